@@ -10,6 +10,7 @@ struct LaunchOptions {
   std::string hosts;               // names that ssh knows, with commas; the first one runs process 0
   int per_host = 1;                // processes on each host
   std::string shell = "ssh";       // called as: SHELL HOST COMMAND
+  std::string address;             // where the others reach the first host; empty: its name in `hosts`, without a user
   int port = 0;                    // of the store on the first host; 0: the usual one
   std::vector<std::string> words;  // what follows `fettle train`
 };

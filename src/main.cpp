@@ -276,6 +276,8 @@ int run(int argc, char** argv) {
       ->required();
   launch_command->add_option("--per-host", started.per_host, "processes on each host (1)");
   launch_command->add_option("--shell", started.shell, "program that runs a command on a host (ssh)");
+  launch_command->add_option("--address", started.address,
+                             "name or address of the first host for the others, if it differs from its name for ssh");
   launch_command->add_option("--port", started.port, "port on the first host, through which the processes meet");
   add_help(*launch_command, true);
   launch_command->callback([&] { action = [&] { return launch(started); }; });

@@ -244,7 +244,7 @@ TEST_F(SeveralProcesses, LaunchStartsThemAndPassesSignalsOn) {
   auto launch = [&](const std::vector<std::string>& train) {
     std::vector<std::string> all{"launch",
                                  "--hosts",
-                                 "localhost,127.0.0.1",
+                                 "someone@localhost,127.0.0.1",
                                  "--shell",
                                  (folder_ / "shell").string(),
                                  "--port",
@@ -265,6 +265,27 @@ TEST_F(SeveralProcesses, LaunchStartsThemAndPassesSignalsOn) {
   const Outcome ended = running.wait();
   EXPECT_EQ(ended.code, 143) << ended.err;
   EXPECT_THAT(ended.err, HasSubstr("interrupted: step"));
+}
+
+TEST_F(SeveralProcesses, LaunchShowsNoToken) {
+  const Outcome one = run_fettle(folder_, {"launch", "--hosts", "a,b", "--shell", "/bin/false", "hub_token=hf_secret"});
+  EXPECT_EQ(one.code, 2);
+  EXPECT_THAT(one.err, HasSubstr("set HF_TOKEN on every host"));
+  EXPECT_THAT(one.err, Not(HasSubstr("hf_secret")));
+}
+
+// What the processes get as the first host's address.
+TEST_F(SeveralProcesses, LaunchNamesTheFirstHost) {
+  write_text(folder_ / "shell", "#!/bin/sh\necho \"$2\"\nexit 7\n");
+  std::filesystem::permissions(folder_ / "shell", std::filesystem::perms::owner_all);
+  auto launched = [&](const std::vector<std::string>& more) {
+    return run_fettle(folder_, with({"launch", "--hosts", "me@gpu01,me@gpu02", "--shell", (folder_ / "shell").string(),
+                                     "tune.yaml"},
+                                    more))
+        .out;
+  };
+  EXPECT_THAT(launched({}), HasSubstr("FETTLE_ADDRESS='gpu01'"));
+  EXPECT_THAT(launched({"--address", "10.0.0.1"}), HasSubstr("FETTLE_ADDRESS='10.0.0.1'"));
 }
 
 // Each process has its own current folder, as hosts have their own disks.
