@@ -308,6 +308,13 @@ TEST_F(HubSnapshot, ModelScope) {
   EXPECT_EQ(fetched(data, "train.jsonl"), "{}\n");
 }
 
+TEST_F(HubSnapshot, ModelScopeTakesABranchWithASlash) {
+  hub.put("models/org/small@with%slash/deep/config.json", "{}");
+  const Snapshot snapshot = Snapshot::open(hub.settings(Hub::kModelScope), {RepoKind::kModel, "org/small", "with/slash"});
+  snapshot.fetch({"deep/config.json"});
+  EXPECT_EQ(fetched(snapshot, "deep/config.json"), "{}");
+}
+
 // A branch of ModelScope keeps its folder when it moves on.
 TEST_F(HubSnapshot, ModelScopeTakesFilesThatChanged) {
   const HubSettings settings = hub.settings(Hub::kModelScope);
