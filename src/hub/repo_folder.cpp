@@ -91,7 +91,7 @@ bool RepoFolder::has_blob(const HubFile& file) const {
   return false;
 }
 
-void RepoFolder::link(const std::string& commit, const HubFile& file) const {
+void RepoFolder::link(const std::string& commit, const HubFile& file, bool needed_again) const {
   const fs::path pointer = snapshot(commit) / file.path;
   std::error_code failed;
   fs::create_directories(pointer.parent_path(), failed);
@@ -100,7 +100,10 @@ void RepoFolder::link(const std::string& commit, const HubFile& file) const {
   // The revisions of ModelScope, which name snapshots, may have slashes, as paths of files do.
   fs::create_symlink(blob(file.etag).lexically_relative(pointer.parent_path()), pointer, failed);
   if (!failed || size_of(pointer) == file.size) return;  // another process may have made it meanwhile
-  fs::rename(blob(file.etag), pointer, failed);
+  if (needed_again)
+    fs::copy_file(blob(file.etag), pointer, failed);
+  else
+    fs::rename(blob(file.etag), pointer, failed);
   if (failed) throw_unwritable(pointer, failed.message());
 }
 
