@@ -157,6 +157,17 @@ TEST(GgufParts, MayBeLinks) {
   }
 }
 
+// Sparse files take no room on the disk, but their lists and experts would take GBs of memory.
+TEST(BadGguf, HugeCountsAreRefused) {
+  const std::string start = file({key("a", 9, raw(0) + raw<uint64_t>((1u << 24) + 1))}, {}, 0);
+  EXPECT_THAT(header_error(start + std::string(1u << 25, '\0')), HasSubstr("Fettle reads lists of up to 16777216"));
+  const TempFolder folder;
+  const std::vector<std::string> keys{key("general.architecture", 8, text("qwen3moe")),
+                                      key("qwen3moe.attention.head_count", 4, raw(4))};
+  write_text(folder / "x.gguf", file(keys, {tensor("blk.0.ffn_up_exps.weight", {1, 1, 4097}, 0, 0)}, 4 * 4097));
+  EXPECT_THAT(user_error([&] { open_gguf(folder / "x.gguf"); }), HasSubstr("has 4097 experts; Fettle reads up to 4096"));
+}
+
 TEST(BadGguf, AMissingPartIsNamed) {
   const TempFolder folder;
   const std::string bytes =

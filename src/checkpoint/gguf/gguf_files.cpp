@@ -46,6 +46,8 @@ std::string with_number(const std::string& name, int64_t number) {
   return name.substr(0, at) + std::to_string(number) + name.substr(at + 2);
 }
 
+constexpr int64_t kMostExperts = 4096;  // of a layer
+
 bool is_table_of_rope(const std::string& name) {
   return name.starts_with("rope_freqs.") || name.starts_with("rope_factors_") || name.ends_with(".attn_rot_embd");
 }
@@ -87,6 +89,8 @@ class Places {
     }
     if (tensor.dims.size() < 2) throw UserError("{}: tensor '{}' has no dim for experts", file_, tensor.name);
     const int64_t experts = entry.shape.dims.front();
+    if (experts > kMostExperts)
+      throw UserError("{}: tensor '{}' has {} experts; Fettle reads up to {}", file_, tensor.name, experts, kMostExperts);
     entry.shape.dims.erase(entry.shape.dims.begin());
     if (experts > 0) entry.bytes /= experts;
     for (int64_t expert = 0; expert < experts; ++expert) {
