@@ -49,7 +49,8 @@ std::string command_of(const LaunchOptions& options, const std::vector<std::stri
   text += fmt::format(
       "export FETTLE_STORE_PASSWORD FETTLE_RANK={} FETTLE_SIZE={} FETTLE_LOCAL_RANK={} FETTLE_LOCAL_SIZE={} "
       "FETTLE_ADDRESS={} FETTLE_JOB={} && ",
-      rank, size, rank % options.per_host, options.per_host, quoted(hosts[0]), job);
+      rank, size, rank % options.per_host, options.per_host,
+      quoted(options.address.empty() ? hosts[0].substr(hosts[0].rfind('@') + 1) : options.address), job);
   if (options.port != 0) text += fmt::format("export FETTLE_STORE_PORT={} && ", options.port);
   text += "{ " + quoted(fs::read_symlink("/proc/self/exe").string()) + " train";
   for (const std::string& word : options.words) text += " " + quoted(word);
@@ -96,6 +97,13 @@ int launch(const LaunchOptions& options) {
   for (std::string host; std::getline(list, host, ',');) hosts.push_back(host);
   if (hosts.empty() || std::ranges::count(hosts, "") > 0 || options.hosts.ends_with(','))
     throw UserError("--hosts: '{}' given, wanted names with commas: --hosts gpu01,gpu02", options.hosts);
+  for (const std::string& word : options.words)
+    for (const char* key : {"hub_token=", "hf_hub_token=", "ms_hub_token="})
+      if (word.starts_with(key))
+        throw UserError(
+            "{} is given to `fettle launch`, whose words other users can see in the list of processes; set HF_TOKEN on "
+            "every host, or log in there, and leave the word out",
+            std::string(key).substr(0, std::strlen(key) - 1));
   if (std::set<std::string>(hosts.begin(), hosts.end()).size() != hosts.size())
     throw UserError("--hosts: a host is named twice; --per-host starts several processes on each");
   const InterruptScope interrupts;

@@ -10,8 +10,9 @@ struct LaunchOptions {
   std::string hosts;               // names that ssh knows, with commas; the first one runs process 0
   int per_host = 1;                // processes on each host
   std::string shell = "ssh";       // called as: SHELL HOST COMMAND
-  int port = 0;                    // port of the store on the first host; 0: the default port
-  std::vector<std::string> words;  // the words after `fettle train`
+  std::string address;             // where the others reach the first host; empty: its name in `hosts`, without a user
+  int port = 0;                    // of the store on the first host; 0: the usual one
+  std::vector<std::string> words;  // what follows `fettle train`
 };
 
 // Runs `fettle train WORDS` on every host, in this process's current folder, with the program at this program's path,

@@ -278,17 +278,20 @@ int run(int argc, char** argv) {
   std::function<int()> action;
 
   RecipeWords words;
-  auto recipe_command = [&](const char* name, const char* about, std::function<int(const Recipe&)> body) {
+  auto words_command = [&](const char* name, const char* about, std::function<int()> body) {
     CLI::App* command = app.add_subcommand(name, about);
     command->add_option("recipe", words.words, "a recipe file and key=value words that override its keys")
         ->option_text(" ")
         ->required();
     add_help(*command, true);
-    command->callback([&, body] { action = [&, body] { return body(words.read()); }; });
+    command->callback([&, body] { action = body; });
     return command;
   };
-  recipe_command("train", "fine-tune a model",
-                 [](const Recipe& recipe) { return finetune(Request(recipe, Command::kTrain)); });
+  auto recipe_command = [&](const char* name, const char* about, std::function<int(const Recipe&)> body) {
+    return words_command(name, about, [&, body] { return body(words.read()); });
+  };
+  words_command("train", "fine-tune a model",
+                [&] { return finetune([&] { return Request(words.read(), Command::kTrain); }); });
   LaunchOptions started;
   CLI::App* launch_command = app.add_subcommand("launch", "train on several hosts, which are reached over ssh");
   launch_command->add_option("words", started.words, "what `fettle train` gets: a recipe file and key=value words")
@@ -298,8 +301,9 @@ int run(int argc, char** argv) {
       ->required();
   launch_command->add_option("--per-host", started.per_host, "processes on each host (1)");
   launch_command->add_option("--shell", started.shell, "program that runs a command on a host (ssh)");
-  launch_command->add_option("--port", started.port,
-                             "port on the first host, over which the processes find each other");
+  launch_command->add_option("--address", started.address,
+                             "name or address of the first host for the others, if it differs from its name for ssh");
+  launch_command->add_option("--port", started.port, "port on the first host, through which the processes meet");
   add_help(*launch_command, true);
   launch_command->callback([&] { action = [&] { return launch(started); }; });
 

@@ -91,18 +91,19 @@ bool RepoFolder::has_blob(const HubFile& file) const {
   return false;
 }
 
-void RepoFolder::link(const std::string& commit, const HubFile& file) const {
+void RepoFolder::link(const std::string& commit, const HubFile& file, bool needed_again) const {
   const fs::path pointer = snapshot(commit) / file.path;
   std::error_code failed;
   fs::create_directories(pointer.parent_path(), failed);
   if (failed) throw_unwritable(pointer.parent_path(), failed.message());
   fs::remove(pointer, failed);
-  fs::path up = "../..";
-  for (const char c : file.path)
-    if (c == '/') up /= "..";
-  fs::create_symlink(up / "blobs" / file.etag, pointer, failed);
-  if (!failed || size_of(pointer) == file.size) return;  // another process may have made it at the same time
-  fs::rename(blob(file.etag), pointer, failed);
+  // The revisions of ModelScope, which name snapshots, may have slashes, as paths of files do.
+  fs::create_symlink(blob(file.etag).lexically_relative(pointer.parent_path()), pointer, failed);
+  if (!failed || size_of(pointer) == file.size) return;  // another process may have made it meanwhile
+  if (needed_again)
+    fs::copy_file(blob(file.etag), pointer, failed);
+  else
+    fs::rename(blob(file.etag), pointer, failed);
   if (failed) throw_unwritable(pointer, failed.message());
 }
 

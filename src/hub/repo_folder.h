@@ -35,9 +35,9 @@ class RepoFolder {
   bool holds(const std::string& commit, const HubFile& file) const;
   // Returns whether the cache has the complete blob. Removes a blob of another size, with a warning.
   bool has_blob(const HubFile& file) const;
-  // Makes the snapshot's link to the blob. If the file system does not support links, moves the blob there. Throws
-  // UserError.
-  void link(const std::string& commit, const HubFile& file) const;
+  // Makes the snapshot's link to the blob. Where links are not possible, moves the blob there, or copies it when
+  // `needed_again`: another file with the same content follows. Throws UserError.
+  void link(const std::string& commit, const HubFile& file, bool needed_again = false) const;
   void mark_missing(const std::string& commit, const std::string& path) const;
   // Makes the folders. A new cache folder is private (mode 0700); folders inside it follow the umask. Throws UserError.
   void make() const;

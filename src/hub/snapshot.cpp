@@ -129,7 +129,9 @@ void Snapshot::fetch(const std::vector<std::string>& paths) const {
                     offline_remedy(settings_, repo_));
   const std::string commit = settings_.hub == Hub::kHuggingFace ? commit_.substr(0, 7) : commit_;
   download(settings_, cached_, std::move(downloads), fmt::format("{} ({})", repo_.id, commit));
-  for (const HubFile* file : missing) cached_.link(commit_, *file);
+  std::map<std::string, int> uses;
+  for (const HubFile* file : missing) ++uses[file->etag];
+  for (const HubFile* file : missing) cached_.link(commit_, *file, --uses[file->etag] > 0);
 }
 
 void Snapshot::mark_missing(const std::vector<std::string>& paths) const {

@@ -170,22 +170,23 @@ CompileOptions options_of(const Program& program) {
 
 MemoryStats Devices::memory_stats(const Program& program) {
   const std::string text = program.text(tf32_);
-  if (all_store(program, text))
-    if (const auto stored = cache_->memory_stats(client_, text, options_of(program))) return *stored;
+  if (const auto stored = stored_by_all(program, text)) return *stored;
   kept_.emplace(text, compile(program, text));
   return kept_->second.memory_stats();
 }
 
 bool Devices::all_have(bool here) const {
   if (run_ == nullptr) return here;
-  const std::vector<std::string> all = run_->exchange("caches", here ? "1" : "0");
+  const std::vector<std::string> all = run_->exchange("caches", here ? "1" : "0", Rendezvous::Seconds(86400));
   return std::ranges::all_of(all, [](const std::string& one) { return one == "1"; });
 }
 
-// Returns whether every process finds the program in its compile cache. Either all processes compile a program or none
-// does, because the compilers exchange measurements of kernels. Throws UserError when the programs differ.
-bool Devices::all_store(const Program& program, const std::string& text) const {
-  const bool here = cache_ && cache_->memory_stats(client_, text, options_of(program));
+// Returns what this process's compile cache says about the program, if every process has the program in its own. All
+// processes must compile a program, or none: while they compile, they share the measurements of kernels. Throws
+// UserError when the programs differ.
+std::optional<MemoryStats> Devices::stored_by_all(const Program& program, const std::string& text) const {
+  const std::optional<MemoryStats> here =
+      cache_ ? cache_->memory_stats(client_, text, options_of(program)) : std::nullopt;
   if (run_ == nullptr) return here;
   const std::string digest = ContentKey().add(text).text();
   bool everywhere = true;
@@ -200,7 +201,7 @@ bool Devices::all_store(const Program& program, const std::string& text) const {
           run_->name_of(other), run_->name_of(0));
     everywhere = everywhere && given.back() == '1';
   }
-  return everywhere;
+  return everywhere ? here : std::nullopt;
 }
 
 Executable Devices::compile(const Program& program) {
@@ -217,11 +218,14 @@ Executable Devices::compile(const Program& program, const std::string& text) {
   if (const char* folder = std::getenv("FETTLE_DUMP"))
     write_file(std::filesystem::path(folder) / fmt::format("program-{}.mlir", compiled_++), text);
   try {
-    if (cache_) {
-      const bool read = run_ == nullptr || all_store(program, text);
-      return cache_->compile(client_, text, signature_of(program), options, read);
+    if (run_ == nullptr || stored_by_all(program, text)) {
+      // A file may be there and yet not load.
+      std::optional<Executable> loaded;
+      if (cache_) loaded = cache_->load(client_, text, signature_of(program), options);
+      if (all_have(loaded.has_value())) return std::move(*loaded);
     }
-    return client_.compile(text, signature_of(program), options);
+    return cache_ ? cache_->compile_again(client_, text, signature_of(program), options)
+                  : client_.compile(text, signature_of(program), options);
   } catch (const DeviceError& error) {
     // Plugins older than 2026 have pinned host memory, but lack the op that moves arrays there or support it on one
     // device only.

@@ -63,7 +63,7 @@ class Devices {
 
  private:
   Executable compile(const Program& program, const std::string& text);
-  bool all_store(const Program& program, const std::string& text) const;
+  std::optional<MemoryStats> stored_by_all(const Program& program, const std::string& text) const;
 
   std::shared_ptr<const Plugin> plugin_;
   Rendezvous* run_;

@@ -154,11 +154,17 @@ std::optional<MemoryStats> CompileCache::memory_stats(const Client& client, cons
 }
 
 Executable CompileCache::compile(const Client& client, const std::string& module_text, Signature signature,
-                                 const CompileOptions& options, bool read) {
+                                 const CompileOptions& options) {
+  if (std::optional<Executable> loaded = load(client, module_text, signature, options)) return std::move(*loaded);
+  return compile_again(client, module_text, std::move(signature), options);
+}
+
+std::optional<Executable> CompileCache::load(const Client& client, const std::string& module_text,
+                                             const Signature& signature, const CompileOptions& options) {
   const fs::path path = file_of(client, module_text, options);
   const std::string distrusted = distrust(path);
   if (!distrusted.empty()) warn("compile cache: the stored program is not used: {}", distrusted);
-  if (const std::optional<Entry> stored = read && distrusted.empty() ? read_entry(path) : std::nullopt) {
+  if (const std::optional<Entry> stored = distrusted.empty() ? read_entry(path) : std::nullopt) {
     try {
       Executable loaded = client.load(stored->program, signature);
       loaded.set_memory_stats(stored->stats);
@@ -170,6 +176,12 @@ Executable CompileCache::compile(const Client& client, const std::string& module
       debug("compile cache: {} does not load, so it is compiled again: {}", path.string(), error.what());
     }
   }
+  return std::nullopt;
+}
+
+Executable CompileCache::compile_again(const Client& client, const std::string& module_text, Signature signature,
+                                       const CompileOptions& options) {
+  const fs::path path = file_of(client, module_text, options);
   ++misses_;
   Executable compiled = client.compile(module_text, std::move(signature), options);
   try {

@@ -31,10 +31,15 @@ class CompileCache {
   // number.
   static int64_t default_limit();
 
-  // Loads the program, or compiles and stores it. If `read` is false, compiles it even when it is stored.
+  // Loads the program, or compiles and stores it.
   Executable compile(const Client& client, const std::string& module_text, Signature signature,
-                     const CompileOptions& options = {}, bool read = true);
-  // Returns the compiler's count of a stored program's memory; nothing when the program is not stored.
+                     const CompileOptions& options = {});
+  // The two halves of compile(). load() returns nothing when the program is not stored or does not load.
+  std::optional<Executable> load(const Client& client, const std::string& module_text, const Signature& signature,
+                                 const CompileOptions& options = {});
+  Executable compile_again(const Client& client, const std::string& module_text, Signature signature,
+                           const CompileOptions& options = {});
+  // Returns the compiler's count of a stored program's memory; none when the program is not stored.
   std::optional<MemoryStats> memory_stats(const Client& client, const std::string& module_text,
                                           const CompileOptions& options = {}) const;
   int hits() const { return hits_; }

@@ -1,5 +1,6 @@
 #include "train/checkpoint_writer.h"
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 
@@ -50,6 +51,16 @@ CheckpointWriter::~CheckpointWriter() {
   }
 }
 
+// Returns whether the host has memory for the copies of all of its processes. With several hosts, all must have it.
+bool CheckpointWriter::has_room(const TrainState& state) const {
+  const int64_t sharers = processes_ == nullptr ? 1 : processes_->run()->place().local_size;
+  const bool here = sharers * snapshot_bytes(run_, state) <= free_memory_() / 10 * 9;
+  if (processes_ == nullptr) return here;
+  const std::vector<std::string> all =
+      processes_->agree("memory for a checkpoint", [&] { return std::string(here ? "yes" : "no"); });
+  return std::ranges::count(all, "no") == 0;
+}
+
 double CheckpointWriter::save(const TrainState& state, const RunRecord& record) {
   const Clock::time_point start = Clock::now();
   hurried_ = true;
@@ -57,7 +68,7 @@ double CheckpointWriter::save(const TrainState& state, const RunRecord& record) 
   hurried_ = false;
   const double before = seconds_since(start);
   const fs::path path = checkpoint_path(run_.output.folder, state.step);
-  if (snapshot_bytes(run_) > free_memory_() / 10 * 9) {
+  if (!has_room(state)) {
     std::promise<Written> now;
     written_ = now.get_future();
     try {
@@ -135,8 +146,8 @@ CheckpointWriter::Written CheckpointWriter::write_once(const fs::path& path, int
   return {checkpoint_bytes(run_), seconds_since(start)};
 }
 
-void write_state(StateWriter& state, const Run& run, const FetchArray& fetch) {
-  for (const StateArray& array : trained_arrays(run))
+void write_state(StateWriter& state, const std::vector<StateArray>& arrays, const FetchArray& fetch) {
+  for (const StateArray& array : arrays)
     fetch(array.name, [&](const HostShards& values) {
       for (const HostShards::Shard& shard : values.shards)
         state.add(array.name, values.shape, shard.box, {shard.bytes.data(), static_cast<size_t>(shard.bytes.bytes())});
@@ -156,7 +167,7 @@ CheckpointWriter::Written CheckpointWriter::write_together(const fs::path& path,
   std::optional<StateWriter> state;
   processes_->agree(name + ": parts", [&] {
     state.emplace(state_folder(working), processes_->rank());
-    write_state(*state, run_, fetch);
+    write_state(*state, run_.output.save_only_model ? result_arrays(run_) : trained_arrays(run_), fetch);
     if (!processes_->first()) state->finish_part();
     return "";
   });

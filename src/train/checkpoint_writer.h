@@ -6,6 +6,7 @@
 #include <functional>
 #include <future>
 #include <string>
+#include <vector>
 
 #include "base/host_memory.h"
 #include "checkpoint/saved/state.h"
@@ -17,8 +18,8 @@ namespace fettle {
 
 // Calls `use` with the array of that name. It may be called several times for the same array.
 using FetchArray = std::function<void(const std::string& name, const std::function<void(const HostShards&)>& use)>;
-// Writes the boxes of all trained arrays that this process owns.
-void write_state(StateWriter& state, const Run& run, const FetchArray& fetch);
+// Writes the boxes of these arrays that this process owns.
+void write_state(StateWriter& state, const std::vector<StateArray>& arrays, const FetchArray& fetch);
 
 // Writes output_dir/checkpoint-N completely or not at all. It contains the result in ResultWriter's format,
 // trainer_state.json, and, unless save_only_model is set, state/ (weights and optimizer state as on the devices, and
@@ -60,6 +61,7 @@ class CheckpointWriter {
   };
   using Use = std::function<void(const HostShards&)>;
   using Fetch = FetchArray;
+  bool has_room(const TrainState& state) const;
   Written write(const std::filesystem::path& folder, int64_t step, const RunRecord& record, const Fetch& fetch);
   Written write_once(const std::filesystem::path& folder, int64_t step, const RunRecord& record, const Fetch& fetch);
   // Does the same with several processes: each writes its parts; the first process makes the result from all parts and

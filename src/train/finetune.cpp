@@ -72,7 +72,7 @@ int train(const Request& request, const Processes& processes) {
   if (resume) check_data(resume->state, batches.identity());
   const RunLength length = run_length(asked.length, batches.steps_per_epoch());
   check_best(asked, length);
-  require_disk(asked, length, resume.has_value(), resume ? resume->step : 0);
+  require_disk(asked, length, resume.has_value(), resume ? resume->step : 0, processes.several());
   phases.done("read the rows");
   announce(asked, length, batches, data.report, resume ? resume->step : 0, devices.title());
 
@@ -99,6 +99,7 @@ int train(const Request& request, const Processes& processes) {
     return 0;
   }
   phases.done("loaded the weights");
+  processes.agree("weights", [] { return ""; });  // the base may be a checkpoint that is deleted next
   if (processes.first()) clear_output(run, resume.has_value());
   Recorder recorder(run, length,
                     {.total_steps = length.total_steps,
@@ -115,11 +116,13 @@ int train(const Request& request, const Processes& processes) {
 
   int64_t saved_step = -1;
   auto save = [&] {
+    processes.enter("saving a checkpoint");
     recorder.saved(checkpoints.save(state, recorder.record()));
     saved_step = state.step;
   };
   // Ends the run with a checkpoint of the last step.
   auto stop = [&](int signal) {
+    processes.enter("saving a checkpoint");
     if (state.step != saved_step) save();
     checkpoints.require();
     info("interrupted: step {} is saved in {}; {}", state.step, run.output.folder,
@@ -136,7 +139,9 @@ int train(const Request& request, const Processes& processes) {
     checkpoints.check();
     const Batch batch = prefetcher.at(state.step);
     const bool warm = programs.has(batch.shape);
+    if (!warm) processes.enter("compiling");
     const StepPrograms::Entry& step = programs.at(batch.shape);
+    processes.enter("training");
     const double rate = run.update.learning_rate * length.schedule.multiplier(state.step);
     const StepOutcome outcome = run_step(devices, run, step.executable, state, batch, rate);
     if (outcome.overflowed) {
@@ -144,6 +149,7 @@ int train(const Request& request, const Processes& processes) {
       continue;
     }
     if (!outcome.finite()) {
+      processes.enter("saving a checkpoint");
       checkpoints.settle();
       stop_not_finite(devices, run, state, batch, outcome);
     }
@@ -156,6 +162,7 @@ int train(const Request& request, const Processes& processes) {
     if (signal != 0) return stop(signal);
   }
 
+  processes.enter("saving a checkpoint");
   checkpoints.settle();
   processes.enter("writing the result");
   output.check();
@@ -168,10 +175,15 @@ int train(const Request& request, const Processes& processes) {
 
 }  // namespace
 
-int finetune(const Request& request) {
+int finetune(const std::function<Request()>& open) {
   const InterruptScope interrupts;
   Processes processes = Processes::join();
-  return processes.end_together([&] { return train(request, processes); });
+  return processes.end_together([&] {
+    processes.enter("downloading");
+    const Request request = open();
+    processes.enter("starting");
+    return train(request, processes);
+  });
 }
 
 }  // namespace fettle

@@ -94,12 +94,18 @@ int64_t checkpoint_bytes(const Run& run) {
   return (run.output.save_only_model ? 0 : snapshot_bytes(run)) + result_bytes(run);
 }
 
-int64_t disk_needed(const Run& run, const RunLength& length, int64_t done, int64_t present) {
+int64_t parts_bytes(const Run& run) {
+  int64_t bytes = 0;
+  for (const StateArray& array : result_arrays(run)) bytes += array.shape.bytes();
+  return bytes;
+}
+
+int64_t disk_needed(const Run& run, const RunLength& length, int64_t done, int64_t present, bool several) {
   int64_t checkpoints = saves_after(run, length, done);
   // An old checkpoint is deleted after the new one is complete.
   if (const int64_t limit = run.output.save_total_limit; limit > 0)
     checkpoints = std::min(checkpoints, std::max<int64_t>(1, limit + 1 - present));
-  return checkpoints * checkpoint_bytes(run) + result_bytes(run);
+  return checkpoints * checkpoint_bytes(run) + result_bytes(run) + (several ? parts_bytes(run) : 0);
 }
 
 std::optional<int64_t> save_total_limit_within(const Run& run, int64_t present, int64_t free) {
@@ -110,21 +116,23 @@ std::optional<int64_t> save_total_limit_within(const Run& run, int64_t present, 
   return limit;
 }
 
-void require_disk(const Run& run, const RunLength& length, bool resuming, int64_t done) {
+void require_disk(const Run& run, const RunLength& length, bool resuming, int64_t done, bool several) {
   const fs::path folder = run.output.folder;
   const std::vector<CheckpointFolder> there = list_checkpoints(folder);
   int64_t free = free_bytes(folder);
   if (!resuming)
     for (const CheckpointFolder& old : there) free += tree_bytes(old.path);  // clear_output deletes them
   const int64_t present = resuming ? static_cast<int64_t>(there.size()) : 0;
-  const int64_t needed = disk_needed(run, length, done, present);
+  const int64_t needed = disk_needed(run, length, done, present, several);
   if (needed <= free) return;
-  const int64_t one = checkpoint_bytes(run), result = result_bytes(run), count = (needed - result) / one;
-  const std::optional<int64_t> limit = save_total_limit_within(run, present, free);
+  const int64_t parts = several ? parts_bytes(run) : 0, one = checkpoint_bytes(run);
+  const int64_t count = (needed - parts - result_bytes(run)) / one;
+  const std::optional<int64_t> limit = save_total_limit_within(run, present, free - parts);
   throw DoesNotFit(
-      "output_dir: {} needs {} of disk space ({} checkpoint{} of {} and the result), but {} are free; {}free some "
+      "output_dir: {} needs {} of disk space ({} checkpoint{} of {} and the result{}), but {} are free; {}free some "
       "space, or choose another disk",
-      folder.string(), size_text(needed), count, count == 1 ? "" : "s", size_text(one), size_text(free),
+      folder.string(), size_text(needed), count, count == 1 ? "" : "s", size_text(one),
+      several ? " with the parts of the processes" : "", size_text(free),
       limit ? fmt::format("set save_total_limit: {} or fewer, or larger save_steps, ", *limit) : "");
 }
 

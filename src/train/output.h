@@ -45,16 +45,19 @@ class OutputFolder {
 // Returns the bytes of one checkpoint.
 int64_t checkpoint_bytes(const Run& run);
 
-// Returns how many bytes a run adds to output_dir at most: the checkpoints that it keeps and its result. `done` is the
-// number of steps before this run. `present` is the number of existing checkpoints that stay.
-int64_t disk_needed(const Run& run, const RunLength& length, int64_t done, int64_t present);
+// Returns the bytes of the weights that several processes write before the first one makes the result of them.
+int64_t parts_bytes(const Run& run);
+
+// Returns the most bytes that a run adds to output_dir at any moment: the checkpoints that it keeps and its result, and
+// with several processes parts_bytes(). `done`: steps before this run. `present`: checkpoints that are there and stay.
+int64_t disk_needed(const Run& run, const RunLength& length, int64_t done, int64_t present, bool several = false);
 
 // Returns the largest save_total_limit with which a run fits into `free` bytes. Returns nullopt when not even one
 // checkpoint fits, or when the recipe's own limit is not larger.
 std::optional<int64_t> save_total_limit_within(const Run& run, int64_t present, int64_t free);
 
-// Throws DoesNotFit when these bytes are not free. The message has both numbers and the keys to set.
-void require_disk(const Run& run, const RunLength& length, bool resuming, int64_t done);
+// Throws DoesNotFit, with both figures and what to set, when these bytes are not free.
+void require_disk(const Run& run, const RunLength& length, bool resuming, int64_t done, bool several = false);
 
 // With overwrite_output_dir, deletes the earlier run's checkpoints and log now. Its result is deleted when the new
 // result is written (root_files.h).

@@ -117,7 +117,8 @@ void Processes::require_shared(const fs::path& folder) const {
   if (!several()) return;
   const fs::path probe = agree("test of output_dir", [&]() -> std::string {
     if (!first()) return "";
-    const fs::path file = fs::absolute(folder) / (".fettle-shared-" + process_name());
+    // Looks like any unfinished file, so the next run removes it when this one dies (atomic_folder.h).
+    const fs::path file = fs::absolute(folder) / ("shared.tmp-" + process_name());
     if (!(std::ofstream(file) << "test")) throw UserError("{}: cannot write to it", folder.string());
     return file.string();
   })[0];

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 #include <map>
+#include <set>
 
 #include "base/arrays/box_copy.h"
 #include "base/log.h"
@@ -246,6 +247,17 @@ void write_result(const std::filesystem::path& folder, const Run& run, const Mod
     state.release(name);
     return array;
   });
+}
+
+std::vector<StateArray> result_arrays(const Run& run) {
+  std::set<std::string> read;
+  for (const Param& param : run.trained) {
+    read.insert(trained_input(param));
+    if (run.pissa && param.is_lora()) read.insert(start_array(param));
+  }
+  std::vector<StateArray> arrays = trained_arrays(run);
+  std::erase_if(arrays, [&](const StateArray& array) { return !read.contains(array.name); });
+  return arrays;
 }
 
 int64_t result_bytes(const Run& run) {

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <optional>
+#include <vector>
 
 #include "checkpoint/model_writer.h"
 #include "checkpoint/safetensors_writer.h"
@@ -42,6 +43,8 @@ void write_result(const std::filesystem::path& folder, const Run& run, const Mod
 // Writes the whole result from a state on disk, which has the trained arrays of all processes.
 void write_result(const std::filesystem::path& folder, const Run& run, const ModelRepository& repository,
                   StateReader& state);
+// Returns the trained arrays that write_result reads: the weights, not the optimizer's state.
+std::vector<StateArray> result_arrays(const Run& run);
 // Returns the bytes of the result's weights.
 int64_t result_bytes(const Run& run);
 

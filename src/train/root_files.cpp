@@ -81,7 +81,7 @@ void write_root(const Run& run, const ModelRepository& repository, const TrainSt
   if (processes.several())
     processes.agree("result: parts", [&] {
       parts.emplace(working / "parts", processes.rank());
-      write_state(*parts, run,
+      write_state(*parts, result_arrays(run),
                   [&](const std::string& name, const auto& use) { use(download_shards(state.buffers.at(name))); });
       if (!processes.first()) parts->finish_part();
       return "";

@@ -125,5 +125,17 @@ TEST(GgufFolder, IsKeptUntilTheFileChanges) {
   EXPECT_EQ(ModelRepository::open(second).config()["model_type"], "qwen3");
 }
 
+TEST(GgufFolder, IsKeptUntilALaterPartChanges) {
+  const TempFolder folder;
+  std::filesystem::copy(kGgufFiles / "models/llama.gguf", folder / "blob");
+  std::filesystem::create_symlink("blob", folder / "a-00001-of-00002.gguf");
+  write_text(folder / "a-00002-of-00002.gguf", "one");
+  const std::filesystem::path first = unpacked(folder / "a-00001-of-00002.gguf");
+  EXPECT_EQ(unpacked(folder / "a-00001-of-00002.gguf"), first);
+  EXPECT_EQ(std::filesystem::read_symlink(first / kGgufWeights).filename(), "a-00001-of-00002.gguf");
+  write_text(folder / "a-00002-of-00002.gguf", "another");
+  EXPECT_NE(unpacked(folder / "a-00001-of-00002.gguf"), first);
+}
+
 }  // namespace
 }  // namespace fettle

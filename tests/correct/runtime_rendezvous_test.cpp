@@ -3,12 +3,15 @@
 #include <signal.h>
 
 #include <atomic>
+#include <future>
 #include <thread>
 
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "processes.h"
 #include "runtime/rendezvous/fate.h"
+#include "runtime/rendezvous/redis_server.h"
+#include "runtime/rendezvous/redis_store.h"
 #include "runtime/rendezvous/rendezvous.h"
 
 namespace fettle {
@@ -82,6 +85,33 @@ TEST(Rendezvous, ManyProcessesStartQuickly) {
   EXPECT_EQ(right, kCount);
 }
 
+TEST(RedisStore, ConnectsAgainWithinItsPatience) {
+  const int port = free_port();
+  auto server = std::make_unique<RedisServer>(port, "word", true);
+  RedisStore store("127.0.0.1", port, "word", 20, 20);
+  store.put("a", "1");
+  server.reset();
+  auto put = std::async(std::launch::async, [&] { store.put("a", "2"); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  server = std::make_unique<RedisServer>(port, "word", true);
+  put.get();
+  EXPECT_EQ(store.try_get("a", 0), "2");
+}
+
+TEST(RedisStore, GivesUpAfterItsPatience) {
+  const int port = free_port();
+  auto server = std::make_unique<RedisServer>(port, "word", true);
+  RedisStore store("127.0.0.1", port, "word", 20, 1);
+  store.put("a", "1");
+  server.reset();
+  for (const auto& [least, most] : {std::pair{0.9, 5.0}, {0.0, 0.5}}) {
+    const auto start = Clock::now();
+    EXPECT_THROW(store.put("a", "2"), DeviceError);
+    EXPECT_GE(seconds_since(start), least);
+    EXPECT_LT(seconds_since(start), most);
+  }
+}
+
 TEST(Rendezvous, AllProcessesStopBeforeTheSameStep) {
   // Each step ends with a barrier, as a training step does.
   const auto processes = start_processes(3, [](const ProcessPlace& place) {
@@ -130,6 +160,94 @@ TEST(Rendezvous, ADeathEndsTheOthersSoon) {
     wanted[dying] = 128 + SIGKILL;
     EXPECT_EQ(wait_for(processes), wanted);
   }
+}
+
+// A container whose process was killed starts it again after seconds, when the store still has the keys of the run.
+TEST(Rendezvous, AProcessThatStartsAgainAloneIsRefused) {
+  const auto processes = start_processes(3, [](const ProcessPlace& place) {
+    Rendezvous run = join(place);
+    if (place.rank == 1) {
+      const pid_t again = fork();
+      if (again == 0) {
+        try {
+          join(place);
+        } catch (const UserError& error) {
+          _exit(std::string_view(error.what()).find("start all processes together") != std::string_view::npos ? 21 : 1);
+        }
+        _exit(2);
+      }
+      EXPECT_EQ(wait_for({again}), std::vector<int>{21});
+    }
+    // The old keys are still those of this run.
+    const auto all = run.exchange("later", std::to_string(place.rank), Seconds(20));
+    run.leave();
+    return all == std::vector<std::string>{"0", "1", "2"} && !testing::Test::HasFailure() ? 43 : 1;
+  });
+  EXPECT_THAT(wait_for(processes), Each(43));
+}
+
+TEST(Rendezvous, AStatusOfAnotherProcessEndsTheRun) {
+  const auto processes = start_processes(2, [](const ProcessPlace& place) {
+    Rendezvous run = join(place);
+    if (place.rank == 0) {
+      Fate fate(run, kFast);
+      run.get("never", Seconds(20));
+      return 1;
+    }
+    for (int beat = 0; beat < 60; ++beat) {
+      run.put("fettle/status/1", fmt::format(R"({{"nonce": "other", "beat": {}}})", beat));
+      if (run.get("never", Seconds(0.1)) ||
+          run.try_get("fettle/status/0").value_or("").find("died") != std::string::npos)
+        return 4;
+    }
+    return 1;
+  });
+  EXPECT_THAT(wait_for(processes), Each(4));
+}
+
+// As with srun without PMIx, which says the number on the host but not how many there are.
+TEST(Rendezvous, CountsTheProcessesOfAHostWhenTheLauncherDoesNotSay) {
+  const auto processes = start_processes(3, [](ProcessPlace place) {
+    place.local_known = false;
+    place.local_rank = 0;
+    place.local_size = 1;
+    Rendezvous run = join(place);
+    run.barrier("end");
+    run.leave();
+    return run.place().local_rank == place.rank && run.place().local_size == 3 ? 43 : 1;
+  });
+  EXPECT_THAT(wait_for(processes), Each(43));
+}
+
+TEST(Rendezvous, KeysOfAnotherJobAreNotSeen) {
+  const auto values = std::make_shared<MemoryStore::Values>();
+  for (const char* job : {"first", "second"}) {
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < 2; ++rank)
+      threads.emplace_back([&, rank] {
+        ProcessPlace place = place_of(rank, 2, 1);
+        place.job = job;
+        Rendezvous run(place, std::make_unique<MemoryStore>(values), Seconds(20));
+        EXPECT_EQ(run.exchange("job", job, Seconds(20)), std::vector<std::string>(2, job));
+      });
+    for (std::thread& thread : threads) thread.join();
+  }
+}
+
+// The limit that docs/hosts.md states.
+TEST(Rendezvous, ADeathEndsTheOthersWithin10SecondsByDefault) {
+  const auto processes = start_processes(3, [&](const ProcessPlace& place) {
+    Rendezvous run = join(place);
+    Fate fate(run, FateTimes());
+    run.barrier("all are there");
+    if (place.rank == 1) kill(getpid(), SIGKILL);
+    run.get("never", Seconds(20));
+    return 1;
+  });
+  EXPECT_EQ(wait_for({processes[1]}), std::vector<int>{128 + SIGKILL});
+  const auto start = Clock::now();
+  EXPECT_THAT(wait_for({processes[0], processes[2]}), Each(4));
+  EXPECT_LT(seconds_since(start), 10);
 }
 
 TEST(Rendezvous, AHangEndsAllWithATable) {

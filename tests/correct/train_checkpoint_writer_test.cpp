@@ -10,6 +10,7 @@
 #include "train/checkpoint_meta.h"
 #include "train/checkpoint_writer.h"
 #include "train/output.h"
+#include "train/result.h"
 #include "training_run.h"
 
 namespace fettle {
@@ -53,6 +54,7 @@ TEST(CheckpointWriter, ContainsTheRequestedStep) {
     }
     EXPECT_GT(changed, 0) << "the step must have changed something";
     EXPECT_EQ(bytes, snapshot_bytes(run.run)) << "replicas are not copied";
+    EXPECT_EQ(bytes, snapshot_bytes(run.run, run.state));
 
     if (type == std::string("lora")) {
       const AdapterFolder adapter = read_adapter(checkpoint);
@@ -125,6 +127,17 @@ TEST(DiskNeeded, CountsTheCheckpointsThatAreKept) {
   EXPECT_EQ(checkpoints(3, 10, 20, 0, 0), 2);
   EXPECT_EQ(checkpoints(3, 10, 100, 50, 3), 1);
   EXPECT_EQ(checkpoints(0, 0, 100, 0, 0), 1) << "an interrupt saves one";
+}
+
+// Several processes write the weights for the result, not the optimizer's state.
+TEST(DiskNeeded, CountsThePartsOfSeveralProcesses) {
+  TempFolder folder;
+  Recipe recipe = run_recipe(folder / "out", "lora");
+  const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
+  const auto run = make_run(recipe, repository.config(), "config.json", 1);
+  const RunLength length{.total_steps = 100, .save_every = 10};
+  EXPECT_EQ(disk_needed(run, length, 0, 0, true) - disk_needed(run, length, 0, 0), 4 * run.count(run.trained));
+  EXPECT_EQ(result_arrays(run).size(), run.trained.size());
 }
 
 TEST(DiskNeeded, ALimitIsSuggestedOnlyWhereItHelps) {

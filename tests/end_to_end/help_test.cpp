@@ -106,7 +106,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Command{"data", true, {"--json", "--rows"}}, Command{"devices", true, {}},
                     Command{"download", false, {"--revision", "--dataset", "--all"}},
                     Command{"doctor", true, {"--json"}},
-                    Command{"launch", true, {"--hosts", "--per-host", "--shell", "--port"}},
+                    Command{"launch", true, {"--hosts", "--per-host", "--shell", "--address", "--port"}},
                     Command{"tokenize", false, {"--jsonl", "--no-special", "--decode"}},
                     Command{"render", false, {"--name", "--jsonl"}}),
     [](const auto& info) { return info.param.name; });

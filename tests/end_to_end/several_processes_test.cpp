@@ -2,6 +2,11 @@
 // several_cpu_plugin computes the same as one process with all devices, so results must be equal to the bit.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <xxhash.h>
+
+#include <cstring>
+#include <set>
 
 #include "base/seconds_since.h"
 #include "checkpoint/saved/checkpoint_list.h"
@@ -89,7 +94,17 @@ TEST_F(SeveralProcesses, LossesAndResultsAreThoseOfOne) {
   }
 }
 
-// Four processes write a checkpoint, from which one process and two processes continue; then the reverse.
+TEST_F(SeveralProcesses, CheckpointsOfWeightsAloneAreThoseOfOne) {
+  const std::vector<std::string> more{"pissa_init=true", "lora_dropout=0", "save_only_model=true",
+                                      "save_strategy=steps", "save_steps=3"};
+  expect_success({run_fettle(folder_, words("one", more))});
+  expect_success(run(2, words("two", more)));
+  for (const std::string weights : {"adapter_model.safetensors", "checkpoint-3/adapter_model.safetensors"})
+    expect_same_result("one", "two", weights);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "two/checkpoint-3/state"));
+}
+
+// Four processes write a checkpoint; one process and two processes continue from it, and the reverse.
 TEST_F(SeveralProcesses, AnyNumberResumesWhatAnyOtherWrote) {
   const std::vector<std::string> saves{"save_strategy=steps", "save_steps=2"};
   const std::string weights = "adapter_model.safetensors";
@@ -124,6 +139,16 @@ TEST_F(SeveralProcesses, ASignalToOneSavesInAllAtOneStep) {
       << steps;
 }
 
+// A file has the name of the first checkpoint, so its writing is tried for 5 seconds.
+TEST_F(SeveralProcesses, ACheckpointThatTakesLongIsNoHangingStep) {
+  std::filesystem::create_directories(folder_ / "out");
+  write_text(folder_ / "out/checkpoint-2", "");
+  const Environment soon("FETTLE_HANG_SECONDS", "3");
+  const auto outcomes = run(2, words("out", {"save_strategy=steps", "save_steps=2"}));
+  expect_success(outcomes);
+  EXPECT_THAT(outcomes[0].err, HasSubstr("checkpoint-2 could not be saved"));
+}
+
 TEST_F(SeveralProcesses, ADeathEndsAllAndLeavesTheLastCheckpoint) {
   for (const int dying : {0, 1}) {
     const std::string out = "out-" + std::to_string(dying);
@@ -151,12 +176,64 @@ TEST_F(SeveralProcesses, AHostWithAnotherRecipeIsNamed) {
   }
 }
 
+// The processes meet before they read the recipe and fetch the model, so no process waits for one that has ended.
+TEST_F(SeveralProcesses, AMistakeInOneRecipeEndsAll) {
+  for (const auto& [mistake, named] : {std::pair<std::string, std::string>{"learning_rat=0.003", "learning_rat"},
+                                       {"model_name_or_path=./nothing", "./nothing"}}) {
+    const auto start = Clock::now();
+    for (const Outcome& one : run(2, words("out"), {{1, {mistake}}})) {
+      EXPECT_EQ(one.code, 2) << one.err;
+      EXPECT_THAT(one.err, HasSubstr(named));
+    }
+    EXPECT_LT(seconds_since(start), 60);
+  }
+}
+
 TEST_F(SeveralProcesses, ThePluginMustSupportThem) {
   const auto outcomes = run(2, words("out"), {{0, {"plugin=cpu"}}, {1, {"plugin=cpu"}}});
   for (const Outcome& one : outcomes) {
     EXPECT_EQ(one.code, 4);
     EXPECT_THAT(one.err, HasSubstr("plugin cpu cannot work together with other processes"));
   }
+}
+
+// While processes compile, they may exchange measurements, so no process compiles alone: also when a program of its
+// cache is whole but does not load.
+TEST_F(SeveralProcesses, AllCompileWhenTheProgramOfOneDoesNotLoad) {
+  const std::vector<std::string> more{"compile_cache=programs"};
+  auto programs = [&](int rank) {
+    std::vector<std::filesystem::path> files;
+    for (const auto& entry :
+         std::filesystem::directory_iterator(folder_ / ("process-" + std::to_string(rank)) / "programs"))
+      if (entry.path().extension() == ".pjrt") files.push_back(entry.path());
+    return files;
+  };
+  auto inodes = [&] {
+    std::set<ino_t> found;
+    for (const auto& file : programs(0)) {
+      struct stat status {};
+      stat(file.c_str(), &status);
+      found.insert(status.st_ino);
+    }
+    return found;
+  };
+  expect_success(run(2, words("one", more), {}, true));
+  const std::set<ino_t> before = inodes();
+  ASSERT_FALSE(before.empty());
+  expect_success(run(2, words("two", more), {}, true));
+  EXPECT_EQ(inodes(), before) << "the programs are read";
+  for (const auto& file : programs(1)) {  // magic, length, checksum, statistics, program
+    std::string bytes = read_text(file);
+    uint64_t length = 0;
+    std::memcpy(&length, bytes.data() + 8, sizeof length);
+    std::fill(bytes.end() - static_cast<int64_t>(length), bytes.end(), 'x');
+    const uint64_t checksum = XXH3_64bits(bytes.data() + bytes.size() - length, length);
+    std::memcpy(bytes.data() + 16, &checksum, sizeof checksum);
+    write_text(file, bytes);
+  }
+  expect_success(run(2, words("three", more), {}, true));
+  for (const ino_t inode : inodes()) EXPECT_FALSE(before.contains(inode)) << "process 0 compiled too";
+  expect_same_result("one", "three", "adapter_model.safetensors");
 }
 
 // `fettle launch` with a shell that runs the commands on this host.
@@ -167,7 +244,7 @@ TEST_F(SeveralProcesses, LaunchStartsThemAndPassesSignalsOn) {
   auto launch = [&](const std::vector<std::string>& train) {
     std::vector<std::string> all{"launch",
                                  "--hosts",
-                                 "localhost,127.0.0.1",
+                                 "someone@localhost,127.0.0.1",
                                  "--shell",
                                  (folder_ / "shell").string(),
                                  "--port",
@@ -188,6 +265,27 @@ TEST_F(SeveralProcesses, LaunchStartsThemAndPassesSignalsOn) {
   const Outcome ended = running.wait();
   EXPECT_EQ(ended.code, 143) << ended.err;
   EXPECT_THAT(ended.err, HasSubstr("interrupted: step"));
+}
+
+TEST_F(SeveralProcesses, LaunchShowsNoToken) {
+  const Outcome one = run_fettle(folder_, {"launch", "--hosts", "a,b", "--shell", "/bin/false", "hub_token=hf_secret"});
+  EXPECT_EQ(one.code, 2);
+  EXPECT_THAT(one.err, HasSubstr("set HF_TOKEN on every host"));
+  EXPECT_THAT(one.err, Not(HasSubstr("hf_secret")));
+}
+
+// What the processes get as the first host's address.
+TEST_F(SeveralProcesses, LaunchNamesTheFirstHost) {
+  write_text(folder_ / "shell", "#!/bin/sh\necho \"$2\"\nexit 7\n");
+  std::filesystem::permissions(folder_ / "shell", std::filesystem::perms::owner_all);
+  auto launched = [&](const std::vector<std::string>& more) {
+    return run_fettle(folder_, with({"launch", "--hosts", "me@gpu01,me@gpu02", "--shell", (folder_ / "shell").string(),
+                                     "tune.yaml"},
+                                    more))
+        .out;
+  };
+  EXPECT_THAT(launched({}), HasSubstr("FETTLE_ADDRESS='gpu01'"));
+  EXPECT_THAT(launched({"--address", "10.0.0.1"}), HasSubstr("FETTLE_ADDRESS='10.0.0.1'"));
 }
 
 // Each process has its own current folder, as hosts have their own disks.

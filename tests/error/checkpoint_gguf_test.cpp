@@ -139,6 +139,37 @@ TEST(BadGguf, SeveralFilesAreListed) {
   EXPECT_EQ(find_gguf(folder.path()), std::nullopt);
 }
 
+// In a hub's cache, the names of the parts are links to blobs that are named by their checksums.
+TEST(GgufParts, MayBeLinks) {
+  const TempFolder folder;
+  write_text(folder / "blobs/one",
+             file({key("general.architecture", 8, text("llama")), key("llama.attention.head_count", 4, raw(4)),
+                   key("split.count", 2, raw<uint16_t>(2))},
+                  {tensor("token_embd.weight", {4, 2}, 0, 0)}));
+  write_text(folder / "blobs/two", file({}, {tensor("output_norm.weight", {4}, 0, 0)}));
+  std::filesystem::create_directory(folder / "snapshot");
+  std::filesystem::create_symlink("../blobs/one", folder / "snapshot/x-00001-of-00002.gguf");
+  std::filesystem::create_symlink("../blobs/two", folder / "snapshot/x-00002-of-00002.gguf");
+  std::filesystem::create_symlink(folder / "snapshot/x-00001-of-00002.gguf", folder / "model.gguf");
+  for (const char* name : {"snapshot/x-00001-of-00002.gguf", "model.gguf"}) {
+    const std::vector<TensorFile> files = open_gguf(folder / name);
+    ASSERT_EQ(files.size(), 2u) << name;
+    EXPECT_EQ(files[1].entries().at(0).name, "model.norm.weight");
+  }
+}
+
+// Sparse files take no room on the disk, but their lists and experts would take GBs of memory.
+TEST(BadGguf, HugeCountsAreRefused) {
+  const std::string start = file({key("a", 9, raw(0) + raw<uint64_t>((1u << 24) + 1))}, {}, 0);
+  EXPECT_THAT(header_error(start + std::string(1u << 25, '\0')), HasSubstr("Fettle reads lists of up to 16777216"));
+  const TempFolder folder;
+  const std::vector<std::string> keys{key("general.architecture", 8, text("qwen3moe")),
+                                      key("qwen3moe.attention.head_count", 4, raw(4))};
+  write_text(folder / "x.gguf", file(keys, {tensor("blk.0.ffn_up_exps.weight", {1, 1, 4097}, 0, 0)}, 4 * 4097));
+  EXPECT_THAT(user_error([&] { open_gguf(folder / "x.gguf"); }),
+              HasSubstr("has 4097 experts; Fettle reads up to 4096"));
+}
+
 TEST(BadGguf, AMissingPartIsNamed) {
   const TempFolder folder;
   const std::string bytes =

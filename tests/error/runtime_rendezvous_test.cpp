@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "environment.h"
 #include "processes.h"
 #include "runtime/rendezvous/redis_server.h"
 #include "runtime/rendezvous/redis_store.h"
@@ -42,6 +43,13 @@ TEST(Rendezvous, SaysThatThePortIsTaken) {
   EXPECT_THAT(
       [&] { RedisServer(port, "two", true); },
       ThrowsMessage<UserError>(AllOf(HasSubstr("another program uses the port"), HasSubstr("FETTLE_STORE_PORT"))));
+}
+
+// The settings are longer than the pipe holds, so they are still being written when the program has ended.
+TEST(Rendezvous, SaysThatRedisIsMissing) {
+  const Environment nowhere("PATH", "/nowhere");
+  EXPECT_THAT([&] { RedisServer(free_port(), std::string(1u << 20, 'x'), true); },
+              ThrowsMessage<UserError>(HasSubstr("install the package redis-server")));
 }
 
 TEST(Launchers, NameTheVariableThatIsWrong) {

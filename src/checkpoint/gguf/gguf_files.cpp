@@ -46,6 +46,8 @@ std::string with_number(const std::string& name, int64_t number) {
   return name.substr(0, at) + std::to_string(number) + name.substr(at + 2);
 }
 
+constexpr int64_t kMostExperts = 4096;  // of a layer
+
 bool is_table_of_rope(const std::string& name) {
   return name.starts_with("rope_freqs.") || name.starts_with("rope_factors_") || name.ends_with(".attn_rot_embd");
 }
@@ -86,6 +88,9 @@ class Places {
     }
     if (tensor.dims.size() < 2) throw UserError("{}: tensor '{}' has no dim for experts", file_, tensor.name);
     const int64_t experts = entry.shape.dims.front();
+    if (experts > kMostExperts)
+      throw UserError("{}: tensor '{}' has {} experts; Fettle reads up to {}", file_, tensor.name, experts,
+                      kMostExperts);
     entry.shape.dims.erase(entry.shape.dims.begin());
     if (experts > 0) entry.bytes /= experts;
     for (int64_t expert = 0; expert < experts; ++expert) {
@@ -133,36 +138,62 @@ class Places {
   std::map<std::string, std::string> hf_;
 };
 
-// Returns the paths of all parts. Part numbers in a file's name count from 1.
-std::vector<fs::path> parts_of(const fs::path& first, int64_t count) {
+// Part numbers in a file's name count from 1. Returns the number of parts; 0 when it is not the name of a first part.
+int64_t parts_in_name(const std::string& name) {
+  constexpr std::string_view kFirst = "-00001-of-", kEnding = ".gguf";
+  constexpr size_t kDigits = 5, kTail = kFirst.size() + kDigits + kEnding.size();
+  if (name.size() < kTail || !name.ends_with(kEnding)) return 0;
+  const std::string tail = name.substr(name.size() - kTail), digits = tail.substr(kFirst.size(), kDigits);
+  if (!tail.starts_with(kFirst) || digits.find_first_not_of("0123456789") != std::string::npos) return 0;
+  return std::stoll(digits);
+}
+
+// Returns the paths of all parts of which the header counts `count`.
+std::vector<fs::path> existing_parts(const fs::path& first, int64_t count) {
   if (count <= 1) return {first};
-  const std::string name = first.filename().string(), ending = fmt::format("-00001-of-{:05}.gguf", count);
-  if (!name.ends_with(ending))
-    throw UserError("{}: it is a part of a model in {} files; name the first one, which ends with {}", first.string(),
-                    count, ending);
-  std::vector<fs::path> parts;
-  for (int64_t part = 1; part <= count; ++part) {
-    parts.push_back(first.parent_path() /
-                    fmt::format("{}-{:05}-of-{:05}.gguf", name.substr(0, name.size() - ending.size()), part, count));
-    if (!fs::exists(parts.back()))
-      throw UserError("{}: the part {} is missing; download it", first.string(), parts.back().string());
-  }
+  if (parts_in_name(first.filename().string()) != count)
+    throw UserError("{}: it is a part of a model in {} files; give the first one, whose name ends with {}",
+                    first.string(), count, fmt::format("-00001-of-{:05}.gguf", count));
+  std::vector<fs::path> parts = gguf_parts(first);
+  for (const fs::path& part : parts)
+    if (!fs::exists(part)) throw UserError("{}: the part {} is missing; download it", first.string(), part.string());
   return parts;
 }
 
 }  // namespace
 
+fs::path gguf_path(const fs::path& file) {
+  std::error_code code;
+  fs::path path = fs::absolute(file);
+  for (int links = 0; links < 40 && parts_in_name(path.filename().string()) <= 1; ++links) {
+    const fs::path target = fs::read_symlink(path, code);
+    if (code) break;
+    path = path.parent_path() / target;
+  }
+  const fs::path folder = fs::canonical(path.parent_path(), code);
+  return code ? path : folder / path.filename();
+}
+
+std::vector<fs::path> gguf_parts(const fs::path& file) {
+  const std::string name = file.filename().string();
+  const int64_t count = parts_in_name(name);
+  if (count <= 1) return {file};
+  const std::string stem = name.substr(0, name.size() - std::string_view("-00001-of-00002.gguf").size());
+  std::vector<fs::path> parts;
+  for (int64_t part = 1; part <= count; ++part)
+    parts.push_back(file.parent_path() / fmt::format("{}-{:05}-of-{:05}.gguf", stem, part, count));
+  return parts;
+}
+
 std::vector<TensorFile> open_gguf(const fs::path& path) {
-  std::error_code ignored;
-  const fs::path real = fs::canonical(path, ignored);
-  MappedFile first(real.empty() ? path : real);
+  MappedFile first(gguf_path(path));
   const std::string name = first.path().string();
   const GgufHeader header = read_gguf_header(first.bytes(), name);
   const GgufFields fields(header, first.bytes(), name);
   const Places places(gguf_family_of(fields), fields, name);
   std::vector<TensorFile> files;
   const std::vector<fs::path> parts =
-      parts_of(first.path(), std::min<int64_t>(fields.integer("split.count", 1), 99999));
+      existing_parts(first.path(), std::min<int64_t>(fields.integer("split.count", 1), 99999));
   for (size_t i = 0; i < parts.size(); ++i) {
     MappedFile map = i == 0 ? std::move(first) : MappedFile(parts[i]);
     const GgufHeader others = i == 0 ? GgufHeader() : read_gguf_header(map.bytes(), parts[i].string());

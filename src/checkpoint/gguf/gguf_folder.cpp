@@ -3,12 +3,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <vector>
 
 #include "base/cache.h"
 #include "base/error.h"
 #include "checkpoint/files.h"
 #include "checkpoint/gguf/families.h"
+#include "checkpoint/gguf/gguf_files.h"
 #include "checkpoint/gguf/tokenizer_files.h"
 #include "checkpoint/saved/atomic_folder.h"
 
@@ -54,14 +56,14 @@ std::optional<fs::path> find_gguf(const fs::path& model) {
 
 fs::path gguf_folder(const fs::path& file) {
   std::error_code code;
-  const fs::path real = fs::canonical(file, code);
-  if (code) throw_file_error("read", file, code.value());
-  const auto changed = fs::last_write_time(real, code).time_since_epoch().count();
+  const fs::path real = gguf_path(file);
+  if (!fs::exists(real, code)) throw_file_error("read", file, code ? code.value() : ENOENT);
   ContentKey key;
-  key.add(kFolderVersion)
-      .add(real.string())
-      .add(std::to_string(fs::file_size(real, code)))
-      .add(std::to_string(changed));
+  key.add(kFolderVersion).add(real.string());
+  for (const fs::path& part : gguf_parts(real)) {
+    const auto changed = fs::last_write_time(part, code).time_since_epoch().count();
+    key.add(std::to_string(fs::file_size(part, code))).add(std::to_string(changed));
+  }
   const fs::path folder = cache_folder("gguf") / key.text();
   if (fs::exists(folder / "config.json")) return folder;
 

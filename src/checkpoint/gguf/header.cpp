@@ -14,6 +14,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int64_t kMostDims = 4, kDefaultAlignment = 32;
+constexpr uint64_t kMostElements = uint64_t{1} << 24;  // of a list; the largest vocabularies have 2^18
 enum ValueKind : uint32_t { kU8, kI8, kU16, kI16, kU32, kI32, kF32, kBool, kString, kArray, kU64, kI64, kF64 };
 
 template <typename... Args>
@@ -68,6 +69,8 @@ class HeaderBytes {
     // Each element has at least one byte.
     if (count > file_.size() - at_)
       refuse(name_, "'{}' is a list of {} elements, but the file ends {} bytes later", key, count, file_.size() - at_);
+    if (count > kMostElements)
+      refuse(name_, "'{}' is a list of {} elements; Fettle reads lists of up to {}", key, count, kMostElements);
     Json list = Json::array();
     for (uint64_t i = 0; i < count; ++i) list.push_back(value(kind, key));
     return list;

@@ -86,7 +86,7 @@ void Fate::fail(int exit_code, const std::string& message) {
     const auto start = Clock::now();
     // Process 0 has the store, so it waits for all others; the others wait only for process 0.
     for (int other = 0; other < (run_.rank() == 0 ? run_.size() : 1); ++other)
-      while (other != run_.rank() && seconds_since(start) < times_.farewell) {
+      while (other != run_.rank() && seconds_since(start) < times_.farewell && !is_silent(other)) {
         const auto status = run_.try_get(key_of(other), other);
         if (status && Json::parse(*status).value("failed", 0) != 0) break;
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -94,6 +94,11 @@ void Fate::fail(int exit_code, const std::string& message) {
   } catch (const Error&) {
     // The other processes have already ended.
   }
+}
+
+bool Fate::is_silent(int rank) {
+  const std::lock_guard lock(mutex_);
+  return seconds_since(seen_[static_cast<size_t>(rank)].changed) > times_.silence;
 }
 
 void Fate::leave() {
@@ -117,7 +122,7 @@ void Fate::publish() {
   Json status;
   {
     const std::lock_guard lock(mutex_);
-    status = {{"beat", ++beat_}, {"phase", phase_}, {"step", next_}};
+    status = {{"nonce", run_.nonce(run_.rank())}, {"beat", ++beat_}, {"phase", phase_}, {"step", next_}};
     if (const int signal = InterruptScope::signal(); signal != 0) status["signal"] = signal;
     if (run_.rank() == 0 && signal_ != 0) status["stop_signal"] = signal_;
     if (held_ >= 0) status["held"] = held_;
@@ -136,9 +141,14 @@ Json Fate::observe(int rank) {
   const auto now = Clock::now();
   if (text && *text != seen.status) {
     seen.status = *text;
+    const std::lock_guard lock(mutex_);
     seen.changed = now;
   }
   Json status = seen.status.empty() ? Json::object() : Json::parse(seen.status);
+  if (status.value("nonce", run_.nonce(rank)) != run_.nonce(rank))
+    end(kDeviceCode, fmt::format("{} has died, and another process was started in its place; start all processes "
+                                 "together, with resume_from_checkpoint=true",
+                                 run_.name_of(rank)));
   seen.left = status.value("left", false);
   const std::string progress = fmt::format("{} {}", status.value("phase", ""), status.value("step", int64_t{0}));
   if (progress != seen.progress) {
@@ -147,7 +157,7 @@ Json Fate::observe(int rank) {
   }
   if (const int code = status.value("failed", 0); code != 0) end(code, status.value("failure", ""));
   if (seen.left) return status;
-  if (seconds_since(seen.changed) > times_.silence)
+  if (is_silent(rank))
     end(kDeviceCode, fmt::format("{} gives no sign of life for {:.0f} s: it has died or its host cannot be reached",
                                  run_.name_of(rank), times_.silence));
   return status;

@@ -41,7 +41,7 @@ class Fate {
   // Call before each step. Returns 0 when the step may run. Returns the signal when the run stops before this step,
   // which is the same step in every process. Waits until the processes agree on this step.
   int stop_before(int64_t step);
-  // Tells the others that this process ends with this exit code, and waits shortly until they know.
+  // Tells the others that this process ends with this exit code, and waits shortly until those that live know.
   void fail(int exit_code, const std::string& message);
   // Waits until all processes have come to their end. Then watching stops.
   void leave();
@@ -56,6 +56,7 @@ class Fate {
   void watch();
   void publish();
   nlohmann::json observe(int rank);
+  bool is_silent(int rank);
   void look_at_all();
   void look_at_first();
   [[noreturn]] void end(int exit_code, const std::string& message);
@@ -74,7 +75,7 @@ class Fate {
   bool left_ = false, done_ = false;
 
   std::mutex publishing_;
-  std::vector<Seen> seen_;  // by rank; only for the watching thread
+  std::vector<Seen> seen_;  // by rank; only for the watching thread, except `changed`, which mutex_ guards
   std::thread thread_;
 };
 

@@ -79,11 +79,10 @@ ProcessPlace read_place(const Launcher& launcher, const ReadVariable& variable) 
   auto has = [&](const char* name) { return *name != '\0' && !variable(name).empty(); };
   place.size = read_number(launcher, variable, launcher.size, 1, kMostProcesses);
   place.rank = read_number(launcher, variable, launcher.rank, 0, place.size - 1);
-  // A launcher without these variables starts one process on each host.
-  if (has(launcher.local_size)) place.local_size = read_number(launcher, variable, launcher.local_size, 1, place.size);
-  if (has(launcher.local_rank)) {
-    place.local_rank = read_number(launcher, variable, launcher.local_rank, 0, place.size - 1);
-    if (!has(launcher.local_size)) place.local_size = place.local_rank + 1;
+  place.local_known = has(launcher.local_size) && has(launcher.local_rank);
+  if (place.local_known) {
+    place.local_size = read_number(launcher, variable, launcher.local_size, 1, place.size);
+    place.local_rank = read_number(launcher, variable, launcher.local_rank, 0, place.local_size - 1);
   }
   if (place.size == 1) return place;
   place.address = find_address(launcher, variable, place);

@@ -2,48 +2,40 @@
 
 #include <hiredis/hiredis.h>
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
 #include "base/error.h"
 #include "base/interrupt.h"
-#include "base/seconds_since.h"
 
 namespace fettle {
 namespace {
 
-using Reply = std::unique_ptr<redisReply, decltype(&freeReplyObject)>;
-
-constexpr timeval kAnswerTime{.tv_sec = 10, .tv_usec = 0};
-
-template <typename... Args>
-Reply ask(redisContext* connection, const char* command, Args... args) {
-  return {static_cast<redisReply*>(redisCommand(connection, command, args...)), &freeReplyObject};
+// Seconds for one answer of the server: a few attempts are made within the patience.
+double answer_time(double patience) {
+  return std::clamp(patience / 4, 1.0, 10.0);
 }
 
-// Returns the error of the server or of the connection; "" when there is none.
-std::string fault_of(const redisContext& connection, const Reply& reply) {
-  if (reply == nullptr) return connection.errstr;
-  return reply->type == REDIS_REPLY_ERROR ? std::string(reply->str, reply->len) : "";
+timeval time_of(double seconds) {
+  const auto microseconds = static_cast<int64_t>(1e6 * std::max(seconds, 0.01));
+  return {.tv_sec = microseconds / 1'000'000, .tv_usec = microseconds % 1'000'000};
+}
+
+void free_reply(redisReply* reply) {
+  freeReplyObject(reply);
 }
 
 }  // namespace
 
-RedisStore::RedisStore(const std::string& address, int port, const std::string& password, double seconds) {
+RedisStore::RedisStore(const std::string& address, int port, const std::string& password, double seconds,
+                       double patience)
+    : address_(address), password_(password), port_(port), patience_(patience) {
   const Clock::time_point start = Clock::now();
   std::string fault;
   do {
-    connection_ = redisConnectWithTimeout(address.c_str(), port, timeval{.tv_sec = 2, .tv_usec = 0});
-    if (connection_ != nullptr && connection_->err == 0) {
-      redisSetTimeout(connection_, kAnswerTime);
-      redisEnableKeepAlive(connection_);
-      fault = fault_of(*connection_, ask(connection_, "AUTH %s", password.c_str()));
-      if (fault.empty()) return;
-    } else {
-      fault = connection_ == nullptr ? "no memory" : connection_->errstr;
-    }
-    if (connection_ != nullptr) redisFree(connection_);
-    connection_ = nullptr;
+    fault = connect(2);
+    if (fault.empty()) return;
     InterruptScope::check("waiting for process 0");
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   } while (seconds_since(start) < seconds);
@@ -54,21 +46,65 @@ RedisStore::RedisStore(const std::string& address, int port, const std::string& 
 }
 
 RedisStore::~RedisStore() {
+  disconnect();
+}
+
+void RedisStore::disconnect() {
   if (connection_ != nullptr) redisFree(connection_);
+  connection_ = nullptr;
+}
+
+std::string RedisStore::connect(double seconds) {
+  disconnect();
+  connection_ = redisConnectWithTimeout(address_.c_str(), port_, time_of(seconds));
+  if (connection_ == nullptr) return "no memory";
+  std::string fault = connection_->errstr;
+  if (connection_->err == 0) {
+    redisSetTimeout(connection_, time_of(answer_time(patience_)));
+    redisEnableKeepAlive(connection_);
+    const Reply reply(static_cast<redisReply*>(redisCommand(connection_, "AUTH %s", password_.c_str())), free_reply);
+    if (reply == nullptr)
+      fault = connection_->errstr;
+    else
+      fault = reply->type == REDIS_REPLY_ERROR ? std::string(reply->str, reply->len) : "";
+  }
+  if (!fault.empty()) disconnect();
+  return fault;
+}
+
+RedisStore::Reply RedisStore::ask(const std::function<void*(redisContext*)>& command) {
+  const std::lock_guard lock(mutex_);
+  const Clock::time_point start = Clock::now();
+  for (std::string fault;;) {
+    const double left = patience_ - (silent_since_ ? seconds_since(*silent_since_) : 0);
+    if (left <= 0)
+      throw DeviceError("the store of process 0 does not answer: {}; process 0 has probably ended",
+                        fault.empty() ? fmt::format("silent for {:.0f} s", seconds_since(*silent_since_)) : fault);
+    if (connection_ == nullptr) fault = connect(std::min(2.0, left));
+    if (connection_ != nullptr) {
+      Reply reply(static_cast<redisReply*>(command(connection_)), free_reply);
+      if (reply != nullptr) {
+        silent_since_.reset();
+        if (reply->type != REDIS_REPLY_ERROR) return reply;
+        throw DeviceError("the store of process 0 refuses a command: {}", std::string(reply->str, reply->len));
+      }
+      fault = connection_->errstr;
+      disconnect();
+    }
+    if (!silent_since_) silent_since_ = start;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
 }
 
 void RedisStore::put(const std::string& key, const std::string& value) {
-  const std::lock_guard lock(mutex_);
-  const Reply reply = ask(connection_, "SET %b %b", key.data(), key.size(), value.data(), value.size());
-  if (const std::string fault = fault_of(*connection_, reply); !fault.empty())
-    throw DeviceError("the store of process 0 does not answer: {}; process 0 has probably ended", fault);
+  ask([&](redisContext* connection) {
+    return redisCommand(connection, "SET %b %b", key.data(), key.size(), value.data(), value.size());
+  });
 }
 
 std::optional<std::string> RedisStore::try_get(const std::string& key, int) {
-  const std::lock_guard lock(mutex_);
-  const Reply reply = ask(connection_, "GET %b", key.data(), key.size());
-  if (const std::string fault = fault_of(*connection_, reply); !fault.empty())
-    throw DeviceError("the store of process 0 does not answer: {}; process 0 has probably ended", fault);
+  const Reply reply =
+      ask([&](redisContext* connection) { return redisCommand(connection, "GET %b", key.data(), key.size()); });
   if (reply->type == REDIS_REPLY_NIL) return std::nullopt;
   return std::string(reply->str, reply->len);
 }

@@ -4,12 +4,14 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <random>
 #include <thread>
 
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/seconds_since.h"
+#include "runtime/rendezvous/fate.h"
 #include "runtime/rendezvous/pmix_module.h"
 #include "runtime/rendezvous/redis_server.h"
 #include "runtime/rendezvous/redis_store.h"
@@ -42,15 +44,24 @@ std::vector<std::string> unpack(const std::string& text) {
   return values;
 }
 
-// A process must not use the store of another run by mistake. The password does not protect against other users of the
-// network, who can guess it unless FETTLE_STORE_PASSWORD is set.
+std::string hash_of(const std::string& text) {
+  return fmt::format("{:016x}", XXH3_64bits(text.data(), text.size()));
+}
+
+std::string random_text() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}", random(), random());
+}
+
+// The store of one run must not be taken for that of another. This is no protection against other users of the network,
+// who can guess it unless FETTLE_STORE_PASSWORD is set.
 std::string store_password(const ProcessPlace& place) {
   if (std::string given = environment("FETTLE_STORE_PASSWORD"); !given.empty()) {
     if (given.find_first_of(" \t\r\n\"'\\") != std::string::npos)
       throw UserError("FETTLE_STORE_PASSWORD has a space, quote or backslash; use letters and digits");
     return given;
   }
-  return fmt::format("{:016x}", XXH3_64bits(place.job.data(), place.job.size()));
+  return hash_of(place.job);
 }
 
 // A Redis store. Process 0 starts its server.
@@ -59,7 +70,8 @@ class ServedRedisStore : public Store {
   explicit ServedRedisStore(const ProcessPlace& place, double wait)
       : server_(place.rank == 0 ? std::make_unique<RedisServer>(place.port, store_password(place), is_local(place))
                                 : nullptr),
-        store_(place.rank == 0 ? "127.0.0.1" : place.address, place.port, store_password(place), wait) {}
+        store_(place.rank == 0 ? "127.0.0.1" : place.address, place.port, store_password(place), wait,
+               FateTimes::from_environment().silence) {}
   void put(const std::string& key, const std::string& value) override { store_.put(key, value); }
   std::optional<std::string> try_get(const std::string& key, int owner) override { return store_.try_get(key, owner); }
 
@@ -72,9 +84,26 @@ class ServedRedisStore : public Store {
 }  // namespace
 
 Rendezvous::Rendezvous(ProcessPlace place, std::unique_ptr<Store> store, Seconds wait)
-    : place_(std::move(place)), store_(std::move(store)) {
+    : place_(std::move(place)), store_(std::move(store)), prefix_(hash_of(place_.job) + "/") {
   hosts_.assign(static_cast<size_t>(size()), "not there yet");
-  hosts_ = exchange("start", host_name(), wait);
+  const std::string mine = random_text();
+  const std::vector<std::string> all = exchange("start", mine + " " + host_name(), wait);
+  for (size_t other = 0; other < all.size(); ++other) {
+    const size_t space = all[other].find(' ');
+    nonces_.push_back(all[other].substr(0, space));
+    hosts_[other] = all[other].substr(space + 1);
+  }
+  if (!place_.local_known) {
+    place_.local_size = static_cast<int>(std::ranges::count(hosts_, hosts_[static_cast<size_t>(rank())]));
+    place_.local_rank =
+        static_cast<int>(std::count(hosts_.begin(), hosts_.begin() + rank(), hosts_[static_cast<size_t>(rank())]));
+  }
+  if (nonce(rank()) != mine)
+    throw UserError(
+        "{} takes part in this run already, so this process was started again while the others of the run before are "
+        "still there; they end soon: then start all processes together, with resume_from_checkpoint=true",
+        name_of(rank()));
+  prefix_ = hash_of(fmt::format("{} {}", place_.job, fmt::join(nonces_, " "))) + "/";
   starting_ = false;
 }
 
@@ -85,7 +114,7 @@ std::string Rendezvous::name_of(int rank) const {
 std::optional<std::string> Rendezvous::get(const std::string& key, Seconds wait, int owner) {
   const Clock::time_point start = Clock::now();
   for (auto pause = std::chrono::milliseconds(2);; pause = std::min(pause * 2, std::chrono::milliseconds(100))) {
-    if (std::optional<std::string> value = store_->try_get(key, owner)) return value;
+    if (std::optional<std::string> value = try_get(key, owner)) return value;
     if (seconds_since(start) >= wait.count()) return std::nullopt;
     if (starting_) InterruptScope::check("waiting for the other processes");
     std::this_thread::sleep_for(pause);
@@ -101,8 +130,8 @@ std::vector<std::string> Rendezvous::exchange(const std::string& name, const std
   const std::string key = fmt::format("fettle/{}/{}", name, use), joined = key + "/all";
   const Clock::time_point start = Clock::now();
   if (rank() != 0) {
-    store_->put(fmt::format("{}/{}", key, rank()), mine);
-    // Process 0 tells the others which processes are missing, so they wait a little longer than process 0.
+    put(fmt::format("{}/{}", key, rank()), mine);
+    // Process 0 says who is missing, so it gets a little time to do that.
     const std::optional<std::string> all = get(joined, wait + Seconds(5), 0);
     if (!all) throw DeviceError("{}: no answer from {} after {:.0f} s", name, name_of(0), wait.count());
     if (all->starts_with('!')) throw DeviceError("{}", all->substr(1));
@@ -121,15 +150,15 @@ std::vector<std::string> Rendezvous::exchange(const std::string& name, const std
   if (!missing.empty()) {
     const std::string fault = fmt::format("{}: {} of {} processes did not come within {:.0f} s: {}", name,
                                           missing.size(), size(), wait.count(), list_ranks(missing));
-    store_->put(joined, "!" + fault);
+    put(joined, "!" + fault);
     throw DeviceError("{}", fault);
   }
-  store_->put(joined, pack(values));
+  put(joined, pack(values));
   return values;
 }
 
 void Rendezvous::leave() {
-  if (rank() != 0) return store_->put(fmt::format("fettle/left/{}", rank()), "");
+  if (rank() != 0) return put(fmt::format("fettle/left/{}", rank()), "");
   for (int other = 1; other < size(); ++other) get(fmt::format("fettle/left/{}", other), Seconds(10), other);
 }
 

@@ -23,21 +23,23 @@ class Rendezvous {
   // How long processes wait for the others to start.
   static constexpr Seconds kStartTime{600};
 
-  // Joins the run. The processes exchange values through `store`. Throws UserError, which names the processes that have
-  // not joined after `wait`.
+  // Joins the run. `store`: how to reach the others. Throws DeviceError that names the processes that are missing after
+  // `wait`, and UserError when another process is already this rank: this one was started again without the others.
   Rendezvous(ProcessPlace place, std::unique_ptr<Store> store, Seconds wait = kStartTime);
 
   const ProcessPlace& place() const { return place_; }
   int rank() const { return place_.rank; }
   int size() const { return place_.size; }
   const std::string& host(int rank) const { return hosts_[static_cast<size_t>(rank)]; }
-  // Returns a name for messages: "process 3 (gpu07)".
+  // A random text of that process, which differs from that of every other process that has had its rank.
+  const std::string& nonce(int rank) const { return nonces_[static_cast<size_t>(rank)]; }
+  // "process 3 (gpu07)"
   std::string name_of(int rank) const;
 
-  // Keys that callers use must not begin with "fettle/".
-  void put(const std::string& key, const std::string& value) { store_->put(key, value); }
+  // Keys of callers must not begin with "fettle/". In the store, every key follows `prefix_`.
+  void put(const std::string& key, const std::string& value) { store_->put(prefix_ + key, value); }
   std::optional<std::string> try_get(const std::string& key, int owner = Store::kAnyone) {
-    return store_->try_get(key, owner);
+    return store_->try_get(prefix_ + key, owner);
   }
   // Waits until the key exists. Returns nullopt when it does not exist after `wait`.
   std::optional<std::string> get(const std::string& key, Seconds wait, int owner = Store::kAnyone);
@@ -56,8 +58,9 @@ class Rendezvous {
  private:
   ProcessPlace place_;
   std::unique_ptr<Store> store_;
-  std::vector<std::string> hosts_;  // by rank
-  bool starting_ = true;            // only the thread of the constructor uses this object
+  std::string prefix_;                       // what only the processes of this run share
+  std::vector<std::string> hosts_, nonces_;  // by rank
+  bool starting_ = true;                     // no thread but the constructor's uses this object yet
   std::mutex mutex_;
   std::map<std::string, int64_t> uses_;  // how often each name was used
 };

@@ -57,6 +57,16 @@ Snapshot take_snapshot(const Run& run, const TrainState& state) {
   return snapshot;
 }
 
+int64_t snapshot_bytes(const Run& run, const TrainState& state) {
+  int64_t bytes = 0;
+  for (const StateArray& array : trained_arrays(run)) {
+    const DeviceBuffer& buffer = state.buffers.at(array.name);
+    for (const int position : first_positions(buffer))
+      bytes += buffer.layout().boxes[static_cast<size_t>(position)].elements() * byte_size(array.shape.dtype);
+  }
+  return bytes;
+}
+
 int64_t snapshot_bytes(const Run& run) {
   int64_t bytes = 0;
   for (const StateArray& array : trained_arrays(run)) bytes += array.shape.bytes();

@@ -29,6 +29,7 @@ using Snapshot = std::map<std::string, HostShards>;
 
 // Copies from all devices in parallel. When it returns, the copy is complete and the device arrays may be donated.
 Snapshot take_snapshot(const Run& run, const TrainState& state);
-int64_t snapshot_bytes(const Run& run);  // bytes of a snapshot's arrays
+int64_t snapshot_bytes(const Run& run);                           // bytes of the snapshots of all processes
+int64_t snapshot_bytes(const Run& run, const TrainState& state);  // of this process's snapshot
 
 }  // namespace fettle

@@ -133,7 +133,8 @@ extern "C" fettle::Store* fettle_open_pmix_store(fettle::ProcessPlace& place, st
   PMIX_PROC_LOAD(&job, self.nspace, PMIX_RANK_WILDCARD);
   place.rank = static_cast<int>(self.rank);
   if (const int size = number_of(job, PMIX_JOB_SIZE); size > 0) place.size = size;
-  if (const int rank = number_of(self, PMIX_LOCAL_RANK); rank >= 0) place.local_rank = rank;
-  if (const int size = number_of(job, PMIX_LOCAL_SIZE); size > 0) place.local_size = size;
+  const int local_rank = number_of(self, PMIX_LOCAL_RANK), local_size = number_of(job, PMIX_LOCAL_SIZE);
+  if (local_rank >= 0 && local_size > 0)
+    place.local_rank = local_rank, place.local_size = local_size, place.local_known = true;
   return new PmixStore(self, place.size);
 }
