@@ -350,6 +350,7 @@ Recipe read_recipe(const std::filesystem::path& file, const std::vector<std::str
     if (sign == std::string::npos || sign == 0) throw UserError("{}: wanted key=value", where);
     std::string name = item.substr(0, sign);
     name.erase(0, std::min(name.find_first_not_of('-'), name.size()));
+    if (const Key* key = find_key(name); key && key->secret) where = fmt::format("override '{}=...'", name);
     reader.take(name, {override_value(name, item.substr(sign + 1), where), where});
   }
   reader.report();

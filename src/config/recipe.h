@@ -197,7 +197,8 @@ Recipe read_recipe(const std::filesystem::path& file, const std::vector<std::str
 // Throws UserError naming the keys of `names` that the recipe leaves empty and `command` needs.
 void require_keys(const Recipe& recipe, std::initializer_list<std::string_view> names, std::string_view command);
 
-// The recipe as yaml: the keys that differ from their defaults. Reading it gives the same Recipe.
+// The recipe as yaml: the keys that differ from their defaults. Reading it gives the same Recipe, without secrets: a
+// comment stands in place of an access token.
 std::string to_yaml(const Recipe& recipe);
 
 }  // namespace fettle
