@@ -103,6 +103,7 @@ struct Recipe {
   std::optional<int64_t> lr_num_decay_steps;  // warmup_stable_decay needs it
   double warmup_ratio = 0;
   double warmup_steps = 0;                  // below 1: a share of all steps, as in Transformers 5
+  int64_t max_warmup_steps = 0;             // of a share; 0: no limit
   std::optional<double> embedding_lr;       // learning rate of embedding and head; empty: learning_rate
   std::optional<double> moe_aux_loss_coef;  // weight of the loss that balances experts; empty: that of config.json
   std::string optim = "adamw_torch";
