@@ -189,7 +189,7 @@ TEST_F(EvalCommand, RepliesToPromptsAsPlainText) {
   recipe.eval_task = {"generation"};
   recipe.max_new_tokens = 24;
   recipe.output_dir = (temp / "out").string();
-  EXPECT_NEAR(json()["sets"][0]["tuned"]["exact_match"], 100.0, 1e-9);
+  EXPECT_NEAR(json()["sets"][0]["model"]["exact_match"], 100.0, 1e-9);
   std::ifstream in(temp / "out/generated_predictions.jsonl");
   std::string line;
   std::getline(in, line);
