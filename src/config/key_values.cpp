@@ -16,6 +16,7 @@ KeyValues::KeyValues(const Recipe& recipe) {
     Value& out = values_[std::string(key.name)];
     out.yaml = value_text(recipe, key);
     out.changed = out.yaml != value_text(defaults, key);
+    out.secret = key.secret;
     out.where = recipe.where(std::string(key.name));
     std::visit(
         [&](auto member) {
@@ -80,7 +81,7 @@ nlohmann::json KeyValues::json(std::string_view key) const {
 nlohmann::json KeyValues::changed_values() const {
   nlohmann::json out = nlohmann::json::object();
   for (const auto& [key, value] : values_)
-    if (value.changed) {
+    if (value.changed && !value.secret) {
       nlohmann::json one = json(key).is_null() ? nlohmann::json(value.yaml) : json(key);
       if (one.is_number_float() && std::floor(one.get<double>()) == one.get<double>() &&
           std::abs(one.get<double>()) < 1e15)

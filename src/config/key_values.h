@@ -32,7 +32,7 @@ class KeyValues {
   nlohmann::json json(std::string_view key) const;
   // The value as yaml text: "0.1", "sigmoid"; empty when nothing is set.
   const std::string& yaml(std::string_view key) const;
-  // The keys whose values differ from their defaults, with their values.
+  // The keys whose values differ from their defaults, with their values. Secret keys are left out.
   nlohmann::json changed_values() const;
   // Whether the value differs from the key's default.
   bool changed(std::string_view key) const;
@@ -43,7 +43,7 @@ class KeyValues {
   struct Value {
     std::variant<std::monostate, bool, double, std::string, std::vector<std::string>> value;
     std::string yaml;
-    bool changed = false;
+    bool changed = false, secret = false;
     std::string where;
   };
   const Value& at(std::string_view key) const;

@@ -50,7 +50,8 @@ std::vector<Key> model_keys() {
       {.name = "hub_token",
        .member = &Recipe::hub_token,
        .help = "Access token for private and gated repositories. HF_TOKEN is the safer place for it.",
-       .aliases = {"hf_hub_token", "ms_hub_token"}},
+       .aliases = {"hf_hub_token", "ms_hub_token"},
+       .secret = true},
       {.name = "cache_dir",
        .member = &Recipe::cache_dir,
        .help =

@@ -36,6 +36,7 @@ struct Key {
   bool share_or_count = false;  // a number below 1 is a share; a number from 1 on must be whole
   bool by_stage = false;        // the stage decides when the recipe does not set the key
   bool may_be_auto = false;     // a map that may also be the word auto, which is stored as {auto: 1}
+  bool secret = false;          // the value is read, but never written or reported
 };
 
 // The table rows of some groups of keys; keys.cpp has the other groups.

@@ -43,7 +43,7 @@ std::vector<Key> preference_keys() {
        .group = Group::kMethod,
        .member = &Recipe::pref_ftx,
        .help = "Weight of the chosen reply's mean token loss, which `stage: dpo` adds.",
-       .aliases = {"rpo_alpha", "dpo_ftx"},
+       .aliases = {"rpo_alpha", "dpo_ftx", "cpo_alpha"},
        .min = 0},
       {.name = "dpo_label_smoothing",
        .group = Group::kMethod,

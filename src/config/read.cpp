@@ -16,6 +16,7 @@
 #include "config/checks.h"
 #include "config/foreign.h"
 #include "config/foreign/dialect.h"
+#include "config/foreign/other_defaults.h"
 #include "config/foreign/settings_file.h"
 #include "config/keys.h"
 #include "config/nearest.h"
@@ -344,14 +345,20 @@ Recipe read_recipe(const std::filesystem::path& file, const std::vector<std::str
   recipe.file = file;
   if (!file.empty()) read_file(recipe, file);
   Reader reader(recipe, false);
+  YAML::Node words(YAML::NodeType::Map);  // without a file, the words are the whole recipe
   for (const std::string& item : overrides) {
     auto sign = item.find('=');
     std::string where = fmt::format("override '{}'", item);
     if (sign == std::string::npos || sign == 0) throw UserError("{}: wanted key=value", where);
     std::string name = item.substr(0, sign);
     name.erase(0, std::min(name.find_first_not_of('-'), name.size()));
-    reader.take(name, {override_value(name, item.substr(sign + 1), where), where});
+    if (const Key* key = find_key(name); key && key->secret) where = fmt::format("override '{}=...'", name);
+    const YAML::Node value = override_value(name, item.substr(sign + 1), where);
+    words[name] = value;
+    reader.take(name, {value, where});
   }
+  if (const auto dialect = file.empty() ? read_other_defaults(words) : std::nullopt)
+    reader.take_dialect(*dialect, "the command line");
   reader.report();
   check_combinations(recipe);
   return recipe;

@@ -103,6 +103,7 @@ struct Recipe {
   std::optional<int64_t> lr_num_decay_steps;  // warmup_stable_decay needs it
   double warmup_ratio = 0;
   double warmup_steps = 0;                  // below 1: a share of all steps, as in Transformers 5
+  int64_t max_warmup_steps = 0;             // of a share; 0: no limit
   std::optional<double> embedding_lr;       // learning rate of embedding and head; empty: learning_rate
   std::optional<double> moe_aux_loss_coef;  // weight of the loss that balances experts; empty: that of config.json
   std::string optim = "adamw_torch";
@@ -197,7 +198,8 @@ Recipe read_recipe(const std::filesystem::path& file, const std::vector<std::str
 // Throws UserError if the recipe leaves a key of `names` empty, which `command` needs. The message lists these keys.
 void require_keys(const Recipe& recipe, std::initializer_list<std::string_view> names, std::string_view command);
 
-// The recipe as yaml: the keys that differ from their defaults. Reading it gives the same Recipe.
+// The recipe as yaml: the keys that differ from their defaults. Reading it gives the same Recipe, without secrets: a
+// comment stands in place of an access token.
 std::string to_yaml(const Recipe& recipe);
 
 }  // namespace fettle

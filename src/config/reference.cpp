@@ -125,6 +125,11 @@ std::string to_yaml(const Recipe& recipe) {
     std::string value = value_text(recipe, key);
     const bool said = key.by_stage && recipe.set_at.contains(std::string(key.name));
     if (value == value_text(defaults, key) && !said) continue;
+    if (key.secret) {
+      text += fmt::format("# {} is not written, since it is secret; set the environment variable HF_TOKEN instead\n",
+                          key.name);
+      continue;
+    }
     text += fmt::format("{}: {}\n", key.name, value.empty() ? "\"\"" : value);
   }
   return text;

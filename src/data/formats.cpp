@@ -35,7 +35,8 @@ std::string content_of(const ordered_json& value, const std::string& what) {
       continue;
     }
     const ordered_json* inner = part.is_object() ? find_column(part, "text") : nullptr;
-    if (!inner && part.is_object() && part.value("type", "") == "text") inner = find_column(part, "value");
+    if (!inner && part.is_object() && part.contains("type") && part["type"] == "text")
+      inner = find_column(part, "value");
     if (!inner)
       bad("'{}' has a part of type {}, but only text can be trained", what,
           part.is_object() && part.contains("type") ? part["type"].dump() : part.type_name());
@@ -196,7 +197,8 @@ Sample sharegpt(const ordered_json& row, const DataSource& source, const std::st
                                               {source.tag("observation_tag", "observation"), "tool"},
                                               {source.tag("function_tag", "function_call"), "function_call"},
                                               {source.tag("system_tag", "system"), "system"}};
-  if (source.tags.empty()) roles.insert({{"user", "user"}, {"assistant", "assistant"}, {"tool", "tool"}});
+  if (!source.tags.contains("user_tag") && !source.tags.contains("assistant_tag"))
+    roles.insert({{"user", "user"}, {"assistant", "assistant"}, {"tool", "tool"}});
   Sample sample{.format = "sharegpt"};
   if (const std::string system = text_column(row, source.column("system", "system")); !system.empty())
     sample.messages.push_back({.role = "system", .content = system});
@@ -273,22 +275,21 @@ Sample alpaca(const ordered_json& row, const DataSource& source) {
   return sample;
 }
 
-// Reads a row as Axolotl's `type: alpaca` does: Alpaca's prompt text without a chat template.
-Sample alpaca_prompt(const ordered_json& row) {
-  const std::string instruction = text_column(row, "instruction"), input = text_column(row, "input");
-  if (instruction.empty()) bad("the row has no prompt: 'instruction' is empty");
-  if (!row.contains("output")) bad("the column 'output' is missing");
-  Sample sample{.kind = Sample::Kind::kPrompted, .format = "alpaca"};
-  sample.text = input.empty()
-                    ? "Below is an instruction that describes a task. Write a response that appropriately "
-                      "completes the request.\n\n"
-                    : "Below is an instruction that describes a task, paired with an input that provides further "
-                      "context. Write a response that appropriately completes the request.\n\n";
-  if (const std::string system = text_column(row, "system"); !system.empty()) sample.text = system + "\n\n";
-  sample.text += "### Instruction:\n" + instruction + "\n\n";
-  if (!input.empty()) sample.text += "### Input:\n" + input + "\n\n";
-  sample.text += "### Response:\n";
-  sample.reply = text_column(row, "output");
+// A prompt as plain text: Alpaca's, or the one that the entry describes (Axolotl's `type: alpaca` and custom prompts).
+// Only a described prompt reads the column of the system text.
+Sample plain_prompt(const ordered_json& row, const DataSource& source) {
+  const std::string instruction = source.column("prompt", "instruction"),
+                    response = source.column("response", "output");
+  const std::string system = source.column("system", "system");
+  if (!row.contains(instruction)) bad("the column '{}' is missing", instruction);
+  if (!row.contains(response)) bad("the column '{}' is missing", response);
+  const std::string user = text_column(row, instruction), input = text_column(row, source.column("query", "input"));
+  if (user.empty() && input.empty()) bad("the row has no prompt: '{}' is empty", instruction);
+  Sample sample{.kind = Sample::Kind::kPrompted, .format = source.prompt ? "custom prompt" : "alpaca"};
+  const PromptFormat& format = source.prompt ? *source.prompt : alpaca_format();
+  sample.text = source.prompt && row.contains(system) ? format.prompt(user, input, text_column(row, system))
+                                                      : format.prompt(user, input);
+  sample.reply = text_column(row, response);
   return sample;
 }
 
@@ -379,7 +380,9 @@ bool is_conversation(const ordered_json& row, const DataSource& source) {
          (has_column(row, "messages") || has_column(row, "conversations") || has_column(row, "conversation"));
 }
 
-Sample read_turns(const ordered_json& row, const DataSource& source) {
+namespace {
+
+Sample turns_of(const ordered_json& row, const DataSource& source) {
   if (source.formatting == "sharegpt") return sharegpt(row, source, source.column("messages", "conversations"));
   if (source.formatting == "openai") return openai(row, source, source.column("messages", "messages"));
   if (has_column(row, "messages")) return openai(row, source, "messages");
@@ -393,6 +396,15 @@ Sample read_turns(const ordered_json& row, const DataSource& source) {
   return roles ? openai(row, source, column) : sharegpt(row, source, column);
 }
 
+}  // namespace
+
+Sample read_turns(const ordered_json& row, const DataSource& source) {
+  Sample sample = turns_of(row, source);
+  if (source.drop_system && !sample.messages.empty() && sample.messages[0].role == "system")
+    sample.messages.erase(sample.messages.begin());
+  return sample;
+}
+
 namespace {
 
 Sample read_any(const ordered_json& value, const DataSource& source) {
@@ -404,7 +416,12 @@ Sample read_any(const ordered_json& value, const DataSource& source) {
     return sample;
   }
   if (source.formatting == "alpaca") return alpaca(value, source);
-  if (source.formatting == "alpaca_prompt") return alpaca_prompt(value);
+  if (source.formatting == "alpaca_prompt") return plain_prompt(value, source);
+  if (source.formatting == "text") {
+    const std::string column = source.column("text", "text");
+    if (!value.contains(column)) bad("the column '{}' is missing", column);
+    return {.kind = Sample::Kind::kText, .text = text_column(value, column), .continues = true, .format = "text"};
+  }
   if (value.contains("prompt") && value.contains("completion")) return prompt_completion(value, source);
   if (has("instruction")) return alpaca(value, source);
   if (has("query") && value.contains("response")) {  // ms-swift

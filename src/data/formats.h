@@ -20,7 +20,8 @@ struct Sample {
   std::vector<Message> messages;           // kChat
   std::string tools_json;                  // kChat: a JSON array, or ""
   std::string variables_json;              // kChat: chat_template_kwargs, a JSON object, or ""
-  std::string text;                        // kText: every token is trained; kPrompted: the prompt, without a template
+  std::string text;                        // kText: trained whole; kPrompted: the prompt, without a template
+  bool continues = false;                  // kText: what is beyond cutoff_len becomes further examples
   std::string reply;                       // kPrompted
   std::vector<int32_t> input_ids, labels;  // kTokens
   std::vector<Message> rejected;           // the conversation with the rejected reply (preferences.h)

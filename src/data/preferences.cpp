@@ -21,8 +21,12 @@ std::string turns_column(const ordered_json& row, const DataSource& source) {
 
 // Returns the turns followed by `reply`, which is a turn, a list of turns, or the text of an assistant's turn.
 ordered_json with_reply(ordered_json turns, const ordered_json& reply, const DataSource& source) {
+  if (turns.is_string() && source.formatting == "openai")  // Axolotl: the user's only turn
+    turns = ordered_json::array({{{"role", "user"}, {"content", turns}}});
   if (!turns.is_array()) throw BadRow("the prompt's turns must be an array");
   if (reply.is_array()) {
+    const bool whole = reply.size() > turns.size() && std::equal(turns.begin(), turns.end(), reply.begin());
+    if (whole && !turns.empty()) return reply;  // the reply's column repeats the prompt
     turns.insert(turns.end(), reply.begin(), reply.end());
   } else if (reply.is_string()) {
     const bool roles = source.formatting == "openai" || (!turns.empty() && turns[0].contains("role"));

@@ -35,6 +35,12 @@ std::string placeholder_in(const std::string& text) {
 
 }  // namespace
 
+std::vector<int32_t> plain_prompt_ids(const Tokenizer& tokenizer, const std::string& text) {
+  std::vector<int32_t> ids = tokenizer.encode(text, true);
+  if (const auto eos = tokenizer.eos_id(); eos && !ids.empty() && ids.back() == *eos) ids.pop_back();
+  return ids;
+}
+
 RowTokeniser::RowTokeniser(const DataSpec& spec, const Tokenizer& tokenizer, int64_t model_vocab_size, bool yes_or_no)
     : spec_(spec), tokenizer_(tokenizer), vocab_size_(model_vocab_size) {
   if (!spec.eos_token.empty() && spec.eos_token != tokenizer.eos_token())
@@ -238,7 +244,8 @@ void RowTokeniser::text(const Sample& sample, const std::string& where, Outcome&
     outcome.trained_by_role["text"] += example.trained_tokens();
     outcome.examples.push_back(std::move(example));
   };
-  if (spec_.rows != RowKind::kTexts || ids.size() <= most) return add(ids);
+  const bool continues = spec_.rows == RowKind::kTexts || sample.continues;
+  if (!continues || ids.size() <= most) return add(ids);
   // A long text continues in further examples.
   for (size_t at = 0; at + 1 < ids.size(); at += most)
     add({ids.begin() + static_cast<std::ptrdiff_t>(at),
@@ -252,12 +259,9 @@ void RowTokeniser::prompted(const Sample& sample, const std::string& where, Outc
     outcome.empty = true;
     return;
   }
-  const std::vector<int32_t> prompt = tokenizer_.encode(sample.text, true);
   std::vector<int32_t> reply = tokenizer_.encode(sample.reply, false);
-  const auto eos = tokenizer_.eos_id();
-  if (eos) reply.push_back(*eos);
-  Example example{.input_ids = prompt, .source = where};
-  if (eos && !example.input_ids.empty() && example.input_ids.back() == *eos) example.input_ids.pop_back();
+  if (const auto eos = tokenizer_.eos_id()) reply.push_back(*eos);
+  Example example{.input_ids = plain_prompt_ids(tokenizer_, sample.text), .source = where};
   outcome.tokens_by_role["user"] = example.length();
   outcome.tokens_by_role["assistant"] = static_cast<int64_t>(reply.size());
   if (spec_.train_on_prompt) example.labels = example.input_ids;

@@ -36,6 +36,9 @@ struct Outcome {
   std::map<std::string, int64_t> tokens_by_role, trained_by_role;
 };
 
+// The prompt of a row without a chat template (Sample::Kind::kPrompted): the reply's tokens follow these.
+std::vector<int32_t> plain_prompt_ids(const Tokenizer& tokenizer, const std::string& text);
+
 class RowTokeniser {
  public:
   // Keeps `spec` and `tokenizer` by reference. `model_vocab_size` 0: ids are not checked. `yes_or_no`: see LabelReader.

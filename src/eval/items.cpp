@@ -207,12 +207,22 @@ std::vector<Prompt> read_prompts(const DataSpec& data, const DataSource& source)
       if (prompt.references.empty()) bad("'references' is empty: there is nothing to compare with");
     } else {
       Sample sample = read_sample(row, source);
-      if (sample.kind != Sample::Kind::kChat)
-        bad("this row has no reply to compare with: it must be a conversation, or a question with a reference");
-      prompt.references.push_back(sample.messages.back().content);
-      sample.messages.pop_back();
-      prompt.messages = std::move(sample.messages);
-      prompt.tools_json = std::move(sample.tools_json);
+      switch (sample.kind) {
+        case Sample::Kind::kChat:
+          prompt.references.push_back(sample.messages.back().content);
+          sample.messages.pop_back();
+          prompt.messages = std::move(sample.messages);
+          prompt.tools_json = std::move(sample.tools_json);
+          prompt.variables_json = std::move(sample.variables_json);
+          break;
+        case Sample::Kind::kPrompted:
+          prompt.references.push_back(std::move(sample.reply));
+          prompt.text = std::move(sample.text);
+          break;
+        case Sample::Kind::kText:
+        case Sample::Kind::kTokens:
+          bad("this row has no reply to compare with: a conversation is wanted, or a question with a reference");
+      }
     }
     out.push_back(std::move(prompt));
   });

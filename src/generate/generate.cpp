@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "data/formats.h"
 #include "data/read/rows.h"
+#include "data/tokenise.h"
 #include "generate/session.h"
 
 namespace fettle {
@@ -23,21 +24,27 @@ struct Asked {
   std::string where;
 };
 
-// Returns the tokens of the sample without its last answer.
-std::vector<int32_t> prompt_of(const Session& session, Sample sample) {
-  switch (sample.kind) {
-    case Sample::Kind::kChat:
-      while (!sample.messages.empty() && sample.messages.back().role == "assistant") sample.messages.pop_back();
-      if (!session.has_template()) throw BadRow("a conversation needs a chat template; set `template`, and stage: sft");
-      return session.prompt(std::move(sample.messages), sample.tools_json);
-    case Sample::Kind::kText: return session.tokenizer().encode(sample.text, true);
-    case Sample::Kind::kTokens: break;
-  }
+// The tokens up to the last trained part.
+std::vector<int32_t> before_reply(Sample sample) {
   size_t end = sample.labels.size();
   while (end > 0 && sample.labels[end - 1] == kIgnore) --end;
   while (end > 0 && sample.labels[end - 1] != kIgnore) --end;
   if (end > 0) sample.input_ids.resize(end);
   return std::move(sample.input_ids);
+}
+
+// Returns the sample up to its last answer, as tokens.
+std::vector<int32_t> prompt_of(const Session& session, Sample sample) {
+  switch (sample.kind) {
+    case Sample::Kind::kChat:
+      while (!sample.messages.empty() && sample.messages.back().role == "assistant") sample.messages.pop_back();
+      if (!session.has_template()) throw BadRow("a conversation needs a chat template; set `template`, and stage: sft");
+      return session.prompt(std::move(sample.messages), sample.tools_json, sample.variables_json);
+    case Sample::Kind::kText: return session.tokenizer().encode(sample.text, true);
+    case Sample::Kind::kPrompted: return plain_prompt_ids(session.tokenizer(), sample.text);
+    case Sample::Kind::kTokens: return before_reply(std::move(sample));
+  }
+  throw InternalError("a sample of an unknown kind");
 }
 
 std::vector<Asked> ask_rows(const Session& session, const DataSpec& data) {

@@ -67,12 +67,13 @@ Session::Session(const Request& request, Template wanted, SystemMessage system)
 
 Session::~Session() = default;
 
-std::vector<int32_t> Session::prompt(std::vector<Message> messages, const std::string& tools_json) const {
+std::vector<int32_t> Session::prompt(std::vector<Message> messages, const std::string& tools_json,
+                                     const std::string& variables) const {
   internal_check(template_.has_value(), "prompt() of messages needs a chat template");
   const bool has_system = !messages.empty() && messages[0].role == "system";
   if (!default_system_.empty() && !has_system)
     messages.insert(messages.begin(), Message{.role = "system", .content = default_system_, .extra_json = ""});
-  return template_->prompt(messages, tools_json);
+  return template_->prompt(messages, tools_json, variables);
 }
 
 std::vector<int32_t> Session::prompt(const std::string& text) const {

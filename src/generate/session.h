@@ -38,7 +38,9 @@ class Session {
   const std::vector<int32_t>& stop_ids() const { return stop_ids_; }
 
   // Returns the prompt for the next reply. Puts default_system first when there is no system message.
-  std::vector<int32_t> prompt(std::vector<Message> messages, const std::string& tools_json = "") const;
+  // `variables` is a JSON object with further variables of the chat template, or "".
+  std::vector<int32_t> prompt(std::vector<Message> messages, const std::string& tools_json = "",
+                              const std::string& variables = "") const;
   // Returns the prompt of one question. Without a template, it is the text itself, which the model continues.
   std::vector<int32_t> prompt(const std::string& text) const;
   // Throws UserError, which begins with `where`, when a prompt is empty or leaves no position for a reply.

@@ -48,6 +48,7 @@ LengthSpec length_spec(const Recipe& r) {
       .max_steps = r.max_steps,
       .warmup_ratio = r.warmup_ratio,
       .warmup_steps = r.warmup_steps,
+      .max_warmup_steps = r.max_warmup_steps,
       .schedule = {.type = r.lr_scheduler_type,
                    .min_rate = r.min_lr_rate.value_or(0),
                    .power = r.lr_power,

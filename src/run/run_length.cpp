@@ -34,6 +34,8 @@ RunLength run_length(const LengthSpec& spec, int64_t steps_per_epoch) {
   run.schedule.total_steps = run.total_steps;
   run.schedule.warmup_steps = spec.warmup_steps > 0 ? steps_of(spec.warmup_steps, run.total_steps)
                                                     : share_of(spec.warmup_ratio, run.total_steps);
+  if (spec.max_warmup_steps > 0 && spec.warmup_steps < 1)
+    run.schedule.warmup_steps = std::min(run.schedule.warmup_steps, spec.max_warmup_steps);
   run.logging_steps = std::max<int64_t>(1, spec.logging_steps);
   run.save_every = interval(spec.save, run);
   run.eval_every = interval(spec.evaluate, run);

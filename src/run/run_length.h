@@ -19,10 +19,11 @@ struct Interval {
 // The recipe's keys about the length of the run and the schedule.
 struct LengthSpec {
   double epochs = 3;
-  int64_t max_steps = -1;   // above 0: replaces the number of epochs
-  double warmup_ratio = 0;  // share of all steps
-  double warmup_steps = 0;  // above 0: replaces warmup_ratio; below 1: a share of all steps
-  Schedule schedule;        // total_steps and warmup_steps are filled in
+  int64_t max_steps = -1;        // above 0: instead of epochs
+  double warmup_ratio = 0;       // share of all steps
+  double warmup_steps = 0;       // above 0: replaces warmup_ratio; below 1: a share of all steps
+  int64_t max_warmup_steps = 0;  // of a warmup that is a share; 0: no limit
+  Schedule schedule;             // total_steps and warmup_steps are filled in
   int64_t logging_steps = 10;
   Interval save, evaluate;
 };

@@ -255,7 +255,181 @@ TEST_F(RecipeShape, AxolotlsRecipesKeepTheirMeaning) {
                             R"({"role_tag":"who","content_tag":"what","user_tag":"me","assistant_tag":"bot"}})");
 }
 
-// The words after `swift sft` and `trl sft`, and those in Unsloth's files, given as keys.
+// A recipe with one data set: `set` has the lines after its path.
+std::string with_set(const std::string& set) {
+  return kAxolotl + "datasets:\n- path: r.jsonl\n" + set;
+}
+
+TEST_F(RecipeShape, AxolotlsCustomPromptsAndTexts) {
+  EXPECT_EQ(read(with_set("  type:\n    field_instruction: q\n    field_output: a\n    field_input:\n"
+                          "    format: |-\n      [INST] {instruction}\n      {input} [/INST]\n"
+                          "    no_input_format: \"[INST] {instruction} [/INST]\"\n    system_prompt: Be brief.\n"))
+                .dataset[0],
+            R"({"hf_hub_url":"r.jsonl","formatting":"alpaca_prompt","prompt":{"format":"[INST] {instruction}\n{input} )"
+            R"([/INST]","no_input_format":"[INST] {instruction} [/INST]","system_prompt":"Be brief."},"columns":)"
+            R"({"prompt":"q","response":"a"}})");
+  EXPECT_NE(
+      refusal(with_set("  type: {field_instruction: q, field_model: a}\n")).find("with field_model is not available"),
+      std::string::npos);
+  EXPECT_NE(refusal(with_set("  type: {field_prompt: q}\n") + "rl: dpo\n").find("not available for preference pairs"),
+            std::string::npos);
+  EXPECT_EQ(read(with_set("  type: completion\n")).dataset[0], R"({"hf_hub_url":"r.jsonl","formatting":"text"})");
+  EXPECT_EQ(read(with_set("  type: completion\n  field: body\n")).dataset[0],
+            R"({"hf_hub_url":"r.jsonl","formatting":"text","columns":{"text":"body"}})");
+}
+
+TEST_F(RecipeShape, AxolotlsPreferencePairs) {
+  const std::string chat = "  type: chat_template.default\n";
+  EXPECT_EQ(read(with_set(chat + "  field_messages: conversation\n  field_chosen: chosen\n  field_rejected: rejected\n"
+                                 "  message_property_mappings: {role: role, content: content}\n"
+                                 "  roles: {system: [system], user: [user], assistant: [assistant]}\n") +
+                 "rl: dpo\n")
+                .dataset[0],
+            "r.jsonl");
+  EXPECT_EQ(
+      read(with_set(chat + "  field_messages: talk\n  field_chosen: good\n  field_rejected: poor\n") + "rl: dpo\n")
+          .dataset[0],
+      R"({"hf_hub_url":"r.jsonl","ranking":true,"formatting":"openai","columns":)"
+      R"({"chosen":"good","rejected":"poor","messages":"talk"}})");
+  EXPECT_EQ(read(with_set("  type: chat_template.argilla_chat\n  field_chosen: good\n") + "rl: dpo\n").dataset[0],
+            R"({"hf_hub_url":"r.jsonl","ranking":true,"columns":{"chosen":"good"}})");
+  EXPECT_EQ(read(with_set(chat + "  roles: {user: [me], assistant: [bot]}\n") + "rl: dpo\n").dataset[0],
+            R"({"hf_hub_url":"r.jsonl","formatting":"sharegpt","columns":{"messages":"messages"},"tags":)"
+            R"({"role_tag":"role","content_tag":"content","user_tag":"me","assistant_tag":"bot"}})");
+}
+
+TEST_F(RecipeShape, AxolotlsKeysOfAConversationTakeEffectOrAreRefused) {
+  const std::string chat = "  type: chat_template\n";
+  for (const char* neutral : {"  roles_to_train: [assistant]\n", "  roles_to_train: [gpt]\n", "  train_on_eos: turn\n",
+                              "  drop_system_message: false\n",
+                              "  field_thinking: thinking\n"
+                              "  template_thinking_key: thinking\n",
+                              "  chat_template: tokenizer_default\n"})
+    EXPECT_EQ(read(with_set(chat + neutral)).dataset[0], "r.jsonl") << neutral;
+  EXPECT_EQ(read(with_set(chat + "  drop_system_message: true\n")).dataset[0],
+            R"({"hf_hub_url":"r.jsonl","drop_system":true})");
+  const std::pair<std::string, std::string> cases[] = {
+      {"  roles_to_train: [user, assistant]\n", "roles_to_train: only the assistant's turns"},
+      {"  roles_to_train: []\n", "roles_to_train: only the assistant's turns"},
+      {"  train_on_eos: all\n", "train_on_eos: found 'all', wanted 'turn'"},
+      {"  train_on_eot: none\n", "train_on_eot: found 'none', wanted 'turn'"},
+      {"  field_thinking: thought\n", "field_thinking is thought, but template_thinking_key is reasoning_content"},
+      {"  message_property_mappings: {role: from, content: value, tool_calls: calls}\n",
+       "message_property_mappings.tool_calls: only role and content"},
+      {"  field_messages: talk\n  message_property_mappings: {role: who, content: what}\n"
+       "  roles: {user: [me, you], assistant: [bot]}\n",
+       "roles.user: found 2 words (me, you), but one is available"},
+  };
+  for (const auto& [line, said] : cases)
+    EXPECT_NE(refusal(with_set(chat + line)).find(said), std::string::npos) << line;
+}
+
+TEST_F(RecipeShape, AxolotlsTemplatesOfDataSets) {
+  const std::string chat = "  type: chat_template\n", more = "- path: b.jsonl\n" + chat;
+  EXPECT_EQ(read(with_set(chat + "  chat_template: chatml\n")).template_name, "chatml");
+  EXPECT_EQ(read(with_set(chat + "  chat_template: chatml\n" + more + "  chat_template: chatml\n")).template_name,
+            "chatml");
+  EXPECT_EQ(read("chat_template: chatml\n" + with_set(chat + more)).template_name, "chatml");
+  EXPECT_EQ(read("chat_template: chatml\n" + with_set(chat + "  chat_template: tokenizer_default\n")).template_name,
+            "");
+  EXPECT_NE(refusal(with_set(chat + "  chat_template: chatml\n" + more))
+                .find("chat_template: found the model's own after chatml"),
+            std::string::npos);
+  EXPECT_NE(refusal("chat_template: llama3\n" + with_set(chat + more + "  chat_template: chatml\n"))
+                .find("chat_template: found chatml after llama3"),
+            std::string::npos);
+  for (const char* name : {"metharme", "llava"})
+    EXPECT_NE(refusal("chat_template: " + std::string(name) + "\n" + with_set(chat))
+                  .find("put it into the model folder as chat_template.jinja"),
+              std::string::npos);
+  read("chat_template: gemma3\n" + with_set(chat));
+  EXPECT_NE(said_.find("names a family of models; the template of the model folder is used"), std::string::npos)
+      << said_;
+}
+
+TEST_F(RecipeShape, AxolotlsDefaults) {
+  const Recipe recipe = read("base_model: m\nmicro_batch_size: 1\nlearning_rate: 1e-4\ndatasets:\n- path: r\n");
+  EXPECT_EQ(recipe.cutoff_len, 512);
+  EXPECT_TRUE(recipe.bf16);
+  EXPECT_EQ(recipe.warmup_ratio, 0.03);
+  EXPECT_EQ(recipe.max_warmup_steps, 100);
+  EXPECT_FALSE(read("base_model: m\nmicro_batch_size: 1\nfp16: true\n").bf16);
+  EXPECT_EQ(read("base_model: m\nmicro_batch_size: 1\nwarmup_ratio: 0.1\n").max_warmup_steps, 0);
+}
+
+TEST_F(RecipeShape, AxolotlsCosineEndsAtTheLeastRate) {
+  const std::string start = "base_model: m\nmicro_batch_size: 1\n";
+  const Recipe least = read(start + "lr_scheduler: cosine\ncosine_min_lr_ratio: 0.1\n");
+  EXPECT_EQ(least.lr_scheduler_type, "cosine_with_min_lr");
+  EXPECT_EQ(least.min_lr_rate, 0.1);
+  EXPECT_EQ(read(start + "cosine_min_lr_ratio: 0.1\n").lr_scheduler_type, "cosine_with_min_lr");
+  EXPECT_EQ(read(start + "lr_scheduler: linear\ncosine_min_lr_ratio: 0.1\n").lr_scheduler_type, "linear");
+  EXPECT_NE(said_.find("cosine_min_lr_ratio has no effect"), std::string::npos) << said_;
+  EXPECT_EQ(read(start + "lr_scheduler: cosine\ncosine_min_lr_ratio: 0\n").lr_scheduler_type, "cosine");
+}
+
+// TRL's CPOConfig adds cpo_alpha (1 unless it is given) times the chosen reply's loss to SimPO's.
+TEST_F(RecipeShape, SimpoKeepsTheWeightOfTheChosenReply) {
+  const std::string start = "base_model: m\nmicro_batch_size: 1\nrl: simpo\n";
+  EXPECT_EQ(read(start).pref_ftx, 1);
+  EXPECT_EQ(read(start + "cpo_alpha: 0.5\n").pref_ftx, 0.5);
+  EXPECT_EQ(read(start + "cpo_alpha: 0\n").pref_ftx, 0);
+  EXPECT_EQ(read("base_model: m\nmicro_batch_size: 1\nrl: dpo\n").pref_ftx, 0);
+  EXPECT_EQ(read("model: m\nrlhf_type: simpo\n").pref_ftx, 1);
+}
+
+TEST_F(RecipeShape, KeysThatWouldChangeTheRowsAreRefused) {
+  const std::string start = "base_model: m\nmicro_batch_size: 1\n";
+  EXPECT_NE(refusal(start + "dataset_exact_deduplication: true\n").find("leave equal rows out"), std::string::npos);
+  EXPECT_NE(refusal(start + "min_sample_len: 16\n").find("leave short rows out"), std::string::npos);
+  EXPECT_EQ(refusal(start + "dataset_exact_deduplication: false\nmin_sample_len: 2\n"), "");
+}
+
+// The defaults of the tools' versions that docs/from-other-tools.md names.
+TEST_F(RecipeShape, OtherToolsKeepTheirDefaults) {
+  const Recipe swift = read("model: m\ntuner_type: lora\ndataset: r\nper_device_train_batch_size: 4\n");
+  EXPECT_EQ(swift.learning_rate, 1e-4);
+  EXPECT_EQ(swift.lora_rank, 8);
+  EXPECT_EQ(swift.lora_alpha, 32);
+  EXPECT_EQ(swift.lora_dropout, 0.05);
+  EXPECT_EQ(swift.weight_decay, 0.1);
+  EXPECT_EQ(swift.adam_beta2, 0.95);
+  EXPECT_EQ(swift.lr_scheduler_type, "cosine");
+  EXPECT_EQ(swift.overlength, "drop");
+  EXPECT_EQ(swift.gradient_accumulation_steps, 4);
+  EXPECT_TRUE(swift.bf16);
+  EXPECT_NE(said_.find("max_length is not given"), std::string::npos) << said_;
+  const Recipe full = read("model: m\ntrain_type: full\ndataset: r\nweight_decay: 0\nmax_length: 99\n");
+  EXPECT_EQ(full.learning_rate, 1e-5);
+  EXPECT_EQ(full.weight_decay, 0);
+  EXPECT_EQ(said_.find("max_length is not given"), std::string::npos) << said_;
+  const Recipe simpo = read("model: m\nrlhf_type: simpo\n");
+  EXPECT_EQ(simpo.pref_beta, 2);
+  EXPECT_EQ(simpo.simpo_gamma, 1);
+  const Recipe trl = read("model_name_or_path: m\ndataset_name: r\n");
+  EXPECT_EQ(trl.finetuning_type, "full");
+  EXPECT_EQ(trl.learning_rate, 2e-5);
+  EXPECT_EQ(trl.cutoff_len, 1024);
+  const Recipe dpo = read("model_name_or_path: m\ndataset_name: r\nuse_peft: true\nstage: dpo\n");
+  EXPECT_EQ(dpo.learning_rate, 1e-6);
+  EXPECT_EQ(dpo.lora_rank, 16);
+  EXPECT_EQ(dpo.lora_alpha, 32);
+  const Recipe unsloth = read("model: m\ndata: {local_dataset: [a]}\ntraining: {num_epochs: 2}\n");
+  EXPECT_EQ(unsloth.quantization_bit, 4);
+  EXPECT_EQ(unsloth.lora_rank, 64);
+  EXPECT_EQ(unsloth.lora_alpha, 16);
+  EXPECT_EQ(unsloth.learning_rate, 2e-4);
+  EXPECT_EQ(unsloth.warmup_steps, 5);
+  EXPECT_EQ(unsloth.optim, "adamw_8bit");
+  EXPECT_TRUE(unsloth.train_on_prompt);
+  testing::internal::CaptureStderr();
+  const Recipe words = read_recipe("", {"model=m", "tuner_type=lora", "weight_decay=0.2"});
+  testing::internal::GetCapturedStderr();
+  EXPECT_EQ(words.adam_beta2, 0.95);
+  EXPECT_EQ(words.weight_decay, 0.2);
+}
+
+// The words that stand after `swift sft`, `trl sft` and in Unsloth's files, as keys.
 TEST_F(RecipeShape, CommandLinesOfOtherTools) {
   const Recipe swift = read(
       "model: maker/model\ntuner_type: lora\ndataset: maker/rows#500\ntarget_modules: all-linear\n"
@@ -288,6 +462,8 @@ TEST_F(RecipeShape, ConvertedRecipesReadBackTheSame) {
   const Recipe recipe = read(kAxolotl +
                              "datasets:\n- path: maker/rows\n  type: alpaca\n  split: train[:20%]\n- path: b.jsonl\n"
                              "  type: chat_template\nevals_per_epoch: 4\nspecial_tokens: {eos_token: </s>}\n");
+  const Recipe custom = read(with_set("  type: {format: \"say: \\\"{instruction}\\\"\\n'{input}' #\"}\n"));
+  EXPECT_EQ(read(to_yaml(custom)).dataset, custom.dataset);
   const Recipe again = read(to_yaml(recipe));
   EXPECT_EQ(to_yaml(again), to_yaml(recipe));
   EXPECT_EQ(again.dataset, recipe.dataset);

@@ -3,10 +3,12 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "base/error.h"
 #include "config/key_help.h"
+#include "config/key_values.h"
 #include "config/keys.h"
 #include "config/nearest.h"
 #include "config/recipe.h"
@@ -367,6 +369,23 @@ TEST_F(RecipeFile, YamlReadsBackTheSame) {
 TEST_F(RecipeFile, YamlKeepsPackingOffInPretraining) {
   EXPECT_EQ(to_yaml(read("stage: pt\npacking: false\n")), "stage: pt\npacking: false\n");
   EXPECT_EQ(to_yaml(read("stage: pt\n")), "stage: pt\n");
+}
+
+// Trackers and logs get changed_values(); people paste what `fettle convert` prints.
+TEST_F(RecipeFile, AccessTokensAreReadButNeverWritten) {
+  const Recipe recipe = read("hub_token: hf_private\nseed: 7\n");
+  EXPECT_EQ(recipe.hub_token, "hf_private");
+  EXPECT_EQ(KeyValues(recipe).changed_values().dump(), R"({"seed":7})");
+  const std::string yaml = to_yaml(recipe);
+  EXPECT_EQ(yaml.find("hf_private"), std::string::npos) << yaml;
+  EXPECT_NE(yaml.find("# hub_token is not written"), std::string::npos) << yaml;
+  EXPECT_NE(yaml.find("HF_TOKEN"), std::string::npos) << yaml;
+  EXPECT_EQ(read(yaml).seed, 7);
+  for (const char* name : {"hub_token", "hf_hub_token", "ms_hub_token"}) {
+    const Recipe given = read_recipe("", {std::string(name) + "=hf_private"});
+    EXPECT_EQ(given.hub_token, "hf_private");
+    EXPECT_EQ(given.where("hub_token").find("hf_private"), std::string::npos) << given.where("hub_token");
+  }
 }
 
 TEST(KeyTable, NamesAndAliasesAreUnique) {

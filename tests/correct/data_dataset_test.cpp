@@ -183,6 +183,8 @@ TEST_F(Data, FollowsDatasetInfo) {
     "chat": {"file_name": "chat.json", "formatting": "sharegpt", "columns": {"messages": "turns", "system": "sys"},
              "tags": {"role_tag": "who", "content_tag": "says", "user_tag": "me", "assistant_tag": "you"}},
     "plain": {"file_name": "text.json", "columns": {"prompt": "body"}},
+    "custom": {"file_name": "rows.json", "formatting": "alpaca_prompt", "prompt": {"no_input_format": "<{instruction}>"},
+               "columns": {"prompt": "question", "response": "answer"}},
     "few": {"file_name": "rows.json", "num_samples": 3, "columns": {"prompt": "question", "response": "answer"}}})");
   file("rows.json", R"([{"question": "q", "answer": "a"}, {"question": "r", "answer": "b"}])");
   file("chat.json", R"([{"sys": "S:", "turns": [{"who": "me", "says": "q"}, {"who": "you", "says": "a"}]}])");
@@ -193,6 +195,8 @@ TEST_F(Data, FollowsDatasetInfo) {
   EXPECT_EQ(shown, (Rows{"q[[a</s>]]", "r[[b</s>]]", "S:q[[a</s>]]", "[[words</s>]]"}));
   spec.sets = {"few"};
   EXPECT_EQ(load().train.size(), 3u);
+  spec.sets = {"custom"};
+  EXPECT_EQ(show(tokenizer, load().train[0]), "<q>[[a</s>]]");
 }
 
 TEST_F(Data, FunctionCallsBecomeToolCalls) {
@@ -274,6 +278,20 @@ TEST_F(Data, LongTextsContinueInFurtherExamples) {
   spec.cutoff_len = 4;
   EXPECT_EQ(rows("a.jsonl", "{\"text\": \"abcdefghij\"}"), (Rows{"[[abcd]]", "[[efgh]]", "[[ij</s>]]"}));
   EXPECT_EQ(load().report.truncated, 0);
+}
+
+// Axolotl cuts a text of `type: completion` into pieces of sequence_len, also where longer conversations are left out.
+TEST_F(Data, TextsOfAnEntryContinueUnderSftToo) {
+  spec.cutoff_len = 4;
+  spec.overlength = Overlength::kDrop;
+  file("dataset_info.json", R"({"texts": {"file_name": "t.json", "formatting": "text", "columns": {"text": "body"}}})");
+  file("t.json", R"([{"body": "abcdefghij"}])");
+  spec.sets = {"texts"};
+  std::vector<std::string> shown;
+  const Datasets data = load();
+  for (size_t i = 0; i < data.train.size(); ++i) shown.push_back(show(tokenizer, data.train[i]));
+  EXPECT_EQ(shown, (Rows{"[[abcd]]", "[[efgh]]", "[[ij</s>]]"}));
+  EXPECT_EQ(data.report.dropped, 0);
 }
 
 TEST_F(Data, BosIsWrittenOnceInTexts) {

@@ -85,7 +85,11 @@ TEST_F(Preferences, RankingInDatasetInfoLikeLlamaFactory) {
           R"({"conversations": [{"from": "human", "value": "Q"}], "good": {"from": "gpt", "value": "yes"}, "bad": {"from": "gpt", "value": "no"}})",
           R"("ranking": true, "formatting": "sharegpt", "columns": {"messages": "conversations", "chosen": "good", "rejected": "bad"})"),
       (Rows{"+ Q[yes</s>]", "- Q[no</s>]"}));
-  // The kind of row is recognised only from its columns.
+  // An entry that names the replies only: the prompt is detected.
+  EXPECT_EQ(rows(R"({"messages": [{"role": "user", "content": "Q"}], "good": "yes", "bad": "no"})",
+                 R"("ranking": true, "columns": {"chosen": "good", "rejected": "bad"})"),
+            (Rows{"+ Q[yes</s>]", "- Q[no</s>]"}));
+  // Recognised by its columns alone.
   EXPECT_EQ(rows(R"({"instruction": "Q", "chosen": "yes", "rejected": "no"})"), (Rows{"+ Q[yes</s>]", "- Q[no</s>]"}));
 }
 

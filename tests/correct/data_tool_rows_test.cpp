@@ -108,6 +108,69 @@ TEST(ToolRows, AlpacasPromptTextWithoutATemplate) {
             "a reply is empty, so there is nothing to learn");
 }
 
+// Axolotl's `type: alpaca` reads instruction, input and output, and no other column.
+TEST(ToolRows, AlpacasPromptTextIgnoresASystemColumn) {
+  const Tokenizer tokenizer = TestTokenizer{}.open();
+  DataSource source;
+  source.formatting = "alpaca_prompt";
+  EXPECT_EQ(rendered(R"({"instruction": "Hi", "output": "Yo", "system": "S"})", source, tokenizer),
+            rendered(R"({"instruction": "Hi", "output": "Yo"})", source, tokenizer));
+}
+
+// Axolotl's custom prompts (`type` is a map): what its UserDefinedPrompter writes.
+TEST(ToolRows, APromptAsTheEntryDescribesIt) {
+  const Tokenizer tokenizer = TestTokenizer{}.open();
+  DataSource source;
+  source.formatting = "alpaca_prompt";
+  source.prompt = PromptFormat{.format = "[INST] {instruction} {{{input}}} [/INST]",
+                               .no_input_format = "[INST] {instruction} [/INST]",
+                               .system_format = "<<{system}>>",
+                               .system_prompt = "Usual",
+                               .no_input_system_prompt = "Usual"};
+  source.columns = {{"prompt", "q"}, {"query", "more"}, {"response", "a"}, {"system", "sys"}};
+  EXPECT_EQ(rendered(R"({"q": "Add", "more": "2+2", "a": "4"})", source, tokenizer),
+            "<<Usual>>[INST] Add {2+2} [/INST][[4</s>]]");
+  EXPECT_EQ(rendered(R"({"q": "Hi", "more": "", "a": "Yo", "sys": "S"})", source, tokenizer),
+            "<<S>>[INST] Hi [/INST][[Yo</s>]]");
+  EXPECT_EQ(rendered(R"({"q": "Hi", "a": "Yo", "sys": null})", source, tokenizer), "[INST] Hi [/INST][[Yo</s>]]");
+  source.prompt = PromptFormat{};
+  source.columns.clear();
+  EXPECT_EQ(rendered(R"({"instruction": "Add", "input": "2", "output": "4", "system": "S:"})", source, tokenizer),
+            "S:Add 2 [[4</s>]]");
+  EXPECT_EQ(rendered(R"({"q": "Add", "output": "4"})", source, tokenizer), "the column 'instruction' is missing");
+}
+
+TEST(ToolRows, TheSystemMessageIsLeftOutIfTheEntrySaysSo) {
+  DataSource source;
+  source.drop_system = true;
+  const char* row = R"({"messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "Hi"},
+                                     {"role": "assistant", "content": "Yo"}]})";
+  EXPECT_EQ(shown(sample(row, source).messages), "user: Hi\nassistant: Yo\n");
+  EXPECT_EQ(shown(sample(row).messages), "system: S\nuser: Hi\nassistant: Yo\n");
+}
+
+// What Axolotl's DPO recipes with `type: chat_template.default` read.
+TEST(ToolRows, PairsOfAxolotl) {
+  DataSource source;
+  source.formatting = "openai";
+  source.ranking = true;
+  source.columns = {{"messages", "talk"}, {"chosen", "good"}, {"rejected", "poor"}};
+  auto pair = [&](const char* row) {
+    const Sample one = read_pair(nlohmann::ordered_json::parse(row), source);
+    return shown(one.messages) + "| " + shown(one.rejected);
+  };
+  const std::string wanted = "user(not trained): Hi\nassistant: Yo\n| user(not trained): Hi\nassistant: No\n";
+  EXPECT_EQ(pair(R"({"talk": [{"role": "user", "content": "Hi"}], "good": {"role": "assistant", "content": "Yo"},
+                     "poor": {"role": "assistant", "content": "No"}})"),
+            wanted);
+  EXPECT_EQ(pair(R"({"talk": "Hi", "good": "Yo", "poor": "No"})"), wanted) << "a text is the user's turn";
+  EXPECT_EQ(pair(R"({"talk": [{"role": "user", "content": "Hi"}],
+                     "good": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yo"}],
+                     "poor": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "No"}]})"),
+            wanted)
+      << "whole conversations beside the prompt";
+}
+
 TEST(ToolRows, ARowGivesVariablesToItsTemplate) {
   const Tokenizer tokenizer =
       TestTokenizer{.chat_template =

@@ -167,6 +167,35 @@ TEST_F(EvalCommand, ReferencesStandInColumnsOrInTheLastReply) {
   }
 }
 
+TEST_F(EvalCommand, ARowsVariablesOfItsTemplateAreKept) {
+  const std::string rows =
+      file("p.jsonl", R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": )"
+                      R"("r"}], "chat_template_kwargs": {"style": "short"}})"
+                      "\n");
+  const Prompt prompt = read_prompts(DataSpec{}, find_source(rows, "data")).at(0);
+  EXPECT_EQ(prompt.variables_json, R"({"style":"short"})");
+}
+
+// Rows of Axolotl's `type: alpaca`: the prompt is plain text.
+TEST_F(EvalCommand, RepliesToPromptsAsPlainText) {
+  const Json greedy = reference_of("llama")["greedy"];
+  std::string lines;
+  for (const Json& prompt : greedy)
+    lines += Json{{"instruction", prompt["text"]}, {"output", prompt["base"]["text"]}}.dump() + "\n";
+  recipe.eval_dataset = {Json{{"file_name", file("prompted.jsonl", lines)},
+                              {"formatting", "alpaca_prompt"},
+                              {"prompt", {{"no_input_format", "{instruction}"}}}}
+                             .dump()};
+  recipe.eval_task = {"generation"};
+  recipe.max_new_tokens = 24;
+  recipe.output_dir = (temp / "out").string();
+  EXPECT_NEAR(json()["sets"][0]["model"]["exact_match"], 100.0, 1e-9);
+  std::ifstream in(temp / "out/generated_predictions.jsonl");
+  std::string line;
+  std::getline(in, line);
+  EXPECT_EQ(Json::parse(line)["prompt"], greedy[0]["text"]);
+}
+
 TEST_F(EvalCommand, SeveralSetsBesideTheBaseShowWhatIsLost) {
   recipe.eval_dataset = {choices_file(), file("rows.jsonl", R"({"text": "some words of another kind"})")};
   recipe.eval_task = {"choice", "auto"};

@@ -183,6 +183,30 @@ TEST_F(Commands, DatasetConversationsEndBeforeTheLastAnswer) {
   EXPECT_EQ(generate(), continued("u|one|a|two|u|three|a|") + "\n");
 }
 
+// A row of Axolotl's `type: alpaca` is answered without a template, from the prompt that was trained.
+TEST_F(Commands, PromptsAsPlainTextEndBeforeTheReply) {
+  write_text(folder() / "chat_template.jinja", kTemplate);
+  write_text(temp / "rows.jsonl", R"({"instruction": "one", "output": "two"})"
+                                  "\n");
+  recipe.dataset = {nlohmann::json{{"file_name", (temp / "rows.jsonl").string()},
+                                   {"formatting", "alpaca_prompt"},
+                                   {"prompt", {{"no_input_format", "Q: {instruction} A:"}}}}
+                        .dump()};
+  EXPECT_EQ(generate(), continued("Q: one A:") + "\n");
+}
+
+TEST_F(Commands, ARowGivesVariablesToItsTemplate) {
+  write_text(folder() / "chat_template.jinja",
+             "{% for m in messages %}{{ m.role[0] + '|' + m.content + '|' }}{% endfor %}"
+             "{% if add_generation_prompt %}a|{{ style }}{% endif %}");
+  write_text(temp / "rows.jsonl",
+             R"({"messages": [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}], )"
+             R"("chat_template_kwargs": {"style": "short"}})"
+             "\n");
+  recipe.dataset = {(temp / "rows.jsonl").string()};
+  EXPECT_EQ(generate(), continued("u|one|a|short") + "\n");
+}
+
 TEST_F(Commands, ChatKeepsTheConversation) {
   write_text(folder() / "chat_template.jinja", kTemplate);
   recipe.max_new_tokens = 8;

@@ -64,6 +64,19 @@ TEST(RunLength, TheRateRisesOverTheWarmUpAndEndsAtZero) {
   }
 }
 
+// Axolotl's default: 3 % of the steps, but at most 100.
+TEST(RunLength, AWarmUpThatIsAShareMayHaveALimit) {
+  auto warmup = [](const std::string& words, int64_t rows) {
+    std::vector<std::string> all{"per_device_train_batch_size=1", "gradient_accumulation_steps=1", "num_train_epochs=1",
+                                 "max_warmup_steps=10", words};
+    return length_of(run_of(all), rows).schedule.warmup_steps;
+  };
+  EXPECT_EQ(warmup("warmup_ratio=0.1", 50), 5);
+  EXPECT_EQ(warmup("warmup_ratio=0.1", 500), 10);
+  EXPECT_EQ(warmup("warmup_steps=0.1", 500), 10);
+  EXPECT_EQ(warmup("warmup_steps=30", 500), 30) << "a number of steps has no limit";
+}
+
 TEST(RunLength, ActsAfterEachIntervalAndAtTheEnd) {
   const auto run =
       run_of({"per_device_train_batch_size=1", "gradient_accumulation_steps=1", "num_train_epochs=2.5",

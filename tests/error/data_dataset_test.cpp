@@ -126,6 +126,8 @@ TEST_F(DataErrors, RowsOfAnUnknownOrWrongFormat) {
       {R"({"messages": [7]})", "a message must be an object, but it is number"},
       {R"({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}]})",
        "only text can be trained"},
+      {R"({"messages": [{"role": "user", "content": [{"type": 7, "value": "x"}]}]})",
+       "'content' has a part of type 7, but only text can be trained"},
       {R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a", "weight": 2}]})",
        "'weight' of a message must be 0 or 1"},
       {R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}], "tools": "{"})",
@@ -264,7 +266,20 @@ TEST_F(DataErrors, DatasetInfo) {
   expect_says(info(R"({"mine": {"file_name": "rows.json", "columns": {"promt": "x"}}})"), "did you mean 'prompt'?");
   expect_says(info(R"({"mine": {"file_name": "rows.json", "tags": {"role": "x"}}})"), "the key 'role' is not known");
   expect_says(info(R"({"mine": {"file_name": "rows.json", "formatting": "chat"}})"),
-              "use one of alpaca, sharegpt, openai, alpaca_prompt");
+              "use one of alpaca, sharegpt, openai, alpaca_prompt, text");
+  auto prompt = [&](const std::string& text) {
+    return info(R"({"mine": {"file_name": "rows.json", "formatting": "alpaca_prompt", "prompt": )" + text + "}}");
+  };
+  expect_says(prompt(R"({"format": "{instruction} {inputs}"})"),
+              "mine.prompt.format: found {inputs}, but only {instruction} and {input} may be used");
+  expect_says(prompt(R"({"no_input_format": "{instruction} {input}"})"),
+              "mine.prompt.no_input_format: found {input}, but only {instruction} may be used");
+  expect_says(prompt(R"({"system_format": "{system"})"), "mine.prompt.system_format: found {, but only {system}");
+  expect_says(prompt(R"({"formt": ""})"), "did you mean 'format'?");
+  expect_says(info(R"({"mine": {"file_name": "rows.json", "prompt": {}}})"),
+              "mine.prompt: belongs to formatting: alpaca_prompt, found alpaca");
+  expect_says(info(R"({"mine": {"file_name": "rows.json", "drop_system": "yes"}})"),
+              "mine.drop_system: found \"yes\", wanted true or false");
   expect_says(info(R"({"mine": {"file_name": "gone.json"}})"), "gone.json: there is no such file");
   expect_says(info(R"({"mine": {"hf_hub_url": "someone/set"}})"),
               "mine: it cannot be fetched; download it, and give its file_name");

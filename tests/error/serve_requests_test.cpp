@@ -79,6 +79,8 @@ TEST(ServeRequests, BodiesAndMessagesAreRefused) {
   expect_refused(read_chat_request, R"({"messages": [{"role": "boss", "content": "a"}]})", "messages", "'boss'");
   expect_refused(read_chat_request, R"({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]})",
                  "messages", "image_url");
+  expect_refused(read_chat_request, R"({"messages": [{"role": "user", "content": [{"type": 7}]}]})", "messages",
+                 "a part of type 7");
 }
 
 TEST(ServeRequests, PlainFieldsAreRefusedByName) {

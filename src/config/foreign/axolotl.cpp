@@ -3,22 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "config/foreign/axolotl_sets.h"
 #include "config/value.h"
 
 namespace fettle {
 namespace {
 
-using nlohmann::ordered_json;
-
-// Returns whether Axolotl's name `name` stands for a model family's usual chat template. The template in the model
-// folder then has the same form.
-bool is_own_template(std::string_view name) {
-  static constexpr std::string_view kNames[] = {"tokenizer_default",
-                                                "gemma3",
+// Chat templates that are named after a family of models: a model of the family has the same form itself.
+bool is_of_a_family(std::string_view name) {
+  static constexpr std::string_view kNames[] = {"gemma3",
                                                 "gemma3n",
                                                 "gemma4",
                                                 "gemma4_unified",
@@ -46,16 +42,23 @@ bool is_own_template(std::string_view name) {
                                                 "mistral_v3_tekken",
                                                 "mistral_v7_tekken",
                                                 "pixtral",
-                                                "llava",
                                                 "llama3_2_vision",
-                                                "metharme",
                                                 "voxtral"};
   return std::ranges::find(kNames, name) != std::end(kNames);
 }
 
+// The model's own template ("") or the name of another one.
+std::string own_or_named(const std::string& name) {
+  return name == "tokenizer_default" || name.starts_with("tokenizer_default_fallback_") || is_of_a_family(name) ? ""
+                                                                                                                : name;
+}
+
 class AxolotlReader {
  public:
-  AxolotlReader(const YAML::Node& root, std::string file) : root_(root), file_(std::move(file)) {}
+  AxolotlReader(const YAML::Node& root, std::string file)
+      : root_(root),
+        file_(std::move(file)),
+        sets_(file_, is_on("reward_model") || (has("rl") && text("rl") != "kto")) {}
 
   Dialect read() {
     out_.tool = "Axolotl";
@@ -63,6 +66,7 @@ class AxolotlReader {
     read_sets("test_datasets", "eval_dataset");
     read_intervals();
     read_method();
+    read_schedule();
     read_template();
     read_plugins();
     read_tokens();
@@ -93,120 +97,12 @@ class AxolotlReader {
     const YAML::Node list = at(from);
     if (!list.IsDefined() || !list.IsSequence()) return;
     YAML::Node entries(YAML::NodeType::Sequence);
-    for (const auto& item : list) entries.push_back(item.IsMap() ? set_of(item) : item.Scalar());
+    for (const auto& item : list) entries.push_back(item.IsMap() ? sets_.entry(item) : item.Scalar());
     handle(from);
     out_.meant.emplace_back(to, entries);
   }
 
-  std::string set_of(const YAML::Node& set) {
-    const ordered_json entry = entry_of(set);
-    return entry.size() == 1 ? entry.begin().value().get<std::string>() : entry.dump();
-  }
-
-  // Returns one data set as an entry of dataset_info.json.
-  ordered_json entry_of(const YAML::Node& set) {
-    auto value = [&](const char* key) {
-      const YAML::Node node = set[key];
-      return node.IsDefined() && node.IsScalar() ? node.Scalar() : std::string();
-    };
-    std::string type = value("type");
-    if (!set["path"].IsDefined()) throw UserError("{}: found a data set without `path`; add it", where(set));
-    ordered_json entry = {{"hf_hub_url", value("path")}};
-    if (const YAML::Node files = set["data_files"]; files.IsDefined() && !files.IsNull()) {
-      const YAML::Node one = files.IsSequence() && files.size() == 1 ? files[0] : files;
-      if (!one.IsScalar())
-        throw UserError("{}: data_files with several files is not available; give each a data set of its own",
-                        where(files));
-      const bool loader = value("path") == "json" || value("path") == "csv" || value("path") == "parquet";
-      if (loader) {
-        entry = {{"file_name", one.Scalar()}};
-      } else {
-        entry["file"] = one.Scalar();
-      }
-    }
-    if (!value("split").empty()) entry["split"] = value("split");
-    if (!value("name").empty()) entry["subset"] = value("name");
-    ordered_json columns = ordered_json::object(), tags = ordered_json::object();
-    if (type == "alpaca") {
-      entry["formatting"] = "alpaca_prompt";
-    } else if (type == "completion") {
-      entry["formatting"] = "alpaca";
-      columns["prompt"] = value("field").empty() ? "text" : value("field");
-    } else if (type.starts_with("chat_template") || type == "bradley_terry.chat_template") {
-      read_turns(set, entry, columns, tags);
-    } else if (!type.empty()) {
-      throw UserError(
-          "{}: the data set type '{}' is not available; use chat_template, alpaca or completion, or describe the rows "
-          "in "
-          "dataset_info.json",
-          where(set), type);
-    }
-    for (const auto& pair : set) {
-      const std::string key = pair.first.Scalar();
-      static const std::vector<std::string> kKnown = {"path",
-                                                      "type",
-                                                      "split",
-                                                      "name",
-                                                      "data_files",
-                                                      "field",
-                                                      "field_messages",
-                                                      "roles",
-                                                      "field_thinking",
-                                                      "ds_type",
-                                                      "message_property_mappings",
-                                                      "field_chosen",
-                                                      "field_rejected",
-                                                      "template_thinking_key",
-                                                      "drop_system_message",
-                                                      "message_field_role",
-                                                      "message_field_content",
-                                                      "roles_to_train",
-                                                      "train_on_eos",
-                                                      "trust_remote_code",
-                                                      "chat_template"};
-      if (std::ranges::find(kKnown, key) == kKnown.end())
-        throw UserError("{}: the data set key '{}' is not available; describe the columns in dataset_info.json",
-                        where(pair.first), key);
-    }
-    if (!columns.empty()) entry["columns"] = columns;
-    if (!tags.empty()) entry["tags"] = tags;
-    return entry;
-  }
-
-  void read_turns(const YAML::Node& set, ordered_json& entry, ordered_json& columns, ordered_json& tags) const {
-    auto value = [&](const YAML::Node& node, const char* key) {
-      return node.IsDefined() && node.IsMap() && node[key].IsDefined() && node[key].IsScalar() ? node[key].Scalar()
-                                                                                               : "";
-    };
-    const YAML::Node mappings = set["message_property_mappings"];
-    std::string role = value(mappings, "role"), content = value(mappings, "content");
-    if (role.empty()) role = value(set, "message_field_role");
-    if (content.empty()) content = value(set, "message_field_content");
-    const std::string list = value(set, "field_messages");
-    for (const char* what : {"chosen", "rejected"})
-      if (const std::string column = value(set, what == std::string("chosen") ? "field_chosen" : "field_rejected");
-          !column.empty())
-        columns[what] = column;
-    if (!columns.empty()) entry["ranking"] = true;
-    const bool usual_roles = role.empty() || role == "role" || role == "from";
-    const bool usual_content = content.empty() || content == "content" || content == "value";
-    const bool usual_list = list.empty() || list == "messages" || list == "conversations" || list == "conversation";
-    if (usual_roles && usual_content && usual_list) return;  // the format is detected from the columns
-    if (!list.empty()) columns["messages"] = list;
-    const bool openai = (role.empty() || role == "role") && (content.empty() || content == "content");
-    entry["formatting"] = openai ? "openai" : "sharegpt";
-    if (openai) return;
-    tags["role_tag"] = role.empty() ? "role" : role;
-    tags["content_tag"] = content.empty() ? "content" : content;
-    const YAML::Node roles = set["roles"];
-    for (const auto& [ours, theirs] :
-         {std::pair{"user_tag", "user"}, {"assistant_tag", "assistant"}, {"system_tag", "system"}})
-      if (roles.IsDefined() && roles.IsMap() && roles[theirs].IsDefined() && roles[theirs].IsSequence() &&
-          roles[theirs].size() > 0)
-        tags[ours] = roles[theirs][0].Scalar();
-  }
-
-  // Translates saves_per_epoch and evals_per_epoch into steps, as shares of the run.
+  // Steps between checkpoints and evaluations as shares of the run.
   void read_intervals() {
     const double epochs = number("num_epochs", 1);
     for (const auto& [from, strategy, steps] : {std::tuple{"saves_per_epoch", "save_strategy", "save_steps"},
@@ -253,20 +149,53 @@ class AxolotlReader {
       mean("overlength", length == "truncate" ? "cut" : length == "raise" ? "error" : length);
     }
     if (has("wandb_project")) usual("report_to", "wandb");
+    if (text("rl") == "simpo") usual("pref_ftx", "1");  // the default of cpo_alpha
   }
 
-  void read_template() {
-    const std::string name = text("chat_template");
-    if (name.empty()) return;
-    if (is_own_template(name)) {
-      handle("chat_template");
-      if (name != "tokenizer_default")
-        info("{}: chat_template: {} is the usual form of a model family, so the model's own template is used",
-             where(at("chat_template")), name);
-    } else if (name == "phi_3" || name == "phi_35") {
-      handle("chat_template");
-      mean("template", "phi3");
+  // `lr_scheduler: cosine` ends at cosine_min_lr_ratio; other schedules ignore it.
+  void read_schedule() {
+    if (!has("cosine_min_lr_ratio")) return;
+    const std::string schedule = text("lr_scheduler");
+    const bool cosine = schedule.empty() || schedule == "cosine";
+    if (cosine && number("cosine_min_lr_ratio", 1) > 0) {
+      handle("lr_scheduler");
+      mean("lr_scheduler_type", "cosine_with_min_lr");
+      return;
     }
+    handle("cosine_min_lr_ratio");
+    warn("{}: cosine_min_lr_ratio has no effect here: {}", where(at("cosine_min_lr_ratio")),
+         cosine ? "the cosine falls to 0" : "it belongs to lr_scheduler: cosine");
+  }
+
+  // The template is the recipe's, or that of its data sets if they agree.
+  void read_template() {
+    std::string name = text("chat_template"), place = has("chat_template") ? where(at("chat_template")) : file_;
+    const std::string of_recipe = name;
+    bool first = true;
+    for (const auto& [given, at_set] : sets_.templates()) {
+      const std::string here = given.empty() ? of_recipe : given;
+      if (!std::exchange(first, false) && own_or_named(here) != own_or_named(name))
+        throw UserError(
+            "{}: chat_template: found {} after {}, but all data sets of a run have the same template; keep one", at_set,
+            here.empty() ? "the model's own" : here, name.empty() ? "the model's own" : name);
+      if (!given.empty()) place = at_set;
+      name = here;
+    }
+    if (name.empty()) return;
+    handle("chat_template");
+    if (name == "metharme" || name == "llava")
+      throw UserError(
+          "{}: chat_template: {} is not available; put it into the model folder as chat_template.jinja, and set "
+          "tokenizer_default",
+          place, name);
+    if (name == "phi_3" || name == "phi_35") return mean("template", "phi3");
+    if (!own_or_named(name).empty()) return mean("template", name);
+    if (is_of_a_family(name))
+      info(
+          "{}: chat_template: {} names a family of models; the template of the model folder is used, which has this "
+          "form "
+          "if the model is one of the family",
+          place, name);
   }
 
   void read_plugins() {
@@ -298,11 +227,17 @@ class AxolotlReader {
     usual("gradient_accumulation_steps", "1");
     usual("lr_scheduler_type", "cosine");
     usual("overlength", "drop");
-    if (!has("warmup_steps") && !has("warmup_ratio")) usual("warmup_ratio", "0.03");
+    usual("cutoff_len", "512");
+    if (!has("fp16") && !has("float16") && !has("bfloat16")) usual("bf16", "true");
+    if (!has("warmup_steps") && !has("warmup_ratio")) {
+      usual("warmup_ratio", "0.03");
+      usual("max_warmup_steps", "100");
+    }
   }
 
   const YAML::Node& root_;
   std::string file_;
+  AxolotlSets sets_;
   Dialect out_;
 };
 

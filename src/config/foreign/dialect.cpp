@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "config/foreign/axolotl.h"
+#include "config/foreign/other_defaults.h"
 #include "config/yaml_text.h"
 
 namespace fettle {
@@ -45,7 +46,7 @@ Dialect read_v1(const YAML::Node& root) {
 std::optional<Dialect> read_dialect(const YAML::Node& root, const std::string& file) {
   if (is_v1(root)) return read_v1(root);
   if (is_axolotl(root)) return read_axolotl(root, file);
-  return std::nullopt;
+  return read_other_defaults(root);
 }
 
 std::vector<std::string> listed_sets(const YAML::Node& list, const std::string& file) {

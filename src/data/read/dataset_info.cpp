@@ -19,13 +19,16 @@ using nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
 const std::vector<std::string_view> kKeys = {
-    "file_name", "formatting", "columns",    "tags",       "num_samples", "ranking",         "split", "subset",
-    "folder",    "hf_hub_url", "ms_hub_url", "om_hub_url", "script_url",  "cloud_file_name", "file"};
+    "file_name",  "formatting",      "columns", "tags",        "num_samples", "ranking",
+    "split",      "subset",          "folder",  "hf_hub_url",  "ms_hub_url",  "om_hub_url",
+    "script_url", "cloud_file_name", "file",    "drop_system", "prompt"};
 const std::vector<std::string_view> kColumns = {"prompt",  "query",  "response",  "history", "messages", "system",
                                                 "tools",   "images", "videos",    "audios",  "chosen",   "rejected",
                                                 "kto_tag", "text",   "text_pair", "label"};
 const std::vector<std::string_view> kTags = {"role_tag",        "content_tag",  "user_tag",  "assistant_tag",
                                              "observation_tag", "function_tag", "system_tag"};
+
+const std::vector<std::string_view> kPrompt = {"format", "no_input_format", "system_format", "system_prompt"};
 
 std::string hint(const std::string& word, const std::vector<std::string_view>& known) {
   auto near = nearest(word, known);
@@ -69,7 +72,25 @@ std::string text_of(const std::string& where, const ordered_json& entry, const c
   return entry[key].get<std::string>();
 }
 
-// Returns where the entry's rows are on this machine; nothing when they are only on a hub.
+bool flag_of(const std::string& where, const ordered_json& entry, const char* key) {
+  if (!entry.contains(key)) return false;
+  if (!entry[key].is_boolean()) throw UserError("{}.{}: found {}, wanted true or false", where, key, entry[key].dump());
+  return entry[key].get<bool>();
+}
+
+PromptFormat prompt_format(const std::string& where, const ordered_json& value) {
+  PromptFormat out;
+  for (const auto& [key, text] : words(where, value, kPrompt)) {
+    if (key == "format") out.format = text;
+    if (key == "no_input_format") out.no_input_format = text;
+    if (key == "system_format") out.system_format = text;
+    if (key == "system_prompt") out.system_prompt = out.no_input_system_prompt = text;
+  }
+  out.check(where);
+  return out;
+}
+
+// Where the entry's rows are on this machine; nothing when they are on a hub only.
 std::optional<fs::path> location(const std::string& where, const ordered_json& entry, const fs::path& dataset_dir) {
   bool named = false;
   for (const char* key : {"file_name", "cloud_file_name", "hf_hub_url", "ms_hub_url", "om_hub_url", "script_url"}) {
@@ -125,22 +146,27 @@ DataSource from_entry(const std::string& name, const ordered_json& entry, const 
   for (const auto& [key, value] : entry.items()) check_key(where, key, kKeys);
   DataSource source;
   source.name = name;
-  if (entry.contains("ranking")) {
-    if (!entry["ranking"].is_boolean())
-      throw UserError("{}.ranking: found {}, wanted true or false", where, entry["ranking"].dump());
-    source.ranking = entry["ranking"].get<bool>();
-  }
+  source.ranking = flag_of(where, entry, "ranking");
+  source.drop_system = flag_of(where, entry, "drop_system");
   if (entry.contains("formatting") && !entry["formatting"].is_string())
     throw UserError("{}.formatting: found {}, wanted a string", where, entry["formatting"].dump());
   source.formatting = entry.value("formatting", "alpaca");
-  static const std::vector<std::string> kFormats = {"alpaca", "sharegpt", "openai", "alpaca_prompt"};
+  static const std::vector<std::string> kFormats = {"alpaca", "sharegpt", "openai", "alpaca_prompt", "text"};
   if (std::find(kFormats.begin(), kFormats.end(), source.formatting) == kFormats.end())
     throw UserError("{}.formatting: '{}' is not known; use one of {}", where, source.formatting,
                     fmt::join(kFormats, ", "));
   if (entry.contains("columns")) source.columns = words(where + ".columns", entry["columns"], kColumns);
   if (entry.contains("tags")) source.tags = words(where + ".tags", entry["tags"], kTags);
-  // When an entry does not describe its rows, the format is detected.
-  if (!entry.contains("formatting") && source.columns.empty() && source.tags.empty()) source.formatting.clear();
+  if (entry.contains("prompt")) {
+    if (source.formatting != "alpaca_prompt")
+      throw UserError("{}.prompt: belongs to formatting: alpaca_prompt, found {}", where, source.formatting);
+    source.prompt = prompt_format(where + ".prompt", entry["prompt"]);
+  }
+  // When an entry does not describe its rows, the format is detected. The names of the two replies do not describe the
+  // prompt.
+  const bool only_replies = std::ranges::all_of(
+      source.columns, [](const auto& column) { return column.first == "chosen" || column.first == "rejected"; });
+  if (!entry.contains("formatting") && only_replies && source.tags.empty()) source.formatting.clear();
   if (entry.contains("num_samples")) {
     if (!entry["num_samples"].is_number_unsigned() || entry["num_samples"] == 0)
       throw UserError("{}.num_samples: found {}, wanted a count above 0", where, entry["num_samples"].dump());

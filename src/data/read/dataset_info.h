@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "data/prompt_format.h"
 #include "hub/settings.h"
 
 namespace fettle {
@@ -17,13 +18,15 @@ namespace fettle {
 struct DataSource {
   std::string name;                          // the name that the recipe gives
   std::vector<std::filesystem::path> files;  // in order
-  std::string formatting;  // alpaca, sharegpt, openai, alpaca_prompt; "" detects it from each row's columns
-  std::map<std::string, std::string> columns;  // part of a row (prompt, query, response, ...) -> its column
+  std::string formatting;  // alpaca, sharegpt, openai, alpaca_prompt, text; "" detects it from each row's columns
+  std::map<std::string, std::string> columns;  // what (prompt, query, response, ...) -> the row's column
   std::map<std::string, std::string> tags;     // role_tag, content_tag, user_tag, ... -> the row's word
   std::optional<int64_t> num_samples;          // rows to take, chosen by the seed
   std::optional<int64_t> first_rows;           // only this many, from the first file on
   std::optional<double> first_share;           // only this share of the rows, from the first file on
   bool ranking = false;                        // the rows are preference pairs
+  bool drop_system = false;                    // the system message of a conversation is left out
+  std::optional<PromptFormat> prompt;          // alpaca_prompt: the prompt's text, instead of Alpaca's
 
   // Returns the row's column that holds the part `what`, such as "prompt": the column that the entry names, else
   // `otherwise`.

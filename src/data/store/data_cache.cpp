@@ -100,7 +100,11 @@ std::string DataCache::key(const DataSource& source, const Tokenizer& tokenizer,
     if (s.labels->lists_are_yes_or_no) key.add(*s.labels->lists_are_yes_or_no ? "yes or no" : "numbers");
     for (const std::string& name : s.labels->id2label) key.add(name);
   }
-  key.add(source.formatting).add(source.ranking ? "ranking" : "");
+  key.add(source.formatting).add(source.ranking ? "ranking" : "").add(source.drop_system ? "drop_system" : "");
+  if (const auto& prompt = source.prompt)
+    for (const std::string* text :
+         {&prompt->format, &prompt->no_input_format, &prompt->system_format, &prompt->system_prompt})
+      key.add("prompt").add(*text);
   for (const auto* names : {&source.columns, &source.tags}) {
     for (const auto& [what, name] : *names) key.add(what).add(name);
     key.add("");

@@ -1,0 +1,268 @@
+#include "config/foreign/axolotl_sets.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/error.h"
+#include "config/value.h"
+
+namespace fettle {
+namespace {
+
+using nlohmann::ordered_json;
+
+// A data set with Axolotl's defaults.
+class Set {
+ public:
+  Set(const YAML::Node& set, const std::string& file, bool pairs) : set_(set), file_(file), pairs_(pairs) {}
+
+  ordered_json read() {
+    if (!set_["path"].IsDefined()) throw UserError("{}: found a data set without `path`; add it", where(set_));
+    refuse_unknown_keys();
+    read_place();
+    const YAML::Node type = set_["type"];
+    const std::string name = text(set_, "type");
+    if (type.IsDefined() && type.IsMap()) {
+      read_prompt(type);
+    } else if (name == "alpaca") {
+      entry_["formatting"] = "alpaca_prompt";
+    } else if (name == "completion") {
+      entry_["formatting"] = "text";
+      if (!text(set_, "field").empty()) columns_["text"] = text(set_, "field");
+    } else if (name.starts_with("chat_template") || name == "bradley_terry.chat_template") {
+      read_conversation();
+    } else if (!name.empty()) {
+      throw UserError(
+          "{}: the data set type '{}' is not available; use chat_template, alpaca, completion or a custom prompt "
+          "(`type` "
+          "as a map), or describe the rows in dataset_info.json",
+          where(set_), name);
+    } else if (type.IsDefined() && !type.IsNull() && !type.IsScalar()) {
+      throw UserError("{}: type: found {}, wanted a name or a map", where(type), describe_node(type));
+    }
+    if (!columns_.empty()) entry_["columns"] = columns_;
+    if (!tags_.empty()) entry_["tags"] = tags_;
+    return entry_;
+  }
+  bool is_conversation() const { return is_conversation_; }
+
+ private:
+  static std::string text(const YAML::Node& map, const char* key) {
+    if (!map.IsDefined() || !map.IsMap()) return "";
+    const YAML::Node node = map[key];
+    return node.IsDefined() && node.IsScalar() ? node.Scalar() : "";
+  }
+  std::string where(const YAML::Node& node) const { return fmt::format("{}:{}", file_, node.Mark().line + 1); }
+
+  void refuse_unknown_keys() const {
+    static const std::set<std::string> kKnown = {"path",
+                                                 "type",
+                                                 "split",
+                                                 "name",
+                                                 "data_files",
+                                                 "field",
+                                                 "field_messages",
+                                                 "roles",
+                                                 "field_thinking",
+                                                 "ds_type",
+                                                 "message_property_mappings",
+                                                 "field_chosen",
+                                                 "field_rejected",
+                                                 "template_thinking_key",
+                                                 "drop_system_message",
+                                                 "message_field_role",
+                                                 "message_field_content",
+                                                 "roles_to_train",
+                                                 "train_on_eos",
+                                                 "train_on_eot",
+                                                 "trust_remote_code",
+                                                 "chat_template"};
+    for (const auto& pair : set_)
+      if (!kKnown.contains(pair.first.Scalar()) && !pair.second.IsNull())
+        throw UserError("{}: the data set key '{}' is not available; describe the columns in dataset_info.json",
+                        where(pair.first), pair.first.Scalar());
+  }
+
+  // Where the rows are.
+  void read_place() {
+    const std::string path = text(set_, "path");
+    entry_ = {{"hf_hub_url", path}};
+    if (const YAML::Node files = set_["data_files"]; files.IsDefined() && !files.IsNull()) {
+      const YAML::Node one = files.IsSequence() && files.size() == 1 ? files[0] : files;
+      if (!one.IsScalar())
+        throw UserError("{}: data_files with several files is not available; give each a data set of its own",
+                        where(files));
+      const bool loader = path == "json" || path == "csv" || path == "parquet";
+      if (loader) {
+        entry_ = {{"file_name", one.Scalar()}};
+      } else {
+        entry_["file"] = one.Scalar();
+      }
+    }
+    if (!text(set_, "split").empty()) entry_["split"] = text(set_, "split");
+    if (!text(set_, "name").empty()) entry_["subset"] = text(set_, "name");
+  }
+
+  // A custom prompt: `type` is a map.
+  void read_prompt(const YAML::Node& type) {
+    static const std::map<std::string, const char*> kColumns = {{"field_instruction", "prompt"},
+                                                                {"field_input", "query"},
+                                                                {"field_output", "response"},
+                                                                {"field_system", "system"}};
+    static const std::set<std::string> kTexts = {"format", "no_input_format", "system_format", "system_prompt"};
+    entry_["formatting"] = "alpaca_prompt";
+    entry_["prompt"] = ordered_json::object();
+    std::vector<std::string> others;
+    for (const auto& pair : type) {
+      const std::string key = pair.first.Scalar();
+      if (pair.second.IsNull()) continue;
+      const auto column = kColumns.find(key);
+      const bool known = column != kColumns.end() || kTexts.contains(key);
+      if (known && !pair.second.IsScalar())
+        throw UserError("{}: type.{}: found {}, wanted a text", where(pair.first), key, describe_node(pair.second));
+      if (column != kColumns.end())
+        columns_[column->second] = pair.second.Scalar();
+      else if (known)
+        entry_["prompt"][key] = pair.second.Scalar();
+      else
+        others.push_back(key);
+    }
+    if (pairs_ || !others.empty())
+      throw UserError(
+          "{}: a custom prompt (`type` as a map) {}; describe the rows in dataset_info.json, or use type: "
+          "chat_template",
+          where(type),
+          pairs_ ? "is not available for preference pairs"
+                 : fmt::format("with {} is not available", fmt::join(others, ", ")));
+  }
+
+  void read_conversation() {
+    is_conversation_ = true;
+    check_training();
+    check_thoughts();
+    if (bool_from_text(text(set_, "drop_system_message")).value_or(false)) entry_["drop_system"] = true;
+    for (const auto& [key, column] : {std::pair{"field_chosen", "chosen"}, {"field_rejected", "rejected"}})
+      if (const std::string name = text(set_, key); !name.empty() && name != column) columns_[column] = name;
+    if (!columns_.empty()) entry_["ranking"] = true;
+    const YAML::Node mappings = set_["message_property_mappings"];
+    if (mappings.IsDefined() && mappings.IsMap())
+      for (const auto& pair : mappings)
+        if (const std::string name = pair.first.Scalar();
+            name != "role" && name != "content" && pair.second.Scalar() != name)
+          throw UserError(
+              "{}: message_property_mappings.{}: only role and content can have other names; rename the field in the "
+              "rows",
+              where(pair.first), name);
+    std::string role = text(mappings, "role"), content = text(mappings, "content");
+    if (role.empty()) role = text(set_, "message_field_role");
+    if (content.empty()) content = text(set_, "message_field_content");
+    const std::string list = text(set_, "field_messages");
+    const bool usual_names = (role.empty() || role == "role" || role == "from") &&
+                             (content.empty() || content == "content" || content == "value");
+    const bool usual_list = list.empty() || list == "messages" || list == "conversations" || list == "conversation";
+    if (usual_names && usual_list && has_usual_roles()) return;  // the format is detected from the columns
+    if (!list.empty()) columns_["messages"] = list;
+    const bool openai = (role.empty() || role == "role") && (content.empty() || content == "content");
+    entry_["formatting"] = openai && has_usual_roles() ? "openai" : "sharegpt";
+    if (entry_["formatting"] == "openai") return;
+    if (list.empty()) columns_["messages"] = "messages";
+    tags_["role_tag"] = role.empty() ? "role" : role;
+    tags_["content_tag"] = content.empty() ? "content" : content;
+    read_roles();
+  }
+
+  // The rows' words for a role.
+  std::vector<std::string> words(const char* role) const {
+    const YAML::Node roles = set_["roles"];
+    if (!roles.IsDefined() || !roles.IsMap() || !roles[role].IsDefined() || !roles[role].IsSequence()) return {};
+    std::vector<std::string> out;
+    for (const auto& word : roles[role]) out.push_back(word.Scalar());
+    return out;
+  }
+
+  bool has_usual_roles() const {
+    for (const auto& [role, also] : {std::pair{"user", "human"}, {"assistant", "gpt"}, {"system", ""}, {"tool", ""}})
+      for (const std::string& word : words(role))
+        if (word != role && word != also) return false;
+    return true;
+  }
+
+  // Without `roles`, Axolotl reads human, user, gpt and assistant.
+  void read_roles() {
+    for (const auto& [tag, role] : {std::pair{"user_tag", "user"},
+                                    {"assistant_tag", "assistant"},
+                                    {"system_tag", "system"},
+                                    {"observation_tag", "tool"}}) {
+      const std::vector<std::string> known = words(role);
+      if (known.size() > 1 && !has_usual_roles())
+        throw UserError("{}: roles.{}: found {} words ({}), but one is available; rename the roles in the rows",
+                        where(set_["roles"]), role, known.size(), fmt::join(known, ", "));
+      if (!known.empty()) tags_[tag] = known[0];
+    }
+  }
+
+  // Which tokens are trained: the assistant's turns with their end-of-turn tokens.
+  void check_training() const {
+    if (const YAML::Node roles = set_["roles_to_train"]; roles.IsDefined() && !roles.IsNull()) {
+      const std::vector<std::string> own = words("assistant");
+      bool usual = roles.IsSequence() && roles.size() > 0;
+      if (roles.IsSequence())
+        for (const auto& role : roles)
+          usual = usual && (role.Scalar() == "assistant" || role.Scalar() == "gpt" ||
+                            std::ranges::find(own, role.Scalar()) != own.end());
+      if (!usual)
+        throw UserError(
+            "{}: roles_to_train: only the assistant's turns can be chosen; `train_on_inputs: true` trains the other "
+            "roles "
+            "too, and `train: false` on a message leaves a reply out",
+            where(roles));
+    }
+    for (const char* key : {"train_on_eos", "train_on_eot"})
+      if (const std::string value = text(set_, key); !value.empty() && value != "turn")
+        throw UserError(
+            "{}: {}: found '{}', wanted 'turn': each reply is trained with the token that ends it, and no other end "
+            "token "
+            "is",
+            where(set_[key]), key, value);
+  }
+
+  // A message's fields reach the chat template under their own names.
+  void check_thoughts() const {
+    const std::string usual = "reasoning_content";
+    std::string from = text(set_, "field_thinking"), to = text(set_, "template_thinking_key");
+    if (from.empty()) from = usual;
+    if (to.empty()) to = usual;
+    if (from != to)
+      throw UserError(
+          "{}: field_thinking is {}, but template_thinking_key is {}: messages' fields cannot be renamed; rename the "
+          "field "
+          "in the rows to {}, and set field_thinking to it",
+          where(set_), from, to, to);
+  }
+
+  const YAML::Node& set_;
+  const std::string& file_;
+  bool pairs_;
+  bool is_conversation_ = false;
+  ordered_json entry_, columns_ = ordered_json::object(), tags_ = ordered_json::object();
+};
+
+}  // namespace
+
+std::string AxolotlSets::entry(const YAML::Node& node) {
+  Set set(node, file_, pairs_);
+  const ordered_json entry = set.read();
+  if (set.is_conversation()) {
+    const YAML::Node name = node["chat_template"];
+    const bool named = name.IsDefined() && name.IsScalar();
+    templates_.emplace_back(named ? name.Scalar() : "",
+                            fmt::format("{}:{}", file_, (named ? name : node).Mark().line + 1));
+  }
+  return entry.size() == 1 ? entry.begin().value().get<std::string>() : entry.dump();
+}
+
+}  // namespace fettle

@@ -1,0 +1,134 @@
+#include "config/foreign/other_defaults.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <initializer_list>
+
+#include "base/log.h"
+#include "config/value.h"
+
+namespace fettle {
+namespace {
+
+class Given {
+ public:
+  explicit Given(const YAML::Node& root) : root_(root) {}
+  bool has(const char* key) const { return root_[key].IsDefined() && !root_[key].IsNull(); }
+  bool has_any(std::initializer_list<const char*> keys) const {
+    return std::ranges::any_of(keys, [&](const char* key) { return has(key); });
+  }
+  std::string text(const char* key) const { return has(key) && root_[key].IsScalar() ? root_[key].Scalar() : ""; }
+  YAML::Node section(const char* key) const {
+    return has(key) && root_[key].IsMap() ? root_[key] : YAML::Node(YAML::NodeType::Map);
+  }
+
+ private:
+  const YAML::Node& root_;
+};
+
+void usual(Dialect& out, const char* key, const std::string& value) {
+  out.usual.emplace_back(key, YAML::Node(value));
+}
+
+// swift/arguments and swift/trainers/arguments.py of ms-swift 4.
+Dialect ms_swift(const Given& given) {
+  Dialect out{.tool = "ms-swift"};
+  const std::string tuner = given.text("tuner_type") + given.text("train_type");
+  const bool full = tuner == "full";
+  usual(out, "learning_rate", full ? "1e-5" : "1e-4");
+  if (!full) {
+    usual(out, "lora_rank", "8");
+    usual(out, "lora_alpha", "32");
+    usual(out, "lora_dropout", "0.05");
+  }
+  usual(out, "weight_decay", "0.1");
+  usual(out, "adam_beta2", "0.95");
+  usual(out, "lr_scheduler_type", "cosine");
+  usual(out, "per_device_train_batch_size", "1");
+  // 16 rows in a step, on one device.
+  const std::string batch = given.text("per_device_train_batch_size");
+  const bool number = !batch.empty() && batch.size() < 6 && batch.find_first_not_of("0123456789") == std::string::npos;
+  const double rows = std::max(1.0, number ? std::stod(batch) : 1.0);
+  usual(out, "gradient_accumulation_steps", fmt::format("{:.0f}", std::ceil(16 / rows)));
+  usual(out, "overlength", "drop");
+  usual(out, "logging_steps", "5");
+  if (!given.has_any({"fp16", "torch_dtype", "dtype"})) usual(out, "bf16", "true");
+  if (given.text("rlhf_type") == "simpo") {
+    usual(out, "pref_beta", "2");
+    usual(out, "simpo_gamma", "1");
+    usual(out, "pref_ftx", "1");
+  }
+  if (!given.has_any({"max_length", "cutoff_len"}))
+    warn("max_length is not given: ms-swift takes the model's longest sequence, Fettle cutoff_len: 2048; set one");
+  return out;
+}
+
+// trl/trainer/*_config.py and model_config.py of TRL 1.
+Dialect trl(const Given& given) {
+  Dialect out{.tool = "TRL"};
+  const std::string stage = given.text("stage");
+  const bool lora = bool_from_text(given.text("use_peft")).value_or(false);
+  if (!given.has("use_peft")) usual(out, "finetuning_type", "full");
+  usual(out, "learning_rate", stage == "dpo" || stage == "kto" ? "1e-6" : stage == "rm" ? "1e-4" : "2e-5");
+  if (lora) {
+    usual(out, "lora_rank", "16");
+    usual(out, "lora_alpha", "32");
+    usual(out, "lora_dropout", "0.05");
+    if (!given.has_any({"lora_target_modules", "lora_target"}))
+      warn(
+          "lora_target_modules is not given: PEFT chooses layers by the model's family, Fettle all linear layers; set "
+          "lora_target_modules: q_proj,v_proj for PEFT's usual choice");
+  }
+  usual(out, "cutoff_len", "1024");
+  if ((stage.empty() || stage == "sft") &&
+      !given.has_any({"assistant_only_loss", "completion_only_loss", "train_on_prompt"}))
+    warn(
+        "assistant_only_loss is not given: TRL trains all tokens of `messages`, Fettle the assistant's turns; set "
+        "train_on_prompt: true to train all");
+  if (!given.has_any({"fp16", "torch_dtype", "dtype"})) usual(out, "bf16", "true");
+  return out;
+}
+
+// unsloth_cli/config.py.
+Dialect unsloth(const Given& given) {
+  Dialect out{.tool = "Unsloth"};
+  const YAML::Node training = given.section("training");
+  const bool full = training["training_type"].IsDefined() && training["training_type"].IsScalar() &&
+                    training["training_type"].Scalar() == "full";
+  usual(out, "finetuning_type", full ? "full" : "lora");
+  usual(out, "learning_rate", "2e-4");
+  if (!full) {
+    if (!training["load_in_4bit"].IsDefined()) usual(out, "quantization_bit", "4");
+    usual(out, "lora_rank", "64");
+    usual(out, "lora_alpha", "16");
+    usual(out, "lora_target", "q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj");
+  }
+  usual(out, "cutoff_len", "2048");
+  usual(out, "per_device_train_batch_size", "2");
+  usual(out, "gradient_accumulation_steps", "4");
+  usual(out, "warmup_steps", "5");
+  usual(out, "weight_decay", "0.01");
+  usual(out, "optim", "adamw_8bit");
+  usual(out, "seed", "3407");
+  usual(out, "train_on_prompt", "true");
+  usual(out, "bf16", "true");
+  return out;
+}
+
+}  // namespace
+
+std::optional<Dialect> read_other_defaults(const YAML::Node& root) {
+  const Given given(root);
+  if (given.has_any({"tuner_type", "train_type", "rlhf_type", "split_dataset_ratio", "truncation_strategy"}))
+    return ms_swift(given);
+  if (given.has("model") && given.has("training") && given.section("training").size() > 0) return unsloth(given);
+  if (given.has_any(
+          {"use_peft", "dataset_train_split", "dataset_test_split", "assistant_only_loss", "completion_only_loss"}) ||
+      (given.has("dataset_name") && given.has("model_name_or_path")))
+    return trl(given);
+  return std::nullopt;
+}
+
+}  // namespace fettle
