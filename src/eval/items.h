@@ -33,7 +33,7 @@ struct Question {
 };
 
 struct Prompt {
-  std::vector<Message> messages;  // up to the reply
+  std::vector<Message> messages;  // the messages before the reply
   std::string tools_json;
   std::vector<std::string> references;
   std::string where;

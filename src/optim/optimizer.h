@@ -22,7 +22,7 @@ namespace fettle {
 struct OptimWeight {
   Shape shape;  // as stored in the program
   LogicalAxes axes;
-  int64_t stacked = 0;      // number of leading dims that count the weights (layers)
+  int64_t stacked = 0;      // number of leading dims that select a weight (a layer)
   double weight_decay = 0;  // multiplied by the learning rate in each step
   double rate = 1;          // factor on the learning rate
   // Number of trailing dims that are the columns of a matrix. It is 2 if the last dim in the checkpoint is fused: its

@@ -70,7 +70,7 @@ std::string GgufFields::text(const std::string& key, const std::string& otherwis
 std::optional<int64_t> GgufFields::id(const std::string& key) const {
   if (!has(key)) return std::nullopt;
   const int64_t id = integer(key);
-  return id < int64_t{1} << 31 ? std::optional(id) : std::nullopt;  // 2^32 - 1 means that there is none
+  return id < int64_t{1} << 31 ? std::optional(id) : std::nullopt;  // 2^32 - 1 stands for no token
 }
 
 const GgufTensor* GgufFields::tensor(std::string_view name) const {

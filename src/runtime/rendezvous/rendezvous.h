@@ -56,7 +56,7 @@ class Rendezvous {
  private:
   ProcessPlace place_;
   std::unique_ptr<Store> store_;
-  std::vector<std::string> hosts_;  // by rank
+  std::vector<std::string> hosts_;  // the host of each process, by rank
   bool starting_ = true;            // only the thread of the constructor uses this object
   std::mutex mutex_;
   std::map<std::string, int64_t> uses_;  // how often each name was used
