@@ -8,7 +8,7 @@
 namespace fettle::cpu {
 namespace {
 
-constexpr int64_t kPanel = 64;      // columns of a panel; a multiple of what the tables multiply at once
+constexpr int64_t kPanel = 64;      // columns of a panel; the tables' functions multiply a divisor of this at once
 constexpr int64_t kDepth = 128;     // words along k that are multiplied at once
 constexpr int64_t kTileRows = 120;  // largest number of rows in a tile; a multiple of kRowStep
 constexpr int64_t kRowStep = 6;
