@@ -8,6 +8,7 @@ cd "$(dirname "$0")/.."
 python=$(tests/reference/python_env.sh)
 models=${FETTLE_CACHE:-$HOME/.cache/fettle}/benchmarks
 mkdir -p "$models"
-cpu=$(grep -q avx512_bf16 /proc/cpuinfo && echo avx512-bf16 || { grep -q avx512f /proc/cpuinfo && echo avx512 || echo avx2; })
+cpu=avx2
+for extension in avx512f avx512_bf16 amx_bf16; do grep -qw $extension /proc/cpuinfo && cpu=${extension/_/-}; done
 [[ " $* " == *" --avx2 "* ]] && cpu=limited-to-avx2
-"$python" benchmarks/bench.py --jax-python="$(benchmarks/jax_env.sh)" "${FETTLE:-build/fettle}" "$models" "benchmarks/$(date +%F)-$cpu.md" "$@"
+"$python" benchmarks/bench.py --jax-python="$(scripts/python_with.sh benchmarks/requirements-jax.txt)" "${FETTLE:-build/fettle}" "$models" "benchmarks/$(date +%F)-$cpu.md" "$@"

@@ -310,7 +310,7 @@ int run(int argc, char** argv) {
   ServeOptions serve{.api_key = environment("FETTLE_API_KEY")};
   CLI::App* serve_command =
       recipe_command("serve", "answer requests in OpenAI's protocol over HTTP",
-                     [&](const Recipe& recipe) { return run_serve(Request(recipe, Command::kGenerate), serve); });
+                     [&](const Recipe& recipe) { return run_serve(Request(recipe, Command::kServe), serve); });
   serve_command->add_option("--host", serve.host,
                             "address to listen at (127.0.0.1; 0.0.0.0: all addresses of this machine)");
   serve_command->add_option("--port", serve.port, "port to listen at (8080; 0: any free one)")

@@ -27,6 +27,7 @@ BatchDecoder::BatchDecoder(Devices& devices, const Run& run, TrainState& state, 
 }
 
 void BatchDecoder::make_room(int64_t positions) {
+  positions = std::min(positions, max_length());
   if (positions <= capacity_) return;
   const int64_t capacity = capacity_for(positions, max_length());
   CacheBuffers old = std::exchange(cache_, {});

@@ -52,6 +52,14 @@ struct ExpertNames {
   bool in_turns = false;  // outputs of gate_up alternate between gate and up; else all of the gate come first
 
   bool fused() const { return !gate_up.empty(); }
+
+  // The names in most families whose experts are stored one by one.
+  static ExpertNames one_by_one() {
+    return {.router = "mlp.gate",
+            .gate = "mlp.experts.{}.gate_proj",
+            .up = "mlp.experts.{}.up_proj",
+            .down = "mlp.experts.{}.down_proj"};
+  }
 };
 
 // How the router of a mixture of experts chooses, and what it weighs the chosen experts' results with.

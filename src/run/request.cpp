@@ -29,6 +29,7 @@ void require_command_keys(const Recipe& recipe, Command command) {
     case Command::kEval: return require_keys(recipe, {"model_name_or_path"}, "eval");
     case Command::kGenerate: return require_keys(recipe, {"model_name_or_path"}, "generate");
     case Command::kChat: return require_keys(recipe, {"model_name_or_path"}, "chat");
+    case Command::kServe: return require_keys(recipe, {"model_name_or_path"}, "serve");
     case Command::kExport: return require_keys(recipe, {"model_name_or_path", "export_dir"}, "export");
   }
 }

@@ -17,7 +17,7 @@ namespace fettle {
 
 struct Recipe;
 
-enum class Command { kTrain, kPlan, kData, kEval, kGenerate, kChat, kExport };
+enum class Command { kTrain, kPlan, kData, kEval, kGenerate, kChat, kServe, kExport };
 
 // How replies are written.
 struct GenerationSpec {

@@ -67,13 +67,14 @@ async function name_model() {
   } catch (error) { remark('The server does not answer: ' + error.message); }
 }
 async function ask(text) {
-  messages.push({role: 'user', content: text});
+  const own = messages;  // a new conversation may begin before this reply ends
+  own.push({role: 'user', content: text});
   show('user', text);
   const box = show('assistant', ''), stop = new AbortController(), began = performance.now();
   let reply = '', first = 0, tokens = 0, ended = '';
   running = stop;
   at('send').textContent = 'Stop';
-  const body = {messages: at('system').value ? [{role: 'system', content: at('system').value}, ...messages] : messages,
+  const body = {messages: at('system').value ? [{role: 'system', content: at('system').value}, ...own] : own,
     stream: true, stream_options: {include_usage: true}};
   if (at('temperature').value) body.temperature = Number(at('temperature').value);
   if (at('tokens').value) body.max_tokens = Number(at('tokens').value);
@@ -107,11 +108,12 @@ async function ask(text) {
     const seconds = (performance.now() - began) / 1000;
     remark(`${tokens} tokens in ${seconds.toFixed(1)} s` + (ended === 'length' ? ', cut at the longest reply' : ''));
   } catch (error) {
-    if (error.name === 'AbortError') remark('stopped');
+    if (messages !== own) reply = '';
+    else if (error.name === 'AbortError') remark('stopped');
     else show('error', error.message);
   }
-  if (reply) messages.push({role: 'assistant', content: reply});
-  else messages.pop();
+  if (reply) own.push({role: 'assistant', content: reply});
+  else own.pop();
   running = null;
   at('send').textContent = 'Send';
 }

@@ -224,7 +224,18 @@ void Scheduler::join(std::unique_ptr<Row>& row, const std::shared_ptr<PendingRep
   auto joined = std::make_unique<Row>(reply, session_.tokenizer(), decoding_->max_length());
   const std::vector<float> logits =
       decoding_->join(&row - rows_.data(), job.prompt, longest_at_first(job.prompt, job.options));
-  if (joined->take(logits, session_.tokenizer())) row = std::move(joined);
+  if (goes_on(*joined, logits)) row = std::move(joined);
+}
+
+// Bad logits, such as those of a prompt that overflows 16 bits, end only their own reply.
+bool Scheduler::goes_on(Row& row, const std::vector<float>& logits) {
+  try {
+    return row.take(logits, session_.tokenizer());
+  } catch (const UserError& error) {
+    warn("a reply failed: {}", error.what());
+    row.reply->end("", error.what());
+    return false;
+  }
 }
 
 void Scheduler::step() {
@@ -235,7 +246,7 @@ void Scheduler::step() {
   const std::vector<std::vector<float>> logits = decoding_->step(in_use);
   for (size_t i = 0; i < in_use.size(); ++i) {
     std::unique_ptr<Row>& row = rows_[static_cast<size_t>(in_use[i].first)];
-    if (!row->take(logits[i], session_.tokenizer())) row.reset();
+    if (!goes_on(*row, logits[i])) row.reset();
   }
 }
 

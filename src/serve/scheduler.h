@@ -91,6 +91,7 @@ class Scheduler {
   void take_waiting();
   void join(std::unique_ptr<Row>& row, const std::shared_ptr<PendingReply>& reply);
   void step();
+  bool goes_on(Row& row, const std::vector<float>& logits);  // false when the reply ended with this token
   void fail_all(const std::string& error);
   std::shared_ptr<PendingReply> next_waiting();
 

@@ -1,5 +1,6 @@
 #include "serve/server.h"
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <httplib.h>
 #include <sys/socket.h>
@@ -26,10 +27,14 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr size_t kLargestBody = 8 << 20;
+constexpr const char *kChatPath = "/v1/chat/completions", *kTextPath = "/v1/completions";
 constexpr milliseconds kLook{100};  // how often a waiting thread checks whether its client is still connected
 
+// Only addresses count, and the name that always means this machine: "127.example.com" may lead anywhere.
 bool is_loopback(const std::string& host) {
-  return host == "localhost" || host == "::1" || host.starts_with("127.");
+  in_addr address{};
+  const bool is_ipv4 = inet_pton(AF_INET, host.c_str(), &address) == 1;
+  return host == "localhost" || host == "::1" || (is_ipv4 && ntohl(address.s_addr) >> 24 == 127);
 }
 
 // Returns the host of a Host header or of an origin, without the port.
@@ -107,10 +112,10 @@ class CompletionServer {
     set_limits();
     http_.set_pre_routing_handler([this](const httplib::Request& request, httplib::Response& response) {
       try {
-        check_caller(request);
+        check_form(request);
+        if (request.method != "POST") check_caller(request);
         return httplib::Server::HandlerResponse::Unhandled;
       } catch (const RequestError& error) {
-        response.set_header("Connection", "close");  // the body has not been read
         answer_error(response, error);
         return httplib::Server::HandlerResponse::Handled;
       }
@@ -131,10 +136,10 @@ class CompletionServer {
       response.set_content(nlohmann::ordered_json{{"object", "list"}, {"data", {model_json()}}}.dump(),
                            "application/json");
     });
-    http_.Post("/v1/chat/completions", [this](const httplib::Request& request, httplib::Response& response) {
+    http_.Post(kChatPath, [this](const httplib::Request& request, httplib::Response& response) {
       answer(request, response, read_chat_request);
     });
-    http_.Post("/v1/completions", [this](const httplib::Request& request, httplib::Response& response) {
+    http_.Post(kTextPath, [this](const httplib::Request& request, httplib::Response& response) {
       answer(request, response, read_text_request);
     });
   }
@@ -153,13 +158,23 @@ class CompletionServer {
 
   // Answers requests until a signal asks the server to end.
   void run() {
-    std::thread listener([this] { http_.listen_after_bind(); });
-    while (InterruptScope::signal() == 0) std::this_thread::sleep_for(milliseconds(50));
+    if (InterruptScope::signal() != 0) return;
+    std::atomic<bool> ended = false;
+    std::thread listener([&] {
+      http_.listen_after_bind();
+      ended = true;
+    });
+    while (!ended && InterruptScope::signal() == 0) std::this_thread::sleep_for(milliseconds(50));
+    const bool failed = ended;
     scheduler_.refuse_new();
     info("ending: {} replies are still being written", open_.load());
     while (open_ > 0) std::this_thread::sleep_for(milliseconds(20));
+    while (!ended && !http_.is_running()) std::this_thread::sleep_for(milliseconds(1));  // before, stop() has no effect
     http_.stop();
     listener.join();
+    if (failed)
+      throw UserError("the server can no longer accept connections at {} port {}; start it again", options_.host,
+                      options_.port);
   }
 
  private:
@@ -176,8 +191,20 @@ class CompletionServer {
     http_.set_tcp_nodelay(true);
     http_.set_read_timeout(10);
     http_.set_write_timeout(30);
-    http_.set_keep_alive_max_count(1000);
-    http_.set_keep_alive_timeout(3);
+    // A refused request's body stays unread. On a connection that goes on, it would be taken for the next request.
+    http_.set_keep_alive_max_count(1);
+  }
+
+  // Refuses what would be read without the limit on the body: the library applies that to Content-Length alone.
+  static void check_form(const httplib::Request& request) {
+    if (request.method == "GET" || request.method == "HEAD") return;
+    if (request.method != "POST")
+      throw RequestError(405, fmt::format("{} is not supported; see docs/serve.md", request.method));
+    if (request.path != kChatPath && request.path != kTextPath)
+      throw RequestError(404, fmt::format("POST {} is not known; see docs/serve.md", request.path));
+    if (!request.has_header("Content-Length") || request.has_header("Transfer-Encoding"))
+      throw RequestError(411, "the body's length is unknown; send it with Content-Length");
+    if (request.has_header("Content-Encoding")) throw RequestError(415, "the body is compressed; send it as it is");
   }
 
   // A page of another site must not use a server on this machine, even if the site's name resolves to this machine.
@@ -243,6 +270,7 @@ class CompletionServer {
   void answer(const httplib::Request& request, httplib::Response& response,
               CompletionRequest (*read)(std::string_view body)) {
     try {
+      check_caller(request);
       CompletionRequest asked = read(request.body);
       auto delivery = std::make_shared<Delivery>(
           scheduler_.submit(job_of(asked)),

@@ -262,6 +262,39 @@ TEST_F(Serve, PagesOfOtherSitesAreRefused) {
   EXPECT_EQ(server->ask("/v1/models", "", own).status, 200);
 }
 
+TEST_F(Serve, ANameThatOnlyLooksLikeThisMachineIsRefused) {
+  const Socket socket(server->port);
+  socket.send_text("GET /v1/models HTTP/1.1\r\nHost: 127.evil.example\r\nConnection: close\r\n\r\n");
+  EXPECT_EQ(answer_of(socket.read_until("")).status, 403);
+}
+
+TEST_F(Serve, BodiesOfUnknownLengthAndOtherMethodsAreRefused) {
+  const std::string host = " HTTP/1.1\r\nHost: 127.0.0.1:" + std::to_string(server->port) + "\r\n";
+  for (const auto& [text, status] : std::vector<std::pair<std::string, int>>{
+           {"POST /v1/completions" + host + "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", 411},
+           {"POST /v1/completions" + host + "Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}", 415},
+           {"POST /" + host + "Content-Length: 2\r\n\r\n{}", 404},
+           {"PUT /v1/completions" + host + "Content-Length: 2\r\n\r\n{}", 405}}) {
+    const Socket socket(server->port);
+    socket.send_text(text);
+    EXPECT_EQ(answer_of(socket.read_until("")).status, status) << text;
+  }
+}
+
+// A page of another site can send any text as the body of a POST.
+TEST_F(Serve, ABodyIsNotTakenForTheNextRequest) {
+  const std::string host = "Host: 127.0.0.1:" + std::to_string(server->port) + "\r\n";
+  const std::string hidden = "GET /v1/models HTTP/1.1\r\n" + host + "\r\n";
+  for (const std::string path : {"/v1/completions", "/"}) {
+    const Socket socket(server->port);
+    socket.send_text("POST " + path + " HTTP/1.1\r\n" + host + "Origin: http://evil.example\r\nContent-Length: " +
+                     std::to_string(hidden.size()) + "\r\n\r\n" + hidden);
+    const std::string all = socket.read_until("");
+    EXPECT_THAT(answer_of(all).status, testing::AnyOf(403, 404));
+    EXPECT_EQ(all.rfind("HTTP/1.1 "), 0u) << all;
+  }
+}
+
 TEST(ServeAlone, AnApiKeyIsNeededAndABusyServerSaysSo) {
   const Served server({"--api-key", "secret", "--max-waiting", "1"});
   const std::string key = "Authorization: Bearer secret\r\n";
@@ -296,6 +329,19 @@ TEST(ServeAlone, SigtermWritesTheRepliesInWorkAndEnds) {
   const Outcome outcome = server.wait();
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_THAT(outcome.err, HasSubstr("ending"));
+}
+
+TEST(ServeAlone, ASignalBeforeItListensEndsItToo) {
+  TempFolder folder;
+  Running running(folder.path(), {"serve", "model_name_or_path=" + reference_model("llama").string(), "plugin=cpu",
+                                  "--port", "0", "--rows", "4"});
+  wait_until([&] { return running.ended() || std::filesystem::exists(folder / "stderr"); });
+  for (int i = 0; i < 200 && !running.ended(); ++i) {  // at any moment of the start
+    running.send(SIGTERM);
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  EXPECT_TRUE(running.ended());
+  running.wait();
 }
 
 TEST(ServeAlone, ATakenPortAndABadFlagAreNamed) {

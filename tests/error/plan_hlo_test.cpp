@@ -114,9 +114,9 @@ TEST(HloErrors, ImpossibleShapesAndGroups) {
   hlo::Shape& shape =
       *build.message.mutable_module()->mutable_computations(0)->mutable_instructions(0)->mutable_shape();
   shape.set_dimensions(0, -1);
-  expect_error(build, "has dims [-1, 8]");
+  expect_error(build, "has invalid dims [-1, 8]");
   shape.set_dimensions(0, int64_t{1} << 60);
-  expect_error(build, "has dims");
+  expect_error(build, "has invalid dims");
   build = small_program();
   hlo::Instruction& reduce = *build.message.mutable_module()->mutable_computations(1)->mutable_instructions(3);
   reduce.mutable_mesh_groups()->mutable_axes(0)->set_axis(2);

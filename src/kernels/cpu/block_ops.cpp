@@ -1,5 +1,8 @@
 #include "kernels/cpu/block_ops.h"
 
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <cstdlib>
 #include <string_view>
 
@@ -7,7 +10,20 @@ namespace fettle::cpu {
 
 extern const BlockOps k_portable;
 #ifdef __x86_64__
-extern const BlockOps k_avx2, k_avx512, k_avx512_bf16;
+extern const BlockOps k_avx2, k_avx512, k_avx512_bf16, k_amx_bf16;
+#endif
+
+#ifdef __x86_64__
+namespace {
+
+// Asks Linux once for this process's permission to use AMX's tiles, which a thread's saved state must have room for.
+bool tiles_are_permitted() {
+  constexpr int kRequestFeature = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM and XFEATURE_XTILEDATA
+  static const bool permitted = syscall(SYS_arch_prctl, kRequestFeature, kTileData) == 0;
+  return permitted;
+}
+
+}  // namespace
 #endif
 
 std::vector<const BlockOps*> usable_block_ops(DType dtype) {
@@ -22,7 +38,8 @@ std::vector<const BlockOps*> usable_block_ops(DType dtype) {
   const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
   take(k_avx2, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) && take(k_avx512, avx512) &&
-      dtype == DType::kBF16&& take(k_avx512_bf16, __builtin_cpu_supports("avx512bf16"));
+      dtype == DType::kBF16&& take(k_avx512_bf16, __builtin_cpu_supports("avx512bf16")) &&
+      take(k_amx_bf16, __builtin_cpu_supports("amx-bf16") && tiles_are_permitted());
 #endif
   return out;
 }

@@ -83,6 +83,8 @@ struct BlockOps {
   void (*add)(const float* from, int64_t count, float* to);
   // Computes out[r] = dot product of row r of x and row r of y.
   void (*row_dots)(const void* x, const void* y, DType dtype, int64_t stride, int64_t rows, int64_t width, float* out);
+
+  int64_t row_step;  // `product` is fastest when m is a multiple of this
 };
 
 // Returns the fastest table that this CPU can run, for operands of `dtype` (f32 or bf16).

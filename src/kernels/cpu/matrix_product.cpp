@@ -10,8 +10,7 @@ namespace {
 
 constexpr int64_t kPanel = 64;      // columns of a panel; the tables' functions multiply a divisor of this at once
 constexpr int64_t kDepth = 128;     // words along k that are multiplied at once
-constexpr int64_t kTileRows = 120;  // largest number of rows in a tile; a multiple of kRowStep
-constexpr int64_t kRowStep = 6;
+constexpr int64_t kTileRows = 128;  // largest number of rows of a tile
 constexpr int64_t kTilePanels = 2;
 constexpr int64_t kSmall = 1'000'000;  // about as many multiplications as take the time to wake a thread
 
@@ -129,8 +128,8 @@ void multiply(const MatrixProduct& p, void* c, void* workspace, const ParallelFo
     pack_panel(p, plan, task / slices, first, std::min(kDepth, plan.words - first), packed_b);
   });
   const Word* const a = plan.a_as_it_is ? static_cast<const Word*>(p.a.data) : packed_a;
-  const int64_t bands = quotient_up(p.m, kTileRows);
-  const int64_t band = quotient_up(quotient_up(p.m, bands), kRowStep) * kRowStep;
+  const int64_t step = plan.ops->row_step, bands = quotient_up(p.m, kTileRows / step * step);
+  const int64_t band = quotient_up(quotient_up(p.m, bands), step) * step;
   const int64_t columns = quotient_up(plan.panels, kTilePanels);
   parallel(bands * columns, [&](int64_t task) {
     const int64_t row = task % bands * band, first = task / bands * kTilePanels;

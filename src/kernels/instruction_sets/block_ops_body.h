@@ -514,7 +514,8 @@ constexpr BlockOps make_table(const char* name) {
           .scale_rows = scale_rows,
           .store_rows = store_rows,
           .add = add,
-          .row_dots = row_dots};
+          .row_dots = row_dots,
+          .row_step = kPanelRows};
 }
 
 }  // namespace

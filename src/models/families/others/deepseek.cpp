@@ -23,10 +23,7 @@ struct Experts {
 void read_routed_experts(const ConfigReader& r, ModelConfig& c, const Experts& usual) {
   c.mlp = Mlp::kExperts;
   c.expert_size = r.integer("moe_intermediate_size");
-  c.experts = {.router = "mlp.gate",
-               .gate = "mlp.experts.{}.gate_proj",
-               .up = "mlp.experts.{}.up_proj",
-               .down = "mlp.experts.{}.down_proj"};
+  c.experts = ExpertNames::one_by_one();
   r.read_experts(c, r.integer("n_routed_experts", r.integer("num_local_experts", usual.count)), usual.per_token);
   c.router_aux_loss_coef = 0;  // the correction balances these experts
   c.routing = {.sigmoid = true,

@@ -23,58 +23,7 @@ Tensor softplus(const Tensor& x) {
   return -log_sigmoid(-x);
 }
 
-}  // namespace
-
-ModelConfig read_delta_config(const ConfigReader& r) {
-  ModelConfig c = read_decoder_config(r);
-  c.head_dim = r.integer("head_dim", 256);
-  c.num_key_value_heads = r.integer("num_key_value_heads", 2);
-  c.norm = Norm::kRmsPlusOne;
-  c.rope = r.rope(10000, 0.25);
-  c.attention_bias = r.flag("attention_bias", false);
-  c.qk_norm = true;
-  DeltaNet net{.key_heads = r.integer("linear_num_key_heads", 16),
-               .value_heads = r.integer("linear_num_value_heads", 32),
-               .key_dim = r.integer("linear_key_head_dim", 128),
-               .value_dim = r.integer("linear_value_head_dim", 128),
-               .width = r.integer("linear_conv_kernel_dim", 4)};
-  if (net.value_heads % net.key_heads != 0)
-    throw UserError("{}: linear_num_value_heads ({}) is not divisible by linear_num_key_heads ({})", r.file(),
-                    net.value_heads, net.key_heads);
-  const int64_t interval = r.integer("full_attention_interval", 4);
-  net.all = c.num_hidden_layers;
-  for (int64_t layer = 0; layer < c.num_hidden_layers; ++layer)
-    if ((layer + 1) % interval != 0) net.layers.numbers.push_back(layer);
-  if (const std::vector<std::string> types = r.texts("layer_types"); !types.empty()) {
-    if (types.size() != static_cast<size_t>(c.num_hidden_layers))
-      throw UserError("{}: 'layer_types' is not a list of {} layers", r.file(), c.num_hidden_layers);
-    net.layers.numbers.clear();
-    for (size_t layer = 0; layer < types.size(); ++layer) {
-      if (types[layer] == "linear_attention") net.layers.numbers.push_back(static_cast<int64_t>(layer));
-      if (types[layer] != "linear_attention" && types[layer] != "full_attention")
-        throw UserError("{}: 'layer_types' contains '{}'; linear_attention and full_attention are implemented",
-                        r.file(), types[layer]);
-    }
-  }
-  net.layers.all = net.layers.count();
-  c.delta_net = net;
-  r.refuse_unless("hidden_act", "silu");
-  return c;
-}
-
-void read_delta_experts(const ConfigReader& r, ModelConfig& c, const ExpertNames& names) {
-  c.mlp = Mlp::kExperts;
-  c.expert_size = r.integer("moe_intermediate_size", 512);
-  c.routing.normalised = r.flag("norm_topk_prob", true);
-  c.experts = names;
-  c.shared_expert = {.module = "mlp.shared_expert",
-                     .size = r.integer("shared_expert_intermediate_size", 512),
-                     .gate = "mlp.shared_expert_gate"};
-  r.read_experts(c, r.integer("num_experts", r.integer("num_local_experts", names.fused() ? 256 : 512)),
-                 names.fused() ? 8 : 10);
-  r.read_sparse_layers(c);
-}
-
+// Full attention: q_proj has a query and a gate for each head; the result is multiplied by sigmoid(gate).
 void add_gated_attention(ParamList& list, const ModelConfig& c) {
   const SizedAxis d{c.hidden_size, "embed"}, q{c.num_attention_heads * c.head_dim, "heads"},
       kv{c.num_key_value_heads * c.head_dim, "kv_heads"};
@@ -103,6 +52,7 @@ Tensor gated_attention(const Decoder& d, const Layer& layer, const Tensor& x, La
   return linear(d.f, layer, "self_attn.o_proj", d.seen_values(layer, rotated, cache) * gate);
 }
 
+// Linear attention after its projections: convolution, decays, norm and out_proj.
 void add_delta_net(ParamList& list, const ModelConfig& c) {
   const DeltaNet& net = *c.delta_net;
   list.add("linear_attn.conv1d.weight", {net.channels(), 1, net.width}, {"heads", "", ""}, Role::kCoefficients);
@@ -158,6 +108,66 @@ Tensor delta_net(const Decoder& d, const Layer& layer, const DeltaInputs& inputs
   const Tensor gate = f32(reshape(inputs.z, {b, t, n, net.value_dim}));
   const Tensor out = convert(f32(normal) * activation("silu", gate), f.compute);
   return linear(f, layer, "linear_attn.out_proj", reshape(out, {b, t, net.value_size()}));
+}
+
+}  // namespace
+
+ModelConfig read_delta_config(const ConfigReader& r) {
+  ModelConfig c = read_decoder_config(r);
+  c.head_dim = r.integer("head_dim", 256);
+  c.num_key_value_heads = r.integer("num_key_value_heads", 2);
+  c.norm = Norm::kRmsPlusOne;
+  c.rope = r.rope(10000, 0.25);
+  c.attention_bias = r.flag("attention_bias", false);
+  c.qk_norm = true;
+  DeltaNet net{.key_heads = r.integer("linear_num_key_heads", 16),
+               .value_heads = r.integer("linear_num_value_heads", 32),
+               .key_dim = r.integer("linear_key_head_dim", 128),
+               .value_dim = r.integer("linear_value_head_dim", 128),
+               .width = r.integer("linear_conv_kernel_dim", 4)};
+  if (net.value_heads % net.key_heads != 0)
+    throw UserError("{}: linear_num_value_heads ({}) is not divisible by linear_num_key_heads ({})", r.file(),
+                    net.value_heads, net.key_heads);
+  const int64_t interval = r.integer("full_attention_interval", 4);
+  net.all = c.num_hidden_layers;
+  for (int64_t layer = 0; layer < c.num_hidden_layers; ++layer)
+    if ((layer + 1) % interval != 0) net.layers.numbers.push_back(layer);
+  if (const std::vector<std::string> types = r.texts("layer_types"); !types.empty()) {
+    if (types.size() != static_cast<size_t>(c.num_hidden_layers))
+      throw UserError("{}: 'layer_types' is not a list of {} layers", r.file(), c.num_hidden_layers);
+    net.layers.numbers.clear();
+    for (size_t layer = 0; layer < types.size(); ++layer) {
+      if (types[layer] == "linear_attention") net.layers.numbers.push_back(static_cast<int64_t>(layer));
+      if (types[layer] != "linear_attention" && types[layer] != "full_attention")
+        throw UserError("{}: 'layer_types' contains '{}'; linear_attention and full_attention are implemented",
+                        r.file(), types[layer]);
+    }
+  }
+  net.layers.all = net.layers.count();
+  c.delta_net = net;
+  r.refuse_unless("hidden_act", "silu");
+  return c;
+}
+
+void add_delta_layer(ParamList& list, const ModelConfig& c,
+                     void (*add_projections)(ParamList& list, const DeltaNet& net, const SizedAxis& embed)) {
+  add_norm(list, c, "input_layernorm", c.hidden_size);
+  add_gated_attention(list.in_layers(c.delta_net->other_layers().numbers), c);
+  list.in_layers(c.delta_net->layers.numbers);
+  add_projections(list, *c.delta_net, {c.hidden_size, "embed"});
+  add_delta_net(list, c);
+  list.in_layers();
+  add_norm(list, c, "post_attention_layernorm", c.hidden_size);
+  add_mlp(list, c);
+}
+
+Tensor delta_layer(const Decoder& d, const Layer& layer, const Tensor& x, LayerCache* cache,
+                   DeltaInputs (*project)(const Decoder& decoder, const Layer& layer, const Tensor& x_BTD)) {
+  const Tensor normal = d.norm(layer, "input_layernorm", x);
+  const bool is_linear = layer.has("linear_attn.A_log");
+  const Tensor y = x + (is_linear ? delta_net(d, layer, project(d, layer, normal), cache)
+                                  : gated_attention(d, layer, normal, cache));
+  return y + d.mlp(layer, d.norm(layer, "post_attention_layernorm", y));
 }
 
 std::vector<CacheArray> delta_cache(const ModelConfig& c) {

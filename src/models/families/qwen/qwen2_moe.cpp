@@ -4,6 +4,7 @@
 
 #include "models/decoder.h"
 #include "models/families/families.h"
+#include "models/families/qwen/experts.h"
 
 namespace fettle {
 namespace {
@@ -12,18 +13,8 @@ ModelConfig read_qwen2_moe(const ConfigReader& r) {
   ModelConfig c = read_decoder_config(r);
   c.attention_bias = r.flag("qkv_bias", true);
   c.output_bias = false;
-  c.mlp = Mlp::kExperts;
-  c.expert_size = r.integer("moe_intermediate_size", 1408);
-  c.routing.normalised = r.flag("norm_topk_prob", false);
-  c.experts = {.router = "mlp.gate",
-               .gate = "mlp.experts.{}.gate_proj",
-               .up = "mlp.experts.{}.up_proj",
-               .down = "mlp.experts.{}.down_proj"};
-  c.shared_expert = {.module = "mlp.shared_expert",
-                     .size = r.integer("shared_expert_intermediate_size", 5632),
-                     .gate = "mlp.shared_expert_gate"};
-  r.read_experts(c, r.integer("num_experts", r.integer("num_local_experts", 60)), 4);
-  r.read_sparse_layers(c);
+  read_qwen_experts(r, c, ExpertNames::one_by_one(), {.size = 1408, .count = 60, .per_token = 4, .normalised = false});
+  read_shared_expert(r, c, 5632);
   r.refuse_unless("use_sliding_window", false);
   return c;
 }

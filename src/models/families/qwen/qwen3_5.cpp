@@ -9,6 +9,7 @@
 #include "models/decoder.h"
 #include "models/families/families.h"
 #include "models/families/qwen/delta_layers.h"
+#include "models/families/qwen/experts.h"
 #include "models/wrapped.h"
 
 namespace fettle {
@@ -20,40 +21,31 @@ ModelConfig read_qwen3_5(const ConfigReader& r) {
   return c;
 }
 
+void add_separate_projections(ParamList& list, const DeltaNet& net, const SizedAxis& embed) {
+  list.linear("linear_attn.in_proj_qkv", {net.channels(), "heads"}, embed);
+  list.linear("linear_attn.in_proj_z", {net.value_size(), "heads"}, embed);
+  list.linear("linear_attn.in_proj_b", {net.value_heads, ""}, embed);
+  list.linear("linear_attn.in_proj_a", {net.value_heads, ""}, embed);
+}
+
+DeltaInputs separate_projections(const Decoder& d, const Layer& layer, const Tensor& x) {
+  auto module = [&](const char* name) { return linear(d.f, layer, std::string("linear_attn.") + name, x); };
+  return {module("in_proj_qkv"), module("in_proj_z"), module("in_proj_b"), module("in_proj_a")};
+}
+
 void add_qwen3_5_layer(ParamList& list, const ModelConfig& c) {
-  add_norm(list, c, "input_layernorm", c.hidden_size);
-  add_gated_attention(list.in_layers(c.delta_net->other_layers().numbers), c);
-  const SizedAxis d{c.hidden_size, "embed"};
-  const DeltaNet& net = *c.delta_net;
-  list.in_layers(net.layers.numbers);
-  list.linear("linear_attn.in_proj_qkv", {net.channels(), "heads"}, d);
-  list.linear("linear_attn.in_proj_z", {net.value_size(), "heads"}, d);
-  list.linear("linear_attn.in_proj_b", {net.value_heads, ""}, d);
-  list.linear("linear_attn.in_proj_a", {net.value_heads, ""}, d);
-  add_delta_net(list, c);
-  list.in_layers();
-  add_norm(list, c, "post_attention_layernorm", c.hidden_size);
-  add_mlp(list, c);
+  add_delta_layer(list, c, add_separate_projections);
 }
 
 Tensor qwen3_5_layer(const Decoder& d, const Layer& layer, const Tensor& x, LayerCache* cache) {
-  const Tensor normal = d.norm(layer, "input_layernorm", x);
-  Tensor mixed;
-  if (layer.has("linear_attn.A_log")) {
-    auto module = [&](const char* name) { return linear(d.f, layer, std::string("linear_attn.") + name, normal); };
-    mixed = delta_net(d, layer, {module("in_proj_qkv"), module("in_proj_z"), module("in_proj_b"), module("in_proj_a")},
-                      cache);
-  } else {
-    mixed = gated_attention(d, layer, normal, cache);
-  }
-  const Tensor y = x + mixed;
-  return y + d.mlp(layer, d.norm(layer, "post_attention_layernorm", y));
+  return delta_layer(d, layer, x, cache, separate_projections);
 }
 
 ModelConfig read_qwen3_5_moe(const ConfigReader& r) {
   ModelConfig c = read_delta_config(r);
-  read_delta_experts(r, c,
-                     {.router = "mlp.gate", .down = "mlp.experts.down_proj", .gate_up = "mlp.experts.gate_up_proj"});
+  const ExpertNames names{.router = "mlp.gate", .down = "mlp.experts.down_proj", .gate_up = "mlp.experts.gate_up_proj"};
+  read_qwen_experts(r, c, names, {.size = 512, .count = 256, .per_token = 8, .normalised = true});
+  read_shared_expert(r, c, 512);
   return c;
 }
 

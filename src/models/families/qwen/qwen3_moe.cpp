@@ -3,6 +3,7 @@
 
 #include "models/decoder.h"
 #include "models/families/families.h"
+#include "models/families/qwen/experts.h"
 
 namespace fettle {
 namespace {
@@ -11,15 +12,7 @@ ModelConfig read_qwen3_moe(const ConfigReader& r) {
   ModelConfig c = read_decoder_config(r);
   c.attention_bias = r.flag("attention_bias", false);
   c.qk_norm = true;
-  c.mlp = Mlp::kExperts;
-  c.expert_size = r.integer("moe_intermediate_size", 768);
-  c.routing.normalised = r.flag("norm_topk_prob", false);
-  c.experts = {.router = "mlp.gate",
-               .gate = "mlp.experts.{}.gate_proj",
-               .up = "mlp.experts.{}.up_proj",
-               .down = "mlp.experts.{}.down_proj"};
-  r.read_experts(c, r.integer("num_experts", r.integer("num_local_experts", 128)), 8);
-  r.read_sparse_layers(c);
+  read_qwen_experts(r, c, ExpertNames::one_by_one(), {.size = 768, .count = 128, .per_token = 8, .normalised = false});
   r.refuse_unless("use_sliding_window", false);
   return c;
 }

@@ -6,32 +6,21 @@
 #include "models/decoder.h"
 #include "models/families/families.h"
 #include "models/families/qwen/delta_layers.h"
+#include "models/families/qwen/experts.h"
 
 namespace fettle {
 namespace {
 
 ModelConfig read_qwen3_next(const ConfigReader& r) {
   ModelConfig c = read_delta_config(r);
-  read_delta_experts(r, c,
-                     {.router = "mlp.gate",
-                      .gate = "mlp.experts.{}.gate_proj",
-                      .up = "mlp.experts.{}.up_proj",
-                      .down = "mlp.experts.{}.down_proj"});
+  read_qwen_experts(r, c, ExpertNames::one_by_one(), {.size = 512, .count = 512, .per_token = 10, .normalised = true});
+  read_shared_expert(r, c, 512);
   return c;
 }
 
-void add_qwen3_next_layer(ParamList& list, const ModelConfig& c) {
-  add_norm(list, c, "input_layernorm", c.hidden_size);
-  add_gated_attention(list.in_layers(c.delta_net->other_layers().numbers), c);
-  const SizedAxis d{c.hidden_size, "embed"};
-  const DeltaNet& net = *c.delta_net;
-  list.in_layers(net.layers.numbers);
-  list.linear("linear_attn.in_proj_qkvz", {net.channels() + net.value_size(), "heads"}, d);
-  list.linear("linear_attn.in_proj_ba", {2 * net.value_heads, ""}, d);
-  add_delta_net(list, c);
-  list.in_layers();
-  add_norm(list, c, "post_attention_layernorm", c.hidden_size);
-  add_mlp(list, c);
+void add_grouped_projections(ParamList& list, const DeltaNet& net, const SizedAxis& embed) {
+  list.linear("linear_attn.in_proj_qkvz", {net.channels() + net.value_size(), "heads"}, embed);
+  list.linear("linear_attn.in_proj_ba", {2 * net.value_heads, ""}, embed);
 }
 
 // Cuts the projections of each key head, [B, T, key heads, all], into parts of these sizes, [B, T, key heads * size].
@@ -47,7 +36,7 @@ std::vector<Tensor> parts_of_heads(const Tensor& x, int64_t heads, const Dims& s
   return out;
 }
 
-Tensor grouped_delta_net(const Decoder& d, const Layer& layer, const Tensor& x, LayerCache* cache) {
+DeltaInputs grouped_projections(const Decoder& d, const Layer& layer, const Tensor& x) {
   const DeltaNet& net = *d.config.delta_net;
   const int64_t values = net.value_heads / net.key_heads;
   const std::vector<Tensor> qkvz =
@@ -55,15 +44,15 @@ Tensor grouped_delta_net(const Decoder& d, const Layer& layer, const Tensor& x, 
                      {net.key_dim, net.key_dim, values * net.value_dim, values * net.value_dim});
   const std::vector<Tensor> ba =
       parts_of_heads(linear(d.f, layer, "linear_attn.in_proj_ba", x), net.key_heads, {values, values});
-  return delta_net(d, layer, {concatenate({qkvz[0], qkvz[1], qkvz[2]}, 2), qkvz[3], ba[0], ba[1]}, cache);
+  return {concatenate({qkvz[0], qkvz[1], qkvz[2]}, 2), qkvz[3], ba[0], ba[1]};
+}
+
+void add_qwen3_next_layer(ParamList& list, const ModelConfig& c) {
+  add_delta_layer(list, c, add_grouped_projections);
 }
 
 Tensor qwen3_next_layer(const Decoder& d, const Layer& layer, const Tensor& x, LayerCache* cache) {
-  const Tensor normal = d.norm(layer, "input_layernorm", x);
-  const bool is_linear = layer.has("linear_attn.A_log");
-  const Tensor y =
-      x + (is_linear ? grouped_delta_net(d, layer, normal, cache) : gated_attention(d, layer, normal, cache));
-  return y + d.mlp(layer, d.norm(layer, "post_attention_layernorm", y));
+  return delta_layer(d, layer, x, cache, grouped_projections);
 }
 
 }  // namespace

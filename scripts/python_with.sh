@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Prints the path of a Python that has the packages of a requirements file. Makes its environment in the cache when it
+# is missing. Usage: python_with.sh REQUIREMENTS
+set -euo pipefail
+requirements=$1
+cache=${FETTLE_CACHE:-$HOME/.cache/fettle}
+env="$cache/$(basename "$requirements" .txt)-$(sha256sum "$requirements" | cut -c1-12)"
+if [[ ! -x $env/bin/python ]]; then
+  echo "installing the packages of $(basename "$requirements") in $env" >&2
+  mkdir -p "$cache"
+  rm -rf "$env.part"
+  python3 -m venv --without-pip "$env.part"
+  python3 -m pip --python "$env.part/bin/python" --quiet --disable-pip-version-check install -r "$requirements" >&2
+  rm -rf "$env"
+  mv "$env.part" "$env"
+fi
+echo "$env/bin/python"

@@ -1,0 +1,119 @@
+#define FETTLE_LANES 16
+#define FETTLE_PAIRS
+#include "kernels/instruction_sets/block_ops_body.h"
+
+// Products by AMX: a tile has 16 rows of 16 words, and one instruction adds the product of two tiles to a third.
+// Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, chapter 18.
+namespace fettle::cpu {
+namespace {
+
+constexpr int64_t kTile = 16;
+constexpr int64_t kTurnedWords = 128;  // words along k of a block of rows that is turned at once
+
+struct alignas(64) TileConfig {
+  uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+constexpr TileConfig kConfig;
+
+// c [16 kRows, 16 kColumns] = (accumulate ? c : 0) + a b; k is a multiple of 16 words. Tiles 0 to 3 hold c, tiles 4 and
+// 5 rows of a, tiles 6 and 7 columns of b.
+template <int kRows, int kColumns>
+void tile_block(int64_t k, const Word* a, int64_t a_row, const Word* b, int64_t b_row, float* c, int64_t c_row,
+                bool accumulate) {
+  const int64_t a_stride = a_row * 4, b_stride = b_row * 4, c_stride = c_row * 4;
+  float* const below = c + kTile * c_row;
+  if (accumulate) {
+    _tile_loadd(0, c, c_stride);
+    if constexpr (kColumns == 2) _tile_loadd(1, c + kTile, c_stride);
+    if constexpr (kRows == 2) _tile_loadd(2, below, c_stride);
+    if constexpr (kRows == 2 && kColumns == 2) _tile_loadd(3, below + kTile, c_stride);
+  } else {
+    _tile_zero(0);
+    if constexpr (kColumns == 2) _tile_zero(1);
+    if constexpr (kRows == 2) _tile_zero(2);
+    if constexpr (kRows == 2 && kColumns == 2) _tile_zero(3);
+  }
+  for (int64_t i = 0; i < k; i += kTile) {
+    const Word* const column = b + i * b_row;
+    _tile_loadd(4, a + i, a_stride);
+    _tile_loadd(6, column, b_stride);
+    if constexpr (kColumns == 2) _tile_loadd(7, column + kTile, b_stride);
+    _tile_dpbf16ps(0, 4, 6);
+    if constexpr (kColumns == 2) _tile_dpbf16ps(1, 4, 7);
+    if constexpr (kRows == 2) {
+      _tile_loadd(5, a + kTile * a_row + i, a_stride);
+      _tile_dpbf16ps(2, 5, 6);
+    }
+    if constexpr (kRows == 2 && kColumns == 2) _tile_dpbf16ps(3, 5, 7);
+  }
+  _tile_stored(0, c, c_stride);
+  if constexpr (kColumns == 2) _tile_stored(1, c + kTile, c_stride);
+  if constexpr (kRows == 2) _tile_stored(2, below, c_stride);
+  if constexpr (kRows == 2 && kColumns == 2) _tile_stored(3, below + kTile, c_stride);
+}
+
+template <int kRows>
+void tile_rows(int64_t n, int64_t k, const Word* a, int64_t a_row, const Word* b, int64_t b_row, float* c,
+               int64_t c_row, bool accumulate) {
+  int64_t column = 0;
+  for (; column + 2 * kTile <= n; column += 2 * kTile)
+    tile_block<kRows, 2>(k, a, a_row, b + column, b_row, c + column, c_row, accumulate);
+  if (column < n) tile_block<kRows, 1>(k, a, a_row, b + column, b_row, c + column, c_row, accumulate);
+}
+
+// The same for a block whose a is transposed, which is turned first.
+template <int kRows>
+void turned_tile_rows(int64_t n, int64_t k, const Word* a, int64_t a_row, const Word* b, int64_t b_row, float* c,
+                      int64_t c_row, bool accumulate) {
+  alignas(64) Word turned[kRows * kTile * kTurnedWords];
+  for (int64_t first = 0; first < k; first += kTurnedWords) {
+    const int64_t words = k - first < kTurnedWords ? k - first : kTurnedWords;
+    for (int64_t i = 0; i < words; i += kTile)
+      for (int64_t r = 0; r < kRows * kTile; r += kTile) {
+        Ints block[kLanes];
+#pragma GCC unroll 16
+        for (int j = 0; j < kLanes; ++j) block[j] = load_ints(a + (first + i + j) * a_row + r);
+        turn(block);
+#pragma GCC unroll 16
+        for (int j = 0; j < kLanes; ++j) store(turned + (r + j) * kTurnedWords + i, block[j]);
+      }
+    tile_rows<kRows>(n, words, turned, kTurnedWords, b + first * b_row, b_row, c, c_row, accumulate || first > 0);
+  }
+}
+
+// Multiplies by tiles as far as whole tiles reach, and the rest of the rows and of k by vectors.
+void tile_product(int64_t m, int64_t n, int64_t k, const Word* a, int64_t a_row, bool a_transposed, const Word* b,
+                  int64_t b_row, float* c, int64_t c_row, bool accumulate) {
+  const int64_t rows = m / kTile * kTile, words = k / kTile * kTile;
+  if (rows == 0 || words == 0) return product(m, n, k, a, a_row, a_transposed, b, b_row, c, c_row, accumulate);
+  const int64_t row_step = a_transposed ? 1 : a_row, word_step = a_transposed ? a_row : 1;
+  _tile_loadconfig(&kConfig);
+  int64_t r = 0;
+  for (; r + 2 * kTile <= rows; r += 2 * kTile)
+    (a_transposed ? turned_tile_rows<2> : tile_rows<2>)(n, words, a + r * row_step, a_row, b, b_row, c + r * c_row,
+                                                        c_row, accumulate);
+  if (r < rows)
+    (a_transposed ? turned_tile_rows<1> : tile_rows<1>)(n, words, a + r * row_step, a_row, b, b_row, c + r * c_row,
+                                                        c_row, accumulate);
+  _tile_release();
+  if (words < k)
+    product(rows, n, k - words, a + words * word_step, a_row, a_transposed, b + words * b_row, b_row, c, c_row, true);
+  if (rows < m)
+    product(m - rows, n, k, a + rows * row_step, a_row, a_transposed, b, b_row, c + rows * c_row, c_row, accumulate);
+}
+
+constexpr BlockOps make_tile_table() {
+  BlockOps table = make_table("amx_bf16");
+  table.product = tile_product;
+  table.row_step = 2 * kTile;
+  return table;
+}
+
+}  // namespace
+
+extern const BlockOps k_amx_bf16;
+const BlockOps k_amx_bf16 = make_tile_table();
+
+}  // namespace fettle::cpu

@@ -1,0 +1,20 @@
+// Reads the config fields of Qwen's mixtures of experts.
+#pragma once
+
+#include "models/config.h"
+
+namespace fettle {
+
+// What a family assumes when its config does not say it.
+struct QwenExperts {
+  int64_t size, count, per_token;
+  bool normalised;
+};
+
+// Reads the experts' sizes, the router and the layers that have experts.
+void read_qwen_experts(const ConfigReader& reader, ModelConfig& config, const ExpertNames& names,
+                       const QwenExperts& usual);
+// Reads the expert that every token passes, which has a gate. `usual_size` holds if the config does not say it.
+void read_shared_expert(const ConfigReader& reader, ModelConfig& config, int64_t usual_size);
+
+}  // namespace fettle
