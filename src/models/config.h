@@ -53,7 +53,7 @@ struct ExpertNames {
 
   bool fused() const { return !gate_up.empty(); }
 
-  // The names in most families whose experts are stored one by one.
+  // Returns the names in most families that store experts one by one.
   static ExpertNames one_by_one() {
     return {.router = "mlp.gate",
             .gate = "mlp.experts.{}.gate_proj",
