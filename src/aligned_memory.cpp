@@ -20,7 +20,7 @@ namespace fettle {
 namespace {
 
 constexpr size_t kLarge = size_t{1} << 20;
-constexpr size_t kReserve = size_t{4} << 40;  // addresses
+constexpr size_t kReserve = size_t{4} << 40;  // bytes of address space; they take no memory
 
 // The pool is never destroyed, because other objects free their memory later.
 MemoryPool* pool() {

@@ -15,7 +15,7 @@ namespace fettle {
 // An entry of the list that the signal handler walks. Entries are used again and never freed, so that the handler can
 // walk the list at any time.
 struct FileMapping::Range {
-  std::atomic<uintptr_t> begin{0};  // 0: free
+  std::atomic<uintptr_t> begin{0};  // 0: this entry is free
   std::atomic<uintptr_t> end{0};
   std::atomic<bool> lost{false};
   Range* next = nullptr;

@@ -26,7 +26,7 @@ std::optional<int64_t> number(const fs::path& file) {
   std::ifstream in(file);
   int64_t value = 0;
   if (in >> value) return value;
-  return std::nullopt;  // "max", or no such file
+  return std::nullopt;  // the file says "max", or there is no such file
 }
 
 // Returns the memory that the limits of this process's control group and its parent groups allow (cgroups version 2).

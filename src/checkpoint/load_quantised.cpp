@@ -53,7 +53,7 @@ class Quantiser {
         progress_(progress),
         work_(static_cast<size_t>(weight.base.layer_count())) {
     lead_ = weight.base.stacked() ? 1 : 0;
-    for (LayerTensor& tensor : layers_) {  // the dims in which the weight is quantised
+    for (LayerTensor& tensor : layers_) {  // gives each tensor the dims in which it is quantised
       tensor.entry.shape.dims = weight.rows();
       if (weight.base.of_experts()) tensor.entry.shape.dims.erase(tensor.entry.shape.dims.begin());
     }

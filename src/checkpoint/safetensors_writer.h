@@ -45,7 +45,7 @@ class SafetensorsWriter {
   std::vector<TensorEntry> entries_;
   std::unordered_map<std::string, size_t> index_;
   OutputFile file_;
-  std::vector<int64_t> written_;  // bytes written so far, by entry
+  std::vector<int64_t> written_;  // for each entry, the bytes written so far
 };
 
 }  // namespace fettle

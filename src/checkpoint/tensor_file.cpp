@@ -40,7 +40,8 @@ float mxfp4_value(const std::byte* blocks, const std::byte* scales, const Dims& 
 
 void read_mxfp4(const TensorEntry& entry, const Box& box, DType to, std::byte* out) {
   const Mxfp4Parts& parts = *entry.mxfp4;
-  // Two last dims of a fused parameter are one dim of the tensor. The row-major numbers of the elements are the same.
+  // The last two dims of a fused parameter are one dim of the stored tensor. The row-major order of the elements is the
+  // same.
   parts.blocks_file->with_bytes(parts.blocks, [&](std::span<const std::byte> blocks) {
     parts.scales_file->with_bytes(parts.scales, [&](std::span<const std::byte> scales) {
       std::vector<float> values;

@@ -26,7 +26,7 @@ struct Key {
   Member member;
   std::string_view help;
   std::vector<std::string_view> aliases = {};  // other tools' names; "outer.inner" is a nested one
-  std::vector<std::string_view> values = {};   // allowed texts (of each item, or each map name); empty: any
+  std::vector<std::string_view> values = {};   // allowed texts, or allowed items or names of a map; empty: any
   std::vector<std::string_view> later = {};    // texts that name a feature which this version does not have
   std::vector<std::pair<std::string_view, std::string_view>> spellings = {};  // text read -> text meant
   double min = -std::numeric_limits<double>::infinity();
@@ -41,7 +41,7 @@ struct Key {
 
 // The table rows of some groups of keys; keys.cpp has the other groups.
 std::vector<Key> method_keys();
-std::vector<Key> preference_keys();  // also Group::kMethod
+std::vector<Key> preference_keys();  // further keys of Group::kMethod
 std::vector<Key> training_keys();
 
 // All rows, sorted by group, in the order of the reference.

@@ -297,7 +297,7 @@ class Reader {
   struct Wish {
     std::string value, by, where;  // by: the other tool's key
   };
-  std::map<std::string, Wish> wishes_;  // by key
+  std::map<std::string, Wish> wishes_;  // keyed by the recipe's key
   std::vector<std::string> idle_;
   std::string idle_where_;
 };

@@ -98,8 +98,8 @@ struct Recipe {
   int64_t max_steps = -1;  // > 0 overrides num_train_epochs
   std::string lr_scheduler_type = "linear";
   std::optional<double> min_lr_rate;          // final rate as a share of learning_rate; cosine_with_min_lr needs it
-  double lr_power = 1;                        // polynomial
-  int64_t lr_num_cycles = 1;                  // cosine_with_restarts
+  double lr_power = 1;                        // power of the schedule polynomial
+  int64_t lr_num_cycles = 1;                  // number of cycles of cosine_with_restarts
   std::optional<int64_t> lr_num_decay_steps;  // warmup_stable_decay needs it
   double warmup_ratio = 0;
   double warmup_steps = 0;                  // below 1: a share of all steps, as in Transformers 5

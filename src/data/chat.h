@@ -29,7 +29,7 @@ struct Message {
 struct Thinking {
   std::optional<bool> enabled;  // false: prompts end with an empty thought; unset: as the template does
   bool keep_old = false;        // the model's own template keeps thoughts of earlier replies
-  bool drop_old = false;        // a built-in template leaves them out
+  bool drop_old = false;        // a built-in template leaves out thoughts of earlier replies
 };
 
 class ChatTemplate {

@@ -33,7 +33,7 @@ struct Question {
 };
 
 struct Prompt {
-  std::vector<Message> messages;  // up to the reply
+  std::vector<Message> messages;  // the messages before the reply
   std::string tools_json;
   std::string variables_json;  // of the chat template, or ""
   std::string text;            // the prompt as plain text, without a template, instead of messages

@@ -45,7 +45,7 @@ class Generator {
   int64_t max_length() const { return run_.model.config.max_position_embeddings; }
   int64_t cached() const { return static_cast<int64_t>(cache_.ids.size()); }  // tokens in the cache
   int64_t capacity() const { return cache_.capacity; }
-  CacheBuffers& cache() { return cache_.arrays; }  // of the one row
+  CacheBuffers& cache() { return cache_.arrays; }  // the arrays of the cache, which has one row
 
  private:
   struct Kept {

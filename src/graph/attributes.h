@@ -30,7 +30,7 @@ enum class Remat : uint8_t {
 enum class Direction : uint8_t { kEQ, kNE, kGE, kGT, kLE, kLT };
 enum class ReduceKind : uint8_t { kAdd, kMaximum, kMinimum, kAnd, kOr };
 
-struct ResultShape {  // parameter
+struct ResultShape {  // for parameter
   Shape shape;
 };
 struct ConstantValue {
@@ -45,14 +45,15 @@ struct IotaDim {
 struct Comparison {
   Direction direction;
 };
-struct ResultDtype {  // convert, bitcast_convert
+struct ResultDtype {  // for convert, bitcast_convert
   DType dtype;
 };
 struct Broadcast {
   Dims result;
   Dims dims;  // for each dim of the operand, the dim of the result that it becomes
 };
-struct ResultDims {  // reshape: the result's dims; dynamic_slice: the sizes; scatter: the table's dims without the last
+struct ResultDims {  // for reshape: the result's dims; dynamic_slice: the sizes; scatter: the table's dims without the
+                     // last
   Dims dims;
 };
 struct Permutation {

@@ -40,8 +40,8 @@ using ValueNames = std::map<ValueId, std::string>;
 struct NodeText {
   const Node& node;
   int32_t id;
-  std::vector<std::string> operands;  // names
-  std::vector<std::string> types;     // of the operands
+  std::vector<std::string> operands;  // names of the operands
+  std::vector<std::string> types;     // types of the operands
   ValueNames& names;                  // the names of the block's values
 
   std::string name() const;       // "stablehlo.tanh"

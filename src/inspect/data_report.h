@@ -22,7 +22,7 @@ struct AssumedTarget {
 struct DataReading {
   const DataSpec& spec;
   const Datasets& data;
-  const BatchSpec& batches;       // of training
+  const BatchSpec& batches;       // the batches of the training rows
   const BatchSpec& eval_batches;  // the batches of the evaluation rows
   AssumedTarget target;
 };

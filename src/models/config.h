@@ -56,7 +56,7 @@ struct ExpertNames {
 
   bool fused() const { return !gate_up.empty(); }
 
-  // The names in most families whose experts are stored one by one.
+  // Returns the names in most families that store experts one by one.
   static ExpertNames one_by_one() {
     return {.router = "mlp.gate",
             .gate = "mlp.experts.{}.gate_proj",
@@ -108,9 +108,9 @@ struct LatentAttention {
 // Sizes of linear attention by a gated delta net, and the layers that have it.
 struct DeltaNet {
   int64_t key_heads = 0, value_heads = 0, key_dim = 0, value_dim = 0;
-  int64_t width = 4;  // of the convolution
+  int64_t width = 4;  // width of the convolution
   LayerSet layers = {};
-  int64_t all = 0;  // layers of the model
+  int64_t all = 0;  // number of layers of the model
 
   int64_t key_size() const { return key_heads * key_dim; }
   int64_t value_size() const { return value_heads * value_dim; }
@@ -174,7 +174,7 @@ struct ModelConfig {
   double logit_softcap = 0;      // like attention_softcap, for the logits
   bool normalised_head = false;  // each token's vector of the head is scaled to length 1 before use (baichuan 2)
   double initializer_range = 0.02;
-  int64_t num_labels = 0;       // of a classifier; 0: a language model. Not read from config.json
+  int64_t num_labels = 0;       // labels of a classifier; 0: a language model. Not read from config.json
   int64_t type_vocab_size = 0;  // number of token types (encoders)
   int64_t first_position = 0;   // row of position 0 in the table of learned positions (roberta)
   RopeParameters rope;

@@ -21,7 +21,7 @@ enum class Init { kNormal, kZeros, kOnes, kUniformByFanIn };
 enum class Role {
   kTokenEmbedding,     // [V, D]; with tied embeddings it is also the head
   kPositionEmbedding,  // a table of learned positions
-  kTypeEmbedding,      // of token types
+  kTypeEmbedding,      // a table with a vector for each token type
   kLayerEmbedding,     // a second table, with a vector of each token for each layer
   kHead,               // [V, D]: gives the logits of tokens
   kClassifier,         // a weight of a classifier's head. If a checkpoint lacks it, it is initialised by `init`

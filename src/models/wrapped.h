@@ -7,7 +7,7 @@
 
 namespace fettle {
 
-// Returns the names of a text model within such a checkpoint.
+// Returns the names that a text model has within a checkpoint with a vision tower.
 DecoderNames names_in_wrapped();
 
 // Returns `text` as the text part of a checkpoint of this model_type. `text` uses names_in_wrapped().

@@ -22,11 +22,11 @@ namespace fettle {
 struct OptimWeight {
   Shape shape;  // as stored in the program
   LogicalAxes axes;
-  int64_t stacked = 0;      // number of leading dims that count the weights (layers)
+  int64_t stacked = 0;      // number of leading dims that select a weight (a layer)
   double weight_decay = 0;  // multiplied by the learning rate in each step
   double rate = 1;          // factor on the learning rate
-  // Number of trailing dims that are the columns of a matrix. It is 2 if the last dim in the checkpoint is fused: its
-  // parts are a separate dim here.
+  // Number of trailing dims that are the columns of a matrix, usually 1. It is 2 when one dim of the checkpoint's
+  // matrix is two dims here: the fused parts and their elements.
   int64_t columns = 1;
   bool embedding = false;  // ids select its rows
 

@@ -11,8 +11,8 @@ struct Schedule {
   int64_t warmup_steps = 0;
   int64_t total_steps = 1;
   double min_rate = 0;      // lowest rate, as a share of the peak (cosine_with_min_lr, polynomial, ...)
-  double power = 1;         // polynomial
-  double cycles = 1;        // cosine_with_restarts
+  double power = 1;         // power of polynomial
+  double cycles = 1;        // cycles of cosine_with_restarts
   int64_t decay_steps = 0;  // warmup_stable_decay: how many steps at the end decay
 
   // Returns the factor on learning_rate of optimizer step `step` (0-based). Source: transformers/optimization.py.

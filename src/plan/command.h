@@ -12,7 +12,7 @@ struct PlanOptions {
   bool json = false;
   bool shards = false;  // only show how the step's arrays are split over devices; compile nothing
   bool colour = false;  // use terminal colours in that picture
-  std::string fit;      // "batch" or "seq": search for the largest that fits; empty: use the recipe's
+  std::string fit;      // "batch" or "seq": search for the largest value that fits; empty: use the recipe's
 };
 
 // Reads only config.json, no weights and no data. Returns 0, or 3 when the step does not fit (and then prints

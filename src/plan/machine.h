@@ -19,7 +19,7 @@ namespace fettle {
 struct MachineSize {
   int64_t hosts = 1, per_host = 1;
   std::string title;
-  std::string capability;  // of a device, as in DeviceInfo
+  std::string capability;  // like DeviceInfo::capability
   int64_t count() const { return hosts * per_host; }
 };
 MachineSize machine_size(const Request& request);
@@ -47,8 +47,8 @@ class Machine {
   const std::string& title() const { return run_target_.title; }  // "8 x AMD Instinct MI300X"
   const std::string& capability() const { return run_target_.capability; }
   const RunTarget& run_target() const { return run_target_; }
-  const MemoryShare& memory() const;                               // of one device
-  const std::optional<Target>& target() const { return target_; }  // has the rates; nullopt: not known
+  const MemoryShare& memory() const;                               // the memory of one device
+  const std::optional<Target>& target() const { return target_; }  // nullopt: the machine's rates are not known
   // Returns a machine with `times` as many devices of the same kind (hosts are filled first). Returns nullopt for
   // devices of this machine.
   std::optional<Machine> multiplied(int64_t times) const;

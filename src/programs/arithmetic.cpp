@@ -11,7 +11,7 @@
 namespace fettle {
 namespace {
 
-constexpr int64_t kSize = 64;       // of the matrices
+constexpr int64_t kSize = 64;       // rows and columns of the matrices
 constexpr double kRounding = 1e-2;  // allowed error relative to the norm of a product, also with TF32
 
 // Computes x times w; both are [kSize, kSize].

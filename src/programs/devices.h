@@ -25,7 +25,7 @@ struct DeviceRequest {
   std::string compile_cache;  // a folder; empty: the default one; "off": no cache
   // Share of a GPU's memory that the program may take; 0: the plugin's choice.
   double memory_utilization = 0;
-  std::string memory_utilization_at;           // where the recipe sets it, for messages; empty: not set
+  std::string memory_utilization_at;  // where the recipe sets memory_utilization, for messages; empty: it does not
   std::vector<std::string> kernels = {"off"};  // kernels that programs may call: names, or the word auto or off
   bool require_arithmetic = true;  // refuse devices that compute wrongly (arithmetic.h); the CPU is not checked
   Rendezvous* run = nullptr;       // the processes that share the work; null: only this process
@@ -40,8 +40,8 @@ class Devices {
   explicit Devices(const DeviceRequest& request);
 
   const Client& client() const { return client_; }
-  int64_t count() const { return count_; }               // of all processes
-  const MemoryShare& memory() const { return memory_; }  // of one device
+  int64_t count() const { return count_; }               // devices of all processes
+  const MemoryShare& memory() const { return memory_; }  // the memory of one device
   std::string title() const;                             // "cpu (1 device)"
   std::string_view vendor() const;                       // Vendor::name: "cpu", "cuda"
   const std::vector<std::string>& wanted_kernels() const { return kernels_; }

@@ -17,7 +17,7 @@ std::optional<int64_t> asked_devices(const Recipe& recipe);
 struct TargetWords {
   std::string name;
   int64_t hosts = 1;
-  std::optional<int64_t> devices;  // of each host
+  std::optional<int64_t> devices;  // devices of each host
 };
 // Throws UserError for other words and for more than 65,536 devices.
 TargetWords parse_target(const std::string& text);

@@ -21,7 +21,7 @@ Lines lines_of(const Recipe& recipe, const Stage& stage, const ModelConfig& conf
   // Some models use another rope for documents above a certain length, and read the length from the line. When rows may
   // be that long, each row gets a line of its own.
   if (config.rope_turn() > 0 && longest > config.rope_turn()) return Lines::kOwn;
-  // These losses are not sums over rows: the loss of a row depends on the other rows of its micro-batch, so these rows
+  // KTO's loss is not a sum over rows: the loss of a row depends on the other rows of its micro-batch, so these rows
   // must stay together.
   if (stage.grouping == RowGrouping::kWithMismatched) return Lines::kShared;
   if (use == BatchUse::kEvaluation) return Lines::kRegrouped;

@@ -21,8 +21,8 @@ enum class Command { kTrain, kPlan, kData, kEval, kGenerate, kChat, kServe, kExp
 
 // How replies are written.
 struct GenerationSpec {
-  std::string prompt;     // one prompt; empty: rows or lines
-  std::string prompt_at;  // where it was set, for messages
+  std::string prompt;     // one prompt; empty: the prompts are rows of the data or lines of stdin
+  std::string prompt_at;  // where `prompt` was set, for messages
   bool prompt_given = false;
   int64_t max_new_tokens = 512;
   bool do_sample = true;
@@ -35,7 +35,7 @@ struct GenerationSpec {
 // What `eval` measures.
 struct EvalSpec {
   std::vector<std::string> tasks;  // eval_task: one for all sets, or one each; "auto": see the set's columns
-  std::string tasks_at;            // where it was set, for messages
+  std::string tasks_at;            // where `tasks` was set, for messages
   std::string base_model;          // eval_base_model; empty: none
   std::string base_model_at;
   std::string output_dir;
@@ -57,7 +57,7 @@ class Request {
 
   const Stage& stage() const { return *stage_; }
   const ModelRepository& repository() const { return *repository_; }
-  std::string config_file() const;          // the name of its config.json, for messages
+  std::string config_file() const;          // the path of the model's config.json, for messages
   const std::string& model_folder() const;  // for a model on a hub, its folder in the hub's cache
   const std::vector<std::string>& adapters() const;
   // Returns the names of the model and its adapters, "base + adapter". A name is the name on the hub or the name of the
@@ -72,7 +72,7 @@ class Request {
   AssumedDevices assumed_devices() const;
   bool mesh_is_auto() const;
   bool remat_is_auto() const;
-  bool names_mesh() const;  // axes with sizes
+  bool names_mesh() const;  // true when the recipe's mesh gives sizes of axes
   // Returns the batch specification for a number of devices; with `mesh: auto`, all of them are on fsdp. For commands
   // that open no device.
   BatchSpec batch(int64_t devices, BatchUse use) const;

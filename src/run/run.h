@@ -43,7 +43,7 @@ struct BestSpec {
   bool save = false;         // a checkpoint is saved after each best evaluation, and at no other step but the last
   int64_t patience = 0;      // evaluations without a better one after which the run ends; 0: it never ends early
   double threshold = 0;      // by how much an evaluation must be better to count for `patience`
-  std::string metric_at, load_at_end_at;  // where they were set, for messages
+  std::string metric_at, load_at_end_at;  // where `metric` and `load_at_end` were set, for messages
 
   bool used() const { return load_at_end || save || patience > 0; }
 };

@@ -43,7 +43,7 @@ class DeviceBuffer {
   DeviceBuffer& operator=(DeviceBuffer&&) noexcept;
   ~DeviceBuffer();
 
-  const Shape& shape() const { return shape_; }  // global
+  const Shape& shape() const { return shape_; }  // the global shape
   const Layout& layout() const { return layout_; }
   const std::string& memory_kind() const { return memory_kind_; }
   bool empty() const { return shards_.empty(); }

@@ -64,7 +64,7 @@ std::string CompiledProgram::optimized_program() const {
   PJRT_CALL(plugin_->api(), PJRT_Executable_OptimizedProgram, args);  // the program's size
   std::string code(program.code_size, '\0');
   program.code = code.data();
-  PJRT_CALL(plugin_->api(), PJRT_Executable_OptimizedProgram, args);  // its bytes
+  PJRT_CALL(plugin_->api(), PJRT_Executable_OptimizedProgram, args);  // the program's bytes
   return code;
 }
 

@@ -49,7 +49,7 @@ class CompiledProgram {
   // Returns bytes for Client::load. They can be loaded only with the same plugin file and on a machine of the same
   // kind.
   std::string serialize() const;
-  std::vector<Shape> output_shapes() const;  // the shard of one device
+  std::vector<Shape> output_shapes() const;  // the shapes of one device's shards
 
   PJRT_Executable* handle() const { return executable_; }  // only for code in src/runtime
 

@@ -37,7 +37,7 @@ struct ClientHandle {
   // Returns whether this process controls the device.
   bool is_local(int ordinal) const { return ordinal >= first_local && ordinal < first_local + local_count; }
 
-  std::vector<PJRT_Device*> devices;     // those of all processes, by process and id
+  std::vector<PJRT_Device*> devices;     // the devices of all processes, sorted by process and id
   std::vector<DeviceInfo> infos;         // their descriptions, in the same order
   int first_local = 0, local_count = 0;  // this process's devices are consecutive
   mutable std::atomic<int> launches = 0;

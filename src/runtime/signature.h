@@ -36,7 +36,7 @@ struct Layout {
 // One argument or result of a compiled program.
 struct ArgInfo {
   std::string name;
-  Shape shape;  // global
+  Shape shape;  // the global shape
   Layout layout;
   bool donated = false;          // inputs only: the program reuses the memory, and run() deletes the buffer
   std::string memory_kind = {};  // "" or "device": device memory; "pinned_host": host memory that the device can read

@@ -37,7 +37,7 @@ class PendingReply {
     bool ended = false;
     std::string finish_reason;  // set when the reply has ended: "stop" or "length"; empty: it failed
     std::string error;          // why it failed
-    int64_t reply_tokens = 0;   // so far
+    int64_t reply_tokens = 0;   // tokens of the reply so far
   };
   // Waits until there is news, but at most for `patience`.
   News wait(std::chrono::milliseconds patience);
@@ -59,7 +59,7 @@ class PendingReply {
 };
 
 struct SchedulerLimits {
-  int64_t rows = 16;         // replies that are written at once
+  int64_t rows = 16;         // replies that are written at the same time
   int64_t max_waiting = 64;  // requests that wait for a row
 };
 

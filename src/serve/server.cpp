@@ -30,7 +30,7 @@ constexpr size_t kLargestBody = 8 << 20;
 constexpr const char *kChatPath = "/v1/chat/completions", *kTextPath = "/v1/completions";
 constexpr milliseconds kLook{100};  // how often a waiting thread checks whether its client is still connected
 
-// Only addresses count, and the name that always means this machine: "127.example.com" may lead anywhere.
+// Only an address, or the name localhost, certainly means this machine: "127.example.com" may be any machine.
 bool is_loopback(const std::string& host) {
   in_addr address{};
   const bool is_ipv4 = inet_pton(AF_INET, host.c_str(), &address) == 1;
@@ -191,11 +191,12 @@ class CompletionServer {
     http_.set_tcp_nodelay(true);
     http_.set_read_timeout(10);
     http_.set_write_timeout(30);
-    // A refused request's body stays unread. On a connection that goes on, it would be taken for the next request.
+    // The body of a refused request is not read. If the connection stayed open, the body would be taken for the next
+    // request.
     http_.set_keep_alive_max_count(1);
   }
 
-  // Refuses what would be read without the limit on the body: the library applies that to Content-Length alone.
+  // Refuses requests whose body could exceed the limit: the library checks the limit only with Content-Length.
   static void check_form(const httplib::Request& request) {
     if (request.method == "GET" || request.method == "HEAD") return;
     if (request.method != "POST")

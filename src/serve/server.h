@@ -13,7 +13,7 @@ struct ServeOptions {
   int port = 8080;      // 0: any free port
   std::string api_key;  // empty: requests need no key
   std::string name;     // the model's name for clients; empty: taken from the last adapter or the model
-  int64_t rows = 16;    // replies that are written at once
+  int64_t rows = 16;    // replies that are written at the same time
   int64_t max_waiting = 64;
 };
 

@@ -14,7 +14,7 @@ struct PlacedArray {
   std::string kind;   // arrays of one kind are shown together: "frozen weights"
   std::string name;   // "model.layers.{}.mlp.up_proj.weight"
   std::string label;  // short, for the picture: "mlp.up_proj"
-  Shape shape;        // global
+  Shape shape;        // the global shape
   LogicalAxes axes;
   Partition partition;
   std::string note = {};  // "vocab 50257 is not divisible by tp 2: not split on that axis"

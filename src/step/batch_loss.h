@@ -18,7 +18,7 @@ Tensor count_of(const Run& run, const BatchInputs& batch);
 struct ModelInGraph {
   Weights weights;
   bool adapted = false;
-  bool balanced = false;  // the loss includes its load-balancing loss
+  bool balanced = false;  // the loss includes the loss that balances the model's experts
   Tensor squares = {};    // see fetch_layers
 };
 

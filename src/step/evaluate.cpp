@@ -14,9 +14,9 @@ namespace {
 // The outputs of an evaluation program, added up over the micro-batches of a step. Each row is in one micro-batch.
 struct ProgramRows {
   std::vector<float> loss, tokens;  // [rows]
-  std::vector<float> correct;       // [rows]; not for preferences
-  std::vector<float> metrics;       // for preferences
-  std::vector<float> logits;        // for classifiers; [rows, labels]
+  std::vector<float> correct;       // [rows]; empty for preferences
+  std::vector<float> metrics;       // for preferences only
+  std::vector<float> logits;        // for classifiers only; [rows, labels]
 };
 
 void add_up(std::vector<float>& sums, const std::vector<float>& values) {

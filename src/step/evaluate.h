@@ -12,12 +12,12 @@
 namespace fettle {
 
 struct Evaluation {
-  double loss = 0;  // sum of token losses / trained tokens; for preferences the mean over rows
+  double loss = 0;  // sum of token losses / trained tokens; for preferences, the mean over rows
   double perplexity = 0;
   double accuracy = 0;                    // share of trained tokens whose most likely prediction is right
   std::map<std::string, double> figures;  // preferences: rewards/chosen, ... (preference.h); classes: accuracy, ...
                                           // (classification_report.h); then perplexity and token accuracy are not set
-  int64_t tokens = 0;                     // trained tokens; for preferences rows
+  int64_t tokens = 0;                     // number of trained tokens; for preferences, of rows
   int64_t samples = 0;
   double seconds = 0;
 

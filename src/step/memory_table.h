@@ -22,7 +22,7 @@ struct MemoryTable {
   bool adapters = false;  // whether `trained` consists of adapter weights
   int64_t optimizer = 0;  // the state of the update rule
   int64_t batch = 0;
-  int64_t temporaries = 0;  // activations, gradients, scratch: the peak minus the above
+  int64_t temporaries = 0;  // activations, gradients, scratch: the peak minus the figures above
   int64_t gradients = 0;    // f32; part of temporaries, since they exist only within a step
   int64_t peak = 0;         // the largest use within the step, counted by the compiler
   MemoryShare share;        // what the step may take of the device

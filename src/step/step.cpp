@@ -20,7 +20,7 @@ std::vector<Tensor> arrays_of(const BatchInputs& batch) {
   return out;
 }
 
-// Returns the batch with these arrays in place of arrays_of().
+// Returns the batch in which `arrays` replace the arrays that arrays_of() lists.
 BatchInputs with_arrays(BatchInputs batch, const std::vector<Tensor>& arrays) {
   size_t next = 0;
   for (auto& [part, array] : batch)

@@ -76,7 +76,7 @@ int train(const Request& request, const Processes& processes) {
   phases.done("read the rows");
   announce(asked, length, batches, data.report, resume ? resume->step : 0, devices.title());
 
-  // The step becomes a program. Its memory is known before the program runs.
+  // Compiles the step, so that its memory is known before it runs.
   processes.enter("compiling");
   const Run run = settle_remat(asked, batches.fullest(), devices, resume ? written_remat(resume->state) : "");
   phases.done("chose gradient_checkpointing");

@@ -17,7 +17,7 @@ struct HubGguf {
   std::string wanted;  // the file's path, or a part of its name
 };
 
-// Returns nothing when the text has neither of the two forms.
+// Reads one of these two forms; returns nullopt for any other text.
 std::optional<HubGguf> read_hub_gguf(const std::string& text);
 
 // Fetches the file, or all parts of it, and returns the (first) file. `wanted` may be empty when the repository has

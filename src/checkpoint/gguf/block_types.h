@@ -11,10 +11,10 @@
 namespace fettle {
 
 struct BlockType {
-  uint32_t number;                                   // as the file numbers the types
+  uint32_t number;                                   // the number of the type in GGUF files
   std::string_view name;                             // "Q4_K"
-  int64_t elements;                                  // of one block
-  int64_t bytes;                                     // of one block
+  int64_t elements;                                  // elements in a block
+  int64_t bytes;                                     // bytes of a block
   void (*decode)(const uint8_t* block, float* out);  // one block; null: Fettle does not read this type
 
   bool is_float() const { return elements == 1; }

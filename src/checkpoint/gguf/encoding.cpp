@@ -21,7 +21,7 @@ Dims dense_strides(const Dims& dims) {
   return strides;
 }
 
-// The dims of a view, sorted by stride, so that the last dim follows the order of the stored elements.
+// One dim of a copy. The dims are sorted by stride, so that the last one follows the order of the stored elements.
 struct CopyLoop {
   int64_t size, source_stride, target_stride;
 };

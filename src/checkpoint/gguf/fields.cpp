@@ -70,7 +70,7 @@ std::string GgufFields::text(const std::string& key, const std::string& otherwis
 std::optional<int64_t> GgufFields::id(const std::string& key) const {
   if (!has(key)) return std::nullopt;
   const int64_t id = integer(key);
-  return id < int64_t{1} << 31 ? std::optional(id) : std::nullopt;  // 2^32 - 1 means that there is none
+  return id < int64_t{1} << 31 ? std::optional(id) : std::nullopt;  // 2^32 - 1 stands for no token
 }
 
 const GgufTensor* GgufFields::tensor(std::string_view name) const {
@@ -83,8 +83,8 @@ std::vector<double> GgufFields::floats(std::string_view name) const {
   const GgufTensor* found = tensor(name);
   if (found == nullptr) return {};
   if (found->type->name != "F32" || found->bytes > int64_t{1} << 20)
-    throw UserError("{}: tensor '{}' has {} bytes of {}, wanted a few F32", file_, name, found->bytes,
-                    found->type->name);
+    throw UserError("{}: tensor '{}' has {} bytes of type {}, wanted at most 1 MiB of type F32", file_, name,
+                    found->bytes, found->type->name);
   std::vector<double> out;
   for (int64_t at = 0; at < found->bytes; at += static_cast<int64_t>(sizeof(float))) {
     float value;

@@ -26,7 +26,7 @@ class GgufFields {
   const nlohmann::json* find(const std::string& key) const;  // nullptr when there is no such key
   // Each throws UserError when the value has another type. The functions without `otherwise` also throw when the key is
   // missing.
-  int64_t integer(const std::string& key) const;  // >= 0; a list must have equal elements, of which it takes one
+  int64_t integer(const std::string& key) const;  // >= 0; for a list of equal elements, one of them
   int64_t integer(const std::string& key, int64_t otherwise) const;
   double number(const std::string& key, double otherwise) const;
   bool flag(const std::string& key, bool otherwise) const;

@@ -117,7 +117,7 @@ class Places {
     return entry;
   }
 
-  // Returns how each head's rows are reordered: the file has the order (pair, part), Hugging Face (part, pair).
+  // Returns how each head's rows are reordered. The file orders them by (pair, part), Hugging Face by (part, pair).
   RowSwap swap(const GgufTensor& tensor, int64_t heads, int64_t parts) const {
     const int64_t rows = tensor.dims.front();
     if (heads <= 0 || rows % (heads * parts) != 0)

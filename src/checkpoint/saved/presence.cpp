@@ -292,7 +292,7 @@ std::optional<Life> Presence::life_now(const std::string& id, Heartbeats& heartb
 // the smaller id does. A run whose file does not decide this in time also goes first, because its file may be
 // incomplete or its host slow.
 bool Presence::goes_first(const Owner& other, const std::string& id, double waited) const {
-  constexpr double kHalfWritten = 5;  // seconds
+  constexpr double kHalfWritten = 5;  // seconds after which a file without a host is too old to be half written
   if (other.settled) return true;
   if (other.host.empty()) return waited > kHalfWritten;
   return id < owner_.id || waited > pace_.dead_after;

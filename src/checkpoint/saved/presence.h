@@ -30,7 +30,7 @@ namespace fettle {
 
 struct Owner {
   std::string id;
-  std::string host;       // its name, for messages
+  std::string host;       // the host's name, for messages
   std::string boot;       // boot id of the owner's kernel; empty: not known
   std::string pid_space;  // PID namespace of the owner; containers have their own
   int64_t pid = 0;

@@ -40,7 +40,7 @@ ResultFolder::ResultFolder(const fs::path& output_dir)
     : output_dir_(output_dir),
       working_(output_dir / (std::string(kComplete) + ".tmp-" + process_name())),
       presence_(Presence::in(output_dir)) {
-  finish_result(output_dir);  // the result of an earlier attempt
+  finish_result(output_dir);  // moves the result of an earlier attempt into place
   std::error_code code;
   fs::remove_all(working_, code);
   fs::create_directories(working_, code);

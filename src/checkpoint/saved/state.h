@@ -90,7 +90,7 @@ class StateReader {
   const Shape& shape(const std::string& name) const;
   // Verifies the checksums of the shards that overlap the box; verifies each shard at most once. Throws DamagedState.
   void verify(const std::string& name, const Box& box);
-  void verify();  // all of every tensor
+  void verify();  // verifies all shards of all tensors
   // Copies the box, dense, to `out`. Verifies the shards first. Throws InternalError when the box is not inside the
   // tensor. Several threads may call it for boxes that were verified before.
   void read_slice(const std::string& name, const Box& box, std::byte* out);

@@ -301,7 +301,7 @@ class Machine {
       if (size > 0 && __builtin_mul_overflow(elements, size, &elements)) outside();
     }
     if (empty) return;
-    if (elements > t.storage_elements) outside();  // then the view repeats elements (expand); saved weights never do
+    if (elements > t.storage_elements) outside();  // the view repeats elements, which saved weights never do
     int64_t last = t.offset;
     for (size_t d = 0; d < t.strides.size(); ++d) {
       int64_t reach = 0;

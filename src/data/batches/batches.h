@@ -28,7 +28,7 @@ namespace fettle {
 // from 1 to S in the step's order; the number depends on the step alone, not on the layout. When an epoch has no
 // examples left for a step, the step's last numbers are not used.
 struct Batch {
-  BatchShape shape;            // shape.sequences is S; with packing, those that the step packs
+  BatchShape shape;            // shape.sequences is S; with packing, the sequences before packing
   int64_t used = 1;            // number of micro-batches with documents; those after them are padding
   HostArray tokens;            // padded with pad_id
   HostArray targets;           // targets[t] = label of token t+1 of the same document, kIgnore where not trained
@@ -48,8 +48,8 @@ inline constexpr std::string_view kOtherReply = " with another row's reply";
 
 // Two runs with equal identities and batch specifications have the same rows at the same step.
 struct DataIdentity {
-  int64_t groups = 0;  // in an epoch
-  std::string digest;  // over the examples' tokens and labels, in order
+  int64_t groups = 0;  // groups in an epoch
+  std::string digest;  // hash of the examples' tokens and labels, in order
 };
 
 // Safe to use from several threads at once.
@@ -64,7 +64,7 @@ class Batches {
   const BatchSpec& spec() const { return spec_; }
   int64_t steps_per_epoch() const;  // the last step of an epoch may hold filler
   int64_t examples() const;
-  int64_t groups() const;  // in an epoch
+  int64_t groups() const;  // groups in an epoch
   const std::vector<BatchShape>& shapes() const {
     return shapes_;
   }                                   // the shapes that at() may return, smaller lengths first
@@ -113,7 +113,7 @@ class Batches {
   Examples examples_;
   BatchSpec spec_;
   std::vector<BatchShape> shapes_;
-  std::set<int64_t> skipped_;  // examples
+  std::set<int64_t> skipped_;  // numbers of the skipped examples
   // With packing, group i holds the examples packed_[packed_starts_[i] .. packed_starts_[i + 1]).
   std::vector<int64_t> packed_starts_, packed_;
 };

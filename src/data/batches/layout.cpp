@@ -159,7 +159,7 @@ int64_t layout_cost(const LineLayout& layout, const BatchShape& shape, const Bat
 std::vector<BatchShape> choose_shapes(const std::vector<std::vector<int64_t>>& samples, const BatchSpec& spec,
                                       int64_t longest, int64_t most) {
   const std::vector<BatchShape> all = candidates(spec, longest, most);
-  std::vector<std::vector<int64_t>> costs;  // of each sample
+  std::vector<std::vector<int64_t>> costs;  // [shape][sample]
   for (const BatchShape& shape : all) {
     costs.emplace_back();
     for (const std::vector<int64_t>& lengths : samples) {

@@ -13,7 +13,7 @@
 namespace fettle {
 
 struct ClassCounts {
-  std::vector<int64_t> rows;  // for each label; empty for a regression
+  std::vector<int64_t> rows;  // the rows of each label; empty for a regression
   int64_t labelled = 0, unlabelled = 0;
   double lowest = 0, highest = 0, mean = 0;  // the numbers of a regression
 

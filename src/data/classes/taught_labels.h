@@ -40,7 +40,7 @@ TaughtLabels taught_labels(const std::vector<std::string>& adapters, const nlohm
 struct LabelRequest {
   std::optional<Problem> problem;
   std::optional<int64_t> count;       // num_labels
-  std::vector<std::string> id2label;  // empty: left open
+  std::vector<std::string> id2label;  // empty: the recipe does not give names
   std::string count_at, names_at;     // where the recipe sets num_labels and id2label, for messages
 };
 

@@ -6,7 +6,8 @@
 
 namespace fettle {
 
-// The first such key; "" when there is none. `value` is `text` parsed, which keeps only the last of equal keys.
+// Returns the first key that an object of `text` has twice; "" when there is none. `value` is `text` parsed, which
+// keeps only the last of equal keys.
 std::string repeated_key(const std::string& text, const nlohmann::ordered_json& value);
 
 }  // namespace fettle

@@ -20,7 +20,7 @@ struct TurnForm {
   std::string_view prefix = "";  // stands once, before the first turn
   Around system = {"<|im_start|>system\n", "<|im_end|>\n"};
   Around user = {"<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n"};  // `after` opens the reply
-  Around reply = {"", "<|im_end|>\n"};                                          // trained
+  Around reply = {"", "<|im_end|>\n"};                                          // `after` is trained
   std::string_view default_system = "";
   std::vector<std::string_view> stops = {"<|im_end|>"};  // like BuiltInTemplate::stops
   Around thought = {"", ""};            // for models that think; a reply without a thought gets an empty one

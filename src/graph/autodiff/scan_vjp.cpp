@@ -261,7 +261,7 @@ class ReverseLoop {
 
   const VjpArgs& args_;
   Block& outer_;
-  const Loop at_;  // attributes of N before results are added to it
+  const Loop at_;  // N's attributes before further results are added to N
   const Block& forward_;
   ScanActivity activity_;
   std::shared_ptr<Block> body_;  // G

@@ -16,7 +16,8 @@ extern const BlockOps k_avx2, k_avx512, k_avx512_bf16, k_amx_bf16;
 #ifdef __x86_64__
 namespace {
 
-// Asks Linux once for this process's permission to use AMX's tiles, which a thread's saved state must have room for.
+// Asks Linux once for this process's permission to use AMX's tiles. Linux then makes room for the tiles where it saves
+// the state of a thread.
 bool tiles_are_permitted() {
   constexpr int kRequestFeature = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM and XFEATURE_XTILEDATA
   static const bool permitted = syscall(SYS_arch_prctl, kRequestFeature, kTileData) == 0;

@@ -21,7 +21,7 @@ union Word {
 struct ScoreBlock {
   float* scores;  // input: products of query and key
   int64_t row_words;
-  int64_t rows, columns;  // even; columns a multiple of 16
+  int64_t rows, columns;  // rows: even; columns: a multiple of 16
   float scale, softcap;   // softcap 0: none
   float slope;            // slope * (distance of query and key) is subtracted; 0: none
   int64_t first_query, first_key;

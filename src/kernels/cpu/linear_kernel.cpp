@@ -12,7 +12,7 @@ using Tensors = std::vector<Tensor>;
 
 struct LinearSite {
   bool transposed;
-  Shape x, weight, y;  // global
+  Shape x, weight, y;  // global shapes
   Partition rows;      // how x is split
   MeshAxes mesh;
   int64_t in, out;  // sizes of I and O

@@ -8,7 +8,7 @@
 namespace fettle::cpu {
 namespace {
 
-constexpr int64_t kPanel = 64;      // columns of a panel; a multiple of what the tables multiply at once
+constexpr int64_t kPanel = 64;      // columns of a panel; the tables' functions multiply a divisor of this at once
 constexpr int64_t kDepth = 128;     // words along k that are multiplied at once
 constexpr int64_t kTileRows = 128;  // largest number of rows in a tile
 constexpr int64_t kTilePanels = 2;
@@ -21,11 +21,11 @@ int64_t quotient_up(int64_t value, int64_t by) {
 // The layout of the packed operands in the workspace.
 struct Plan {
   const BlockOps* ops;
-  int64_t words;     // along k
-  int64_t panels;    // of b
+  int64_t words;     // words of the operands along k
+  int64_t panels;    // panels of b
   bool a_as_it_is;   // a is not packed; the product reads the operand itself
   int64_t a_row;     // words from one row of a, packed or not, to the next
-  int64_t a_words;   // of packed a
+  int64_t a_words;   // words of the packed a
   int64_t row_step;  // rows that one task packs
 
   int64_t b_words() const { return panels * kPanel * words; }

@@ -8,7 +8,7 @@ namespace fettle::cpu {
 namespace {
 
 constexpr int64_t kTile = 16;
-constexpr int64_t kTurnedWords = 128;  // words along k of a block of rows that is turned at once
+constexpr int64_t kTurnedWords = 128;  // words along k of the block of rows that one step transposes
 
 struct alignas(64) TileConfig {
   uint8_t palette = 1, start_row = 0, reserved[14] = {};
@@ -17,8 +17,8 @@ struct alignas(64) TileConfig {
 };
 constexpr TileConfig kConfig;
 
-// c [16 kRows, 16 kColumns] = (accumulate ? c : 0) + a b; k is a multiple of 16 words. Tiles 0 to 3 hold c, tiles 4 and
-// 5 rows of a, tiles 6 and 7 columns of b.
+// Computes c [16 kRows, 16 kColumns] = (accumulate ? c : 0) + a b; k is a multiple of 16 words. Tiles 0 to 3 hold parts
+// of c, tiles 4 and 5 rows of a, tiles 6 and 7 columns of b.
 template <int kRows, int kColumns>
 void tile_block(int64_t k, const Word* a, int64_t a_row, const Word* b, int64_t b_row, float* c, int64_t c_row,
                 bool accumulate) {
@@ -63,7 +63,7 @@ void tile_rows(int64_t n, int64_t k, const Word* a, int64_t a_row, const Word* b
   if (column < n) tile_block<kRows, 1>(k, a, a_row, b + column, b_row, c + column, c_row, accumulate);
 }
 
-// The same for a block whose a is transposed, which is turned first.
+// Does the same for a block whose a is transposed: transposes a first.
 template <int kRows>
 void turned_tile_rows(int64_t n, int64_t k, const Word* a, int64_t a_row, const Word* b, int64_t b_row, float* c,
                       int64_t c_row, bool accumulate) {
@@ -83,7 +83,7 @@ void turned_tile_rows(int64_t n, int64_t k, const Word* a, int64_t a_row, const 
   }
 }
 
-// Multiplies by tiles as far as whole tiles reach, and the rest of the rows and of k by vectors.
+// Uses tiles for all whole tiles, and vectors for the remaining rows and the remaining part of k.
 void tile_product(int64_t m, int64_t n, int64_t k, const Word* a, int64_t a_row, bool a_transposed, const Word* b,
                   int64_t b_row, float* c, int64_t c_row, bool accumulate) {
   const int64_t rows = m / kTile * kTile, words = k / kTile * kTile;

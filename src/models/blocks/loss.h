@@ -15,7 +15,7 @@ struct TokenLoss {
 struct TokenObjective {
   enum class Weight {
     kOne,
-    kProbability,  // of the target. Source: DFT, Wu 2025
+    kProbability,  // the target's probability. Source: DFT, Wu 2025
     kEntropy,      // (entropy of the 20 most likely tokens / 3) ^ power. Source: EAFT, 2026, with its approximation
   };
   Weight weight = Weight::kOne;
@@ -29,7 +29,7 @@ struct LossOptions {
   bool differentiable = false;    // makes `sum` differentiable; its gradient is computed together with the value
   bool head_trained = false;      // also makes it differentiable with respect to the head
   Tensor weights_BT;              // f32: factor on the loss of each token in `sum`; null: 1
-  TokenObjective objective = {};  // of `sum`; losses_BT are always cross-entropy
+  TokenObjective objective = {};  // the objective of `sum`; losses_BT are always cross-entropy
   int64_t chunk_bytes = int64_t{128} << 20;  // bytes of one chunk's f32 logits on one device
 };
 

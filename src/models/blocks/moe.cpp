@@ -32,7 +32,7 @@ class DeviceDims {
   }
 
   int64_t size(size_t dim) const { return sizes_[dim]; }
-  int64_t tokens() const { return rows_ * length_; }  // of one device
+  int64_t tokens() const { return rows_ * length_; }  // tokens of one device
   // Returns the first `count` device dims, followed by `dims`.
   Dims with(size_t count, const Dims& dims) const {
     Dims out(sizes_.begin(), sizes_.begin() + static_cast<std::ptrdiff_t>(count));
@@ -141,8 +141,8 @@ struct Routes {
 
 // One of the largest values along the last dim.
 struct Largest {
-  Tensor place;  // its number, f32 [..]
-  Tensor there;  // f32 [.., values]: 1 at its place
+  Tensor place;  // the value's index, f32 [..]
+  Tensor there;  // f32 [.., values]: 1 at that index, 0 elsewhere
 };
 
 constexpr double kNever = -1e30;
@@ -329,9 +329,9 @@ struct ExpertLinear {
   int64_t out, in;
   Tensor weights, a, b;
   int64_t rank = 0;
-  double scale = 1;  // of LoRA
+  double scale = 1;  // scale of LoRA
   bool in_first = false;
-  Tensor bias;  // rows of [out]; null: none
+  Tensor bias;  // rows of `out` values; null: none
 };
 
 class ExpertLinears {

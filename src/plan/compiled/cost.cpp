@@ -32,7 +32,7 @@ double read_bytes(const HloModule& module, const HloComputation& computation, in
       if (i == 0 && kSlices.contains(user.opcode)) {
         bytes += user.bytes();
       } else if (i == 0 && user.opcode == "dynamic-update-slice") {
-        continue;  // updates in place
+        continue;  // the update is in place and does not read the operand
       } else if (kRenames.contains(user.opcode)) {
         bytes += read_bytes(module, computation, u);
       } else if (user.opcode == "fusion" && !user.called.empty()) {

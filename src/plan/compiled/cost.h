@@ -11,9 +11,9 @@ namespace fettle {
 struct Cost {
   // Floating-point operations of matrix products and convolutions, separated by the bits of the factors; a
   // multiplication and an addition count as two. Other arithmetic is not counted, because memory limits it.
-  double flops_f32 = 0;     // factors of more than 16 bits
-  double flops_bf16 = 0;    // factors of 16 bits
-  double flops_f8 = 0;      // float factors of 8 bits
+  double flops_f32 = 0;     // products of factors with more than 16 bits
+  double flops_bf16 = 0;    // products of factors with 16 bits
+  double flops_f8 = 0;      // products of float factors with 8 bits
   double memory_bytes = 0;  // each read or write counts once
   bool counted = true;      // false: a vendor's kernel whose arithmetic is not known
 

@@ -19,7 +19,7 @@ namespace fettle {
 // An array such as "bf16", [128, 16384]. Tokens have 0 bits.
 struct HloArray {
   std::string_view dtype;  // XLA's spelling in lower case: "pred", "bf16", "f8e4m3fn"
-  int64_t bits = 0;        // of one element
+  int64_t bits = 0;        // bits of one element
   Dims dims;
   bool host = false;  // in host memory
 
@@ -56,7 +56,7 @@ struct HloInstruction {
   std::vector<std::pair<int64_t, int64_t>> pairs;
   std::optional<int64_t> channel;
 
-  double bytes() const;  // of all results
+  double bytes() const;  // bytes of all results
 };
 
 struct HloComputation {

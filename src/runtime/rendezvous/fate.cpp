@@ -249,7 +249,8 @@ void Fate::end(int exit_code, const std::string& message) {
   if (own) throw Ended();  // the main thread prints the reason and ends this process
   log_line(LogLevel::kQuiet, fmt::format("error: the run ends: {}", message));
   fail(exit_code, message);
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // the process that failed prints its message
+  std::this_thread::sleep_for(
+      std::chrono::milliseconds(300));  // gives the process that failed time to print its message
   run_.store().end_job(exit_code, message);
   _exit(exit_code);
 }

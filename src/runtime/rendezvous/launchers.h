@@ -20,7 +20,7 @@ struct ProcessPlace {
   int local_rank = 0, local_size = 1;  // among the processes of this host
   bool local_known = true;             // false: the launcher does not say; Rendezvous counts the hosts' names
   std::string address;                 // where process 0 can be reached; Redis only
-  int port = 0;                        // of the store; Redis only
+  int port = 0;                        // port of the store; Redis only
   std::string job;                     // the same text in all processes of this run and in no other run; not a secret
 };
 

@@ -58,9 +58,9 @@ class Rendezvous {
  private:
   ProcessPlace place_;
   std::unique_ptr<Store> store_;
-  std::string prefix_;                       // what only the processes of this run share
-  std::vector<std::string> hosts_, nonces_;  // by rank
-  bool starting_ = true;                     // no thread but the constructor's uses this object yet
+  std::string prefix_;                       // begins the names of all keys; differs between runs
+  std::vector<std::string> hosts_, nonces_;  // of each process, by rank
+  bool starting_ = true;                     // only the thread of the constructor uses this object
   std::mutex mutex_;
   std::map<std::string, int64_t> uses_;  // how often each name was used
 };

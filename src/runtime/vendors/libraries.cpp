@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 // The entries of a shared object's dynamic section.
 struct Dynamic {
   std::vector<std::string> needed;
-  std::string search;  // folders, separated by ':'; "$ORIGIN" is the object's own
+  std::string search;  // folders, separated by ':'; "$ORIGIN" is the object's own folder
 };
 
 class ElfFile {

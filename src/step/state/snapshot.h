@@ -17,7 +17,7 @@ struct HostShards {
     Box box;
     HostArray bytes;
   };
-  Shape shape;  // global
+  Shape shape;  // the global shape
   std::vector<Shard> shards;
 };
 

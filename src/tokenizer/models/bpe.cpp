@@ -227,7 +227,7 @@ void Bpe::start_characters(std::string_view word, std::vector<int32_t>& symbols)
           prefix_.empty() && suffix_.empty() ? word.substr(start, at - start) : std::string_view(spelling);
       auto has_id = [&](char byte) { return byte_ids_[static_cast<uint8_t>(byte)] != kNone; };
       if (std::all_of(bytes.begin(), bytes.end(), has_id)) {
-        // Like in the reference, the symbol of a preceding unknown character comes after these symbols.
+        // As in the reference, an unknown character before these bytes gets its symbol only after their symbols.
         for (char byte : bytes) symbols.push_back(byte_ids_[static_cast<uint8_t>(byte)]);
         continue;
       }

@@ -23,7 +23,8 @@ Tensor softplus(const Tensor& x) {
   return -log_sigmoid(-x);
 }
 
-// Full attention: q_proj has a query and a gate for each head; the result is multiplied by sigmoid(gate).
+// Adds the parameters of full attention: q_proj has a query and a gate for each head; the result is multiplied by
+// sigmoid(gate).
 void add_gated_attention(ParamList& list, const ModelConfig& c) {
   const SizedAxis d{c.hidden_size, "embed"}, q{c.num_attention_heads * c.head_dim, "heads"},
       kv{c.num_key_value_heads * c.head_dim, "kv_heads"};
@@ -52,7 +53,7 @@ Tensor gated_attention(const Decoder& d, const Layer& layer, const Tensor& x, La
   return linear(d.f, layer, "self_attn.o_proj", d.seen_values(layer, rotated, cache) * gate);
 }
 
-// Linear attention after its projections: convolution, decays, norm and out_proj.
+// Adds the parameters of linear attention other than its projections: convolution, decays, norm and out_proj.
 void add_delta_net(ParamList& list, const ModelConfig& c) {
   const DeltaNet& net = *c.delta_net;
   list.add("linear_attn.conv1d.weight", {net.channels(), 1, net.width}, {"heads", "", ""}, Role::kCoefficients);

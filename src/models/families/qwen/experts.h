@@ -5,7 +5,7 @@
 
 namespace fettle {
 
-// What a family assumes when its config does not say it.
+// The values that a family uses for fields that its config lacks.
 struct QwenExperts {
   int64_t size, count, per_token;
   bool normalised;
@@ -14,7 +14,7 @@ struct QwenExperts {
 // Reads the experts' sizes, the router and the layers that have experts.
 void read_qwen_experts(const ConfigReader& reader, ModelConfig& config, const ExpertNames& names,
                        const QwenExperts& usual);
-// Reads the expert that every token passes, which has a gate. `usual_size` holds if the config does not say it.
+// Reads the expert that every token passes, which has a gate. `usual_size` is its size if the config gives none.
 void read_shared_expert(const ConfigReader& reader, ModelConfig& config, int64_t usual_size);
 
 }  // namespace fettle

@@ -26,7 +26,7 @@ std::string short_key(const std::string& key) {
                      XXH3_64bits_withSeed(key.data(), key.size(), 1));
 }
 
-// What the requests for one key have found. Requests may end after their caller has gone.
+// The values that requests for one key have found. A request may end after its caller has gone.
 struct Answers {
   std::mutex mutex;
   std::condition_variable changed;
