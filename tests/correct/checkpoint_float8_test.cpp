@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "checkpoint/load.h"
+#include "checkpoint/safetensors_writer.h"
 #include "reference_models.h"
 #include "temp_folder.h"
 
