@@ -49,7 +49,8 @@ std::string command_of(const LaunchOptions& options, const std::vector<std::stri
   text += fmt::format(
       "export FETTLE_STORE_PASSWORD FETTLE_RANK={} FETTLE_SIZE={} FETTLE_LOCAL_RANK={} FETTLE_LOCAL_SIZE={} "
       "FETTLE_ADDRESS={} FETTLE_JOB={} && ",
-      rank, size, rank % options.per_host, options.per_host, quoted(options.address.empty() ? hosts[0].substr(hosts[0].rfind('@') + 1) : options.address), job);
+      rank, size, rank % options.per_host, options.per_host,
+      quoted(options.address.empty() ? hosts[0].substr(hosts[0].rfind('@') + 1) : options.address), job);
   if (options.port != 0) text += fmt::format("export FETTLE_STORE_PORT={} && ", options.port);
   text += "{ " + quoted(fs::read_symlink("/proc/self/exe").string()) + " train";
   for (const std::string& word : options.words) text += " " + quoted(word);

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <thread>
 
 #include "environment.h"
@@ -331,7 +333,8 @@ TEST_F(HubSnapshot, WithoutLinksFilesOfEqualContentAreAllThere) {
 
 TEST_F(HubSnapshot, ModelScopeTakesABranchWithASlash) {
   hub.put("models/org/small@with%slash/deep/config.json", "{}");
-  const Snapshot snapshot = Snapshot::open(hub.settings(Hub::kModelScope), {RepoKind::kModel, "org/small", "with/slash"});
+  const Snapshot snapshot =
+      Snapshot::open(hub.settings(Hub::kModelScope), {RepoKind::kModel, "org/small", "with/slash"});
   snapshot.fetch({"deep/config.json"});
   EXPECT_EQ(fetched(snapshot, "deep/config.json"), "{}");
 }

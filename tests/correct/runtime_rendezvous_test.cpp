@@ -196,7 +196,8 @@ TEST(Rendezvous, AStatusOfAnotherProcessEndsTheRun) {
     }
     for (int beat = 0; beat < 60; ++beat) {
       run.put("fettle/status/1", fmt::format(R"({{"nonce": "other", "beat": {}}})", beat));
-      if (run.get("never", Seconds(0.1)) || run.try_get("fettle/status/0").value_or("").find("died") != std::string::npos)
+      if (run.get("never", Seconds(0.1)) ||
+          run.try_get("fettle/status/0").value_or("").find("died") != std::string::npos)
         return 4;
     }
     return 1;

@@ -165,7 +165,8 @@ TEST(BadGguf, HugeCountsAreRefused) {
   const std::vector<std::string> keys{key("general.architecture", 8, text("qwen3moe")),
                                       key("qwen3moe.attention.head_count", 4, raw(4))};
   write_text(folder / "x.gguf", file(keys, {tensor("blk.0.ffn_up_exps.weight", {1, 1, 4097}, 0, 0)}, 4 * 4097));
-  EXPECT_THAT(user_error([&] { open_gguf(folder / "x.gguf"); }), HasSubstr("has 4097 experts; Fettle reads up to 4096"));
+  EXPECT_THAT(user_error([&] { open_gguf(folder / "x.gguf"); }),
+              HasSubstr("has 4097 experts; Fettle reads up to 4096"));
 }
 
 TEST(BadGguf, AMissingPartIsNamed) {

@@ -90,7 +90,8 @@ class Places {
     if (tensor.dims.size() < 2) throw UserError("{}: tensor '{}' has no dim for experts", file_, tensor.name);
     const int64_t experts = entry.shape.dims.front();
     if (experts > kMostExperts)
-      throw UserError("{}: tensor '{}' has {} experts; Fettle reads up to {}", file_, tensor.name, experts, kMostExperts);
+      throw UserError("{}: tensor '{}' has {} experts; Fettle reads up to {}", file_, tensor.name, experts,
+                      kMostExperts);
     entry.shape.dims.erase(entry.shape.dims.begin());
     if (experts > 0) entry.bytes /= experts;
     for (int64_t expert = 0; expert < experts; ++expert) {

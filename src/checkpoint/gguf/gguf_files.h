@@ -8,8 +8,8 @@
 
 namespace fettle {
 
-// Returns the file's path without links. The name of a first part NAME-00001-of-0000N.gguf stays, even when it is a link
-// (in a hub's cache, to a blob), because the other parts lie beside that name.
+// Returns the file's path without links. The name of a first part NAME-00001-of-0000N.gguf stays, even when it is a
+// link (in a hub's cache, to a blob), because the other parts lie beside that name.
 std::filesystem::path gguf_path(const std::filesystem::path& file);
 // Returns the paths of all parts when the file's name is that of a first part; else the file alone.
 std::vector<std::filesystem::path> gguf_parts(const std::filesystem::path& file);

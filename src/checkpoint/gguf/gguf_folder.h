@@ -15,8 +15,8 @@ inline constexpr const char* kGgufWeights = "model.gguf";
 std::optional<std::filesystem::path> find_gguf(const std::filesystem::path& model);
 
 // Returns a folder in Fettle's cache with the config, the tokenizer and the chat template of the file, written when the
-// file or one of its parts is new or has changed, and a link to the file. Throws UserError as read_gguf_header, gguf_family_of,
-// gguf_config and write_gguf_tokenizer, and when the cache cannot be written.
+// file or one of its parts is new or has changed, and a link to the file. Throws UserError as read_gguf_header,
+// gguf_family_of, gguf_config and write_gguf_tokenizer, and when the cache cannot be written.
 std::filesystem::path gguf_folder(const std::filesystem::path& file);
 
 }  // namespace fettle

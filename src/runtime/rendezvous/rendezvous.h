@@ -59,7 +59,7 @@ class Rendezvous {
   std::unique_ptr<Store> store_;
   std::string prefix_;                       // what only the processes of this run share
   std::vector<std::string> hosts_, nonces_;  // by rank
-  bool starting_ = true;            // no thread but the constructor's uses this object yet
+  bool starting_ = true;                     // no thread but the constructor's uses this object yet
   std::mutex mutex_;
   std::map<std::string, int64_t> uses_;  // how often each name was used
 };
