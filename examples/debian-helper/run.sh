@@ -25,7 +25,7 @@ say "training"
 settings=$({ printf '%s\n' "${words[@]}"; cat "$recipe" "$work"/{train,eval}.jsonl; } | sha256sum)
 start=resume_from_checkpoint=true
 [[ $settings == "$(cat "$work/settings" 2>/dev/null)" ]] || start=overwrite_output_dir=true
-[[ $start != overwrite* ]] || rm -rf "$work/figures.txt" "$work/merged"
+[[ $start != overwrite* ]] || rm -rf "$tuned"/checkpoint-* "$work/figures.txt" "$work/merged"
 echo "$settings" >"$work/settings"
 "$fettle" train "$recipe" "${words[@]}" "$start"
 
