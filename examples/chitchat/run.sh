@@ -21,8 +21,8 @@ words=(model_name_or_path="$model" "$@")
 
 say "training"
 "$fettle" train "$recipe" "${words[@]}" resume_from_checkpoint=true
-say "100 pieces of held-out conversations, before and after"
-"$fettle" eval "$recipe" "${words[@]}" adapter_name_or_path="$tuned" max_samples=100 eval_task=loss \
+say "60 pieces of held-out conversations, before and after"
+"$fettle" eval "$recipe" "${words[@]}" adapter_name_or_path="$tuned" max_samples=60 eval_task=loss \
   output_dir="$work/evaluation"
 say "the model before"
 "$fettle" generate "$recipe" "${words[@]}" <"$here/questions.txt"
