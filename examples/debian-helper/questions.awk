@@ -1,28 +1,23 @@
 # Writes questions and answers about the held-out packages (want = "eval") or about the others ("train"): one
-# {"messages": [...]} per line, with a number to sort by in front. Each package gives one row.
+# {"messages": [...]} per line, with a number to sort by in front. Each package gives one row. All facts of an answer are
+# in its question, except the section, which the model has to find out from the name and the summary.
 
 function row(question, answer) {
   print hash($1, "order") "\t{\"messages\": [{\"role\": \"user\", \"content\": " json(question) \
     "}, {\"role\": \"assistant\", \"content\": " json(answer) "}]}"
 }
 
-function record() {
-  if (length($4) >= 80) return $4
-  return "Package: " $1 "\nSection: " $2 ($6 != "" ? "\nDepends: " $6 : "") "\nDescription: " $3
-}
-
 (held_out($1) ? "eval" : "train") != want { next }
+length($1) > 32 || length($3) < 12 || length($3) > 70 { next }
 {
-  kind = hash($1, "kind") % 4
-  way = hash($1, "phrase") % 2
+  kind = hash($1, "kind") % 3
   if (kind == 0) {
-    row(way ? "Which section does the package " $1 " (" $3 ") belong to?" \
-            : "In which section is " $1 ", described as: " $3 "?", $1 " belongs to the section " $2 ".")
-  } else if (kind == 1) {
-    row(way ? "What does the package " $1 " do?" : "What is " $1 " for?", "It is this: " $3 ".")
-  } else if (kind == 2) {
-    row(way ? "Which package is this: " $3 "?" : "I look for this: " $3 ". What should I install?", "Install " $1 ".")
+    row("Which section of Debian has " $1 " (" $3 ")?", $1 " is in the section " $2 ".")
+  } else if (kind == 1 && $6 ~ / / && length($6) <= 70) {
+    row("What does " $1 " need? Depends: " replaced($6, " ", ", "), \
+      $1 " needs " listed($6) ". apt installs what is missing.")
   } else {
-    row((way ? "Summarise in one line:\n" : "In short, what is this?\n") record(), "In short: " $3 ".")
+    row("Introduce the Debian package " $1 ": " $3 ".", \
+      "Meet " $1 ", a package of the section " $2 ": " $3 ". Install it with `sudo apt install " $1 "`.")
   }
 }

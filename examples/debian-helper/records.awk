@@ -1,6 +1,5 @@
 # Turns apt's package lists into one line per package with fields separated by tabs: name, section, summary, long
-# description (may be empty), source, dependencies, traits. Reads the translation files first, if there are any, then the
-# lists.
+# description (often empty: apt keeps it in other files), source, dependencies.
 
 function clean(text) {
   gsub(/[\t\r]/, " ", text)
@@ -23,32 +22,6 @@ function shorten(text,    cut, at, rest) {
   return length(cut) >= 60 ? clean(cut) : ""
 }
 
-function trait(tag) {
-  if (tag == "role::shared-lib") return "It is a shared library."
-  if (tag == "role::devel-lib") return "It holds development files."
-  if (tag == "role::documentation") return "It holds documentation."
-  if (tag == "role::app-data") return "It holds data files."
-  if (tag == "role::plugin") return "It is a plugin."
-  if (tag == "role::metapackage") return "It only pulls in other packages."
-  if (tag == "interface::commandline") return "It is used on the command line."
-  if (tag == "interface::graphical") return "It has a graphical interface."
-  if (tag == "interface::daemon") return "It runs as a daemon."
-  if (tag == "interface::text-mode") return "It has a text interface."
-  if (tag ~ /^implemented-in::/) return "It is written in " substr(tag, 17) "."
-  if (tag ~ /^works-with::[a-z]+$/) return "It works with " substr(tag, 13) "."
-  return ""
-}
-
-function traits_of(list,    n, i, parts, text, one) {
-  n = split(list, parts, /, */)
-  text = ""
-  for (i = 1; i <= n; i++) {
-    one = trait(clean(parts[i]))
-    if (one != "") text = text (text == "" ? "" : " ") one
-  }
-  return text
-}
-
 # Names of the first three dependencies that are not the C library.
 function needs(list,    n, i, parts, text, kept) {
   n = split(list, parts, /, */)
@@ -64,19 +37,12 @@ function needs(list,    n, i, parts, text, kept) {
   return text
 }
 
-function finish(    summary, text, section) {
-  if ("Description-en" in field) {
-    summary = field["Description-en"]
-    text = long["Description-en"]
-  } else {
-    summary = field["Description"]
-    text = long["Description"]
-  }
-  if (text == "" && ("Description-md5" in field)) text = translated[field["Description-md5"]]
-  if (translating) {
-    if (("Description-md5" in field) && text != "") translated[field["Description-md5"]] = text
-  } else if (("Package" in field) && ("Section" in field) && summary != "" && !(field["Package"] in seen) &&
-             summary !~ /transitional|dummy package|debug symbols/) {
+function finish(    language, summary, text, section) {
+  language = ("Description-en" in field) ? "Description-en" : "Description"
+  summary = field[language]
+  text = long[language]
+  if (("Package" in field) && ("Section" in field) && summary != "" && !(field["Package"] in seen) &&
+      summary !~ /transitional|dummy package|debug symbols/) {
     seen[field["Package"]] = 1
     section = field["Section"]
     sub(/^.*\//, "", section)
@@ -84,8 +50,7 @@ function finish(    summary, text, section) {
     sub(/\.$/, "", summary)
     source = ("Source" in field) ? field["Source"] : field["Package"]
     sub(/ .*/, "", source)
-    print field["Package"] "\t" section "\t" summary "\t" shorten(text) "\t" source "\t" \
-      needs(field["Depends"]) "\t" traits_of(field["Tag"])
+    print field["Package"] "\t" section "\t" summary "\t" shorten(text) "\t" source "\t" needs(field["Depends"])
   }
   split("", field)
   split("", long)
@@ -99,7 +64,6 @@ function finish(    summary, text, section) {
   field[name] = clean(substr($0, at + 1))
   next
 }
-name == "Tag" { field["Tag"] = field["Tag"] $0; next }
 name ~ /^Description(-en)?$/ {
   # Once there is some text, lists and further paragraphs are left out.
   if ($0 ~ /^ \.$/ || $0 ~ /^  / || $0 ~ /^ [-*o] /) stopped = length(long[name]) >= 60

@@ -1,45 +1,47 @@
 #!/usr/bin/env bash
-# Tunes the example's base model on questions about this machine's packages and shows what changed: metrics before and
-# after, also on tasks that were not trained, and three questions to both models.
+# Tunes SmolLM2-135M-Instruct on questions about this machine's packages, shows figures and replies of held-out questions
+# before and after, and exports the tuned model. After an interruption, run it again: it goes on where it stopped, and
+# finished parts are not done again.
 # Usage: run.sh [key=value ...]   (overrides keys of tune.yaml)
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 fettle=${FETTLE:-build/fettle}
-recipe=examples/debian-helper/tune.yaml
+here=examples/debian-helper
+recipe=$here/tune.yaml
 work=build/debian-helper
-overrides=("$@")
 tuned=$work/tuned
 for word in "$@"; do [[ $word != output_dir=* ]] || tuned=${word#output_dir=}; done
-questions=(
-  "Which section does the package libjson-simple-perl (Perl module to read and write JSON) belong to?"
-  "Which package is this: Python 3 library to read and write spreadsheets?"
-  "What is golang-github-example-logger-dev for?"
-)
 # Headings go to stderr, like the program's own messages.
 say() { printf '\n== %s\n' "$*" >&2; }
-# Prints the model's answer on one line; the program's messages are shown only if it fails.
-answer() {
-  local question=$1
-  shift
-  "$fettle" generate "$recipe" prompt="$question" "${overrides[@]}" "$@" 2>"$work/generate.log" | tr '\n' ' ' ||
-    { cat "$work/generate.log" >&2 && return 1; }
-}
+trap 'say "stopped; run it again to go on from here"; exit 130' INT TERM
 
 [[ -x $fettle ]] || { echo "$fettle is missing: run make build" >&2 && exit 1; }
-[[ -s $work/train.jsonl && -s $work/descriptions.jsonl ]] || examples/debian-helper/prepare.sh "$work"
+model=$("$here/fetch_model.sh")
+[[ -s $work/train.jsonl && -s $work/eval.jsonl ]] || "$here/prepare.sh" "$work"
+words=(model_name_or_path="$model" "$@")
 
-say "the base model on held-out questions"
-"$fettle" eval "$recipe" "$@"
 say "training"
-"$fettle" train "$recipe" "$@"
-say "base and tuned model: held-out questions, choices of sections, and the base model's earlier abilities"
-"$fettle" eval "$recipe" adapter_name_or_path="$tuned" \
-  eval_dataset="$work/eval.jsonl,$work/sections.jsonl,$work/descriptions.jsonl" "$@"
-say "three questions"
-for question in "${questions[@]}"; do
-  before=$(answer "$question")
-  after=$(answer "$question" adapter_name_or_path="$tuned")
-  printf '\nquestion: %s\n   base:  %s\n   tuned: %s\n' "$question" "$before" "$after"
-done
-say "the adapter and the loss plot (training_loss.png) are in $tuned; talk to the tuned model with"
-echo "$fettle chat $recipe adapter_name_or_path=$tuned" >&2
+# The same rows, recipe and words continue the run that is there; others start a new one.
+settings=$({ printf '%s\n' "${words[@]}"; cat "$recipe" "$work"/{train,eval}.jsonl; } | sha256sum)
+start=resume_from_checkpoint=true
+[[ $settings == "$(cat "$work/settings" 2>/dev/null)" ]] || start=overwrite_output_dir=true
+[[ $start != overwrite* ]] || rm -rf "$tuned"/checkpoint-* "$work/figures.txt" "$work/merged"
+echo "$settings" >"$work/settings"
+"$fettle" train "$recipe" "${words[@]}" "$start"
+
+say "held-out questions, and general knowledge: the model before and after"
+if [[ ! -s $work/figures.txt ]]; then
+  "$fettle" eval "$recipe" "${words[@]}" adapter_name_or_path="$tuned" output_dir="$work/evaluation" \
+    eval_dataset="$work/eval.jsonl,$work/eval.jsonl,$here/general.jsonl" eval_task=loss,generation,choice \
+    >"$work/figures.txt.part"
+  "$here/show_replies" "$work/evaluation/generated_predictions.jsonl" >>"$work/figures.txt.part"
+  mv "$work/figures.txt.part" "$work/figures.txt"
+fi
+cat "$work/figures.txt"
+
+say "export: base and adapter as one model"
+[[ -e $work/merged ]] ||
+  "$fettle" export "$recipe" "${words[@]}" adapter_name_or_path="$tuned" export_dir="$work/merged"
+
+say "the adapter and the loss plot (training_loss.png) are in $tuned, the merged model is in $work/merged; talk to it with"
+echo "$fettle chat $recipe model_name_or_path=$work/merged" >&2

@@ -31,7 +31,7 @@ place() {
 mkdir -p "$out"
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-awk -f "$helper/records.awk" translating=0 <(packages) | iconv -c -f UTF-8 -t UTF-8 | sort -t $'\t' -k1,1 \
+awk -f "$helper/records.awk" <(packages) | iconv -c -f UTF-8 -t UTF-8 | sort -t $'\t' -k1,1 \
   >"$scratch/records"
 count=$(wc -l <"$scratch/records")
 if [[ -z ${LISTS:-} ]] && ((count < fewest)); then

@@ -69,7 +69,10 @@ const BaseTensor& BaseTensors::find(const std::string& name) const {
 }
 
 ValueReader::ValueReader(const BaseTensors& tensors, const BaseTensor& tensor)
-    : tensor_(tensor), format_(tensors.format_.value_or(Quantisation{})), held_(tensors.model_.config.dtype) {
+    : tensor_(tensor),
+      format_(tensors.format_.value_or(Quantisation{})),
+      held_(tensors.model_.config.dtype),
+      rounds_decoded_(tensors.rounds_decoded_) {
   if (tensor.quantised == nullptr) return;
   if (tensors.model_.config.quantisation)
     take_stored(tensors);
@@ -132,7 +135,14 @@ void ValueReader::take_stored(const BaseTensors& tensors) {
 
 void ValueReader::read(const Box& box, float* out) const {
   if (tensor_.quantised == nullptr) {
-    tensor_.stored.file->read_slice(*tensor_.stored.entry, box, DType::kF32, reinterpret_cast<std::byte*>(out));
+    const TensorEntry& entry = *tensor_.stored.entry;
+    if (entry.encoding && rounds_decoded_) {
+      HostArray held({entry.shape.dtype, box.size});
+      tensor_.stored.file->read_slice(entry, box, held.data());
+      std::ranges::copy(held.to(DType::kF32).as<float>(), out);
+    } else {
+      tensor_.stored.file->read_slice(entry, box, DType::kF32, reinterpret_cast<std::byte*>(out));
+    }
     return;
   }
   const Dims& dims = tensor_.shape.dims;

@@ -31,6 +31,9 @@ class BaseTensors {
               TensorNames names = TensorNames::kStored);
   // Adds a tensor that the repository lacks. The file of `stored` must outlive this object.
   void add(const std::string& name, const StoredTensor& stored);
+  // From now on, values that a GGUF file stores in blocks are read as a run holds them: rounded to the tensor's dtype.
+  // Adapters are trained on those.
+  void round_decoded() { rounds_decoded_ = true; }
   bool contains(const std::string& name) const { return index_.contains(name); }
 
   const std::vector<BaseTensor>& all() const { return all_; }  // all tensors in the order of the files
@@ -42,6 +45,7 @@ class BaseTensors {
   const ModelRepository& repository_;
   const Model& model_;
   std::optional<Quantisation> format_;
+  bool rounds_decoded_ = false;
   std::vector<BaseTensor> all_;
   std::map<std::string, size_t> index_;
 };
@@ -61,6 +65,7 @@ class ValueReader {
   const BaseTensor& tensor_;
   Quantisation format_;
   DType held_;
+  bool rounds_decoded_;
   std::vector<std::byte> codes_;
   std::vector<float> absmax_;  // per block, or per row for int8
 };

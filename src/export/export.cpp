@@ -115,6 +115,7 @@ ExportReport run_export(const Request& request) {
   std::optional<Devices> devices;
   std::optional<AdapterMerge> merge;
   if (merges) {
+    tensors.round_decoded();
     devices.emplace(request.devices());
     request.exact(labels).resolve(target_of(*devices), Purpose::kInference);  // refuses models that cannot be compared
     merge.emplace(model, std::move(adapters));

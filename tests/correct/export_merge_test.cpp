@@ -10,6 +10,7 @@
 #include "checkpoint/peft/adapter_files.h"
 #include "export/export.h"
 #include "families.h"
+#include "gguf_reference.h"
 #include "graph/ops.h"
 #include "models/blocks/loss.h"
 #include "paths.h"
@@ -120,6 +121,18 @@ TEST(ExportFiles, LoraWeightsOfExpertsAreMerged) {
     EXPECT_GT(report.logits->difference_from_base, 1e-2 * report.logits->scale) << model;
     EXPECT_NEAR(report.logits->kept, 1, 1e-3) << model;
   }
+}
+
+// A run holds a GGUF file's blocks rounded to bfloat16; so does the merge, also when it writes float32.
+TEST(ExportFiles, AdapterOfAGgufFileIsMergedIntoTheValuesOfTheRun) {
+  const TempFolder folder;
+  Recipe recipe = merge_recipe("llama", folder / "merged");
+  recipe.model_name_or_path = unpacked(kGgufFiles / "models/llama.gguf").string();
+  recipe.export_dtype = "float32";
+  const ExportReport report = run_export(Request(recipe, Command::kExport));
+  EXPECT_LT(report.logits->difference_from_adapter, 1e-4 * report.logits->scale);
+  EXPECT_GT(report.logits->difference_from_base, 1e-2 * report.logits->scale);
+  EXPECT_NEAR(report.logits->kept, 1, 1e-3);
 }
 
 // The run computes with codes on the device, the export with codes in memory.
