@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "checkpoint/gguf/config_metadata.h"
 #include "checkpoint/gguf/fields.h"
 
 namespace fettle {
@@ -34,10 +35,15 @@ struct GgufFamily {
   // Adds the fields of config.json that not all families share.
   void (*config)(const GgufFields& fields, nlohmann::json& config);
   GgufStorage storage = {};
+  SetMetadata metadata = no_metadata;  // the inverse of `config`
 };
 
 // All families, one for each pair of architecture and model_type.
 const std::vector<GgufFamily>& gguf_families();
+
+// Returns the family as which a model of this model_type is written. Throws UserError that lists the supported ones when
+// there is none.
+const GgufFamily& gguf_family_for(const std::string& model_type, const std::string& model);
 
 // Returns the family of the file. Throws UserError that names the supported architectures when there is none.
 const GgufFamily& gguf_family_of(const GgufFields& fields);

@@ -12,6 +12,11 @@ struct Rope {
   bool interleaved = false;
 };
 
+// Returns the frequency of each two rotated dims [R / 2], by which positions are multiplied. longrope divides them by
+// `divisors`, which is empty for other types.
+std::vector<double> inverse_frequencies(const RopeParameters& rope, int64_t rotary_dim,
+                                        const std::vector<double>& divisors);
+
 // longrope has factors for short and for long documents. `lengths_B` (i32) has the number of tokens of each row's
 // document; when it is null, each row's largest position + 1 is used.
 Rope rope_tables(const RopeParameters& rope, int64_t head_dim, const Tensor& positions_BT, const Tensor& lengths_B);
