@@ -149,6 +149,7 @@ struct Recipe {
   std::string export_dir;
   double export_size = 5;    // GB per shard
   std::string export_dtype;  // empty: that of the base
+  std::vector<std::string> export_gguf;  // types of GGUF files; empty: safetensors
 
   // Generation.
   int64_t max_new_tokens = 512;

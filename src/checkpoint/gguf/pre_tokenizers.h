@@ -1,4 +1,5 @@
-// Defines pre_tokenizer_of: how byte-level BPE cuts texts into words, by the name in tokenizer.ggml.pre.
+// Defines pre_tokenizer_of: how byte-level BPE cuts texts into words, by the name in tokenizer.ggml.pre, and the name of
+// a tokenizer.json.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -17,6 +18,9 @@ struct NamedPreTokenizer {
 
 // Throws UserError that names `file` when the name is unknown.
 const NamedPreTokenizer& pre_tokenizer_of(const std::string& name, const std::string& file);
+
+// Returns the name that llama.cpp has for the words of this tokenizer.json (byte-level BPE); "" when it has none.
+std::string pre_tokenizer_name(const nlohmann::json& tokenizer);
 
 nlohmann::json normalizer_json(const NamedPreTokenizer& pre);
 nlohmann::json pre_tokenizer_json(const NamedPreTokenizer& pre);
