@@ -154,10 +154,11 @@ ExportReport run_export(const Request& request) {
   check_weights(base, model);
   const std::optional<DType>& dtype = spec.dtype;
 
-  BaseTensors tensors(base, model, request.quantisation(model.config),
-                      to_gguf || (merges && (classifier || (!named_as_params(base, model) && model.family->carried.empty())))
-                          ? TensorNames::kOfParams
-                          : TensorNames::kStored);
+  BaseTensors tensors(
+      base, model, request.quantisation(model.config),
+      to_gguf || (merges && (classifier || (!named_as_params(base, model) && model.family->carried.empty())))
+          ? TensorNames::kOfParams
+          : TensorNames::kStored);
   if (classifier) add_head(tensors, model, adapters);
   std::optional<Devices> devices;
   std::optional<AdapterMerge> merge;

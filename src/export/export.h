@@ -1,5 +1,5 @@
-// Writes a model folder in Hugging Face's layout, or GGUF files: the base alone, or with adapters merged, and the result
-// checked.
+// Writes a model folder in Hugging Face's layout, or GGUF files: the base alone, or with adapters merged, and the
+// result checked.
 #pragma once
 
 #include <cstdint>

@@ -158,12 +158,13 @@ std::optional<LogitCheck> check_logits(Devices& devices, const Request& request,
 }
 
 struct LogitReference::Computed {
-  Logits logits;
+  HostArray with, without;  // `with` is empty when there is no adapter
 };
 
 LogitReference::LogitReference(Devices& devices, const Request& request) : devices_(devices), request_(request) {
   std::optional<Logits> logits = compute_logits(devices, request.exact(0));
-  if (logits) computed_ = std::make_unique<const Computed>(Computed{std::move(*logits)});
+  if (logits)
+    computed_ = std::make_unique<const Computed>(Computed{std::move(logits->with), std::move(logits->without)});
 }
 
 LogitReference::~LogitReference() = default;
@@ -171,9 +172,9 @@ LogitReference::~LogitReference() = default;
 std::optional<GgufLogits> LogitReference::check_gguf(const std::filesystem::path& folder,
                                                      const std::string& type) const {
   if (!computed_) return std::nullopt;
-  const bool adapted = computed_->logits.with.shape().elements() > 0;
-  const HostArray& base = computed_->logits.without;
-  const HostArray& wanted = adapted ? computed_->logits.with : base;
+  const bool adapted = !computed_->with.shape().dims.empty();
+  const HostArray& base = computed_->without;
+  const HostArray& wanted = adapted ? computed_->with : base;
   const std::optional<Logits> written = compute_logits(devices_, request_.exact(0, folder.string()));
   if (!written) return std::nullopt;
   const HostArray& got = written->without;

@@ -27,9 +27,9 @@ struct LogitCheck {
 std::optional<LogitCheck> check_logits(Devices& devices, const Request& request, const std::filesystem::path& written,
                                        DType dtype, int64_t labels);
 
-// The logits of a GGUF file next to those of the model from which it was made, over the same prompts. `agreement` is the
-// share of places where both have the same most likely token. `error` is the root of the mean squared difference, as a
-// share of the logits' standard deviation.
+// The logits of a GGUF file next to those of the model from which it was made, over the same prompts. `agreement` is
+// the share of places where both have the same most likely token. `error` is the root of the mean squared difference,
+// as a share of the logits' standard deviation.
 struct GgufLogits {
   double difference = 0, scale = 0, agreement = 0, error = 0;
 };

@@ -59,9 +59,7 @@ BaseTensor source_of(const BaseTensor& tensor, const AdapterMerge* merge) {
 }  // namespace
 
 MergedTensor::MergedTensor(const BaseTensors& base, const BaseTensor& tensor, const AdapterMerge* merge)
-    : from_(source_of(tensor, merge)),
-      saved_(merge != nullptr && merge->saved(tensor.name)),
-      reader_(base, from_) {
+    : from_(source_of(tensor, merge)), saved_(merge != nullptr && merge->saved(tensor.name)), reader_(base, from_) {
   if (merge != nullptr && merge->adds_to(from_.param))
     added_ = merge->merge_of(from_.param, [this](const Box& box, float* out) { reader_.read(box, out); });
 }

@@ -129,7 +129,8 @@ const GgufFamily& gguf_family_for(const std::string& model_type, const std::stri
     known.insert(family.model_type);
   }
   throw UserError(
-      "{}: Fettle does not write the family '{}' as GGUF; it writes {}. Export it as safetensors (without export_gguf); "
+      "{}: Fettle does not write the family '{}' as GGUF; it writes {}. Export it as safetensors (without "
+      "export_gguf); "
       "llama.cpp's convert_hf_to_gguf.py may know it",
       model, model_type, fmt::join(known, ", "));
 }

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "checkpoint/gguf/config_metadata.h"
 #include "checkpoint/gguf/fields.h"
+#include "checkpoint/gguf/write/config_metadata.h"
 
 namespace fettle {
 
@@ -41,8 +41,8 @@ struct GgufFamily {
 // All families, one for each pair of architecture and model_type.
 const std::vector<GgufFamily>& gguf_families();
 
-// Returns the family as which a model of this model_type is written. Throws UserError that lists the supported ones when
-// there is none.
+// Returns the family as which a model of this model_type is written. Throws UserError that lists the supported ones
+// when there is none.
 const GgufFamily& gguf_family_for(const std::string& model_type, const std::string& model);
 
 // Returns the family of the file. Throws UserError that names the supported architectures when there is none.

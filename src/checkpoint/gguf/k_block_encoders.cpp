@@ -36,8 +36,7 @@ ScaleAndOffset find_range(const float* x, const float* weights, float largest) {
   for (int i = 0; i < kCount; ++i) low = std::min(low, x[i]), high = std::max(high, x[i]);
   if (!(high > low)) return {0, -low};
   float sum_w = 0, sum_x = 0, sum_xx = 0;
-  for (int i = 0; i < kCount; ++i)
-    sum_w += weights[i], sum_x += weights[i] * x[i], sum_xx += weights[i] * x[i] * x[i];
+  for (int i = 0; i < kCount; ++i) sum_w += weights[i], sum_x += weights[i] * x[i], sum_xx += weights[i] * x[i] * x[i];
   ScaleAndOffset best{(high - low) / largest, -low};
   double least = -1;
   // Steps from 1 code less to 1 code more than the range holds.
@@ -58,8 +57,8 @@ ScaleAndOffset find_range(const float* x, const float* weights, float largest) {
     double offset = determinant > 0 ? (q * qx - qq * sx) / determinant : 0;
     if (!(determinant > 0) || offset < 0) offset = 0, scale = qx / qq;
     if (!(scale > 0)) continue;
-    const double error = scale * scale * qq + offset * offset * w + sum_xx - 2 * scale * offset * q - 2 * scale * qx +
-                         2 * offset * sx;
+    const double error =
+        scale * scale * qq + offset * offset * w + sum_xx - 2 * scale * offset * q - 2 * scale * qx + 2 * offset * sx;
     if (least < 0 || error < least) {
       least = error;
       best = {static_cast<float>(scale), static_cast<float>(offset)};

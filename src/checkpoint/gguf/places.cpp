@@ -89,9 +89,8 @@ void GgufPlaces::add(const GgufTensor& tensor, std::vector<TensorEntry>& entries
   const ModuleName name = split_name(tensor.name);
   const auto found = hf_.find(name.module);
   if (found == hf_.end() || (name.ending != ".weight" && name.ending != ".bias"))
-    throw UserError(
-        "{}: the tensor '{}' is unknown for the architecture '{}' ({}); Fettle does not support this model", file_,
-        tensor.name, family_.architecture, family_.model_type);
+    throw UserError("{}: the tensor '{}' is unknown for the architecture '{}' ({}); Fettle does not support this model",
+                    file_, tensor.name, family_.architecture, family_.model_type);
   if (tensor.type->decode == nullptr)
     throw UserError(
         "{}: tensor '{}' has the type {}, which Fettle does not read; take a file of type F32, F16, BF16, Q8_0, "

@@ -82,8 +82,8 @@ Json canonical(Json part) {
 
 const NamedPreTokenizer& pre_tokenizer_of(const std::string& name, const std::string& file) {
   const std::vector<Named>& all = named_pre_tokenizers();
-  const auto found = std::ranges::find(all, name, &Named::first); = kNamed.find(name);
-  if (found == kNamed.end())
+  const auto found = std::ranges::find(all, name, &Named::first);
+  if (found == all.end())
     throw UserError(
         "{}: its tokenizer cuts words as '{}' (tokenizer.ggml.pre), which Fettle does not know; take the model's own "
         "folder with tokenizer.json",

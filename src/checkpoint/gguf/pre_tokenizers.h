@@ -1,5 +1,5 @@
-// Defines pre_tokenizer_of: how byte-level BPE cuts texts into words, by the name in tokenizer.ggml.pre, and the name of
-// a tokenizer.json.
+// Defines pre_tokenizer_of: how byte-level BPE cuts texts into words, by the name in tokenizer.ggml.pre, and the name
+// of a tokenizer.json.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

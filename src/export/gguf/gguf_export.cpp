@@ -58,10 +58,10 @@ std::string format_gguf(const std::vector<GgufReport>& files) {
     if (!file.logits)
       text += "; logits not compared";
     else
-      text += fmt::format("; logits of {} prompts of {} tokens, f32: largest difference {:.3g} of {:.3g}, the same most "
-                          "likely token at {:.1f} % of the places",
-                          kCheckedPrompts, kCheckedLength, file.logits->difference, file.logits->scale,
-                          100 * file.logits->agreement);
+      text += fmt::format(
+          "; logits of {} prompts of {} tokens, f32: largest difference {:.3g} of {:.3g}, the same most "
+          "likely token at {:.1f} % of the places",
+          kCheckedPrompts, kCheckedLength, file.logits->difference, file.logits->scale, 100 * file.logits->agreement);
   }
   return text;
 }

@@ -7,10 +7,10 @@
 #include <map>
 
 #include "base/error.h"
-#include "checkpoint/gguf/config_check.h"
 #include "checkpoint/gguf/families.h"
 #include "checkpoint/gguf/places.h"
-#include "checkpoint/gguf/tokenizer_metadata.h"
+#include "checkpoint/gguf/write/config_check.h"
+#include "checkpoint/gguf/write/tokenizer_metadata.h"
 #include "export/gguf/model_card.h"
 
 namespace fettle {
@@ -91,8 +91,10 @@ std::string size_label(const std::vector<PlannedTensor>& tensors, const std::vec
 
 void set_sampling(const nlohmann::json& generation, GgufMetadata& metadata) {
   if (!generation.is_object() || generation.value("do_sample", true) == false) return;
-  for (const auto& [field, key] :
-       {std::pair{"top_p", "top_p"}, {"min_p", "min_p"}, {"temperature", "temp"}, {"repetition_penalty", "penalty_repeat"}})
+  for (const auto& [field, key] : {std::pair{"top_p", "top_p"},
+                                   {"min_p", "min_p"},
+                                   {"temperature", "temp"},
+                                   {"repetition_penalty", "penalty_repeat"}})
     if (generation.contains(field) && generation[field].is_number())
       metadata.set_number(std::string("general.sampling.") + key, generation[field].get<double>());
   if (generation.contains("top_k") && generation["top_k"].is_number_integer())

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/gguf/config_metadata.h"
-#include "checkpoint/gguf/file_types.h"
+#include "checkpoint/gguf/write/config_metadata.h"
+#include "checkpoint/gguf/write/file_types.h"
 #include "checkpoint/tensor_file.h"
 #include "export/base_tensors.h"
 
@@ -18,12 +18,12 @@ struct PlannedTensor {
   Dims dims;  // row-major
   std::vector<const BaseTensor*> parts;
   std::vector<std::string> read_as;  // the parts' names when the file is read
-  TensorEntry place;  // how the file has the first part: its rows' order, its shift, its strides
+  TensorEntry place;                 // how the file has the first part: its rows' order, its shift, its strides
 };
 
 struct GgufPlan {
-  GgufMetadata metadata;           // without what depends on the file's type
-  std::vector<GgufTable> tables;   // vectors that no base's tensor has
+  GgufMetadata metadata;          // without what depends on the file's type
+  std::vector<GgufTable> tables;  // vectors that no base's tensor has
   std::vector<PlannedTensor> tensors;
   GgufSizes sizes;
 
@@ -39,8 +39,8 @@ struct GgufNames {
   std::string base;   // general.base_model.0.name; "": none
 };
 
-// Makes the plan. `tensors` has the parameters' tensors (TensorNames::kOfParams) and must outlive the plan. `scratch` is
-// a folder for files of the check of the tokenizer. Throws UserError when Fettle does not write the family, when the
+// Makes the plan. `tensors` has the parameters' tensors (TensorNames::kOfParams) and must outlive the plan. `scratch`
+// is a folder for files of the check of the tokenizer. Throws UserError when Fettle does not write the family, when the
 // tokenizer or a setting of the model cannot be expressed in GGUF, and for a classifier.
 GgufPlan plan_gguf(const ModelRepository& base, const Model& model, const BaseTensors& tensors, const GgufNames& names,
                    const std::filesystem::path& scratch);

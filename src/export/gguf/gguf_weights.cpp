@@ -104,8 +104,7 @@ void write_part(const PlannedTensor& tensor, size_t expert, const MergedTensor& 
       count.nonzero = changed = true;
     const std::vector<float> ordered = in_file_order(tensor, shape, values.after, rows);
     for (size_t i = 0; i < files.size(); ++i) {
-      if (types[i]->name == "F16")
-        check_range(name, values.after, DType::kF16, "choose bf16 or q8_0 in export_gguf");
+      if (types[i]->name == "F16") check_range(name, values.after, DType::kF16, "choose bf16 or q8_0 in export_gguf");
       encode_and_write(ordered, shape, static_cast<int64_t>(expert) * shape.rows + first, index, *types[i],
                        files[i].writer);
     }
@@ -118,8 +117,8 @@ void write_part(const PlannedTensor& tensor, size_t expert, const MergedTensor& 
 // be: half a step (Q4_0 and Q5_0: a whole one) of a block whose other values are small.
 double bound_of(const BlockType& type) {
   static const std::map<std::string_view, double> kBounds{
-      {"F32", 0},     {"F16", 5e-4},  {"BF16", 4e-3}, {"Q8_0", 0.025}, {"Q6_K", 0.1}, {"Q5_K", 0.2},
-      {"Q5_1", 0.2},  {"Q5_0", 0.2},  {"Q4_K", 0.4},  {"Q4_1", 0.4},   {"Q4_0", 0.4},
+      {"F32", 0},    {"F16", 5e-4}, {"BF16", 4e-3}, {"Q8_0", 0.025}, {"Q6_K", 0.1}, {"Q5_K", 0.2},
+      {"Q5_1", 0.2}, {"Q5_0", 0.2}, {"Q4_K", 0.4},  {"Q4_1", 0.4},   {"Q4_0", 0.4},
   };
   return kBounds.at(type.name);
 }
@@ -192,8 +191,8 @@ GgufError check_gguf_weights(const GgufPlan& plan, const BaseTensors& base, cons
       // The scale of a block is an f16: values below its smallest become 0.
       const double floor = stored.name == "F32" ? 0 : 1e-7 * std::sqrt(static_cast<double>(sums.elements));
       internal_check(error <= std::max(bound * size, floor),
-                     "{}: '{}' differs from the merged weights by {:.3g} of its size as {} (at most {})",
-                     file.string(), part->name, error / size, stored.name, bound);
+                     "{}: '{}' differs from the merged weights by {:.3g} of its size as {} (at most {})", file.string(),
+                     part->name, error / size, stored.name, bound);
       const double share = size > 0 ? error / size : 0;
       if (bound > 0 && share / bound > (worst.bound > 0 ? worst.error / worst.bound : -1))
         worst = {share, bound, part->name};

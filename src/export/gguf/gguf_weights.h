@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "checkpoint/gguf/gguf_writer.h"
+#include "checkpoint/gguf/write/gguf_writer.h"
 #include "export/gguf/gguf_plan.h"
 #include "export/weights.h"
 

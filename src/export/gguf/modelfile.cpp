@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "checkpoint/gguf/tokenizer_metadata.h"
+#include "checkpoint/gguf/write/tokenizer_metadata.h"
 #include "data/chat.h"
 #include "export/gguf/model_card.h"
 
@@ -161,8 +161,7 @@ std::string modelfile(const std::string& gguf, const std::filesystem::path& fold
     out += fmt::format("PARAMETER stop \"{}\"\n", stop);
   }
   const std::string license = license_text(folder);
-  if (!license.empty() && license.find("\"\"\"") == std::string::npos)
-    out += "LICENSE \"\"\"" + license + "\"\"\"\n";
+  if (!license.empty() && license.find("\"\"\"") == std::string::npos) out += "LICENSE \"\"\"" + license + "\"\"\"\n";
   return out;
 }
 

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string>
 
-#include "checkpoint/gguf/metadata.h"
+#include "checkpoint/gguf/write/metadata.h"
 
 namespace fettle {
 

@@ -6,15 +6,15 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/gguf/metadata.h"
+#include "checkpoint/gguf/write/metadata.h"
 
 namespace fettle {
 
 // Sets tokenizer.ggml.* and tokenizer.chat_template as llama.cpp's conversion does. `vocab_size` is the number of rows
 // of the embedding; ids without a token get unused ones. `json` is config.json, `generation` generation_config.json or
-// null: their ids of special tokens count where the tokenizer's files name none. Throws UserError when the folder has no
-// tokenizer.json and no SentencePiece tokenizer.model, when llama.cpp has no tokenizer of this kind, and when a token
-// lies beyond vocab_size.
+// null: their ids of special tokens count where the tokenizer's files name none. Throws UserError when the folder has
+// no tokenizer.json and no SentencePiece tokenizer.model, when llama.cpp has no tokenizer of this kind, and when a
+// token lies beyond vocab_size.
 void set_tokenizer_metadata(const std::filesystem::path& folder, int64_t vocab_size, const nlohmann::json& json,
                             const nlohmann::json& generation, GgufMetadata& metadata);
 

@@ -1,13 +1,14 @@
 // Defines set_config_metadata: the keys of a GGUF file that describe the model, from its config.json.
 //
-// It is the inverse of gguf_config(). check_expressible() (config_check.h) verifies that for each model that is written.
+// It is the inverse of gguf_config(). check_expressible() (config_check.h) verifies that for each model that is
+// written.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
-#include "checkpoint/gguf/metadata.h"
+#include "checkpoint/gguf/write/metadata.h"
 #include "models/config.h"
 
 namespace fettle {

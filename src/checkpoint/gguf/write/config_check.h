@@ -4,7 +4,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "checkpoint/gguf/config_metadata.h"
+#include "checkpoint/gguf/write/config_metadata.h"
 
 namespace fettle {
 

@@ -1,4 +1,4 @@
-#include "checkpoint/gguf/config_metadata.h"
+#include "checkpoint/gguf/write/config_metadata.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -97,7 +97,8 @@ std::vector<GgufTable> set_config_metadata(const GgufFamily& family, const Model
     metadata.set_integer(".expert_used_count", config.experts_per_token);
   }
   // GPT-2 and StarCoder have learned positions.
-  const bool rotates = std::ranges::none_of(family.names, [](const GgufName& name) { return name.gguf == "position_embd"; });
+  const bool rotates =
+      std::ranges::none_of(family.names, [](const GgufName& name) { return name.gguf == "position_embd"; });
   std::vector<GgufTable> tables;
   if (rotates) tables = set_rope(config, json, metadata);
   family.metadata(config, json, metadata);

@@ -1,4 +1,4 @@
-#include "checkpoint/gguf/file_types.h"
+#include "checkpoint/gguf/write/file_types.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -9,10 +9,10 @@ namespace fettle {
 namespace {
 
 constexpr GgufFileType kFileTypes[] = {
-    {"f32", "F32", 0, "F32"},     {"f16", "F16", 1, "F16"},       {"bf16", "BF16", 32, "BF16"},
-    {"q8_0", "Q8_0", 7, "Q8_0"},  {"q6_k", "Q6_K", 18, "Q6_K"},   {"q5_k_m", "Q5_K_M", 17, "Q5_K", true},
-    {"q5_1", "Q5_1", 9, "Q5_1"},  {"q5_0", "Q5_0", 8, "Q5_0"},    {"q4_k_m", "Q4_K_M", 15, "Q4_K", true},
-    {"q4_1", "Q4_1", 3, "Q4_1"},  {"q4_0", "Q4_0", 2, "Q4_0"},
+    {"f32", "F32", 0, "F32"},    {"f16", "F16", 1, "F16"},     {"bf16", "BF16", 32, "BF16"},
+    {"q8_0", "Q8_0", 7, "Q8_0"}, {"q6_k", "Q6_K", 18, "Q6_K"}, {"q5_k_m", "Q5_K_M", 17, "Q5_K", true},
+    {"q5_1", "Q5_1", 9, "Q5_1"}, {"q5_0", "Q5_0", 8, "Q5_0"},  {"q4_k_m", "Q4_K_M", 15, "Q4_K", true},
+    {"q4_1", "Q4_1", 3, "Q4_1"}, {"q4_0", "Q4_0", 2, "Q4_0"},
 };
 
 bool has_part(const std::string& tensor, std::string_view part) {

@@ -1,4 +1,4 @@
-#include "checkpoint/gguf/config_check.h"
+#include "checkpoint/gguf/write/config_check.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -84,7 +84,8 @@ std::optional<Difference> first_difference(const ModelConfig& a, const ModelConf
   exact("num_experts_per_tok", a.experts_per_token, b.experts_per_token);
   exact("norm_topk_prob", a.routing.normalised, b.routing.normalised);
   exact("the router's score function", a.routing.sigmoid, b.routing.sigmoid);
-  exact("layers without experts (mlp_only_layers, decoder_sparse_step)", a.expert_layers ? a.expert_layers->numbers : std::vector<int64_t>{},
+  exact("layers without experts (mlp_only_layers, decoder_sparse_step)",
+        a.expert_layers ? a.expert_layers->numbers : std::vector<int64_t>{},
         b.expert_layers ? b.expert_layers->numbers : std::vector<int64_t>{});
   exact("a shared expert", a.shared_expert.has_value(), b.shared_expert.has_value());
   close("embedding_multiplier", a.embedding_scale, b.embedding_scale);
@@ -95,7 +96,8 @@ std::optional<Difference> first_difference(const ModelConfig& a, const ModelConf
   exact("norms of q and k", a.qk_norm, b.qk_norm);
   exact("mlp_bias", a.mlp_bias, b.mlp_bias);
   exact("alibi", a.alibi, b.alibi);
-  close("the scale of queries (query_pre_attn_scalar, attention_multiplier)", attention_scale_of(a), attention_scale_of(b));
+  close("the scale of queries (query_pre_attn_scalar, attention_multiplier)", attention_scale_of(a),
+        attention_scale_of(b));
   close("llama_4_scaling_beta", a.query_growth, b.query_growth);
   close("attn_logit_softcapping", a.attention_softcap, b.attention_softcap);
   close("final_logit_softcapping", a.logit_softcap, b.logit_softcap);
@@ -104,7 +106,8 @@ std::optional<Difference> first_difference(const ModelConfig& a, const ModelConf
   note("rope_parameters", same_rope(a.rope, b.rope, a.head_dim), a.rope.rope_type, b.rope.rope_type);
   const RopeParameters &local = a.local_rope.value_or(a.rope), &other = b.local_rope.value_or(b.rope);
   if (std::ranges::any_of(a.window, [](int64_t window) { return window > 0; }))
-    note("rope_parameters of layers with a window", same_rope(local, other, a.head_dim), local.rope_theta, other.rope_theta);
+    note("rope_parameters of layers with a window", same_rope(local, other, a.head_dim), local.rope_theta,
+         other.rope_theta);
   return found;
 }
 
@@ -119,8 +122,8 @@ void check_windows(const ModelConfig& a, const ModelConfig& b, const std::string
   const std::vector<int64_t> wanted = windows(a), got = windows(b);
   if (wanted == got) return;
   if (std::ranges::all_of(got, [](int64_t window) { return window == 0; })) {
-    warn("{}: llama.cpp has no sliding window in this family; with more than {} tokens it computes other replies", model,
-         std::ranges::max(wanted));
+    warn("{}: llama.cpp has no sliding window in this family; with more than {} tokens it computes other replies",
+         model, std::ranges::max(wanted));
     return;
   }
   throw UserError("{}: GGUF cannot express its sliding windows ({}) for this family; export it as safetensors", model,
@@ -134,8 +137,11 @@ void check_expressible(const GgufFamily& family, const GgufMetadata& metadata, c
   std::vector<std::byte> bytes;
   for (const GgufTable& table : tables) {
     const auto size = static_cast<int64_t>(table.values.size() * sizeof(float));
-    GgufTensor tensor{table.tensor, {static_cast<int64_t>(table.values.size())}, find_block_type("F32"),
-                      static_cast<int64_t>(bytes.size()), size};
+    GgufTensor tensor{table.tensor,
+                      {static_cast<int64_t>(table.values.size())},
+                      find_block_type("F32"),
+                      static_cast<int64_t>(bytes.size()),
+                      size};
     bytes.resize(bytes.size() + static_cast<size_t>(size));
     std::memcpy(bytes.data() + tensor.offset, table.values.data(), static_cast<size_t>(size));
     tensors.push_back(std::move(tensor));

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "checkpoint/files.h"
-#include "checkpoint/gguf/metadata.h"
+#include "checkpoint/gguf/write/metadata.h"
 
 namespace fettle {
 

@@ -1,4 +1,4 @@
-#include "checkpoint/gguf/metadata.h"
+#include "checkpoint/gguf/write/metadata.h"
 
 #include <algorithm>
 #include <limits>

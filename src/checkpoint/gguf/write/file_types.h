@@ -27,9 +27,9 @@ const GgufFileType* find_gguf_file_type(std::string_view key);
 // What the choice depends on, besides the tensor.
 struct GgufSizes {
   int64_t layers = 0;
-  int64_t experts = 0;      // 0: none
-  bool tied = false;        // token_embd is also the head
-  bool is_70b = false;      // Llama or Qwen 2 with 80 layers and grouped queries
+  int64_t experts = 0;  // 0: none
+  bool tied = false;    // token_embd is also the head
+  bool is_70b = false;  // Llama or Qwen 2 with 80 layers and grouped queries
 };
 
 // Returns the type of the tensor with this name and these dims (row-major). Vectors, norms, routers and tables of

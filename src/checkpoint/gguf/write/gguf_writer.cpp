@@ -1,4 +1,4 @@
-#include "checkpoint/gguf/gguf_writer.h"
+#include "checkpoint/gguf/write/gguf_writer.h"
 
 #include "base/error.h"
 
