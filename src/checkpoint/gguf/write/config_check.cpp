@@ -27,9 +27,9 @@ bool are_close(const std::vector<double>& a, const std::vector<double>& b) {
   return std::ranges::equal(a, b, [](double x, double y) { return are_close(x, y); });
 }
 
-// llama.cpp computes all of these as gelu_pytorch_tanh.
+// These two are the same function.
 std::string activation_of(const ModelConfig& config) {
-  return config.hidden_act.starts_with("gelu") ? "gelu" : config.hidden_act;
+  return config.hidden_act == "gelu_new" ? "gelu_pytorch_tanh" : config.hidden_act;
 }
 
 // The frequencies that a head's dims turn with, in short and in long texts.
