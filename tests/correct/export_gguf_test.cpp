@@ -215,7 +215,7 @@ TEST(GgufExport, TheModelfileHasTheTemplateAndTheStops) {
             "# ollama create NAME -f Modelfile\n"
             "FROM ./out-Q8_0.gguf\n"
             "TEMPLATE \"\"\"{{ if .System }}<|im_start|>system\n{{ .System }}<|im_end|>\n{{ end }}{{ if .Prompt }}"
-            "<|im_start|>user\n{{ .Prompt }}{{ end }}<|im_end|>\n<|im_start|>assistant\n{{ .Response }}<|im_end|>\n"
+            "<|im_start|>user\n{{ .Prompt }}<|im_end|>\n{{ end }}<|im_start|>assistant\n{{ .Response }}<|im_end|>\n"
             "\"\"\"\n"
             "PARAMETER stop \"<|im_end|>\"\n"
             "PARAMETER stop \"<|endoftext|>\"\n"

@@ -17,7 +17,7 @@ using Talk = std::vector<Message>;
 
 // The texts around the messages of each role.
 struct TurnTexts {
-  std::string system_before, system_after, user_before, reply_before, reply_after;
+  std::string system_before, system_after, user_before, user_after, reply_before, reply_after;
   std::string default_system;  // rendered where a conversation has no system message
   bool has_system = false;
 };
@@ -66,8 +66,15 @@ std::optional<TurnTexts> find_texts(const ChatTemplate& chat, const std::string&
   if (!alone || !turns) return std::nullopt;
   const auto one = split_at(*alone, {kUser}), three = split_at(*turns, {kUser, kReply, kSecond});
   if (!one || !three) return std::nullopt;
-  texts.reply_before = (*one)[1];
   texts.user_before = (*one)[0];
+  texts.reply_before = (*one)[1];
+  // What the template writes after a message, when no reply is asked for.
+  const std::string whole = chat.text({kUser});
+  const auto without = split_at(whole, {kUser});
+  if (without && texts.reply_before.starts_with((*without)[1])) {
+    texts.user_after = (*without)[1];
+    texts.reply_before = texts.reply_before.substr(texts.user_after.size());
+  }
   std::string between = (*three)[2];  // after a reply and before the user's next message
   const Talk with{kSystem, kUser, kReply, kSecond};
   if (const auto system = rendered(chat, bos, with); system && system->find(kSystem.content) != std::string::npos) {
@@ -99,7 +106,7 @@ std::string composed(const TurnTexts& texts, const Talk& talk) {
   const std::string system = has_own ? talk.front().content : texts.default_system;
   if (!system.empty()) out += texts.system_before + system + texts.system_after;
   for (const Message& message : talk) {
-    if (message.role == "user") out += texts.user_before + message.content + texts.reply_before;
+    if (message.role == "user") out += texts.user_before + message.content + texts.user_after + texts.reply_before;
     if (message.role == "assistant") out += message.content + texts.reply_after;
   }
   return out;
@@ -115,8 +122,8 @@ bool agree(const ChatTemplate& chat, const std::string& bos, const TurnTexts& te
 }
 
 bool can_be_quoted(const TurnTexts& texts) {
-  for (const std::string& text : {texts.system_before, texts.system_after, texts.user_before, texts.reply_before,
-                                  texts.reply_after, texts.default_system})
+  for (const std::string& text : {texts.system_before, texts.system_after, texts.user_before, texts.user_after,
+                                  texts.reply_before, texts.reply_after, texts.default_system})
     if (text.find("{{") != std::string::npos || text.find("\"\"\"") != std::string::npos) return false;
   return true;
 }
@@ -134,8 +141,8 @@ std::string template_lines(const std::filesystem::path& folder, const GgufMetada
   std::string out = "TEMPLATE \"\"\"";
   if (texts->has_system)
     out += "{{ if .System }}" + texts->system_before + "{{ .System }}" + texts->system_after + "{{ end }}";
-  out += "{{ if .Prompt }}" + texts->user_before + "{{ .Prompt }}{{ end }}" + texts->reply_before + "{{ .Response }}" +
-         texts->reply_after + "\"\"\"\n";
+  out += "{{ if .Prompt }}" + texts->user_before + "{{ .Prompt }}" + texts->user_after + "{{ end }}" +
+         texts->reply_before + "{{ .Response }}" + texts->reply_after + "\"\"\"\n";
   if (!texts->default_system.empty()) out += "SYSTEM \"\"\"" + texts->default_system + "\"\"\"\n";
   return out;
 }
