@@ -148,8 +148,9 @@ struct Recipe {
 
   // Export.
   std::string export_dir;
-  double export_size = 5;    // GB per shard
-  std::string export_dtype;  // empty: that of the base
+  double export_size = 5;                // GB per shard
+  std::string export_dtype;              // empty: that of the base
+  std::vector<std::string> export_gguf;  // types of GGUF files; empty: safetensors
 
   // Generation.
   int64_t max_new_tokens = 512;

@@ -20,6 +20,8 @@
 namespace fettle {
 namespace {
 
+constexpr const char* kScratch = ".check";  // in the working folder; for files that the checks need
+
 // Writes config.json without quantization_config: exported weights are never quantised.
 void write_config(const ModelRepository& base, std::optional<DType> dtype, const std::optional<nlohmann::json>& other,
                   const std::filesystem::path& folder) {
@@ -93,6 +95,48 @@ nlohmann::json merged_config(const Request& request, const Model& model) {
   return classifier_config(request.repository().config(), model, problem ? std::string(name_of(*problem)) : "", names);
 }
 
+std::vector<const GgufFileType*> gguf_types(const ExportSpec& spec) {
+  std::vector<const GgufFileType*> types;
+  for (const std::string& key : spec.gguf) {
+    const GgufFileType* type = find_gguf_file_type(key);
+    internal_check(type != nullptr, "export_gguf has no type '{}'", key);
+    if (std::ranges::find(types, type) == types.end()) types.push_back(type);
+  }
+  return types;
+}
+
+void check_gguf_request(const ExportSpec& spec, const Model& model, const std::string& name) {
+  if (spec.dtype)
+    throw UserError(
+        "{}: export_dtype is for safetensors; with export_gguf, the types of the files say how weights are stored. "
+        "Remove export_dtype, or name f32, f16 or bf16 in export_gguf",
+        spec.gguf_at);
+  if (model.classifies() || model.family->encoder)
+    throw UserError("{}: is a classifier or an encoder, which export_gguf does not write; export it as safetensors",
+                    name);
+}
+
+// The title of the files: the name of export_dir.
+std::string title_of(const std::filesystem::path& folder) {
+  std::filesystem::path plain = std::filesystem::absolute(folder).lexically_normal();
+  if (plain.filename().empty()) plain = plain.parent_path();
+  const std::string name = plain.filename().string();
+  return name.empty() ? "model" : name;
+}
+
+// The name of the base without its folders.
+std::string base_title(const Request& request) {
+  return title_of(request.without_adapters().model_title());
+}
+
+void check_merge_count(const AdapterMerge& merge, const MergeCount& count) {
+  if (!count.nonzero)
+    throw UserError(
+        "{}: the adapter is zero, so there is nothing to merge. Was it trained? Remove adapter_name_or_path to export "
+        "the base",
+        merge.names());
+}
+
 }  // namespace
 
 ExportReport run_export(const Request& request) {
@@ -104,27 +148,50 @@ ExportReport run_export(const Request& request) {
   const int64_t labels = exported_labels(family_of(base.config(), config_file), base.config(), config_file, adapters);
   const Model model = make_model(base.config(), config_file, labels);
   const bool merges = !adapters.empty(), classifier = merges && model.classifies();
+  const std::vector<const GgufFileType*> types = gguf_types(spec);
+  const bool to_gguf = !types.empty();
+  if (to_gguf) check_gguf_request(spec, model, request.model_title());
   check_weights(base, model);
   const std::optional<DType>& dtype = spec.dtype;
 
-  BaseTensors tensors(base, model, request.quantisation(model.config),
-                      merges && (classifier || (!named_as_params(base, model) && model.family->carried.empty()))
-                          ? TensorNames::kOfParams
-                          : TensorNames::kStored);
+  BaseTensors tensors(
+      base, model, request.quantisation(model.config),
+      to_gguf || (merges && (classifier || (!named_as_params(base, model) && model.family->carried.empty())))
+          ? TensorNames::kOfParams
+          : TensorNames::kStored);
   if (classifier) add_head(tensors, model, adapters);
   std::optional<Devices> devices;
   std::optional<AdapterMerge> merge;
+  std::optional<AtomicFolder> target;
+  std::optional<GgufPlan> plan;
+  if (to_gguf) {
+    target.emplace(spec.folder, AtomicFolder::Existing::kRefuse);
+    const GgufNames names{request.model_title(), title_of(spec.folder), merges ? base_title(request) : ""};
+    plan = plan_gguf(base, model, tensors, names, target->path() / kScratch / "tokenizer");
+  }
+  if (merges || to_gguf) devices.emplace(request.devices());
   if (merges) {
     tensors.round_decoded();
-    devices.emplace(request.devices());
     request.exact(labels).resolve(target_of(*devices), Purpose::kInference);  // refuses models that cannot be compared
     merge.emplace(model, std::move(adapters));
   } else {
     info("adapter_name_or_path is not set; {} is exported without changes", request.model_folder());
   }
 
-  AtomicFolder folder(spec.folder, AtomicFolder::Existing::kRefuse);
+  if (!target) target.emplace(spec.folder, AtomicFolder::Existing::kRefuse);
+  AtomicFolder& folder = *target;
   ExportReport report{.folder = spec.folder, .merged = merge.has_value()};
+  if (to_gguf) {
+    MergeCount count;
+    report.gguf = write_gguf_files(*plan, types, title_of(spec.folder), tensors, merge ? &*merge : nullptr,
+                                   base.folder(), folder.path(), count);
+    if (merge) check_merge_count(*merge, count);
+    report.merged_tensors = count.tensors;
+    check_gguf_logits(*devices, request, folder.path(), folder.path() / kScratch, report.gguf);
+    std::filesystem::remove_all(folder.path() / kScratch);
+    folder.commit();
+    return report;
+  }
   ModelWriter writer(folder.path(), written_shapes(tensors, dtype), spec.shard_bytes);
   const MergeCount count = write_weights(tensors, merge ? &*merge : nullptr, dtype, writer);
   writer.finish();
@@ -133,11 +200,7 @@ ExportReport run_export(const Request& request) {
   report.bytes = writer.total_bytes();
   report.merged_tensors = count.tensors;
   if (merge) {
-    if (!count.nonzero)
-      throw UserError(
-          "{}: the adapter is zero, so there is nothing to merge. Was it trained? Remove "
-          "adapter_name_or_path to export the base",
-          merge->names());
+    check_merge_count(*merge, count);
     if (count.tensors == 0)
       throw UserError("{}: rounding the merged weights to {} removes every change; set export_dtype: float32",
                       merge->names(), hf_name(count.narrowest));
@@ -148,6 +211,11 @@ ExportReport run_export(const Request& request) {
 }
 
 std::string format_export(const ExportReport& report) {
+  if (!report.gguf.empty()) {
+    const std::string merged =
+        report.merged ? fmt::format(": {} weights merged with the adapter", report.merged_tensors) : "";
+    return fmt::format("{}{}\n{}", report.folder.string(), merged, format_gguf(report.gguf));
+  }
   const bool small = report.bytes < 1'000'000'000;
   std::string text =
       fmt::format("{}: {:.2f} {} of weights in {} file{}", report.folder.string(), report.bytes / (small ? 1e6 : 1e9),

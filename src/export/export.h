@@ -1,12 +1,14 @@
-// Writes a model folder in Hugging Face's layout: only the base, or the base with adapters merged into it, which is
-// then checked.
+// Writes a model folder in Hugging Face's layout, or GGUF files: only the base, or the base with adapters merged into
+// it, which is then checked.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "export/gguf/gguf_export.h"
 #include "export/logit_check.h"
 #include "run/request.h"
 
@@ -19,16 +21,18 @@ struct ExportReport {
   bool merged = false;               // adapters were merged
   int64_t merged_tensors = 0;        // weights that the merge changed
   std::optional<LogitCheck> logits;  // for a merged model, when the check fits the device
+  std::vector<GgufReport> gguf;      // the GGUF files; `files` and `logits` are then unset
 };
 
 // Merges the adapters of adapter_name_or_path, in order, into model_name_or_path and writes export_dir. The merge
 // computes W + scale B A in f32; DoRA scales the result to the magnitudes; modules_to_save replace the base's modules.
 // Files are shards of export_size GB in export_dtype (default: the base's dtype), with config and tokenizer files.
-// Memory holds only one block of rows of one tensor at a time, and all codes if the tensor is quantised. Then reads the
-// folder back and compares the merged model's logits with those of base + adapter and of the base. export_dir appears
-// only when this check passes. Throws UserError when keys are missing, when export_dir is not empty, when the adapter
-// belongs to another model, changes nothing or is lost by rounding, when the dtype cannot represent a value, and when
-// the disk is full. Throws InternalError when the merge is wrong.
+// Memory holds only one block of rows of one tensor at a time, and all codes if the tensor is quantised. With
+// export_gguf, the folder has GGUF files and a Modelfile instead. Then reads the folder back and compares the merged
+// model's logits with those of base + adapter and of the base. export_dir appears only when this check passes. Throws
+// UserError when keys are missing, when export_dir is not empty, when the adapter belongs to another model, changes
+// nothing or is lost by rounding, when the dtype cannot represent a value, and when the disk is full. Throws
+// InternalError when the merge is wrong.
 ExportReport run_export(const Request& request);
 
 // Formats the report for the user; no newline at the end.

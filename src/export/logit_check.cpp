@@ -103,6 +103,29 @@ double share_kept(const HostArray& base, const HostArray& changed, const HostArr
   return product / square;
 }
 
+// The share of places with the same largest logit.
+double same_choices(const HostArray& x, const HostArray& y) {
+  const std::span<const float> a = x.as<float>(), b = y.as<float>();
+  const auto width = static_cast<size_t>(x.shape().dims.back());
+  size_t same = 0;
+  for (size_t at = 0; at < a.size(); at += width)
+    same += std::max_element(a.begin() + at, a.begin() + at + width) - (a.begin() + at) ==
+            std::max_element(b.begin() + at, b.begin() + at + width) - (b.begin() + at);
+  return static_cast<double>(same) / static_cast<double>(std::max<size_t>(1, a.size() / width));
+}
+
+// The root of the mean squared difference, as a share of the standard deviation of `wanted`.
+double relative_error(const HostArray& got, const HostArray& wanted) {
+  const std::span<const float> a = got.as<float>(), b = wanted.as<float>();
+  double difference = 0, sum = 0, square = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    difference += (static_cast<double>(a[i]) - b[i]) * (static_cast<double>(a[i]) - b[i]);
+    sum += b[i], square += static_cast<double>(b[i]) * b[i];
+  }
+  const double variance = square - sum * sum / static_cast<double>(a.size());
+  return std::sqrt(difference / variance);
+}
+
 // Returns the largest allowed difference from base + adapter, as a share of the largest logit. It allows for rounding
 // of the written weights.
 double tolerance(DType dtype) {
@@ -147,6 +170,63 @@ std::optional<LogitCheck> check_logits(Devices& devices, const Request& request,
   if (out.kept < 0.9)
     warn("{:.0f}% of the adapter's effect remains after rounding to {}; export_dtype: float32 keeps all of it",
          100 * out.kept, hf_name(dtype));
+  return out;
+}
+
+struct LogitReference::Computed {
+  HostArray with, without;  // `with` is empty when there is no adapter
+};
+
+LogitReference::LogitReference(Devices& devices, const Request& request) : devices_(devices), request_(request) {
+  std::optional<Logits> logits = compute_logits(devices, request.exact(0));
+  if (logits)
+    computed_ = std::make_unique<const Computed>(Computed{std::move(logits->with), std::move(logits->without)});
+}
+
+LogitReference::~LogitReference() = default;
+
+std::optional<GgufLogits> LogitReference::check_gguf(const std::filesystem::path& folder,
+                                                     const std::string& type) const {
+  if (!computed_) return std::nullopt;
+  const bool adapted = !computed_->with.shape().dims.empty();
+  const HostArray& base = computed_->without;
+  const HostArray& wanted = adapted ? computed_->with : base;
+  const std::optional<Logits> written = compute_logits(devices_, request_.exact(0, folder.string()));
+  if (!written) return std::nullopt;
+  const HostArray& got = written->without;
+  internal_check(got.shape().dims == wanted.shape().dims, "the {} file has {} logits, wanted {}", type,
+                 got.shape().to_string(), wanted.shape().to_string());
+  GgufLogits out;
+  out.difference = largest_difference(got, wanted);
+  out.scale = largest_difference(wanted, HostArray::zeros(wanted.shape()));
+  out.agreement = same_choices(got, wanted);
+  out.error = relative_error(got, wanted);
+  if (!std::isfinite(out.scale)) throw UserError("the model gives logits that are not finite; it is broken");
+  const std::optional<DType> kept = type == "F32"    ? std::optional(DType::kF32)
+                                    : type == "F16"  ? std::optional(DType::kF16)
+                                    : type == "BF16" ? std::optional(DType::kBF16)
+                                                     : std::nullopt;
+  const double share = adapted ? share_kept(base, wanted, got) : 1;
+  if (kept) {
+    if (!(out.difference <= tolerance(*kept) * out.scale))
+      throw InternalError(
+          "the {} file is not the model: its logits differ by {:.3g} from the model's (bound {:.3g}, largest logit "
+          "{:.3g}); nothing was written",
+          type, out.difference, tolerance(*kept) * out.scale, out.scale);
+    if (share < 0.5)
+      throw UserError(
+          "only {:.0f}% of the adapter's effect remains after rounding the merged weights to {}: its changes are "
+          "smaller than the weights' precision; choose f32 in export_gguf",
+          100 * share, type);
+    return out;
+  }
+  if (!std::isfinite(out.error)) throw UserError("the {} file gives logits that are not finite", type);
+  const double usual = type == "Q8_0" ? 0.05 : type == "Q6_K" ? 0.15 : type.starts_with("Q5") ? 0.3 : 0.6;
+  if (out.error > usual)
+    warn(
+        "{}: its logits differ from the model's by {:.0f}% of their standard deviation, more than usual for this type "
+        "({:.0f}%); a type with more bits is closer",
+        type, 100 * out.error, 100 * usual);
   return out;
 }
 

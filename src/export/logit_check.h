@@ -1,9 +1,12 @@
-// Defines check_logits, which checks that a merged model computes the same as its base with the adapter.
+// Defines check_logits and LogitReference, which check that an exported model computes the same as its base with the
+// adapter.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
+#include <string>
 
 #include "run/request.h"
 
@@ -25,5 +28,32 @@ struct LogitCheck {
 // lost by rounding; InternalError when the merge is wrong.
 std::optional<LogitCheck> check_logits(Devices& devices, const Request& request, const std::filesystem::path& written,
                                        DType dtype, int64_t labels);
+
+// The logits of a GGUF file next to those of the model from which it was made, over the same prompts. `agreement` is
+// the share of places where both have the same most likely token. `error` is the root of the mean squared difference,
+// as a share of the logits' standard deviation.
+struct GgufLogits {
+  double difference = 0, scale = 0, agreement = 0, error = 0;
+};
+
+// The logits of the request's base, with the adapters when there are any. Keeps references to the devices and the
+// request.
+class LogitReference {
+ public:
+  LogitReference(Devices& devices, const Request& request);
+  ~LogitReference();
+
+  // Compares the model in `folder`, which was written as GGUF of this type. Returns nullopt, with a warning, when a
+  // forward pass does not fit a device. F32, F16 and BF16 must agree up to rounding: throws InternalError when they do
+  // not, and UserError when rounding removes most of an adapter's effect. For quantised types, it warns when `error` is
+  // above the type's usual one: 0.05 for Q8_0, 0.15 for Q6_K, 0.3 for 5 bits, 0.6 for 4 bits.
+  std::optional<GgufLogits> check_gguf(const std::filesystem::path& folder, const std::string& type) const;
+
+ private:
+  struct Computed;
+  Devices& devices_;
+  const Request& request_;
+  std::unique_ptr<const Computed> computed_;  // null when it does not fit
+};
 
 }  // namespace fettle

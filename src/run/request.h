@@ -44,7 +44,9 @@ struct EvalSpec {
 struct ExportSpec {
   std::string folder;
   int64_t shard_bytes = 0;
-  std::optional<DType> dtype;  // none: the base's dtype
+  std::optional<DType> dtype;     // none: the base's dtype
+  std::vector<std::string> gguf;  // types of GGUF files, as export_gguf names them; empty: safetensors
+  std::string gguf_at;            // where it was set, for messages
 };
 
 // A checked recipe with its opened model folder. Folders after src/run see only the Request, not the recipe. Copies

@@ -1,13 +1,17 @@
 """Writes gguf/: GGUF files that llama.cpp's own conversion makes of models/ and of tokenizer/, and blocks of every type.
 
-    python3 gguf_files.py LLAMA_CPP
+    python3 gguf_files.py LLAMA_CPP LIBRARY [blocks]
 
-LLAMA_CPP is llama.cpp's source folder, such as vendor/llama.cpp of llama_cpp_python-0.3.36.tar.gz from PyPI. It needs
-what tests/reference/python_env.sh installs and the packages pyyaml, requests and tqdm.
+LLAMA_CPP is llama.cpp's source folder, such as vendor/llama.cpp of llama_cpp_python-0.3.36.tar.gz from PyPI. LIBRARY is
+a library with its encoders, such as xllamacpp/xllamacpp.abi3.so of xllamacpp's wheel (requirements-llama-cpp.txt). It
+needs what tests/reference/python_env.sh installs and the packages pyyaml, requests and tqdm. With `blocks`, only the
+blocks are written.
 
 models/NAME.gguf has Q8_0 weights, tokenizer/NAME.gguf only a vocabulary. blocks.safetensors has for each type a few
-random blocks and the values to which the `gguf` library decodes them.
+random blocks and the values to which the `gguf` library decodes them. encoded.safetensors has random values of several
+distributions and the blocks to which the `gguf` library encodes them, or for the K types llama.cpp.
 """
+import ctypes
 import json
 import logging
 import pathlib
@@ -32,6 +36,8 @@ MODELS = ("llama llama2 mistral mixtral qwen2 qwen3 qwen3_moe gemma gemma2 gemma
 # Each tokenizer, the model whose config goes with it, and the name of its words' pattern. Small tokenizers are unknown
 # to llama.cpp, which knows them by a hash.
 TOKENIZERS = {"llama3": ("llama", "llama-bpe"), "qwen2": ("qwen3", "qwen2"), "gpt2": ("gpt2", "gpt-2"), "sp_bpe": ("llama", "default")}
+ENCODED = "F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1".split()
+ENCODED_BY_LLAMA_CPP = "Q4_K Q5_K Q6_K".split()
 TYPES = ("F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K").split()
 
 
@@ -112,11 +118,45 @@ def write_blocks():
     save_file(tensors, HERE / "gguf/blocks.safetensors")
 
 
+def values_to_encode() -> numpy.ndarray:
+    """Rows of 256: normal, with large ones, positive, shifted, with zeros, all zeros, one value, large and small."""
+    random = numpy.random.default_rng(17)
+    normal = random.standard_normal((8, 256)) * 0.02
+    sparse = random.standard_normal((2, 256)) * (random.random((2, 256)) < 0.3)
+    single = numpy.zeros((1, 256))
+    single[0, 77] = -3.5
+    rows = [normal, random.standard_t(3, (6, 256)) * 0.02, abs(random.standard_normal((2, 256))), random.laplace(0.5, 1, (2, 256)),
+            -abs(random.standard_normal((1, 256))) - 2, sparse, numpy.zeros((1, 256)), numpy.full((1, 256), 0.125), single,
+            random.standard_normal((1, 256)) * 1e4, random.standard_normal((1, 256)) * 1e-4]  # fmt: skip
+    return numpy.ascontiguousarray(numpy.concatenate(rows).astype(numpy.float32))
+
+
+def write_encoded(library: str):
+    values = values_to_encode()
+    tensors = {"values": values}
+    for name in ENCODED:
+        tensors[name] = numpy.ascontiguousarray(gguf.quantize(values, gguf.GGMLQuantizationType[name]).reshape(-1).view(numpy.uint8))
+    encoders = ctypes.CDLL(library)
+    encoders.ggml_quantize_chunk.restype = ctypes.c_size_t
+    encoders.ggml_quantize_chunk.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p] + [ctypes.c_int64] * 3 + [ctypes.c_void_p]
+    for name in ENCODED_BY_LLAMA_CPP:
+        kind = gguf.GGMLQuantizationType[name]
+        blocks = numpy.zeros(len(values) * gguf.GGML_QUANT_SIZES[kind][1], numpy.uint8)
+        encoders.ggml_quantize_chunk(int(kind), values.ctypes.data, blocks.ctypes.data, 0, *values.shape, None)
+        tensors[name] = blocks
+    save_file(tensors, HERE / "gguf/encoded.safetensors")
+
+
 if __name__ == "__main__":
+    if sys.argv[3:] == ["blocks"]:
+        write_blocks()
+        write_encoded(sys.argv[2])
+        sys.exit()
     logging.disable(logging.WARNING)
     for folder in ("models", "tokenizer"):
         shutil.rmtree(HERE / "gguf" / folder, ignore_errors=True)
         (HERE / "gguf" / folder).mkdir(parents=True)
     write_blocks()
+    write_encoded(sys.argv[2])
     write_tokenizers()
     write_models()

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/arrays/host_array.h"
+#include "checkpoint/gguf/block_encoders.h"
 
 namespace fettle {
 namespace {
@@ -159,17 +160,38 @@ void decode_q6_k(const uint8_t* block, float* out) {
 }
 
 constexpr BlockType kTypes[] = {
-    {0, "F32", 1, 4, decode_f32},        {1, "F16", 1, 2, decode_f16},        {2, "Q4_0", 32, 18, decode_q4_0},
-    {3, "Q4_1", 32, 20, decode_q4_1},    {6, "Q5_0", 32, 22, decode_q5_0},    {7, "Q5_1", 32, 24, decode_q5_1},
-    {8, "Q8_0", 32, 34, decode_q8_0},    {9, "Q8_1", 32, 36, nullptr},        {10, "Q2_K", 256, 84, decode_q2_k},
-    {11, "Q3_K", 256, 110, decode_q3_k}, {12, "Q4_K", 256, 144, decode_q4_k}, {13, "Q5_K", 256, 176, decode_q5_k},
-    {14, "Q6_K", 256, 210, decode_q6_k}, {15, "Q8_K", 256, 292, nullptr},     {16, "IQ2_XXS", 256, 66, nullptr},
-    {17, "IQ2_XS", 256, 74, nullptr},    {18, "IQ3_XXS", 256, 98, nullptr},   {19, "IQ1_S", 256, 50, nullptr},
-    {20, "IQ4_NL", 32, 18, nullptr},     {21, "IQ3_S", 256, 110, nullptr},    {22, "IQ2_S", 256, 82, nullptr},
-    {23, "IQ4_XS", 256, 136, nullptr},   {24, "I8", 1, 1, nullptr},           {25, "I16", 1, 2, nullptr},
-    {26, "I32", 1, 4, nullptr},          {27, "I64", 1, 8, nullptr},          {28, "F64", 1, 8, nullptr},
-    {29, "IQ1_M", 256, 56, nullptr},     {30, "BF16", 1, 2, decode_bf16},     {34, "TQ1_0", 256, 54, nullptr},
-    {35, "TQ2_0", 256, 66, nullptr},     {39, "MXFP4", 32, 17, nullptr},
+    {0, "F32", 1, 4, decode_f32, encode_f32},
+    {1, "F16", 1, 2, decode_f16, encode_f16},
+    {2, "Q4_0", 32, 18, decode_q4_0, encode_q4_0},
+    {3, "Q4_1", 32, 20, decode_q4_1, encode_q4_1},
+    {6, "Q5_0", 32, 22, decode_q5_0, encode_q5_0},
+    {7, "Q5_1", 32, 24, decode_q5_1, encode_q5_1},
+    {8, "Q8_0", 32, 34, decode_q8_0, encode_q8_0},
+    {9, "Q8_1", 32, 36, nullptr},
+    {10, "Q2_K", 256, 84, decode_q2_k},
+    {11, "Q3_K", 256, 110, decode_q3_k},
+    {12, "Q4_K", 256, 144, decode_q4_k, encode_q4_k},
+    {13, "Q5_K", 256, 176, decode_q5_k, encode_q5_k},
+    {14, "Q6_K", 256, 210, decode_q6_k, encode_q6_k},
+    {15, "Q8_K", 256, 292, nullptr},
+    {16, "IQ2_XXS", 256, 66, nullptr},
+    {17, "IQ2_XS", 256, 74, nullptr},
+    {18, "IQ3_XXS", 256, 98, nullptr},
+    {19, "IQ1_S", 256, 50, nullptr},
+    {20, "IQ4_NL", 32, 18, nullptr},
+    {21, "IQ3_S", 256, 110, nullptr},
+    {22, "IQ2_S", 256, 82, nullptr},
+    {23, "IQ4_XS", 256, 136, nullptr},
+    {24, "I8", 1, 1, nullptr},
+    {25, "I16", 1, 2, nullptr},
+    {26, "I32", 1, 4, nullptr},
+    {27, "I64", 1, 8, nullptr},
+    {28, "F64", 1, 8, nullptr},
+    {29, "IQ1_M", 256, 56, nullptr},
+    {30, "BF16", 1, 2, decode_bf16, encode_bf16},
+    {34, "TQ1_0", 256, 54, nullptr},
+    {35, "TQ2_0", 256, 66, nullptr},
+    {39, "MXFP4", 32, 17, nullptr},
 };
 
 }  // namespace
@@ -199,6 +221,12 @@ void decode_blocks(const BlockType& type, const std::byte* data, int64_t first, 
     }
     first += some, out += some, count -= some;
   }
+}
+
+void encode_blocks(const BlockType& type, const float* values, int64_t count, std::byte* out) {
+  auto* block = reinterpret_cast<uint8_t*>(out);
+  for (int64_t first = 0; first < count; first += type.elements, block += type.bytes)
+    type.encode(values + first, block);
 }
 
 }  // namespace fettle

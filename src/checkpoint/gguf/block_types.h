@@ -1,7 +1,8 @@
-// Defines BlockType, a format in which a GGUF file stores a tensor's elements, and functions that decode it.
+// Defines BlockType, a format in which a GGUF file stores a tensor's elements, and functions that decode and encode it.
 //
 // Elements are stored in blocks of consecutive elements of a row, each with its own scale. Source of the layouts:
-// ggml-quants.c and gguf-py's quants.py of llama.cpp. The decoded values equal those of gguf-py bit for bit.
+// ggml-quants.c and gguf-py's quants.py of llama.cpp. The decoded values equal those of gguf-py bit for bit, and so do
+// the encoded blocks of the types that gguf-py encodes (block_encoders.h).
 #pragma once
 
 #include <cstddef>
@@ -16,6 +17,8 @@ struct BlockType {
   int64_t elements;                                  // elements in a block
   int64_t bytes;                                     // bytes of a block
   void (*decode)(const uint8_t* block, float* out);  // one block; null: Fettle does not read this type
+  // One block of finite values; null: Fettle does not write this type.
+  void (*encode)(const float* values, uint8_t* block) = nullptr;
 
   bool is_float() const { return elements == 1; }
 };
@@ -26,5 +29,7 @@ const BlockType* find_block_type(std::string_view name);
 
 // Writes the elements [first, first + count) of the blocks at `data` to `out`.
 void decode_blocks(const BlockType& type, const std::byte* data, int64_t first, int64_t count, float* out);
+// Encodes `count` values, which are whole blocks, to `out`.
+void encode_blocks(const BlockType& type, const float* values, int64_t count, std::byte* out);
 
 }  // namespace fettle

@@ -203,7 +203,8 @@ void gemma2_fields(const GgufFields& fields, Json& config) {
   gemma_fields(fields, config);
   config["attn_logit_softcapping"] = fields.number(".attn_logit_softcapping", 50);
   config["final_logit_softcapping"] = fields.number(".final_logit_softcapping", 30);
-  config["sliding_window"] = fields.integer(".attention.sliding_window", 4096);
+  set_windows(fields, config, 2);
+  if (!config.contains("sliding_window")) config["sliding_window"] = 4096;
   set_query_scale(fields, config, 46);
 }
 
@@ -227,6 +228,8 @@ void phi3_fields(const GgufFields& fields, Json& config) {
                               {"rope_type", "longrope"},
                               {"long_factor", longer},
                               {"short_factor", fields.floats("rope_factors_short.weight")}};
+  if (!longer.empty() && fields.has(".rope.scaling.attn_factor"))
+    config["rope_scaling"]["attention_factor"] = fields.number(".rope.scaling.attn_factor", 1);
   if (const int64_t window = fields.integer(".attention.sliding_window", 0); window > 0)
     config["sliding_window"] = window;
 }

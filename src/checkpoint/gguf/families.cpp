@@ -94,31 +94,45 @@ const std::vector<GgufFamily>& gguf_families() {
   static const std::vector<GgufFamily> all{
       {"llama", "llama", "LlamaForCausalLM", kLlama, llama_fields, {.pairs_rows = true}},
       {"llama", "mixtral", "MixtralForCausalLM", kOutside + decoder_layer(kNorms + kAttention + experts("block_sparse_moe", "w1", "w3", "w2")), mixtral_fields, {.pairs_rows = true}},
-      {"mistral3", "ministral3", "Ministral3ForCausalLM", kLlama, ministral3_fields, {.pairs_rows = true}},
+      {"llama", "mistral", "MistralForCausalLM", kLlama, llama_fields, {.pairs_rows = true}},
+      {"mistral3", "ministral3", "Ministral3ForCausalLM", kLlama, ministral3_fields, {.pairs_rows = true}, ministral3_metadata},
       {"mistral3", "mistral", "MistralForCausalLM", kLlama, llama_fields, {.pairs_rows = true}},
       {"qwen2", "qwen2", "Qwen2ForCausalLM", kLlama, no_fields},
       {"qwen3", "qwen3", "Qwen3ForCausalLM", kQwen3, bias_fields},
-      {"qwen3moe", "qwen3_moe", "Qwen3MoeForCausalLM", kOutside + decoder_layer(kNorms + kAttention + kHeadNorms + experts("mlp", "gate_proj", "up_proj", "down_proj")), qwen3_moe_fields},
+      {"qwen3moe", "qwen3_moe", "Qwen3MoeForCausalLM", kOutside + decoder_layer(kNorms + kAttention + kHeadNorms + experts("mlp", "gate_proj", "up_proj", "down_proj")), qwen3_moe_fields, {}, qwen3_moe_metadata},
       {"gemma", "gemma", "GemmaForCausalLM", kLlama, gemma_fields, {.adds_one = true}},
-      {"gemma2", "gemma2", "Gemma2ForCausalLM", kSandwich, gemma2_fields, {.adds_one = true}},
-      {"gemma3", "gemma3_text", "Gemma3ForCausalLM", kSandwich + decoder_layer(kHeadNorms), gemma3_fields, {.adds_one = true}},
-      {"phi3", "phi3", "Phi3ForCausalLM", kPhi3, phi3_fields},
+      {"gemma2", "gemma2", "Gemma2ForCausalLM", kSandwich, gemma2_fields, {.adds_one = true}, gemma2_metadata},
+      {"gemma3", "gemma3_text", "Gemma3ForCausalLM", kSandwich + decoder_layer(kHeadNorms), gemma3_fields, {.adds_one = true}, gemma3_metadata},
+      {"phi3", "phi3", "Phi3ForCausalLM", kPhi3, phi3_fields, {}, phi3_metadata},
       {"starcoder2", "starcoder2", "Starcoder2ForCausalLM", kOutside + decoder_layer(kNorms + kAttention + kPlainMlp), starcoder2_fields},
       {"starcoder", "gpt_bigcode", "GPTBigCodeForCausalLM", kGpt, gpt_bigcode_fields},
       {"gpt2", "gpt2", "GPT2LMHeadModel", kGpt, gpt2_fields, {.transposes = true}},
-      {"gptneox", "gpt_neox", "GPTNeoXForCausalLM", kNeox, gpt_neox_fields, {.parts_first = true}},
+      {"gptneox", "gpt_neox", "GPTNeoXForCausalLM", kNeox, gpt_neox_fields, {.parts_first = true}, gpt_neox_metadata},
       {"olmo2", "olmo2", "Olmo2ForCausalLM", kOlmo, bias_fields},
-      {"olmo2", "olmo3", "Olmo3ForCausalLM", kOlmo, olmo3_fields},
+      {"olmo2", "olmo3", "Olmo3ForCausalLM", kOlmo, olmo3_fields, {}, olmo3_metadata},
       {"smollm3", "smollm3", "SmolLM3ForCausalLM", kLlama, smollm3_fields, {.pairs_rows = true}},
-      {"granite", "granite", "GraniteForCausalLM", kLlama, granite_fields, {.pairs_rows = true}},
+      {"granite", "granite", "GraniteForCausalLM", kLlama, granite_fields, {.pairs_rows = true}, granite_metadata},
       {"seed_oss", "seed_oss", "SeedOssForCausalLM", kSeedOss, seed_oss_fields},
       {"ernie4_5", "ernie4_5", "Ernie4_5ForCausalLM", kLlama, ernie4_5_fields},
       {"chatglm", "glm", "GlmForCausalLM", kOutside + decoder_layer(kNorms + kAttention + kFusedMlp), glm_fields},
       {"glm4", "glm4", "Glm4ForCausalLM", kGlm4, glm_fields},
-      {"cohere2", "cohere2", "Cohere2ForCausalLM", kOutside + decoder_layer(Names{{"attn_norm", "input_layernorm"}} + kAttention + kGatedMlp), cohere2_fields},
+      {"cohere2", "cohere2", "Cohere2ForCausalLM", kOutside + decoder_layer(Names{{"attn_norm", "input_layernorm"}} + kAttention + kGatedMlp), cohere2_fields, {}, cohere2_metadata},
   };
   // clang-format on
   return all;
+}
+
+const GgufFamily& gguf_family_for(const std::string& model_type, const std::string& model) {
+  std::set<std::string_view> known;
+  for (const GgufFamily& family : gguf_families()) {
+    if (family.model_type == model_type) return family;
+    known.insert(family.model_type);
+  }
+  throw UserError(
+      "{}: Fettle does not write the family '{}' as GGUF; it writes {}. Export it as safetensors (without "
+      "export_gguf); "
+      "llama.cpp's convert_hf_to_gguf.py may know it",
+      model, model_type, fmt::join(known, ", "));
 }
 
 const GgufFamily& gguf_family_of(const GgufFields& fields) {

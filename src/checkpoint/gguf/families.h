@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "checkpoint/gguf/fields.h"
+#include "checkpoint/gguf/write/config_metadata.h"
 
 namespace fettle {
 
@@ -36,10 +37,15 @@ struct GgufFamily {
   // Adds the fields of config.json that not all families share.
   void (*config)(const GgufFields& fields, nlohmann::json& config);
   GgufStorage storage = {};
+  SetMetadata metadata = no_metadata;  // the inverse of `config`
 };
 
 // All families, one for each pair of architecture and model_type.
 const std::vector<GgufFamily>& gguf_families();
+
+// Returns the family as which a model of this model_type is written. Throws UserError, which lists the supported types,
+// when there is none.
+const GgufFamily& gguf_family_for(const std::string& model_type, const std::string& model);
 
 // Returns the family of the file. Throws UserError, which names the supported architectures, when there is none.
 const GgufFamily& gguf_family_of(const GgufFields& fields);

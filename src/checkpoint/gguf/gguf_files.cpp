@@ -2,12 +2,8 @@
 
 #include <fmt/ranges.h>
 
-#include <charconv>
-#include <map>
-#include <optional>
-
 #include "base/error.h"
-#include "checkpoint/gguf/families.h"
+#include "checkpoint/gguf/places.h"
 
 namespace fettle {
 namespace {
@@ -17,125 +13,6 @@ namespace fs = std::filesystem;
 class OpenedGguf : public TensorFile {
  public:
   OpenedGguf(MappedFile map, std::vector<TensorEntry> entries) : TensorFile(std::move(map), std::move(entries)) {}
-};
-
-// The parts of a tensor's name: "blk.12.attn_q.weight" becomes "blk.{}.attn_q", 12 and ".weight".
-struct ModuleName {
-  std::string module;
-  std::optional<int64_t> layer;
-  std::string ending;  // ".weight" or ".bias"
-};
-
-ModuleName split_name(const std::string& tensor) {
-  ModuleName out{tensor, {}, {}};
-  const size_t dot = tensor.rfind('.');
-  if (dot != std::string::npos) out.module = tensor.substr(0, dot), out.ending = tensor.substr(dot);
-  constexpr std::string_view kBlock = "blk.";
-  if (!out.module.starts_with(kBlock)) return out;
-  int64_t layer = 0;
-  const char *begin = out.module.data() + kBlock.size(), *end = out.module.data() + out.module.size();
-  const auto [rest, error] = std::from_chars(begin, end, layer);
-  if (error != std::errc() || layer < 0) return out;
-  out.layer = layer;
-  out.module = std::string(kBlock) + "{}" + std::string(rest, end);
-  return out;
-}
-
-std::string with_number(const std::string& name, int64_t number) {
-  const size_t at = name.find("{}");
-  return name.substr(0, at) + std::to_string(number) + name.substr(at + 2);
-}
-
-constexpr int64_t kMostExperts = 4096;  // of a layer
-
-bool is_table_of_rope(const std::string& name) {
-  return name.starts_with("rope_freqs.") || name.starts_with("rope_factors_") || name.ends_with(".attn_rot_embd");
-}
-
-DType dtype_of_type(const BlockType& type) {
-  return type.name == "F32" ? DType::kF32 : type.name == "F16" ? DType::kF16 : DType::kBF16;
-}
-
-class Places {
- public:
-  Places(const GgufFamily& family, const GgufFields& fields, std::string file)
-      : family_(family),
-        file_(std::move(file)),
-        heads_(fields.integer(".attention.head_count")),
-        kv_heads_(fields.integer(".attention.head_count_kv", heads_)) {
-    for (const GgufName& name : family.names) hf_[name.gguf] = name.hf;
-  }
-
-  void add(const GgufTensor& tensor, std::vector<TensorEntry>& entries) const {
-    if (is_table_of_rope(tensor.name)) return;
-    const ModuleName name = split_name(tensor.name);
-    const auto found = hf_.find(name.module);
-    if (found == hf_.end() || (name.ending != ".weight" && name.ending != ".bias"))
-      throw UserError(
-          "{}: the tensor '{}' is unknown for the architecture '{}' ({}); Fettle does not support this model", file_,
-          tensor.name, family_.architecture, family_.model_type);
-    if (tensor.type->decode == nullptr)
-      throw UserError(
-          "{}: tensor '{}' has the type {}, which Fettle does not read; use a file of type F32, F16, BF16, Q8_0, Q6_K, "
-          "Q5_K, Q4_K, Q3_K, Q2_K, Q5_1, Q5_0, Q4_1 or Q4_0",
-          file_, tensor.name, tensor.type->name);
-    const std::string layer_name = name.layer ? with_number(found->second, *name.layer) : found->second;
-    TensorEntry entry = place(tensor, layer_name, name);
-    if (layer_name.find("{}") == std::string::npos) {
-      entry.name = layer_name + name.ending;
-      entries.push_back(std::move(entry));
-      return;
-    }
-    if (tensor.dims.size() < 2) throw UserError("{}: tensor '{}' has no dim for experts", file_, tensor.name);
-    const int64_t experts = entry.shape.dims.front();
-    if (experts > kMostExperts)
-      throw UserError("{}: tensor '{}' has {} experts; Fettle reads up to {}", file_, tensor.name, experts,
-                      kMostExperts);
-    entry.shape.dims.erase(entry.shape.dims.begin());
-    if (experts > 0) entry.bytes /= experts;
-    for (int64_t expert = 0; expert < experts; ++expert) {
-      entry.name = with_number(layer_name, expert) + name.ending;
-      entries.push_back(entry);
-      entry.offset += entry.bytes;
-    }
-  }
-
- private:
-  TensorEntry place(const GgufTensor& tensor, const std::string& hf, const ModuleName& name) const {
-    TensorEntry entry{tensor.name, {dtype_of_type(*tensor.type), tensor.dims}, tensor.offset, tensor.bytes, {}};
-    Encoding encoding{tensor.type};
-    if (family_.storage.pairs_rows && (hf.ends_with(".q_proj") || hf.ends_with(".k_proj")))
-      encoding.swap = swap(tensor, hf.ends_with(".q_proj") ? heads_ : kv_heads_, 2);
-    if (family_.storage.parts_first && hf.ends_with(".query_key_value")) encoding.swap = swap_parts(tensor);
-    if (family_.storage.adds_one && name.module.ends_with("norm") && name.ending == ".weight") encoding.shift = -1;
-    if (!tensor.type->is_float() || encoding.swap.swaps() || encoding.shift != 0) entry.encoding = encoding;
-    if (family_.storage.transposes && name.ending == ".weight" && tensor.dims.size() == 2 &&
-        hf.find(".c_") != std::string::npos) {
-      entry.shape.dims = {tensor.dims[1], tensor.dims[0]};
-      entry.strides = {1, tensor.dims[1]};
-    }
-    return entry;
-  }
-
-  // Returns how each head's rows are reordered. The file orders them by (pair, part), Hugging Face by (part, pair).
-  RowSwap swap(const GgufTensor& tensor, int64_t heads, int64_t parts) const {
-    const int64_t rows = tensor.dims.front();
-    if (heads <= 0 || rows % (heads * parts) != 0)
-      throw UserError("{}: tensor '{}' has {} rows, which {} heads do not divide", file_, tensor.name, rows, heads);
-    return {.first = parts, .second = rows / heads / parts, .inner = 1};
-  }
-
-  RowSwap swap_parts(const GgufTensor& tensor) const {
-    const int64_t rows = tensor.dims.front();
-    if (heads_ <= 0 || rows % (heads_ * 3) != 0)
-      throw UserError("{}: tensor '{}' has {} rows, which {} heads do not divide", file_, tensor.name, rows, heads_);
-    return {.first = heads_, .second = 3, .inner = rows / heads_ / 3};
-  }
-
-  const GgufFamily& family_;
-  std::string file_;
-  int64_t heads_, kv_heads_;
-  std::map<std::string, std::string> hf_;
 };
 
 // Part numbers in a file's name count from 1. Returns the number of parts; 0 when it is not the name of a first part.
@@ -190,7 +67,8 @@ std::vector<TensorFile> open_gguf(const fs::path& path) {
   const std::string name = first.path().string();
   const GgufHeader header = read_gguf_header(first.bytes(), name);
   const GgufFields fields(header, first.bytes(), name);
-  const Places places(gguf_family_of(fields), fields, name);
+  const int64_t heads = fields.integer(".attention.head_count");
+  const GgufPlaces places(gguf_family_of(fields), heads, fields.integer(".attention.head_count_kv", heads), name);
   std::vector<TensorFile> files;
   const std::vector<fs::path> parts =
       existing_parts(first.path(), std::min<int64_t>(fields.integer("split.count", 1), 99999));

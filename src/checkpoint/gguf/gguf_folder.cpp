@@ -67,18 +67,27 @@ fs::path gguf_folder(const fs::path& file) {
   const fs::path folder = cache_folder("gguf") / key.text();
   if (fs::exists(folder / "config.json")) return folder;
 
+  AtomicFolder made(folder, AtomicFolder::Existing::kReplace);
+  write_gguf_folder(real, made.path());
+  made.commit();
+  return folder;
+}
+
+void write_gguf_folder(const fs::path& file, const fs::path& folder) {
+  std::error_code code;
+  const fs::path real = fs::canonical(file, code);
+  if (code) throw_file_error("read", file, code.value());
   const MappedFile map(real);
   const GgufHeader header = read_gguf_header(map.bytes(), real.string());
   const GgufFields fields(header, map.bytes(), real.string());
   const GgufFamily& family = gguf_family_of(fields);
-  AtomicFolder made(folder, AtomicFolder::Existing::kReplace);
-  write_gguf_tokenizer(fields, made.path());
-  write_json_file(made.path() / "config.json", gguf_config(family, fields));
+  fs::create_directories(folder, code);
+  if (code) throw_file_error("create", folder, code.value());
+  write_gguf_tokenizer(fields, folder);
+  write_json_file(folder / "config.json", gguf_config(family, fields));
   map.check();
-  fs::create_symlink(real, made.path() / kGgufWeights, code);
-  if (code) throw_file_error("create", made.path() / kGgufWeights, code.value());
-  made.commit();
-  return folder;
+  fs::create_symlink(real, folder / kGgufWeights, code);
+  if (code) throw_file_error("create", folder / kGgufWeights, code.value());
 }
 
 }  // namespace fettle

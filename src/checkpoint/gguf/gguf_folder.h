@@ -19,4 +19,7 @@ std::optional<std::filesystem::path> find_gguf(const std::filesystem::path& mode
 // gguf_family_of, gguf_config and write_gguf_tokenizer, and when the cache cannot be written.
 std::filesystem::path gguf_folder(const std::filesystem::path& file);
 
+// Writes such a folder, without the cache, to `folder`, which it makes.
+void write_gguf_folder(const std::filesystem::path& file, const std::filesystem::path& folder);
+
 }  // namespace fettle

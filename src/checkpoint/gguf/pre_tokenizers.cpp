@@ -1,7 +1,10 @@
 #include "checkpoint/gguf/pre_tokenizers.h"
 
-#include <map>
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
 
@@ -19,9 +22,10 @@ constexpr const char* kTekken =
 constexpr const char* kSeedCoder =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
-}  // namespace
+using Named = std::pair<std::string_view, const NamedPreTokenizer*>;
 
-const NamedPreTokenizer& pre_tokenizer_of(const std::string& name, const std::string& file) {
+// Of several names with the same words, the first one is written.
+const std::vector<Named>& named_pre_tokenizers() {
   static const NamedPreTokenizer kGpt2{.pattern = nullptr};
   static const NamedPreTokenizer kComposedGpt2{.pattern = nullptr, .composes = true};
   static const NamedPreTokenizer kDigits{.pattern = nullptr, .digits_alone = true};
@@ -32,37 +36,69 @@ const NamedPreTokenizer& pre_tokenizer_of(const std::string& name, const std::st
   static const NamedPreTokenizer kQwen{.pattern = kQwen2, .composes = true};
   static const NamedPreTokenizer kTekkenBpe{.pattern = kTekken, .ignore_merges = true, .adds_bos = true};
   static const NamedPreTokenizer kSeed{.pattern = kSeedCoder};
-  static const std::map<std::string, const NamedPreTokenizer*> kNamed = {
-      {"default", &kGpt2},
+  static const std::vector<Named> kNamed = {
       {"gpt-2", &kGpt2},
+      {"default", &kGpt2},
       {"phi-2", &kGpt2},
-      {"mpt", &kComposedGpt2},
-      {"olmo", &kComposedGpt2},
       {"granite-docling", &kGpt2},
+      {"olmo", &kComposedGpt2},
+      {"mpt", &kComposedGpt2},
+      {"smollm", &kDigits},
       {"starcoder", &kDigits},
       {"refact", &kDigits},
-      {"smollm", &kDigits},
       {"codeshell", &kDigits},
       {"command-r", &kComposedDigits},
+      {"llama-bpe", &kLlamaBpe},
       {"llama3", &kLlamaBpe},
       {"llama-v3", &kLlamaBpe},
-      {"llama-bpe", &kLlamaBpe},
       {"smaug-bpe", &kLlamaWordsWhole},
+      {"glm4", &kLlamaWordsWhole},
       {"dbrx", &kLlamaWords},
       {"chatglm-bpe", &kLlamaWords},
-      {"glm4", &kLlamaWordsWhole},
       {"qwen2", &kQwen},
       {"deepseek-r1-qwen", &kQwen},
       {"tekken", &kTekkenBpe},
       {"seed-coder", &kSeed},
   };
-  const auto found = kNamed.find(name);
-  if (found == kNamed.end())
+  return kNamed;
+}
+
+// Leaves out what does not change ids, so that equal tokenizers have equal texts.
+Json canonical(Json part) {
+  if (!part.is_object()) return part;
+  const std::string type = part.value("type", "");
+  for (const char* list : {"pretokenizers", "normalizers"}) {
+    if (type != "Sequence" || !part.contains(list)) continue;
+    Json parts = Json::array();
+    for (const Json& each : part[list]) parts.push_back(canonical(each));
+    return parts.size() == 1 ? parts[0] : Json{{"type", "Sequence"}, {list, parts}};
+  }
+  part.erase("trim_offsets");
+  if (type == "ByteLevel" && !part.contains("use_regex")) part["use_regex"] = true;
+  return part;
+}
+
+}  // namespace
+
+const NamedPreTokenizer& pre_tokenizer_of(const std::string& name, const std::string& file) {
+  const std::vector<Named>& all = named_pre_tokenizers();
+  const auto found = std::ranges::find(all, name, &Named::first);
+  if (found == all.end())
     throw UserError(
         "{}: its tokenizer cuts texts into words by the method '{}' (tokenizer.ggml.pre), which Fettle does not know; "
         "use the model's own folder with tokenizer.json",
         file, name);
   return *found->second;
+}
+
+std::string pre_tokenizer_name(const Json& tokenizer) {
+  const auto part = [&](const char* key) { return tokenizer.contains(key) ? tokenizer[key] : Json(); };
+  const bool whole = tokenizer["model"].value("ignore_merges", false);
+  for (const auto& [name, pre] : named_pre_tokenizers())
+    if (pre->ignore_merges == whole && canonical(part("normalizer")) == canonical(normalizer_json(*pre)) &&
+        canonical(part("pre_tokenizer")) == canonical(pre_tokenizer_json(*pre)))
+      return std::string(name);
+  return "";
 }
 
 Json normalizer_json(const NamedPreTokenizer& pre) {

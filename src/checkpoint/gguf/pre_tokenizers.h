@@ -1,5 +1,5 @@
 // Defines pre_tokenizer_of, which tells how a byte-level BPE tokenizer cuts texts into words. GGUF files name the
-// method in tokenizer.ggml.pre.
+// method in tokenizer.ggml.pre. Also defines pre_tokenizer_name, which finds the name for a tokenizer.json.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -18,6 +18,9 @@ struct NamedPreTokenizer {
 
 // Throws UserError, which names `file`, when the name is unknown.
 const NamedPreTokenizer& pre_tokenizer_of(const std::string& name, const std::string& file);
+
+// Returns the name that llama.cpp has for the words of this tokenizer.json (byte-level BPE); "" when it has none.
+std::string pre_tokenizer_name(const nlohmann::json& tokenizer);
 
 nlohmann::json normalizer_json(const NamedPreTokenizer& pre);
 nlohmann::json pre_tokenizer_json(const NamedPreTokenizer& pre);

@@ -16,16 +16,13 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-// The types of tokens in tokenizer.ggml.token_type. They have SentencePiece's numbers.
-enum TokenType : int64_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
-
 // Tokens with which models end a turn. A file may name another token as the end of a text.
 constexpr const char* kEnds[] = {"<|eot_id|>", "<|im_end|>", "<|end|>",       "<end_of_turn>",
                                  "<|eom_id|>", "<|eot|>",    "<|endoftext|>", "<|end_of_text|>"};
 
 struct GgufTokens {
   std::vector<std::string> text;
-  std::vector<int64_t> type;  // all kNormal when the file has no types
+  std::vector<int64_t> type;  // all kNormalToken when the file has no types
 
   std::optional<int64_t> id(std::string_view wanted) const {
     const auto found = std::find(text.begin(), text.end(), wanted);
@@ -47,7 +44,7 @@ GgufTokens read_tokens(const GgufFields& fields) {
     tokens.text.push_back(text.get<std::string>());
   }
   if (!fields.has("tokenizer.ggml.token_type")) {
-    tokens.type.assign(tokens.text.size(), kNormal);
+    tokens.type.assign(tokens.text.size(), kNormalToken);
     return tokens;
   }
   for (const Json& type : list(fields, "tokenizer.ggml.token_type")) {
@@ -83,7 +80,7 @@ Json added_token(const std::string& content, bool special) {
 }
 
 bool is_added(int64_t type) {
-  return type == kControl || type == kUserDefined;
+  return type == kControlToken || type == kUserToken;
 }
 
 // Returns the post-processor, which puts a text's tokens between bos and eos if the file asks for it.
@@ -111,12 +108,12 @@ void write_byte_level(const GgufFields& fields, const GgufTokens& tokens, const 
   for (size_t id = 0; id < tokens.text.size(); ++id) {
     const std::string& text = tokens.text[id];
     if (is_added(tokens.type[id])) {
-      Json token = added_token(text, tokens.type[id] == kControl);
+      Json token = added_token(text, tokens.type[id] == kControlToken);
       token["id"] = id;
       added.push_back(token);
     }
     // Leaves out unused tokens only: the tokenizers library renumbers added tokens that are not in the vocabulary.
-    if (tokens.type[id] != kUnused) vocabulary.emplace(text, id);
+    if (tokens.type[id] != kUnusedToken) vocabulary.emplace(text, id);
   }
   for (const Json& merge : list(fields, "tokenizer.ggml.merges")) {
     const std::string text = merge.is_string() ? merge.get<std::string>() : "";
@@ -163,13 +160,13 @@ void write_sentencepiece(const GgufFields& fields, const GgufTokens& tokens, con
   bool bytes = false;
   for (size_t id = 0; id < tokens.text.size(); ++id) {
     const int64_t type = tokens.type[id];
-    if (!scores[id].is_number() || type < kNormal || type > kByte)
+    if (!scores[id].is_number() || type < kNormalToken || type > kByteToken)
       throw UserError("{}: the type or the score of token {} is wrong", fields.file(), id);
     sentencepiece::SentencePiece& piece = *model.add_pieces();
     piece.set_piece(tokens.text[id]);
     piece.set_score(scores[id].get<float>());
     piece.set_type(static_cast<sentencepiece::SentencePiece::Type>(type));
-    bytes |= type == kByte;
+    bytes |= type == kByteToken;
   }
   sentencepiece::TrainerSpec& trainer = *model.mutable_trainer_spec();
   trainer.set_model_type(sentencepiece::TrainerSpec::BPE);
@@ -203,7 +200,7 @@ Json tokenizer_config(const GgufFields& fields, const GgufTokens& tokens, bool p
   Json added = Json::object();
   for (size_t id = 0; id < tokens.text.size(); ++id)
     if (is_added(tokens.type[id]))
-      added[std::to_string(id)] = added_token(tokens.text[id], tokens.type[id] == kControl);
+      added[std::to_string(id)] = added_token(tokens.text[id], tokens.type[id] == kControlToken);
   config["added_tokens_decoder"] = added;
   return config;
 }

@@ -7,6 +7,16 @@
 
 namespace fettle {
 
+// The types of tokens in tokenizer.ggml.token_type, which are SentencePiece's.
+enum GgufTokenType : int32_t {
+  kNormalToken = 1,
+  kUnknownToken = 2,
+  kControlToken = 3,
+  kUserToken = 4,
+  kUnusedToken = 5,
+  kByteToken = 6
+};
+
 // Writes tokenizer.json (byte-level BPE) or tokenizer.model (SentencePiece), tokenizer_config.json,
 // generation_config.json and the chat templates. Throws UserError when the file has no tokenizer, a damaged tokenizer,
 // or a tokenizer of a kind that Fettle does not read.

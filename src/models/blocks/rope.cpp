@@ -28,7 +28,8 @@ void stretch_yarn(std::vector<double>& frequencies, const RopeParameters& rope, 
   }
 }
 
-// Returns one frequency for each two rotated dims [R / 2]; `divisors` (longrope) may be empty.
+}  // namespace
+
 std::vector<double> inverse_frequencies(const RopeParameters& rope, int64_t rotary_dim,
                                         const std::vector<double>& divisors) {
   std::vector<double> out;
@@ -56,8 +57,6 @@ std::vector<double> inverse_frequencies(const RopeParameters& rope, int64_t rota
   if (rope.rope_type == "yarn") stretch_yarn(out, rope, rotary_dim);
   return out;
 }
-
-}  // namespace
 
 Rope rope_tables(const RopeParameters& rope, int64_t head_dim, const Tensor& positions_BT, const Tensor& lengths_B) {
   PathScope scope("rope");

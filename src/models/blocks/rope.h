@@ -13,6 +13,11 @@ struct Rope {
   bool interleaved = false;
 };
 
+// Returns the frequency for each pair of rotated dims [R / 2]: positions are multiplied by it. longrope divides the
+// frequencies by `divisors`, which is empty for other types.
+std::vector<double> inverse_frequencies(const RopeParameters& rope, int64_t rotary_dim,
+                                        const std::vector<double>& divisors);
+
 // longrope has different factors for short and for long documents. `lengths_B` (i32) has the number of tokens of each
 // row's document; when it is null, each row's largest position + 1 is used.
 Rope rope_tables(const RopeParameters& rope, int64_t head_dim, const Tensor& positions_BT, const Tensor& lengths_B);

@@ -1,0 +1,122 @@
+#include "checkpoint/gguf/block_encoders.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/arrays/host_array.h"
+
+namespace fettle {
+namespace {
+
+constexpr int kInBlock = 32;
+
+void put_half(float value, uint8_t* at) {
+  const uint16_t bits = f32_to_f16(value);
+  std::memcpy(at, &bits, sizeof bits);
+}
+
+// Returns the code of a value that was divided by the block's scale and moved so that codes begin at 0.
+int code_of(float scaled, int largest) {
+  // A block of denormal values has no finite 1 / scale.
+  if (!(scaled > 0)) return 0;
+  return scaled >= static_cast<float>(largest) ? largest : static_cast<int>(scaled);
+}
+
+// Returns 1 / scale; 0 for a block of zeros.
+float inverse_of(float scale) {
+  return scale == 0 ? 0 : 1 / scale;
+}
+
+// Writes the low four bits of element i to the low half, of element i + 16 to the high half of byte i.
+void put_low_bits(const int* codes, uint8_t* at) {
+  for (int i = 0; i < kInBlock / 2; ++i)
+    at[i] = static_cast<uint8_t>((codes[i] & 15) | (codes[i + kInBlock / 2] & 15) << 4);
+}
+
+void put_fifth_bits(const int* codes, uint8_t* at) {
+  uint32_t bits = 0;
+  for (int i = 0; i < kInBlock; ++i) bits |= static_cast<uint32_t>(codes[i] >> 4 & 1) << i;
+  std::memcpy(at, &bits, sizeof bits);
+}
+
+// Codes of 0 ... 2 half - 1 around `half`: the value of largest magnitude becomes code 0. Returns the scale.
+float symmetric_codes(const float* values, int half, int* codes) {
+  float farthest = 0;
+  for (int i = 0; i < kInBlock; ++i)
+    if (std::abs(values[i]) > std::abs(farthest)) farthest = values[i];
+  const float scale = farthest / static_cast<float>(-half), inverse = inverse_of(scale);
+  for (int i = 0; i < kInBlock; ++i)
+    codes[i] = code_of(values[i] * inverse + (static_cast<float>(half) + 0.5f), 2 * half - 1);
+  return scale;
+}
+
+struct Range {
+  float scale, least;
+};
+
+// Codes of 0 ... largest from the smallest to the largest value.
+Range range_codes(const float* values, int largest, int* codes) {
+  const auto [low, high] = std::minmax_element(values, values + kInBlock);
+  const float scale = (*high - *low) / static_cast<float>(largest), inverse = inverse_of(scale);
+  for (int i = 0; i < kInBlock; ++i) codes[i] = code_of((values[i] - *low) * inverse + 0.5f, largest);
+  return {scale, *low};
+}
+
+}  // namespace
+
+void encode_f32(const float* values, uint8_t* block) {
+  std::memcpy(block, values, sizeof(float));
+}
+
+void encode_f16(const float* values, uint8_t* block) {
+  put_half(*values, block);
+}
+
+void encode_bf16(const float* values, uint8_t* block) {
+  const uint16_t bits = f32_to_bf16(*values);
+  std::memcpy(block, &bits, sizeof bits);
+}
+
+void encode_q8_0(const float* values, uint8_t* block) {
+  float farthest = 0;
+  for (int i = 0; i < kInBlock; ++i) farthest = std::max(farthest, std::abs(values[i]));
+  const float scale = farthest / 127, inverse = inverse_of(scale);
+  put_half(scale, block);
+  for (int i = 0; i < kInBlock; ++i) {
+    const float rounded = std::isfinite(inverse) ? std::round(values[i] * inverse) : 0;
+    block[2 + i] = static_cast<uint8_t>(static_cast<int8_t>(std::clamp(rounded, -127.0f, 127.0f)));
+  }
+}
+
+void encode_q4_0(const float* values, uint8_t* block) {
+  int codes[kInBlock];
+  put_half(symmetric_codes(values, 8, codes), block);
+  put_low_bits(codes, block + 2);
+}
+
+void encode_q4_1(const float* values, uint8_t* block) {
+  int codes[kInBlock];
+  const Range range = range_codes(values, 15, codes);
+  put_half(range.scale, block);
+  put_half(range.least, block + 2);
+  put_low_bits(codes, block + 4);
+}
+
+void encode_q5_0(const float* values, uint8_t* block) {
+  int codes[kInBlock];
+  put_half(symmetric_codes(values, 16, codes), block);
+  put_fifth_bits(codes, block + 2);
+  put_low_bits(codes, block + 6);
+}
+
+void encode_q5_1(const float* values, uint8_t* block) {
+  int codes[kInBlock];
+  const Range range = range_codes(values, 31, codes);
+  put_half(range.scale, block);
+  put_half(range.least, block + 2);
+  put_fifth_bits(codes, block + 4);
+  put_low_bits(codes, block + 8);
+}
+
+}  // namespace fettle

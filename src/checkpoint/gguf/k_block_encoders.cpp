@@ -1,0 +1,182 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+
+#include "base/arrays/host_array.h"
+#include "checkpoint/gguf/block_encoders.h"
+
+namespace fettle {
+namespace {
+
+constexpr int kInLarge = 256;
+
+// Writes the value as f16 and returns what was written.
+float put_rounded(float value, uint8_t* at) {
+  const uint16_t bits = f32_to_f16(value);
+  std::memcpy(at, &bits, sizeof bits);
+  return f16_to_f32(bits);
+}
+
+// Nearest integer of a value >= 0, at most `largest`. Compilers vectorise it.
+int nearest_code(float value, float largest) {
+  return static_cast<int>(std::min(std::max(value, 0.0f), largest) + 0.5f);
+}
+
+// A group's values are scale * code - offset, with scale and offset >= 0.
+struct ScaleAndOffset {
+  float scale = 0, offset = 0;
+};
+
+// Searches the scale and the offset with the least squared error, weighted by `weights`. For each of several starting
+// scales it takes the nearest codes, and for these codes the best scale and offset.
+template <int kCount>
+ScaleAndOffset find_range(const float* x, const float* weights, float largest) {
+  float low = 0, high = x[0];
+  for (int i = 0; i < kCount; ++i) low = std::min(low, x[i]), high = std::max(high, x[i]);
+  if (!(high > low)) return {0, -low};
+  float sum_w = 0, sum_x = 0, sum_xx = 0;
+  for (int i = 0; i < kCount; ++i) sum_w += weights[i], sum_x += weights[i] * x[i], sum_xx += weights[i] * x[i] * x[i];
+  ScaleAndOffset best{(high - low) / largest, -low};
+  double least = -1;
+  // Steps from 1 code less to 1 code more than the range holds.
+  constexpr int kSteps = 20;
+  for (int step = 0; step <= kSteps; ++step) {
+    const float inverse = (largest - 1 + 2 * static_cast<float>(step) / kSteps) / (high - low);
+    if (!std::isfinite(inverse)) break;
+    float sum_q = 0, sum_qq = 0, sum_qx = 0;
+    for (int i = 0; i < kCount; ++i) {
+      const auto q = static_cast<float>(nearest_code((x[i] - low) * inverse, largest));
+      const float wq = weights[i] * q;
+      sum_q += wq, sum_qq += wq * q, sum_qx += wq * x[i];
+    }
+    const double w = sum_w, sx = sum_x, q = sum_q, qq = sum_qq, qx = sum_qx;
+    const double determinant = w * qq - q * q;
+    if (!(qq > 0)) continue;
+    double scale = determinant > 0 ? (w * qx - sx * q) / determinant : 0;
+    double offset = determinant > 0 ? (q * qx - qq * sx) / determinant : 0;
+    if (!(determinant > 0) || offset < 0) offset = 0, scale = qx / qq;
+    if (!(scale > 0)) continue;
+    const double error =
+        scale * scale * qq + offset * offset * w + sum_xx - 2 * scale * offset * q - 2 * scale * qx + 2 * offset * sx;
+    if (least < 0 || error < least) {
+      least = error;
+      best = {static_cast<float>(scale), static_cast<float>(offset)};
+    }
+  }
+  return best;
+}
+
+// Q4_K and Q5_K: eight groups of 32 values whose scales and offsets have six bits each. Writes these to block[0, 16).
+void encode_groups(const float* values, int largest, uint8_t* block, int* codes) {
+  constexpr int kGroups = 8, kGroup = kInLarge / kGroups;
+  std::array<ScaleAndOffset, kGroups> found;
+  float most_scale = 0, most_offset = 0;
+  for (int group = 0; group < kGroups; ++group) {
+    const float* x = values + group * kGroup;
+    float squares = 0;
+    for (int i = 0; i < kGroup; ++i) squares += x[i] * x[i];
+    const float mean = std::sqrt(squares / kGroup);
+    float weights[kGroup];
+    for (int i = 0; i < kGroup; ++i) weights[i] = mean + std::abs(x[i]);
+    found[static_cast<size_t>(group)] = find_range<kGroup>(x, weights, static_cast<float>(largest));
+    most_scale = std::max(most_scale, found[static_cast<size_t>(group)].scale);
+    most_offset = std::max(most_offset, found[static_cast<size_t>(group)].offset);
+  }
+  const float unit = put_rounded(most_scale / 63, block), offset_unit = put_rounded(most_offset / 63, block + 2);
+  uint8_t* packed = block + 4;
+  std::memset(packed, 0, 12);
+  for (int group = 0; group < kGroups; ++group) {
+    const ScaleAndOffset& one = found[static_cast<size_t>(group)];
+    const int s = unit > 0 ? nearest_code(one.scale / unit, 63) : 0;
+    const int m = offset_unit > 0 ? nearest_code(one.offset / offset_unit, 63) : 0;
+    if (group < 4) {
+      packed[group] |= static_cast<uint8_t>(s);
+      packed[group + 4] |= static_cast<uint8_t>(m);
+    } else {
+      packed[group + 4] = static_cast<uint8_t>((s & 15) | (m & 15) << 4);
+      packed[group - 4] |= static_cast<uint8_t>(s >> 4 << 6);
+      packed[group] |= static_cast<uint8_t>(m >> 4 << 6);
+    }
+    const float scale = unit * static_cast<float>(s), offset = offset_unit * static_cast<float>(m);
+    for (int i = group * kGroup; i < (group + 1) * kGroup; ++i)
+      codes[i] = scale > 0 ? nearest_code((values[i] + offset) / scale, static_cast<float>(largest)) : 0;
+  }
+}
+
+// The low four bits of 64 elements in 32 bytes.
+void put_four_bits(const int* codes, uint8_t* at) {
+  for (int i = 0; i < kInLarge; i += 64)
+    for (int j = 0; j < 32; ++j)
+      at[i / 2 + j] = static_cast<uint8_t>((codes[i + j] & 15) | (codes[i + 32 + j] & 15) << 4);
+}
+
+// Returns the scale with the least squared error of scale * code, codes -32 ... 31. Large values weigh more. The scale
+// has the sign that makes the value of largest magnitude negative.
+float find_scale(const float* x, int count) {
+  float farthest = 0;
+  for (int i = 0; i < count; ++i)
+    if (std::abs(x[i]) > std::abs(farthest)) farthest = x[i];
+  if (farthest == 0) return 0;
+  float best = farthest / -32;
+  double most = -1;
+  for (int step = -9; step <= 9; ++step) {
+    const float inverse = -(32 + 0.1f * static_cast<float>(step)) / farthest;
+    if (!std::isfinite(inverse)) break;
+    double product = 0, square = 0;
+    for (int i = 0; i < count; ++i) {
+      const float code = std::clamp(std::nearbyint(x[i] * inverse), -32.0f, 31.0f);
+      const double weight = static_cast<double>(x[i]) * x[i];
+      product += weight * code * x[i], square += weight * code * code;
+    }
+    if (square > 0 && product * product > most * square) {
+      most = product * product / square;
+      best = static_cast<float>(product / square);
+    }
+  }
+  return best;
+}
+
+}  // namespace
+
+void encode_q4_k(const float* values, uint8_t* block) {
+  int codes[kInLarge];
+  encode_groups(values, 15, block, codes);
+  put_four_bits(codes, block + 16);
+}
+
+void encode_q5_k(const float* values, uint8_t* block) {
+  int codes[kInLarge];
+  encode_groups(values, 31, block, codes);
+  uint8_t* high = block + 16;
+  std::memset(high, 0, 32);
+  for (int i = 0; i < kInLarge; ++i) high[i % 32] |= static_cast<uint8_t>((codes[i] >> 4) << (i / 32));
+  put_four_bits(codes, block + 48);
+}
+
+void encode_q6_k(const float* values, uint8_t* block) {
+  constexpr int kGroups = 16, kGroup = kInLarge / kGroups;
+  std::array<float, kGroups> found;
+  float farthest = 0;
+  for (int group = 0; group < kGroups; ++group) {
+    const float scale = find_scale(values + group * kGroup, kGroup);
+    found[static_cast<size_t>(group)] = scale;
+    if (std::abs(scale) > std::abs(farthest)) farthest = scale;
+  }
+  std::memset(block, 0, 192);
+  uint8_t *low = block, *high = block + 128;
+  const float unit = put_rounded(farthest / -128, block + 208);
+  for (int group = 0; group < kGroups; ++group) {
+    const float wanted = unit == 0 ? 0 : std::nearbyint(found[static_cast<size_t>(group)] / unit);
+    const float s = std::clamp(wanted, -128.0f, 127.0f), scale = unit * s;
+    block[192 + group] = static_cast<uint8_t>(static_cast<int8_t>(s));
+    for (int i = group * kGroup; i < (group + 1) * kGroup; ++i) {
+      const float code = scale == 0 ? 0 : std::clamp(std::nearbyint(values[i] / scale), -32.0f, 31.0f);
+      const int six = static_cast<int>(code) + 32, part = i / 128, at = i % 128;
+      low[part * 64 + at % 64] |= static_cast<uint8_t>((six & 15) << (at / 64 * 4));
+      high[part * 32 + at % 32] |= static_cast<uint8_t>((six >> 4) << (at / 32 * 2));
+    }
+  }
+}
+
+}  // namespace fettle

@@ -1,0 +1,178 @@
+#include "checkpoint/gguf/places.h"
+
+#include <charconv>
+
+#include "base/error.h"
+
+namespace fettle {
+namespace {
+
+constexpr int64_t kMostExperts = 4096;  // of a layer
+
+// "blk.12.attn_q" becomes "blk.{}.attn_q" and 12.
+struct ModuleName {
+  std::string module;
+  std::optional<int64_t> layer;
+  std::string ending;  // ".weight" or ".bias"
+};
+
+ModuleName split_name(const std::string& tensor) {
+  ModuleName out{tensor, {}, {}};
+  const size_t dot = tensor.rfind('.');
+  if (dot != std::string::npos) out.module = tensor.substr(0, dot), out.ending = tensor.substr(dot);
+  constexpr std::string_view kBlock = "blk.";
+  if (!out.module.starts_with(kBlock)) return out;
+  int64_t layer = 0;
+  const char *begin = out.module.data() + kBlock.size(), *end = out.module.data() + out.module.size();
+  const auto [rest, error] = std::from_chars(begin, end, layer);
+  if (error != std::errc() || layer < 0) return out;
+  out.layer = layer;
+  out.module = std::string(kBlock) + "{}" + std::string(rest, end);
+  return out;
+}
+
+std::string with_number(const std::string& name, int64_t number) {
+  const size_t at = name.find("{}");
+  return name.substr(0, at) + std::to_string(number) + name.substr(at + 2);
+}
+
+DType dtype_of_type(const BlockType& type) {
+  return type.name == "F32" ? DType::kF32 : type.name == "F16" ? DType::kF16 : DType::kBF16;
+}
+
+// The numbers in a name, replaced by {}: "model.layers.3.mlp.experts.5.up_proj" becomes
+// "model.layers.{}.mlp.experts.{}.up_proj", 3 and 5.
+struct NumberedName {
+  std::string pattern;
+  std::vector<int64_t> numbers;
+};
+
+NumberedName split_numbers(const std::string& name) {
+  NumberedName out;
+  for (size_t at = 0; at <= name.size();) {
+    const size_t end = std::min(name.find('.', at), name.size());
+    int64_t number = 0;
+    const char *first = name.data() + at, *last = name.data() + end;
+    const auto [rest, error] = std::from_chars(first, last, number);
+    if (at > 0) out.pattern += '.';
+    if (first < last && error == std::errc() && rest == last) {
+      out.pattern += "{}";
+      out.numbers.push_back(number);
+    } else {
+      out.pattern.append(first, last);
+    }
+    at = end + 1;
+  }
+  return out;
+}
+
+// The text model of a checkpoint with images has other prefixes.
+std::string without_wrapper(const std::string& name) {
+  for (const auto& [prefix, plain] : {std::pair{"model.language_model.", "model."},
+                                      {"language_model.model.", "model."},
+                                      {"language_model.lm_head.", "lm_head."}})
+    if (name.starts_with(prefix)) return plain + name.substr(std::string_view(prefix).size());
+  return name;
+}
+
+}  // namespace
+
+bool is_table_of_rope(const std::string& name) {
+  return name.starts_with("rope_freqs.") || name.starts_with("rope_factors_") || name.ends_with(".attn_rot_embd");
+}
+
+GgufPlaces::GgufPlaces(const GgufFamily& family, int64_t heads, int64_t kv_heads, std::string file)
+    : family_(family), file_(std::move(file)), heads_(heads), kv_heads_(kv_heads) {
+  for (const GgufName& name : family.names) hf_[name.gguf] = name.hf, gguf_[name.hf] = name.gguf;
+}
+
+void GgufPlaces::add(const GgufTensor& tensor, std::vector<TensorEntry>& entries) const {
+  if (is_table_of_rope(tensor.name)) return;
+  const ModuleName name = split_name(tensor.name);
+  const auto found = hf_.find(name.module);
+  if (found == hf_.end() || (name.ending != ".weight" && name.ending != ".bias"))
+    throw UserError("{}: the tensor '{}' is unknown for the architecture '{}' ({}); Fettle does not support this model",
+                    file_, tensor.name, family_.architecture, family_.model_type);
+  if (tensor.type->decode == nullptr)
+    throw UserError(
+        "{}: tensor '{}' has the type {}, which Fettle does not read; take a file of type F32, F16, BF16, Q8_0, "
+        "Q6_K, "
+        "Q5_K, Q4_K, Q3_K, Q2_K, Q5_1, Q5_0, Q4_1 or Q4_0",
+        file_, tensor.name, tensor.type->name);
+  const std::string layer_name = name.layer ? with_number(found->second, *name.layer) : found->second;
+  TensorEntry entry = place(tensor, layer_name, name.module, name.ending);
+  if (layer_name.find("{}") == std::string::npos) {
+    entry.name = layer_name + name.ending;
+    entries.push_back(std::move(entry));
+    return;
+  }
+  if (tensor.dims.size() < 2) throw UserError("{}: tensor '{}' has no dim for experts", file_, tensor.name);
+  const int64_t experts = entry.shape.dims.front();
+  if (experts > kMostExperts)
+    throw UserError("{}: tensor '{}' has {} experts; Fettle reads up to {}", file_, tensor.name, experts, kMostExperts);
+  entry.shape.dims.erase(entry.shape.dims.begin());
+  if (experts > 0) entry.bytes /= experts;
+  for (int64_t expert = 0; expert < experts; ++expert) {
+    entry.name = with_number(layer_name, expert) + name.ending;
+    entries.push_back(entry);
+    entry.offset += entry.bytes;
+  }
+}
+
+TensorEntry GgufPlaces::place(const GgufTensor& tensor, const std::string& hf, const std::string& module,
+                              const std::string& ending) const {
+  TensorEntry entry{tensor.name, {dtype_of_type(*tensor.type), tensor.dims}, tensor.offset, tensor.bytes, {}};
+  Encoding encoding{tensor.type};
+  if (family_.storage.pairs_rows && (hf.ends_with(".q_proj") || hf.ends_with(".k_proj")))
+    encoding.swap = swap(tensor, hf.ends_with(".q_proj") ? heads_ : kv_heads_, 2);
+  if (family_.storage.parts_first && hf.ends_with(".query_key_value")) encoding.swap = swap_parts(tensor);
+  if (family_.storage.adds_one && module.ends_with("norm") && ending == ".weight") encoding.shift = -1;
+  if (!tensor.type->is_float() || encoding.swap.swaps() || encoding.shift != 0) entry.encoding = encoding;
+  if (transposes(hf + ending, tensor.dims)) {
+    entry.shape.dims = {tensor.dims[1], tensor.dims[0]};
+    entry.strides = {1, tensor.dims[1]};
+  }
+  return entry;
+}
+
+bool GgufPlaces::transposes(const std::string& hf, const Dims& dims) const {
+  return family_.storage.transposes && hf.ends_with(".weight") && dims.size() == 2 &&
+         hf.find(".c_") != std::string::npos;
+}
+
+// Each head's rows: the file has (pair, part), Hugging Face (part, pair).
+RowSwap GgufPlaces::swap(const GgufTensor& tensor, int64_t heads, int64_t parts) const {
+  const int64_t rows = tensor.dims.front();
+  if (heads <= 0 || rows % (heads * parts) != 0)
+    throw UserError("{}: tensor '{}' has {} rows, which {} heads do not divide", file_, tensor.name, rows, heads);
+  return {.first = parts, .second = rows / heads / parts, .inner = 1};
+}
+
+RowSwap GgufPlaces::swap_parts(const GgufTensor& tensor) const {
+  const int64_t rows = tensor.dims.front();
+  if (heads_ <= 0 || rows % (heads_ * 3) != 0)
+    throw UserError("{}: tensor '{}' has {} rows, which {} heads do not divide", file_, tensor.name, rows, heads_);
+  return {.first = heads_, .second = 3, .inner = rows / heads_ / 3};
+}
+
+std::optional<GgufTarget> GgufPlaces::find(const std::string& hf) const {
+  const std::string plain = without_wrapper(hf);
+  const size_t dot = plain.rfind('.');
+  if (dot == std::string::npos) return std::nullopt;
+  const std::string ending = plain.substr(dot);
+  const NumberedName name = split_numbers(plain.substr(0, dot));
+  const auto found = gguf_.find(name.pattern);
+  if (found == gguf_.end() || (ending != ".weight" && ending != ".bias") || name.numbers.size() > 2)
+    return std::nullopt;
+  GgufTarget target{found->second, std::nullopt};
+  if (!name.numbers.empty()) target.tensor = with_number(target.tensor, name.numbers[0]);
+  if (name.numbers.size() == 2) target.expert = name.numbers[1];
+  target.tensor += ending;
+  return target;
+}
+
+Dims GgufPlaces::stored_dims(const std::string& hf, const Dims& dims) const {
+  return transposes(hf, dims) ? Dims{dims[1], dims[0]} : dims;
+}
+
+}  // namespace fettle

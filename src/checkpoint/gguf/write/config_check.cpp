@@ -1,0 +1,164 @@
+#include "checkpoint/gguf/write/config_check.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "checkpoint/gguf/families.h"
+#include "models/blocks/rope.h"
+#include "models/model.h"
+
+namespace fettle {
+namespace {
+
+// Numbers of a file are 32-bit floats.
+bool are_close(double a, double b) {
+  return std::abs(a - b) <= 2e-6 * std::max(std::abs(a), std::abs(b));
+}
+
+bool are_close(const std::vector<double>& a, const std::vector<double>& b) {
+  return std::ranges::equal(a, b, [](double x, double y) { return are_close(x, y); });
+}
+
+// These two are the same function.
+std::string activation_of(const ModelConfig& config) {
+  return config.hidden_act == "gelu_new" ? "gelu_pytorch_tanh" : config.hidden_act;
+}
+
+// The frequencies that a head's dims turn with, in short and in long texts.
+bool same_rope(const RopeParameters& a, const RopeParameters& b, int64_t head_dim) {
+  const int64_t dims = a.rotary_dim(head_dim);
+  if (dims != b.rotary_dim(head_dim) || a.interleaved != b.interleaved) return false;
+  const auto frequencies = [&](const RopeParameters& rope, const std::vector<double>& divisors) {
+    return inverse_frequencies(rope, dims, divisors);
+  };
+  return are_close(a.attention_factor, b.attention_factor) &&
+         are_close(frequencies(a, a.short_factor), frequencies(b, b.short_factor)) &&
+         are_close(frequencies(a, a.long_factor), frequencies(b, b.long_factor));
+}
+
+// Documents longer than this turn otherwise; 0: none do.
+int64_t turn_of(const RopeParameters& rope) {
+  return rope.rope_type == "longrope" && rope.short_factor != rope.long_factor ? rope.original_max_position_embeddings
+                                                                               : 0;
+}
+
+double attention_scale_of(const ModelConfig& config) {
+  return config.attention_scale != 0 ? config.attention_scale : 1 / std::sqrt(static_cast<double>(config.head_dim));
+}
+
+struct Difference {
+  std::string field, wanted, got;
+};
+
+// Returns the first setting that differs; windows are compared elsewhere.
+std::optional<Difference> first_difference(const ModelConfig& a, const ModelConfig& b) {
+  std::optional<Difference> found;
+  const auto note = [&](const char* field, bool same, const auto& x, const auto& y) {
+    if (!same && !found) found = Difference{field, fmt::format("{}", x), fmt::format("{}", y)};
+  };
+  const auto exact = [&](const char* field, const auto& x, const auto& y) { note(field, x == y, x, y); };
+  const auto close = [&](const char* field, double x, double y) { note(field, are_close(x, y), x, y); };
+  exact("vocab_size", a.vocab_size, b.vocab_size);
+  exact("hidden_size", a.hidden_size, b.hidden_size);
+  exact("intermediate_size", a.intermediate_size, b.intermediate_size);
+  exact("num_hidden_layers", a.num_hidden_layers, b.num_hidden_layers);
+  exact("num_attention_heads", a.num_attention_heads, b.num_attention_heads);
+  exact("num_key_value_heads", a.num_key_value_heads, b.num_key_value_heads);
+  exact("head_dim", a.head_dim, b.head_dim);
+  exact("max_position_embeddings", a.max_position_embeddings, b.max_position_embeddings);
+  exact("tie_word_embeddings", a.tie_word_embeddings, b.tie_word_embeddings);
+  exact("hidden_act", activation_of(a), activation_of(b));
+  close("rms_norm_eps or layer_norm_eps", a.norm_eps, b.norm_eps);
+  exact("the kind of norm", static_cast<int>(a.norm), static_cast<int>(b.norm));
+  exact("the kind of MLP", static_cast<int>(a.mlp), static_cast<int>(b.mlp));
+  exact("moe_intermediate_size", a.expert_size, b.expert_size);
+  exact("num_experts", a.num_experts, b.num_experts);
+  exact("num_experts_per_tok", a.experts_per_token, b.experts_per_token);
+  exact("norm_topk_prob", a.routing.normalised, b.routing.normalised);
+  exact("the router's score function", a.routing.sigmoid, b.routing.sigmoid);
+  exact("layers without experts (mlp_only_layers, decoder_sparse_step)",
+        a.expert_layers ? a.expert_layers->numbers : std::vector<int64_t>{},
+        b.expert_layers ? b.expert_layers->numbers : std::vector<int64_t>{});
+  exact("a shared expert", a.shared_expert.has_value(), b.shared_expert.has_value());
+  close("embedding_multiplier", a.embedding_scale, b.embedding_scale);
+  close("residual_multiplier", a.residual_scale, b.residual_scale);
+  close("logits_scaling or logit_scale", a.logit_scale, b.logit_scale);
+  exact("attention_bias", a.attention_bias, b.attention_bias);
+  exact("attention_out_bias", a.output_bias.value_or(a.attention_bias), b.output_bias.value_or(b.attention_bias));
+  exact("norms of q and k", a.qk_norm, b.qk_norm);
+  exact("mlp_bias", a.mlp_bias, b.mlp_bias);
+  exact("alibi", a.alibi, b.alibi);
+  close("the scale of queries (query_pre_attn_scalar, attention_multiplier)", attention_scale_of(a),
+        attention_scale_of(b));
+  close("llama_4_scaling_beta", a.query_growth, b.query_growth);
+  close("attn_logit_softcapping", a.attention_softcap, b.attention_softcap);
+  close("final_logit_softcapping", a.logit_softcap, b.logit_softcap);
+  exact("layers without rope (no_rope_layers)", a.rotates, b.rotates);
+  exact("original_max_position_embeddings", turn_of(a.rope), turn_of(b.rope));
+  note("rope_parameters", same_rope(a.rope, b.rope, a.head_dim), a.rope.rope_type, b.rope.rope_type);
+  const RopeParameters &local = a.local_rope.value_or(a.rope), &other = b.local_rope.value_or(b.rope);
+  if (std::ranges::any_of(a.window, [](int64_t window) { return window > 0; }))
+    note("rope_parameters of layers with a window", same_rope(local, other, a.head_dim), local.rope_theta,
+         other.rope_theta);
+  return found;
+}
+
+void check_windows(const ModelConfig& a, const ModelConfig& b, const std::string& model) {
+  // A window as long as the longest text is none.
+  const auto windows = [](const ModelConfig& config) {
+    std::vector<int64_t> out = config.window;
+    out.resize(static_cast<size_t>(config.num_hidden_layers), 0);
+    for (int64_t& window : out) window = window >= config.max_position_embeddings ? 0 : window;
+    return out;
+  };
+  const std::vector<int64_t> wanted = windows(a), got = windows(b);
+  if (wanted == got) return;
+  if (std::ranges::all_of(got, [](int64_t window) { return window == 0; })) {
+    warn("{}: llama.cpp has no sliding window in this family; with more than {} tokens it computes other replies",
+         model, std::ranges::max(wanted));
+    return;
+  }
+  throw UserError("{}: GGUF cannot express its sliding windows ({}) for this family; export it as safetensors", model,
+                  fmt::join(wanted, ", "));
+}
+
+}  // namespace
+
+void check_expressible(const GgufFamily& family, const GgufMetadata& metadata, const std::vector<GgufTable>& tables,
+                       std::vector<GgufTensor> tensors, const ModelConfig& config, const std::string& model) {
+  std::vector<std::byte> bytes;
+  for (const GgufTable& table : tables) {
+    const auto size = static_cast<int64_t>(table.values.size() * sizeof(float));
+    GgufTensor tensor{table.tensor,
+                      {static_cast<int64_t>(table.values.size())},
+                      find_block_type("F32"),
+                      static_cast<int64_t>(bytes.size()),
+                      size};
+    bytes.resize(bytes.size() + static_cast<size_t>(size));
+    std::memcpy(bytes.data() + tensor.offset, table.values.data(), static_cast<size_t>(size));
+    tensors.push_back(std::move(tensor));
+  }
+  const GgufHeader header = header_of(metadata, std::move(tensors));
+  const std::string name = model + " as GGUF";
+  const GgufFields fields(header, bytes, name);
+  const GgufFamily& read = gguf_family_of(fields);
+  internal_check(read.architecture == family.architecture, "'{}' is read as '{}'", family.architecture,
+                 read.architecture);
+  const ModelConfig back = make_model(gguf_config(read, fields), name).config;
+  if (const auto difference = first_difference(config, back))
+    throw UserError(
+        "{}: GGUF cannot express this model: {} is {}, and llama.cpp would compute with {}; export it as safetensors "
+        "(without export_gguf)",
+        model, difference->field, difference->wanted, difference->got);
+  check_windows(config, back, model);
+}
+
+}  // namespace fettle

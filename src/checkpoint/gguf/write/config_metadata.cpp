@@ -1,0 +1,163 @@
+#include "checkpoint/gguf/write/config_metadata.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "checkpoint/gguf/families.h"
+#include "models/blocks/rope.h"
+
+namespace fettle {
+namespace {
+
+using Json = nlohmann::json;
+
+// The field of rope_parameters or rope_scaling; null when config.json does not have it.
+Json rope_field(const Json& json, const char* field) {
+  for (const char* at : {"rope_parameters", "rope_scaling"}) {
+    if (!json.contains(at) || !json[at].is_object()) continue;
+    const Json& outer = json[at];
+    const Json& rope = outer.contains("full_attention") ? outer["full_attention"] : outer;
+    return rope.contains(field) ? rope[field] : Json();
+  }
+  return {};
+}
+
+// By what llama3's rule divides each frequency.
+std::vector<float> llama3_factors(const RopeParameters& rope, int64_t head_dim) {
+  RopeParameters plain = rope;
+  plain.rope_type = "default";
+  const int64_t dims = rope.rotary_dim(head_dim);
+  const std::vector<double> before = inverse_frequencies(plain, dims, {}), after = inverse_frequencies(rope, dims, {});
+  std::vector<float> factors;
+  for (size_t i = 0; i < before.size(); ++i) factors.push_back(static_cast<float>(before[i] / after[i]));
+  return factors;
+}
+
+std::vector<float> as_floats(const std::vector<double>& values) {
+  return {values.begin(), values.end()};
+}
+
+std::vector<GgufTable> set_rope(const ModelConfig& config, const Json& json, GgufMetadata& metadata) {
+  const RopeParameters& rope = config.rope;
+  metadata.set_number(".rope.freq_base", rope.rope_theta);
+  metadata.set_integer(".rope.dimension_count", rope.rotary_dim(config.head_dim));
+  if (config.local_rope) metadata.set_number(".rope.freq_base_swa", config.local_rope->rope_theta);
+  if (rope.rope_type == "linear" || rope.rope_type == "yarn") {
+    metadata.set(".rope.scaling.type", rope.rope_type);
+    metadata.set_number(".rope.scaling.factor", rope.factor);
+  }
+  if (rope.rope_type == "yarn") {
+    metadata.set_integer(".rope.scaling.original_context_length", rope.original_max_position_embeddings);
+    metadata.set_number(".rope.scaling.yarn_beta_fast", rope.beta_fast);
+    metadata.set_number(".rope.scaling.yarn_beta_slow", rope.beta_slow);
+    // llama.cpp computes the usual factor itself.
+    for (const char* field : {"attn_factor", "attention_factor"})
+      if (const Json given = rope_field(json, field); given.is_number())
+        metadata.set_number(".rope.scaling.yarn_attn_factor", given.get<double>());
+  }
+  if (rope.rope_type == "llama3") return {{"rope_freqs.weight", llama3_factors(rope, config.head_dim)}};
+  if (rope.rope_type == "longrope")
+    return {{"rope_factors_long.weight", as_floats(rope.long_factor)},
+            {"rope_factors_short.weight", as_floats(rope.short_factor)}};
+  return {};
+}
+
+// Sets the window, and which layers have it unless each `usual`-th layer sees everything.
+void set_window(const ModelConfig& config, int64_t usual, GgufMetadata& metadata) {
+  const auto widest = std::ranges::max_element(config.window);
+  if (widest == config.window.end() || *widest == 0) return;
+  metadata.set_integer(".attention.sliding_window", *widest);
+  std::vector<bool> slides;
+  bool as_usual = usual > 0;
+  for (size_t layer = 0; layer < config.window.size(); ++layer) {
+    slides.push_back(config.window[layer] > 0);
+    as_usual = as_usual && slides.back() == ((static_cast<int64_t>(layer) + 1) % usual != 0);
+  }
+  if (!as_usual) metadata.set(".attention.sliding_window_pattern", slides);
+}
+
+}  // namespace
+
+std::vector<GgufTable> set_config_metadata(const GgufFamily& family, const ModelConfig& config, const Json& json,
+                                           GgufMetadata& metadata) {
+  metadata.set_integer(".block_count", config.num_hidden_layers);
+  metadata.set_integer(".context_length", config.max_position_embeddings);
+  metadata.set_integer(".embedding_length", config.hidden_size);
+  metadata.set_integer(".feed_forward_length", json.value("intermediate_size", config.intermediate_size));
+  metadata.set_integer(".attention.head_count", config.num_attention_heads);
+  metadata.set_integer(".attention.head_count_kv", config.num_key_value_heads);
+  metadata.set_integer(".attention.key_length", config.head_dim);
+  metadata.set_integer(".attention.value_length", config.head_dim);
+  metadata.set_integer(".vocab_size", config.vocab_size);
+  const bool rms = config.norm == Norm::kRms || config.norm == Norm::kRmsPlusOne;
+  metadata.set_number(rms ? ".attention.layer_norm_rms_epsilon" : ".attention.layer_norm_epsilon", config.norm_eps);
+  if (config.num_experts > 0) {
+    metadata.set_integer(".expert_count", config.num_experts);
+    metadata.set_integer(".expert_used_count", config.experts_per_token);
+  }
+  // GPT-2 and StarCoder have learned positions.
+  const bool rotates =
+      std::ranges::none_of(family.names, [](const GgufName& name) { return name.gguf == "position_embd"; });
+  std::vector<GgufTable> tables;
+  if (rotates) tables = set_rope(config, json, metadata);
+  family.metadata(config, json, metadata);
+  return tables;
+}
+
+void no_metadata(const ModelConfig&, const Json&, GgufMetadata&) {}
+
+void ministral3_metadata(const ModelConfig& config, const Json&, GgufMetadata& metadata) {
+  metadata.set_number(".rope.scaling.yarn_log_multiplier", config.rope.mscale_all_dim);
+  metadata.set_number(".attention.temperature_scale", config.query_growth);
+}
+
+void qwen3_moe_metadata(const ModelConfig& config, const Json&, GgufMetadata& metadata) {
+  metadata.set_integer(".expert_feed_forward_length", config.expert_size);
+}
+
+void gemma2_metadata(const ModelConfig& config, const Json&, GgufMetadata& metadata) {
+  metadata.set_number(".attn_logit_softcapping", config.attention_softcap);
+  metadata.set_number(".final_logit_softcapping", config.logit_softcap);
+  set_window(config, 2, metadata);
+}
+
+void gemma3_metadata(const ModelConfig& config, const Json&, GgufMetadata& metadata) {
+  if (config.logit_softcap > 0) metadata.set_number(".final_logit_softcapping", config.logit_softcap);
+  set_window(config, 6, metadata);
+}
+
+// Phi-3 has a window in every layer, or 0 for none.
+void phi3_metadata(const ModelConfig& config, const Json& json, GgufMetadata& metadata) {
+  const int64_t scaled = config.rope.original_max_position_embeddings;
+  metadata.set_integer(
+      ".rope.scaling.original_context_length",
+      scaled > 0 ? scaled : json.value("original_max_position_embeddings", config.max_position_embeddings));
+  if (config.rope.rope_type == "longrope")
+    metadata.set_number(".rope.scaling.attn_factor", config.rope.attention_factor);
+  metadata.set_integer(".attention.sliding_window", config.uniform_window().value_or(0));
+}
+
+void gpt_neox_metadata(const ModelConfig&, const Json& json, GgufMetadata& metadata) {
+  metadata.set(".use_parallel_residual", json.value("use_parallel_residual", true));
+}
+
+void olmo3_metadata(const ModelConfig& config, const Json&, GgufMetadata& metadata) {
+  set_window(config, 0, metadata);
+}
+
+void granite_metadata(const ModelConfig&, const Json& json, GgufMetadata& metadata) {
+  for (const auto& [field, key] : {std::pair{"attention_multiplier", ".attention.scale"},
+                                   {"embedding_multiplier", ".embedding_scale"},
+                                   {"residual_multiplier", ".residual_scale"},
+                                   {"logits_scaling", ".logit_scale"}})
+    metadata.set_number(key, json.value(field, 1.0));
+}
+
+void cohere2_metadata(const ModelConfig& config, const Json& json, GgufMetadata& metadata) {
+  metadata.set_number(".logit_scale", json.value("logit_scale", 0.0625));
+  metadata.set(".rope.scaling.type", std::string("none"));
+  set_window(config, 4, metadata);
+}
+
+}  // namespace fettle

@@ -1,0 +1,41 @@
+// Defines set_config_metadata: the keys of a GGUF file that describe the model, from its config.json.
+//
+// It is the inverse of gguf_config(). check_expressible() (config_check.h) verifies that for each model that is
+// written.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "checkpoint/gguf/write/metadata.h"
+#include "models/config.h"
+
+namespace fettle {
+
+struct GgufFamily;
+
+// A small f32 vector that belongs to the config, not to the weights: factors of rope.
+struct GgufTable {
+  std::string tensor;
+  std::vector<float> values;
+};
+
+// Sets the keys of the family and returns its tables. `json` is the level of config.json with the text model's fields.
+std::vector<GgufTable> set_config_metadata(const GgufFamily& family, const ModelConfig& config,
+                                           const nlohmann::json& json, GgufMetadata& metadata);
+
+// Set the keys that only some families have (GgufFamily::metadata).
+using SetMetadata = void (*)(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
+void no_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
+void ministral3_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
+void qwen3_moe_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
+void gemma2_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
+void gemma3_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
+void phi3_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
+void gpt_neox_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
+void olmo3_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
+void granite_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
+void cohere2_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
+
+}  // namespace fettle

@@ -1,0 +1,40 @@
+// Defines GgufFileType: which type each tensor of a GGUF file has.
+//
+// Source: llama.cpp, which calls them ftype (llama.h) and chooses the tensors' types in convert_hf_to_gguf.py and
+// llama-quant.cpp.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/arrays/shape.h"
+#include "checkpoint/gguf/block_types.h"
+
+namespace fettle {
+
+struct GgufFileType {
+  std::string_view key;   // the value of export_gguf: "q4_k_m"
+  std::string_view name;  // in names of files: "Q4_K_M"
+  int64_t number;         // general.file_type
+  std::string_view type;  // of most tensors: "Q4_K"
+  // Layers that matter more have attn_v and ffn_down in Q6_K (the mixtures K_M).
+  bool mixes = false;
+};
+
+// Returns the type with this key; null when there is none.
+const GgufFileType* find_gguf_file_type(std::string_view key);
+
+// What the choice depends on, besides the tensor.
+struct GgufSizes {
+  int64_t layers = 0;
+  int64_t experts = 0;  // 0: none
+  bool tied = false;    // token_embd is also the head
+  bool is_70b = false;  // Llama or Qwen 2 with 80 layers and grouped queries
+};
+
+// Returns the type of the tensor with this name and these dims (row-major). Vectors, norms, routers and tables of
+// positions stay F32. A tensor whose rows are not whole blocks gets a type with smaller blocks, or F16.
+const BlockType& type_in_file(const GgufFileType& file, const std::string& tensor, const Dims& dims,
+                              const GgufSizes& sizes);
+
+}  // namespace fettle

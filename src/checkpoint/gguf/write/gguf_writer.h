@@ -1,0 +1,46 @@
+// Defines GgufWriter: writes a GGUF file piece by piece, in bounded memory.
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <vector>
+
+#include "checkpoint/files.h"
+#include "checkpoint/gguf/write/metadata.h"
+
+namespace fettle {
+
+// Returns the bytes of a row-major tensor of this type. The last dim must be whole blocks.
+int64_t bytes_of(const Dims& dims, const BlockType& type);
+
+// Move-only. The destructor removes the file unless finish() was called.
+class GgufWriter {
+ public:
+  // Creates `path`, reserves its full size and writes the header. The writer sets the offsets and sizes of `tensors`,
+  // in their order. Throws UserError when the folder is not writable or the disk is full.
+  GgufWriter(std::filesystem::path path, const GgufMetadata& metadata, std::vector<GgufTensor> tensors);
+
+  const std::filesystem::path& path() const { return file_.path(); }
+  int64_t bytes() const { return bytes_; }  // of the whole file
+  // Writes `bytes` of the tensor with this index from byte `at` of the tensor. Pieces may come in any order, but each
+  // byte only once.
+  void write(size_t tensor, std::span<const std::byte> bytes, int64_t at);
+  // Flushes to the disk and closes. Throws InternalError that names an incomplete tensor.
+  void finish();
+
+ private:
+  struct Layout {
+    std::vector<GgufTensor> tensors;
+    std::string header;
+    int64_t bytes = 0;
+  };
+  static Layout lay_out(const GgufMetadata& metadata, std::vector<GgufTensor> tensors);
+  GgufWriter(Layout layout, std::filesystem::path path);
+
+  std::vector<GgufTensor> tensors_;  // with offsets from the first byte of the file
+  int64_t bytes_;
+  OutputFile file_;
+  std::vector<int64_t> written_;  // bytes written so far, by tensor
+};
+
+}  // namespace fettle

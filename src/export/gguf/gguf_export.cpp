@@ -1,0 +1,69 @@
+#include "export/gguf/gguf_export.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/size_text.h"
+#include "checkpoint/files.h"
+#include "checkpoint/gguf/gguf_folder.h"
+#include "export/gguf/modelfile.h"
+
+namespace fettle {
+namespace fs = std::filesystem;
+
+std::vector<GgufReport> write_gguf_files(const GgufPlan& plan, const std::vector<const GgufFileType*>& types,
+                                         const std::string& title, const BaseTensors& base, const AdapterMerge* merge,
+                                         const fs::path& model_folder, const fs::path& folder, MergeCount& count) {
+  int64_t needed = 0;
+  for (const GgufFileType* type : types)
+    for (const GgufTensor& tensor : plan.tensors_of(*type)) needed += bytes_of(tensor.dims, *tensor.type);
+  require_free_bytes(folder, needed, "the model");
+  std::vector<GgufOutput> outputs;
+  std::vector<GgufReport> reports;
+  for (const GgufFileType* type : types) {
+    const std::string file = fmt::format("{}-{}.gguf", title, type->name);
+    outputs.push_back({type, GgufWriter(folder / file, plan.metadata_of(*type), plan.tensors_of(*type))});
+    reports.push_back({.file = file, .type = std::string(type->name), .bytes = outputs.back().writer.bytes()});
+  }
+  count = write_gguf_weights(plan, base, merge, outputs);
+  for (GgufOutput& output : outputs) output.writer.finish();
+  write_file(folder / "Modelfile", modelfile(reports.front().file, model_folder, plan.metadata));
+  for (size_t i = 0; i < types.size(); ++i)
+    reports[i].weights = check_gguf_weights(plan, base, merge, *types[i], folder / reports[i].file);
+  return reports;
+}
+
+void check_gguf_logits(Devices& devices, const Request& request, const fs::path& folder, const fs::path& scratch,
+                       std::vector<GgufReport>& files) {
+  const LogitReference reference(devices, request);
+  for (GgufReport& report : files) {
+    const fs::path opened = scratch / report.type;
+    write_gguf_folder(folder / report.file, opened);
+    // The file's values as they are, not rounded to the dtype that a quantised file counts as.
+    nlohmann::json config = read_json_file(opened / "config.json");
+    config["torch_dtype"] = "float32";
+    write_json_file(opened / "config.json", config);
+    report.logits = reference.check_gguf(opened, report.type);
+  }
+}
+
+std::string format_gguf(const std::vector<GgufReport>& files) {
+  std::string text;
+  for (const GgufReport& file : files) {
+    if (!text.empty()) text += "\n";
+    text += fmt::format("{}: {}", file.file, size_text(file.bytes));
+    if (file.weights.bound > 0)
+      text += fmt::format("; weights differ by {:.2g} % at most ({})", 100 * file.weights.error, file.weights.tensor);
+    if (!file.logits)
+      text += "; logits not compared";
+    else
+      text += fmt::format(
+          "; logits of {} prompts of {} tokens, f32: largest difference {:.3g} of {:.3g}, the same most "
+          "likely token at {:.1f} % of the places",
+          kCheckedPrompts, kCheckedLength, file.logits->difference, file.logits->scale, 100 * file.logits->agreement);
+  }
+  return text;
+}
+
+}  // namespace fettle

@@ -1,0 +1,155 @@
+#include "export/gguf/gguf_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "base/error.h"
+#include "checkpoint/gguf/families.h"
+#include "checkpoint/gguf/places.h"
+#include "checkpoint/gguf/write/config_check.h"
+#include "checkpoint/gguf/write/tokenizer_metadata.h"
+#include "export/gguf/model_card.h"
+
+namespace fettle {
+namespace {
+
+constexpr int64_t kQuantisationVersion = 2;
+
+GgufTensor as_f32(const std::string& name, const Dims& dims) {
+  const BlockType* type = find_block_type("F32");
+  return {name, dims, type, 0, product(dims) * type->bytes};
+}
+
+// Sets where the file has the tensor's parts, by the rules by which files are read.
+void find_place(const GgufPlaces& places, PlannedTensor& tensor) {
+  std::vector<TensorEntry> entries;
+  places.add(as_f32(tensor.name, tensor.dims), entries);
+  internal_check(entries.size() == tensor.parts.size(), "'{}' has {} parts, {} are read", tensor.name,
+                 tensor.parts.size(), entries.size());
+  for (size_t i = 0; i < entries.size(); ++i) {
+    internal_check(entries[i].shape.dims == tensor.parts[i]->shape.dims, "'{}' is read as {}, not {}", tensor.name,
+                   to_string(entries[i].shape.dims), to_string(tensor.parts[i]->shape.dims));
+    tensor.read_as.push_back(entries[i].name);
+  }
+  tensor.place = entries.front();
+}
+
+std::vector<PlannedTensor> plan_tensors(const GgufPlaces& places, const BaseTensors& base, const std::string& model) {
+  std::vector<PlannedTensor> planned;
+  std::map<std::string, size_t> index;
+  std::vector<std::map<int64_t, const BaseTensor*>> experts;  // of each planned tensor
+  for (const BaseTensor& tensor : base.all()) {
+    const auto target = places.find(tensor.param);
+    if (!target)
+      throw UserError(
+          "{}: llama.cpp has no place for its tensor '{}'; export the model as safetensors (without export_gguf)",
+          model, tensor.param);
+    const auto [at, is_new] = index.emplace(target->tensor, planned.size());
+    if (is_new) {
+      planned.push_back({target->tensor, places.stored_dims(tensor.param, tensor.shape.dims), {}, {}, {}});
+      experts.emplace_back();
+    }
+    internal_check(is_new || target->expert, "two tensors are written as '{}'", target->tensor);
+    experts[at->second].emplace(target->expert.value_or(0), &tensor);
+  }
+  for (size_t i = 0; i < planned.size(); ++i) {
+    PlannedTensor& tensor = planned[i];
+    for (const auto& [expert, part] : experts[i]) {
+      internal_check(expert == static_cast<int64_t>(tensor.parts.size()), "'{}' lacks expert {}", tensor.name,
+                     tensor.parts.size());
+      tensor.parts.push_back(part);
+    }
+    if (places.find(tensor.parts.front()->param)->expert)
+      tensor.dims.insert(tensor.dims.begin(), static_cast<int64_t>(tensor.parts.size()));
+    find_place(places, tensor);
+  }
+  return planned;
+}
+
+// "1.7B"; a mixture of experts "8x7B": the size of one expert and of all else.
+std::string size_label(const std::vector<PlannedTensor>& tensors, const std::vector<GgufTable>& tables) {
+  double count = 0;
+  int64_t experts = 0;
+  for (const GgufTable& table : tables) count += static_cast<double>(table.values.size());
+  for (const PlannedTensor& tensor : tensors) {
+    const bool of_experts = tensor.dims.size() > 2;
+    if (of_experts) experts = tensor.dims.front();
+    count += static_cast<double>(product(tensor.dims)) / static_cast<double>(of_experts ? tensor.dims.front() : 1);
+  }
+  const auto [unit, letter] = count > 1e12  ? std::pair{1e12, 'T'}
+                              : count > 1e9 ? std::pair{1e9, 'B'}
+                              : count > 1e6 ? std::pair{1e6, 'M'}
+                                            : std::pair{1e3, 'K'};
+  const double scaled = count / unit;
+  const int digits = std::nearbyint(scaled) >= 10 ? 0 : std::nearbyint(scaled) >= 1 ? 1 : 2;
+  const std::string size = fmt::format("{:.{}f}{}", scaled, digits, letter);
+  return experts > 0 ? fmt::format("{}x{}", experts, size) : size;
+}
+
+void set_sampling(const nlohmann::json& generation, GgufMetadata& metadata) {
+  if (!generation.is_object() || generation.value("do_sample", true) == false) return;
+  for (const auto& [field, key] : {std::pair{"top_p", "top_p"},
+                                   {"min_p", "min_p"},
+                                   {"temperature", "temp"},
+                                   {"repetition_penalty", "penalty_repeat"}})
+    if (generation.contains(field) && generation[field].is_number())
+      metadata.set_number(std::string("general.sampling.") + key, generation[field].get<double>());
+  if (generation.contains("top_k") && generation["top_k"].is_number_integer())
+    metadata.set("general.sampling.top_k", generation["top_k"].get<int32_t>());
+}
+
+}  // namespace
+
+GgufMetadata GgufPlan::metadata_of(const GgufFileType& type) const {
+  GgufMetadata out = metadata;
+  out.set_integer("general.file_type", type.number);
+  out.set_integer("general.quantization_version", kQuantisationVersion);
+  return out;
+}
+
+std::vector<GgufTensor> GgufPlan::tensors_of(const GgufFileType& type) const {
+  std::vector<GgufTensor> out;
+  for (const GgufTable& table : tables)
+    out.push_back(as_f32(table.tensor, {static_cast<int64_t>(table.values.size())}));
+  for (const PlannedTensor& tensor : tensors)
+    out.push_back({tensor.name, tensor.dims, &type_in_file(type, tensor.name, tensor.dims, sizes), 0, 0});
+  return out;
+}
+
+GgufPlan plan_gguf(const ModelRepository& base, const Model& model, const BaseTensors& tensors, const GgufNames& names,
+                   const std::filesystem::path& scratch) {
+  const nlohmann::json& json = text_level(base.config());
+  const ModelConfig& config = model.config;
+  const GgufFamily& family = gguf_family_for(json.value("model_type", config.model_type), names.model);
+  GgufPlan plan{GgufMetadata(std::string(family.architecture)), {}, {}, {}};
+  GgufMetadata& metadata = plan.metadata;
+  const nlohmann::json generation = base.generation_config().value_or(nlohmann::json());
+  metadata.set("general.type", std::string("model"));
+  set_sampling(generation, metadata);
+  metadata.set("general.name", names.title);
+  if (!names.base.empty()) {
+    metadata.set_integer("general.base_model.count", 1);
+    metadata.set("general.base_model.0.name", names.base);
+  }
+  plan.tables = set_config_metadata(family, config, json, metadata);
+  const GgufPlaces places(family, config.num_attention_heads, config.num_key_value_heads, names.model);
+  plan.tensors = plan_tensors(places, tensors, names.model);
+  metadata.set("general.size_label", size_label(plan.tensors, plan.tables));
+  set_card_metadata(base.folder(), metadata);
+
+  plan.sizes = {.layers = config.num_hidden_layers, .experts = config.num_experts, .tied = config.tie_word_embeddings};
+  plan.sizes.is_70b = config.num_hidden_layers == 80 &&
+                      ((family.architecture == "llama" && config.num_attention_heads != config.num_key_value_heads) ||
+                       family.architecture == "qwen2");
+  std::vector<GgufTensor> written;
+  for (const PlannedTensor& tensor : plan.tensors) written.push_back(as_f32(tensor.name, tensor.dims));
+  set_tokenizer_metadata(base.folder(), config.vocab_size, json, generation, metadata);
+  check_expressible(family, metadata, plan.tables, std::move(written), config, names.model);
+  check_tokenizer(base.folder(), metadata, scratch);
+  return plan;
+}
+
+}  // namespace fettle

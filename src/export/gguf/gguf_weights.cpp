@@ -1,0 +1,204 @@
+#include "export/gguf/gguf_weights.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/parallel.h"
+#include "checkpoint/gguf/gguf_files.h"
+#include "export/merged_tensor.h"
+
+namespace fettle {
+namespace {
+
+constexpr int64_t kBytesAtOnce = int64_t{16} << 20;  // of f32 values
+
+// The rows of a part, in the order of the file.
+struct FileRows {
+  int64_t rows, columns;
+  int64_t period;  // rows that the file has in another order lie within so many rows
+};
+
+FileRows rows_of(const PlannedTensor& tensor) {
+  const Dims& dims = tensor.dims;
+  const bool of_experts = tensor.parts.size() > 1 || dims.size() > 2;
+  if (dims.size() == 1) {
+    FileRows vector{dims[0], 1, 1};  // a vector's elements are rows
+    if (tensor.place.encoding.swap.swaps()) vector.period = dims[0];
+    return vector;
+  }
+  const RowSwap& swap = tensor.place.encoding.swap;
+  const size_t first = of_experts ? 1 : 0;
+  return {dims[first], dims.back(), swap.swaps() ? swap.first * swap.second * swap.inner : 1};
+}
+
+// The box of a part's tensor that has these rows of the file.
+Box box_of(const PlannedTensor& tensor, const Dims& dims, int64_t first, int64_t count) {
+  Box box{Dims(dims.size(), 0), dims};
+  const size_t d = tensor.place.strides.empty() ? 0 : 1;  // a transposed tensor's columns are the file's rows
+  box.start[d] = first, box.size[d] = count;
+  return box;
+}
+
+// Brings the values of the box into the file's order and adds what the file adds.
+std::vector<float> in_file_order(const PlannedTensor& tensor, const FileRows& shape, const HostArray& values,
+                                 int64_t rows) {
+  const std::span<const float> from = values.as<float>();
+  std::vector<float> out(from.begin(), from.end());
+  const RowSwap& swap = tensor.place.encoding.swap;
+  if (!tensor.place.strides.empty()) {
+    for (int64_t row = 0; row < rows; ++row)
+      for (int64_t column = 0; column < shape.columns; ++column)
+        out[static_cast<size_t>(row * shape.columns + column)] = from[static_cast<size_t>(column * rows + row)];
+  } else if (swap.swaps()) {
+    for (int64_t row = 0; row < rows; ++row)
+      std::copy_n(from.begin() + row * shape.columns, shape.columns, out.begin() + swap.stored(row) * shape.columns);
+  }
+  if (const float shift = tensor.place.encoding.shift; shift != 0)
+    for (float& value : out) value -= shift;
+  return out;
+}
+
+void check_finite(const std::string& name, const HostArray& values) {
+  for (const float value : values.as<float>())
+    if (!std::isfinite(value))
+      throw UserError("'{}' has the value {}; the model is broken, and a GGUF file of it would be too", name, value);
+}
+
+void encode_and_write(const std::vector<float>& values, const FileRows& shape, int64_t offset_rows, size_t index,
+                      const BlockType& type, GgufWriter& writer) {
+  const int64_t rows = static_cast<int64_t>(values.size()) / shape.columns;
+  const int64_t row_bytes = shape.columns / type.elements * type.bytes;
+  std::vector<std::byte> bytes(static_cast<size_t>(rows * row_bytes));
+  const int64_t parts = std::clamp<int64_t>(static_cast<int64_t>(values.size()) / 65536, 1, rows);
+  const int64_t threads = std::min<int64_t>(copy_threads(), parts);
+  parallel_for(threads, static_cast<int>(threads), [&](int64_t part) {
+    const int64_t first = rows * part / threads, end = rows * (part + 1) / threads;
+    encode_blocks(type, values.data() + first * shape.columns, (end - first) * shape.columns,
+                  bytes.data() + first * row_bytes);
+  });
+  writer.write(index, bytes, offset_rows * row_bytes);
+}
+
+int64_t rows_at_once(const PlannedTensor& tensor, const FileRows& shape) {
+  if (!tensor.place.strides.empty()) return shape.rows;
+  const int64_t fitting = std::max<int64_t>(1, kBytesAtOnce / std::max<int64_t>(1, shape.columns * 4));
+  return std::max(shape.period, fitting / shape.period * shape.period);
+}
+
+// Writes one part. `index` is the tensor's in the files, `types` are its types there.
+void write_part(const PlannedTensor& tensor, size_t expert, const MergedTensor& from, size_t index,
+                const std::vector<const BlockType*>& types, std::vector<GgufOutput>& files, MergeCount& count) {
+  const FileRows shape = rows_of(tensor);
+  const std::string& name = tensor.parts[expert]->name;
+  const int64_t block = rows_at_once(tensor, shape);
+  bool changed = from.saved();
+  count.nonzero |= changed;
+  for (int64_t first = 0; first < shape.rows; first += block) {
+    const int64_t rows = std::min(block, shape.rows - first);
+    const MergedTensor::Values values = from.read(box_of(tensor, from.dims(), first, rows));
+    check_finite(name, values.after);
+    if (from.merges() && !std::ranges::equal(values.before.as<float>(), values.after.as<float>()))
+      count.nonzero = changed = true;
+    const std::vector<float> ordered = in_file_order(tensor, shape, values.after, rows);
+    for (size_t i = 0; i < files.size(); ++i) {
+      if (types[i]->name == "F16") check_range(name, values.after, DType::kF16, "choose bf16 or q8_0 in export_gguf");
+      encode_and_write(ordered, shape, static_cast<int64_t>(expert) * shape.rows + first, index, *types[i],
+                       files[i].writer);
+    }
+  }
+  count.tensors += changed;
+  from.stored().file->release(*from.stored().entry);
+}
+
+// The largest error of a type, as a share of the values' size, when each block's values are as unfavourable as they can
+// be: half a step (Q4_0 and Q5_0: a whole one) of a block whose other values are small.
+double bound_of(const BlockType& type) {
+  static const std::map<std::string_view, double> kBounds{
+      {"F32", 0},    {"F16", 5e-4}, {"BF16", 4e-3}, {"Q8_0", 0.025}, {"Q6_K", 0.1}, {"Q5_K", 0.2},
+      {"Q5_1", 0.2}, {"Q5_0", 0.2}, {"Q4_K", 0.4},  {"Q4_1", 0.4},   {"Q4_0", 0.4},
+  };
+  return kBounds.at(type.name);
+}
+
+struct Sums {
+  double error = 0, square = 0;
+  int64_t elements = 0;
+  bool finite = true;
+};
+
+void compare(const HostArray& wanted, const HostArray& got, Sums& sums) {
+  const std::span<const float> a = wanted.as<float>(), b = got.as<float>();
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double difference = static_cast<double>(b[i]) - a[i];
+    sums.error += difference * difference, sums.square += static_cast<double>(a[i]) * a[i];
+    sums.finite = sums.finite && std::isfinite(b[i]);
+  }
+  sums.elements += static_cast<int64_t>(a.size());
+}
+
+}  // namespace
+
+MergeCount write_gguf_weights(const GgufPlan& plan, const BaseTensors& base, const AdapterMerge* merge,
+                              std::vector<GgufOutput>& files) {
+  MergeCount count;
+  const size_t tables = plan.tables.size();
+  for (size_t i = 0; i < tables; ++i)
+    for (GgufOutput& file : files) file.writer.write(i, std::as_bytes(std::span(plan.tables[i].values)), 0);
+  std::vector<std::vector<GgufTensor>> tensors;
+  for (const GgufOutput& file : files) tensors.push_back(plan.tensors_of(*file.type));
+  for (size_t i = 0; i < plan.tensors.size(); ++i) {
+    const PlannedTensor& tensor = plan.tensors[i];
+    std::vector<const BlockType*> types;
+    for (const std::vector<GgufTensor>& of_file : tensors) types.push_back(of_file[tables + i].type);
+    for (size_t expert = 0; expert < tensor.parts.size(); ++expert)
+      write_part(tensor, expert, MergedTensor(base, *tensor.parts[expert], merge), tables + i, types, files, count);
+    live_line(fmt::format("writing weights, tensor {} of {}", i + 1, plan.tensors.size()));
+  }
+  return count;
+}
+
+GgufError check_gguf_weights(const GgufPlan& plan, const BaseTensors& base, const AdapterMerge* merge,
+                             const GgufFileType& type, const std::filesystem::path& file) {
+  const std::vector<TensorFile> opened = open_gguf(file);
+  internal_check(opened.size() == 1, "{} is read as {} files", file.string(), opened.size());
+  GgufError worst;
+  for (const PlannedTensor& tensor : plan.tensors) {
+    const BlockType& stored = type_in_file(type, tensor.name, tensor.dims, plan.sizes);
+    const FileRows shape = rows_of(tensor);
+    const int64_t block = rows_at_once(tensor, shape);
+    for (size_t expert = 0; expert < tensor.parts.size(); ++expert) {
+      const BaseTensor* part = tensor.parts[expert];
+      const TensorEntry* entry = opened[0].find(tensor.read_as[expert]);
+      internal_check(entry != nullptr && entry->shape.dims == part->shape.dims, "{}: '{}' is not read back",
+                     file.string(), part->name);
+      const MergedTensor from(base, *part, merge);
+      Sums sums;
+      for (int64_t first = 0; first < shape.rows; first += block) {
+        const Box box = box_of(tensor, from.dims(), first, std::min(block, shape.rows - first));
+        HostArray got({DType::kF32, box.size});
+        opened[0].read_slice(*entry, box, DType::kF32, got.data());
+        compare(from.read(box).after, got, sums);
+      }
+      if (!sums.finite)
+        throw UserError("'{}' has values that the type {} cannot represent; choose another type in export_gguf",
+                        part->name, stored.name);
+      const double error = std::sqrt(sums.error), size = std::sqrt(sums.square);
+      double bound = bound_of(stored);
+      if (tensor.place.encoding.shift != 0) bound += 1e-6;
+      // The scale of a block is an f16: values below its smallest become 0.
+      const double floor = stored.name == "F32" ? 0 : 1e-7 * std::sqrt(static_cast<double>(sums.elements));
+      internal_check(error <= std::max(bound * size, floor),
+                     "{}: '{}' differs from the merged weights by {:.3g} of its size as {} (at most {})", file.string(),
+                     part->name, error / size, stored.name, bound);
+      const double share = size > 0 ? error / size : 0;
+      if (bound > 0 && share / bound > (worst.bound > 0 ? worst.error / worst.bound : -1))
+        worst = {share, bound, part->name};
+    }
+  }
+  return worst;
+}
+
+}  // namespace fettle

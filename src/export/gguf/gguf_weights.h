@@ -1,0 +1,37 @@
+// Defines write_gguf_weights and check_gguf_weights: the weights of GGUF files, and whether they are what was merged.
+#pragma once
+
+#include <filesystem>
+#include <vector>
+
+#include "checkpoint/gguf/write/gguf_writer.h"
+#include "export/gguf/gguf_plan.h"
+#include "export/weights.h"
+
+namespace fettle {
+
+// A file that is written, and its type.
+struct GgufOutput {
+  const GgufFileType* type;
+  GgufWriter writer;
+};
+
+// Writes all tensors to all files, a block of rows at a time. Memory holds such a block, or a whole tensor where the
+// file has its rows in another order. `merge` may be null. Throws UserError when a value is not finite, or when the
+// file's type cannot represent it.
+MergeCount write_gguf_weights(const GgufPlan& plan, const BaseTensors& base, const AdapterMerge* merge,
+                              std::vector<GgufOutput>& files);
+
+// The largest error of a tensor in a file: the root of the mean squared error, as a share of that of the values.
+struct GgufError {
+  double error = 0, bound = 0;
+  std::string tensor;
+};
+
+// Reads the file back by way of its Hugging Face names and compares each tensor with the merged values. F32 must be
+// equal; norms that are stored as 1 + w differ by the rounding of that sum. Returns the tensor that is nearest to its
+// bound. Throws InternalError when one is beyond it, and UserError when the type cannot represent a tensor.
+GgufError check_gguf_weights(const GgufPlan& plan, const BaseTensors& base, const AdapterMerge* merge,
+                             const GgufFileType& type, const std::filesystem::path& file);
+
+}  // namespace fettle

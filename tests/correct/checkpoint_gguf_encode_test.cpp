@@ -1,0 +1,186 @@
+// Blocks that are encoded equal those of the gguf library, or have llama.cpp's error (tests/reference/gguf_files.py).
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "checkpoint/gguf/block_types.h"
+#include "checkpoint/gguf/write/file_types.h"
+#include "checkpoint/gguf/write/gguf_writer.h"
+#include "checkpoint/safetensors.h"
+#include "gguf_reference.h"
+
+namespace fettle {
+namespace {
+
+class EncodedBlocks : public testing::TestWithParam<std::string> {
+ protected:
+  const SafetensorsFile recorded_ = SafetensorsFile::open(kGgufFiles / "encoded.safetensors");
+  const HostArray values_ = recorded_.read(*recorded_.find("values"));
+  const BlockType& type_ = *find_block_type(GetParam());
+
+  std::vector<std::byte> encoded() const {
+    const int64_t count = values_.shape().elements();
+    std::vector<std::byte> out(static_cast<size_t>(count / type_.elements * type_.bytes));
+    encode_blocks(type_, values_.as<float>().data(), count, out.data());
+    return out;
+  }
+
+  // The squared error of the rows [first, first + 1) of 256 values.
+  double error(const std::byte* blocks, int64_t row) const {
+    constexpr int64_t kColumns = 256;
+    std::vector<float> got(kColumns);
+    decode_blocks(type_, blocks, row * kColumns, kColumns, got.data());
+    double sum = 0;
+    for (int64_t i = 0; i < kColumns; ++i) {
+      const double difference = static_cast<double>(got[i]) - values_.as<float>()[row * kColumns + i];
+      sum += difference * difference;
+    }
+    return sum;
+  }
+};
+
+using BlocksOfTheLibrary = EncodedBlocks;
+TEST_P(BlocksOfTheLibrary, AreEqual) {
+  const HostArray wanted = recorded_.read(*recorded_.find(GetParam()));
+  const std::vector<std::byte> got = encoded();
+  ASSERT_EQ(static_cast<int64_t>(got.size()), wanted.bytes());
+  EXPECT_EQ(std::memcmp(got.data(), wanted.data(), got.size()), 0);
+}
+INSTANTIATE_TEST_SUITE_P(Types, BlocksOfTheLibrary,
+                         testing::Values("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"));
+
+// llama.cpp minimises a weighted error; so the plain error of a single row may be a few percent larger or smaller.
+using BlocksOfLlamaCpp = EncodedBlocks;
+TEST_P(BlocksOfLlamaCpp, HaveNoLargerError) {
+  const HostArray theirs = recorded_.read(*recorded_.find(GetParam()));
+  const std::vector<std::byte> got = encoded();
+  ASSERT_EQ(static_cast<int64_t>(got.size()), theirs.bytes());
+  double ours_over_theirs = 0;
+  int64_t compared = 0;
+  for (int64_t row = 0; row < values_.shape().dims[0]; ++row) {
+    const double ours = error(got.data(), row), other = error(theirs.data(), row);
+    EXPECT_LE(std::sqrt(ours), 1.08 * std::sqrt(other) + 1e-7) << "row " << row;
+    if (other > 0) ours_over_theirs += std::sqrt(ours / other), ++compared;
+  }
+  ASSERT_GT(compared, 20);
+  EXPECT_LE(ours_over_theirs / static_cast<double>(compared), 1.02);
+}
+INSTANTIATE_TEST_SUITE_P(Types, BlocksOfLlamaCpp, testing::Values("Q4_K", "Q5_K", "Q6_K"));
+
+// Values that a block represents exactly stay as they are, also where scales have all their bits.
+TEST(EncodedBlocks, KeepWhatTheyCanExpress) {
+  std::mt19937 random(3);
+  for (const char* name : {"Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"}) {
+    const BlockType& type = *find_block_type(name);
+    std::vector<float> values(static_cast<size_t>(type.elements)), got(values.size());
+    const int codes = type.bytes == 34 ? 255 : type.name[1] == '4' ? 16 : 32;
+    for (size_t i = 0; i < values.size(); ++i)
+      values[i] = 0.25f * static_cast<float>(static_cast<int>(random() % static_cast<unsigned>(codes)) - codes / 2);
+    // The extremes, which decide the scale.
+    values[0] = -0.25f * static_cast<float>(codes / 2), values[1] = 0.25f * static_cast<float>((codes - 1) / 2);
+    std::vector<std::byte> block(static_cast<size_t>(type.bytes));
+    encode_blocks(type, values.data(), type.elements, block.data());
+    decode_blocks(type, block.data(), 0, type.elements, got.data());
+    for (size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(got[i], values[i], 2e-3f * std::abs(values[i])) << name;
+  }
+}
+
+TEST(GgufFileTypes, ChooseTypesAsLlamaCpp) {
+  const auto type = [](const char* file, const std::string& tensor, const Dims& dims, GgufSizes sizes) {
+    return type_in_file(*find_gguf_file_type(file), tensor, dims, sizes).name;
+  };
+  const Dims wide{512, 512}, narrow{512, 96}, odd{512, 40};
+  const GgufSizes dense{.layers = 16}, tied{.layers = 16, .tied = true}, mixture{.layers = 16, .experts = 8},
+      large{.layers = 80, .is_70b = true};
+  // Vectors, norms, routers, tables of positions.
+  for (const char* file : {"f16", "q8_0", "q4_k_m"}) {
+    EXPECT_EQ(type(file, "blk.0.attn_q.bias", {512}, dense), "F32");
+    EXPECT_EQ(type(file, "blk.0.attn_q_norm.weight", {8, 64}, dense), "F32");
+    EXPECT_EQ(type(file, "blk.0.ffn_gate_inp.weight", wide, mixture), "F32");
+    EXPECT_EQ(type(file, "position_embd.weight", wide, dense), "F32");
+  }
+  EXPECT_EQ(type("bf16", "token_embd.weight", odd, tied), "BF16");
+  // The head, and the embedding where it is the head too.
+  EXPECT_EQ(type("q4_k_m", "output.weight", wide, dense), "Q6_K");
+  EXPECT_EQ(type("q4_k_m", "token_embd.weight", wide, dense), "Q4_K");
+  EXPECT_EQ(type("q4_k_m", "token_embd.weight", wide, tied), "Q6_K");
+  EXPECT_EQ(type("q4_0", "output.weight", wide, dense), "Q6_K");
+  EXPECT_EQ(type("q4_0", "token_embd.weight", wide, dense), "Q4_0");
+  EXPECT_EQ(type("q8_0", "output.weight", wide, dense), "Q8_0");
+  // Layers that matter more: the first and last eighth of 16, then every third.
+  const auto more = [](int layer) { return layer < 2 || layer >= 14 || (layer - 2) % 3 == 2; };
+  for (int layer = 0; layer < 16; ++layer) {
+    const std::string blk = fmt::format("blk.{}.", layer);
+    EXPECT_EQ(type("q4_k_m", blk + "attn_v.weight", wide, dense), more(layer) ? "Q6_K" : "Q4_K") << layer;
+    EXPECT_EQ(type("q4_k_m", blk + "ffn_down.weight", wide, dense), more(layer) ? "Q6_K" : "Q4_K") << layer;
+    EXPECT_EQ(type("q5_k_m", blk + "attn_qkv.weight", wide, dense), more(layer) ? "Q6_K" : "Q5_K") << layer;
+    EXPECT_EQ(type("q4_k_m", blk + "ffn_down_exps.weight", {8, 512, 512}, mixture), more(layer) ? "Q6_K" : "Q4_K");
+    EXPECT_EQ(type("q4_k_m", blk + "attn_q.weight", wide, dense), "Q4_K");
+    EXPECT_EQ(type("q6_k", blk + "attn_v.weight", wide, dense), "Q6_K");
+  }
+  EXPECT_EQ(type("q4_k_m", "blk.12.attn_v.weight", wide, large), "Q6_K");
+  EXPECT_EQ(type("q4_k_m", "blk.13.attn_v.weight", wide, large), "Q5_K");
+  // Eight experts.
+  EXPECT_EQ(type("q4_k_m", "blk.5.attn_v.weight", wide, mixture), "Q8_0");
+  EXPECT_EQ(type("q4_k_m", "blk.5.attn_k.weight", wide, mixture), "Q8_0");
+  EXPECT_EQ(type("q4_k_m", "blk.5.attn_output.weight", wide, mixture), "Q5_K");
+  EXPECT_EQ(type("q5_k_m", "blk.5.attn_output.weight", wide, mixture), "Q5_K");
+  // Rows that are not whole blocks.
+  EXPECT_EQ(type("q4_k_m", "blk.5.attn_q.weight", narrow, dense), "Q5_0");
+  EXPECT_EQ(type("q5_k_m", "blk.5.attn_q.weight", narrow, dense), "Q5_1");
+  EXPECT_EQ(type("q6_k", "output.weight", narrow, dense), "Q8_0");
+  for (const char* file : {"q8_0", "q4_0", "q4_k_m"}) EXPECT_EQ(type(file, "blk.5.attn_q.weight", odd, dense), "F16");
+}
+
+TEST(GgufWriter, WritesWhatIsRead) {
+  const TempFolder folder;
+  GgufMetadata metadata("llama");
+  metadata.set_integer(".block_count", 3);
+  metadata.set_number(".rope.freq_base", 1e-5);
+  metadata.set("text", std::string("a\0b", 3));
+  metadata.set("flag", true);
+  metadata.set("negative", int32_t{-7});
+  metadata.set("texts", std::vector<std::string>{"x", "", "\u00e9"});
+  metadata.set("flags", std::vector<bool>{true, false});
+  metadata.set("numbers", std::vector<float>{0.5f, -1e30f});
+  metadata.set("integers", std::vector<int32_t>{-1, 5});
+  metadata.set_integer(".block_count", 4);  // replaces the value
+  const BlockType &f32 = *find_block_type("F32"), &q8 = *find_block_type("Q8_0");
+  std::vector<std::byte> three(12, std::byte{1}), blocks(2 * 34, std::byte{2});
+  {
+    GgufWriter writer(folder / "a.gguf", metadata, {{"t", {3}, &f32, 0, 0}, {"q", {2, 32}, &q8, 0, 0}});
+    writer.write(1, std::span(blocks).first(34), 34);
+    writer.write(0, three, 0);
+    writer.write(1, std::span(blocks).first(34), 0);
+    writer.finish();
+  }
+  const MappedFile file(folder / "a.gguf");
+  const GgufHeader header = read_gguf_header(file.bytes(), "a.gguf"), same = header_of(metadata, {});
+  EXPECT_EQ(header.values, same.values);
+  EXPECT_EQ(header.values.at("llama.block_count"), 4);
+  EXPECT_EQ(header.values.at("llama.rope.freq_base"), 1e-5);
+  EXPECT_EQ(header.values.at("text"), std::string("a\0b", 3));
+  ASSERT_EQ(header.tensors.size(), 2u);
+  EXPECT_EQ(header.tensors[1].dims, (Dims{2, 32}));
+  EXPECT_EQ(header.tensors[1].offset % kGgufAlignment, 0);
+  EXPECT_EQ(std::memcmp(file.bytes().data() + header.tensors[0].offset, three.data(), three.size()), 0);
+  EXPECT_EQ(std::memcmp(file.bytes().data() + header.tensors[1].offset, blocks.data(), blocks.size()), 0);
+  EXPECT_EQ(file.bytes().size() % kGgufAlignment, 0u);
+}
+
+TEST(GgufWriter, LeavesNoFileWhenATensorIsMissing) {
+  const TempFolder folder;
+  const BlockType& f32 = *find_block_type("F32");
+  {
+    GgufWriter writer(folder / "a.gguf", GgufMetadata("llama"), {{"t", {3}, &f32, 0, 0}});
+    EXPECT_THROW(writer.finish(), InternalError);
+    EXPECT_THROW(writer.write(0, std::vector<std::byte>(16), 0), InternalError);
+    EXPECT_THROW(writer.write(1, {}, 0), InternalError);
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder / "a.gguf"));
+}
+
+}  // namespace
+}  // namespace fettle

@@ -1,0 +1,302 @@
+// Export to GGUF: the files equal those of llama.cpp's conversion (tests/reference/gguf_files.py), and hold the merged
+// model.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+
+#include "checkpoint/files.h"
+#include "checkpoint/gguf/gguf_files.h"
+#include "checkpoint/gguf/tokenizer_files.h"
+#include "checkpoint/load.h"
+#include "config/recipe.h"
+#include "export/export.h"
+#include "gguf_reference.h"
+#include "tokenizer/tokenizer.h"
+
+namespace fettle {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+namespace fs = std::filesystem;
+
+struct OpenedFile {
+  MappedFile map;
+  GgufHeader header;
+
+  explicit OpenedFile(const fs::path& path) : map(path), header(read_gguf_header(map.bytes(), path.string())) {}
+
+  const GgufTensor* find(const std::string& name) const {
+    for (const GgufTensor& tensor : header.tensors)
+      if (tensor.name == name) return &tensor;
+    return nullptr;
+  }
+  std::span<const std::byte> bytes_of(const GgufTensor& tensor) const {
+    return map.bytes().subspan(static_cast<size_t>(tensor.offset), static_cast<size_t>(tensor.bytes));
+  }
+};
+
+// Copies the recorded model, with the config that GGUF can express.
+fs::path model_for_gguf(const std::string& family, const fs::path& folder) {
+  const fs::path to = folder / "models" / family;
+  fs::create_directories(to);
+  for (const auto& entry : fs::directory_iterator(reference_model(family)))
+    if (entry.is_regular_file()) fs::copy_file(entry.path(), to / entry.path().filename());
+  write_json_file(to / "config.json", config_known_to_gguf(family, read_json_file(to / "config.json")));
+  return to;
+}
+
+Recipe gguf_recipe(const fs::path& model, const fs::path& to, const std::vector<std::string>& types) {
+  Recipe recipe;
+  recipe.model_name_or_path = model.string();
+  recipe.export_dir = to.string();
+  recipe.export_gguf = types;
+  recipe.plugin = "cpu";
+  return recipe;
+}
+
+ExportReport run(const Recipe& recipe) {
+  return run_export(Request(recipe, Command::kExport));
+}
+
+class GgufExport : public testing::TestWithParam<std::string> {};
+
+// llama.cpp converted the model before its config was changed to what GGUF can express, and leaves out what it does not
+// need.
+bool may_differ(const std::string& family, const std::string& key) {
+  static const std::set<std::string> kOwn{"general.name", "tokenizer.ggml.token_type", "tokenizer.ggml.tokens"};
+  // The rope of GLM is counted by another size of heads, its norms have another epsilon, and its context is the width.
+  static const std::set<std::string> kOfGlm{"chatglm.rope.dimension_count", "chatglm.context_length",
+                                            "chatglm.attention.layer_norm_rms_epsilon"};
+  // The conversion writes 4 n_embd whatever the model has.
+  static const std::set<std::string> kOfGpt{"gpt2.feed_forward_length", "starcoder.feed_forward_length"};
+  return kOwn.contains(key) || (family == "glm" && kOfGlm.contains(key)) || kOfGpt.contains(key);
+}
+
+TEST_P(GgufExport, EqualsTheFileOfLlamaCpp) {
+  const TempFolder folder;
+  run(gguf_recipe(model_for_gguf(GetParam(), folder.path()), folder / "out", {"q8_0"}));
+  const OpenedFile got(folder / "out/out-Q8_0.gguf"), wanted(kGgufFiles / "models" / (GetParam() + ".gguf"));
+  for (const auto& [key, value] : wanted.header.values) {
+    ASSERT_TRUE(got.header.values.contains(key)) << key;
+    const nlohmann::json& own = got.header.values.at(key);
+    if (may_differ(GetParam(), key)) continue;
+    if (value.is_number_float())
+      EXPECT_NEAR(own.get<double>(), value.get<double>(), 1e-6 * std::abs(value.get<double>())) << key;
+    else
+      EXPECT_EQ(own, value) << key;
+  }
+  EXPECT_EQ(got.header.values.at("tokenizer.ggml.tokens").size(),
+            wanted.header.values.at("tokenizer.ggml.tokens").size());
+  ASSERT_EQ(got.header.tensors.size(), wanted.header.tensors.size());
+  for (const GgufTensor& tensor : wanted.header.tensors) {
+    const GgufTensor* own = got.find(tensor.name);
+    ASSERT_NE(own, nullptr) << tensor.name;
+    EXPECT_EQ(own->type->name, tensor.type->name) << tensor.name;
+    ASSERT_EQ(own->dims, tensor.dims) << tensor.name;
+    const auto a = got.bytes_of(*own), b = wanted.bytes_of(tensor);
+    if (tensor.name.starts_with("rope_")) {  // computed in f32 there
+      for (size_t i = 0; i < a.size(); i += sizeof(float)) {
+        float x, y;
+        std::memcpy(&x, a.data() + i, sizeof x), std::memcpy(&y, b.data() + i, sizeof y);
+        EXPECT_NEAR(x, y, 1e-5f * y) << tensor.name;
+      }
+    } else {
+      EXPECT_TRUE(std::ranges::equal(a, b)) << tensor.name;
+    }
+  }
+}
+
+// The export checks each file itself: weights, tokenizer, config and logits.
+TEST_P(GgufExport, HoldsTheMergedModel) {
+  const TempFolder folder;
+  const fs::path model = model_for_gguf(GetParam(), folder.path());
+  Recipe recipe = gguf_recipe(model, folder / "out", {"f32", "f16", "bf16", "q6_k", "q4_k_m"});
+  const bool adapted = fs::exists(reference_model(GetParam()) / "adapter_final");
+  if (adapted) recipe.adapter_name_or_path = {(reference_model(GetParam()) / "adapter_final").string()};
+  const ExportReport report = run(recipe);
+  EXPECT_EQ(report.merged_tensors > 0, adapted);
+  ASSERT_EQ(report.gguf.size(), 5u);
+  EXPECT_EQ(report.gguf[0].weights.error, 0);
+  const double bounds[] = {2e-4, 2e-3, 2e-2, 0.1, 0.8};
+  for (size_t i = 0; i < report.gguf.size(); ++i) {
+    ASSERT_TRUE(report.gguf[i].logits) << i;
+    EXPECT_LT(report.gguf[i].logits->error, bounds[i]) << report.gguf[i].file;
+    EXPECT_TRUE(fs::exists(folder / "out" / report.gguf[i].file));
+  }
+  EXPECT_LT(report.gguf[3].weights.error, 0.03);
+  EXPECT_LT(report.gguf[4].weights.error, 0.12);
+  std::set<std::string> files;
+  for (const auto& entry : fs::directory_iterator(folder / "out")) files.insert(entry.path().filename().string());
+  EXPECT_EQ(files.size(), 6u);
+  EXPECT_TRUE(files.contains("Modelfile"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, GgufExport, testing::ValuesIn(kGgufFamilies),
+                         [](const auto& info) { return info.param; });
+
+// The tokenizers that llama.cpp converted, with a model whose embedding has their size.
+class GgufTokenizerExport : public testing::TestWithParam<std::string> {};
+
+fs::path model_with_tokenizer(const std::string& tokenizer, const fs::path& folder) {
+  const fs::path from = source_folder() / "tests/reference/tokenizer" / tokenizer, to = folder / "model";
+  fs::create_directories(to);
+  for (const auto& entry : fs::directory_iterator(from)) fs::copy(entry.path(), to / entry.path().filename());
+  const OpenedFile wanted(kGgufFiles / "tokenizer" / (tokenizer + ".gguf"));
+  nlohmann::json config = read_json_file(reference_model("qwen3") / "config.json");
+  config["vocab_size"] = wanted.header.values.at("tokenizer.ggml.tokens").size();
+  for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) config.erase(key);
+  write_json_file(to / "config.json", config);
+  const ModelRepository base = ModelRepository::open(reference_model("qwen3"));
+  const Model model = make_model(config, "config.json");
+  NamedShapes shapes;
+  for (const Param& param : model.params)
+    for (int64_t i = 0; i < param.stored_count(); ++i)
+      shapes.emplace_back(param.stored_name(i), Shape{DType::kF32, param.stored_dims()});
+  SafetensorsWriter writer(to / "model.safetensors", shapes);
+  for (const auto& [name, shape] : shapes) {
+    HostArray values(shape);
+    for (size_t i = 0; i < values.as<float>().size(); ++i)
+      values.as<float>()[i] = 0.1f * std::sin(static_cast<float>(i % 9973));
+    writer.write(name, {values.data(), static_cast<size_t>(values.bytes())});
+  }
+  writer.finish();
+  return to;
+}
+
+TEST_P(GgufTokenizerExport, HasTheKeysOfLlamaCpp) {
+  const TempFolder folder;
+  const fs::path model = model_with_tokenizer(GetParam(), folder.path());
+  run(gguf_recipe(model, folder / "out", {"f16"}));
+  const OpenedFile got(folder / "out/out-F16.gguf"), wanted(kGgufFiles / "tokenizer" / (GetParam() + ".gguf"));
+  for (const auto& [key, value] : wanted.header.values) {
+    if (!key.starts_with("tokenizer.") || key.ends_with("add_sep_token")) continue;
+    ASSERT_TRUE(got.header.values.contains(key)) << key;
+    const nlohmann::json& own = got.header.values.at(key);
+    if (GetParam() == "sp_bpe" && key.ends_with("token_type")) continue;
+    EXPECT_EQ(own, value) << key;
+  }
+  // llama.cpp's conversion takes SentencePiece's user-defined pieces for usual ones.
+  if (GetParam() == "sp_bpe") {
+    const nlohmann::json own = got.header.values.at("tokenizer.ggml.token_type"),
+                         other = wanted.header.values.at("tokenizer.ggml.token_type");
+    for (size_t id = 0; id < own.size(); ++id)
+      EXPECT_TRUE(own[id] == other[id] || (own[id] == kUserToken && other[id] == kNormalToken)) << id;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, GgufTokenizerExport, testing::Values("gpt2", "llama3", "qwen2", "sp_bpe"),
+                         [](const auto& info) { return info.param; });
+
+TEST(GgufExport, AGgufFileCanBeTheBase) {
+  const TempFolder folder;
+  const Environment cache("FETTLE_CACHE", (folder / "cache").string());
+  const ExportReport report = run(gguf_recipe(kGgufFiles / "models/qwen3.gguf", folder / "again", {"q8_0", "f32"}));
+  const OpenedFile got(folder / "again/again-Q8_0.gguf"), wanted(kGgufFiles / "models/qwen3.gguf");
+  ASSERT_EQ(got.header.tensors.size(), wanted.header.tensors.size());
+  // Decoded and encoded again, values move by rounding at most.
+  EXPECT_LT(report.gguf[0].weights.error, 2e-3);
+  EXPECT_EQ(report.gguf[1].weights.error, 0);
+}
+
+TEST(GgufExport, TheModelfileHasTheTemplateAndTheStops) {
+  const TempFolder folder;
+  const fs::path model = model_with_tokenizer("qwen2", folder.path());
+  write_file(model / "chat_template.jinja",
+             "{%- for message in messages -%}\n<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
+             "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}");
+  write_file(model / "generation_config.json", R"({"eos_token_id": [902, 900], "do_sample": true, "top_k": 20})");
+  write_file(model / "LICENSE", "Do as you like.\n");
+  write_file(model / "README.md", "---\nlicense: apache-2.0\ntags:\n- x\n---\n# Model\nlicense: not this\n");
+  run(gguf_recipe(model, folder / "out", {"q8_0", "f16"}));
+  EXPECT_EQ(read_file(folder / "out/Modelfile"),
+            "# ollama create NAME -f Modelfile\n"
+            "FROM ./out-Q8_0.gguf\n"
+            "TEMPLATE \"\"\"{{ if .System }}<|im_start|>system\n{{ .System }}<|im_end|>\n{{ end }}{{ if .Prompt }}"
+            "<|im_start|>user\n{{ .Prompt }}<|im_end|>\n{{ end }}<|im_start|>assistant\n{{ .Response }}<|im_end|>\n"
+            "\"\"\"\n"
+            "PARAMETER stop \"<|im_end|>\"\n"
+            "PARAMETER stop \"<|endoftext|>\"\n"
+            "LICENSE \"\"\"Do as you like.\n\"\"\"\n");
+  const OpenedFile file(folder / "out/out-F16.gguf");
+  EXPECT_EQ(file.header.values.at("general.license"), "apache-2.0");
+  EXPECT_EQ(file.header.values.at("general.name"), "out");
+  EXPECT_EQ(file.header.values.at("general.sampling.top_k"), 20);
+  EXPECT_EQ(file.header.values.at("general.file_type"), 1);
+  EXPECT_EQ(file.header.values.at("tokenizer.ggml.eot_token_id"), 900);
+}
+
+// Without tokenizer.model, the scores come from the merges of tokenizer.json.
+TEST(GgufExport, PiecesOfATokenizerJson) {
+  const TempFolder folder;
+  const fs::path model = model_with_tokenizer("sp_bpe", folder.path());
+  Recipe recipe = gguf_recipe(model, folder / "out", {"f16"});
+  // A GGUF file of the SentencePiece model, read back, is a tokenizer.model; its tokenizer.json is made here.
+  const OpenedFile wanted(kGgufFiles / "tokenizer/sp_bpe.gguf");
+  const nlohmann::json tokens = wanted.header.values.at("tokenizer.ggml.tokens"),
+                       scores = wanted.header.values.at("tokenizer.ggml.scores"),
+                       types = wanted.header.values.at("tokenizer.ggml.token_type");
+  std::map<std::string, size_t> ids;
+  for (size_t id = 0; id < tokens.size(); ++id) ids.emplace(tokens[id].get<std::string>(), id);
+  struct Merge {
+    double score;
+    size_t id;
+    std::string left, right;
+  };
+  std::vector<Merge> merges;
+  nlohmann::json vocabulary = nlohmann::json::object(), added = nlohmann::json::array();
+  for (size_t id = 0; id < tokens.size(); ++id) {
+    const std::string token = tokens[id];
+    vocabulary[token] = id;
+    if (types[id] == kControlToken)
+      added.push_back({{"id", id},
+                       {"content", token},
+                       {"special", true},
+                       {"single_word", false},
+                       {"lstrip", false},
+                       {"rstrip", false},
+                       {"normalized", false}});
+    for (size_t cut = 1; cut < token.size() && types[id] == kNormalToken; ++cut)
+      if (ids.contains(token.substr(0, cut)) && ids.contains(token.substr(cut)))
+        merges.push_back({scores[id].get<double>(), id, token.substr(0, cut), token.substr(cut)});
+  }
+  std::stable_sort(merges.begin(), merges.end(), [](const Merge& a, const Merge& b) { return a.score > b.score; });
+  nlohmann::json pairs = nlohmann::json::array();
+  for (const Merge& merge : merges) pairs.push_back({merge.left, merge.right});
+  fs::remove(model / "tokenizer.model");
+  write_json_file(model / "tokenizer.json",
+                  {{"version", "1.0"},
+                   {"added_tokens", added},
+                   {"normalizer",
+                    {{"type", "Sequence"},
+                     {"normalizers",
+                      {{{"type", "Prepend"}, {"prepend", "\u2581"}},
+                       {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "\u2581"}}}}}},
+                   {"pre_tokenizer", nullptr},
+                   {"post_processor", nullptr},
+                   {"decoder",
+                    {{"type", "Sequence"},
+                     {"decoders",
+                      {{{"type", "Replace"}, {"pattern", {{"String", "\u2581"}}}, {"content", " "}},
+                       {{"type", "ByteFallback"}},
+                       {{"type", "Fuse"}},
+                       {{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}}}}}},
+                   {"model",
+                    {{"type", "BPE"},
+                     {"unk_token", "<unk>"},
+                     {"fuse_unk", true},
+                     {"byte_fallback", true},
+                     {"ignore_merges", false},
+                     {"vocab", vocabulary},
+                     {"merges", pairs}}}});
+  run(recipe);  // compares the ids of many texts
+  const OpenedFile got(folder / "out/out-F16.gguf");
+  EXPECT_EQ(got.header.values.at("tokenizer.ggml.model"), "llama");
+  EXPECT_EQ(got.header.values.at("tokenizer.ggml.add_space_prefix"), true);
+  EXPECT_EQ(got.header.values.at("tokenizer.ggml.token_type")[0], kUnknownToken);
+}
+
+}  // namespace
+}  // namespace fettle

