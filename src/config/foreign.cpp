@@ -344,7 +344,6 @@ const std::vector<NotAvailable>& not_available() {
       {"quantization_method", {"bnb", "bitsandbytes"}},
       {"quantization_device_map", {}},
       {"quantize_base", {kFalse}},
-      {"rope_scaling", {}, "set it in the model folder's config.json"},
       {"shift_attn", {kFalse}},
       {"mixture_of_depths", {}, "remove the key to train every layer on every token"},
       {"resize_vocab", {kFalse}},

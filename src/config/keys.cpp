@@ -41,6 +41,13 @@ std::vector<Key> model_keys() {
       {.name = "preserve_thinking",
        .member = &Recipe::preserve_thinking,
        .help = "Earlier replies of a conversation keep their thoughts, if the template supports both."},
+      {.name = "rope_scaling",
+       .member = &Recipe::rope_scaling,
+       .help =
+           "Stretch the model's positions when cutoff_len is longer than the model's own length. config.json of the "
+           "result says so. Commands that do not train, and have no cutoff_len, double the length.",
+       .values = {"linear", "dynamic", "yarn", "llama3"},
+       .spellings = {{"none", ""}}},
       {.name = "eos_token",
        .member = &Recipe::eos_token,
        .help = "The token that ends a text. It must be the tokenizer's own eos_token; another one is an error."},

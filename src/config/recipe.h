@@ -24,6 +24,7 @@ struct Recipe {
   std::string template_name;                      // key `template`: a built-in; empty: the model's own
   std::string enable_thinking = "auto";           // auto, true, false
   bool preserve_thinking = false;                 // earlier replies keep their thoughts
+  std::string rope_scaling;                       // linear, dynamic, yarn, llama3; empty: the model's own
   std::string eos_token;                          // must equal the tokenizer's eos_token; empty: not checked
   bool use_modelscope = false;  // names mean repositories of ModelScope; unset: USE_MODELSCOPE_HUB decides
   std::string hub_token;        // access token; empty: the environment's

@@ -19,7 +19,10 @@ class BatchDecoder {
   BatchDecoder(Devices& devices, const Run& run, TrainState& state, int64_t rows);
 
   // A family whose rope depends on the length of the sequence (longrope) is decoded one sequence at a time.
-  static bool supports(const Run& run) { return run.model.config.rope_turn() == 0; }
+  static bool supports(const Run& run) {
+    const int64_t turn = run.model.config.rope_turn();
+    return turn == 0 || turn >= run.model.config.max_position_embeddings;
+  }
 
   int64_t rows() const { return rows_; }
   int64_t max_length() const { return one_.max_length(); }

@@ -158,11 +158,12 @@ RopeParameters ConfigReader::rope_settings(RopeParameters out) const {
     out.beta_fast = number("beta_fast", 32), out.beta_slow = number("beta_slow", 1);
     out.truncate = flag("truncate", true);
   }
-  static const std::set<std::string> kKnown{"default", "linear", "llama3", "longrope", "proportional", "yarn"};
+  static const std::set<std::string> kKnown{"default",  "dynamic",      "linear", "llama3",
+                                            "longrope", "proportional", "yarn"};
   if (!kKnown.contains(out.rope_type))
     throw UserError("{}: rope_type '{}' is not implemented; {} are", file_, out.rope_type, fmt::join(kKnown, ", "));
   if (!(out.rope_theta > 0)) throw UserError("{}: rope_theta is {}, wanted a number above 0", file_, out.rope_theta);
-  if ((out.rope_type == "linear" || out.rope_type == "llama3") && !has("factor"))
+  if ((out.rope_type == "linear" || out.rope_type == "llama3" || out.rope_type == "dynamic") && !has("factor"))
     throw UserError("{}: rope_type {} needs factor", file_, out.rope_type);
   if (!(out.factor > 0)) throw UserError("{}: factor is {}, wanted a number above 0", file_, out.factor);
   if (out.rope_type == "llama3" && out.original_max_position_embeddings == 0)
@@ -173,8 +174,8 @@ RopeParameters ConfigReader::rope_settings(RopeParameters out) const {
 std::optional<RopeParameters> ConfigReader::local_rope() const {
   if (!has("rope_parameters") || !inner("rope_parameters").has("sliding_attention")) return std::nullopt;
   const RopeParameters local = inner("rope_parameters").inner("sliding_attention").rope_settings({});
-  if (local.rope_type == "longrope")
-    throw UserError("{}: longrope on layers with sliding attention is not implemented", file_);
+  if (local.rope_type == "longrope" || local.rope_type == "dynamic")
+    throw UserError("{}: {} on layers with sliding attention is not implemented", file_, local.rope_type);
   return local;
 }
 
@@ -203,6 +204,7 @@ RopeParameters ConfigReader::rope(double default_theta, double default_partial_f
   if (settings.has("full_attention")) settings = settings.inner("full_attention");
   out = settings.rope_settings(out);
   if (out.rope_type == "yarn") finish_yarn(settings, out);
+  if (out.rope_type == "dynamic") out.original_max_position_embeddings = integer("max_position_embeddings");
   if (out.rope_type != "longrope") return out;
   const int64_t longest = integer("max_position_embeddings");
   if (out.original_max_position_embeddings == 0) out.original_max_position_embeddings = longest;

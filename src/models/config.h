@@ -16,12 +16,13 @@ namespace fettle {
 
 // Source: transformers/modeling_rope_utils.py.
 struct RopeParameters {
-  std::string rope_type = "default";  // default, linear, llama3, longrope, yarn, proportional
+  std::string rope_type = "default";  // default, dynamic, linear, llama3, longrope, yarn, proportional
   double rope_theta = 10000;
   // Share of a head's dims, from the first one, that are rotated. Proportional: the share of the dims of each half.
   double partial_rotary_factor = 1;
   double factor = 1;
   double low_freq_factor = 1, high_freq_factor = 4;
+  // dynamic: max_position_embeddings, above which the frequencies fall with a document's length.
   int64_t original_max_position_embeddings = 0;
   // longrope divides the frequencies by short_factor for documents up to original_max_position_embeddings, and by
   // long_factor for longer ones. It multiplies cos and sin by attention_factor.
@@ -188,8 +189,11 @@ struct ModelConfig {
   std::optional<int32_t> bos_token_id, pad_token_id;
   std::vector<std::string> dropouts;  // fields with dropout in the base model, which Fettle does not apply
 
-  // Documents longer than this use other rope frequencies (longrope). 0: all documents use the same.
-  int64_t rope_turn() const { return rope.rope_type == "longrope" ? rope.original_max_position_embeddings : 0; }
+  // Documents longer than this use other rope frequencies (longrope, dynamic). 0: all documents use the same.
+  int64_t rope_turn() const {
+    const bool turns = rope.rope_type == "longrope" || rope.rope_type == "dynamic";
+    return turns ? rope.original_max_position_embeddings : 0;
+  }
   // The window when all layers have the same one (0 = no window), else nullopt.
   std::optional<int64_t> uniform_window() const;
 };

@@ -8,6 +8,7 @@
 #include "checkpoint/files.h"
 #include "config/recipe.h"
 #include "run/batch_spec.h"
+#include "run/changes/changed_model.h"
 #include "run/data_spec.h"
 #include "run/device_request.h"
 #include "run/hub_names.h"
@@ -53,7 +54,7 @@ Request::Request(const Recipe& recipe, Command command)
   if (!trains(command)) own.train_from_scratch = false;  // other commands need trained weights
   recipe_ = std::make_shared<const Recipe>(own);
   if (trains(command)) check_stage_keys(*stage_, KeyValues(own));
-  open();
+  open(true);
   if (command == Command::kEval) {
     const bool said = recipe.set_at.contains("stage");
     if (stage_->head == Head::kTokens && !said && has_taught_head()) stage_ = &stage_with(Head::kLabels);
@@ -66,14 +67,15 @@ Request::Request(const Recipe& recipe, Command command)
 
 Request::Request(const Recipe& recipe, const Request& like)
     : recipe_(std::make_shared<const Recipe>(recipe)), command_(like.command_), stage_(like.stage_) {
-  open();
+  open(false);
 }
 
-void Request::open() {
+void Request::open(bool changes) {
   const bool weights = command_ == Command::kTrain ? !recipe_->train_from_scratch : !trains(command_);
   const auto wanted = weights ? ModelRepository::Weights::kRequired : ModelRepository::Weights::kIgnored;
   Recipe local = *recipe_;
   fetch_models(local, wanted);
+  if (changes) change_model(local, trains(command_));
   recipe_ = std::make_shared<const Recipe>(local);
   repository_ = std::make_shared<const ModelRepository>(ModelRepository::open(recipe_->model_name_or_path, wanted));
 }

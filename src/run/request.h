@@ -116,7 +116,7 @@ class Request {
 
  private:
   Request(const Recipe& recipe, const Request& like);
-  void open();
+  void open(bool changes);  // applies the recipe's changes to the model, which `like` has already
 
   std::shared_ptr<const Recipe> recipe_;
   Command command_ = Command::kTrain;

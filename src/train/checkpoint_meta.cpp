@@ -28,7 +28,8 @@ Json identity(const Run& run) {
            {"seed", run.seed},
            {"packing", run.batch.packing},
            {"cutoff_len", run.data.cutoff_len},
-           {"disable_shuffling", !run.batch.shuffle}};
+           {"disable_shuffling", !run.batch.shuffle},
+           {"rope_scaling", fmt::format("{} {}", run.model.config.rope.rope_type, run.model.config.rope.factor)}};
   if (run.lora) {
     out["lora_alpha"] = run.lora->alpha;
     out["use_rslora"] = run.lora->rslora;

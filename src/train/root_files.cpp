@@ -41,7 +41,7 @@ std::string base_of_adapter(const fs::path& folder) {
 }
 
 bool holds_base(const fs::path& folder, const Run& run) {
-  for (const std::string& base : {run.model_folder, run.reference_folder, base_of_adapter(folder)}) {
+  for (const std::string& base : {run.model_folder, run.model_name, run.reference_folder, base_of_adapter(folder)}) {
     std::error_code missing;
     if (!base.empty() && fs::equivalent(folder, base, missing)) return true;
   }

@@ -105,8 +105,8 @@ TEST(Layers, RopeRotatesDims) {
   constexpr int64_t kHead = 8;
   const Value x = random_value({DType::kF32, {2, 3, 1, kHead}}, 4);
   const std::vector<double> positions{0, 1, 50, 0, 1, 2};
-  RopeParameters plain, linear, part, longrope;
-  plain.rope_theta = linear.rope_theta = part.rope_theta = longrope.rope_theta = 100;
+  RopeParameters plain, linear, part, longrope, dynamic;
+  plain.rope_theta = linear.rope_theta = part.rope_theta = longrope.rope_theta = dynamic.rope_theta = 100;
   linear.rope_type = "linear";
   linear.factor = 4;
   part.partial_rotary_factor = 0.5;
@@ -115,6 +115,9 @@ TEST(Layers, RopeRotatesDims) {
   longrope.short_factor = {1, 2, 3, 4};
   longrope.long_factor = {5, 6, 7, 8};
   longrope.attention_factor = 1.5;
+  dynamic.rope_type = "dynamic";
+  dynamic.factor = 3;
+  dynamic.original_max_position_embeddings = 10;
   GraphRun run;
   const Tensor at = run.input(i32({2, 3}, positions)), given = run.input(i32({2}, {50, 51}));
   const Tensor xs = run.input(x);
@@ -124,6 +127,7 @@ TEST(Layers, RopeRotatesDims) {
   run.output("plain", turned(plain));
   run.output("linear", turned(linear));
   run.output("part", turned(part));
+  run.output("dynamic", turned(dynamic));
   run.output("longrope", turned(longrope));
   run.output("longrope of given lengths", turned(longrope, given));
   const std::map<std::string, Value> got = run.run();
@@ -135,6 +139,10 @@ TEST(Layers, RopeRotatesDims) {
         for (int64_t i = 0; i < half; ++i) {
           double frequency = std::pow(100.0, -static_cast<double>(i) / static_cast<double>(half));
           if (name == "linear") frequency /= 4;
+          if (name == "dynamic" && row == 0) {  // 51 positions: Transformers' formula
+            const double base = 100 * std::pow(3 * 51.0 / 10 - 2, kHead / (kHead - 2.0));
+            frequency = std::pow(base, -static_cast<double>(i) / static_cast<double>(half));
+          }
           if (name.starts_with("longrope"))
             frequency /= (is_long ? longrope.long_factor : longrope.short_factor)[static_cast<size_t>(i)];
           const double angle = positions[row * 3 + t] * frequency, scale = name.starts_with("longrope") ? 1.5 : 1;

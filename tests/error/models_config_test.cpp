@@ -88,8 +88,9 @@ TEST(ModelConfig, WhatIsNotImplementedIsRefused) {
   };
   EXPECT_THAT(bnb_with("bnb_4bit_quant_type", "nf2"), AllOf(HasSubstr("'nf2'"), HasSubstr("fp4")));
   EXPECT_THAT(bnb_with("bnb_4bit_quant_storage", "bfloat16"), HasSubstr("uint8 is"));
-  EXPECT_THAT(with("rope_scaling", {{"rope_type", "dynamic"}, {"factor", 4}}),
-              AllOf(HasSubstr("'dynamic'"), HasSubstr("llama3")));
+  EXPECT_THAT(with("rope_scaling", {{"rope_type", "spiral"}, {"factor", 4}}),
+              AllOf(HasSubstr("'spiral'"), HasSubstr("llama3")));
+  EXPECT_THAT(with("rope_scaling", {{"rope_type", "dynamic"}}), HasSubstr("rope_type dynamic needs factor"));
   EXPECT_THAT(with("rope_scaling", {{"rope_type", "llama3"}, {"factor", 4}}),
               HasSubstr("original_max_position_embeddings"));
   EXPECT_THAT(with("rope_scaling", "linear"), HasSubstr("wanted an object"));
@@ -111,7 +112,7 @@ TEST(ModelConfig, WhatIsNotImplementedIsRefused) {
   EXPECT_THAT(message(changed(gemma, "layer_types", {"full_attention"})), HasSubstr("not a list of 2 layers"));
   EXPECT_THAT(message(changed(starcoder, "mlp_type", "gated")), HasSubstr("'mlp_type' is \"gated\""));
   EXPECT_THAT(message(changed(starcoder, "norm_type", "rms_norm")), HasSubstr("'norm_type'"));
-  EXPECT_THAT(message(changed(phi, "rope_scaling", {{"type", "dynamic"}})), HasSubstr("rope_type 'dynamic'"));
+  EXPECT_THAT(message(changed(phi, "rope_scaling", {{"type", "spiral"}})), HasSubstr("rope_type 'spiral'"));
   EXPECT_THAT(message(changed(phi, "partial_rotary_factor", 0.6)),
               AllOf(HasSubstr("partial_rotary_factor 0.6"), HasSubstr("9 of 16")));
   EXPECT_THAT(message(changed(phi, "rope_scaling", {{"type", "su"}, {"short_factor", {1, 2}}})),

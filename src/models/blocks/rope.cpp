@@ -28,6 +28,21 @@ void stretch_yarn(std::vector<double>& frequencies, const RopeParameters& rope, 
   }
 }
 
+// Returns what the base is multiplied by, to the power (R - 2) / R, for documents of these lengths (NTK, as
+// Transformers' _compute_dynamic_ntk_parameters): 1 up to the model's own length.
+Tensor growth_of(const RopeParameters& rope, const Tensor& lengths_B) {
+  const Tensor times = lengths_B * (rope.factor / static_cast<double>(rope.original_max_position_embeddings));
+  return maximum(times - (rope.factor - 1), constant(1, DType::kF32));
+}
+
+// A base that is multiplied by g^(R / (R - 2)) multiplies frequency i by g to this power [R / 2].
+Tensor table_of_exponents(int64_t rotary_dim) {
+  std::vector<double> exponents;
+  for (int64_t i = 0; i < rotary_dim; i += 2)
+    exponents.push_back(rotary_dim == 2 ? 0 : -static_cast<double>(i) / static_cast<double>(rotary_dim - 2));
+  return literal(exponents, {DType::kF32, {rotary_dim / 2}});
+}
+
 }  // namespace
 
 std::vector<double> inverse_frequencies(const RopeParameters& rope, int64_t rotary_dim,
@@ -65,9 +80,15 @@ Rope rope_tables(const RopeParameters& rope, int64_t head_dim, const Tensor& pos
     return literal(inverse_frequencies(rope, rotary_dim, divisors), {DType::kF32, {rotary_dim / 2}});
   };
   Tensor frequencies = table(rope.short_factor);
+  auto lengths_of_rows = [&] {
+    return lengths_B ? convert(lengths_B, DType::kF32) : reduce_max(convert(positions_BT, DType::kF32), {1}) + 1.0;
+  };
+  if (rope.rope_type == "dynamic") {
+    const Tensor growth = growth_of(rope, lengths_of_rows());
+    frequencies = frequencies * exp(reshape(log(growth), {b, 1, 1, 1}) * table_of_exponents(rotary_dim));
+  }
   if (rope.rope_type == "longrope") {
-    const Tensor lengths =
-        lengths_B ? convert(lengths_B, DType::kF32) : reduce_max(convert(positions_BT, DType::kF32), {1}) + 1.0;
+    const Tensor lengths = lengths_of_rows();
     const Tensor original = constant(static_cast<double>(rope.original_max_position_embeddings), DType::kF32);
     const Tensor is_long = reshape(compare(lengths, "GT", original), {b, 1, 1, 1});
     frequencies = select(is_long, table(rope.long_factor), frequencies);

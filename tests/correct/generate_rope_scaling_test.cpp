@@ -1,0 +1,60 @@
+// rope_scaling: the model computes what Transformers computes with the settings that LLaMA-Factory gives it
+// (tests/reference/rope_scaling.py).
+#include <gtest/gtest.h>
+
+#include "checkpoint/changed/rope_scaling.h"
+#include "checkpoint/files.h"
+#include "correct/generate_models.h"
+#include "run/changes/changed_model.h"
+
+namespace fettle {
+namespace {
+
+TEST(RopeScaling, LogitsAreThoseOfTransformers) {
+  const auto cases = nlohmann::json::parse(std::ifstream(source_folder() / "tests/reference/rope_scaling.json"));
+  ASSERT_EQ(cases.size(), 12u);
+  for (const nlohmann::json& each : cases) {
+    Recipe recipe = reference_recipe(each["model"]);
+    recipe.rope_scaling = each["rope_scaling"];
+    recipe.cutoff_len = each["cutoff_len"];
+    change_model(recipe, true);
+    Loaded model(recipe);
+    const std::string name = recipe.rope_scaling + " of " + each["model"].get<std::string>();
+    EXPECT_EQ(model.run.model.config.max_position_embeddings, each["max_position_embeddings"]) << name;
+    EXPECT_EQ(model.run.model_name, reference_recipe(each["model"]).model_name_or_path) << name;
+    Generator generator(model.devices, model.run, model.state);
+    const std::vector<int32_t> ids = each["ids"];
+    EXPECT_LT(largest_difference(generator.logits(ids), each["logits"].get<std::vector<float>>()), 1e-4) << name;
+  }
+}
+
+TEST(RopeScaling, LeavesTheModelAsItIsWhenRowsFit) {
+  Recipe recipe = reference_recipe("qwen3");
+  const std::string folder = recipe.model_name_or_path;
+  recipe.rope_scaling = "linear";
+  recipe.cutoff_len = 128;
+  change_model(recipe, true);
+  EXPECT_EQ(recipe.model_name_or_path, folder);
+  // A command that does not train takes cutoff_len only if the recipe sets it.
+  change_model(recipe, false);
+  const auto config = read_json_file(std::filesystem::path(recipe.model_name_or_path) / "config.json");
+  EXPECT_EQ(config["max_position_embeddings"], 256);
+  EXPECT_EQ(config["rope_parameters"]["factor"], 2.0);
+}
+
+// Transformers 4 writes rope_scaling, and a text model within a checkpoint of images has its own level.
+TEST(RopeScaling, OfOlderAndNestedConfigs) {
+  nlohmann::json config{{"model_type", "unknown"},
+                        {"text_config", {{"rope_theta", 500}, {"max_position_embeddings", 100}}}};
+  EXPECT_TRUE(scale_rope(config, {.type = "yarn", .length = 401, .at = "r"}, "config.json"));
+  EXPECT_EQ(config["text_config"],
+            nlohmann::json::parse(R"({"rope_theta": 500, "max_position_embeddings": 500, "rope_scaling":
+                {"rope_type": "yarn", "factor": 5.0, "original_max_position_embeddings": 100}})"));
+  EXPECT_FALSE(scale_rope(config, {.type = "yarn", .length = 100, .at = "r"}, "config.json"));
+  EXPECT_TRUE(scale_rope(config, {.type = "yarn", .length = 200, .at = "r"}, "config.json"))
+      << "the factor counts from the length that the model was trained with";
+  EXPECT_EQ(config["text_config"]["max_position_embeddings"], 200);
+}
+
+}  // namespace
+}  // namespace fettle

@@ -1,0 +1,45 @@
+// Changes to a model that cannot be made are refused with the key and the remedy.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "checkpoint/files.h"
+#include "config/recipe.h"
+#include "paths.h"
+#include "run/changes/changed_model.h"
+#include "temp_folder.h"
+
+namespace fettle {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+std::string refusal(Recipe recipe) {
+  return user_error([&] { change_model(recipe, true); });
+}
+
+Recipe recipe_of(const std::string& family) {
+  Recipe recipe;
+  recipe.model_name_or_path = (source_folder() / "tests/reference/models" / family).string();
+  recipe.set_at["rope_scaling"] = "r.yaml:3";
+  return recipe;
+}
+
+TEST(ChangedModel, RopeScalingNeedsRope) {
+  Recipe recipe = recipe_of("baichuan13b");
+  recipe.rope_scaling = "yarn";
+  recipe.cutoff_len = 1 << 20;
+  EXPECT_THAT(refusal(recipe), AllOf(HasSubstr("r.yaml:3: rope_scaling: "), HasSubstr("remove the key")));
+}
+
+TEST(ChangedModel, RopeScalingNeedsTheModelsLength) {
+  const TempFolder folder;
+  write_json_file(folder / "config.json", {{"model_type", "unknown"}});
+  Recipe recipe = recipe_of("llama");
+  recipe.model_name_or_path = folder.path().string();
+  recipe.rope_scaling = "linear";
+  EXPECT_THAT(refusal(recipe), AllOf(HasSubstr("r.yaml:3: rope_scaling: "), HasSubstr("max_position_embeddings")));
+}
+
+}  // namespace
+}  // namespace fettle
