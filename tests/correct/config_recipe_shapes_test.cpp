@@ -471,7 +471,8 @@ TEST_F(RecipeShape, ConvertedRecipesReadBackTheSame) {
 
 TEST_F(RecipeShape, AxolotlsOtherMethodsAreRefusedByName) {
   const std::string rows = "datasets:\n- path: maker/rows\n  type: alpaca\n";
-  EXPECT_NE(refusal(kAxolotl + rows + "processor_type: AutoProcessor\n").find("a model of images"), std::string::npos);
+  EXPECT_NE(refusal(kAxolotl + rows + "processor_type: AutoProcessor\n").find("trains an image model"),
+            std::string::npos);
   EXPECT_NE(refusal(kAxolotl + rows + "plugins: [axolotl.integrations.kd.KDPlugin]\n").find("kd.KDPlugin"),
             std::string::npos);
   EXPECT_NE(refusal(kAxolotl + rows + "rl: gdpo\n").find("rl: found 'gdpo'"), std::string::npos);

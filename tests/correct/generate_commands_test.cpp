@@ -214,7 +214,7 @@ TEST_F(Commands, ChatKeepsTheConversation) {
   const Chat talk = chat("hello\nand\n/clear\nhello\n/exit\nnever\n");
   EXPECT_EQ(talk.out, first + "\n" + second + "\n" + first + "\n");
   EXPECT_EQ(talk.code, 0);
-  EXPECT_THAT(talk.remarks, HasSubstr("starts afresh"));
+  EXPECT_THAT(talk.remarks, HasSubstr("a new conversation starts"));
 }
 
 TEST_F(Commands, ChatSetsAndRemovesTheSystemMessage) {

@@ -153,7 +153,7 @@ TEST(BadRows, LongerThanTheRopeLengthIsReported) {
   TempFolder folder;
   const Outcome run = train_long(folder, "llama");
   EXPECT_EQ(run.code, 0) << run.err;
-  EXPECT_THAT(run.err, AllOf(HasSubstr("rows.jsonl:1"), HasSubstr("made for 128")));
+  EXPECT_THAT(run.err, AllOf(HasSubstr("rows.jsonl:1"), HasSubstr("trained for 128")));
 }
 
 TEST(BadRecipe, FileAndLineAreNamed) {

@@ -159,12 +159,12 @@ TEST_F(HubCommands, GgufFilesByTheirName) {
   hub.put("models/org/two/x-Q4_K_M.gguf", "");
   const Outcome both = run({"download", "org/two"});
   EXPECT_EQ(both.code, 2);
-  EXPECT_THAT(both.err, HasSubstr("org/two: 2 of its GGUF files fit; it has x-Q4_K_M.gguf, x-Q8_0.gguf"));
+  EXPECT_THAT(both.err, HasSubstr("org/two: 2 of its GGUF files match; it has x-Q4_K_M.gguf, x-Q8_0.gguf"));
   write_text(folder / "text.txt", "ab\n");
   const std::string text = (folder / "text.txt").string();
   EXPECT_EQ(run({"tokenize", "org/two:q8_0", text}).code, 0);
   EXPECT_EQ(run({"tokenize", "org/two/x-Q8_0.gguf", text}).code, 0);
-  EXPECT_THAT(run({"tokenize", "org/two:Q4_K", text}).err, HasSubstr("0 of its GGUF files fit 'Q4_K'"));
+  EXPECT_THAT(run({"tokenize", "org/two:Q4_K", text}).err, HasSubstr("0 of its GGUF files match 'Q4_K'"));
 }
 
 TEST_F(HubCommands, ModelScopeByItsSwitch) {

@@ -292,7 +292,7 @@ TEST_F(SeveralProcesses, LaunchNamesTheFirstHost) {
 TEST_F(SeveralProcesses, OutputFoldersMustBeOne) {
   for (const Outcome& one : run(2, words("out", {"output_dir=here"}), {}, true)) {
     EXPECT_EQ(one.code, 2);
-    EXPECT_THAT(one.err, HasSubstr("give a folder on a file system that all hosts share"));
+    EXPECT_THAT(one.err, HasSubstr("name a folder on a file system that all hosts share"));
   }
 }
 

@@ -89,7 +89,7 @@ TEST_F(DataErrors, UnusableFiles) {
   spec.sets = {(folder.path() / "empty").string()};
   expect_says(failure(), "has no data file");
   spec.sets = {};
-  expect_says(failure(), "dataset: is missing");
+  expect_says(failure(), "dataset: the key is missing");
 }
 
 TEST_F(DataErrors, RowsOfAnUnknownOrWrongFormat) {

@@ -31,7 +31,7 @@ TEST(ResolveError, MissingLayers) {
 TEST(ResolveError, MethodsOverWholeStacksCannotBeOffloaded) {
   const std::string adapter = source_folder().string() + "/tests/reference/models/llama/adapter_init";
   EXPECT_THAT(message("llama", {"offload_param=true", "pissa_init=true"}),
-              AllOf(HasSubstr("offload_param: pissa_init"), HasSubstr("leave one")));
+              AllOf(HasSubstr("offload_param: pissa_init"), HasSubstr("remove one")));
   EXPECT_THAT(message("llama", {"offload_param=true", "use_dora=true"}), HasSubstr("use_dora"));
   EXPECT_EQ(message("llama", {"offload_param=true", "create_new_adapter=true", "adapter_name_or_path=" + adapter}),
             "no error");
@@ -39,7 +39,7 @@ TEST(ResolveError, MethodsOverWholeStacksCannotBeOffloaded) {
 
 TEST(ResolveError, OffloadedLayersAreAllTreatedAlike) {
   EXPECT_THAT(message("llama", {"offload_param=true", "gradient_checkpointing=50%"}),
-              AllOf(HasSubstr("gradient_checkpointing: 50% cannot"), HasSubstr("take full")));
+              AllOf(HasSubstr("gradient_checkpointing: 50%"), HasSubstr("use full")));
   EXPECT_EQ(message("llama", {"offload_param=true", "gradient_checkpointing=linear"}), "no error");
   EXPECT_EQ(message("llama", {"gradient_checkpointing=50%"}), "no error");
 }
