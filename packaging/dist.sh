@@ -16,6 +16,10 @@ done
 rm -rf "$dist"
 mkdir -p "$dist"
 cmake --install "$build" --prefix "$dist/tree" --strip >/dev/null
+if readelf -d "$dist"/tree/lib/fettle/fettle* | grep -E 'PATH.*(\[|:)(:|\])'; then
+  echo "dist: an empty entry in an RPATH is the working directory" >&2
+  exit 1
+fi
 version=$("$dist/tree/bin/fettle" --version | cut -d' ' -f2)
 
 make_deb() {
