@@ -16,6 +16,10 @@ done
 rm -rf "$dist"
 mkdir -p "$dist"
 cmake --install "$build" --prefix "$dist/tree" --strip >/dev/null
+if readelf -d "$dist"/tree/lib/fettle/fettle* | grep -E 'PATH.*(\[|:)(:|\])'; then
+  echo "dist: an empty entry in an RPATH is the working directory" >&2
+  exit 1
+fi
 version=$("$dist/tree/bin/fettle" --version | cut -d' ' -f2)
 
 make_deb() {
@@ -28,9 +32,9 @@ make_deb() {
   mkdir -p "$dist/source/debian"
   printf 'Source: fettle\n\nPackage: fettle\nArchitecture: any\n' >"$dist/source/debian/control"
   local lib=$root/usr/lib/fettle
+  local loaded=("$lib"/fettle_columns.so "$lib"/lib/* "$lib"/plugins/cpu/*.so)
   depends=$(cd "$dist/source" && dpkg-shlibdeps -O --ignore-missing-info -l"$lib/lib" -e"$lib/fettle" \
-    -e"$lib/fettle_columns.so" $(printf -- "-e%s " "$lib"/lib/* "$lib"/plugins/cpu/*.so) \
-    -dSuggests -e"$lib/fettle_pmix.so" 2>"$dist/shlibdeps.log") ||
+    "${loaded[@]/#/-e}" -dSuggests -e"$lib/fettle_pmix.so" 2>"$dist/shlibdeps.log") ||
     { cat "$dist/shlibdeps.log" >&2 && exit 1; }
   cat >"$root/DEBIAN/control" <<CONTROL
 Package: fettle

@@ -28,16 +28,18 @@ from() {
 }
 
 copy() {
-  mkdir -p "$root/$2"
   case $1 in
     --from=*)
-      local -a parts
-      # shellcheck disable=SC2206
-      parts=(${named[${1#--from=}]}$2)
       mkdir -p "$root/$3"
+      set +f
+      # shellcheck disable=SC2206
+      local parts=(${named[${1#--from=}]}$2)
       cp -r "${parts[@]}" "$root/$3"
       ;;
-    .) git -C "$source" ls-files -z --cached --others --exclude-standard | tar -C "$source" --null -cT - | tar -xC "$root/$2" ;;
+    .)
+      mkdir -p "$root/$2"
+      git -C "$source" ls-files -z --cached --others --exclude-standard | tar -C "$source" --null -cT - | tar -xC "$root/$2"
+      ;;
   esac
 }
 
@@ -48,7 +50,11 @@ while read -r word rest; do
     '' | '#') ;;
     FROM) from $rest ;;
     RUN) run sh -c "$rest" </dev/null ;;
-    COPY) copy $(set -f; echo $rest) ;;
+    COPY)
+      set -f # a pattern is one of the other system
+      copy $rest
+      set +f
+      ;;
     WORKDIR) folder=$rest && mkdir -p "$root/$folder" ;;
     ENTRYPOINT) mapfile -t entry < <(python3 -c 'import json, sys; print(*json.loads(sys.argv[1]), sep="\n")' "$rest") ;;
     CMD) mapfile -t command < <(python3 -c 'import json, sys; print(*json.loads(sys.argv[1]), sep="\n")' "$rest") ;;
