@@ -29,7 +29,7 @@ struct Quantisation {
 // Returns whether the checkpoint stores the experts in MXFP4.
 bool stores_mxfp4(const nlohmann::json& config);
 // Returns the format of the linear layers that 'quantization_config' of config.json states; nullopt when it is absent,
-// or about MXFP4 or 8-bit floats (float8_storage.h). Throws UserError when it is none of these and of the formats above.
+// or about MXFP4 or 8-bit floats (float8_storage.h). Throws UserError for formats other than these.
 std::optional<Quantisation> stored_quantisation(const nlohmann::json& config, const std::string& file);
 
 }  // namespace fettle
