@@ -20,6 +20,7 @@
 #include "checkpoint/saved/result_folder.h"
 #include "checkpoint/torch/torch_file.h"
 #include "models/config.h"
+#include "models/float8_storage.h"
 #include "models/quantisation.h"
 
 namespace fettle {

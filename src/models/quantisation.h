@@ -8,7 +8,6 @@
 // and one power of two per block.
 #pragma once
 
-#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -29,21 +28,8 @@ struct Quantisation {
 
 // Returns whether the checkpoint stores the experts in MXFP4.
 bool stores_mxfp4(const nlohmann::json& config);
-
-// How a checkpoint stores weights in 8-bit floats (e4m3). Beside each such weight <name> lies <name> + `factors`: one
-// float for each block of rows x columns values, which multiplies them. A single float is for the whole weight, and
-// [rows, 1] are for its rows. Sources: transformers/integrations/finegrained_fp8.py, compressed-tensors.
-struct Float8Storage {
-  std::string factors = "_scale_inv";
-  int64_t rows = 128, columns = 128;
-};
-// Returns what 'quantization_config' of config.json says about this; nullopt when the weights are stored otherwise.
-// Throws UserError when blocks or format are not as described above.
-std::optional<Float8Storage> stored_float8(const nlohmann::json& config, const std::string& file);
-
-// Returns the format of the linear layers that 'quantization_config' of config.json states; nullopt when it is absent
-// or is about experts in MXFP4 or weights in 8-bit floats. Throws UserError when the method or storage is not one of
-// the formats above.
+// Returns the format of the linear layers that 'quantization_config' of config.json states; nullopt when it is absent,
+// or about MXFP4 or 8-bit floats (float8_storage.h). Throws UserError for formats other than these.
 std::optional<Quantisation> stored_quantisation(const nlohmann::json& config, const std::string& file);
 
 }  // namespace fettle

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "checkpoint/load.h"
+#include "checkpoint/repository.h"
 #include "checkpoint/safetensors_writer.h"
 #include "reference_models.h"
 #include "temp_folder.h"
