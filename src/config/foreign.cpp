@@ -368,7 +368,7 @@ const std::vector<NotAvailable>& not_available() {
       {"packing_strategy", {"bfd", "wrapped"}},
       {"dataset_exact_deduplication", {kFalse}, "leave equal rows out of the files; `fettle data` counts them"},
       {"min_sample_len", {"0", "1", "2"}, "leave short rows out of the files"},
-      {"cosine_constant_lr_ratio", {}, "lr_scheduler_type: warmup_stable_decay has a constant part"},
+      {"cosine_constant_lr_ratio", {"0"}, "lr_scheduler_type: warmup_stable_decay has a constant part"},
       {"lr_quadratic_warmup", {kFalse}},
       {"roles_to_train", {"assistant"}},
       {"train_on_eos", {"turn"}},

@@ -362,6 +362,10 @@ TEST_F(RecipeShape, AxolotlsCosineEndsAtTheLeastRate) {
   const Recipe least = read(start + "lr_scheduler: cosine\ncosine_min_lr_ratio: 0.1\n");
   EXPECT_EQ(least.lr_scheduler_type, "cosine_with_min_lr");
   EXPECT_EQ(least.min_lr_rate, 0.1);
+  EXPECT_EQ(
+      read(start + "lr_scheduler: cosine\ncosine_min_lr_ratio: 1.0\ncosine_constant_lr_ratio: 0\n").lr_scheduler_type,
+      "constant_with_warmup")
+      << "the rate never falls";
   EXPECT_EQ(read(start + "cosine_min_lr_ratio: 0.1\n").lr_scheduler_type, "cosine_with_min_lr");
   EXPECT_EQ(read(start + "lr_scheduler: linear\ncosine_min_lr_ratio: 0.1\n").lr_scheduler_type, "linear");
   EXPECT_NE(said_.find("cosine_min_lr_ratio has no effect"), std::string::npos) << said_;

@@ -157,9 +157,11 @@ class AxolotlReader {
     if (!has("cosine_min_lr_ratio")) return;
     const std::string schedule = text("lr_scheduler");
     const bool cosine = schedule.empty() || schedule == "cosine";
-    if (cosine && number("cosine_min_lr_ratio", 1) > 0) {
+    const double least = number("cosine_min_lr_ratio", 0.5);
+    if (cosine && least > 0) {
       handle("lr_scheduler");
-      mean("lr_scheduler_type", "cosine_with_min_lr");
+      mean("lr_scheduler_type", least == 1 ? "constant_with_warmup" : "cosine_with_min_lr");
+      if (least == 1) handle("cosine_min_lr_ratio");
       return;
     }
     handle("cosine_min_lr_ratio");
