@@ -53,7 +53,7 @@ std::string format_gguf(const std::vector<GgufReport>& files) {
   for (const GgufReport& file : files) {
     if (!text.empty()) text += "\n";
     text += fmt::format("{}: {}", file.file, size_text(file.bytes));
-    if (file.weights.bound > 0)
+    if (file.weights.error > 0)
       text += fmt::format("; weights differ by {:.2g} % at most ({})", 100 * file.weights.error, file.weights.tensor);
     if (!file.logits)
       text += "; logits not compared";

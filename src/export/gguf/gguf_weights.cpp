@@ -194,8 +194,7 @@ GgufError check_gguf_weights(const GgufPlan& plan, const BaseTensors& base, cons
                      "{}: '{}' differs from the merged weights by {:.3g} of its size as {} (at most {})", file.string(),
                      part->name, error / size, stored.name, bound);
       const double share = size > 0 ? error / size : 0;
-      if (bound > 0 && share / bound > (worst.bound > 0 ? worst.error / worst.bound : -1))
-        worst = {share, bound, part->name};
+      if (worst.tensor.empty() || share > worst.error) worst = {share, bound, part->name};
     }
   }
   return worst;

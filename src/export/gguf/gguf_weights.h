@@ -29,8 +29,8 @@ struct GgufError {
 };
 
 // Reads the file back by way of its Hugging Face names and compares each tensor with the merged values. F32 must be
-// equal; norms that are stored as 1 + w differ by the rounding of that sum. Returns the tensor that is nearest to its
-// bound. Throws InternalError when one is beyond it, and UserError when the type cannot represent a tensor.
+// equal; norms that are stored as 1 + w differ by the rounding of that sum. Returns the tensor with the
+// largest error. Throws InternalError when one is beyond it, and UserError when the type cannot represent a tensor.
 GgufError check_gguf_weights(const GgufPlan& plan, const BaseTensors& base, const AdapterMerge* merge,
                              const GgufFileType& type, const std::filesystem::path& file);
 
