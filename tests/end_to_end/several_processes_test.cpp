@@ -143,7 +143,7 @@ TEST_F(SeveralProcesses, ASignalToOneSavesInAllAtOneStep) {
 TEST_F(SeveralProcesses, ACheckpointThatTakesLongIsNoHangingStep) {
   std::filesystem::create_directories(folder_ / "out");
   write_text(folder_ / "out/checkpoint-2", "");
-  const Environment soon("FETTLE_HANG_SECONDS", "3");
+  const Environment soon("FETTLE_HANG_SECONDS", "4");
   const auto outcomes = run(2, words("out", {"save_strategy=steps", "save_steps=2"}));
   expect_success(outcomes);
   EXPECT_THAT(outcomes[0].err, HasSubstr("checkpoint-2 could not be saved"));
