@@ -36,7 +36,9 @@ void expect_training_follows_names(const Run& run, const std::string& model, boo
     SCOPED_TRACE(model + " " + param.hf_name);
     const std::string& name = param.hf_name;
     const OptimWeight weight = optim_weight(run, param);
-    const bool coefficients = name.ends_with(".sinks") || name.ends_with(".A_log");
+    // Vectors that are neither biases nor norms; PyTorch's usual choice lets them decay.
+    const bool coefficients = name.ends_with(".sinks") || name.ends_with(".A_log") || name.ends_with("router.scale") ||
+                              name.ends_with("router.per_expert_scale");
     const bool vector = (param.stored_dims().size() == 1 && !coefficients) || name.ends_with("_proj_bias");
     const bool magnitude = name.ends_with("lora_magnitude_vector");
     EXPECT_TRUE(param.trained);
@@ -47,6 +49,7 @@ void expect_training_follows_names(const Run& run, const std::string& model, boo
     else
       EXPECT_DOUBLE_EQ(weight.rate, is_named_embedding(name) ? 0.1 : 1);
     EXPECT_EQ(weight.embedding, name.ends_with("_embeddings.weight") || name.ends_with("embed_tokens.weight") ||
+                                    name.ends_with("embed_tokens_per_layer.weight") ||
                                     name.ends_with("embed_in.weight") || name.ends_with(".wte.weight") ||
                                     name.ends_with(".wpe.weight"));
   }
