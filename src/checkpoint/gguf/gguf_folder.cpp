@@ -75,8 +75,7 @@ fs::path gguf_folder(const fs::path& file) {
 
 void write_gguf_folder(const fs::path& file, const fs::path& folder) {
   std::error_code code;
-  const fs::path real = fs::canonical(file, code);
-  if (code) throw_file_error("read", file, code.value());
+  const fs::path real = gguf_path(file);
   const MappedFile map(real);
   const GgufHeader header = read_gguf_header(map.bytes(), real.string());
   const GgufFields fields(header, map.bytes(), real.string());

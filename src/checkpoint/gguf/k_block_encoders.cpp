@@ -39,10 +39,12 @@ ScaleAndOffset find_range(const float* x, const float* weights, float largest) {
   for (int i = 0; i < kCount; ++i) sum_w += weights[i], sum_x += weights[i] * x[i], sum_xx += weights[i] * x[i] * x[i];
   ScaleAndOffset best{(high - low) / largest, -low};
   double least = -1;
-  // Steps from 1 code less to 1 code more than the range holds.
-  constexpr int kSteps = 20;
-  for (int step = 0; step <= kSteps; ++step) {
-    const float inverse = (largest - 1 + 2 * static_cast<float>(step) / kSteps) / (high - low);
+  // From 1 code less to 1 code more than the range holds, in steps of 0.1. Step 0 comes first, so that it is kept when
+  // several are equally good.
+  constexpr int kSteps = 10;
+  for (int number = 0; number <= 2 * kSteps; ++number) {
+    const int step = number <= kSteps ? number : kSteps - number;
+    const float inverse = (largest + static_cast<float>(step) / kSteps) / (high - low);
     if (!std::isfinite(inverse)) break;
     float sum_q = 0, sum_qq = 0, sum_qx = 0;
     for (int i = 0; i < kCount; ++i) {
@@ -59,7 +61,7 @@ ScaleAndOffset find_range(const float* x, const float* weights, float largest) {
     if (!(scale > 0)) continue;
     const double error =
         scale * scale * qq + offset * offset * w + sum_xx - 2 * scale * offset * q - 2 * scale * qx + 2 * offset * sx;
-    if (least < 0 || error < least) {
+    if (least < 0 || error < 0.999999 * least) {
       least = error;
       best = {static_cast<float>(scale), static_cast<float>(offset)};
     }
@@ -67,19 +69,31 @@ ScaleAndOffset find_range(const float* x, const float* weights, float largest) {
   return best;
 }
 
+// Returns the weighted squared error of the nearest codes.
+double error_of(const float* x, const float* weights, int count, float scale, float offset, float largest) {
+  double sum = 0;
+  for (int i = 0; i < count; ++i) {
+    const float code = scale > 0 ? static_cast<float>(nearest_code((x[i] + offset) / scale, largest)) : 0;
+    const double difference = scale * code - offset - x[i];
+    sum += weights[i] * difference * difference;
+  }
+  return sum;
+}
+
 // Q4_K and Q5_K: eight groups of 32 values whose scales and offsets have six bits each. Writes these to block[0, 16).
 void encode_groups(const float* values, int largest, uint8_t* block, int* codes) {
   constexpr int kGroups = 8, kGroup = kInLarge / kGroups;
   std::array<ScaleAndOffset, kGroups> found;
   float most_scale = 0, most_offset = 0;
+  float weights[kInLarge];
   for (int group = 0; group < kGroups; ++group) {
     const float* x = values + group * kGroup;
     float squares = 0;
     for (int i = 0; i < kGroup; ++i) squares += x[i] * x[i];
     const float mean = std::sqrt(squares / kGroup);
-    float weights[kGroup];
-    for (int i = 0; i < kGroup; ++i) weights[i] = mean + std::abs(x[i]);
-    found[static_cast<size_t>(group)] = find_range<kGroup>(x, weights, static_cast<float>(largest));
+    float* weight = weights + group * kGroup;
+    for (int i = 0; i < kGroup; ++i) weight[i] = mean + std::abs(x[i]);
+    found[static_cast<size_t>(group)] = find_range<kGroup>(x, weight, static_cast<float>(largest));
     most_scale = std::max(most_scale, found[static_cast<size_t>(group)].scale);
     most_offset = std::max(most_offset, found[static_cast<size_t>(group)].offset);
   }
@@ -88,8 +102,19 @@ void encode_groups(const float* values, int largest, uint8_t* block, int* codes)
   std::memset(packed, 0, 12);
   for (int group = 0; group < kGroups; ++group) {
     const ScaleAndOffset& one = found[static_cast<size_t>(group)];
-    const int s = unit > 0 ? nearest_code(one.scale / unit, 63) : 0;
-    const int m = offset_unit > 0 ? nearest_code(one.offset / offset_unit, 63) : 0;
+    // The six bits change both numbers, so that a neighbour of the nearest pair may fit better.
+    const int near_s = unit > 0 ? nearest_code(one.scale / unit, 63) : 0;
+    const int near_m = offset_unit > 0 ? nearest_code(one.offset / offset_unit, 63) : 0;
+    int s = near_s, m = near_m;
+    double least = -1;
+    for (const int ds : {0, -1, 1})
+      for (const int dm : {0, -1, 1}) {
+        const int tried_s = std::clamp(near_s + ds, 0, 63), tried_m = std::clamp(near_m + dm, 0, 63);
+        const double error =
+            error_of(values + group * kGroup, weights + group * kGroup, kGroup, unit * static_cast<float>(tried_s),
+                     offset_unit * static_cast<float>(tried_m), static_cast<float>(largest));
+        if (least < 0 || error < least) least = error, s = tried_s, m = tried_m;
+      }
     if (group < 4) {
       packed[group] |= static_cast<uint8_t>(s);
       packed[group + 4] |= static_cast<uint8_t>(m);
@@ -120,7 +145,10 @@ float find_scale(const float* x, int count) {
   if (farthest == 0) return 0;
   float best = farthest / -32;
   double most = -1;
-  for (int step = -9; step <= 9; ++step) {
+  constexpr int kSteps = 9;
+  for (int number = 0; number <= 2 * kSteps; ++number) {
+    const int step =
+        number <= kSteps ? number : kSteps - number;  // step 0, which is exact for equal values, comes first
     const float inverse = -(32 + 0.1f * static_cast<float>(step)) / farthest;
     if (!std::isfinite(inverse)) break;
     double product = 0, square = 0;
@@ -129,7 +157,7 @@ float find_scale(const float* x, int count) {
       const double weight = static_cast<double>(x[i]) * x[i];
       product += weight * code * x[i], square += weight * code * code;
     }
-    if (square > 0 && product * product > most * square) {
+    if (square > 0 && product * product > 1.000001 * most * square) {
       most = product * product / square;
       best = static_cast<float>(product / square);
     }
