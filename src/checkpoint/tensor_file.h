@@ -17,6 +17,7 @@
 
 namespace fettle {
 
+struct GrownTable;
 struct Mxfp4Parts;
 
 struct TensorEntry {
@@ -28,10 +29,11 @@ struct TensorEntry {
   Encoding encoding = {};  // how a GGUF file stores the elements; shape.dtype is then the float dtype that suits them
   // Where the tensor is stored when its values are computed from other tensors; null: it is stored itself.
   std::shared_ptr<const Mxfp4Parts> mxfp4 = {};
+  std::shared_ptr<const GrownTable> grown = {};
 
-  bool dense() const { return strides.empty() && !encoding && !mxfp4; }
+  bool dense() const { return strides.empty() && !encoding && !mxfp4 && !grown; }
   // Whether the entry's own bytes are one range without holes, elements or not.
-  bool dense_places() const { return strides.empty(); }
+  bool dense_places() const { return strides.empty() && !grown; }
 };
 
 // Move-only. Entries and spans are valid while it lives. Several threads may call const members. The readers of the
@@ -77,6 +79,13 @@ class TensorFile {
 struct Mxfp4Parts {
   const TensorFile *blocks_file, *scales_file;
   TensorEntry blocks, scales;
+};
+
+// A table of which the rows from `first` on are those of another tensor.
+struct GrownTable {
+  const TensorFile *table_file, *rows_file;
+  TensorEntry table, rows;
+  int64_t first = 0;
 };
 
 }  // namespace fettle

@@ -103,11 +103,6 @@ TEST(ResolveError, Float8) {
   EXPECT_EQ(on("gfx942:sramecc+:xnack-").float8, (Float8{DType::kF8E4M3FNUZ, DType::kF8E5M2FNUZ}));
 }
 
-TEST(ResolveError, ATiedEmbeddingIsNotSavedWithAnAdapter) {
-  EXPECT_THAT(message("llama2", {"additional_target=embed_tokens"}),
-              AllOf(HasSubstr("tie_word_embeddings"), HasSubstr("freeze_extra_modules")));
-}
-
 TEST(ResolveError, AnEmbeddingRateWithoutATrainedEmbedding) {
   EXPECT_THAT(message("llama", {"embedding_lr=1e-5"}),
               AllOf(HasSubstr("embedding_lr"), HasSubstr("additional_target")));

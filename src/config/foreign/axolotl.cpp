@@ -159,6 +159,8 @@ class AxolotlReader {
                                                       "drop_system_message",
                                                       "message_field_role",
                                                       "message_field_content",
+                                                      "message_field_training",
+                                                      "message_field_training_detail",
                                                       "roles_to_train",
                                                       "train_on_eos",
                                                       "trust_remote_code",
@@ -187,14 +189,23 @@ class AxolotlReader {
           !column.empty())
         columns[what] = column;
     if (!columns.empty()) entry["ranking"] = true;
+    const std::string trained = value(set, "message_field_training"),
+                      spans = value(set, "message_field_training_detail");
+    if (!trained.empty() && trained != "train" && trained != "training")
+      throw UserError("{}: message_field_training: '{}' is not read; name the field train or training",
+                      where(set["message_field_training"]), trained);
+    const bool usual_spans = spans.empty() || spans == "train_detail";
     const bool usual_roles = role.empty() || role == "role" || role == "from";
     const bool usual_content = content.empty() || content == "content" || content == "value";
     const bool usual_list = list.empty() || list == "messages" || list == "conversations" || list == "conversation";
-    if (usual_roles && usual_content && usual_list) return;  // the format is detected from the columns
+    if (usual_roles && usual_content && usual_list && usual_spans) return;  // the format is detected from the columns
     if (!list.empty()) columns["messages"] = list;
-    const bool openai = (role.empty() || role == "role") && (content.empty() || content == "content");
+    const bool openai = usual_spans && (role.empty() || role == "role") && (content.empty() || content == "content");
     entry["formatting"] = openai ? "openai" : "sharegpt";
     if (openai) return;
+    if (!usual_spans) tags["spans_tag"] = spans;
+    if (!usual_spans && role != "from")
+      tags["user_tag"] = "user", tags["assistant_tag"] = "assistant", tags["system_tag"] = "system";
     tags["role_tag"] = role.empty() ? "role" : role;
     tags["content_tag"] = content.empty() ? "content" : content;
     const YAML::Node roles = set["roles"];
