@@ -247,27 +247,36 @@ bool saved_with(std::string_view parameter, std::string_view saved) {
   return false;
 }
 
+std::string tied_head(const Model& model) {
+  const bool tied = model.config.tie_word_embeddings && !model.classifies() && !model.family->encoder;
+  return tied ? model.family->head + ".weight" : "";
+}
+
+bool saves_tied_head(const Model& model, const LoraOptions& options) {
+  const std::string head = tied_head(model);
+  return !head.empty() && std::ranges::any_of(saved_params(model, options),
+                                              [](const Param& param) { return param.role == Role::kTokenEmbedding; });
+}
+
 std::vector<Param> saved_params(const Model& model, const LoraOptions& options) {
   std::vector<Param> params;
   std::vector<bool> matched(options.saved.size(), false);
   std::set<std::string> modules;
+  const std::string head = tied_head(model);
   for (const Param& param : model.params) {
     const std::string module = param.hf_name.substr(0, param.hf_name.rfind('.'));
     modules.insert(module.substr(module.rfind('.') + 1));
     bool wanted = false;
     for (size_t i = 0; i < options.saved.size(); ++i)
-      if (saved_with(param.hf_name, options.saved[i])) matched[i] = wanted = true;
+      if (saved_with(param.hf_name, options.saved[i]) ||
+          (param.role == Role::kTokenEmbedding && !head.empty() && saved_with(head, options.saved[i])))
+        matched[i] = wanted = true;
     if (!wanted) continue;
     for (const std::string& linear : options.modules)
       if (module == model.family->layer_prefix + linear)
         throw UserError(
             "additional_target: {} has LoRA weights, so it cannot be trained in full; remove it from lora_target",
             linear);
-    if (model.config.tie_word_embeddings && param.role == Role::kTokenEmbedding)
-      throw UserError(
-          "additional_target: in this model {} is also the head (tie_word_embeddings), and PEFT would train a separate "
-          "copy; train it with finetuning_type: freeze and freeze_extra_modules",
-          module);
     params.push_back(param);
   }
   for (size_t i = 0; i < matched.size(); ++i)

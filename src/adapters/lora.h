@@ -72,6 +72,12 @@ bool saved_with(std::string_view parameter, std::string_view saved);
 // UserError, which lists the modules, when a name matches nothing. Also throws when the module has LoRA weights, and
 // when the model ties embedding and head but only one of them would be trained.
 std::vector<Param> saved_params(const Model& model, const LoraOptions& options);
+// The name of the head's weight in a model that uses its embedding as its head; empty in other models and in
+// classifiers.
+std::string tied_head(const Model& model);
+// Returns whether the adapter has such an embedding. PEFT keeps a copy for each of the two uses, so the adapter's file
+// has the array under both names.
+bool saves_tied_head(const Model& model, const LoraOptions& options);
 
 // The source of dropout masks. A mask depends on the row and the position in the row, not on the place of the row in
 // the batch or on the mesh.

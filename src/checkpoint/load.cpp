@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <numbers>
 #include <set>
 #include <span>
 
@@ -13,6 +12,7 @@
 #include "base/error.h"
 #include "base/parallel.h"
 #include "checkpoint/bitsandbytes.h"
+#include "checkpoint/noise.h"
 #include "checkpoint/pieces.h"
 #include "runtime/buffer_builder.h"
 
@@ -21,24 +21,12 @@ namespace {
 
 constexpr int64_t kPieceBytes = int64_t{4} << 20;  // small enough to stay in a processor's cache
 
-uint64_t mix(uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-  return x ^ (x >> 31);
-}
-
-// Returns a number in (0, 1] that depends only on key and index.
-double uniform(uint64_t key, uint64_t index) {
-  return static_cast<double>((mix(key + index * 0x9e3779b97f4a7c15ull) >> 11) + 1) * 0x1p-53;
-}
-
 double initial_value(const Param& param, const ModelConfig& config, uint64_t key, uint64_t index) {
   if (param.init == Init::kZeros) return 0;
   if (param.init == Init::kOnes) return 1;
   if (param.init == Init::kUniformByFanIn)
-    return (2 * uniform(key, index) - 1) / std::sqrt(static_cast<double>(param.dims.back()));
-  const double radius = std::sqrt(-2 * std::log(uniform(key, 2 * index)));
-  return config.initializer_range * radius * std::cos(2 * std::numbers::pi * uniform(key, 2 * index + 1));
+    return (2 * uniform_noise(key, index) - 1) / std::sqrt(static_cast<double>(param.dims.back()));
+  return config.initializer_range * normal_noise(key, index);
 }
 
 // Calls visit(global index) for each element of the box in row-major order.

@@ -189,8 +189,10 @@ void ModelRepository::open_weights() {
         "train from random weights (train_from_scratch: true)",
         folder_.string());
   }
+  if (fs::exists(folder_ / kNewRows)) files_.push_back(SafetensorsFile::open(folder_ / kNewRows));
   join_mxfp4();
   join_float8();
+  if (fs::exists(folder_ / kNewRows)) grow_tables();
   for (const auto& [name, place] : tensors_) names_.push_back(name);
 }
 
@@ -277,6 +279,24 @@ void ModelRepository::join_mxfp4() {
     tensors_.erase(of_blocks);
     tensors_.erase(of_scales);
     tensors_[name] = {place.file, place.entry, &joined};
+  }
+}
+
+void ModelRepository::grow_tables() {
+  const TensorFile& rows_file = files_.back();
+  const int64_t size = text_level(config_).at("vocab_size").get<int64_t>();
+  for (const TensorEntry& rows : rows_file.entries()) {
+    const auto found = tensors_.find(rows.name);
+    internal_check(found != tensors_.end(), "{} has rows of '{}', which is no tensor of the model", kNewRows,
+                   rows.name);
+    const auto [table_file, table] = stored_at(found->second);
+    TensorEntry entry;
+    entry.name = rows.name;
+    entry.shape = {table->shape.dtype, {size, rows.shape.dims[1]}};
+    entry.grown =
+        std::make_shared<const GrownTable>(GrownTable{table_file, &rows_file, *table, rows, size - rows.shape.dims[0]});
+    total_bytes_ += entry.shape.bytes() - table->shape.bytes();
+    found->second.joined = &(joined_[rows.name] = std::move(entry));
   }
 }
 

@@ -18,6 +18,10 @@ struct StoredTensor {
   const TensorEntry* entry;
 };
 
+// In a folder of changed_folder(): the last rows of the embedding and the head, which replace and follow those of the
+// model's own tensors.
+inline constexpr const char* kNewRows = "new_token_rows.safetensors";
+
 // Move-only.
 class ModelRepository {
  public:
@@ -57,6 +61,7 @@ class ModelRepository {
   void join_mxfp4();
   void join_float8();
   DType stated_dtype() const;  // of the weights
+  void grow_tables();
   const Place* look_up(std::string_view name) const;
   void open_weights();
   void open_shards(const std::filesystem::path& index_file);

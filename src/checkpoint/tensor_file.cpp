@@ -105,11 +105,24 @@ void read_float8(const TensorEntry& entry, const Box& box, DType to, std::byte* 
   });
 }
 
+void read_grown(const TensorEntry& entry, const Box& box, DType to, std::byte* out) {
+  const GrownTable& grown = *entry.grown;
+  const int64_t all = box.size[0], kept = std::clamp<int64_t>(grown.first - box.start[0], 0, all);
+  Box part = box;
+  part.size[0] = kept;
+  if (kept > 0) grown.table_file->read_slice(grown.table, part, to, out);
+  if (kept == all) return;
+  part.start[0] = box.start[0] + kept - grown.first;
+  part.size[0] = all - kept;
+  grown.rows_file->read_slice(grown.rows, part, to, out + box.elements() / all * kept * byte_size(to));
+}
+
 }  // namespace
 
 void TensorFile::read_slice(const TensorEntry& entry, const Box& box, DType to, std::byte* out) const {
   if (entry.mxfp4) return read_mxfp4(entry, box, to, out);
   if (entry.float8) return read_float8(entry, box, to, out);
+  if (entry.grown) return read_grown(entry, box, to, out);
   const std::byte* data = map_.bytes().data() + entry.offset;
   const DType from = entry.shape.dtype;
   if (entry.encoding) {

@@ -17,6 +17,7 @@
 
 namespace fettle {
 
+struct GrownTable;
 struct Mxfp4Parts;
 struct Float8Parts;
 
@@ -30,11 +31,12 @@ struct TensorEntry {
   // The tensors from which the values are computed; null: the tensor itself is stored.
   std::shared_ptr<const Mxfp4Parts> mxfp4 = {};
   std::shared_ptr<const Float8Parts> float8 = {};
+  std::shared_ptr<const GrownTable> grown = {};
 
-  bool dense() const { return strides.empty() && !encoding && !mxfp4 && !float8; }
+  bool dense() const { return strides.empty() && !encoding && !mxfp4 && !float8 && !grown; }
   // Returns whether the entry's bytes are one range without holes. They need not be the elements themselves (see
   // `encoding`).
-  bool dense_places() const { return strides.empty(); }
+  bool dense_places() const { return strides.empty() && !grown; }
 };
 
 // Move-only. Entries and spans are valid while it lives. Several threads may call const members. The readers of the
@@ -88,6 +90,13 @@ struct Float8Parts {
   const TensorFile *codes_file, *factors_file;
   TensorEntry codes, factors;
   int64_t block_rows, block_columns;
+};
+
+// A table of which the rows from `first` on are those of another tensor.
+struct GrownTable {
+  const TensorFile *table_file, *rows_file;
+  TensorEntry table, rows;
+  int64_t first = 0;
 };
 
 }  // namespace fettle

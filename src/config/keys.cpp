@@ -30,6 +30,12 @@ std::vector<Key> model_keys() {
        .help = "Built-in chat template; empty means the model's own.",
        .aliases = {"chat_template"},
        .spellings = {{"tokenizer_default", ""}}},
+      {.name = "tool_format",
+       .member = &Recipe::tool_format,
+       .help = "The form in which tools and calls are written. The model's own template writes them; a name of another "
+               "form is an error.",
+       .values = {"default", "gemma4", "glm4", "llama3", "lfm2", "minimax1", "minimax2", "mistral", "qwen", "qwen3_5",
+                  "glm4_moe", "seed_oss", "ling"}},
       {.name = "enable_thinking",
        .member = &Recipe::enable_thinking,
        .help =
@@ -48,6 +54,28 @@ std::vector<Key> model_keys() {
            "result says so. Commands that do not train, and have no cutoff_len, double the length.",
        .values = {"linear", "dynamic", "yarn", "llama3"},
        .spellings = {{"none", ""}}},
+      {.name = "resize_vocab",
+       .member = &Recipe::resize_vocab,
+       .help =
+           "Give the embedding and the head a row for every token of the tokenizer. New tokens do so by themselves."},
+      {.name = "add_tokens",
+       .member = &Recipe::add_tokens,
+       .help = "Words that become tokens of their own, behind those of the tokenizer.",
+       .aliases = {"tokens"}},
+      {.name = "add_special_tokens",
+       .member = &Recipe::add_special_tokens,
+       .help = "The same for special tokens, which replies leave out.",
+       .aliases = {"new_special_tokens"}},
+      {.name = "new_special_tokens_config",
+       .member = &Recipe::new_special_tokens_config,
+       .help = "A yaml file of special tokens to add, each with a description: '<token>': text. Replaces "
+               "add_special_tokens."},
+      {.name = "init_special_tokens",
+       .member = &Recipe::init_special_tokens,
+       .help =
+           "How rows of new tokens start: noise_init takes the mean of all rows with noise, desc_init the mean of the "
+           "description's tokens, desc_init_w_noise that with noise.",
+       .values = {"noise_init", "desc_init", "desc_init_w_noise"}},
       {.name = "eos_token",
        .member = &Recipe::eos_token,
        .help = "The token that ends a text. It must be the tokenizer's own eos_token; another one is an error."},

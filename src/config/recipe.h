@@ -22,10 +22,15 @@ struct Recipe {
   std::vector<std::string> adapter_name_or_path;  // PEFT adapter folders to continue from, or names on a hub
   bool train_from_scratch = false;                // start from random weights; the folder needs only config.json
   std::string template_name;                      // key `template`: a built-in; empty: the model's own
+  std::string tool_format;                        // the form of tools that the template must have; empty: any
   std::string enable_thinking = "auto";           // auto, true, false
   bool preserve_thinking = false;                 // earlier replies keep their thoughts
   std::string rope_scaling;                       // linear, dynamic, yarn, llama3; empty: the model's own
-  std::string eos_token;                          // must equal the tokenizer's eos_token; empty: not checked
+  bool resize_vocab = false;                      // the embedding has a row for every token of the tokenizer
+  std::vector<std::string> add_tokens, add_special_tokens;
+  std::string new_special_tokens_config;           // a yaml file: special token -> description
+  std::string init_special_tokens = "noise_init";  // noise_init, desc_init, desc_init_w_noise
+  std::string eos_token;                           // must equal the tokenizer's eos_token; empty: not checked
   bool use_modelscope = false;  // names mean repositories of ModelScope; unset: USE_MODELSCOPE_HUB decides
   std::string hub_token;        // access token; empty: the environment's
   std::string cache_dir;        // where a hub's files are kept; empty: the environment's

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "data/masked_tokens.h"
 #include "data/templates.h"
 #include "data/templates/turn_form.h"
 #include "jinja/template.h"
@@ -546,7 +547,19 @@ std::vector<ChatTemplate::Piece> ChatTemplate::render(const std::vector<Message>
   for (size_t n = 0; n < parts.size(); ++n) {
     if (parts[n].empty()) continue;
     if (n % 2 == 1) {
-      pieces.push_back({std::move(parts[n]), "assistant", spans[n / 2].trained});
+      const Span& span = spans[n / 2];
+      Piece piece{std::move(parts[n]), "assistant", span.trained};
+      const Message& message = messages[span.message];
+      if (span.trained && !message.spans.empty()) {
+        const auto content = state.content_edge(json, given, full.text, span.message, false);
+        const size_t length = message.content.size();
+        if (!content || *content < span.begin || full.text.compare(*content, length, message.content) != 0)
+          throw UserError("{} changes the content of message {}, so its spans to train cannot be found", state.name,
+                          span.message + 1);
+        const std::string_view text = std::string_view(full.text).substr(span.begin, span.end - span.begin);
+        piece.masked = masked_tokens(state.tokenizer, piece.ids, text, *content - span.begin, message);
+      }
+      pieces.push_back(std::move(piece));
       continue;
     }
     const size_t first = n == 0 ? 0 : spans[n / 2 - 1].message + 1;

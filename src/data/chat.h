@@ -18,11 +18,20 @@ namespace fettle {
 
 struct BuiltInTemplate;
 
+// A part of a message's content, in bytes, that is trained or not.
+struct ContentSpan {
+  size_t begin, end;
+  bool train;
+};
+
 struct Message {
   std::string role;  // system, user, assistant, tool, ...
   std::string content;
   std::string extra_json;  // other fields of the message (tool_calls, ...) as a JSON object, or ""
   bool train = true;       // false masks an assistant turn
+  // If there are any, a token of the content is trained only when a trained span has a part of it. What the template
+  // writes around the content is trained as usual.
+  std::vector<ContentSpan> spans = {};
 };
 
 // How thoughts (the reasoning before a reply) are rendered. Templates of models that do not think ignore it.
@@ -55,8 +64,9 @@ class ChatTemplate {
 
   struct Piece {
     std::vector<int32_t> ids;
-    std::string role;  // the role whose turn this is; where turns cannot be distinguished, the last role
-    bool trained;      // an assistant turn with its end-of-turn token
+    std::string role;               // the role whose turn this is; where turns cannot be distinguished, the last role
+    bool trained;                   // an assistant turn with its end-of-turn token
+    std::vector<bool> masked = {};  // in a trained turn with spans: the tokens that are not trained
   };
   // Returns the whole conversation in pieces; their ids, concatenated, are the training example. The ids before a
   // trained turn equal those of the prompt at that point. Throws UserError with both texts when the training text does

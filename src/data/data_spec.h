@@ -47,6 +47,7 @@ struct DataSpec {
   // How a row becomes tokens.
   std::string template_name;             // a built-in chat template; "" means the model's own
   std::string eos_token;                 // must equal the tokenizer's eos_token; "": not checked
+  std::string tool_format;               // the form in which the model's template must write tools; "": any
   Thinking thinking;                     // how the template renders thoughts
   std::string default_system;            // the system message of conversations that have none
   LocalTime started = LocalTime::now();  // the time that strftime_now of a chat template gives

@@ -116,6 +116,42 @@ bool is_trained(const ordered_json& message) {
   return true;
 }
 
+// Returns the byte at which character number `at` of a UTF-8 text begins; its size when the text has fewer.
+size_t byte_of_character(std::string_view text, int64_t at) {
+  size_t byte = 0;
+  for (; byte < text.size(); ++byte)
+    if ((static_cast<unsigned char>(text[byte]) & 0xc0) != 0x80 && at-- == 0) break;
+  return byte;
+}
+
+// Axolotl's field train_detail: a list of {begin_offset, end_offset, train}. Offsets count characters; the last one
+// belongs to the span.
+std::vector<ContentSpan> trained_spans(const ordered_json& message, const std::string& column,
+                                       const std::string& content) {
+  const ordered_json* list = find_column(message, column);
+  if (!list) return {};
+  if (!list->is_array()) bad("'{}' must be an array of spans, but it is {}", column, list->type_name());
+  std::vector<ContentSpan> spans;
+  for (const auto& span : *list) {
+    auto offset = [&](const char* name) {
+      const ordered_json* value = span.is_object() ? find_column(span, name) : nullptr;
+      if (!value || !value->is_number_integer() || *value < 0)
+        bad("a span of '{}' has no '{}' from 0 on: {}", column, name, span.dump().substr(0, 120));
+      return value->get<int64_t>();
+    };
+    const int64_t begin = offset("begin_offset"), end = offset("end_offset");
+    const ordered_json* train = find_column(span, "train");
+    if (!train || !train->is_boolean()) bad("a span of '{}' needs 'train': true or false", column);
+    const size_t first = byte_of_character(content, begin);
+    if (end < begin || first >= content.size())
+      bad("the span {} of '{}' is not within the content", span.dump().substr(0, 120), column);
+    spans.push_back({first, byte_of_character(content, end + 1), train->get<bool>()});
+  }
+  return spans;
+}
+
+constexpr const char* kSpans = "train_detail";
+
 // LLaMA-Factory v1 writes thoughts and calls as parts of the content. They become fields of the message.
 ordered_json without_typed_parts(const ordered_json& value) {
   if (!value.contains("content") || !value["content"].is_array()) return value;
@@ -150,9 +186,10 @@ Message openai_message(const ordered_json& given) {
     bad("the role '{}' is not known; use one of {}", message.role, fmt::join(kRoles, " "));
   if (const ordered_json* content = find_column(value, "content")) message.content = content_of(*content, "content");
   message.train = is_trained(value);
+  message.spans = trained_spans(value, kSpans, message.content);
   ordered_json extra = ordered_json::object();
   for (const auto& [key, field] : value.items())
-    if (key != "role" && key != "content" && !field.is_null() &&
+    if (key != "role" && key != "content" && key != kSpans && !field.is_null() &&
         std::find(std::begin(kTrainedFields), std::end(kTrainedFields), key) == std::end(kTrainedFields))
       extra[key] = field;
   unquote_arguments(extra);
@@ -215,6 +252,7 @@ Sample sharegpt(const ordered_json& row, const DataSource& source, const std::st
     if (!turn.contains(content_tag)) bad("a turn of '{}' has no '{}'", role->first, content_tag);
     Message message{.role = role->second, .train = is_trained(turn)};
     if (const ordered_json* value = find_column(turn, content_tag)) message.content = content_of(*value, content_tag);
+    message.spans = trained_spans(turn, source.tag("spans_tag", kSpans), message.content);
     if (message.role == "function_call") {
       message.role = "assistant";
       message.extra_json = tool_calls_json(message.content);

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "data/classes/class_rows.h"
+#include "data/tool_formats.h"
 
 namespace fettle {
 namespace {
@@ -49,6 +50,7 @@ RowTokeniser::RowTokeniser(const DataSpec& spec, const Tokenizer& tokenizer, int
         "model "
         "folder's tokenizer_config.json",
         spec.eos_token, tokenizer.eos_token());
+  check_tool_format(spec.tool_format, tokenizer);
   if (spec.labels) labels_.emplace(*spec.labels, yes_or_no);
 }
 
@@ -216,12 +218,16 @@ Example RowTokeniser::rendered(std::vector<Message>& messages, const Sample& sam
     const int64_t room = std::max<int64_t>(0, spec_.cutoff_len - example.length());
     const int64_t kept = std::min(room, static_cast<int64_t>(piece.ids.size()));
     outcome.tokens_by_role[role] += kept;
-    if (train) outcome.trained_by_role[role] += kept;
+    const auto masked = std::count(
+        piece.masked.begin(), piece.masked.begin() + std::min<std::ptrdiff_t>(kept, std::ssize(piece.masked)), true);
+    if (train) outcome.trained_by_role[role] += kept - masked;
     example.input_ids.insert(example.input_ids.end(), piece.ids.begin(), piece.ids.end());
     if (train)
       example.labels.insert(example.labels.end(), piece.ids.begin(), piece.ids.end());
     else
       example.labels.resize(example.input_ids.size(), kIgnore);
+    for (size_t i = 0; i < piece.masked.size(); ++i)
+      if (piece.masked[i]) example.labels[example.labels.size() - piece.masked.size() + i] = kIgnore;
   }
   return example;
 }

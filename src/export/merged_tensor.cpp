@@ -49,7 +49,7 @@ void apply_to_rows(const TensorMerge& merge, const Box& box, const Dims& dims, s
 
 BaseTensor source_of(const BaseTensor& tensor, const AdapterMerge* merge) {
   BaseTensor from = tensor;
-  const auto saved = merge == nullptr ? std::nullopt : merge->saved(tensor.name);
+  const auto saved = merge == nullptr ? std::nullopt : merge->saved(tensor.param);
   if (!saved) return from;
   from.stored = *saved;
   from.quantised = nullptr;
@@ -59,7 +59,7 @@ BaseTensor source_of(const BaseTensor& tensor, const AdapterMerge* merge) {
 }  // namespace
 
 MergedTensor::MergedTensor(const BaseTensors& base, const BaseTensor& tensor, const AdapterMerge* merge)
-    : from_(source_of(tensor, merge)), saved_(merge != nullptr && merge->saved(tensor.name)), reader_(base, from_) {
+    : from_(source_of(tensor, merge)), saved_(merge != nullptr && merge->saved(tensor.param)), reader_(base, from_) {
   if (merge != nullptr && merge->adds_to(from_.param))
     added_ = merge->merge_of(from_.param, [this](const Box& box, float* out) { reader_.read(box, out); });
 }

@@ -75,7 +75,8 @@ Family decoder_family(const std::string& model_type, const std::string& architec
           .params = params,
           .forward = forward,
           .ignored = {"*rotary_emb.inv_freq", names.head + ".weight"},
-          .classifier = {.architecture = name + "ForSequenceClassification"}};
+          .classifier = {.architecture = name + "ForSequenceClassification"},
+          .head = names.head};
 }
 
 }  // namespace fettle

@@ -149,7 +149,8 @@ struct Family {
   // Prefixes of tensors that belong to the checkpoint but not to the text model (a vision tower). They are not loaded;
   // export and full tuning copy them.
   std::vector<std::string> carried = {};
-  bool encoder = false;  // tokens attend in both directions; it can only classify
+  std::string head = "lm_head";  // the module that gives the logits of tokens
+  bool encoder = false;          // tokens attend in both directions; it can only classify
 };
 
 // Returns whether export and full tuning copy this tensor of the checkpoint unchanged.

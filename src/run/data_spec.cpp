@@ -44,6 +44,7 @@ DataSpec data_spec(const Recipe& recipe, const Stage& stage, const std::optional
           .on_bad_row = recipe.on_bad_row == "skip" ? OnBadRow::kSkip : OnBadRow::kError,
           .template_name = recipe.template_name,
           .eos_token = recipe.eos_token,
+          .tool_format = recipe.tool_format,
           .thinking = thinking(recipe),
           .default_system = recipe.default_system,
           .cutoff_len = cutoff_len,

@@ -75,7 +75,7 @@ void Request::open(bool changes) {
   const auto wanted = weights ? ModelRepository::Weights::kRequired : ModelRepository::Weights::kIgnored;
   Recipe local = *recipe_;
   fetch_models(local, wanted);
-  if (changes) change_model(local, trains(command_));
+  if (changes) change_model(local, trains(command_), wanted);
   recipe_ = std::make_shared<const Recipe>(local);
   repository_ = std::make_shared<const ModelRepository>(ModelRepository::open(recipe_->model_name_or_path, wanted));
 }

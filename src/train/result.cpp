@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <map>
@@ -61,6 +62,10 @@ NamedShapes result_shapes(const Run& run, const ModelRepository& base) {
       out.emplace_back(
           run.lora ? adapter_key(param.stored_name(index)) : written_name(run, base, param.stored_name(index)),
           Shape{result_dtype(run), result_dims(run, param)});
+  if (run.lora && saves_tied_head(run.model, *run.lora))
+    for (const Param& param : run.trained)
+      if (param.role == Role::kTokenEmbedding)
+        out.emplace_back(adapter_key(tied_head(run.model)), Shape{result_dtype(run), param.dims});
   if (run.lora) return out;
   for (const std::string& name : base.names())
     if (is_copied(run, name)) out.emplace_back(name, base.find(name).entry->shape);
@@ -93,6 +98,13 @@ AdapterConfig adapter_config(const Run& run) {
   config.use_rslora = run.lora->rslora;
   config.use_dora = run.lora->dora;
   config.modules_to_save = run.lora->saved;
+  if (saves_tied_head(run.model, *run.lora))
+    for (const std::string& name : {run.model.head().hf_name, tied_head(run.model)}) {
+      const std::string module = name.substr(0, name.rfind('.'));
+      if (std::ranges::none_of(config.modules_to_save,
+                               [&](const std::string& saved) { return saved_with(name, saved); }))
+        config.modules_to_save.push_back(module.substr(module.rfind('.') + 1));
+    }
   config.target_parameters = run.lora->parameters;
   if (const int64_t factor = run.lora->gate_up_factor; factor != 1) {
     const std::string pattern = ".*\\.gate_up_proj";
@@ -123,6 +135,7 @@ AdapterConfig adapter_config(const Run& run) {
 
 ResultWriter::ResultWriter(const std::filesystem::path& folder, const Run& run, const ModelRepository& repository)
     : folder_(folder), run_(run), repository_(repository), dtype_(result_dtype(run)) {
+  if (run.lora && saves_tied_head(run.model, *run.lora)) tied_ = run.model.head().hf_name;
   if (run.lora)
     adapter_.emplace(begin_adapter(folder, adapter_config(run), result_shapes(run, repository)));
   else
@@ -149,10 +162,9 @@ void ResultWriter::for_each_layer(const Param& param, const HostShards& weights,
 
 void ResultWriter::write(const std::string& name, const HostArray& weight) {
   const std::span<const std::byte> bytes{weight.data(), static_cast<size_t>(weight.bytes())};
-  if (adapter_)
-    adapter_->write(adapter_key(name), bytes);
-  else
-    model_->write(written_name(run_, repository_, name), bytes);
+  if (adapter_) adapter_->write(adapter_key(name), bytes);
+  if (adapter_ && name == tied_) adapter_->write(adapter_key(tied_head(run_.model)), bytes);
+  if (!adapter_) model_->write(written_name(run_, repository_, name), bytes);
 }
 
 void ResultWriter::add(const Param& param, const HostShards& weights) {
@@ -261,7 +273,8 @@ std::vector<StateArray> result_arrays(const Run& run) {
 }
 
 int64_t result_bytes(const Run& run) {
-  const int64_t tensors = run.count(run.lora ? run.trained : run.model.params);
+  int64_t tensors = run.count(run.lora ? run.trained : run.model.params);
+  if (run.lora && saves_tied_head(run.model, *run.lora)) tensors += product(run.model.head().dims);
   return tensors * (run.pissa ? 2 : 1) * byte_size(result_dtype(run));
 }
 

@@ -33,6 +33,7 @@ class ResultWriter {
   const Run& run_;
   const ModelRepository& repository_;
   DType dtype_;
+  std::string tied_;  // the embedding's name, when an adapter's file has it also as the head
   std::optional<SafetensorsWriter> adapter_;
   std::optional<ModelWriter> model_;
 };

@@ -433,6 +433,18 @@ TEST_F(RecipeShape, OtherToolsKeepTheirDefaults) {
   EXPECT_EQ(words.weight_decay, 0.2);
 }
 
+TEST_F(RecipeShape, AxolotlsNewTokensAndSpans) {
+  const std::string rows = "datasets:\n- path: r.jsonl\n  type: chat_template\n";
+  const Recipe recipe =
+      read(kAxolotl + rows + "  message_field_training: train\n  message_field_training_detail: parts\n" +
+           "tokens: [<a>, <b>]\n");
+  EXPECT_EQ(recipe.add_tokens, (std::vector<std::string>{"<a>", "<b>"}));
+  EXPECT_NE(recipe.dataset[0].find(R"("spans_tag":"parts")"), std::string::npos) << recipe.dataset[0];
+  EXPECT_EQ(read(kAxolotl + rows + "  message_field_training_detail: train_detail\n").dataset[0], "r.jsonl");
+  EXPECT_NE(refusal(kAxolotl + rows + "  message_field_training: wanted\n").find("wanted train or training"),
+            std::string::npos);
+}
+
 // The words that stand after `swift sft`, `trl sft` and in Unsloth's files, as keys.
 TEST_F(RecipeShape, CommandLinesOfOtherTools) {
   const Recipe swift = read(

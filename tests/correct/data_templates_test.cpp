@@ -18,8 +18,7 @@ using nlohmann::ordered_json;
 // Templates whose form differs from LLaMA-Factory's on purpose (docs/text.md gives the reasons).
 const std::set<std::string> kOwnForms = {"llama2", "alpaca", "vicuna", "default", "empty", "dbrx"};
 
-// Names that train or write another end of the turn than LLaMA-Factory (docs/status.md lists them): this is not yet
-// correct.
+// Templates whose replies end differently from LLaMA-Factory's on purpose (docs/text.md gives the reasons).
 const std::set<std::string> kOtherEnds = {"aeva",   "chatglm3", "dots_ocr", "gemma2",  "glm4",  "glm4_5v",
                                           "glm4_7", "glm4_moe", "glm4v",    "glm_ocr", "glmz1", "yi_vl"};
 
@@ -109,6 +108,35 @@ TEST(TemplateNames, RenderAsLlamaFactoryDoes) {
     }
   }
   EXPECT_GT(compared, 280);
+}
+
+// Their text is LLaMA-Factory's, up to the eos_token at the very end. A trained reply may have one token more: the
+// token of the template at which generation stops.
+TEST(TemplateNames, OtherEndsAreStopTokens) {
+  const ordered_json all = recorded();
+  for (const std::string& name : kOtherEnds) {
+    SCOPED_TRACE(name);
+    const ordered_json& one = all[name];
+    const Tokenizer tokenizer = tokenizer_for(name);
+    Thinking thinking;
+    const char* mode = one.contains("plain") ? "plain" : "on";
+    if (mode != std::string("plain")) thinking.enabled = true;
+    const ChatTemplate chat(name, tokenizer, LocalTime::now(), thinking);
+    std::vector<Message> talk = kAsked;
+    talk.insert(talk.begin(), {.role = "system", .content = "Be brief."});
+    const Shown got = show(chat, tokenizer, talk), want = expected(one[mode]["system"], false);
+    EXPECT_TRUE(got.text == want.text || got.text == want.text + "</s>" || got.text == want.text + "\n</s>")
+        << got.text;
+    ASSERT_EQ(got.trained.size(), want.trained.size());
+    for (size_t i = 0; i < got.trained.size(); ++i) {
+      ASSERT_TRUE(got.trained[i].starts_with(want.trained[i])) << got.trained[i] << " / " << want.trained[i];
+      const std::string more = trimmed(got.trained[i].substr(want.trained[i].size()));
+      const std::string stop = more.starts_with("\n") ? more.substr(1) : more;
+      const auto& stops = find_template(name)->stops;
+      const bool known = stop.empty() || stop == "</s>" || std::find(stops.begin(), stops.end(), stop) != stops.end();
+      EXPECT_TRUE(known) << more;
+    }
+  }
 }
 
 TEST(TemplateNames, PromptsOfModelsThatDoNotThinkEndWithAnEmptyThought) {

@@ -17,7 +17,7 @@ TEST(RopeScaling, LogitsAreThoseOfTransformers) {
     Recipe recipe = reference_recipe(each["model"]);
     recipe.rope_scaling = each["rope_scaling"];
     recipe.cutoff_len = each["cutoff_len"];
-    change_model(recipe, true);
+    change_model(recipe, true, ModelRepository::Weights::kRequired);
     Loaded model(recipe);
     const std::string name = recipe.rope_scaling + " of " + each["model"].get<std::string>();
     EXPECT_EQ(model.run.model.config.max_position_embeddings, each["max_position_embeddings"]) << name;
@@ -33,10 +33,10 @@ TEST(RopeScaling, LeavesTheModelAsItIsWhenRowsFit) {
   const std::string folder = recipe.model_name_or_path;
   recipe.rope_scaling = "linear";
   recipe.cutoff_len = 128;
-  change_model(recipe, true);
+  change_model(recipe, true, ModelRepository::Weights::kRequired);
   EXPECT_EQ(recipe.model_name_or_path, folder);
   // A command that does not train takes cutoff_len only if the recipe sets it.
-  change_model(recipe, false);
+  change_model(recipe, false, ModelRepository::Weights::kRequired);
   const auto config = read_json_file(std::filesystem::path(recipe.model_name_or_path) / "config.json");
   EXPECT_EQ(config["max_position_embeddings"], 256);
   EXPECT_EQ(config["rope_parameters"]["factor"], 2.0);

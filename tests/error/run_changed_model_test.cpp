@@ -15,7 +15,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 std::string refusal(Recipe recipe) {
-  return user_error([&] { change_model(recipe, true); });
+  return user_error([&] { change_model(recipe, true, ModelRepository::Weights::kRequired); });
 }
 
 Recipe recipe_of(const std::string& family) {

@@ -70,7 +70,6 @@ TEST(ResolveError, QuantisedWeightsAreNotTrainedOrChanged) {
   EXPECT_EQ(message("llama/quantised/nf4", {"quantization_bit=4"}), "no error");
 }
 
-// PEFT would train a separate copy of a tied embedding.
 TEST(ResolveError, ParametersOfExperts) {
   EXPECT_THAT(message("llama", {"target_parameters=mlp.experts.down_proj"}),
               AllOf(HasSubstr("llama has no experts"), HasSubstr("mlp.gate_proj")));
@@ -102,11 +101,6 @@ TEST(ResolveError, Float8) {
   for (const char* with : {"host", "8.9", "9.0a", "10.0a", "12.0", "gfx950:sramecc+:xnack-", "gfx1201"})
     EXPECT_EQ(on(with).float8, Float8{}) << with;
   EXPECT_EQ(on("gfx942:sramecc+:xnack-").float8, (Float8{DType::kF8E4M3FNUZ, DType::kF8E5M2FNUZ}));
-}
-
-TEST(ResolveError, ATiedEmbeddingIsNotSavedWithAnAdapter) {
-  EXPECT_THAT(message("llama2", {"additional_target=embed_tokens"}),
-              AllOf(HasSubstr("tie_word_embeddings"), HasSubstr("freeze_extra_modules")));
 }
 
 TEST(ResolveError, AnEmbeddingRateWithoutATrainedEmbedding) {

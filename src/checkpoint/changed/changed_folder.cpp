@@ -1,16 +1,24 @@
 #include "checkpoint/changed/changed_folder.h"
 
+#include <fmt/ranges.h>
+
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/cache.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "checkpoint/changed/new_rows.h"
 #include "checkpoint/files.h"
 #include "checkpoint/saved/atomic_folder.h"
+#include "models/config.h"
 
 namespace fettle {
 namespace {
 
 namespace fs = std::filesystem;
+using Json = nlohmann::json;
 
 constexpr const char* kChangedVersion = "1";  // of the folder's files; changes when Fettle writes others
 
@@ -25,36 +33,82 @@ std::map<std::string, fs::path> linked_files(const fs::path& model) {
   return files;
 }
 
-std::string changed_key(const std::map<std::string, fs::path>& files, const nlohmann::json& config) {
+// The model with the changes, before it is written.
+struct Changed {
+  Json config;
+  std::map<std::string, fs::path> links;
+  std::optional<GrownTokenizer> tokenizer;
+  VocabularyRows rows;
+};
+
+std::string changed_key(const Changed& changed, const NewTokens& tokens, bool weights) {
   ContentKey key;
-  key.add(kChangedVersion).add(config.dump());
-  for (const auto& [name, path] : files) {
+  key.add(kChangedVersion).add(changed.config.dump());
+  for (const auto& [name, path] : changed.links) {
     std::error_code code;
-    const auto changed = fs::last_write_time(path, code).time_since_epoch().count();
-    key.add(name).add(path.string()).add(std::to_string(fs::file_size(path, code))).add(std::to_string(changed));
+    const auto time = fs::last_write_time(path, code).time_since_epoch().count();
+    key.add(name).add(path.string()).add(std::to_string(fs::file_size(path, code))).add(std::to_string(time));
   }
+  if (!changed.tokenizer) return key.text();
+  for (const auto& [name, text] : changed.tokenizer->files) key.add(name).add(text);
+  key.add(fmt::format("{} {} {} {}", weights, tokens.seed, tokens.from_descriptions, tokens.with_noise));
+  if (tokens.from_descriptions)
+    for (const auto& [token, ids] : changed.tokenizer->described)
+      key.add(token).add(fmt::format("{}", fmt::join(ids, ",")));
   return key.text();
+}
+
+// Sets vocab_size on each level of the config that has it.
+void set_vocab_size(Json& config, int64_t size) {
+  if (config.contains("vocab_size")) config["vocab_size"] = size;
+  if (config.contains("text_config") && config["text_config"].is_object()) config["text_config"]["vocab_size"] = size;
+}
+
+// Returns whether the vocabulary changes.
+bool grow(Changed& changed, const fs::path& model, const NewTokens& tokens) {
+  internal_check(!fs::exists(model / kNewRows), "{} has new tokens already", model.string());
+  GrownTokenizer tokenizer = add_to_tokenizer(model, tokens);
+  const Json size = text_level(changed.config).value("vocab_size", Json());
+  if (!size.is_number_integer())
+    throw UserError("{}: {} does not say vocab_size, so no token can be added", tokens.at,
+                    (model / "config.json").string());
+  changed.rows = vocabulary_rows(size.get<int64_t>(), tokenizer);
+  const bool grows = changed.rows.after > changed.rows.before;
+  if (tokenizer.files.empty() && !grows) return false;
+  if (grows) set_vocab_size(changed.config, changed.rows.after);
+  if (!tokenizer.added.empty())
+    info("new tokens: {} from id {} on; the embedding has {} rows{}", tokenizer.added.size(), tokenizer.size_before,
+         changed.rows.after, grows ? fmt::format(", {} before", changed.rows.before) : "");
+  changed.tokenizer = std::move(tokenizer);
+  return true;
 }
 
 }  // namespace
 
-fs::path changed_folder(const fs::path& model, const ModelChanges& changes) {
+fs::path changed_folder(const fs::path& model, const ModelChanges& changes, ModelRepository::Weights weights) {
   const fs::path file = model / "config.json";
   if (!changes.any() || !fs::exists(file)) return model;
-  nlohmann::json config = read_json_file(file);
-  const bool scaled = changes.rope.asked() && scale_rope(config, changes.rope, file.string());
-  if (!scaled) return model;
-  const std::map<std::string, fs::path> files = linked_files(model);
-  const fs::path folder = cache_folder("models") / changed_key(files, config);
+  Changed changed{.config = read_json_file(file)};
+  const bool scaled = changes.rope.asked() && scale_rope(changed.config, changes.rope, file.string());
+  const bool grown = changes.tokens.asked() && grow(changed, model, changes.tokens);
+  if (!scaled && !grown) return model;
+  changed.links = linked_files(model);
+  const bool with_rows = grown && weights == ModelRepository::Weights::kRequired &&
+                         (!changed.tokenizer->added.empty() || changed.rows.after > changed.rows.before);
+  const fs::path folder = cache_folder("models") / changed_key(changed, changes.tokens, with_rows);
   if (fs::exists(folder / "config.json")) return folder;
   AtomicFolder made(folder, AtomicFolder::Existing::kReplace);
-  for (const auto& [name, path] : files) {
-    if (name == "config.json") continue;
+  if (grown)
+    for (const auto& [name, text] : changed.tokenizer->files) write_file(made.path() / name, text);
+  write_json_file(made.path() / "config.json", changed.config);
+  for (const auto& [name, path] : changed.links) {
+    if (fs::exists(made.path() / name)) continue;
     std::error_code code;
     fs::create_symlink(path, made.path() / name, code);
     if (code) throw_file_error("create", made.path() / name, code.value());
   }
-  write_json_file(made.path() / "config.json", config);
+  if (with_rows)
+    write_new_rows(made.path(), ModelRepository::open(model), changed.rows, changes.tokens, *changed.tokenizer);
   made.commit();
   return folder;
 }

@@ -13,6 +13,38 @@ AdapterFolder open_adapter(const std::filesystem::path& folder) {
   return read_adapter(folder, {.dora = true, .modules_to_save = true, .target_parameters = true});
 }
 
+namespace {
+
+// A table of another size belongs to another vocabulary.
+void check_rows(const Param& param, const TensorEntry& found, const std::string& file) {
+  const bool table = param.role == Role::kTokenEmbedding || param.role == Role::kHead;
+  if (!table || found.shape.rank() != 2 || found.shape.dims[0] == param.dims[0]) return;
+  throw UserError(
+      "{}: '{}' has {} rows, but the model has {}: the adapter was trained with other tokens; give the same "
+      "add_tokens, "
+      "add_special_tokens or new_special_tokens_config as in its training",
+      file, param.hf_name, found.shape.dims[0], param.dims[0]);
+}
+
+// The model has one table for embedding and head; an adapter may have a copy for each use.
+void check_tied(const AdapterFolder& adapter, const Model& model) {
+  const std::string embedding = model.head().hf_name, head = tied_head(model);
+  const TensorEntry *first = adapter.find(embedding, AdapterPart::kSaved),
+                    *second = adapter.find(head, AdapterPart::kSaved);
+  bool same = first != nullptr && second != nullptr && first->shape == second->shape;
+  if (same)
+    adapter.file.with_bytes(*first, [&](std::span<const std::byte> a) {
+      adapter.file.with_bytes(*second, [&](std::span<const std::byte> b) { same = std::ranges::equal(a, b); });
+    });
+  if (!same)
+    throw UserError(
+        "{}: the model uses its embedding as its head (tie_word_embeddings), but the adapter has other values for {} "
+        "than for {}; merge it with PEFT into a model with tie_word_embeddings: false",
+        adapter.file.path().string(), embedding, head);
+}
+
+}  // namespace
+
 LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
   const AdapterConfig& config = adapter.config;
   const std::string file = adapter.file.path().string();
@@ -100,9 +132,15 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
     for (int64_t i = 0; i < param.stored_count(); ++i) {
       const std::string name = param.stored_name(i);
       saved.insert(name);
-      if (adapter.find(name) == nullptr)
+      const TensorEntry* found = adapter.find(name);
+      if (found == nullptr)
         throw UserError("{}: modules_to_save names '{}', whose tensor is missing; save the adapter again", file, name);
+      check_rows(param, *found, file);
     }
+  if (saves_tied_head(model, options)) {
+    check_tied(adapter, model);
+    saved.insert(tied_head(model));
+  }
   for (const AdapterTensor& tensor : adapter.tensors)
     known += tensor.part == AdapterPart::kSaved && saved.contains(tensor.module) ? 1 : 0;
   if (known != adapter.tensors.size())

@@ -76,6 +76,8 @@ class Set {
                                                  "drop_system_message",
                                                  "message_field_role",
                                                  "message_field_content",
+                                                 "message_field_training",
+                                                 "message_field_training_detail",
                                                  "roles_to_train",
                                                  "train_on_eos",
                                                  "train_on_eot",
@@ -161,17 +163,21 @@ class Set {
     if (role.empty()) role = text(set_, "message_field_role");
     if (content.empty()) content = text(set_, "message_field_content");
     const std::string list = text(set_, "field_messages");
+    const std::string spans = text(set_, "message_field_training_detail");
+    const bool usual_spans = spans.empty() || spans == "train_detail";
     const bool usual_names = (role.empty() || role == "role" || role == "from") &&
                              (content.empty() || content == "content" || content == "value");
     const bool usual_list = list.empty() || list == "messages" || list == "conversations" || list == "conversation";
-    if (usual_names && usual_list && has_usual_roles()) return;  // the format is detected from the columns
+    if (usual_names && usual_list && usual_spans && has_usual_roles())
+      return;  // the format is detected from the columns
     if (!list.empty()) columns_["messages"] = list;
-    const bool openai = (role.empty() || role == "role") && (content.empty() || content == "content");
+    const bool openai = usual_spans && (role.empty() || role == "role") && (content.empty() || content == "content");
     entry_["formatting"] = openai && has_usual_roles() ? "openai" : "sharegpt";
     if (entry_["formatting"] == "openai") return;
     if (list.empty()) columns_["messages"] = "messages";
     tags_["role_tag"] = role.empty() ? "role" : role;
     tags_["content_tag"] = content.empty() ? "content" : content;
+    if (!usual_spans) tags_["spans_tag"] = spans;
     read_roles();
   }
 
@@ -207,6 +213,10 @@ class Set {
 
   // Which tokens are trained: the assistant's turns with their end-of-turn tokens.
   void check_training() const {
+    if (const std::string field = text(set_, "message_field_training");
+        !field.empty() && field != "train" && field != "training")
+      throw UserError("{}: message_field_training: found '{}', wanted train or training; rename the field in the rows",
+                      where(set_["message_field_training"]), field);
     if (const YAML::Node roles = set_["roles_to_train"]; roles.IsDefined() && !roles.IsNull()) {
       const std::vector<std::string> own = words("assistant");
       bool usual = roles.IsSequence() && roles.size() > 0;

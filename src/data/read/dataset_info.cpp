@@ -25,8 +25,8 @@ const std::vector<std::string_view> kKeys = {
 const std::vector<std::string_view> kColumns = {"prompt",  "query",  "response",  "history", "messages", "system",
                                                 "tools",   "images", "videos",    "audios",  "chosen",   "rejected",
                                                 "kto_tag", "text",   "text_pair", "label"};
-const std::vector<std::string_view> kTags = {"role_tag",        "content_tag",  "user_tag",  "assistant_tag",
-                                             "observation_tag", "function_tag", "system_tag"};
+const std::vector<std::string_view> kTags = {"role_tag",      "content_tag",     "spans_tag",    "user_tag",
+                                             "assistant_tag", "observation_tag", "function_tag", "system_tag"};
 
 const std::vector<std::string_view> kPrompt = {"format", "no_input_format", "system_format", "system_prompt"};
 

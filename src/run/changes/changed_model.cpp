@@ -1,19 +1,102 @@
 #include "run/changes/changed_model.h"
 
+#include <fmt/ranges.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/log.h"
 #include "checkpoint/changed/changed_folder.h"
+#include "checkpoint/files.h"
 #include "config/recipe.h"
+#include "config/yaml_text.h"
+#include "models/model.h"
+#include "stages/stages.h"
 
 namespace fettle {
+namespace {
 
-void change_model(Recipe& recipe, bool trains) {
+// Reads a yaml file of tokens with their descriptions.
+void read_descriptions(NewTokens& tokens, const std::string& file, const std::string& where) {
+  auto refuse = [&](const std::string& what) {
+    throw UserError("{}: new_special_tokens_config: {}: {}; wanted lines such as '<token>': its description", where,
+                    file, what);
+  };
+  YAML::Node node;
+  try {
+    node = parse_yaml(read_file(file));
+  } catch (const YAML::Exception& error) {
+    refuse(error.what());
+  }
+  if (!node.IsMap()) refuse("it is no map");
+  tokens.special.clear();
+  for (const auto& entry : node) {
+    if (!entry.first.IsScalar() || !entry.second.IsScalar())
+      refuse(fmt::format("line {} is no token with a text", entry.first.Mark().line + 1));
+    tokens.special.push_back(entry.first.Scalar());
+    tokens.descriptions[entry.first.Scalar()] = entry.second.Scalar();
+  }
+}
+
+std::string first_key(const Recipe& recipe) {
+  for (const char* key : {"add_tokens", "add_special_tokens", "new_special_tokens_config", "resize_vocab"})
+    if (recipe.set_at.contains(key)) return recipe.where(key);
+  return recipe.where("add_tokens");
+}
+
+NewTokens new_tokens(const Recipe& recipe) {
+  NewTokens tokens{.plain = recipe.add_tokens,
+                   .special = recipe.add_special_tokens,
+                   .from_descriptions = recipe.init_special_tokens != "noise_init",
+                   .with_noise = recipe.init_special_tokens != "desc_init",
+                   .resize = recipe.resize_vocab,
+                   .seed = static_cast<uint64_t>(recipe.seed),
+                   .at = first_key(recipe)};
+  const std::string& file = recipe.new_special_tokens_config;
+  const std::string at = recipe.where("new_special_tokens_config");
+  if (!file.empty() && !tokens.special.empty())
+    warn("{}: add_special_tokens has no effect: new_special_tokens_config names the special tokens",
+         recipe.where("add_special_tokens"));
+  if (!file.empty()) read_descriptions(tokens, file, at);
+  if (file.empty() && tokens.from_descriptions)
+    throw UserError("{}: init_special_tokens: {} needs new_special_tokens_config, a yaml file of descriptions",
+                    recipe.where("init_special_tokens"), recipe.init_special_tokens);
+  return tokens;
+}
+
+// LoRA leaves the embedding as it is, and new rows would never be trained.
+void train_tables(Recipe& recipe, const std::string& at) {
+  const bool freezes = recipe.finetuning_type == "freeze" && recipe.freeze_extra_modules.empty();
+  if (freezes) warn("{}: the rows of new tokens are not trained; name the embedding in freeze_extra_modules", at);
+  const bool fresh = recipe.adapter_name_or_path.empty() || recipe.create_new_adapter;
+  if (recipe.finetuning_type != "lora" || recipe.set_at.contains("additional_target") || !fresh) return;
+  const std::filesystem::path file = std::filesystem::path(recipe.model_name_or_path) / "config.json";
+  const nlohmann::json config = read_json_file(file);
+  const Family* family = find_family(config);
+  if (family == nullptr) return;  // another message says so later
+  const bool writes = stage_named(recipe.stage, at).head == Head::kTokens;
+  for (const Param& param : family->params(family->read(ConfigReader(config, file.string()))))
+    if (param.role == Role::kTokenEmbedding || (param.role == Role::kHead && writes)) {
+      const std::string module = param.hf_name.substr(0, param.hf_name.rfind('.'));
+      recipe.additional_target.push_back(module.substr(module.rfind('.') + 1));
+    }
+  info("additional_target: {} ({}): rows of new tokens must be trained", fmt::join(recipe.additional_target, ","), at);
+}
+
+}  // namespace
+
+void change_model(Recipe& recipe, bool trains, ModelRepository::Weights weights) {
   ModelChanges changes;
   changes.rope = {.type = recipe.rope_scaling, .length = {}, .at = recipe.where("rope_scaling")};
   if (trains || recipe.set_at.contains("cutoff_len")) changes.rope.length = recipe.cutoff_len;
+  changes.tokens = new_tokens(recipe);
   if (!changes.any()) return;
-  const std::string folder = changed_folder(recipe.model_name_or_path, changes).string();
-  if (folder == recipe.model_name_or_path) return;
-  recipe.hub_names[folder] = recipe.name_of(recipe.model_name_or_path);
-  recipe.model_name_or_path = folder;
+  const std::string folder = changed_folder(recipe.model_name_or_path, changes, weights).string();
+  if (folder != recipe.model_name_or_path) {
+    recipe.hub_names[folder] = recipe.name_of(recipe.model_name_or_path);
+    recipe.model_name_or_path = folder;
+  }
+  if (trains && changes.tokens.asked()) train_tables(recipe, changes.tokens.at);
 }
 
 }  // namespace fettle

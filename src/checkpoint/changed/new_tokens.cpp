@@ -1,0 +1,102 @@
+#include "checkpoint/changed/new_tokens.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "checkpoint/files.h"
+#include "tokenizer/tokenizer.h"
+
+namespace fettle {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+// As the tokenizers library makes it of a text.
+struct TokenToAdd {
+  std::string content;
+  int32_t id = 0;
+  bool special = false;
+
+  Json json() const {
+    return {{"content", content}, {"single_word", false}, {"lstrip", false},
+            {"rstrip", false},    {"special", special},   {"normalized", !special}};
+  }
+};
+
+// Puts the tokens into a list of added tokens, in which an id may occur once.
+void add_to_list(Json& list, const std::vector<TokenToAdd>& tokens) {
+  if (!list.is_array()) list = Json::array();
+  for (const TokenToAdd& token : tokens) {
+    std::erase_if(list.get_ref<Json::array_t&>(),
+                  [&](const Json& other) { return other.is_object() && other.value("id", Json()) == token.id; });
+    Json entry = token.json();
+    entry["id"] = token.id;
+    list.push_back(entry);
+  }
+}
+
+std::string text_of_json(const Json& json) {
+  return json.dump(2, ' ', false) + "\n";
+}
+
+std::optional<Json> read_if_there(const fs::path& file) {
+  if (!fs::exists(file)) return std::nullopt;
+  return read_json_file(file);
+}
+
+// Returns the changed files. Without tokenizer.json, the vocabulary's own file cannot be changed, and the tokens go
+// into the files beside it.
+std::map<std::string, std::string> changed_files(const fs::path& model, const std::vector<TokenToAdd>& tokens) {
+  std::map<std::string, std::string> files;
+  std::optional<Json> fast = read_if_there(model / "tokenizer.json");
+  if (fast) {
+    add_to_list((*fast)["added_tokens"], tokens);
+    files["tokenizer.json"] = text_of_json(*fast);
+  }
+  std::optional<Json> config = read_if_there(model / "tokenizer_config.json");
+  if (!fast && !config) config = Json::object();
+  if (config && (!fast || config->contains("added_tokens_decoder"))) {
+    for (const TokenToAdd& token : tokens) (*config)["added_tokens_decoder"][std::to_string(token.id)] = token.json();
+    files["tokenizer_config.json"] = text_of_json(*config);
+  }
+  std::optional<Json> list = read_if_there(model / "added_tokens.json");
+  if (!fast && !list) list = Json::object();
+  if (list) {
+    for (const TokenToAdd& token : tokens) (*list)[token.content] = token.id;
+    files["added_tokens.json"] = text_of_json(*list);
+  }
+  return files;
+}
+
+}  // namespace
+
+GrownTokenizer add_to_tokenizer(const fs::path& model, const NewTokens& tokens) {
+  const Tokenizer tokenizer = Tokenizer::open(model);
+  GrownTokenizer out{.size_before = tokenizer.vocab_size(), .size = tokenizer.vocab_size()};
+  std::vector<TokenToAdd> changed;
+  std::vector<std::string> known;
+  auto add = [&](const std::string& text, bool special) {
+    if (text.empty()) throw UserError("{}: a token to add is empty; remove it", tokens.at);
+    if (std::ranges::find(changed, text, &TokenToAdd::content) != changed.end()) return;
+    const std::optional<int32_t> id = tokenizer.token_id(text);
+    if (id) known.push_back(text);
+    if (id && (!special || tokenizer.is_special(*id))) return;
+    changed.push_back({text, id.value_or(static_cast<int32_t>(out.size)), special});
+    if (!id) out.added[text] = static_cast<int32_t>(out.size++);
+  };
+  for (const std::string& text : tokens.plain) add(text, false);
+  for (const std::string& text : tokens.special) add(text, true);
+  if (!known.empty()) warn("{}: the tokenizer has these tokens already: {}", tokens.at, fmt::join(known, ", "));
+  for (const auto& [token, description] : tokens.descriptions)
+    if (out.added.contains(token)) out.described[token] = tokenizer.encode(description, false);
+  if (!changed.empty()) out.files = changed_files(model, changed);
+  return out;
+}
+
+}  // namespace fettle

@@ -1,0 +1,61 @@
+#include "data/tool_formats.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+
+namespace fettle {
+namespace {
+
+// A form of tools, and texts that a template which writes it contains.
+struct ToolForm {
+  std::string_view name;
+  std::vector<std::string_view> marks;
+  std::vector<std::string_view> never = {};  // texts of forms that resemble it
+};
+
+const std::vector<ToolForm>& tool_forms() {
+  static const std::vector<ToolForm> forms = {
+      {"qwen", {"<tools>", "<tool_call>"}, {"<function=", "<arg_key>"}},
+      {"qwen3_5", {"<tools>", "<tool_call>", "<function=", "<parameter="}},
+      {"glm4_moe", {"<tools>", "<tool_call>", "<arg_key>", "<arg_value>"}},
+      {"llama3", {"<|start_header_id|>", "\"parameters\"", "ipython"}},
+      {"mistral", {"[AVAILABLE_TOOLS]", "[TOOL_CALLS]"}},
+      {"glm4", {"<|observation|>"}, {"<arg_key>"}},
+      {"gemma4", {"<|tool>", "<|tool_call>"}},
+      {"lfm2", {"<|tool_list_start|>"}},
+      {"minimax1", {"<tool_calls>"}},
+      {"minimax2", {"minimax:tool_call"}},
+      {"seed_oss", {"seed:tool_call"}},
+      {"ling", {"<tools>", "<tool_call>", "<role>"}},
+  };
+  return forms;
+}
+
+bool is_written_by(const ToolForm& form, const std::string& source) {
+  auto has = [&](std::string_view text) { return source.find(text) != std::string::npos; };
+  return std::ranges::all_of(form.marks, has) && std::ranges::none_of(form.never, has);
+}
+
+}  // namespace
+
+void check_tool_format(const std::string& name, const Tokenizer& tokenizer) {
+  if (name.empty()) return;
+  std::string source = tokenizer.chat_template("default").value_or("");
+  source += tokenizer.chat_template("tool_use").value_or("");
+  std::vector<std::string_view> written;
+  for (const ToolForm& form : tool_forms())
+    if (is_written_by(form, source)) written.push_back(form.name);
+  if (std::ranges::find(written, name) != written.end()) return;
+  const std::string found =
+      source.empty()    ? "the model has no chat template of its own"
+      : written.empty() ? "the model's own chat template writes them in a form of its own, or not"
+                        : fmt::format("the model's own chat template writes them as {}", fmt::join(written, ", "));
+  throw UserError("tool_format: {} is not how tools are written here: {}; remove the key", name, found);
+}
+
+}  // namespace fettle
