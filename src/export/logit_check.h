@@ -14,10 +14,10 @@ namespace fettle {
 
 inline constexpr int64_t kCheckedPrompts = 4, kCheckedLength = 32;
 
-// The largest differences of logits over fixed prompts, one position in twenty left out, computed in f32 from the files
-// on disk. `scale` is the largest logit of base + adapter. `bound` is the upper limit of difference_from_adapter.
-// `kept` is the share of the adapter's change of the logits that the merged model has (1 = all; less when rounding
-// removed some).
+// The largest differences of logits over fixed prompts, computed in f32 from the files on disk. `scale` is the largest
+// logit of base + adapter. `bound` is the upper limit of difference_from_adapter; if the written weights are rounded,
+// this difference leaves out the one position in twenty that differs most. `kept` is the share of the adapter's change
+// of the logits that the merged model has (1 = all; less when rounding removed some).
 struct LogitCheck {
   double difference_from_adapter = 0, difference_from_base = 0, scale = 0, bound = 0, kept = 0;
 };

@@ -134,7 +134,7 @@ TEST_F(BadModel, WeightsInEightBitFloats) {
   EXPECT_THAT(error(), AllOf(HasSubstr("'a.weight' is in 8-bit floats"), HasSubstr("'a.weight_scale_inv' is missing")));
   write(fp8, {{"a.weight", codes}, {"a.weight_scale_inv", {DType::kF32, {2, 1}}}});
   EXPECT_THAT(error(), AllOf(HasSubstr("'a.weight_scale_inv'"), HasSubstr("wanted floats [2, 2]"),
-                             HasSubstr("blocks of 128 x 128"), HasSubstr("[200, 130]")));
+                             HasSubstr("block of 128 x 128"), HasSubstr("[200, 130]")));
   write(fp8, {{"a.weight", codes}, {"a.weight_scale_inv", {DType::kU8, {2, 2}}}});
   EXPECT_THAT(error(), HasSubstr("wanted floats"));
   write(R"({"quant_method": "fp8", "weight_block_size": [128]})", {{"a.weight", codes}});

@@ -160,7 +160,7 @@ TEST_F(ExportError, AHeadThatIsNotAMatrix) {
 
 TEST_F(ExportError, AnotherModelsAdapter) {
   EXPECT_THAT(refused(merge_recipe(kModels / "llama", kModels / "gpt2/adapter_final", folder_ / "out")),
-              HasSubstr("another model's adapter"));
+              HasSubstr("the adapter of another model"));
   // The module names are the same, but the sizes differ.
   write_text(folder_ / "wide/config.json", read_text(kModels / "llama/config.json"));
   fs::copy_file(kModels / "llama/model.safetensors", folder_ / "wide/model.safetensors");
@@ -179,7 +179,7 @@ TEST_F(ExportError, AnotherModelsAdapter) {
   }
   writer.finish();
   EXPECT_THAT(refused(merge_recipe(folder_ / "wide", folder_ / "narrow", folder_ / "out")),
-              AllOf(HasSubstr("another model's adapter"), HasSubstr("down_proj"), HasSubstr("[32, 96]")));
+              AllOf(HasSubstr("the adapter of another model"), HasSubstr("down_proj"), HasSubstr("[32, 96]")));
 }
 
 TEST_F(ExportError, AnAdapterGivenAsModel) {

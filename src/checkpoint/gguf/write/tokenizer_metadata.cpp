@@ -317,13 +317,37 @@ void set_tokenizer_metadata(const fs::path& folder, int64_t vocab_size, const Js
   set_templates(config, metadata);
 }
 
+namespace {
+
+// Returns the texts of tokens that are cut out before a text is divided into pieces; empty without SentencePiece.
+std::vector<std::string> cut_out_of_pieces(const GgufMetadata& metadata) {
+  std::vector<std::string> text;
+  std::vector<int32_t> type;
+  for (const auto& [key, value] : metadata.values()) {
+    if (key == "tokenizer.ggml.model" && std::get<std::string>(value) != "llama") return {};
+    if (key == "tokenizer.ggml.tokens") text = std::get<std::vector<std::string>>(value);
+    if (key == "tokenizer.ggml.token_type") type = std::get<std::vector<int32_t>>(value);
+  }
+  std::vector<std::string> out;
+  for (size_t id = 0; id < text.size() && id < type.size(); ++id)
+    if ((type[id] == kControlToken || type[id] == kUserToken) && !text[id].empty()) out.push_back(text[id]);
+  return out;
+}
+
+}  // namespace
+
 void check_tokenizer(const fs::path& folder, const GgufMetadata& metadata, const fs::path& scratch) {
   const GgufHeader header = header_of(metadata, {});
   const std::string name = folder.string() + " as GGUF";
   fs::create_directories(scratch);
   write_gguf_tokenizer(GgufFields(header, {}, name), scratch);
   const Tokenizer wanted = Tokenizer::open(folder), got = Tokenizer::open(scratch);
+  // llama.cpp puts a space after such a token, as Transformers' older tokenizers do and its newer ones do not. No GGUF
+  // file says which, so texts with these tokens are not compared.
+  const std::vector<std::string> cut_out = cut_out_of_pieces(metadata);
   for (const std::string& text : sample_texts(metadata)) {
+    if (std::ranges::any_of(cut_out, [&](const std::string& token) { return text.find(token) != std::string::npos; }))
+      continue;
     const std::vector<int32_t> a = wanted.encode(text, true), b = got.encode(text, true);
     if (a == b) continue;
     throw UserError(
