@@ -170,8 +170,8 @@ ExportReport run_export(const Request& request) {
     plan = plan_gguf(base, model, tensors, names, target->path() / kScratch / "tokenizer");
   }
   if (merges || to_gguf) devices.emplace(request.devices());
+  if (merges || to_gguf) tensors.round_decoded();  // as in a run, with which the logits are compared
   if (merges) {
-    tensors.round_decoded();
     request.exact(labels).resolve(target_of(*devices), Purpose::kInference);  // refuses models that cannot be compared
     merge.emplace(model, std::move(adapters));
   } else {

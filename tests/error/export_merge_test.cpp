@@ -160,7 +160,7 @@ TEST_F(ExportError, AHeadThatIsNotAMatrix) {
 
 TEST_F(ExportError, AnotherModelsAdapter) {
   EXPECT_THAT(refused(merge_recipe(kModels / "llama", kModels / "gpt2/adapter_final", folder_ / "out")),
-              HasSubstr("the adapter of another model"));
+              HasSubstr("another model's adapter"));
   // The module names are the same, but the sizes differ.
   write_text(folder_ / "wide/config.json", read_text(kModels / "llama/config.json"));
   fs::copy_file(kModels / "llama/model.safetensors", folder_ / "wide/model.safetensors");
