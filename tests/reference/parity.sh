@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Compares Fettle with other libraries on this machine. FETTLE names the program, by default build/fettle.
 # usage: parity.sh                                    all of it
-#        parity.sh short                              two families, the trackers, the server and GGUF
+#        parity.sh short                              two families, the trackers and the server
 #        parity.sh trackers                           TensorBoard, W&B, trackio
 #        parity.sh server                             `fettle serve` with the openai client
 #        parity.sh gguf                               exported GGUF files in llama.cpp and the gguf library
@@ -23,8 +23,8 @@ fi
 if [[ $what == all || $what == short || $what == server ]]; then
   "$here/openai_client.sh" "$program" || failed=1
 fi
-if [[ $what == all || $what == short || $what == gguf ]]; then
-  "$here/llama_cpp.sh" "$program" $([[ $what == short ]] && echo short) || failed=1
+if [[ $what == all || $what == gguf ]]; then
+  "$here/llama_cpp.sh" "$program" || failed=1
 fi
 if [[ $what == short ]]; then
   what=models
