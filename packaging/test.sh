@@ -33,7 +33,8 @@ fresh() {
   cp -a "$base" "$root"
   mkdir "$root/work"
   cp "$dist"/fettle* "$root/work/"
-  cp -r "$source/examples/debian-helper/"{base,sample,tune.yaml} "$source/tests/reference/data/rows.parquet" "$root/work/"
+  cp -r "$source/examples/debian-helper/"{sample,tune.yaml} "$source/tests/reference/data/rows.parquet" "$root/work/"
+  cp "$("$source/examples/debian-helper/fetch_model.sh")" "$root/work/base.gguf"
   cp "$source/packaging/use.sh" "$root/work/"
 }
 

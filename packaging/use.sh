@@ -20,15 +20,15 @@ for file in fettle fettle_columns.so; do
 done
 fettle --version
 [[ $(fettle devices) == *$prefix/lib/fettle/plugins/cpu/* ]] || fail "another plugin was found: $(fettle devices)"
-fettle data model_name_or_path=base dataset=rows.parquet >rows.txt 2>&1 || { cat rows.txt && fail "Parquet is not read"; }
+fettle data model_name_or_path=base.gguf dataset=rows.parquet >rows.txt 2>&1 || { cat rows.txt && fail "Parquet is not read"; }
 
-fettle train tune.yaml model_name_or_path=base dataset=sample/train.jsonl eval_dataset=sample/eval.jsonl max_steps=40 \
+fettle train tune.yaml model_name_or_path=base.gguf dataset=sample/train.jsonl eval_dataset=sample/eval.jsonl max_steps=40 \
   output_dir=out >train.txt 2>&1 || { cat train.txt && fail "train"; }
 [[ -s out/adapter_model.safetensors ]] || fail "train wrote no adapter"
 awk -F'"loss":' '/"loss"/ { split($2, v, /[,}]/); last = v[1]; if (!first) first = last }
   END { print "loss " first " -> " last; exit !(last < 0.7 * first) }' out/trainer_log.jsonl || fail "the loss did not fall"
 ! grep -i fontconfig train.txt || fail "plots lack fonts"
-[[ -n $(fettle generate tune.yaml model_name_or_path=base adapter_name_or_path=out prompt="What is sed?") ]] || fail "generate"
+[[ -n $(fettle generate tune.yaml model_name_or_path=base.gguf adapter_name_or_path=out prompt="What is sed?") ]] || fail "generate"
 
 [[ $(fettle complete tra) == train$'\t'* ]] || fail "fettle complete"
 for file in man/man1/fettle.1* bash-completion/completions/fettle zsh/*/_fettle fish/vendor_completions.d/fettle.fish; do
