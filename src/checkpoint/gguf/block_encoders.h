@@ -5,7 +5,8 @@
 //
 // F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1: the bytes equal those of gguf-py's quants.py. Q4_K, Q5_K, Q6_K, for
 // which gguf-py has no encoder: the scales of each group are searched for the least weighted squared error. As in
-// llama.cpp, large values weigh more. The error is at most that of llama.cpp's encoder within a few percent.
+// llama.cpp, large values weigh more. On random values the error is that of llama.cpp's encoder within a few percent; a
+// tensor that was decoded from Q4_1 had 1.35 times its error.
 #pragma once
 
 #include <cstdint>
