@@ -98,6 +98,32 @@ TEST(EncodedBlocks, KeepWhatTheyCanExpress) {
   }
 }
 
+// Weights that another file held in 4 bits lie on a grid of 16 values for each group. The codes fit them exactly, so
+// only the six bits of a group's scale and offset can cost precision.
+TEST(EncodedBlocks, Q4_KKeepsTheGridOfAnotherFile) {
+  constexpr int kValues = 256, kGroup = 32, kBlocks = 50;
+  const BlockType& type = *find_block_type("Q4_K");
+  std::mt19937 random(7);
+  for (int block = 0; block < kBlocks; ++block) {
+    std::vector<float> values(kValues), got(kValues);
+    float largest_step = 0;
+    for (int group = 0; group < kValues / kGroup; ++group) {
+      const float step = 0.05f + 0.01f * static_cast<float>(random() % 10);
+      largest_step = std::max(largest_step, step);
+      for (int i = 0; i < kGroup; ++i) {
+        const unsigned code = i == 0 ? 0 : i == 1 ? 15 : random() % 16;
+        values[static_cast<size_t>(group * kGroup + i)] = step * (static_cast<float>(code) - 7.3f);
+      }
+    }
+    std::vector<std::byte> encoded(static_cast<size_t>(type.bytes));
+    encode_blocks(type, values.data(), kValues, encoded.data());
+    decode_blocks(type, encoded.data(), 0, kValues, got.data());
+    // Half a step of a scale is 1/126 of the largest, times the code, and the same for the offset.
+    const float bound = largest_step * (15.0f + 7.3f) / 126 + 1e-3f * 15 * largest_step;
+    for (size_t i = 0; i < kValues; ++i) EXPECT_NEAR(got[i], values[i], bound) << "block " << block << ", value " << i;
+  }
+}
+
 TEST(GgufFileTypes, ChooseTypesAsLlamaCpp) {
   const auto type = [](const char* file, const std::string& tensor, const Dims& dims, GgufSizes sizes) {
     return type_in_file(*find_gguf_file_type(file), tensor, dims, sizes).name;

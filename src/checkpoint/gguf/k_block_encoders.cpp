@@ -2,6 +2,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "base/arrays/host_array.h"
 #include "checkpoint/gguf/block_encoders.h"
@@ -38,7 +39,7 @@ ScaleAndOffset find_range(const float* x, const float* weights, float largest) {
   float sum_w = 0, sum_x = 0, sum_xx = 0;
   for (int i = 0; i < kCount; ++i) sum_w += weights[i], sum_x += weights[i] * x[i], sum_xx += weights[i] * x[i] * x[i];
   ScaleAndOffset best{(high - low) / largest, -low};
-  double least = -1;
+  double least = std::numeric_limits<double>::infinity();
   // From 1 code less to 1 code more than the range holds, in steps of 0.1. Step 0 comes first, so that it is kept when
   // several are equally good.
   constexpr int kSteps = 10;
@@ -61,8 +62,8 @@ ScaleAndOffset find_range(const float* x, const float* weights, float largest) {
     if (!(scale > 0)) continue;
     const double error =
         scale * scale * qq + offset * offset * w + sum_xx - 2 * scale * offset * q - 2 * scale * qx + 2 * offset * sx;
-    if (least < 0 || error < 0.999999 * least) {
-      least = error;
+    if (error < 0.999999 * least) {
+      least = std::max(error, 0.0);  // rounding makes the error of an exact fit slightly negative
       best = {static_cast<float>(scale), static_cast<float>(offset)};
     }
   }
@@ -106,14 +107,14 @@ void encode_groups(const float* values, int largest, uint8_t* block, int* codes)
     const int near_s = unit > 0 ? nearest_code(one.scale / unit, 63) : 0;
     const int near_m = offset_unit > 0 ? nearest_code(one.offset / offset_unit, 63) : 0;
     int s = near_s, m = near_m;
-    double least = -1;
+    double least = std::numeric_limits<double>::infinity();
     for (const int ds : {0, -1, 1})
       for (const int dm : {0, -1, 1}) {
         const int tried_s = std::clamp(near_s + ds, 0, 63), tried_m = std::clamp(near_m + dm, 0, 63);
         const double error =
             error_of(values + group * kGroup, weights + group * kGroup, kGroup, unit * static_cast<float>(tried_s),
                      offset_unit * static_cast<float>(tried_m), static_cast<float>(largest));
-        if (least < 0 || error < least) least = error, s = tried_s, m = tried_m;
+        if (error < least) least = error, s = tried_s, m = tried_m;
       }
     if (group < 4) {
       packed[group] |= static_cast<uint8_t>(s);
