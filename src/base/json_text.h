@@ -13,7 +13,7 @@ inline constexpr int kDeepestJson = 100;
 //
 // Throws UserError with the reason; the caller adds the name of the file. Reasons: "syntax error at line 2, column 7,
 // at `nope}]`" (no line number for a text of one line), "the text ends too early", "values are nested more than 100
-// deep", "a number in it is too large; ...". NaN and Infinity are errors.
+// deep", "a number is too large; ...". NaN and Infinity are errors.
 template <class Json>
 Json parse_json(std::string_view text);
 

@@ -6,8 +6,8 @@
 
 namespace fettle {
 
-// Makes `folder` and the missing folders above it. Only this user may read, write or enter the new ones (mode 0700);
-// existing folders stay as they are. Returns false when a folder cannot be made; errno says why.
+// Makes `folder` and its missing parent folders. Only this user may read, write or enter a new folder (mode 0700).
+// Existing folders stay as they are. Returns false when a folder cannot be made; errno says why.
 bool make_private_folder(const std::filesystem::path& folder);
 
 // Returns why another user could have changed the code in `file`, with the remedy; "" when no other user could. The

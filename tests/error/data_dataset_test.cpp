@@ -44,7 +44,7 @@ TEST_F(DataErrors, BrokenRowsNameFileAndLine) {
               "a.jsonl:1: byte 11 of the line (0xc3) is not UTF-8; convert the file");
   expect_says(failure_of("a.jsonl", "{\"text\": \"a\", \"meta\": {\"x\": \"k\", \"x\": \":\"}}\n"),
               "a.jsonl:1: an object has the key 'x' twice");
-  expect_says(failure_of("a.jsonl", "{\"text\": 1e999}\n"), "a.jsonl:1: not valid JSON: a number in it is too large");
+  expect_says(failure_of("a.jsonl", "{\"text\": 1e999}\n"), "a.jsonl:1: not valid JSON: a number is too large");
   expect_says(failure_of("a.jsonl", std::string("PK\x03\x04\0\0", 6)), "a zero byte; is this a binary file?");
   expect_says(failure_of("a.json", "[{\"text\": \"a\"},\n {\"text\": nope}]"),
               "a.json:2: not valid JSON: syntax error at column 11, at `ope}`");
@@ -208,7 +208,7 @@ TEST_F(DataErrors, TextAfterTheArrayOfRows) {
 }
 
 TEST_F(DataErrors, NumbersBeyondAnyRange) {
-  expect_says(failure_of("a.jsonl", "{\"prompt\": 1e999}\n"), "a.jsonl:1: not valid JSON: a number in it is too large");
+  expect_says(failure_of("a.jsonl", "{\"prompt\": 1e999}\n"), "a.jsonl:1: not valid JSON: a number is too large");
 }
 
 // Copying such a value would overflow the stack.
