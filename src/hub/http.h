@@ -34,12 +34,12 @@ class HttpFailure : public UserError {
   CURLcode code_;
 };
 
-// Returns the host and port of an address: "cdn.example.org:8443".
+// Returns the host of an address without the port: "cdn.example.org".
 std::string host_of(const std::string& url);
 // Returns whether both addresses have the same scheme, host and port.
 bool same_origin(const std::string& a, const std::string& b);
-// Returns the address that a redirect leads to. Throws UserError when it is neither http nor https, and when https
-// leads to http.
+// Returns the address to which a redirect leads. Throws UserError when the new address is neither http nor https, and
+// when it is http but the old one is https.
 std::string redirect_target(const std::string& from, const std::string& location);
 std::string escaped(const std::string& text, bool keep_slashes);
 
@@ -54,11 +54,11 @@ std::string failure_text(CURLcode code, const std::string& url);
 using Curl = std::unique_ptr<CURL, void (*)(CURL*)>;
 using HeaderList = std::unique_ptr<curl_slist, void (*)(curl_slist*)>;
 
-// Sets a handle up for one request. `headers` must outlive the request. Adds the token if the address belongs to the
-// endpoint.
+// Prepares `easy` for one request. If `from` > 0, requests the bytes from that offset on. Adds the token if the address
+// has the origin of the endpoint. `headers` must outlive the request.
 void prepare(CURL* easy, const HubSettings& settings, const std::string& url, int64_t from, HeaderList& headers);
-// Adds a header line of a reply, as CURLOPT_HEADERFUNCTION passes it. A status line begins a new reply: it removes the
-// earlier headers.
+// Adds one header line of a reply; CURLOPT_HEADERFUNCTION passes such lines. A status line begins a new reply, so it
+// removes the earlier headers.
 void take_header_line(HttpReply& reply, std::string_view line);
 
 // Returns the reply to a GET of a small body, after redirects. After a failure or a transient status it tries again, up
