@@ -135,7 +135,8 @@ std::string text_of_bytes(std::string_view bytes) {
 }
 
 Decoder make_decoder(const sentencepiece::NormalizerSpec& spec) {
-  // When extra spaces were removed, each token at the start loses one space.
+  // If the model removes extra spaces, each of the first tokens loses a leading space until text follows. Else only the
+  // first token loses one.
   const bool removes = spec.remove_extra_whitespaces();
   const bool strips = removes || spec.add_dummy_prefix();
   return [removes, strips](std::vector<std::string>& tokens) {
