@@ -71,7 +71,7 @@ class Parser {
     return node;
   }
 
-  // Parses statements up to a tag whose first word is one of `ends`. After this, that word is the current token.
+  // Parses statements up to a tag whose first word is one of `ends`. This word is then the current token.
   Nodes statements(std::initializer_list<std::string_view> ends) {
     Deeper deeper(*this);
     const int begin_line = tokens_[at_ > 0 ? at_ - 1 : 0].line;
@@ -187,7 +187,8 @@ class Parser {
     return node;
   }
 
-  // Records which special names the body of a macro reads, because its calls depend on them.
+  // Parses the body of a macro. Records whether the body reads caller, varargs and kwargs: only then does a call accept
+  // the arguments for them.
   void macro_body(Node& node, std::string_view end) {
     auto outer = std::move(special_);
     special_.clear();

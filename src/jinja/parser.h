@@ -36,13 +36,13 @@ enum class NodeKind {
   // Statements.
   kText,         // name
   kOutput,       // children[0]
-  kFor,          // children: target, what, condition (may be null); body, otherwise; flag: recursive
-  kIf,           // children[0]; body, otherwise
-  kSet,          // children: target, what
+  kFor,          // children: target, iterable, condition (may be null); body, otherwise; flag: recursive
+  kIf,           // children[0]: condition; body, otherwise
+  kSet,          // children: target, value
   kSetBlock,     // children: target, filters (may be null); body
   kMacro,        // name; parameters; body
   kCallBlock,    // children[0]: a call; parameters; body
-  kFilterBlock,  // children[0]: filters over null; body
+  kFilterBlock,  // children[0]: the filters, whose input is the text of the body; body
   kWith,         // children: target, value, target, value, ...; body
   kGeneration,   // body
   kBreak,
