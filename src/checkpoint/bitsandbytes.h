@@ -17,11 +17,11 @@ struct StoredQuantised {
   StoredTensor codes, absmax;
   StoredTensor nested_absmax{};  // null pointers unless nested
   float nested_offset = 0;
-  std::set<std::string> names;  // names of all its tensors
+  std::set<std::string> names;  // names of all tensors of the weight
 };
 
 // Finds the tensors of the weight `name`, whose dims are param.stored_dims(). Throws UserError when a tensor is
-// missing, or when its type, block size, map or shape is not that of `format`.
+// missing, or when its dtype, shape, block size or quant_map does not agree with `format`.
 StoredQuantised find_quantised(const FindTensor& find, const std::string& name, const Param& param,
                                const Quantisation& format);
 

@@ -21,7 +21,7 @@ using FindTensor = std::function<StoredTensor(const std::string& name)>;
 // Receives the number of bytes just read. Several threads call it.
 using LoadProgress = std::function<void(int64_t bytes)>;
 
-// Returns hf_name for one layer: {} replaced by the layer's number.
+// Returns `name` with {} replaced by the layer's number.
 std::string name_of_layer(const std::string& name, int64_t layer);
 
 // A stored tensor, with the dims that the parameter gives to it.
@@ -63,8 +63,8 @@ DeviceBuffer random_param(const Client& client, const Param& param, const ModelC
 DeviceBuffer fill_in_pieces(const Client& client, const Shape& shape, const Layout& layout, const FillBox& fill,
                             const std::string& memory_kind = "");
 
-// Checks that the repository has every parameter with its shape, and that a parameter uses each of its float tensors.
-// Throws UserError, which names the tensor. Reads headers only.
+// Checks that the repository has every parameter with its shape, and that every tensor of the repository belongs to a
+// parameter or is known to be unused. Throws UserError, which names the tensor. Reads headers only.
 void check_weights(const ModelRepository& repository, const Model& model);
 
 }  // namespace fettle

@@ -20,8 +20,9 @@ struct HubGguf {
 // Reads one of these two forms; returns nullopt for any other text.
 std::optional<HubGguf> read_hub_gguf(const std::string& text);
 
-// Fetches the file, or all parts of it, and returns the (first) file. `wanted` may be empty when the repository has
-// only one. Throws UserError, which lists the files, when no file or more than one matches.
+// Fetches the file, or all its parts, and returns the path of the file or of the first part. `wanted` may be empty when
+// the repository has only one GGUF model. Throws UserError, which lists the files, when no file or more than one
+// matches.
 std::filesystem::path fetch_gguf(const HubSettings& settings, const HubGguf& file);
 
 // Fetches config.json, the tokenizer's files, code that auto_map names and, if required, the weights, in the first of

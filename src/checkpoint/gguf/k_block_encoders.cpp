@@ -19,7 +19,7 @@ float put_rounded(float value, uint8_t* at) {
   return f16_to_f32(bits);
 }
 
-// Nearest integer of a value >= 0, at most `largest`. Compilers vectorise it.
+// Returns the nearest integer of a value >= 0, at most `largest`. Compilers can vectorise it.
 int nearest_code(float value, float largest) {
   return static_cast<int>(std::min(std::max(value, 0.0f), largest) + 0.5f);
 }
@@ -40,8 +40,8 @@ ScaleAndOffset find_range(const float* x, const float* weights, float largest) {
   for (int i = 0; i < kCount; ++i) sum_w += weights[i], sum_x += weights[i] * x[i], sum_xx += weights[i] * x[i] * x[i];
   ScaleAndOffset best{(high - low) / largest, -low};
   double least = std::numeric_limits<double>::infinity();
-  // From 1 code less to 1 code more than the range holds, in steps of 0.1. Step 0 comes first, so that it is kept when
-  // several are equally good.
+  // Tries scales at which the range has largest - 1 to largest + 1 codes, in steps of 0.1 codes. Step 0 comes first, so
+  // that it wins when several steps are equally good.
   constexpr int kSteps = 10;
   for (int number = 0; number <= 2 * kSteps; ++number) {
     const int step = number <= kSteps ? number : kSteps - number;
@@ -81,7 +81,8 @@ double error_of(const float* x, const float* weights, int count, float scale, fl
   return sum;
 }
 
-// Q4_K and Q5_K: eight groups of 32 values whose scales and offsets have six bits each. Writes these to block[0, 16).
+// Encodes the eight groups of 32 values of a Q4_K or Q5_K block. Writes their scales and offsets, six bits each, to
+// block[0, 16), and the codes to `codes`.
 void encode_groups(const float* values, int largest, uint8_t* block, int* codes) {
   constexpr int kGroups = 8, kGroup = kInLarge / kGroups;
   std::array<ScaleAndOffset, kGroups> found;
@@ -103,7 +104,7 @@ void encode_groups(const float* values, int largest, uint8_t* block, int* codes)
   std::memset(packed, 0, 12);
   for (int group = 0; group < kGroups; ++group) {
     const ScaleAndOffset& one = found[static_cast<size_t>(group)];
-    // The six bits change both numbers, so that a neighbour of the nearest pair may fit better.
+    // Rounding to six bits changes both numbers, so a neighbour of the nearest pair may fit better.
     const int near_s = unit > 0 ? nearest_code(one.scale / unit, 63) : 0;
     const int near_m = offset_unit > 0 ? nearest_code(one.offset / offset_unit, 63) : 0;
     int s = near_s, m = near_m;
@@ -130,15 +131,15 @@ void encode_groups(const float* values, int largest, uint8_t* block, int* codes)
   }
 }
 
-// The low four bits of 64 elements in 32 bytes.
+// Writes the low four bits of each group of 64 elements to 32 bytes.
 void put_four_bits(const int* codes, uint8_t* at) {
   for (int i = 0; i < kInLarge; i += 64)
     for (int j = 0; j < 32; ++j)
       at[i / 2 + j] = static_cast<uint8_t>((codes[i + j] & 15) | (codes[i + 32 + j] & 15) << 4);
 }
 
-// Returns the scale with the least squared error of scale * code, codes -32 ... 31. Large values weigh more. The scale
-// has the sign that makes the value of largest magnitude negative.
+// Returns the scale for which scale * code, with codes -32 ... 31, has the least squared error. Large values weigh
+// more. The sign of the scale makes the code of the value of largest magnitude negative.
 float find_scale(const float* x, int count) {
   float farthest = 0;
   for (int i = 0; i < count; ++i)
