@@ -19,7 +19,7 @@ int64_t blocks_of(int64_t elements, int64_t block) {
 void check_dtype_and_elements(const StoredTensor& stored, const std::string& name, DType dtype, int64_t elements) {
   const Shape& shape = stored.entry->shape;
   if (shape.dtype != dtype || shape.elements() != elements || !stored.entry->dense())
-    throw UserError("{}: '{}' is {}, wanted {} of {} for the quantised weight that config.json describes",
+    throw UserError("{}: '{}' is {}, wanted {} elements of {} for the quantised weight that config.json describes",
                     stored.file->path().string(), name, shape.to_string(), elements, safetensors_name(dtype));
 }
 
@@ -40,8 +40,8 @@ nlohmann::json state_of(const StoredTensor& stored, const std::string& name) {
     state = parse_json_or_discard<nlohmann::json>({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   });
   if (!state.is_object())
-    throw UserError("{}: '{}' is not a JSON object of a quantised weight's settings", stored.file->path().string(),
-                    name);
+    throw UserError("{}: '{}' is not a JSON object with the settings of a quantised weight",
+                    stored.file->path().string(), name);
   return state;
 }
 

@@ -57,7 +57,7 @@ void check_against_param(const StoredTensor& stored, const Param& param, const s
                     to_string(param.stored_dims()));
   if (is_float8(stored.entry->shape.dtype))
     throw UserError(
-        "{}: '{}' is in 8-bit floats, but config.json has no quantization_config that says how; wanted one "
+        "{}: '{}' is in 8-bit floats, but config.json has no quantization_config that describes them; wanted one "
         "of the methods fp8 and compressed-tensors",
         stored.file->path().string(), name);
   if (!is_float(stored.entry->shape.dtype))

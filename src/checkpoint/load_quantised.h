@@ -1,6 +1,6 @@
 // Defines the streamed load of quantised weights. Each thread reads one piece of float values at a time and converts it
-// to codes for the devices, so the full-precision weight is never in memory. When the checkpoint stores codes, they are
-// copied.
+// to codes for the devices. A piece is a whole layer only if the weight's rows are not whole blocks. When the
+// checkpoint stores codes, they are copied.
 #pragma once
 
 #include <vector>

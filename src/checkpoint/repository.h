@@ -43,9 +43,9 @@ class ModelRepository {
   // leaves out the first part of the name ("encoder.layer..." for "bert.encoder.layer..."). Older checkpoints call the
   // weight and bias of a LayerNorm `gamma` and `beta`, and write "language_model.model." for "model.language_model.".
   bool contains(std::string_view name) const { return look_up(name) != nullptr; }
-  // Returns two tensors "<name>_blocks" and "<name>_scales" in MXFP4 as one tensor of floats, <name>. Does the same for
-  // a weight in 8-bit floats and its factors (Float8Storage). Throws UserError, which names the folder and similar
-  // names, when there is no such tensor.
+  // Returns the tensor with this name (see contains). Two tensors "<name>_blocks" and "<name>_scales" in MXFP4 count as
+  // one tensor of floats, <name>; so do a weight in 8-bit floats and its factors (Float8Storage). Throws UserError,
+  // which names the folder and similar names, when there is no such tensor.
   StoredTensor find(std::string_view name) const;
   int64_t total_bytes() const { return total_bytes_; }  // of all tensors
   const std::vector<TensorFile>& files() const { return files_; }

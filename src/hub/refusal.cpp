@@ -22,7 +22,7 @@ json asked_json(const HubSettings& settings, const std::string& url) {
   }
 }
 
-// Returns the strings under `key` in a list of objects that are valid names, at most 8.
+// Returns at most 8 valid repository or branch names: the strings under `key` in a list of objects.
 std::vector<std::string> names_in(const json& list, const char* key) {
   std::vector<std::string> out;
   if (!list.is_array()) return out;

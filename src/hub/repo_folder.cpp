@@ -98,7 +98,8 @@ void RepoFolder::link(const std::string& commit, const HubFile& file, bool neede
   fs::create_directories(pointer.parent_path(), failed);
   if (failed) throw_unwritable(pointer.parent_path(), failed.message());
   fs::remove(pointer, failed);
-  // A revision of ModelScope names a snapshot and may contain slashes, and so may file.path.
+  // The number of folders between link and blob varies: file.path may contain slashes, and so may a revision of
+  // ModelScope.
   fs::create_symlink(blob(file.etag).lexically_relative(pointer.parent_path()), pointer, failed);
   if (!failed || size_of(pointer) == file.size) return;  // another process may have made it meanwhile
   if (needed_again)

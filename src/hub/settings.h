@@ -11,7 +11,7 @@ enum class Hub { kHuggingFace, kModelScope };
 struct HubSettings {
   Hub hub = Hub::kHuggingFace;
   std::string endpoint;         // "https://huggingface.co", without a slash at the end
-  std::string token;            // empty: no token. Sent only to the endpoint's host, and never shown
+  std::string token;            // empty: no token. Sent only to the endpoint's origin, and never shown
   std::filesystem::path cache;  // the folder of all repositories; empty: unknown, because HOME is unset
   bool offline = false;         // nothing is fetched
   int connect_seconds = 10;     // longest time for making a connection

@@ -68,7 +68,8 @@ Tokenizer Tokenizer::open(const fs::path& model_dir) {
   pipeline.added.prepare(pipeline.normalizer);
   pipeline.cut_into_words();
   if (config.add_bos_token || config.add_eos_token) {
-    // Without add_bos_token (or add_eos_token), the post-processor's own tokens before (or after) the text stay.
+    // A config without add_bos_token keeps the post-processor's own tokens before the text; without add_eos_token,
+    // those after the text.
     auto [before, after] = pipeline.post_processor.ids_around();
     const auto bos = pipeline.id_of(config.bos_token), eos = pipeline.id_of(config.eos_token);
     if (config.add_bos_token == false) before.clear();

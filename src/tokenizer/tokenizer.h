@@ -27,9 +27,9 @@ class Tokenizer {
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
 
-  // Invalid UTF-8 in `text` is replaced by U+FFFD as in Python's bytes.decode("utf-8", "replace"): one for each maximal
-  // invalid sequence. Added tokens in the text are recognised. `add_special_tokens` adds the post-processor's bos and
-  // eos. Several threads may call it at once.
+  // Returns the ids of `text`. Invalid UTF-8 is replaced by U+FFFD as in Python's bytes.decode("utf-8", "replace"): one
+  // for each maximal invalid sequence. Added tokens in the text are recognised. `add_special_tokens` adds the
+  // post-processor's bos and eos. Several threads may call it at once.
   std::vector<int32_t> encode(std::string_view text, bool add_special_tokens) const;
 
   // Encodes one or two texts as one row with the post-processor's special tokens. Cuts the row to `max_length` like

@@ -137,7 +137,7 @@ TEST_F(HubRefusals, StatusOfTheCdn) {
 TEST_F(HubRefusals, RedirectsToOtherSchemes) {
   for (const char* target : {"file:///etc/passwd", "ftp://127.0.0.1/x", "gopher://x"}) {
     hub.set_faults({{{"kind", "redirect"}, {"to", target}, {"match", "/resolve/"}}});
-    EXPECT_THAT(fetch_error(), HasSubstr("wanted http or https; it is not followed")) << target;
+    EXPECT_THAT(fetch_error(), HasSubstr("wanted http or https; the redirect is not followed")) << target;
   }
   EXPECT_THAT(user_error([] { redirect_target("https://a.org/x", "http://a.org/y"); }),
               HasSubstr("a.org redirects to http:, wanted https"));

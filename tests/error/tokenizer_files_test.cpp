@@ -61,7 +61,7 @@ TEST_F(Files, BrokenJsonIsReportedWithItsPlace) {
   EXPECT_SAYS(error_of("{\n  \"model\": {,\n"), "tokenizer.json: is not valid JSON: syntax error at line 2, column 13");
   EXPECT_SAYS(error_of(""), "tokenizer.json: is not valid JSON: the text ends too early");
   EXPECT_SAYS(error_of("{\"model\": {\"type\": \"BP"), "tokenizer.json: is not valid JSON: the text ends too early");
-  EXPECT_SAYS(error_of("{\"model\": 1e999}"), "tokenizer.json: is not valid JSON: a number in it is too large");
+  EXPECT_SAYS(error_of("{\"model\": 1e999}"), "tokenizer.json: is not valid JSON: a number is too large");
   EXPECT_SAYS(error_of("[1, 2]"), "wanted an object");
   const std::string deep = std::string(1000000, '[') + std::string(1000000, ']');
   EXPECT_SAYS(error_of(deep), "tokenizer.json: is not valid JSON: values are nested more than 100 deep");

@@ -28,7 +28,7 @@ float inverse_of(float scale) {
   return scale == 0 ? 0 : 1 / scale;
 }
 
-// Writes the low four bits of element i to the low half, of element i + 16 to the high half of byte i.
+// Writes the low four bits of the elements i and i + 16 to the low and the high half of byte i.
 void put_low_bits(const int* codes, uint8_t* at) {
   for (int i = 0; i < kInBlock / 2; ++i)
     at[i] = static_cast<uint8_t>((codes[i] & 15) | (codes[i + kInBlock / 2] & 15) << 4);

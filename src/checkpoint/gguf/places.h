@@ -30,7 +30,8 @@ class GgufPlaces {
 
   // Returns the file's tensor for the checkpoint's tensor `hf`; nullopt when the family's table does not have it.
   std::optional<GgufTarget> find(const std::string& hf) const;
-  // Returns the dims that the file has for (one expert's part of) a tensor with the dims `dims` in the checkpoint.
+  // Returns the file's dims of a tensor with the dims `dims` in the checkpoint. For an expert, these are the dims of
+  // its part.
   Dims stored_dims(const std::string& hf, const Dims& dims) const;
 
  private:

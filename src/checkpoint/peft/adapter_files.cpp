@@ -126,7 +126,7 @@ class AdapterFields {
   std::set<std::string> seen_;
 };
 
-// Checks how A and B were initialised: some methods also change the base weights, and PEFT repeats that on loading.
+// Refuses methods of initialising A and B that also change the base weights: PEFT repeats that change on loading.
 void check_initialisation(AdapterFields& reader) {
   const OrderedJson* value = reader.field("init_lora_weights");
   if (value == nullptr || value->is_boolean()) return;

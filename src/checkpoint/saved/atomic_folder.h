@@ -19,7 +19,7 @@ class AtomicFolder {
   };
 
   // Creates the working folder (and its parents) and removes the working folders for NAME that crashed runs left.
-  // Throws UserError with the path and the remedy when the place is not writable.
+  // Throws UserError with the path and the remedy when it cannot be created.
   AtomicFolder(const std::filesystem::path& target, Existing existing);
   AtomicFolder(const AtomicFolder&) = delete;
   AtomicFolder& operator=(const AtomicFolder&) = delete;

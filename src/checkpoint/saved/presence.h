@@ -5,7 +5,7 @@
 // id and start time. Its modification time is the owner's last heartbeat; a thread renews it. The names of unfinished
 // files and folders also contain the ID, so that another process can find out whether they are leftovers.
 //
-// If owner and reader run on the same kernel, also in different containers, the owner's lock on its file decides,
+// If owner and reader run on the same kernel, even in different containers, the owner's lock on its file decides,
 // because the lock ends with the owner. If the file system has no locks, the owner is alive if a process with its id
 // and start time exists. On different machines, a lock shows that the owner is alive. Without a lock, the owner counts
 // as dead when its last heartbeat is older than Pace::dead_after.
@@ -46,8 +46,8 @@ struct Owner {
   std::string text() const;
 };
 
-// Reads a file that contains json(). If a field is missing or broken, `boot` is empty and all later fields keep their
-// defaults; `run` is true if the file does not have it.
+// Reads a file that contains json(). If a field is missing or broken, `boot` is empty and the later fields keep their
+// defaults; the default of `run` is true here.
 Owner read_owner(const std::filesystem::path& file);
 
 // Seconds between two heartbeats, and the age of the last heartbeat at which its owner counts as dead.

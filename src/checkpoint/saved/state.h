@@ -79,7 +79,8 @@ class StateWriter {
 // Move-only.
 class StateReader {
  public:
-  // Reads and checks the manifest and the files' sizes. Throws DamagedState.
+  // Reads and checks the manifest and the files' sizes. Throws DamagedState, or UserError for a state of another
+  // version.
   explicit StateReader(const std::filesystem::path& folder);
 
   const std::filesystem::path& folder() const { return folder_; }

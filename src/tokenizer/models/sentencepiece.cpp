@@ -135,8 +135,8 @@ std::string text_of_bytes(std::string_view bytes) {
 }
 
 Decoder make_decoder(const sentencepiece::NormalizerSpec& spec) {
-  // If the model removes extra spaces, each of the first tokens loses a leading space until text follows. Else only the
-  // first token loses one.
+  // With remove_extra_whitespaces, each token loses one leading space while the text is still empty. Otherwise only the
+  // first token can lose one (the dummy prefix).
   const bool removes = spec.remove_extra_whitespaces();
   const bool strips = removes || spec.add_dummy_prefix();
   return [removes, strips](std::vector<std::string>& tokens) {

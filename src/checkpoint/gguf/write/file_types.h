@@ -1,6 +1,6 @@
 // Defines GgufFileType: which type each tensor of a GGUF file has.
 //
-// Source: llama.cpp, which calls them ftype (llama.h) and chooses the tensors' types in convert_hf_to_gguf.py and
+// Source: llama.cpp, which calls it ftype (llama.h) and chooses the tensors' types in convert_hf_to_gguf.py and
 // llama-quant.cpp.
 #pragma once
 
