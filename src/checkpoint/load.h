@@ -38,8 +38,8 @@ struct LayerReads {
   std::function<void(size_t layer, const Box& box, std::byte* out)> read;
   std::function<void(size_t layer)> done;  // called after the last read of the layer
 };
-// Loads the tensors as one device array. Its first dims (layers, experts) count the tensors; without such a dim there
-// is only one tensor.
+// Loads the tensors as one device array. The first dims of the array (layers, experts) index the tensors. Without such
+// dims there is only one tensor.
 DeviceBuffer load_layers(const Client& client, const Shape& shape, const Layout& layout,
                          const std::vector<LayerTensor>& layers, const LoadProgress& progress,
                          const std::string& memory_kind = "", const LayerReads& reads = {});
@@ -48,9 +48,8 @@ DeviceBuffer load_layers(const Client& client, const Shape& shape, const Layout&
 // are faster with several reads at once.
 inline constexpr int kReaders = 8;
 
-// In these functions, `memory_kind` is the kind of memory in which the array lies (see ArgInfo). load_param() loads the
-// parameter as a device array of `dtype`, [L, ...] when stacked. Throws UserError when a tensor's shape differs from
-// the parameter's.
+// Loads the parameter as a device array of `dtype`, [L, ...] when stacked. Here and below, `memory_kind` is the kind of
+// memory for the array (see ArgInfo). Throws UserError when a tensor's shape differs from the parameter's.
 DeviceBuffer load_param(const Client& client, const Param& param, DType dtype, const Layout& layout,
                         const FindTensor& find, const LoadProgress& progress, const std::string& memory_kind = "");
 

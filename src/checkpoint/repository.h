@@ -39,12 +39,13 @@ class ModelRepository {
   const std::optional<nlohmann::json>& generation_config() const { return generation_config_; }
 
   const std::vector<std::string>& names() const { return names_; }  // sorted
-  // Finds a tensor by its name, or by another name that some checkpoints use for it. A checkpoint of only a base model
-  // leaves out the first part of the name ("encoder.layer..." for "bert.encoder.layer..."). Older checkpoints call the
-  // weight and bias of a LayerNorm `gamma` and `beta`, and write "language_model.model." for "model.language_model.".
+  // Returns whether the repository has the tensor, under this name or under another name that some checkpoints use. A
+  // checkpoint of only a base model leaves out the first part of the name ("encoder.layer..." for
+  // "bert.encoder.layer..."). Older checkpoints call the weight and bias of a LayerNorm `gamma` and `beta`, and write
+  // "language_model.model." for "model.language_model.".
   bool contains(std::string_view name) const { return look_up(name) != nullptr; }
   // Returns the tensor with this name (see contains). Two tensors "<name>_blocks" and "<name>_scales" in MXFP4 count as
-  // one tensor of floats, <name>; so do a weight in 8-bit floats and its factors (Float8Storage). Throws UserError,
+  // one tensor of floats, <name>. A weight in 8-bit floats and its factors (Float8Storage) do, too. Throws UserError,
   // which names the folder and similar names, when there is no such tensor.
   StoredTensor find(std::string_view name) const;
   int64_t total_bytes() const { return total_bytes_; }  // of all tensors

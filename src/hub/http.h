@@ -1,5 +1,5 @@
-// Defines http_get and the parts of an HTTP request that it shares with downloads. Fettle follows redirects itself
-// instead of libcurl, so that it does not send the token to other hosts.
+// Defines http_get, and functions for HTTP requests that http_get and downloads share. Fettle follows redirects without
+// libcurl's help, so that libcurl does not send the token to other hosts.
 #pragma once
 
 #include <curl/curl.h>

@@ -35,8 +35,8 @@ std::filesystem::path hugging_face_home();
 // variable.
 Hub hub_of_environment();
 
-// Throws UserError when `token` has a character that is not allowed in a header or more than 4096 bytes. `where` names
-// its source.
+// Throws UserError when `token` has a character that is not allowed in a header, or is longer than 4096 bytes. `where`
+// names the token's source.
 void check_token(const std::string& token, const std::string& where);
 
 }  // namespace fettle

@@ -45,7 +45,7 @@ class Interpreter {
   Value item(const Value& of, const Value& key);
   Value binary(const std::string& op, const Value& left, const Value& right);  // + - * / // % **
   const LocalTime& now() const { return now_; }
-  // Keeps an object that may refer to itself. The destructor clears it, so that it is freed.
+  // Keeps an object that may refer to itself. The interpreter's destructor clears the object, so that it is freed.
   void own(std::shared_ptr<Object> object);
 
   // call_macro renders a macro, or the caller() of a call block. render_loop renders the body of a recursive loop.

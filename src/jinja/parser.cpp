@@ -187,8 +187,8 @@ class Parser {
     return node;
   }
 
-  // Parses the body of a macro. Records whether the body reads caller, varargs and kwargs: only then does a call accept
-  // the arguments for them.
+  // Parses the body of a macro. Records whether the body reads caller, varargs and kwargs, because a call accepts
+  // arguments for them only if the body reads them.
   void macro_body(Node& node, std::string_view end) {
     auto outer = std::move(special_);
     special_.clear();
@@ -239,7 +239,7 @@ class Parser {
            (is(TokenKind::kName) && std::find(words.begin(), words.end(), now().text) != words.end());
   }
 
-  // Parses names, or attributes of namespaces, that a value can be assigned to.
+  // Parses the target of an assignment: names, or attributes of namespaces.
   NodePtr target(std::initializer_list<std::string_view> ends, bool with_tuple = true) {
     const int line = now().line;
     Nodes parts;

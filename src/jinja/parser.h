@@ -85,7 +85,7 @@ struct Tree {
   bool has_generation = false;
 };
 
-// Throws UserError "name:line: reason" for an invalid template.
+// Returns the tree of `source`. Throws UserError "name:line: reason" for an invalid template.
 Tree parse(std::string_view source, const std::string& name);
 
 }  // namespace fettle::jinja

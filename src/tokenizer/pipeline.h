@@ -54,8 +54,8 @@ bool is_rank_file(const std::filesystem::path& path);
 
 // Reads ranks of byte strings: lines of base64 and rank (tiktoken: Llama 3's tokenizer.model, qwen.tiktoken), or
 // tekken.json. The ids equal those of the `tiktoken` library in the models' own programs. The number of ranks
-// identifies Llama 3, Llama 4 and Qwen. For these tokenizers Fettle contains the pattern that cuts a text into words
-// and the special tokens. Throws UserError for another number of ranks when config.pattern is empty.
+// identifies Llama 3, Llama 4 and Qwen. For these tokenizers Fettle contains the special tokens, and the pattern that
+// cuts a text into words. Throws UserError for another number of ranks when config.pattern is empty.
 Pipeline read_ranks(const std::filesystem::path& path, TokenizerConfig& config);
 
 }  // namespace fettle

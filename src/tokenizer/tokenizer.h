@@ -20,7 +20,7 @@ class Tokenizer {
  public:
   // Reads the first file that exists of tokenizer.json, tokenizer.model (SentencePiece, or Llama 3's ranks),
   // tekken.json and *.tiktoken. Also reads tokenizer_config.json, special_tokens_map.json, added_tokens.json and
-  // chat_template.jinja. Throws UserError, which names the file and what is missing, invalid or not supported in it.
+  // chat_template.jinja. Throws UserError, which names the file and its missing, invalid or unsupported part.
   static Tokenizer open(const std::filesystem::path& model_dir);
 
   Tokenizer(Tokenizer&&) noexcept;

@@ -52,7 +52,7 @@ TEST_F(Models, TruncatedSentencePiece) {
   const std::string good = read(kReference / "sp_bpe/tokenizer.model");
   ASSERT_GT(good.size(), 1000u);
   write("tokenizer.model", good.substr(0, 777));
-  EXPECT_SAYS(error(), "tokenizer.model: not a SentencePiece model: its 777 bytes do not parse as one; fetch");
+  EXPECT_SAYS(error(), "tokenizer.model: not a SentencePiece model: its 777 bytes cannot be parsed; fetch");
   write("tokenizer.model", "");
   EXPECT_SAYS(error(), "it has no pieces");
   write("tokenizer.model", "version https://git-lfs.github.com/spec/v1\n");

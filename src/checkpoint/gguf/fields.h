@@ -34,7 +34,7 @@ class GgufFields {
   std::optional<int64_t> id(const std::string& key) const;  // the id of a token; nullopt when the file names none
 
   const GgufTensor* tensor(std::string_view name) const;  // nullptr when there is none
-  // Returns the elements of a small f32 tensor as the doubles with the shortest decimals; empty when there is no such
+  // Returns the elements of a small f32 tensor, each converted by shortest_double(); empty when there is no such
   // tensor.
   std::vector<double> floats(std::string_view tensor) const;
 

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kInLarge = 256;
 
-// Writes the value as f16 and returns what was written.
+// Writes the value as f16 and returns the rounded value.
 float put_rounded(float value, uint8_t* at) {
   const uint16_t bits = f32_to_f16(value);
   std::memcpy(at, &bits, sizeof bits);

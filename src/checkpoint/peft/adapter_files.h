@@ -72,7 +72,7 @@ struct AdapterFolder {
   const TensorEntry* find(std::string_view parameter) const { return file.find(adapter_key(parameter)); }
 };
 
-// The PEFT features that the caller supports, besides plain LoRA. Other features are refused by name.
+// The PEFT features that the caller supports in addition to plain LoRA. Other features are refused by name.
 struct AdapterSupport {
   bool dora = false;
   bool modules_to_save = false;

@@ -28,7 +28,7 @@ class DamagedState : public UserError {
   using UserError::UserError;
 };
 
-// Returns 32 hexadecimal digits.
+// Returns the XXH3-128 hash of the bytes as 32 hexadecimal digits.
 std::string xxh3_128(std::span<const std::byte> bytes);
 
 class StateWriter {

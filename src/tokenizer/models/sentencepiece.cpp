@@ -22,7 +22,7 @@ using sentencepiece::TrainerSpec;
 ModelProto parse(const std::string& bytes, const std::string& origin) {
   ModelProto proto;
   if (!proto.ParseFromString(bytes)) {
-    throw UserError("{}: not a SentencePiece model: its {} bytes do not parse as one; fetch the file again", origin,
+    throw UserError("{}: not a SentencePiece model: its {} bytes cannot be parsed; fetch the file again", origin,
                     bytes.size());
   }
   if (proto.pieces().empty()) throw UserError("{}: not a SentencePiece model: it has no pieces", origin);

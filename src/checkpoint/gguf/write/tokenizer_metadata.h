@@ -18,8 +18,8 @@ namespace fettle {
 void set_tokenizer_metadata(const std::filesystem::path& folder, int64_t vocab_size, const nlohmann::json& json,
                             const nlohmann::json& generation, GgufMetadata& metadata);
 
-// Reads the tokenizer back from the metadata, by way of files in the folder `scratch`, and compares the ids of many
-// texts. Throws UserError that shows the first text whose ids differ.
+// Writes the tokenizer of the metadata to files in the folder `scratch`, reads it from there, and compares its ids for
+// many texts with those of the tokenizer in `folder`. Throws UserError that shows the first text whose ids differ.
 void check_tokenizer(const std::filesystem::path& folder, const GgufMetadata& metadata,
                      const std::filesystem::path& scratch);
 
