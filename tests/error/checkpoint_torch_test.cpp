@@ -170,7 +170,7 @@ TEST(TorchFileErrors, BrokenZip) {
   EXPECT_EQ(file_error(good), "no error");
   for (size_t length = 4; length < good.size(); length += 7)
     EXPECT_THAT(file_error(good.substr(0, length)), HasSubstr("download it again")) << length;
-  EXPECT_THAT(file_error(zip_of({{"x/data.pkl", ""}}, 8)), HasSubstr("'x/data.pkl' in it is compressed"));
+  EXPECT_THAT(file_error(zip_of({{"x/data.pkl", ""}}, 8)), HasSubstr("its member 'x/data.pkl' is compressed"));
   // Changes each byte of the directory. The result must be a clear error or a consistent file.
   for (size_t at = good.size() - 140; at < good.size(); ++at) {
     std::string bad = good;
