@@ -18,7 +18,7 @@ std::optional<std::filesystem::path> folder_in(const char* variable) {
   if (value == nullptr || *value == '\0') return std::nullopt;
   std::filesystem::path folder(value);
   if (folder.is_absolute()) return folder;
-  throw UserError("{} is '{}', wanted an absolute path: Fettle loads code from the cache there", variable, value);
+  throw UserError("{} is '{}', wanted an absolute path, because Fettle loads code from this folder", variable, value);
 }
 
 }  // namespace

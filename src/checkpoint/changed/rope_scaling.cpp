@@ -32,7 +32,7 @@ int64_t original_length(const Json& text, const Json& settings, const std::strin
   for (const auto& [object, key] : {std::pair{&settings, kOriginal}, {&text, kLongest}})
     if (names(*object, key) && (*object)[key].is_number_integer() && (*object)[key] > 0)
       return (*object)[key].get<int64_t>();
-  throw UserError("{}: rope_scaling: {} does not say {}; add it there", scaling.at, file, kLongest);
+  throw UserError("{}: rope_scaling: {} lacks {}; add this key to the file", scaling.at, file, kLongest);
 }
 
 // Throws UserError when the model has no rope that can be scaled. Reads the config with a trial value: only a family

@@ -88,8 +88,8 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
   }
   if (!whole && !has_one_kind(model))
     throw UserError(
-        "{}: only some layers have LoRA weights. For {}, whose layers differ in kind, that is not supported; merge the "
-        "adapter with PEFT",
+        "{}: only some layers have LoRA weights. This is not supported for {}, because its layers differ in kind; "
+        "merge the adapter with PEFT",
         file, model.family->model_type);
   if (!whole) options.layers.assign(layers_with.begin(), layers_with.end());
   if (!whole)
@@ -121,8 +121,9 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
     }
     if (!options.layers.empty())
       throw UserError(
-          "{}: LoRA weights of experts together with linear layers that have LoRA weights on some layers only are not "
-          "supported",
+          "{}: experts have LoRA weights, and linear layers have them on some layers only; Fettle does not support "
+          "both "
+          "in one adapter",
           file);
     for (const Param& param : expert_lora_params(model, options))
       for (int64_t layer = 0; layer < param.layer_count(); ++layer)
@@ -146,10 +147,10 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
     known += tensor.part == AdapterPart::kSaved && saved.contains(tensor.module) ? 1 : 0;
   if (known != adapter.tensors.size())
     throw UserError(
-        "{}: of {} tensors, {} belong to linear layers of the blocks or to saved modules of this {} model; is it "
+        "{}: only {} of {} tensors belong to linear layers of the blocks or to saved modules of this {} model; is it "
         "another model's adapter? LoRA weights outside of the blocks (PEFT's all-linear adds them to a pooler) are not "
-        "supported: merge it with PEFT",
-        file, adapter.tensors.size(), known, model.family->model_type);
+        "supported: merge the adapter with PEFT",
+        file, known, adapter.tensors.size(), model.family->model_type);
   return options;
 }
 
