@@ -1,8 +1,8 @@
 // Defines how to read weights that a checkpoint stores in bitsandbytes' 4-bit and 8-bit formats.
 //
 // A 4-bit weight has its codes in "<weight>", and also "<weight>.absmax", ".quant_map" and
-// ".quant_state.bitsandbytes__nf4" (JSON in bytes); nested weights also have ".nested_absmax" and ".nested_quant_map".
-// An 8-bit weight has "<module>.SCB" and "<module>.weight_format".
+// ".quant_state.bitsandbytes__nf4" or "__fp4" (JSON in bytes); nested weights also have ".nested_absmax" and
+// ".nested_quant_map". An 8-bit weight has "<module>.SCB" and "<module>.weight_format".
 #pragma once
 
 #include <set>

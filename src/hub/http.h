@@ -21,8 +21,8 @@ struct HttpReply {
   std::string header(const std::string& name) const;  // "" when it is missing
 };
 
-// Thrown when no reply came: no network, no such host, a refused or broken connection, a stall, a certificate that is
-// not trusted.
+// Thrown when no complete reply came: no network, no such host, a refused or broken connection, a stall, a certificate
+// that is not trusted, a body that is too long.
 class HttpFailure : public UserError {
  public:
   HttpFailure(CURLcode code, const std::string& what) : UserError("{}", what), code_(code) {}
@@ -61,9 +61,9 @@ void prepare(CURL* easy, const HubSettings& settings, const std::string& url, in
 // removes the earlier headers.
 void take_header_line(HttpReply& reply, std::string_view line);
 
-// Returns the reply to a GET of a small body, after redirects. After a failure or a transient status it tries again, up
-// to `attempts` times in all. Throws HttpFailure when no reply came, and UserError for a body of more than 64 MiB.
-// After a signal, throws like InterruptScope::check.
+// Returns the reply to a GET of a small body, after redirects. After a failure or a transient status, tries again, up
+// to `attempts` times in all; a host that cannot be reached is tried only once. Throws HttpFailure when no reply came,
+// and for a body of more than 64 MiB. After a signal, throws like InterruptScope::check.
 HttpReply http_get(const HubSettings& settings, const std::string& url, int attempts);
 
 // Returns the reply to a POST of a JSON text. Neither follows redirects nor tries again, and does not react to signals.

@@ -53,7 +53,8 @@ class Bpe : public TokenModel {
   bool take_bytes();
 
   // Returns true if a cut of the text before each run of the character `mark` cannot change the ids: no token has
-  // `mark` after another character. Returns false also when the model works on bytes or does not have the token `mark`.
+  // `mark` after another character. Returns false also for a model that works on bytes, has
+  // ignore_merges, a prefix or a suffix, or lacks the token `mark`.
   bool may_cut_before(std::string_view mark) const;
 
  protected:
