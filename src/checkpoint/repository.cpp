@@ -373,7 +373,8 @@ StoredTensor ModelRepository::find(std::string_view name) const {
   const Place* found = look_up(name);
   if (found == nullptr)
     throw UserError(
-        "{} has no tensor '{}' among its {}; similar names: {}. Do config.json and the weights belong to the same "
+        "{} has no tensor '{}' among its {} tensors; similar names: {}. Do config.json and the weights belong to the "
+        "same "
         "model?",
         folder_.string(), name, names_.size(), fmt::join(near_names(names_, name), ", "));
   return stored_at(*found);
