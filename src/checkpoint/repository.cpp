@@ -374,8 +374,7 @@ StoredTensor ModelRepository::find(std::string_view name) const {
   if (found == nullptr)
     throw UserError(
         "{} has no tensor '{}' among its {} tensors; similar names: {}. Do config.json and the weights belong to the "
-        "same "
-        "model?",
+        "same model?",
         folder_.string(), name, names_.size(), fmt::join(near_names(names_, name), ", "));
   return stored_at(*found);
 }
