@@ -61,7 +61,8 @@ class Block {
 
   std::vector<Tensor> inputs;  // parameter nodes in order
   std::vector<Tensor> outputs;
-  // Outer tensors, each with the input that stands for it, in the order of capture.
+  // Pairs of a tensor of an enclosing block and the input of this block that stands for the tensor, in the order of
+  // capture.
   std::vector<std::pair<Tensor, Tensor>> captured;
 
  private:

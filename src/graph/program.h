@@ -30,7 +30,7 @@ struct ProgramOutput {
 // The calls of one kernel in one run of the program.
 struct KernelUse {
   std::string kernel;  // CustomCall::kernel
-  int64_t calls = 0;   // executions, loops counted with their trips
+  int64_t calls = 0;   // number of executions; a call in a loop counts once per trip
   CallCost cost;       // flops and bytes: sums over the calls; workspace: the largest
   bool operator==(const KernelUse&) const = default;
 };
