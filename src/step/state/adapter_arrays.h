@@ -6,8 +6,8 @@
 
 namespace fettle {
 
-// Loads a trained parameter from the adapter folder that run.lora's options describe: LoRA weights, or a module that
-// was saved whole. A layer without LoRA weights gets the weights of another layer, which then have no effect.
+// Loads a trained parameter from the adapter folder that run.lora's options describe: LoRA weights, or a module of
+// modules_to_save. A layer without LoRA weights gets those of another layer, which have no effect there.
 DeviceBuffer load_trained(const Devices& devices, const Run& run, const Param& param, const AdapterFolder& adapter);
 
 // Initialises the parts of a new adapter that depend on the base weights: DoRA's magnitudes and PiSSA's A and B.
