@@ -122,8 +122,8 @@ struct Stage {
 
   // The name of this stage's own task in `eval`. With Head::kTokens, `eval` also has tasks with questions and replies.
   std::string_view eval_task = "loss";
-  // Returns the stage whose evaluation is used for rows that are not this stage's own; null: the stage measures only
-  // its own rows. For example, replies are measured in the same way whichever loss trained them.
+  // Returns the stage that evaluates rows of other kinds than this stage's own. Null: the stage evaluates only its own
+  // rows. For example, sft evaluates replies for dpo and kto, so the figures do not depend on the training loss.
   const Stage& (*measured_as)() = nullptr;
 
   int64_t sequences_per_row() const { return sequences_per_group(grouping); }
