@@ -30,7 +30,8 @@ std::string settings(int port, const std::string& password, bool local) {
   return text;
 }
 
-// Returns what the server wrote until it said that it is ready; `ready` is false when the server ended instead.
+// Returns what the server wrote until it reported that it is ready. Sets `ready` to false when the server ended
+// instead.
 std::string read_log(int log, bool& ready) {
   std::string text;
   char part[4096];
@@ -67,7 +68,8 @@ RedisServer::RedisServer(int port, const std::string& password, bool local) {
   close(in[0]);
   close(out[1]);
   const std::string text = settings(port, password, local);
-  // A server that has ended reads nothing; its log says why, so this process must live on.
+  // A server that has ended reads nothing, and the write raises SIGPIPE. This process must survive, to print the
+  // server's log.
   const auto before = signal(SIGPIPE, SIG_IGN);
   bool ready = write(in[1], text.data(), text.size()) == static_cast<ssize_t>(text.size());
   signal(SIGPIPE, before);
