@@ -182,7 +182,7 @@ void check_use(const Family& family, const nlohmann::json& config, const std::st
     std::vector<std::string> able;
     for (const Family& one : families())
       if (!one.classifier.architecture.empty()) able.push_back(one.model_type);
-    throw UserError("{}: Transformers has no classifier for {}, but for {}", file, family.model_type,
+    throw UserError("{}: Transformers has no classifier for {}; it has one for {}", file, family.model_type,
                     fmt::join(able, ", "));
   }
   if (num_labels > 0) return;

@@ -46,8 +46,9 @@ std::optional<Quantisation> stored_quantisation(const nlohmann::json& config, co
   if (eight) return Quantisation{Quantisation::Type::kInt8, false};
   const std::string type = text("bnb_4bit_quant_type", "fp4"), storage = text("bnb_4bit_quant_storage", "uint8");
   if (type != "nf4" && type != "fp4")
-    throw UserError("{}: bnb_4bit_quant_type '{}' is not supported; nf4 and fp4 are", file, type);
-  if (storage != "uint8") throw UserError("{}: bnb_4bit_quant_storage '{}' is not supported; uint8 is", file, storage);
+    throw UserError("{}: bnb_4bit_quant_type '{}' is not supported; wanted nf4 or fp4", file, type);
+  if (storage != "uint8")
+    throw UserError("{}: bnb_4bit_quant_storage '{}' is not supported; wanted uint8", file, storage);
   return Quantisation{type == "nf4" ? Quantisation::Type::kNf4 : Quantisation::Type::kFp4,
                       flag("bnb_4bit_use_double_quant")};
 }
