@@ -20,7 +20,7 @@ std::vector<Tensor> arrays_of(const BatchInputs& batch) {
   return out;
 }
 
-// Returns `batch` with the arrays that arrays_of() lists replaced by `arrays`.
+// Returns a copy of `batch` in which `arrays` replace the arrays of arrays_of(), in the same order.
 BatchInputs with_arrays(BatchInputs batch, const std::vector<Tensor>& arrays) {
   size_t next = 0;
   for (auto& [part, array] : batch)
