@@ -16,8 +16,8 @@
 namespace fettle {
 namespace {
 
-// At the log level "notice", the server prints that it is ready. It reads its settings from standard input, so that
-// other users cannot see the password among its arguments.
+// Returns the server's settings. The server reads them from standard input, so that other users cannot see the password
+// among its arguments. At the log level "notice", the server prints that it is ready.
 std::string settings(int port, const std::string& password, bool local) {
   std::string text = fmt::format(
       "port {}\nbind {}\nrequirepass {}\nsave \"\"\nappendonly no\ndaemonize no\ndir /\nloglevel notice\n"

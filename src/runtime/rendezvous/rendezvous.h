@@ -15,8 +15,8 @@
 
 namespace fettle {
 
-// One object per process. Thread-safe, but all processes must call exchange() and barrier() with the same names, and
-// one name may be used by one thread at a time.
+// Each process has one Rendezvous. Thread-safe, but all processes must call exchange() and barrier() with the same
+// names, and only one thread at a time may use a given name.
 class Rendezvous {
  public:
   using Seconds = std::chrono::duration<double>;

@@ -68,12 +68,13 @@ const std::vector<Vendor>& vendors() {
           "install ROCm's libraries: the package amdrocm-core-sdk7.14-gfx942 of AMD's repository for an MI300X, other "
           "devices have their own (docs/gpus.md). The plugin comes with the wheel's extra [rocm], or with `make "
           "plugins`, which also makes stand-ins for the libraries, enough for `fettle plan`"),
-      gpu_vendor("cuda", "CUDA", "/dev/nvidiactl",
-                 {"libcuda.so.1", "CUDA_VISIBLE_DEVICES", "cuDriverGetVersion", 1000, "/sys/module/nvidia/version"},
-                 {"libcudart.so.13", "libcublas.so.13", "libcublasLt.so.13", "libcudnn.so.9", "libcufft.so.12",
-                  "libcupti.so.13", "libnccl.so.2", "libnvJitLink.so.13", "libnvrtc.so.13"},
-                 "run `make plugins` to fetch the plugin, the compiler parts it needs and, where NVIDIA's driver is, "
-                 "CUDA's libraries; or install the wheel with its extra [cuda] (docs/install.md)"),
+      gpu_vendor(
+          "cuda", "CUDA", "/dev/nvidiactl",
+          {"libcuda.so.1", "CUDA_VISIBLE_DEVICES", "cuDriverGetVersion", 1000, "/sys/module/nvidia/version"},
+          {"libcudart.so.13", "libcublas.so.13", "libcublasLt.so.13", "libcudnn.so.9", "libcufft.so.12",
+           "libcupti.so.13", "libnccl.so.2", "libnvJitLink.so.13", "libnvrtc.so.13"},
+          "run `make plugins` to fetch the plugin, the compiler parts it needs and, if NVIDIA's driver is there, "
+          "CUDA's libraries; or install the wheel with its extra [cuda] (docs/install.md)"),
       {
           .name = "cpu",
           .file_word = "cpu",
