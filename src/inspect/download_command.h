@@ -17,8 +17,9 @@ struct DownloadOptions {
   std::string subset, split;         // the part of a data set to fetch; empty: all
 };
 
-// Fetches the files of a model, an adapter or a data set that Fettle reads, into the hub's cache. Writes the path of
-// their folder to `out`. Throws UserError for options that exclude each other, and the errors of Snapshot.
+// Fetches a model, an adapter or a data set into the hub's cache: only the files that Fettle reads, unless the options
+// ask for others. Writes the path of the folder to `out`. Throws UserError for options that exclude each other, and the
+// errors of Snapshot.
 int run_download(const DownloadOptions& options, std::ostream& out);
 
 }  // namespace fettle
