@@ -2,10 +2,10 @@
 // block's tokens and its expert's weights, and adds the result to the tokens. The number of blocks is known only after
 // routing. It has an upper bound, and the loop ends after the blocks that are used.
 //
-// Every array in that loop has leading dims that number the devices along the batch axes, sp, ep and tp. They are
-// called device dims, and P in shapes. The loop therefore runs without communication: tokens are gathered along ep
-// before it, and results are summed over ep and tp after it. Other letters: n tokens of one device, k experts of a
-// token, S = n k, E experts, R experts of one device, Z tokens of a block.
+// Every array in this loop has four leading dims, whose indices are a device's positions along the batch axes, sp, ep
+// and tp. They are called device dims (P in shapes). So the loop runs without communication: tokens are gathered along
+// ep before the loop, and results are summed over ep and tp after the loop. Other letters: n tokens of one device, k
+// experts of a token, S = n k, E experts, R experts of one device, Z tokens of a block.
 #include "models/blocks/moe.h"
 
 #include <algorithm>
