@@ -35,8 +35,8 @@ struct KernelUse {
   bool operator==(const KernelUse&) const = default;
 };
 
-// Owns the graph while it is built. Call its functions in this order: add inputs, build ops under scope(), set outputs,
-// call finish().
+// Owns the graph while it is built. Use it in this order: add inputs with input(), build ops under a BuildScope of
+// block(), set outputs with output(), and get the result with text().
 class Program {
  public:
   // `choose` offers kernels for composites; without it every body is inlined.
