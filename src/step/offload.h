@@ -38,12 +38,13 @@ struct HostSum {
 // returns `grad` alone.
 HostSum add_by_layer(const Tensor& sum, const Tensor& grad, const Partition& partition, const Tensor& first);
 
-// Applies the optimizer's update to a stacked weight and its state, in place. `layer_grad` computes the f32 gradient
-// for the update from a layer's raw gradient. When `sound` (a scalar predicate) is false, nothing changes.
+// A stacked weight with its gradient and its optimizer state.
 struct HeldParam {
   Tensor weight, grad;
   std::vector<Tensor> state;
 };
+// Applies the optimizer's update to a stacked weight and its state, in place. `layer_grad` computes the f32 gradient
+// for the update from a layer's raw gradient. When `sound` (a scalar predicate) is false, nothing changes.
 Updated update_by_layer(const Run& run, const Param& param, const HeldParam& held,
                         const std::function<Tensor(const Tensor&)>& layer_grad,
                         const std::map<std::string, Tensor>& scalars, const Tensor& sound);

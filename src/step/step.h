@@ -20,7 +20,7 @@ namespace fettle {
 //
 // With preferences, there are also reference/* inputs, and a data row has two sequences: the chosen reply and then the
 // rejected one; in stage kto, the judged reply and then another row's reply. The loss is then the mean over the data
-// rows, and `metrics` (preference.h) is another output.
+// rows, and `metrics` (stages/preferences.h) is another output.
 Program build_train_step(const Run& run, const BatchShape& shape);
 // Builds the step for a shape with one line per sequence: gradient_accumulation_steps micro-batches of lines of
 // `length` positions.
@@ -29,7 +29,8 @@ Program build_train_step(const Run& run, int64_t length);
 // Evaluates one micro-batch of the shape. Inputs: frozen/*, trained/*, batch/* i32 [B, T]. Outputs, f32 [S]: loss
 // (summed over the sequence's trained tokens), tokens (number of trained tokens), correct. Outputs for stage cls: loss,
 // tokens (1, or 0 for rows that are not in the micro-batch), logits [S, num_labels]. With preferences, there are also
-// reference/* inputs; the outputs are then loss and tokens (1, or 0), both f32 [S / 2], and metrics (preference.h).
+// reference/* inputs; the outputs are then loss and tokens (1, or 0), both f32 [S / 2], and metrics
+// (stages/preferences.h).
 Program build_eval_step(const Run& run, const BatchShape& shape);
 
 }  // namespace fettle

@@ -40,7 +40,7 @@ struct StepOutcome {
   double loss = 0;
   double grad_norm = 0;
   double loss_scale = 0;                  // float16: the loss scale of the next step
-  std::map<std::string, double> metrics;  // for preferences: rewards/chosen, ... (preference.h)
+  std::map<std::string, double> metrics;  // for preferences: rewards/chosen, ... (stages/preferences.h)
   bool overflowed = false;  // float16 gradients overflowed: only the loss scale changed, and the step must run again
   bool finite() const;
 };
