@@ -1,4 +1,4 @@
-// Defines functions that several stages share: those that train the tokens of texts and replies.
+// Defines functions for the stages that train the tokens of texts and replies.
 #pragma once
 
 #include "stages/stage.h"
