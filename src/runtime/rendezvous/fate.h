@@ -41,7 +41,7 @@ class Fate {
   // Waits until the processes agree on this step; call it before each step. Returns 0 when the step may run. Returns
   // the signal when the run stops before this step, which is the same step in every process.
   int stop_before(int64_t step);
-  // Tells the others that this process ends with this exit code. Waits shortly until the processes that live know this.
+  // Tells the others that this process ends with this exit code. Waits shortly until the others know this.
   void fail(int exit_code, const std::string& message);
   // Waits until all processes have come to their end, and then stops watching.
   void leave();

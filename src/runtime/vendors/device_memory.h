@@ -33,9 +33,9 @@ struct MemoryShare {
   double fraction() const { return static_cast<double>(limit) / static_cast<double>(total); }
 };
 
-// Returns the share of a device with `total` bytes. Other programs and this program's context use `used` bytes of them.
-// The limit is the requested share, or the memory without the allowance and other programs if that is less. `devices`
-// is the number of devices that the program runs on.
+// Returns the share of a device with `total` bytes. Other programs and this program's context use `used` bytes of this
+// memory. The limit is the requested share, or the memory without the allowance and other programs if that is less.
+// `devices` is the number of devices that the program runs on.
 MemoryShare share_memory(const Vendor& vendor, int64_t total, int64_t used, double utilization, int64_t devices);
 
 }  // namespace fettle
