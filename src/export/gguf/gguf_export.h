@@ -1,4 +1,4 @@
-// Defines GgufExport: an export to GGUF files, in the steps of run_export().
+// Defines write_gguf_files and check_gguf_logits: the steps of run_export() for GGUF files.
 #pragma once
 
 #include <filesystem>
