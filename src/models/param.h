@@ -43,7 +43,7 @@ enum class Role {
   kQuantisedParts,  // codes of a quantised weight, and their scales
 };
 
-// Describes one parameter. If every layer has this parameter, the program has one stacked parameter [L, ...]. Loading
+// Describes one parameter. For a parameter of the layers, the program has one stacked parameter [L, ...]. Loading
 // fills it from one checkpoint tensor per layer, and export writes these tensors again.
 struct Param {
   std::string hf_name;  // Hugging Face's name, {} for the layer's number: "model.layers.{}.self_attn.q_proj.weight"
@@ -113,7 +113,7 @@ class ParamList {
   ParamList& outside();
 
   void add(const std::string& name, Dims dims, LogicalAxes axes, Role role, Init init = Init::kNormal);
-  // Adds a parameter whose dim `fused` numbers parts (see Param::fused).
+  // Adds a parameter of a fused module, whose dim number `fused` has the parts (see Param::fused).
   void add_fused(const std::string& name, Dims dims, LogicalAxes axes, int fused, Role role);
   // Adds a weight [rows, width].
   void embedding(const std::string& module, int64_t rows, int64_t width, Role role = Role::kTokenEmbedding);

@@ -273,7 +273,7 @@ Blocks make_blocks(const ModelConfig& c, const DeviceDims& devices, const Routes
   const Tensor filled = blocks_for(reshape(slice(so_far, 3, s - 1, s), dims({r})));  // by expert
   const Tensor ends = running_sum(filled, 3);
   const Tensor starts = (ends - filled) * static_cast<double>(z);
-  // The entry of each slot in the blocks; -1 if another device stores the slot's expert.
+  // The index of each slot in the blocks; -1 if another device stores the slot's expert.
   const Tensor place = reduce_sum(to_i32(sent) * (so_far + expand(starts, 3)), {-1}) - 1.0;
 
   const Tensor zero = constant(0, DType::kI32);
