@@ -22,8 +22,7 @@ struct LoraOptions {
   bool fan_in_fan_out = false;       // base weights are [in, out]
   bool dora = false;
   std::vector<int64_t> layers = {};  // the layers that have LoRA weights; empty: all
-  // Names of experts' parameters, and of the router's weight, that have LoRA weights, in the order of
-  // expert_parameters().
+  // The expert parameters that have LoRA weights, including the router's weight, in the order of expert_parameters().
   std::vector<std::string> parameters = {};
   // The rank and alpha of gate_up are `gate_up_factor` times those of other modules. PEFT uses 2 when its config names
   // gate and up.
