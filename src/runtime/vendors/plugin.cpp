@@ -132,8 +132,9 @@ void check_file(const fs::path& path, const Vendor& vendor) {
                       path.string());
   }
   if (!is_whole(file, fs::file_size(path))) {
-    throw DeviceError("plugin {}: cut off, {} bytes are less than its headers say; delete it and fetch it again",
-                      path.string(), fs::file_size(path));
+    throw DeviceError(
+        "plugin {}: the file is cut off: it has {} bytes, fewer than its headers state; delete it and fetch it again",
+        path.string(), fs::file_size(path));
   }
 }
 

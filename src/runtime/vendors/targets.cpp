@@ -169,8 +169,9 @@ const Target& target_named(std::string_view name) {
   for (size_t i = 0; meant.empty() && close && i < known.size(); ++i)
     if (spellings[i] == *close) meant.push_back(known[i]);
   throw UserError(
-      "target: \"{}\" is not known{} There are {}; with \":\" and the number of devices as in mi300x:8. Others can be "
-      "described in a file: see docs/targets.md",
+      "target: \"{}\" is not known{} Known targets: {}. For several devices, add \":\" and their number: mi300x:8. A "
+      "file "
+      "can describe other targets: see docs/targets.md",
       name, meant.empty() ? "." : fmt::format("; did you mean {}?", fmt::join(meant, " or ")), fmt::join(known, ", "));
 }
 
