@@ -57,8 +57,8 @@ Choices choices_of(const ordered_json& row) {
       else
         break;
   }
-  if (out.texts.size() < 2) bad("{} choices: two or more are wanted", out.texts.size());
-  if (out.texts.size() > kLetters.size()) bad("{} choices: at most {} are taken", out.texts.size(), kLetters.size());
+  if (out.texts.size() < 2) bad("{} choices: two or more are needed", out.texts.size());
+  if (out.texts.size() > kLetters.size()) bad("{} choices: at most {} are possible", out.texts.size(), kLetters.size());
   if (std::ranges::any_of(out.texts, &std::string::empty)) bad("one of the choices is empty");
   if (out.labels.empty())
     for (size_t i = 0; i < out.texts.size(); ++i) out.labels.push_back(std::string(1, kLetters[i]));
