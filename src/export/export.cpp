@@ -112,8 +112,7 @@ void check_gguf_request(const ExportSpec& spec, const Model& model, const std::s
         "Remove export_dtype, or name f32, f16 or bf16 in export_gguf",
         spec.gguf_at);
   if (model.classifies() || model.family->encoder)
-    throw UserError("{}: is a classifier or an encoder, which export_gguf does not write; export it as safetensors",
-                    name);
+    throw UserError("{}: export_gguf does not write classifiers and encoders; export this model as safetensors", name);
 }
 
 // Returns the title of the files: the name of export_dir.

@@ -64,7 +64,7 @@ std::vector<float> in_file_order(const PlannedTensor& tensor, const FileRows& sh
 void check_finite(const std::string& name, const HostArray& values) {
   for (const float value : values.as<float>())
     if (!std::isfinite(value))
-      throw UserError("'{}' has the value {}; the model is broken, and a GGUF file of it would be too", name, value);
+      throw UserError("'{}' has the value {}; the model is broken, so its GGUF file would be broken, too", name, value);
 }
 
 void encode_and_write(const std::vector<float>& values, const FileRows& shape, int64_t offset_rows, size_t index,
