@@ -191,8 +191,8 @@ void check_use(const Family& family, const nlohmann::json& config, const std::st
                     file, family.model_type);
   if (read_taught_labels(config, file).count() > 0)
     throw UserError(
-        "{}: the model is a classifier ({}) without a head for text; set stage: cls, or rm for one that scores "
-        "replies, or use the language model that it was trained from",
+        "{}: the model is a classifier ({}) without a head for text; set stage: cls (stage: rm for a reward model), or "
+        "use the language model from which it was trained",
         file, architecture_of(config));
 }
 
