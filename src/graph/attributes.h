@@ -52,8 +52,8 @@ struct Broadcast {
   Dims result;
   Dims dims;  // dims[i] is the result's dim for dim i of the operand
 };
-struct ResultDims {  // for reshape: the result's dims; dynamic_slice: the sizes; scatter: the table's dims without the
-                     // last
+// reshape: the result's dims. dynamic_slice: the sizes. scatter: the table's dims without the last one.
+struct ResultDims {
   Dims dims;
 };
 struct Permutation {
