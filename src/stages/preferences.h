@@ -1,8 +1,8 @@
 // Defines the parts that all stages of preferences share.
 //
-// A data row is two sequences S with successive numbers: the chosen and the rejected reply. In stage kto these are the
-// judged reply and, for the divergence, the same prompt with another row's reply. S = 2 R. Both are in the same
-// micro-batch. Rewards and their names are TRL's.
+// A data row becomes two sequences with successive numbers: the chosen and the rejected reply. In stage kto, these are
+// the judged reply and, for the divergence, the same prompt with another row's reply. Both sequences are in the same
+// micro-batch. So there are R rows and S = 2 R sequences. Rewards and their names are TRL's.
 #pragma once
 
 #include <span>
@@ -21,7 +21,7 @@ struct ReplyLogps {
   Tensor tokens_S;     // f32: trained tokens of the reply
 };
 
-// Losses of rows of replies.
+// The losses of the data rows, and the sums from which metrics are computed.
 struct PreferenceLoss {
   Tensor losses_R;  // 0 for filler; differentiable with respect to trained_S
   Tensor metrics;   // f32 [kPreferenceSums]
