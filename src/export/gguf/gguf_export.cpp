@@ -61,7 +61,7 @@ std::string format_gguf(const std::vector<GgufReport>& files) {
     else
       text += fmt::format(
           "; logits of {} prompts of {} tokens, f32: largest difference {:.3g} of {:.3g}, the same most "
-          "likely token at {:.1f} % of the places",
+          "likely token at {:.1f} % of the positions",
           kCheckedPrompts, kCheckedLength, file.logits->difference, file.logits->scale, 100 * file.logits->agreement);
   }
   return text;
