@@ -26,9 +26,9 @@ class ShardingRules {
   ShardingRules for_one_row() const;
 
   const MeshAxes& mesh() const { return mesh_; }
-  // Returns how a value of `dims` is split. A mesh axis does not split a vocabulary, key heads of activations, or (ep)
-  // the batch when its size does not divide the dim: for example, GPT-2's 50257 tokens, or 8 key heads on 16 devices.
-  // Throws UserError with the sizes when another dim is not divisible.
+  // Returns how a value of `dims` is split. A mesh axis does not split a vocabulary (GPT-2's 50257 tokens) or the key
+  // heads of activations (8 heads on 16 devices) if its size does not divide the dim. The same holds for ep and the
+  // batch. Throws UserError with the sizes when another dim is not divisible.
   Partition partition(const LogicalAxes& axes, const Dims& dims, const std::string& what) const;
   // Does the same as partition(), but leaves every dim that is not divisible unsplit. Use it for small arrays whose
   // dims are derived from the dims of a weight.
