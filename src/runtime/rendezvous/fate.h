@@ -38,8 +38,8 @@ class Fate {
 
   // Sets what this process does from now on, such as "loading weights". The call counts as progress.
   void enter(const std::string& phase);
-  // Waits until the processes agree on this step; call it before each step. Returns 0 when the step may run. Returns
-  // the signal when the run stops before this step, which is the same step in every process.
+  // Call this before each step. Returns 0 when the step may run. If a process got a signal, waits until all processes
+  // agree on the step before which the run stops; returns the signal when this step is reached.
   int stop_before(int64_t step);
   // Tells the others that this process ends with this exit code. Waits shortly until the others know this.
   void fail(int exit_code, const std::string& message);
