@@ -15,14 +15,14 @@ struct FreezeOptions {
   std::vector<std::string> extra = {};         // modules outside of the layers: "embed_tokens", "norm", "lm_head"
 };
 
-// All parameters of the model. A stacked parameter with both frozen and trained layers is cut in two, so that frozen
-// layers have neither gradients nor optimizer state.
+// All parameters of the model. A stacked parameter with both frozen and trained layers is cut in two, so that the
+// frozen layers have neither gradients nor optimizer state.
 struct FrozenAndTrained {
   std::vector<Param> frozen, trained;
 };
 
-// Throws UserError, which lists the possible names, when a given name matches nothing, and also when no parameter would
-// be trained.
+// Splits the model's parameters. Throws UserError when no parameter would be trained, and when a given name matches
+// nothing; this message lists the possible names.
 FrozenAndTrained freeze_params(const Model& model, const FreezeOptions& options);
 
 }  // namespace fettle

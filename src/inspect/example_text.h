@@ -15,7 +15,8 @@ namespace fettle {
 // Formats the text of an example. Special tokens are visible, trained spans are marked, and line ends are shown as ⏎.
 std::string format_example(const Example& example, const Tokenizer& tokenizer, bool colour);
 
-// Formats the same text after a line with the example's source, its length, and its label or number of trained tokens.
+// Formats a line with the example's source, its length, and its label or number of trained tokens; then
+// format_example().
 std::string format_sample(const Example& example, const std::optional<LabelSet>& labels, const Tokenizer& tokenizer,
                           bool colour);
 // Returns the first `count` examples, each as {source, text, input_ids, labels, label, preference}.

@@ -1,4 +1,4 @@
-// Defines the functions that are shared by stages that train the tokens of texts and replies.
+// Defines functions for the stages that train the tokens of texts and replies.
 #pragma once
 
 #include "stages/stage.h"
@@ -10,7 +10,7 @@ Tensor trained_tokens(const BatchInputs& batch);
 Tensor trained_by_sequence(const BatchInputs& batch);
 // Returns the cross-entropy of the trained tokens. Source: transformers' ForCausalLMLoss.
 BatchLoss token_stage_loss(const LossInputs& in);
-// Returns the parts of the batch that such a stage reads.
+// Returns the parts of the batch that a stage of trained tokens reads.
 std::vector<BatchPart> token_batch();
 
 }  // namespace fettle

@@ -19,14 +19,14 @@
 namespace fettle {
 namespace {
 
-// Returns the ranks for a message: all of them if they are few, else their number.
+// Returns the ranks for a message: all of them if they are few, else the first ones and the number of the others.
 std::string list_ranks(const std::vector<int>& ranks) {
   constexpr size_t kShown = 8;
   if (ranks.size() <= kShown) return fmt::format("{}", fmt::join(ranks, ", "));
   return fmt::format("{} and {} more", fmt::join(ranks.begin(), ranks.begin() + kShown, ", "), ranks.size() - kShown);
 }
 
-// Values are any bytes, so the joined text has their lengths.
+// Joins the values into one text. A value may have any bytes, so its length comes first.
 std::string pack(const std::vector<std::string>& values) {
   std::string text;
   for (const std::string& value : values) text += fmt::format("{}:{}", value.size(), value);
@@ -53,8 +53,8 @@ std::string random_text() {
   return fmt::format("{:08x}{:08x}", random(), random());
 }
 
-// The store of one run must not be taken for that of another. This is no protection against other users of the network,
-// who can guess it unless FETTLE_STORE_PASSWORD is set.
+// Returns the password of the run's store, so that a process of another run cannot use it by mistake. Without
+// FETTLE_STORE_PASSWORD, other users of the network can guess the password.
 std::string store_password(const ProcessPlace& place) {
   if (std::string given = environment("FETTLE_STORE_PASSWORD"); !given.empty()) {
     if (given.find_first_of(" \t\r\n\"'\\") != std::string::npos)
@@ -100,8 +100,8 @@ Rendezvous::Rendezvous(ProcessPlace place, std::unique_ptr<Store> store, Seconds
   }
   if (nonce(rank()) != mine)
     throw UserError(
-        "{} takes part in this run already, so this process was started again while the others of the run before are "
-        "still there; they end soon: then start all processes together, with resume_from_checkpoint=true",
+        "{} already takes part in this run: this process was restarted, but the other processes of the earlier run "
+        "still exist. They end soon; then start all processes together, with resume_from_checkpoint=true",
         name_of(rank()));
   prefix_ = hash_of(fmt::format("{} {}", place_.job, fmt::join(nonces_, " "))) + "/";
   starting_ = false;
@@ -131,7 +131,7 @@ std::vector<std::string> Rendezvous::exchange(const std::string& name, const std
   const Clock::time_point start = Clock::now();
   if (rank() != 0) {
     put(fmt::format("{}/{}", key, rank()), mine);
-    // Process 0 says who is missing, so it gets a little time to do that.
+    // Process 0 reports the missing processes, so it gets a little more time.
     const std::optional<std::string> all = get(joined, wait + Seconds(5), 0);
     if (!all) throw DeviceError("{}: no answer from {} after {:.0f} s", name, name_of(0), wait.count());
     if (all->starts_with('!')) throw DeviceError("{}", all->substr(1));
