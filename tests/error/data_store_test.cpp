@@ -115,7 +115,7 @@ TEST_F(Filling, StopsWhileTheFilesAreInspected) {
   EXPECT_EQ(code, 130);
 }
 
-// Exceptions in the pipeline's threads are rethrown here, and the threads end.
+// Exceptions in the pipeline's threads are rethrown in the calling thread, and the pipeline's threads end.
 TEST_F(Filling, ExceptionsOfThreadsAreRethrown) {
   std::string text;
   for (int i = 0; i < 30'000; ++i) text += "{\"text\": \"" + std::string(100, 'x') + "\"}\n";

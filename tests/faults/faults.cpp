@@ -1,4 +1,4 @@
-// A library for LD_PRELOAD that makes chosen calls of a process fail, as a bad disk or a full one would.
+// A library for LD_PRELOAD that makes chosen calls of a process fail, as if the disk were broken or full.
 //
 //   FAULT_CALL    which calls: open, write, fsync, rename, mkdir, unlink, allocate (allocations.cpp), or a list with
 //                 commas
@@ -96,7 +96,7 @@ void log_call(long number, const char* call, const std::string& path, bool fails
   syscall(SYS_close, fd);
 }
 
-// Returns whether the disk is too full to write so many bytes.
+// Returns whether the disk has no room for `bytes` more bytes.
 bool is_full(const std::string& path, size_t bytes) {
   Plan& chosen = plan();
   if (!chosen.limited || path.find(chosen.path) == std::string::npos) return false;
@@ -246,7 +246,7 @@ int fdatasync(int fd) {
   return at_path<int(int)>("fsync", "fdatasync", path_of(fd), fd);
 }
 
-// For a rename, FAULT_PATH may be in either name.
+// A rename counts if FAULT_PATH is in the old or in the new name.
 int rename(const char* from, const char* to) {
   return at_path<int(const char*, const char*)>("rename", "rename", std::string(from) + " -> " + to, from, to);
 }
