@@ -1,4 +1,4 @@
-// The examples' recipes, compiled for hardware that is not present: they fit, as their README says, and compiling them
+// Compiles the examples' recipes for hardware that is not present. They fit, as their README says, and compiling them
 // needs no more memory than a laptop has.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
