@@ -1,4 +1,4 @@
-// Metrics reach trackers in order, and a tracker that fails or hangs never disturbs the run.
+// Tests that metrics reach trackers in order, and that a tracker that fails or hangs never disturbs the run.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,12 +15,12 @@ namespace {
 
 using testing::ElementsAre;
 
-// What the fake tracker received, and how it behaves.
+// The calls that the fake tracker received, and how it behaves.
 struct Told {
   std::mutex mutex;
   std::vector<int64_t> steps;
   std::vector<bool> ends;
-  std::atomic<int> failures = 0;    // calls of log() that fail first
+  std::atomic<int> failures = 0;    // number of log() calls that fail before one succeeds
   std::atomic<bool> hangs = false;  // log() does not return while set
 };
 Told& told() {
@@ -98,7 +98,7 @@ TEST_F(TrackersTest, OneThatHangsDelaysOnlyTheEnd) {
   EXPECT_LT(seconds_since(start), 5);
   EXPECT_TRUE(told().steps.empty());
   told().hangs = false;
-  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // the abandoned thread ends
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // time for the abandoned thread to end
 }
 
 TEST_F(TrackersTest, ARunThatEndsByAnErrorHasFailed) {
