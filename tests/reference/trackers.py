@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Trains with all trackers, resumes, and reads what they have with TensorBoard's, W&B's and trackio's own code. Every
-figure must be that of trainer_state.json, also those of the steps that the resumed run computed again.
+"""Trains with all trackers, resumes, and reads the trackers' files with the code of TensorBoard, W&B and trackio. Every
+figure must equal that of trainer_state.json, also for the steps that the resumed run computed again.
 
 usage: trackers.py PROGRAM
 """
@@ -30,7 +30,7 @@ def train(folder, *words, **environment):
 
 
 def expected(folder):
-    """{(figure, step): value} as in trainer_state.json."""
+    """Returns {(figure, step): value} from trainer_state.json."""
     out = {}
     for record in json.loads((folder / "out/trainer_state.json").read_text())["log_history"]:
         for name, value in record.items():
@@ -70,7 +70,7 @@ def from_wandb(folder):
                 ids.add((record.run.run_id, record.run.project, record.run.display_name))
                 config = {item.key: json.loads(item.value_json) for item in record.run.config.update}
                 assert config["cutoff_len"] == 64, config
-                # W&B drops the steps after the one that a resumed run starts from.
+                # When a run resumes, W&B drops the figures of the steps that run again.
                 out = {key: value for key, value in out.items() if key[1] <= record.run.starting_step}
             if kind == "history":
                 for item in record.history.item:
