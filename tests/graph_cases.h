@@ -22,7 +22,8 @@ struct ForwardCase {
   double tolerance = 2e-6;  // relative, absolute below 1
 };
 
-// A function of its float arguments. The test compares its derivative along a direction with a central difference.
+// A function whose derivative is tested. The derivative by the float arguments, along a direction, is compared with a
+// central difference.
 struct VjpCase {
   Op op;
   std::string name;

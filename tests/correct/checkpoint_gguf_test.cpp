@@ -94,8 +94,8 @@ TEST_P(GgufTokenizer, GivesTheIdsOfTheTokenizerItWasMadeOf) {
   ASSERT_GT(lines.size(), 100u);
   size_t compared = 0;
   for (const std::string& line : lines) {
-    // SentencePiece replaces some characters by a table, which GGUF files do not have. So only lines without such
-    // characters are compared.
+    // SentencePiece replaces some characters. The table of replacements is not in GGUF files, so only lines without
+    // such characters are compared.
     if (GetParam() == "sp_bpe" && original.decode(original.encode(line, false), false) != line) continue;
     ++compared;
     const std::vector<int32_t> ids = original.encode(line, true);

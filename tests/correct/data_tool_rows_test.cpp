@@ -149,7 +149,7 @@ TEST(ToolRows, TheSystemMessageIsLeftOutIfTheEntrySaysSo) {
   EXPECT_EQ(shown(sample(row).messages), "system: S\nuser: Hi\nassistant: Yo\n");
 }
 
-// These rows have the columns that Axolotl's DPO recipes with `type: chat_template.default` read.
+// Axolotl's DPO recipes with `type: chat_template.default` read rows with these columns.
 TEST(ToolRows, PairsOfAxolotl) {
   DataSource source;
   source.formatting = "openai";

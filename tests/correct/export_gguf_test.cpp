@@ -182,7 +182,7 @@ TEST_P(GgufTokenizerExport, HasTheKeysOfLlamaCpp) {
 INSTANTIATE_TEST_SUITE_P(Kinds, GgufTokenizerExport, testing::Values("gpt2", "llama3", "qwen2"),
                          [](const auto& info) { return info.param; });
 
-// SentencePiece replaces tabs and other characters by a table. GGUF files do not have this table.
+// SentencePiece replaces tabs and other characters. GGUF files do not have the table of these replacements.
 TEST(GgufExport, ATokenizerThatReplacesCharactersIsRefused) {
   const TempFolder folder;
   const fs::path model = model_with_tokenizer("sp_bpe", folder.path());
@@ -239,8 +239,8 @@ TEST(GgufExport, PiecesOfATokenizerJson) {
   const TempFolder folder;
   const fs::path model = model_with_tokenizer("sp_bpe", folder.path());
   Recipe recipe = gguf_recipe(model, folder / "out", {"f16"});
-  // A GGUF file of a SentencePiece tokenizer reads back as tokenizer.model. The test makes tokenizer.json from its
-  // tokens.
+  // A GGUF file of a SentencePiece tokenizer reads back as tokenizer.model. The test makes tokenizer.json from the
+  // tokens in the GGUF file.
   const OpenedFile wanted(kGgufFiles / "tokenizer/sp_bpe.gguf");
   const nlohmann::json tokens = wanted.header.values.at("tokenizer.ggml.tokens"),
                        scores = wanted.header.values.at("tokenizer.ggml.scores"),

@@ -1,4 +1,4 @@
-// Compares attention on the CPU, with each instruction set of this machine, with its definition in double precision.
+// Compares the CPU's attention with its definition in double precision, for each instruction set of this machine.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// Compares matrix products on the CPU, with each instruction set of this machine, with sums in double precision.
+// Compares the CPU's matrix products with sums in double precision, for each instruction set of this machine.
 #include <gtest/gtest.h>
 
 #include <array>

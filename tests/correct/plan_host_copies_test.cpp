@@ -1,4 +1,4 @@
-// Tests how a compiled program's transfers between host and device memory are counted, and their time.
+// Tests the number, the bytes and the time of a compiled program's transfers between host and device memory.
 #include <gtest/gtest.h>
 
 #include "hlo_builder.h"

@@ -61,7 +61,7 @@ std::vector<std::string> new_token_words(const TempFolder& folder, const std::st
                "save_steps=3", "add_special_tokens=<svg>,</svg>"});
 }
 
-// Returns the numbers in the line of the loss: of one model, or of the base and the tuned model.
+// Returns the numbers in the output line of the loss: one for a single model, two for the base and the tuned model.
 std::vector<double> figures_of_loss(const Outcome& evaluated) {
   std::istringstream line(evaluated.out.substr(std::min(evaluated.out.size(), evaluated.out.find(" loss ") + 6)));
   std::vector<double> figures;
