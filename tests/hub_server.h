@@ -53,7 +53,7 @@ class HubServer {
   }
 
   std::string endpoint() const { return "http://127.0.0.1:" + std::to_string(port_); }
-  // Returns the folder of the repositories: path / "models/ORG/NAME/config.json".
+  // Returns the folder with the repositories. It has files such as path() / "models/ORG/NAME/config.json".
   const std::filesystem::path& path() const { return folder_.path(); }
   std::filesystem::path cache() const { return cache_.path() / "hub"; }
   void put(const std::string& file, const std::string& content) { write_text(path() / file, content); }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs the tests of the data pipeline, of the prefetcher and of the checkpoint writer, first under AddressSanitizer with
-# UBSan, then under ThreadSanitizer. `data` leaves out the checkpoint writer, because its tests need the whole program
-# to be compiled.
+# Runs the tests of src/base, of the data pipeline with its prefetcher, of checkpoints and of the checkpoint writer,
+# first under AddressSanitizer with UBSan, then under ThreadSanitizer. `data` leaves out checkpoints and their writer,
+# because the writer's tests need the whole program to be compiled.
 # Libraries such as the plugin and Arrow are not instrumented, so their own code is not checked. Leaks are not checked.
 # Usage: tests/sanitize.sh [data|all] [address|thread ...]
 set -euo pipefail

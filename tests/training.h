@@ -48,7 +48,7 @@ inline Recipe reference_recipe(const std::string& model) {
 struct TrainOptions {
   int64_t steps = 3;
   double rate = 2e-3;
-  std::function<double(int64_t)> rate_at = {};  // learning rate by step, instead of the schedule
+  std::function<double(int64_t)> rate_at = {};  // learning rate by step, instead of `rate`
   int64_t length = 40;
   bool packing = false;
   bool laid = false;               // rows share lines as the run decides; false: one row per line

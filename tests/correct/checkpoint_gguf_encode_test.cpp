@@ -119,8 +119,8 @@ TEST(EncodedBlocks, Q4_KKeepsTheGridOfAnotherFile) {
     std::vector<std::byte> encoded(static_cast<size_t>(type.bytes));
     encode_blocks(type, values.data(), kValues, encoded.data());
     decode_blocks(type, encoded.data(), 0, kValues, got.data());
-    // The error of a scale is up to 1/126 of the largest scale (half a step), and is multiplied by the code. The error
-    // of an offset is as large.
+    // A scale is rounded by up to 1/126 of the largest scale. The code (at most 15) multiplies this error. An offset
+    // (7.3 scales) has the same relative error.
     const float bound = largest_step * (15.0f + 7.3f) / 126 + 1e-3f * 15 * largest_step;
     for (size_t i = 0; i < kValues; ++i) EXPECT_NEAR(got[i], values[i], bound) << "block " << block << ", value " << i;
   }

@@ -162,7 +162,7 @@ TEST_F(Classes, LabelsOfModelOrRecipeTakePrecedenceOverRows) {
   EXPECT_EQ(names({folder.path().string()}), (Names{"x", "y"}));
   asked.id2label = {"no", "yes"};
   EXPECT_EQ(names({folder.path().string()}), (Names{"no", "yes"}));
-  // The config.json of a language model has no labels.
+  // The id2label in the config.json of a language model does not count.
   const json plain = {{"architectures", {"BertModel"}}, {"id2label", {{"0", "x"}}}};
   EXPECT_EQ(settle_labels({.count = 4}, taught_labels({}, plain, "config.json"), {}).id2label, default_labels(4));
 }

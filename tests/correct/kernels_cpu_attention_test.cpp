@@ -198,8 +198,8 @@ TEST_P(CpuAttention, EqualsItsDefinition) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     const Inputs inputs(GetParam(), dtype);
     const Results wanted = definition(inputs);
-    // bf16 has 8 bits of precision, so one rounding has an error of up to 2e-3. The weights, o, the gradients of scores
-    // and the results are each rounded once.
+    // bf16 has 8 bits of precision, so one rounding has an error of up to 2e-3. The weights, the output, the gradients
+    // of scores and the results are each rounded once.
     const double bound = dtype == DType::kF32 ? 2e-6 : 6e-3;
     for (const BlockOps* ops : usable_block_ops(dtype)) {
       SCOPED_TRACE(fmt::format("{} {}", hf_name(dtype), ops->name));

@@ -118,7 +118,7 @@ std::vector<std::string> recorded_rules() {
   return names;
 }
 
-// Muon's reference orthogonalises in bf16.
+// Returns the bound of a rule. It is larger for Muon, because the reference orthogonalises in bf16.
 double bound_of(const std::string& name) {
   return name.starts_with("muon") ? 2e-3 : 2e-6;
 }

@@ -44,12 +44,12 @@ TEST(Traffic, AxesAreThoseAlongWhichTheGroupsLie) {
 }
 
 TEST(Traffic, DevicesOfAHostShareItsNetworkTraffic) {
-  // Two hosts of four devices: fsdp stays within a host.
+  // There are two hosts of four devices. The groups of fsdp are within a host.
   const Traffic within = of_one("all-gather", 100, 400, kFsdp, 4);
   EXPECT_FALSE(within.across_hosts);
   EXPECT_EQ(within.network_bytes, 0);
   EXPECT_EQ(within.link_bytes, 600);
-  // One device per host: all bytes go over the network.
+  // Each group has one device per host, so all bytes go over the network.
   const Traffic between = of_one("all-reduce", 400, 400, kDp, 4);
   EXPECT_TRUE(between.across_hosts);
   EXPECT_EQ(between.network_bytes, 800);

@@ -17,7 +17,7 @@ struct Recipe {
   const char* folder;
   const char* plugin;
   std::vector<std::string> changes;
-  double most;  // share of a device's memory
+  double most;  // largest share of a device's memory that the step may need
 };
 
 void PrintTo(const Recipe& recipe, std::ostream* out) {

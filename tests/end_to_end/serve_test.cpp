@@ -210,7 +210,7 @@ TEST_F(Serve, AClientThatLeavesFreesItsRow) {
   for (int i = 0; i < 12; ++i) {
     const Socket socket(server->port);
     socket.send_text(server->request("/v1/completions", long_body(i)));
-    const std::string wanted = i % 2 == 0 ? "data: " : "HTTP/1.1 200";  // in the middle of the reply, or before it
+    const std::string wanted = i % 2 == 0 ? "data: " : "HTTP/1.1 200";  // leaves during the reply, or before it
     EXPECT_THAT(socket.read_until(wanted), HasSubstr(wanted));
   }
   EXPECT_TRUE(wait_until([&] {
@@ -336,7 +336,7 @@ TEST(ServeAlone, ASignalBeforeItListensEndsItToo) {
   Running running(folder.path(), {"serve", "model_name_or_path=" + reference_model("llama").string(), "plugin=cpu",
                                   "--port", "0", "--rows", "4"});
   wait_until([&] { return running.ended() || std::filesystem::exists(folder / "stderr"); });
-  for (int i = 0; i < 200 && !running.ended(); ++i) {  // at any moment of the start
+  for (int i = 0; i < 200 && !running.ended(); ++i) {  // signals arrive throughout the start
     running.send(SIGTERM);
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }

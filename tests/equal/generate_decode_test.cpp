@@ -85,7 +85,7 @@ TEST_P(Cache, FurtherTurnsAndGoingBackEqualAFreshPrefill) {
   std::vector<int32_t> second = first;
   second.insert(second.end(), reply.begin(), reply.end());
   second.insert(second.end(), ids.begin() + 40, ids.begin() + 57);
-  std::vector<int32_t> other = first;  // another second turn: the cache goes back to the point where they differ
+  std::vector<int32_t> other = first;  // another second turn; the cache goes back to the first difference
   other.back() = (other.back() + 1) % 250;
   for (const std::vector<int32_t>& prompt : {second, other, first, second}) {
     Generator fresh(model.devices, model.run, model.state);

@@ -1,5 +1,5 @@
-// Broken or hostile PyTorch checkpoints are refused with a reason. Fettle executes nothing from them and needs little
-// time and memory.
+// Tests that broken or hostile PyTorch checkpoints are refused with a reason. Fettle executes nothing from them and
+// needs little time and memory.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -60,11 +60,12 @@ TEST(HostilePickle, CallsAreRefusedByName) {
 }
 
 TEST(HostilePickle, InstructionsThatCheckpointsDoNotNeed) {
-  // NEWOBJ, INST, OBJ, EXT1, REDUCE of a storage type, NEXT_BUFFER, PERSID, protocol 0's INT.
+  // NEWOBJ, INST, OBJ, EXT1, NEXT_BUFFER, PERSID and protocol 0's INT.
   for (const char* op : {"\x81", "i", "o", "\x82\x01", "\x97", "Pkey\n", "I01\n"})
     EXPECT_THAT(pickle_error(Pickle().global("collections", "OrderedDict").raw(")").raw(op).stop()),
                 HasSubstr("is not needed for checkpoints"))
         << static_cast<int>(op[0]);
+  // REDUCE calls a storage type.
   EXPECT_THAT(pickle_error(Pickle().global("torch", "FloatStorage").raw("(").number(1 << 30).raw("tR").stop()),
               HasSubstr("it calls 'torch.FloatStorage'"));
   // BUILD sets attributes. Its argument must be a dict, and so must the object.

@@ -94,7 +94,7 @@ TEST_F(Filling, AFileThatGrowsDuringReadingIsNotStored) {
   for (int i = 0; i < 50'000; ++i) text += "{\"text\": \"row " + std::to_string(i) + std::string(200, 'x') + "\"}\n";
   const auto file = folder.write("rows.jsonl", text);
   spec.sets = {file.string()};
-  // The draft appears when the file's key is known and before its rows are read.
+  // The draft of the store appears after the file's key was computed and before the file's rows are read.
   std::thread writer([&] {
     std::error_code none;
     while (!std::filesystem::exists(spec.cache, none) || std::filesystem::is_empty(spec.cache, none)) {
