@@ -36,7 +36,7 @@ TEST(BoxCopy, NoRunsInAnEmptyBox) {
   EXPECT_TRUE(runs(Box::whole({0, 3}), {0, 3}, {0, 3}, {0, 0}).empty());
 }
 
-// Compares with an element-by-element copy, over random ranks, dims and boxes.
+// Compares the copy in runs with a copy of single elements, for random ranks, dims and boxes.
 TEST(BoxCopy, RunsCopyEachElementOnceToItsPlace) {
   std::mt19937 random(7);
   const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); };

@@ -20,7 +20,7 @@ std::vector<float> values_of(const TensorFile& file, const std::string& name) {
   return {array.as<float>().begin(), array.as<float>().end()};
 }
 
-// tests/reference/checkpoint/torch.py wrote both files with the same tensors. In views.bin, some of them are views.
+// tests/reference/checkpoint/make.py wrote both files with the same tensors. In views.bin, some of them are views.
 TEST(TorchFile, ContainsWhatPyTorchSaved) {
   const TorchFile file = TorchFile::open(kWritten / "views.bin");
   const SafetensorsFile wanted = SafetensorsFile::open(kWritten / "views.safetensors");

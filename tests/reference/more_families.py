@@ -10,7 +10,7 @@ YARN = dict(
     beta_slow=1.0,
 )  # fmt: skip
 # PEFT's all-linear would also adapt experts. The records adapt these modules instead. If a checkpoint has a tensor for
-# each expert, PEFT takes gate_proj, up_proj and down_proj for the experts' modules, too.
+# each expert, the targets gate_proj, up_proj and down_proj match the experts in PEFT, too.
 MLP = ["gate_proj", "up_proj", "down_proj"]
 TARGETS = dict(
     qwen2_moe=["q_proj", "k_proj", "v_proj", "o_proj", *MLP, "shared_expert_gate"],
