@@ -1,4 +1,4 @@
-// Encoded blocks equal those of the gguf library, or have no larger error than llama.cpp's
+// Tests encoded GGUF blocks. They equal those of the gguf library, or their error is close to that of llama.cpp's encoder
 // (tests/reference/gguf_files.py).
 #include <gtest/gtest.h>
 
