@@ -1,5 +1,5 @@
-// Tests encoded GGUF blocks. They equal those of the gguf library, or their error is close to that of llama.cpp's encoder
-// (tests/reference/gguf_files.py).
+// Tests encoded GGUF blocks: they equal those of the gguf library, or their error is close to that of llama.cpp's
+// encoder (tests/reference/gguf_files.py).
 #include <gtest/gtest.h>
 
 #include <cmath>
