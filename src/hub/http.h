@@ -1,5 +1,5 @@
-// Defines http_get and the parts of an HTTP request that it shares with downloads. Fettle follows redirects itself
-// instead of libcurl, so that it does not send the token to other hosts.
+// Defines http_get, http_post and the parts of an HTTP request that it shares with downloads. Fettle follows redirects
+// itself instead of libcurl, so that it does not send the token to other hosts.
 #pragma once
 
 #include <curl/curl.h>
@@ -65,5 +65,9 @@ void take_header_line(HttpReply& reply, std::string_view line);
 // to `attempts` times in all. Throws HttpFailure when no reply came, and UserError for a body of more than 64 MiB.
 // After a signal, throws like InterruptScope::check.
 HttpReply http_get(const HubSettings& settings, const std::string& url, int attempts);
+
+// Returns the reply to a POST of a JSON text. Neither follows redirects nor tries again, and does not react to signals.
+// The request takes at most settings.connect_seconds + settings.stall_seconds. Throws HttpFailure when no reply came.
+HttpReply http_post(const HubSettings& settings, const std::string& url, const std::string& json);
 
 }  // namespace fettle

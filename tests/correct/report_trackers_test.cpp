@@ -4,10 +4,12 @@
 
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <mutex>
 
 #include "base/error.h"
 #include "base/seconds_since.h"
+#include "environment.h"
 #include "report/trackers/trackers.h"
 
 namespace fettle {
@@ -104,6 +106,32 @@ TEST_F(TrackersTest, OneThatHangsDelaysOnlyTheEnd) {
 TEST_F(TrackersTest, ARunThatEndsByAnErrorHasFailed) {
   { Trackers trackers({"fake"}, {}, fake_rows()); }
   EXPECT_THAT(told().ends, ElementsAre(false));
+}
+
+TEST_F(TrackersTest, MlflowNeedsTheAddressOfAServer) {
+  for (const char* address : {"", "mlruns", "sqlite:///mlflow.db", "databricks"}) {
+    const Environment set("MLFLOW_TRACKING_URI", address);
+    EXPECT_THROW(
+        {
+          try {
+            open_mlflow({});
+          } catch (const UserError& error) {
+            EXPECT_THAT(error.what(), testing::HasSubstr("start one with `mlflow server`"));
+            EXPECT_THAT(error.what(), testing::HasSubstr(*address == '\0' ? "not set" : address));
+            throw;
+          }
+        },
+        UserError);
+  }
+}
+
+// The first request to the server is sent when figures are written. So a server that is down does not disturb the
+// start.
+TEST_F(TrackersTest, MlflowKeepsFiguresWhileItsServerIsDown) {
+  const Environment set("MLFLOW_TRACKING_URI", "http://127.0.0.1:9");
+  const std::unique_ptr<Tracker> tracker = open_mlflow({});
+  tracker->log({1, 0, {{"train/loss", std::nan("")}}});
+  EXPECT_THROW(tracker->flush(), UserError);
 }
 
 TEST_F(TrackersTest, EveryTrackerOfTheTableHasAName) {
