@@ -1,5 +1,5 @@
-// The kinds of recipes that users of other tools have: Fettle reads each of them with the meaning that it has in that
-// tool.
+// Tests the kinds of recipes that users of other tools have. Fettle reads each recipe with the meaning that it has in
+// its tool.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -49,7 +49,7 @@ class RecipeShape : public testing::Test {
   std::string said_;
 };
 
-// The keys that every recipe in LLaMA-Factory's first format has.
+// Every recipe in LLaMA-Factory's first format has these keys.
 const std::string kModel = "model_name_or_path: maker/model\ntrust_remote_code: true\n";
 const std::string kRows =
     "dataset: one,two\ntemplate: qwen3_nothink\ncutoff_len: 2048\nmax_samples: 1000\npreprocessing_num_workers: 16\n"
@@ -90,7 +90,7 @@ TEST_F(RecipeShape, KindsOfTheFirstFormAreRead) {
   for (const std::string& one : more) EXPECT_EQ(refusal(tuning(one)), "") << one;
 }
 
-// The keys that LlamaBoard writes. It leaves out keys that are false or empty, except these.
+// LlamaBoard writes these keys. It leaves out all other keys that are false or empty.
 TEST_F(RecipeShape, LlamaBoardsRecipesAreRead) {
   const Recipe recipe = read(
       tuning("finetuning_type: lora\nenable_thinking: true\npacking: false\nuse_reentrant_gc: "
@@ -255,7 +255,7 @@ TEST_F(RecipeShape, AxolotlsRecipesKeepTheirMeaning) {
                             R"({"role_tag":"who","content_tag":"what","user_tag":"me","assistant_tag":"bot"}})");
 }
 
-// A recipe with one data set: `set` has the lines after its path.
+// Returns a recipe with one data set. `set` has the lines of the data set after its path.
 std::string with_set(const std::string& set) {
   return kAxolotl + "datasets:\n- path: r.jsonl\n" + set;
 }
@@ -372,7 +372,7 @@ TEST_F(RecipeShape, AxolotlsCosineEndsAtTheLeastRate) {
   EXPECT_EQ(read(start + "lr_scheduler: cosine\ncosine_min_lr_ratio: 0\n").lr_scheduler_type, "cosine");
 }
 
-// TRL's CPOConfig adds cpo_alpha (1 unless it is given) times the chosen reply's loss to SimPO's.
+// To SimPO's loss, TRL's CPOConfig adds the loss of the chosen reply, times cpo_alpha (default 1).
 TEST_F(RecipeShape, SimpoKeepsTheWeightOfTheChosenReply) {
   const std::string start = "base_model: m\nmicro_batch_size: 1\nrl: simpo\n";
   EXPECT_EQ(read(start).pref_ftx, 1);
@@ -389,7 +389,7 @@ TEST_F(RecipeShape, KeysThatWouldChangeTheRowsAreRefused) {
   EXPECT_EQ(refusal(start + "dataset_exact_deduplication: false\nmin_sample_len: 2\n"), "");
 }
 
-// The defaults of the tools' versions that docs/from-other-tools.md names.
+// The versions of the tools are those in docs/from-other-tools.md.
 TEST_F(RecipeShape, OtherToolsKeepTheirDefaults) {
   const Recipe swift = read("model: m\ntuner_type: lora\ndataset: r\nper_device_train_batch_size: 4\n");
   EXPECT_EQ(swift.learning_rate, 1e-4);
@@ -445,7 +445,7 @@ TEST_F(RecipeShape, AxolotlsNewTokensAndSpans) {
             std::string::npos);
 }
 
-// The words that stand after `swift sft`, `trl sft` and in Unsloth's files, as keys.
+// The keys of `swift sft` and `trl sft` on the command line, and the keys in Unsloth's files.
 TEST_F(RecipeShape, CommandLinesOfOtherTools) {
   const Recipe swift = read(
       "model: maker/model\ntuner_type: lora\ndataset: maker/rows#500\ntarget_modules: all-linear\n"
@@ -473,7 +473,7 @@ TEST_F(RecipeShape, CommandLinesOfOtherTools) {
   EXPECT_EQ(unsloth.lora_target, std::vector<std::string>{"q_proj"});
 }
 
-// When the output of `fettle convert` is read, it gives the same recipe.
+// The output of `fettle convert` is a recipe that reads back as the same recipe.
 TEST_F(RecipeShape, ConvertedRecipesReadBackTheSame) {
   const Recipe recipe = read(kAxolotl +
                              "datasets:\n- path: maker/rows\n  type: alpaca\n  split: train[:20%]\n- path: b.jsonl\n"

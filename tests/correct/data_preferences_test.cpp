@@ -85,11 +85,11 @@ TEST_F(Preferences, RankingInDatasetInfoLikeLlamaFactory) {
           R"({"conversations": [{"from": "human", "value": "Q"}], "good": {"from": "gpt", "value": "yes"}, "bad": {"from": "gpt", "value": "no"}})",
           R"("ranking": true, "formatting": "sharegpt", "columns": {"messages": "conversations", "chosen": "good", "rejected": "bad"})"),
       (Rows{"+ Q[yes</s>]", "- Q[no</s>]"}));
-  // An entry that names the replies only: the prompt is detected.
+  // The entry names only the replies. The prompt is detected.
   EXPECT_EQ(rows(R"({"messages": [{"role": "user", "content": "Q"}], "good": "yes", "bad": "no"})",
                  R"("ranking": true, "columns": {"chosen": "good", "rejected": "bad"})"),
             (Rows{"+ Q[yes</s>]", "- Q[no</s>]"}));
-  // Recognised by its columns alone.
+  // The format is detected from the columns alone.
   EXPECT_EQ(rows(R"({"instruction": "Q", "chosen": "yes", "rejected": "no"})"), (Rows{"+ Q[yes</s>]", "- Q[no</s>]"}));
 }
 
@@ -185,7 +185,7 @@ TEST_F(Preferences, MismatchedRowsHaveTheNextRowsReply) {
   EXPECT_EQ(text(first, 3), "RR[yes</s>]");
   EXPECT_EQ(first.trained_tokens, 4 + 3 + 3 + 4);
   EXPECT_EQ(text(last, 0), "S[maybe</s>]");
-  EXPECT_EQ(text(last, 1), "S[yes</s>]");  // the only row in its step: gets the reply of the data set's next row
+  EXPECT_EQ(text(last, 1), "S[yes</s>]");  // the step has no other row, so the reply of the data set's next row is used
   EXPECT_EQ(text(last, 2), "");
   EXPECT_EQ(last.preferences.as<int32_t>()[0], 1);
 }

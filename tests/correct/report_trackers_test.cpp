@@ -1,4 +1,4 @@
-// Metrics reach trackers in order, and a tracker that fails or hangs never disturbs the run.
+// Tests that metrics reach trackers in order, and that a tracker that fails or hangs never disturbs the run.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,12 +17,12 @@ namespace {
 
 using testing::ElementsAre;
 
-// What the fake tracker received, and how it behaves.
+// The calls that the fake tracker received, and how it behaves.
 struct Told {
   std::mutex mutex;
   std::vector<int64_t> steps;
   std::vector<bool> ends;
-  std::atomic<int> failures = 0;    // calls of log() that fail first
+  std::atomic<int> failures = 0;    // number of log() calls that fail before one succeeds
   std::atomic<bool> hangs = false;  // log() does not return while set
 };
 Told& told() {
@@ -100,7 +100,7 @@ TEST_F(TrackersTest, OneThatHangsDelaysOnlyTheEnd) {
   EXPECT_LT(seconds_since(start), 5);
   EXPECT_TRUE(told().steps.empty());
   told().hangs = false;
-  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // the abandoned thread ends
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // time for the abandoned thread to end
 }
 
 TEST_F(TrackersTest, ARunThatEndsByAnErrorHasFailed) {
@@ -125,7 +125,8 @@ TEST_F(TrackersTest, MlflowNeedsTheAddressOfAServer) {
   }
 }
 
-// The server is asked for the first time when figures are written, so one that is down does not disturb the start.
+// The first request to the server is sent when figures are written. So a server that is down does not disturb the
+// start.
 TEST_F(TrackersTest, MlflowKeepsFiguresWhileItsServerIsDown) {
   const Environment set("MLFLOW_TRACKING_URI", "http://127.0.0.1:9");
   const std::unique_ptr<Tracker> tracker = open_mlflow({});

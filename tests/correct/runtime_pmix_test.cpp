@@ -1,4 +1,4 @@
-// The PMIx store under mpirun. mpirun starts this program again, with only the test "DISABLED_Process".
+// Tests the PMIx store under mpirun. mpirun starts this program again with only the test "DISABLED_Process".
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>

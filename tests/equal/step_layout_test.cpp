@@ -1,4 +1,4 @@
-// Rows that share lines give the same losses and gradients as rows in their own lines, in every stage.
+// Tests that rows that share lines give the same losses and gradients as rows in their own lines, in every stage.
 #include <gtest/gtest.h>
 
 #include "class_rows.h"
@@ -10,7 +10,7 @@ namespace {
 
 struct Setting {
   std::string name, model, stage, type;
-  Lines lines;  // as the run must decide
+  Lines lines;  // the value that the run must choose
   int64_t rows = 4, accumulation = 1;
   std::string problem = "";
 };
@@ -59,7 +59,7 @@ TEST_P(SharedLines, EqualLinesOfTheirOwn) {
   const TrainResult own = train(recipe, options);
   options.laid = true;
   const TrainResult laid = train(recipe, options);
-  // If a micro-batch must keep its rows, sharing lines may gain nothing.
+  // If a micro-batch must keep its rows, sharing lines may save no positions.
   EXPECT_LE(laid.positions, own.positions);
   if (setting.lines == Lines::kRegrouped) EXPECT_LT(laid.positions, own.positions);
   EXPECT_LE(laid.shapes.size(), kMostShapes);
@@ -88,7 +88,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Setting{"cls_last", "llama_classifier", "cls", "full", Lines::kShared, 6, 1, kMulti}),
     [](const auto& test) { return test.param.name; });
 
-// With eight devices, the same rows are laid into other lines.
+// With eight devices, the same rows share lines in another way.
 class SharedLinesOnDevices : public testing::TestWithParam<Setting> {};
 
 TEST_P(SharedLinesOnDevices, EightTrainAsOne) {
@@ -112,7 +112,8 @@ INSTANTIATE_TEST_SUITE_P(Stages, SharedLinesOnDevices,
                                          Setting{"cls", "llama_classifier", "cls", "lora", {}, 8, 1, kSingle}),
                          [](const auto& test) { return test.param.name; });
 
-// `plan` counts the memory of the step with the largest micro-batches, whose loop adds up gradients.
+// `plan` counts the memory of the step with the largest micro-batches. A step with more micro-batches needs at most one
+// more copy of the gradients.
 TEST(SharedLines, NeedNoMoreMemoryThanThePlanCounts) {
   Recipe recipe = reference_recipe("llama");
   recipe.cutoff_len = 40;

@@ -150,7 +150,7 @@ TEST_F(DataErrors, RowsOfAnUnknownOrWrongFormat) {
   }
 }
 
-// Such a row is left out and counted, in all formats.
+// A row with an empty reply is left out and counted, in all formats.
 TEST_F(DataErrors, RowsWithAnEmptyReplyAreLeftOut) {
   for (const char* row : {R"({"instruction": "q", "output": ""})", R"({"instruction": "q", "output": null})",
                           R"({"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": " "}]})",
@@ -169,7 +169,7 @@ TEST_F(DataErrors, TheFirstBadRowIsNamedWhateverThreadRunsFirst) {
   std::string text;
   for (int i = 1; i <= 3000; ++i) text += i % 1000 == 0 ? "{\"nothing\": 1}\n" : "{\"text\": \"a\"}\n";
   expect_says(failure_of("a.jsonl", text), "a.jsonl:1000:");
-  // A row of invalid JSON comes after an earlier unusable row.
+  // The row with invalid JSON comes after a row of no known format. The error names the first of the two.
   expect_says(failure_of("a.jsonl", "{\"nothing\": 1}\n{broken\n"), "a.jsonl:1: no known format");
 }
 
@@ -211,7 +211,7 @@ TEST_F(DataErrors, NumbersBeyondAnyRange) {
   expect_says(failure_of("a.jsonl", "{\"prompt\": 1e999}\n"), "a.jsonl:1: not valid JSON: a number is too large");
 }
 
-// Copying such a value would overflow the stack.
+// Copying a value that is nested so deeply would overflow the stack.
 TEST_F(DataErrors, JsonInAStringMayNotNestDeeperThanARow) {
   const std::string deep = std::string(1000000, '[') + std::string(1000000, ']');
   auto row = [&](const std::string& call) {

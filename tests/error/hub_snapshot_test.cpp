@@ -37,7 +37,7 @@ class HubRefusals : public testing::Test {
       Snapshot::open(hub.settings(), *read_repo_name(RepoKind::kModel, "org/small-model")).fetch({"model.safetensors"});
     });
   }
-  // In the cache, no file under its final name is incomplete or has wrong content.
+  // Checks the cache: no file under its final name is incomplete or has wrong content.
   void expect_no_weights() {
     for (const auto& entry : fs::recursive_directory_iterator(hub.cache())) {
       EXPECT_NE(entry.path().filename(), "model.safetensors");
@@ -194,7 +194,7 @@ TEST_F(HubRefusals, AFileThatDoesNotFitOnTheDisk) {
   }
 }
 
-// The first signal ends the download. The partial file stays, and the locks are released.
+// The first signal ends the download. The part that was downloaded stays, and the locks are released.
 TEST_F(HubRefusals, AnInterruptKeepsThePart) {
   hub.set_faults({{{"kind", "slow"}, {"match", "model.safetensors"}, {"rate", 20000}}});
   const pid_t child = fork();

@@ -1,5 +1,5 @@
-// Configs that are wrong or need missing features: the message has the file, the field, what was found and what was
-// wanted.
+// Tests configs that are wrong or need missing features. The message has the file, the field, what was found and what
+// was wanted.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Broken tokenizer files are user errors; the message names the file and the fault.
+// Tests broken tokenizer files: the user error names the file and the fault.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -25,7 +25,7 @@ class Files : public testing::Test {
 
   void write(const std::string& name, const std::string& content) { std::ofstream(dir_ / name) << content; }
 
-  // Returns the message of the error that opening throws. It must be a UserError.
+  // Returns the message of the UserError that opening throws. The test fails if it throws none.
   std::string error() {
     try {
       Tokenizer::open(dir_);
@@ -120,7 +120,7 @@ TEST_F(Files, BadPatternsAndBehaviours) {
   EXPECT_SAYS(error_of(start + R"("pattern": {"Glob": "a"}, "behavior": "Isolated"}})"), "pre_tokenizer.pattern");
 }
 
-// Each of these patterns can match the text in more ways than a machine can try.
+// Each of these patterns can match the text in more ways than a computer can try.
 TEST_F(Files, PatternsThatBacktrackForeverAreRefused) {
   const std::string text = std::string(5000, 'x') + "b";
   for (const std::string pattern : {"(x+)+$", "(?:x|x)+$", "(x+x+)+[yz]", "(?:x*)*[yz]", "(.*)*[yz]"}) {

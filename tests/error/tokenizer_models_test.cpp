@@ -1,4 +1,4 @@
-// Broken SentencePiece and rank files, and texts that a model cannot encode, are user errors.
+// Tests that broken SentencePiece and rank files, and texts that a model cannot encode, are user errors.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -59,7 +59,7 @@ TEST_F(Models, TruncatedSentencePiece) {
   EXPECT_SAYS(error(), "not a SentencePiece model");
 }
 
-// Wrong bytes give an error or a tokenizer, never a crash.
+// A changed byte gives an error or another tokenizer, never a crash.
 TEST_F(Models, AnyBrokenByteIsAnErrorOrATokenizer) {
   for (const char* name : {"sp_bpe", "sp_unigram"}) {
     const std::string good = read(kReference / name / "tokenizer.model");

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Compares Fettle with other libraries on this machine. FETTLE names the program, by default build/fettle.
-# usage: parity.sh                                    all of it
+# Compares Fettle with other libraries on this machine. FETTLE is the path of the program (default: build/fettle).
+# usage: parity.sh                                    all parts
 #        parity.sh short                              two families, the trackers except MLflow, and the server
 #        parity.sh trackers                           TensorBoard, W&B, trackio, MLflow
 #        parity.sh server                             `fettle serve` with the openai client

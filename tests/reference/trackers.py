@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Trains with all trackers, resumes, and reads what they have with the own code of TensorBoard, W&B, trackio and MLflow. Every
-figure must be that of trainer_state.json, also those of the steps that the resumed run computed again.
+"""Trains with all trackers, resumes, and reads what the trackers have with the code of TensorBoard, W&B, trackio and
+MLflow. Every figure must equal that of trainer_state.json, also for the steps that the resumed run computed again.
 
-usage: trackers.py PROGRAM [--mlflow]      MLflow's server is left out unless it is asked for: its packages have 800 MB
+usage: trackers.py PROGRAM [--mlflow]      MLflow's server is tested only with --mlflow: its packages have 800 MB
 """
 import glob
 import json
@@ -35,7 +35,7 @@ def train(folder, *words, **environment):
 
 
 def expected(folder):
-    """{(figure, step): value} as in trainer_state.json."""
+    """Returns {(figure, step): value} from trainer_state.json."""
     out = {}
     for record in json.loads((folder / "out/trainer_state.json").read_text())["log_history"]:
         for name, value in record.items():
@@ -75,7 +75,7 @@ def from_wandb(folder):
                 ids.add((record.run.run_id, record.run.project, record.run.display_name))
                 config = {item.key: json.loads(item.value_json) for item in record.run.config.update}
                 assert config["cutoff_len"] == 64, config
-                # W&B drops the steps after the one that a resumed run starts from.
+                # When a run resumes, W&B drops the figures of the steps that run again.
                 out = {key: value for key, value in out.items() if key[1] <= record.run.starting_step}
             if kind == "history":
                 for item in record.history.item:
@@ -102,7 +102,7 @@ def from_trackio(folder):
 
 
 class MlflowServer:
-    """MLflow's own server, with its data in a folder."""
+    """Runs MLflow's own server. Its data are in a folder."""
 
     def __init__(self, folder):
         with socket.socket() as free:
@@ -133,8 +133,8 @@ def from_mlflow(folder):
     (run,) = client.search_runs([client.get_experiment_by_name("demo").experiment_id])
     assert (run.info.run_name, run.info.status) == ("first", "FINISHED"), run.info
     assert run.data.params["cutoff_len"] == "64", run.data.params
-    # MLflow keeps the figures of steps that the resumed run computed again; the later ones count. The last step of the
-    # first run was evaluated because it was the last; the resumed run does not evaluate there.
+    # MLflow keeps both figures of a step that the resumed run computed again; the later figure counts. The first run
+    # evaluated its last step because it was the last. The resumed run does not evaluate this step.
     out = {(name, one.step): one.value for name in ("train/loss", "eval/loss")
            for one in sorted(client.get_metric_history(run.info.run_id, name), key=lambda one: one.timestamp)}
     del out["eval/loss", 5]

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Compares what trackers show of a run with its log (trackers.py), with the trackers' own readers.
+# Compares what the trackers' own readers show of a run with the run's log (trackers.py).
 # Usage: trackers.sh PROGRAM [--mlflow]
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)

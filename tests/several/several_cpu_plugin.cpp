@@ -31,7 +31,7 @@ const PJRT_Api* inner = nullptr;
 PJRT_Api outer;
 int64_t rank = 0, processes = 1, each = 1;  // `each`: devices of one process
 PJRT_Client* client = nullptr;
-PJRT_Client_Create_Args store;  // its callbacks
+PJRT_Client_Create_Args store;  // arguments of Fettle's call, with the callbacks of the store
 std::mutex mutex;
 
 [[noreturn]] void die(const std::string& what) {
@@ -48,7 +48,7 @@ void check(PJRT_Error* error, const char* what) {
 }
 
 PJRT_Error* store_error(PJRT_Error_Code, const char* message, size_t size) {
-  // The store is gone because the run ends. The watching thread then ends this process.
+  // The store disappears when the run ends. Waits, because Fettle's watching thread then ends this process.
   std::this_thread::sleep_for(std::chrono::seconds(30));
   die("the store: " + std::string(message, size));
 }
@@ -92,8 +92,8 @@ void destroy(PJRT_Event* event) {
   check(inner->PJRT_Event_Destroy(&args), "PJRT_Event_Destroy");
 }
 
-// The buffers of one array on all devices, in the order of the inner client's devices. Owns the buffers of other
-// processes.
+// The buffers of one array on all devices, in the order of the inner client's devices. The object owns the buffers that
+// stand for other processes' parts.
 struct Array {
   std::vector<PJRT_Buffer*> buffers;
   ~Array() {
@@ -101,7 +101,7 @@ struct Array {
       if (static_cast<int64_t>(i) / each != rank && buffers[i] != nullptr) destroy(buffers[i]);
   }
 };
-std::map<PJRT_Buffer*, std::shared_ptr<Array>> arrays;  // by buffer of this process
+std::map<PJRT_Buffer*, std::shared_ptr<Array>> arrays;  // keys: the buffers of this process
 
 std::vector<PJRT_Device*> inner_devices() {
   ARGS(PJRT_Client_AddressableDevices_Args, args);
@@ -130,7 +130,7 @@ PJRT_Error* create(PJRT_Client_Create_Args* args) {
   if (error != nullptr) return error;
   const std::vector<PJRT_Device*> all = inner_devices();
   own_devices.assign(all.begin() + rank * each, all.begin() + (rank + 1) * each);
-  // Like in real plugins, a missing process is noticed here.
+  // As in real plugins, creating the client fails if a process is missing.
   put("topology/" + std::to_string(rank), "here");
   for (int64_t other = 0; processes > 1 && other < processes; ++other) get("topology/" + std::to_string(other));
   return nullptr;
@@ -155,7 +155,8 @@ PJRT_Error* process_of_device(PJRT_DeviceDescription_ProcessIndex_Args* args) {
   return nullptr;
 }
 
-// Returns the devices of the inner program in the order of its arguments, as positions in inner_devices().
+// Returns the positions in inner_devices() of the devices on which the inner program runs, in the order of its
+// arguments.
 std::vector<size_t> positions_of(PJRT_LoadedExecutable* executable) {
   ARGS(PJRT_LoadedExecutable_AddressableDevices_Args, args);
   args.executable = executable;
@@ -227,7 +228,7 @@ PJRT_Buffer* upload(const Bytes& like, const std::string& data, PJRT_Device* dev
   return args.buffer;
 }
 
-// Returns the array on all devices. `own` is this process's part of it.
+// Returns the array on all devices. `own` has this process's buffers of the array.
 std::shared_ptr<Array> complete(const std::vector<PJRT_Buffer*>& own, const std::string& key) {
   if (const auto known = arrays.find(own[0]); known != arrays.end()) return known->second;
   const std::vector<PJRT_Device*> all = inner_devices();
@@ -256,7 +257,7 @@ PJRT_Error* execute(PJRT_LoadedExecutable_Execute_Args* args) {
   const std::string name = "launch/" + std::to_string(launch++);
   const std::vector<size_t> positions = positions_of(args->executable);
   if (positions.size() != static_cast<size_t>(each * processes)) die("a program for some of the devices");
-  std::vector<size_t> own;  // launch positions of this process's devices
+  std::vector<size_t> own;  // positions of this process's devices in the launch
   for (size_t i = 0; i < positions.size(); ++i)
     if (is_own(positions[i])) own.push_back(i);
 
