@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Installs the packages of DIST in fresh systems that debootstrap makes, and uses them there: the wheel by pip without a
-# network, the .deb by apt where SUITE is the one that it was made on. Needs root and debootstrap.
+# Installs the packages of DIST in fresh systems that debootstrap makes, and uses them there. Installs the wheel by pip
+# without a network. Installs the .deb by apt only if SUITE is this machine's own release. Needs root and debootstrap.
 # Usage: test.sh DIST [SUITE...]    SUITE: bookworm, trixie (the default), or noble (Ubuntu 24.04)
 # EXTRAS=1 also installs the wheel's extras [cuda] and [rocm], 2.2 GB from the package index (PIP_CERT: certificates of
-# your network). ROOTS is a folder for the systems (/var/tmp/fettle-roots); those of earlier runs are used again.
+# your network). ROOTS is the folder for the systems (default /var/tmp/fettle-roots); later runs use them again.
 set -euo pipefail
 source=$(cd "$(dirname "$0")/.." && pwd)
 dist=$(realpath "$1")
@@ -35,7 +35,8 @@ make_system() {
     noble "$2" "$mirror" /usr/share/debootstrap/scripts/gutsy
 }
 
-# fresh SUITE PACKAGES: a new system with these packages besides the smallest set.
+# fresh SUITE PACKAGES: makes a new minimal system with these additional packages in $root, and copies the files of the
+# test into it.
 fresh() {
   local base=$roots/$1-${2//,/-}
   if [[ ! -e $base/made ]]; then
@@ -55,7 +56,7 @@ fresh() {
   cp "$source/packaging/use.sh" "$root/work/"
 }
 
-# in_root NET COMMAND...: runs it in the system; NET is "" or --net: without a network.
+# in_root NET COMMAND...: runs the command in the system $root. NET is "" (with the network) or --net (without).
 in_root() {
   # shellcheck disable=SC2016,SC2086
   unshare --mount $1 bash -euc 'mount -t proc proc "$0/proc"; mount -t devtmpfs dev "$0/dev" 2>/dev/null || mount --bind /dev "$0/dev"
