@@ -13,7 +13,7 @@ for name in lammps_jax_pjrt_cpu pyarrow; do
 done
 command -v dpkg-query >/dev/null || exit 0 # other distributions only have `make install`, which copies no libraries
 for library in /usr/include/CLI/CLI.hpp /usr/include/nlohmann/json.hpp "$@"; do
-  # The loader names /lib/..., dpkg knows some as /usr/lib/...
+  # ldd prints paths in /lib; dpkg lists some of these files in /usr/lib.
   package=$(dpkg-query -S "$library" 2>/dev/null || dpkg-query -S "/usr$library") || {
     echo "licences.sh: no Debian package has $library" >&2
     exit 1
