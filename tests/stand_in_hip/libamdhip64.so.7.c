@@ -1,6 +1,7 @@
 // A HIP runtime without a device: device memory is host memory, copies copy, kernels compute nothing. With it AMD's
 // real plugin runs as a client on a machine without a GPU. Functions that are not here return 100 (make_stand_ins.sh).
 //
+// STAND_IN_HANG: a file; while it exists, the next kernel of the process whose number it contains never ends.
 // STAND_IN_DEVICES: how many devices there are (1). STAND_IN_BYTES: the memory of each (4 GB). STAND_IN_HELD: bytes of
 // each that other programs hold (0). STAND_IN_COUNTS: a file that gets a line "NAME DEVICE CALLS BYTES" for each kind
 // of work and device when the process ends.
@@ -414,6 +415,18 @@ int hipLaunchHostFunc(void* stream, void (*function)(void*), void* data) {
 }
 
 // Kernels: loaded, launched and counted; they compute nothing.
+static int launch(int device) {
+  const char* hang = getenv("STAND_IN_HANG");
+  FILE* file = hang == NULL ? NULL : fopen(hang, "r");
+  int process = 0;
+  if (file != NULL) {
+    const int named = fscanf(file, "%d", &process);
+    fclose(file);
+    if (named == 1 && process == getpid())
+      for (;;) pause();
+  }
+  return count(kKernels, device, 0), kSuccess;
+}
 int hipModuleLoadData(void** out, const void* image) {
   return make_object(out);
 }
@@ -437,10 +450,10 @@ int hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(int* out, void* function,
 }
 int hipModuleLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                           unsigned shared, void* stream, void** arguments, void** extra) {
-  return count(kKernels, hipGetStreamDeviceId(stream), 0), kSuccess;
+  return launch(hipGetStreamDeviceId(stream));
 }
 int hipLaunchKernel(const void* function, ...) {
-  return count(kKernels, current, 0), kSuccess;
+  return launch(current);
 }
 void** __hipRegisterFatBinary(const void* data) {
   static void* registered[8];

@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <xxhash.h>
 
+#include <charconv>
 #include <chrono>
 #include <condition_variable>
 #include <map>
@@ -26,6 +27,24 @@ std::string short_key(const std::string& key) {
                      XXH3_64bits_withSeed(key.data(), key.size(), 1));
 }
 
+// A value is stored with its length and filled up to one of few sizes. PMIx 4.2 keeps the values of a host in shared
+// memory. It replaces a value by one of equal size at its place; after one of another size, readers sometimes see the
+// old value for ever.
+std::string filled(const std::string& value) {
+  size_t size = 512;
+  while (size < value.size() + 16) size *= 2;
+  std::string out = fmt::format("{:016x}", value.size()) + value;
+  out.resize(size);
+  return out;
+}
+
+std::string unfilled(const char* bytes, size_t size) {
+  size_t length = 0;
+  const auto [end, code] = std::from_chars(bytes, bytes + std::min<size_t>(size, 16), length, 16);
+  if (size < 16 || code != std::errc() || end != bytes + 16 || length > size - 16) return "";
+  return {bytes + 16, length};
+}
+
 // The values that requests for one key have found. A request may end after its caller has gone.
 struct Answers {
   std::mutex mutex;
@@ -40,7 +59,7 @@ void take_answer(pmix_status_t status, pmix_value_t* value, void* data) {
   const std::lock_guard lock(answers.mutex);
   --answers.open;
   if (status == PMIX_SUCCESS && value != nullptr && value->type == PMIX_BYTE_OBJECT && !answers.value)
-    answers.value.emplace(value->data.bo.bytes, value->data.bo.size);
+    answers.value.emplace(unfilled(value->data.bo.bytes, value->data.bo.size));
   answers.changed.notify_all();
 }
 
@@ -51,11 +70,12 @@ class PmixStore : public Store {
 
   void put(const std::string& key, const std::string& value) override {
     const std::lock_guard lock(mutex_);
+    std::string bytes = filled(value);
     pmix_value_t given;
     PMIX_VALUE_CONSTRUCT(&given);
     given.type = PMIX_BYTE_OBJECT;
-    given.data.bo.bytes = const_cast<char*>(value.data());
-    given.data.bo.size = value.size();
+    given.data.bo.bytes = bytes.data();
+    given.data.bo.size = bytes.size();
     pmix_status_t status = PMIx_Put(PMIX_GLOBAL, short_key(key).c_str(), &given);
     if (status == PMIX_SUCCESS) status = PMIx_Commit();
     if (status != PMIX_SUCCESS) throw DeviceError("PMIx does not take a value: {}", PMIx_Error_string(status));
