@@ -51,8 +51,8 @@ double guess_seconds(const Run& run, int64_t length, const Machine& machine) {
   const double layers = static_cast<double>(model.num_hidden_layers);
   const double passes = run.remat.saves == Remat::kNone ? 2 : 3;
   auto share = [](double ways) { return (ways - 1) / ways; };
-  // The seconds in which a device sends these bytes along an axis, when the axes within it have `inside` devices. If m of
-  // the axis's devices are on one host, each sends 1/m of its bytes to other hosts (traffic.h).
+  // The seconds in which a device sends these bytes along an axis, when the axes within it have `inside` devices. If m
+  // of the axis's devices are on one host, each sends 1/m of its bytes to other hosts (traffic.h).
   const double per_host = static_cast<double>(machine.devices_per_host());
   auto sending = [&](double sent, double inside, double ways) {
     const double on_host = std::clamp(per_host / inside, 1.0, ways);
@@ -69,10 +69,10 @@ double guess_seconds(const Run& run, int64_t length, const Machine& machine) {
   const double reduced = sending(
       2 * passes * layers * tokens * static_cast<double>(model.hidden_size) * bytes * 2 * share(tp) * micro_batches, sp,
       tp);
-  const double keys = sending(passes * layers * tokens * sp *
-                                  static_cast<double>(2 * model.num_key_value_heads * model.head_dim) * bytes / tp *
-                                  share(sp) * micro_batches,
-                              1, sp);
+  const double keys =
+      sending(passes * layers * tokens * sp * static_cast<double>(2 * model.num_key_value_heads * model.head_dim) *
+                  bytes / tp * share(sp) * micro_batches,
+              1, sp);
   return std::max(flops / rates.flops, read / rates.memory) + gathered + gradients + reduced + keys;
 }
 

@@ -6,9 +6,9 @@
 // results are those of one process with all devices, to the bit. If a process uploads wrong bytes, the results of all
 // processes are wrong, as in a real run.
 //
-// SEVERAL_RECORD: a folder, which gets each program of a single process with the bytes of its first launch: N.mlir, and for
-// each device D the argument N-in-A-D and the result N-out-R-D. tests/reference/gloo.py runs them.
-// SEVERAL_HANG: a file; when it exists, the next launch of the process whose number it contains never ends.
+// SEVERAL_RECORD: a folder, which gets each program of a single process with the bytes of its first launch: N.mlir, and
+// for each device D the argument N-in-A-D and the result N-out-R-D. tests/reference/gloo.py runs them. SEVERAL_HANG: a
+// file; when it exists, the next launch of the process whose number it contains never ends.
 #include <dlfcn.h>
 #include <unistd.h>
 
