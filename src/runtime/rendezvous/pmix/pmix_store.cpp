@@ -1,14 +1,13 @@
 // The module fettle_pmix.so: a Store in the PMIx server of the launcher (srun --mpi=pmix, mpirun).
 //
 // SLURM's server does not support publish and lookup. So a key stays in the process that puts it, and other processes
-// ask that process for it. If the key does not exist yet, a plain get returns at once between two hosts, but waits on
-// the same host; if the other host is dead, it never returns. So each get runs in the background, and Fettle sets its
-// own deadline.
+// ask that process for the key. If the key does not exist yet, a plain get returns at once when the two processes are
+// on different hosts, but waits when they are on the same host. If the other host is dead, the get never returns. So
+// each get runs in the background, and Fettle sets its own deadline.
 #include <pmix.h>
 #include <signal.h>
 #include <xxhash.h>
 
-#include <charconv>
 #include <chrono>
 #include <condition_variable>
 #include <map>
@@ -21,31 +20,13 @@
 namespace fettle {
 namespace {
 
-// PMIx allows keys of at most 511 characters.
+// Returns a hash of the key as text, because PMIx allows only keys of at most 511 characters.
 std::string short_key(const std::string& key) {
   return fmt::format("f.{:016x}{:016x}", XXH3_64bits(key.data(), key.size()),
                      XXH3_64bits_withSeed(key.data(), key.size(), 1));
 }
 
-// A value is stored with its length and filled up to one of few sizes. PMIx 4.2 keeps the values of a host in shared
-// memory. It replaces a value by one of equal size at its place; after one of another size, readers sometimes see the
-// old value for ever.
-std::string filled(const std::string& value) {
-  size_t size = 512;
-  while (size < value.size() + 16) size *= 2;
-  std::string out = fmt::format("{:016x}", value.size()) + value;
-  out.resize(size);
-  return out;
-}
-
-std::string unfilled(const char* bytes, size_t size) {
-  size_t length = 0;
-  const auto [end, code] = std::from_chars(bytes, bytes + std::min<size_t>(size, 16), length, 16);
-  if (size < 16 || code != std::errc() || end != bytes + 16 || length > size - 16) return "";
-  return {bytes + 16, length};
-}
-
-// The values that requests for one key have found. A request may end after its caller has gone.
+// The results of the requests for one key. A request may end after its caller has returned.
 struct Answers {
   std::mutex mutex;
   std::condition_variable changed;
@@ -59,7 +40,7 @@ void take_answer(pmix_status_t status, pmix_value_t* value, void* data) {
   const std::lock_guard lock(answers.mutex);
   --answers.open;
   if (status == PMIX_SUCCESS && value != nullptr && value->type == PMIX_BYTE_OBJECT && !answers.value)
-    answers.value.emplace(unfilled(value->data.bo.bytes, value->data.bo.size));
+    answers.value.emplace(value->data.bo.bytes, value->data.bo.size);
   answers.changed.notify_all();
 }
 
@@ -70,12 +51,11 @@ class PmixStore : public Store {
 
   void put(const std::string& key, const std::string& value) override {
     const std::lock_guard lock(mutex_);
-    std::string bytes = filled(value);
     pmix_value_t given;
     PMIX_VALUE_CONSTRUCT(&given);
     given.type = PMIX_BYTE_OBJECT;
-    given.data.bo.bytes = bytes.data();
-    given.data.bo.size = bytes.size();
+    given.data.bo.bytes = const_cast<char*>(value.data());
+    given.data.bo.size = value.size();
     pmix_status_t status = PMIx_Put(PMIX_GLOBAL, short_key(key).c_str(), &given);
     if (status == PMIX_SUCCESS) status = PMIx_Commit();
     if (status != PMIX_SUCCESS) throw DeviceError("PMIx does not take a value: {}", PMIx_Error_string(status));
@@ -100,7 +80,7 @@ class PmixStore : public Store {
   bool request(const std::string& key, int rank, const std::shared_ptr<Answers>& answers) const {
     pmix_proc_t from;
     PMIX_PROC_LOAD(&from, self_.nspace, static_cast<pmix_rank_t>(rank));
-    // The server may read these after the call, so they must live as long as the process.
+    // The server may read these options after the call, so they must live as long as the process.
     static pmix_info_t* const wishes = [] {
       pmix_info_t* made = nullptr;
       PMIX_INFO_CREATE(made, 2);
@@ -121,7 +101,7 @@ class PmixStore : public Store {
   std::mutex mutex_;
 };
 
-// Reads a number about the job or a process; -1 when the server does not say.
+// Returns a number about the job or a process; -1 when the server does not have it.
 int number_of(const pmix_proc_t& about, const char* key) {
   pmix_value_t* value = nullptr;
   if (PMIx_Get(&about, key, nullptr, 0, &value) != PMIX_SUCCESS || value == nullptr) return -1;
