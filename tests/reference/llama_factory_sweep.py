@@ -28,11 +28,17 @@ MODELS = {
     r"Qwen3.5": "qwen3_5", r"Qwen3.*-A\d+B": "qwen3_moe", r"Qwen3|saves/qwen3-4b/full": "qwen3", r"Qwen2": "qwen2",
     r"DeepSeek-V3": "deepseek_v3", r"DeepSeek-V2": "deepseek_v2", r"Llama-2": "llama2", r"[Ll]lama-?3": "llama",
 }  # fmt: skip
+# Recipes whose results other recipes read; the others get an output folder of their own.
+READ_LATER = (
+    "train_lora/qwen3_lora_sft.yaml", "train_full/qwen3_full_sft.yaml", "v1/train_lora/train_lora_sft.yaml",
+    "extras/loraplus/llama3_lora_sft.yaml",
+)  # fmt: skip
 QUANTISED = ("awq", "gptq", "aqlm")
 SUBSTANCE = {
     "no such model": r"model_type '\w+' is not supported",
     "quantised checkpoint": r"the checkpoint is quantised by '(awq|gptq|aqlm)'",
     "images": r"only text can be trained",
+    "no offload for this model": r"offload_param is not implemented for",
     "no such method": r"(use_adam_mini|use_apollo|use_badam|use_galore|mixture_of_depths|finetuning_type: oft|export_quantization_\w+) is not available",
 }
 
@@ -62,6 +68,11 @@ def command_of(recipe, text):
 def words_of(recipe, command):
     """The words after the recipe: two steps, and what a small model needs."""
     words = ["plugin=cpu"]
+    folder = "out/" + recipe.replace("/", "-").removesuffix(".yaml")
+    if command == "export":
+        words += [f"export_dir={folder}"]
+    elif command == "train" and recipe not in READ_LATER:
+        words += [f"output_dir={folder}"]
     if command == "train":
         words += ["max_steps=2"]
     if "train_lora_dpo" in recipe:  # LLaMA-Factory v1 has one command per method
@@ -104,6 +115,9 @@ def main():
             continue
         small = model_folder(found[2], work / "models")
         folder = work / "saves" / "qwen3-4b" / "full" / "sft"
+        adapter = re.search(r"^adapter_name_or_path: *(\S+)", text, re.M)
+        if adapter and not (scaled_models.MODELS / small.name).exists():  # its model cannot be tuned here
+            shutil.copytree(scaled_models.MODELS / "qwen3" / "adapter_init", work / adapter[1], dirs_exist_ok=True)
         path.write_text(text.replace(found[0], f"{found[1]}: {folder if found[2].startswith('saves/') else small}", 1))
         recipes.append((name, path, command_of(name, text)))
     print(f"{len(recipes)} recipes of {REPOSITORY} at {COMMIT[:7]}, in {work}", flush=True)
