@@ -49,7 +49,7 @@ SUBSTANCE = {
     "quantised checkpoint": r"quantised by|gptq is not available|use_onebitllms is not available",
     "images or sound": r"processor_type is not available|chat_template: llava",
     "no such optimizer": r"optim: adamw_torch_4bit is not available",
-    "no such method": r"(qat|lisa_\w+|relora|peft|quantize_moe_experts|center_rewards_coefficient) is not available"
+    "no such method": r"(qat|lisa_\w+|relora|peft|quantize_moe_experts|center_rewards_coefficient|lr_quadratic_warmup|max_packed_sequence_len) is not available"
     r"|type '(ebft_\w+|rwd)\.\w+' is not available|the plugin '.*(Diffusion|LLMCompressor).*' is not available|step_separator",
     "no such rows": r"(min_sample_len|dataset_exact_deduplication) is not available|the data set type",
     "some parameters only": r"unfrozen_parameters trains only",
@@ -87,7 +87,7 @@ def rows_of(entry, recipe):
         return {role: words.get(who, who), content: text} | more
 
     for i in range(200):
-        question, answer = QUESTIONS[i % 4] + " " * (i // 4), ANSWERS[i % 4] * (1 + i // 4)
+        question, answer = f"{QUESTIONS[i % 4]} ({i})", ANSWERS[i % 4] * (1 + i // 4 % 3)
         if "text" in (entry.get("text_column"), entry.get("field")) or kind in ("completion", "pretrain"):
             yield {entry.get("field") or entry.get("text_column") or "text": question + " " + answer}
         elif kind == "bradley_terry.chat_template":
