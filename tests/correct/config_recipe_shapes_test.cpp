@@ -533,6 +533,10 @@ TEST_F(RecipeShape, AxolotlsEmptyKeysContradictNothing) {
   EXPECT_TRUE(recipe.fp16);
 }
 
+TEST_F(RecipeShape, AxolotlsEmptyKeysAreRead) {
+  read(with_set("") + "pretraining_dataset:\nmodel_config:\nunfrozen_parameters:\nbnb_config_kwargs:\n");
+}
+
 TEST_F(RecipeShape, TrackersThatFettleLacksDoNotStopARun) {
   read(with_set("") + "use_swanlab: true\nplugins: [axolotl.integrations.swanlab.SwanLabPlugin]\n");
   EXPECT_NE(said_.find("SwanLabPlugin"), std::string::npos);
