@@ -278,7 +278,8 @@ std::shared_ptr<const TokenStore> TokenWriter::finish(const json& report, const 
     close(*file);
     info[name] = {{"bytes", file->bytes}, {"xxh3", XXH3_64bits_digest(file->hash)}};
   }
-  // The report is written and parsed once, so that bytes that are not UTF-8 are replaced as in the file.
+  // Writing replaces bytes that are not UTF-8. `info` is written and parsed here, so that the checksum below is that of
+  // the value that TokenStore::open parses from the file.
   info = json::parse(written(info));
   std::ofstream about(folder_ / "store.json");
   about << written({{"store", info}, {"xxh3", checksum(info)}}) << "\n";

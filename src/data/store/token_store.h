@@ -113,10 +113,11 @@ class TokenWriter {
 
   // Each label must be its token id or kIgnore.
   void add(const Example& example, uint32_t file, int64_t line);
-  // Closes the store, maps it and renames it to `place`; with an empty `place` the store is not kept. If `place`
-  // already has a store, for example from a faster process, that store stays, unless `replace` is set and the file
-  // system can swap two folders. Returns the store that this writer made in both cases; its files may be unlinked.
-  // Throws UserError when the store cannot be read back.
+  // Closes the store, maps it and renames its folder to `place`. Always returns the store that this writer made. If
+  // `place` is empty, the destructor of the writer removes the files; the returned store stays valid. The same happens
+  // if `place` already exists, for example because another process was faster: the store in `place` stays. But if
+  // `replace` is set and the file system can swap two folders, the new store replaces the store in `place`. Throws
+  // UserError when the store cannot be read back.
   std::shared_ptr<const TokenStore> finish(const nlohmann::json& report, const std::filesystem::path& place,
                                            bool replace = false);
 
