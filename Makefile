@@ -2,7 +2,7 @@
 BUILD ?= build
 JOBS ?= $(shell awk -v cores=$$(nproc) '/^MemTotal/ { fit = int($$2 / 2000000); print fit < 1 ? 1 : fit < cores ? fit : cores }' /proc/meminfo)
 
-.PHONY: quickstart build test test-all bench bench-all parity fuzz faults sanitize setup plugins clean format install \
+.PHONY: quickstart build test test-all bench bench-all parity fuzz faults launchers sanitize setup plugins clean format install \
 	dist test-dist
 
 quickstart: build
@@ -71,6 +71,12 @@ sanitize: setup
 faults: setup $(BUILD)/build.ninja
 	@cmake --build $(BUILD) --parallel $(JOBS) --target fettle fettle_faults
 	@tests/faults/sweep.py --build $(BUILD) $(FAULTS)
+
+# Trains under real launchers on hosts that are namespaces, and breaks the runs (root; docs/tests.md). LAUNCHERS has
+# further words for the sweep, such as "--launchers srun mpirun --seconds 600".
+launchers: setup $(BUILD)/build.ninja
+	@cmake --build $(BUILD) --parallel $(JOBS) --target fettle several_cpu_plugin
+	@tests/launchers/run.sh --build $(BUILD) --plugins cpu $(LAUNCHERS)
 
 format:
 	@scripts/check_format --fix

@@ -63,7 +63,7 @@ std::vector<int64_t> own_devices(const Vendor& vendor, Rendezvous& run) {
   const auto present = static_cast<int64_t>(driver_memory(std::string(vendor.driver.library)).size());
   bool same = true;
   for (int other = 0; other < run.size(); ++other)
-    same = same && (run.host(other) != run.host(run.rank()) || all[static_cast<size_t>(other)] == shown);
+    same = same && (!run.same_host(other, run.rank()) || all[static_cast<size_t>(other)] == shown);
   if (sharers == 1 || !same || present < sharers) return {};
   if (present % sharers != 0)
     throw UserError("{} has {} devices for {} processes; start one process for each device, or one for the host",
@@ -129,6 +129,10 @@ Devices::Devices(const DeviceRequest& request)
 
 MeshAxes Devices::flat_mesh() const {
   return count_ > 1 ? MeshAxes{{{"fsdp", count_}}} : MeshAxes{};
+}
+
+int64_t Devices::host_count() const {
+  return run_ == nullptr ? 1 : run_->host_count();
 }
 
 std::string Devices::title() const {

@@ -41,6 +41,7 @@ class Devices {
 
   const Client& client() const { return client_; }
   int64_t count() const { return count_; }               // devices of all processes
+  int64_t host_count() const;                            // hosts of these processes
   const MemoryShare& memory() const { return memory_; }  // the memory of one device
   std::string title() const;                             // "cpu (1 device)"
   std::string_view vendor() const;                       // Vendor::name: "cpu", "cuda"

@@ -40,8 +40,10 @@ BatchLoss sft_loss(const LossInputs& in) {
     objective.other_head_VD = reference.head_VD;
   }
   return {.sum = in.trained
-                     .token_loss(in.batch.at(BatchPart::kTargets),
-                                 {.differentiable = true, .head_trained = in.head_trained, .objective = objective})
+                     .token_loss(in.batch.at(BatchPart::kTargets), {.differentiable = true,
+                                                                    .head_trained = in.head_trained,
+                                                                    .weights_BT = target_weights(in.batch),
+                                                                    .objective = objective})
                      .sum};
 }
 

@@ -43,6 +43,7 @@ enum class BatchPart {
   kTokenTypes,   // [.., T]: 1 in the second text of a pair
   kClasses,      // f32 [S, labels of a row]
   kPreferences,  // [S]: Preference
+  kWeights,      // f32 [.., T]: factor on the loss of each target; only if the shape is weighted
 };
 // Returns whether the part has a value for each position. Such a part has its own slice for each micro-batch.
 constexpr bool by_position(BatchPart part) {

@@ -145,7 +145,8 @@ Batch with_only(const Batch& batch, size_t first, size_t end) {
             .sequence_numbers = copy(batch.sequence_numbers),
             .preferences = copy(batch.preferences),
             .token_types = copy(batch.token_types),
-            .classes = copy(batch.classes)};
+            .classes = copy(batch.classes),
+            .weights = copy(batch.weights)};
   const auto rows = out.sequence_numbers.as<int32_t>(), tokens = out.tokens.as<int32_t>(),
              targets = out.targets.as<int32_t>();
   const auto positions = out.positions.as<int32_t>(), segments = out.segments.as<int32_t>();

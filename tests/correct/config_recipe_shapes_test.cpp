@@ -108,11 +108,10 @@ TEST_F(RecipeShape, MissingMethodsAreRefusedByName) {
       {"use_apollo: true\n", "use_apollo is not available"},
       {"use_badam: true\n", "use_badam is not available"},
       {"use_adam_mini: true\n", "use_adam_mini is not available"},
-      {"use_llama_pro: true\n", "use_llama_pro is not available"},
       {"mixture_of_depths: convert\n", "mixture_of_depths is not available"},
       {"finetuning_type: oft\n", "finetuning_type: oft is not available"},
       {"export_quantization_bit: 4\n", "export_quantization_bit is not available"},
-      {"kt_weight_path: x\n", "kt_weight_path is not available"},
+      {"mixture_of_depths: convert\n", "mixture_of_depths is not available"},
   };
   for (const auto& [line, said] : cases) EXPECT_NE(refusal(tuning(line)).find(said), std::string::npos) << line;
 }
@@ -483,6 +482,65 @@ TEST_F(RecipeShape, ConvertedRecipesReadBackTheSame) {
   const Recipe again = read(to_yaml(recipe));
   EXPECT_EQ(to_yaml(again), to_yaml(recipe));
   EXPECT_EQ(again.dataset, recipe.dataset);
+}
+
+TEST_F(RecipeShape, AxolotlsTextsForPretraining) {
+  const std::string more = "sample_packing: true\nmax_steps: 5\npretraining_dataset:\n";
+  const Recipe recipe =
+      read(kAxolotl + more + "- path: maker/rows\n  name: en\n  type: pretrain\n  text_column: body\n");
+  EXPECT_EQ(recipe.stage, "pt");
+  EXPECT_EQ(recipe.dataset[0],
+            R"({"hf_hub_url":"maker/rows","subset":"en","formatting":"text","columns":{"text":"body"}})");
+  EXPECT_EQ(read(kAxolotl + "max_steps: 5\npretraining_dataset: maker/rows\n").dataset[0], "maker/rows");
+  EXPECT_NE(refusal(kAxolotl + more + "- path: maker/rows\n  shards: 4\n").find("'shards'"), std::string::npos);
+  EXPECT_NE(refusal(with_set("") + "pretraining_dataset: maker/rows\n").find("cannot be used together"),
+            std::string::npos);
+}
+
+TEST_F(RecipeShape, AxolotlsStylesOfAlpaca) {
+  EXPECT_EQ(read(with_set("  type: alpaca:phi\n")).dataset[0],
+            R"({"hf_hub_url":"r.jsonl","formatting":"alpaca_prompt","prompt":{"style":"phi"}})");
+}
+
+TEST_F(RecipeShape, AxolotlsWordsAboutTheModel) {
+  const std::string sets = with_set("");
+  const Recipe recipe =
+      read(sets +
+           "bnb_config_kwargs: {bnb_4bit_use_double_quant: false, bnb_4bit_quant_type: fp4}\nadapter: qlora\n"
+           "model_config: {output_router_logits: true}\n"
+           "model_quantization_config: Mxfp4Config\nmodel_quantization_config_kwargs: {dequantize: true}\n"
+           "unfrozen_parameters: ['^model.language_model.*', lm_head]\n"
+           "tokens: {eos_token: </s>, pad_token: <pad>}\n");
+  EXPECT_FALSE(recipe.double_quantization);
+  EXPECT_EQ(recipe.quantization_type, "fp4");
+  EXPECT_EQ(recipe.output_router_logits, "true");
+  EXPECT_EQ(recipe.eos_token, "</s>");
+  EXPECT_TRUE(recipe.add_tokens.empty());
+  EXPECT_NE(refusal(sets + "unfrozen_parameters: ['model.layers.4[4-9]+.mlp']\n").find("only parameters whose names"),
+            std::string::npos);
+  EXPECT_NE(refusal(sets + "model_config: {rope_theta: 1}\n").find("model_config.rope_theta"), std::string::npos);
+  EXPECT_NE(refusal(sets + "bnb_config_kwargs: {other: 1}\n").find("bnb_config_kwargs.other"), std::string::npos);
+  EXPECT_TRUE(read(sets + "reinit_weights: true\n").train_from_scratch);
+}
+
+// Keys that are written without a value, beside another key with the same meaning.
+TEST_F(RecipeShape, AxolotlsEmptyKeysContradictNothing) {
+  const Recipe recipe = read(
+      "base_model: maker/model\nsequence_len: 64\ndatasets:\n- path: r.jsonl\nsaves_per_epoch: 4\nsave_steps:\n"
+      "resume_from_checkpoint:\nauto_resume_from_checkpoints: true\nfloat16: true\nbf16: false\nfp16: false\n");
+  EXPECT_EQ(recipe.save_steps, 0.25);
+  EXPECT_EQ(recipe.resume_from_checkpoint, "true");
+  EXPECT_TRUE(recipe.fp16);
+}
+
+TEST_F(RecipeShape, AxolotlsEmptyKeysAreRead) {
+  read(with_set("") + "pretraining_dataset:\nmodel_config:\nunfrozen_parameters:\nbnb_config_kwargs:\n");
+}
+
+TEST_F(RecipeShape, TrackersThatFettleLacksDoNotStopARun) {
+  read(with_set("") + "use_swanlab: true\nplugins: [axolotl.integrations.swanlab.SwanLabPlugin]\n");
+  EXPECT_NE(said_.find("SwanLabPlugin"), std::string::npos);
+  EXPECT_NE(said_.find("use_swanlab has no effect here"), std::string::npos);
 }
 
 TEST_F(RecipeShape, AxolotlsOtherMethodsAreRefusedByName) {

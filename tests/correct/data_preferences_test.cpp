@@ -67,6 +67,22 @@ TEST_F(Preferences, PairsWithoutAPromptShareTheirBeginning) {
       (Rows{"+ Q[yes</s>]", "- Q[no</s>]"}));
 }
 
+// As in the data sets UltraFeedback and HH: the prompt once more as a text, or as the same turns.
+TEST_F(Preferences, RepliesMayRepeatThePrompt) {
+  const std::string replies =
+      R"("chosen": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "yes"}], "rejected": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "no"}]})";
+  const Rows pair = {"+ Q[yes</s>]", "- Q[no</s>]"};
+  EXPECT_EQ(rows(R"({"prompt": "Q", )" + replies), pair);
+  EXPECT_EQ(rows(R"({"prompt": [{"role": "user", "content": "Q"}], )" + replies), pair);
+  EXPECT_EQ(rows(R"({"prompt": "Q", "system": "S", )" + replies), (Rows{"+ SQ[yes</s>]", "- SQ[no</s>]"}));
+}
+
+TEST_F(Preferences, ThePromptMayBeAQuestion) {
+  const Rows pair = {"+ SQ[yes</s>]", "- SQ[no</s>]"};
+  EXPECT_EQ(rows(R"({"system": "S", "question": "Q", "chosen": "yes", "rejected": "no"})"), pair);
+  EXPECT_EQ(rows(R"({"system": "S", "input": "Q", "chosen": "yes", "rejected": "no"})"), pair);
+}
+
 TEST_F(Preferences, TheConversationBeforeTheRepliesIsNotTrained) {
   EXPECT_EQ(
       rows(

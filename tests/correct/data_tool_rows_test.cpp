@@ -48,7 +48,7 @@ TEST(ToolRows, FieldsThatSayWhetherAReplyIsTrained) {
     EXPECT_EQ(shown(sample(row.c_str()).messages), "user: Hi\nassistant(not trained): Yo\n") << field;
   }
   EXPECT_THROW(sample(R"({"messages": [{"role": "user", "content": "Hi"},
-                          {"role": "assistant", "content": "Yo", "loss_weight": 0.5}]})"),
+                          {"role": "assistant", "content": "Yo", "loss_weight": -0.5}]})"),
                BadRow);
 }
 

@@ -2,12 +2,10 @@
 // runtime, AMD's real plugin runs as a client on a machine without a GPU. All other HIP functions return error 100;
 // scripts/make_stand_ins.sh makes them.
 //
-// Environment variables (defaults in brackets):
-// STAND_IN_DEVICES: the number of devices (1).
-// STAND_IN_BYTES: the memory of each device (4 GB).
-// STAND_IN_HELD: the bytes of each device that other programs hold (0).
-// STAND_IN_COUNTS: a file. When the process ends, it gets a line "NAME DEVICE CALLS BYTES" for each kind of work and
-// each device.
+// STAND_IN_HANG: a file; while it exists, the next kernel of the process whose number it contains never ends.
+// STAND_IN_DEVICES: how many devices there are (1). STAND_IN_BYTES: the memory of each (4 GB). STAND_IN_HELD: bytes of
+// each that other programs hold (0). STAND_IN_COUNTS: a file that gets a line "NAME DEVICE CALLS BYTES" for each kind
+// of work and device when the process ends.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdint.h>
@@ -417,7 +415,19 @@ int hipLaunchHostFunc(void* stream, void (*function)(void*), void* data) {
   return function(data), kSuccess;
 }
 
-// Kernels are loaded, launched and counted, but they compute nothing.
+// Kernels: loaded, launched and counted; they compute nothing.
+static int launch(int device) {
+  const char* hang = getenv("STAND_IN_HANG");
+  FILE* file = hang == NULL ? NULL : fopen(hang, "r");
+  int process = 0;
+  if (file != NULL) {
+    const int named = fscanf(file, "%d", &process);
+    fclose(file);
+    if (named == 1 && process == getpid())
+      for (;;) pause();
+  }
+  return count(kKernels, device, 0), kSuccess;
+}
 int hipModuleLoadData(void** out, const void* image) {
   return make_object(out);
 }
@@ -441,10 +451,10 @@ int hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(int* out, void* function,
 }
 int hipModuleLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                           unsigned shared, void* stream, void** arguments, void** extra) {
-  return count(kKernels, hipGetStreamDeviceId(stream), 0), kSuccess;
+  return launch(hipGetStreamDeviceId(stream));
 }
 int hipLaunchKernel(const void* function, ...) {
-  return count(kKernels, current, 0), kSuccess;
+  return launch(current);
 }
 void** __hipRegisterFatBinary(const void* data) {
   static void* registered[8];

@@ -4,7 +4,9 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <fstream>
 #include <random>
+#include <set>
 #include <thread>
 
 #include "base/environment.h"
@@ -12,6 +14,7 @@
 #include "base/interrupt.h"
 #include "base/seconds_since.h"
 #include "runtime/rendezvous/fate.h"
+#include "runtime/rendezvous/lent_store.h"
 #include "runtime/rendezvous/pmix_module.h"
 #include "runtime/rendezvous/redis_server.h"
 #include "runtime/rendezvous/redis_store.h"
@@ -53,8 +56,16 @@ std::string random_text() {
   return fmt::format("{:08x}{:08x}", random(), random());
 }
 
-// Returns the password of the run's store, so that a process of another run cannot use it by mistake. Without
-// FETTLE_STORE_PASSWORD, other users of the network can guess the password.
+// A text without blanks that the kernel makes when it starts, so hosts of equal name differ in it. All containers of a
+// host have the same.
+std::string start_of_host() {
+  std::string text;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> text;
+  return text.empty() ? "-" : text;
+}
+
+// The store of one run must not be taken for that of another. This is no protection against other users of the network,
+// who can guess it unless FETTLE_STORE_PASSWORD is set.
 std::string store_password(const ProcessPlace& place) {
   if (std::string given = environment("FETTLE_STORE_PASSWORD"); !given.empty()) {
     if (given.find_first_of(" \t\r\n\"'\\") != std::string::npos)
@@ -87,16 +98,17 @@ Rendezvous::Rendezvous(ProcessPlace place, std::unique_ptr<Store> store, Seconds
     : place_(std::move(place)), store_(std::move(store)), prefix_(hash_of(place_.job) + "/") {
   hosts_.assign(static_cast<size_t>(size()), "not there yet");
   const std::string mine = random_text();
-  const std::vector<std::string> all = exchange("start", mine + " " + host_name(), wait);
+  const std::vector<std::string> all = exchange("start", mine + " " + start_of_host() + " " + host_name(), wait);
   for (size_t other = 0; other < all.size(); ++other) {
     const size_t space = all[other].find(' ');
     nonces_.push_back(all[other].substr(0, space));
-    hosts_[other] = all[other].substr(space + 1);
+    machines_.push_back(all[other].substr(space + 1));
+    hosts_[other] = machines_.back().substr(machines_.back().find(' ') + 1);
   }
   if (!place_.local_known) {
-    place_.local_size = static_cast<int>(std::ranges::count(hosts_, hosts_[static_cast<size_t>(rank())]));
-    place_.local_rank =
-        static_cast<int>(std::count(hosts_.begin(), hosts_.begin() + rank(), hosts_[static_cast<size_t>(rank())]));
+    const std::string& here = machines_[static_cast<size_t>(rank())];
+    place_.local_size = static_cast<int>(std::ranges::count(machines_, here));
+    place_.local_rank = static_cast<int>(std::count(machines_.begin(), machines_.begin() + rank(), here));
   }
   if (nonce(rank()) != mine)
     throw UserError(
@@ -105,6 +117,10 @@ Rendezvous::Rendezvous(ProcessPlace place, std::unique_ptr<Store> store, Seconds
         name_of(rank()));
   prefix_ = hash_of(fmt::format("{} {}", place_.job, fmt::join(nonces_, " "))) + "/";
   starting_ = false;
+}
+
+int Rendezvous::host_count() const {
+  return static_cast<int>(std::set<std::string>(machines_.begin(), machines_.end()).size());
 }
 
 std::string Rendezvous::name_of(int rank) const {
@@ -175,7 +191,7 @@ std::unique_ptr<Rendezvous> join_run() {
   if (store == nullptr && place->address.empty())
     throw UserError("{} started process {} of {}, which needs PMIx: {}", place->launcher, place->rank, place->size,
                     fault);
-  if (store == nullptr) store = open_redis_store(*place);
+  store = store == nullptr ? open_redis_store(*place) : lend_redis_store(*place, std::move(store));
   return std::make_unique<Rendezvous>(*place, std::move(store));
 }
 

@@ -32,7 +32,12 @@ class Rendezvous {
   int rank() const { return place_.rank; }
   int size() const { return place_.size; }
   const std::string& host(int rank) const { return hosts_[static_cast<size_t>(rank)]; }
-  // Returns a random text of that process. It differs for every process that has had this rank.
+  // Whether both processes run on one host: their hosts have the same name and were started at the same moment.
+  bool same_host(int rank, int other) const {
+    return machines_[static_cast<size_t>(rank)] == machines_[static_cast<size_t>(other)];
+  }
+  int host_count() const;
+  // A random text of that process, which differs from that of every other process that has had its rank.
   const std::string& nonce(int rank) const { return nonces_[static_cast<size_t>(rank)]; }
   // Returns "process 3 (gpu07)".
   std::string name_of(int rank) const;
@@ -62,6 +67,7 @@ class Rendezvous {
   std::unique_ptr<Store> store_;
   std::string prefix_;                       // begins the names of all keys; differs between runs
   std::vector<std::string> hosts_, nonces_;  // of each process, by rank
+  std::vector<std::string> machines_;        // the host's name and the kernel's number of its start, by rank
   bool starting_ = true;                     // only the thread of the constructor uses this object
   std::mutex mutex_;
   std::map<std::string, int64_t> uses_;  // how often each name was used
