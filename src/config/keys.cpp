@@ -337,6 +337,13 @@ std::vector<Key> export_keys() {
        .help = "Dtype of the exported weights; empty means the base model's.",
        .values = {"", "bfloat16", "float16", "float32"},
        .spellings = {{"bf16", "bfloat16"}, {"fp16", "float16"}, {"fp32", "float32"}, {"auto", ""}}},
+      {.name = "export_quantization",
+       .group = Group::kExport,
+       .member = &Recipe::export_quantization,
+       .help = "Store the weights of linear layers in 8-bit floats, as compressed-tensors does: fp8_dynamic has one "
+               "factor for each row, fp8_block one for each block of 128 x 128 values. Empty: no quantisation.",
+       .values = {"", "fp8_dynamic", "fp8_block"},
+       .spellings = {{"FP8_DYNAMIC", "fp8_dynamic"}, {"fp8", "fp8_dynamic"}, {"FP8_BLOCK", "fp8_block"}}},
       {.name = "export_gguf",
        .group = Group::kExport,
        .member = &Recipe::export_gguf,

@@ -158,6 +158,7 @@ struct Recipe {
   std::string export_dir;
   double export_size = 5;                // GB per shard
   std::string export_dtype;              // empty: that of the base
+  std::string export_quantization;       // 8-bit floats of the exported weights; empty: none
   std::vector<std::string> export_gguf;  // types of GGUF files; empty: safetensors
 
   // Generation.

@@ -183,7 +183,9 @@ ExportSpec Request::exported() const {
           .shard_bytes = std::max<int64_t>(1, std::llround(r.export_size * 1e9)),
           .dtype = r.export_dtype.empty() ? std::nullopt : std::optional(dtype_from_hf(r.export_dtype)),
           .gguf = r.export_gguf,
-          .gguf_at = r.where("export_gguf")};
+          .gguf_at = r.where("export_gguf"),
+          .quantization = r.export_quantization,
+          .quantization_at = r.where("export_quantization")};
 }
 
 Run Request::resolve(const RunTarget& target, Purpose purpose, const Variant& variant) const {

@@ -47,6 +47,8 @@ struct ExportSpec {
   std::optional<DType> dtype;     // none: the base's dtype
   std::vector<std::string> gguf;  // types of GGUF files, as export_gguf names them; empty: safetensors
   std::string gguf_at;            // where it was set, for messages
+  std::string quantization;       // the value of export_quantization; empty: none
+  std::string quantization_at;    // where it was set, for messages
 };
 
 // A checked recipe with its opened model folder. Folders after src/run see only the Request, not the recipe. Copies
