@@ -153,7 +153,7 @@ void check_meta(const StateReader& state, const Run& run) {
     if (const Json other = found.value(key, key == "quantization" ? Json("none") : Json()); other != wanted[key])
       refuse(state, key, other.dump(), wanted[key].dump());
   };
-  // The differences that explain most are reported first.
+  // Reports the most telling difference: an optimizer of another kind, for example, explains arrays of other shapes.
   check("model_type");
   check("stage");
   check("finetuning_type");

@@ -51,7 +51,7 @@ CheckpointWriter::~CheckpointWriter() {
   }
 }
 
-// Returns whether the host has memory for the copies of all of its processes. With several hosts, all must have it.
+// Returns whether each host has memory for the copies of all processes that run on it.
 bool CheckpointWriter::has_room(const TrainState& state) const {
   const int64_t sharers = processes_ == nullptr ? 1 : processes_->run()->place().local_size;
   const bool here = sharers * snapshot_bytes(run_, state) <= free_memory_() / 10 * 9;
