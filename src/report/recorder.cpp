@@ -26,7 +26,7 @@ RunRecord initial_record(const Run& run, const RunLength& length, RunRecord reco
   return record;
 }
 
-// Returns what trackers need to know about the run, which continues `record`.
+// Returns the facts that trackers get about the run. `record` is the record that the run continues.
 TrackedRun tracked_run(const Run& run, const RunRecord& record) {
   const fs::path folder = fs::weakly_canonical(run.output.folder);
   ContentKey id;

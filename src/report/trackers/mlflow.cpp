@@ -41,7 +41,7 @@ HubSettings server_of_environment() {
   return out;
 }
 
-// JSON has no number for NaN and infinity; the server reads these texts.
+// Returns the value for JSON. JSON has no numbers for NaN and infinity; MLflow's server accepts these strings instead.
 Json number(double value) {
   if (std::isnan(value)) return "NaN";
   if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
@@ -73,7 +73,7 @@ class Mlflow : public Tracker {
                           {"step", figures.step}});
   }
 
-  // The first call makes the run, so that a server that is down at the start of training may come back.
+  // The first call makes the run, not the constructor. So the server may be down when training starts.
   void flush() override {
     open();
     while (!waiting_.empty()) {
@@ -91,7 +91,8 @@ class Mlflow : public Tracker {
   }
 
  private:
-  // Returns the reply of one function of the API. Throws UserError with the server's message when it refuses.
+  // Returns the reply of one function of the API. Throws UserError with the server's message when the server refuses.
+  // With `may_be_missing`, returns null when the requested object does not exist.
   Json call(const std::string& function, const Json& request, bool may_be_missing = false) const {
     const HttpReply reply = http_post(server_, server_.endpoint + "/api/2.0/mlflow/" + function,
                                       request.dump(-1, ' ', false, Json::error_handler_t::replace));
@@ -109,7 +110,7 @@ class Mlflow : public Tracker {
           "MLFLOW_TRACKING_PASSWORD",
           host_of(server_.endpoint), reply.status);
     throw UserError("{} answers {} with status {}: {}", host_of(server_.endpoint), function, reply.status,
-                    out.is_object() ? out.value("message", "no message") : "this is not MLflow's answer");
+                    out.is_object() ? out.value("message", "no message") : "the answer is not MLflow's");
   }
 
   std::string experiment() const {
@@ -129,7 +130,7 @@ class Mlflow : public Tracker {
     return experiment.at("experiment_id");
   }
 
-  // Finds the run of an earlier start, or makes a new one.
+  // Finds the MLflow run that an earlier start of this training made, or makes a new MLflow run.
   void open() {
     if (!id_.empty()) return;
     try {
@@ -149,7 +150,7 @@ class Mlflow : public Tracker {
       }
       id_ = id;
     } catch (const Json::exception& error) {
-      throw UserError("{} does not answer as MLflow does: {}", host_of(server_.endpoint), error.what());
+      throw UserError("{}: the answer is not MLflow's: {}", host_of(server_.endpoint), error.what());
     }
   }
 
