@@ -102,7 +102,8 @@ Dims numbers(const nlohmann::json& config, const char* place) {
   return out;
 }
 
-// Returns what a Fettle kernel states about one call on one device (graph/rows/call.cpp), or -1 when it states nothing.
+// Returns the number that a Fettle kernel states about one call on one device under the name `what`, such as
+// "fettle_flops" (graph/rows/call.cpp). Returns -1 when the kernel states none.
 int64_t stated(const HloInstruction& call, const char* what) {
   const auto at = call.frontend_attributes.find(what);
   return at == call.frontend_attributes.end() ? -1 : number(at->second);

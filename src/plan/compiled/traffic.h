@@ -11,7 +11,7 @@
 
 namespace fettle {
 
-// One execution of a collective: what one of its devices sends.
+// The bytes that one device sends in one execution of a collective.
 //
 // With n devices in a group and B bytes of payload, one device sends these bytes (in a ring, or directly to each peer):
 //   all-gather (B: result), reduce-scatter, all-to-all (B: operand)  B (n-1)/n
