@@ -30,7 +30,8 @@ constexpr size_t kLargestBody = 8 << 20;
 constexpr const char *kChatPath = "/v1/chat/completions", *kTextPath = "/v1/completions";
 constexpr milliseconds kLook{100};  // how often a waiting thread checks whether its client is still connected
 
-// Only an address, or the name localhost, certainly means this machine: "127.example.com" may be any machine.
+// Returns whether `host` certainly means this machine. Only a loopback address or the name localhost does:
+// "127.example.com" may be any machine.
 bool is_loopback(const std::string& host) {
   in_addr address{};
   const bool is_ipv4 = inet_pton(AF_INET, host.c_str(), &address) == 1;
@@ -169,7 +170,8 @@ class CompletionServer {
     scheduler_.refuse_new();
     info("ending: {} replies are still being written", open_.load());
     while (open_ > 0) std::this_thread::sleep_for(milliseconds(20));
-    while (!ended && !http_.is_running()) std::this_thread::sleep_for(milliseconds(1));  // before, stop() has no effect
+    // stop() has no effect before the server is running.
+    while (!ended && !http_.is_running()) std::this_thread::sleep_for(milliseconds(1));
     http_.stop();
     listener.join();
     if (failed)
@@ -196,7 +198,8 @@ class CompletionServer {
     http_.set_keep_alive_max_count(1);
   }
 
-  // Refuses requests whose body could exceed the limit: the library checks the limit only with Content-Length.
+  // Refuses unknown methods and routes. Also refuses requests whose body could exceed the limit, because the library
+  // checks the limit only with Content-Length.
   static void check_form(const httplib::Request& request) {
     if (request.method == "GET" || request.method == "HEAD") return;
     if (request.method != "POST")
@@ -205,10 +208,12 @@ class CompletionServer {
       throw RequestError(404, fmt::format("POST {} is not known; see docs/serve.md", request.path));
     if (!request.has_header("Content-Length") || request.has_header("Transfer-Encoding"))
       throw RequestError(411, "the body's length is unknown; send it with Content-Length");
-    if (request.has_header("Content-Encoding")) throw RequestError(415, "the body is compressed; send it as it is");
+    if (request.has_header("Content-Encoding"))
+      throw RequestError(415, "the body is compressed; send it without compression");
   }
 
-  // A page of another site must not use a server on this machine, even if the site's name resolves to this machine.
+  // Refuses requests without the API key, and requests from web pages of other sites. Checks the Host header, too,
+  // because the name of another site may resolve to this machine.
   void check_caller(const httplib::Request& request) const {
     const std::string host = host_of(request.get_header_value("Host")), origin = request.get_header_value("Origin");
     if (is_loopback(options_.host) && !is_loopback(host))
@@ -277,7 +282,7 @@ class CompletionServer {
           scheduler_.submit(job_of(asked)),
           AnswerWriter(asked.chat, options_.name, asked.top_logprobs.has_value(), asked.include_usage), asked.stream,
           open_);
-      // A whole answer is also sent by a content provider, because that can notice when the client has gone.
+      // An answer that is not streamed also has a content provider, because it notices when the client disconnects.
       response.set_header("Cache-Control", "no-cache");
       response.set_chunked_content_provider(
           asked.stream ? "text/event-stream" : "application/json",
@@ -299,7 +304,8 @@ class CompletionServer {
   httplib::Server http_;
 };
 
-// Returns the last part of the name of the last adapter, or of the model if there is no adapter.
+// Returns the model's name for clients: the last part ("c" of "a/b/c") of the last adapter's name, or of the model's
+// name if there is no adapter.
 std::string name_of_model(const Request& request) {
   std::string name = request.model_title();
   while (name.ends_with('/')) name.pop_back();

@@ -58,7 +58,7 @@ TEST(ServeRequests, ChatFieldsAreRefusedByName) {
       {R"("logit_bias": {"5": 1})", "logit_bias", "not supported"},
       {R"("response_format": {"type": "json_object"})", "response_format", "only {\"type\": \"text\"}"},
       {R"("response_format": "json")", "response_format", "only {\"type\": \"text\"}"},
-      {R"("tool_choice": "required")", "tool_choice", "cannot be forced"},
+      {R"("tool_choice": "required")", "tool_choice", "cannot force a call"},
       {R"("model": 3)", "model", "give a text"},
       {R"("tools": {})", "messages", "'tools' must be an array"},
   };
