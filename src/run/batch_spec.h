@@ -24,9 +24,9 @@ nlohmann::json with_asked_balance(const Recipe& recipe, nlohmann::json config);
 // the value in config.json.
 double balance_factor(const Recipe& recipe, const ModelConfig& config);
 
-// Returns how batches are made for `use`. `cutoff_len` is the result of cutoff_len_of. For `mesh: auto`, `mesh` may be
-// any mesh of all devices, because a step then always has per_device_train_batch_size x all devices rows. The caller
-// sets pad_id when it has opened the tokenizer.
+// Returns how batches are made for `use`. `cutoff_len` is the result of cutoff_len_of. For `mesh: auto`, `mesh` may
+// have all devices on fsdp, because a step has the same number of rows with every mesh that Fettle can choose. The
+// caller sets pad_id when it has opened the tokenizer.
 BatchSpec batch_spec(const Recipe& recipe, const Stage& stage, const ModelConfig& config, int64_t cutoff_len,
                      const MeshAxes& mesh, BatchUse use);
 

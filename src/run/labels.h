@@ -1,4 +1,4 @@
-// Defines settled_labels, which finds the labels that a recipe trains or evaluates.
+// Defines settled_labels, which finds the labels of the classifier that a recipe trains or evaluates.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -71,7 +71,8 @@ void quantise_frozen(Run& run, const Recipe& recipe, const std::string& file) {
     for (const Param& param : run.trained)
       if (param.role == Role::kLinear)
         throw UserError(
-            "{}: additional_target names {}, which the checkpoint stores as {} and which cannot be trained; remove it",
+            "{}: additional_target names {}, but the checkpoint stores this weight as {}, so it cannot be trained; "
+            "remove the name from additional_target",
             file, param.hf_name, found->name());
 }
 

@@ -76,11 +76,12 @@ class Request {
   bool mesh_is_auto() const;
   bool remat_is_auto() const;
   bool names_mesh() const;  // true when the recipe's mesh gives sizes of axes
-  // Returns the batch specification for a number of devices; with `mesh: auto`, all of them are on fsdp. For commands
-  // that open no device.
+  // Returns the batch specification for this number of devices, for commands that open no device. With `mesh: auto`,
+  // all devices are on fsdp.
   BatchSpec batch(int64_t devices, BatchUse use) const;
   MeshAxes mesh(int64_t devices) const;
-  // Hardware to plan for: NAME[:DEVICES | :HOSTSxDEVICES], a file, or "this" (also when empty).
+  // Returns the hardware to plan for: NAME[:DEVICES | :HOSTSxDEVICES], or the path of a target file instead of NAME.
+  // "this" and "" mean this machine.
   const std::string& target() const;
   std::optional<int64_t> device_count() const;  // the number of devices that the recipe asks for
 

@@ -30,7 +30,7 @@ enum class Purpose { kTraining, kEvaluation, kInference };
 // How a step changes the weights. Learning rates are the values at the schedule's peak.
 struct UpdateSpec {
   double learning_rate = 5e-5;
-  std::optional<double> embedding_lr;       // learning rate of token embedding and head; none: `learning_rate`
+  std::optional<double> embedding_lr;       // learning rate of the token embedding and the head; none: `learning_rate`
   std::optional<double> loraplus_lr_ratio;  // the learning rate of lora_B is this times `learning_rate`; none: 1
   double weight_decay = 0;
   double max_grad_norm = 1;  // 0: no clipping

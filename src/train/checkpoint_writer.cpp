@@ -93,7 +93,7 @@ double CheckpointWriter::save(const TrainState& state, const RunRecord& record) 
 
 CheckpointWriter::Written CheckpointWriter::write(const fs::path& path, int64_t step, const RunRecord& record,
                                                   const Fetch& fetch) {
-  // All processes make the same number of attempts.
+  // All processes must make the same number of attempts, so `hurried_` is not used with several processes.
   if (processes_ != nullptr)
     return retry_files(path.filename().string(), [&] { return write_together(path, step, record, fetch); });
   return retry_files(

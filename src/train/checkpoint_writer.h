@@ -16,7 +16,7 @@
 
 namespace fettle {
 
-// A function that calls `use` with the array of that name. It may be called several times for the same array.
+// A function that calls `use` with the array of that name. The same array may be fetched several times.
 using FetchArray = std::function<void(const std::string& name, const std::function<void(const HostShards&)>& use)>;
 // Writes the parts of these arrays that this process owns.
 void write_state(StateWriter& state, const std::vector<StateArray>& arrays, const FetchArray& fetch);

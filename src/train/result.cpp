@@ -33,8 +33,8 @@ Dims result_dims(const Run& run, const Param& param) {
   return dims;
 }
 
-// Returns the numbers of the parameter's stored tensors that are written: the tensors of its layers, with all of their
-// experts.
+// Returns the indices (Param::stored_name) of the tensors that are written for the parameter. A parameter has one
+// tensor for each of its layers, or for each expert of each layer.
 std::vector<int64_t> stored_numbers(const Run& run, const Param& param) {
   const int64_t experts = param.of_experts() ? param.dims[0] : 1;
   std::vector<int64_t> out;

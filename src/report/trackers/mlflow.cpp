@@ -52,7 +52,7 @@ int64_t milliseconds(double seconds) {
   return std::llround(seconds * 1000);
 }
 
-// MLflow allows letters, digits and _-./: and spaces in names.
+// Replaces each character that MLflow does not allow in names by "_". It allows letters, digits, spaces and _-./: only.
 std::string allowed_name(std::string name) {
   for (char& c : name)
     if (std::isalnum(static_cast<unsigned char>(c)) == 0 &&
