@@ -41,7 +41,7 @@ MachineSize machine_size(const Request& request) {
   const int64_t asked = request.device_count().value_or(1);
   MachineSize size{words.hosts, words.devices.value_or(asked), "", ""};
   if (words.devices && asked > 1 && asked != size.count())
-    throw UserError("target: {} is {} devices, but the recipe's mesh or device_count asks for {}", request.target(),
+    throw UserError("target: {} has {} devices, but the recipe's mesh or device_count asks for {}", request.target(),
                     size.count(), asked);
   const Target target = find_target(words.name);
   size.title = fmt::format("{} x {}", size.count(), target.title);

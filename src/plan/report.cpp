@@ -182,7 +182,7 @@ std::string format_plan(const StepPlan& plan) {
 
 std::string format_remedies(const std::vector<Remedy>& remedies) {
   if (remedies.empty()) return "the step does not fit, and it fits with none of the changes that were tried\n";
-  std::string text = "the step does not fit; it fits with any one of these changes, each of which was compiled:\n";
+  std::string text = "the step does not fit; it fits with any one of these changes (each was compiled):\n";
   for (const Remedy& remedy : remedies)
     text += fmt::format("  {}: {} of {} on each device\n", remedy.change, size_text(remedy.memory.peak),
                         size_text(remedy.memory.share.limit));

@@ -19,7 +19,7 @@ struct PlanResult {
   std::vector<Remedy> remedies;      // when the plan does not fit
 };
 
-// The keys are a stable interface, described in docs/plan.md.
+// Returns the plan as JSON. Its keys are a stable interface, described in docs/plan.md.
 nlohmann::json to_json(const PlanResult& result);
 std::string format_plan(const StepPlan& plan);
 std::string format_remedies(const std::vector<Remedy>& remedies);

@@ -17,7 +17,7 @@ struct BestEvaluation {
   int64_t not_better = 0;  // evaluations since the last improvement by more than the threshold
 };
 
-// Returns nullopt before the first evaluation. A value that is not finite is never the best.
+// Returns nullopt when no evaluation has a finite value of the metric. A value that is not finite is never the best.
 std::optional<BestEvaluation> best_evaluation(const std::vector<LogRecord>& history, const BestSpec& spec);
 
 }  // namespace fettle

@@ -11,8 +11,7 @@
 
 namespace fettle {
 
-// One entry of log_history: a training record has `loss`, an evaluation record has `eval_loss`, and the last record has
-// `train_runtime`.
+// One entry of log_history. A training record has `loss`, an evaluation record has `eval_loss`.
 struct LogRecord {
   int64_t step = 0;
   double epoch = 0;

@@ -62,7 +62,7 @@ class Recorder {
   std::map<std::string, double> last_evaluation_;  // metrics of the last evaluation; empty: no evaluation yet
 };
 
-// Prints the start banner and the remarks of the data report.
+// Prints the notes of the data report and the start banner.
 void announce(const Run& run, const RunLength& length, const Batches& batches, const DataReport& data,
               int64_t resumed_step, const std::string& devices);
 

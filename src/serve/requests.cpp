@@ -18,7 +18,8 @@ using nlohmann::ordered_json;
 
 constexpr size_t kMostStops = 16, kLongestStop = 1000;
 
-// The fields of both routes that the server reads, and the fields that have no effect.
+// kShared has the fields that the server reads on both routes. Both routes accept the fields in kWithoutEffect and
+// ignore them.
 const std::vector<std::string_view> kShared = {"model",
                                                "max_tokens",
                                                "temperature",

@@ -1,4 +1,4 @@
-// Defines Scheduler, which writes the replies of all requests at the same time. The model belongs to its thread.
+// Defines Scheduler, which writes the replies of all requests at the same time. Only its own thread uses the model.
 #pragma once
 
 #include <atomic>
@@ -68,10 +68,10 @@ struct SchedulerLimits {
 // does not support the model family.
 class Scheduler {
  public:
-  // Loads the model and computes a step. Throws UserError, DeviceError or DoesNotFit. `session` must outlive the
-  // Scheduler; other threads may call its const functions.
+  // Loads the model, and computes a step to show that the model works. Throws UserError, DeviceError or DoesNotFit.
+  // `session` must outlive the Scheduler; other threads may call const functions of the session.
   Scheduler(Session& session, const SchedulerLimits& limits);
-  // Writes all replies that were submitted, then ends.
+  // Waits until all submitted replies are written.
   ~Scheduler();
 
   // Adds the job to the waiting requests and returns its reply. Throws RequestError with status 429 when too many

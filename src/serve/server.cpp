@@ -45,7 +45,8 @@ std::string host_of(std::string text) {
   return text.substr(0, text.find(':'));
 }
 
-// Compares keys. It takes the same time for every wrong key of the same length.
+// Returns whether the keys are equal. The comparison takes the same time for every wrong key of the same length, so the
+// time does not show which characters are right.
 bool same_key(const std::string& given, const std::string& wanted) {
   unsigned char differs = given.size() == wanted.size() ? 0 : 1;
   for (size_t i = 0; i < given.size() && i < wanted.size(); ++i)
@@ -145,7 +146,7 @@ class CompletionServer {
     });
   }
 
-  // Returns the port. Throws UserError.
+  // Listens at the address and returns the port. Throws UserError when the address cannot be used.
   int bind() {
     const int port = options_.port == 0                                 ? http_.bind_to_any_port(options_.host)
                      : http_.bind_to_port(options_.host, options_.port) ? options_.port

@@ -27,7 +27,7 @@ void stop_not_finite(Devices& devices, const Run& run, TrainState& state, const 
                      const StepOutcome& outcome) {
   std::vector<std::string> rows = rows_not_finite(devices, run, state, batch);
   const std::string what =
-      rows.empty() ? "each row alone has a finite loss; the rows of the step are" : "the loss is not finite for";
+      rows.empty() ? "each row has a finite loss by itself; the rows of the step are" : "the loss is not finite for";
   const std::vector<std::string> bad = row_names(rows), all = row_names(batch.sources);
   const std::string skip =
       bad.empty() ? "" : fmt::format(", or leave them out with skip_rows: [{}]", fmt::join(bad, ", "));

@@ -7,8 +7,8 @@
 namespace fettle {
 
 // Throws UserError, which names the rows of `batch` whose loss is not finite, in the form of the recipe's skip_rows. To
-// find these rows, evaluates the whole batch, then alone each row whose loss was not finite. If all losses are finite
-// then, names all rows of the batch. `state` is the state before the step.
+// find these rows, evaluates the whole batch, and then each row whose loss was not finite by itself. If all rows have a
+// finite loss by themselves, names all rows of the batch. `state` is the state before the step.
 [[noreturn]] void stop_not_finite(Devices& devices, const Run& run, TrainState& state, const Batch& batch,
                                   const StepOutcome& outcome);
 

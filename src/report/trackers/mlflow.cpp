@@ -73,7 +73,7 @@ class Mlflow : public Tracker {
                           {"step", figures.step}});
   }
 
-  // The first call makes the run, not the constructor. So the server may be down when training starts.
+  // Makes the run in the first call. The constructor does not need the server, which may be down when training starts.
   void flush() override {
     open();
     while (!waiting_.empty()) {
