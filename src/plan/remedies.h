@@ -10,11 +10,11 @@ struct Remedy {
   MemoryTable memory;  // with the change
 };
 
-// Returns at most three changes of the recipe or the machine with which the step of `plan` fits, which does not fit
-// now. The changes with the smallest drawbacks come first: full rematerialisation, fewer rows at a time, shorter rows,
-// offloading, more devices, LoRA instead of full tuning. Tries each change alone. Does not compile a change if weights,
-// state and batch alone exceed the memory. Returns an empty list when no single change is enough. Compiles at most
-// eleven steps.
+// `plan` is the plan of a step that does not fit. Returns at most three changes of the recipe or the machine with which
+// the step fits; an empty list when no single change is enough. The changes with the smallest drawbacks come first:
+// full rematerialisation, fewer rows at a time, shorter rows, offloading, more devices, LoRA instead of full tuning.
+// Tries each change alone. Compiles at most eleven steps. Does not compile a change if weights, state and batch alone
+// exceed the memory.
 std::vector<Remedy> find_remedies(const StepPlan& plan, const Request& request, const Machine& machine);
 
 }  // namespace fettle

@@ -19,7 +19,7 @@ struct Recipe;
 
 enum class Command { kTrain, kPlan, kData, kEval, kGenerate, kChat, kServe, kExport };
 
-// How the model generates replies.
+// The settings for generating replies.
 struct GenerationSpec {
   std::string prompt;     // one prompt; empty: the prompts are rows of the data or lines of stdin
   std::string prompt_at;  // where `prompt` was set, for messages
@@ -32,7 +32,7 @@ struct GenerationSpec {
   uint64_t seed = 42;
 };
 
-// What `eval` measures.
+// The settings of `eval`.
 struct EvalSpec {
   std::vector<std::string> tasks;  // eval_task: one for all sets, or one each; "auto": see the set's columns
   std::string tasks_at;            // where `tasks` was set, for messages

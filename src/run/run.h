@@ -27,7 +27,7 @@ namespace fettle {
 // the stage has one. Inference computes no loss.
 enum class Purpose { kTraining, kEvaluation, kInference };
 
-// How a step changes the weights. Learning rates are the values at the schedule's peak.
+// The settings of the weight update. Learning rates are the values at the schedule's peak.
 struct UpdateSpec {
   double learning_rate = 5e-5;
   std::optional<double> embedding_lr;       // learning rate of the token embedding and the head; none: `learning_rate`

@@ -263,7 +263,7 @@ void Scheduler::fail_all(const std::string& error) {
   try {
     decoding_ = std::make_unique<Decoding>(session_, limits_.rows);
   } catch (const std::exception& again) {
-    warn("the decoder could not be made anew after the failure: {}; if requests keep failing, restart the server",
+    warn("after the failure, a new decoder could not be made: {}; if requests keep failing, restart the server",
          again.what());
   }
 }

@@ -69,7 +69,8 @@ std::string digest(const std::vector<NamedTensor>& tensors) {
   return key.text();
 }
 
-// Returns the object without fields that are null or do not affect the computation, at every depth.
+// Returns the config without fields that are null or do not affect the computation. Also removes such fields from
+// nested objects.
 Json computing(const Json& config) {
   static const std::set<std::string> kOthers{"_name_or_path", "transformers_version", "architectures", "auto_map",
                                              "use_cache",     "torch_dtype",          "dtype",         "id2label",

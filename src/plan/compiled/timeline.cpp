@@ -56,7 +56,7 @@ class Walk {
         devices_per_host_(devices_per_host),
         assumptions_(&assumptions) {}
 
-  // Advances the clock over the computation's instructions. Their seconds and bytes are multiplied by `times`.
+  // Advances the clock over the instructions of one execution. Adds their seconds and bytes to the sums `times` times.
   void run(int computation, double times) {
     const HloComputation& here = module_->computations[computation];
     std::map<int, End> ends;  // ends of started transfers, keyed by the position of their start
