@@ -82,7 +82,7 @@ class Progress {
 };
 
 // Returns the FLOP/s of one GPU's matrix products, from the maker's data sheet. `kind` is DeviceInfo::kind. Returns 0
-// when they are not known.
+// when the figure is not known.
 double data_sheet_flops(const std::string& kind, DType compute);
 
 // Returns the largest FLOP/s of a few matrix products in dtype `compute` and in f32. A CPU without 16-bit arithmetic is

@@ -186,8 +186,9 @@ class Resolving {
     run_.frozen = cut_at_groups(run_.frozen, groups);
     if (trains_ && run_.trained.empty())
       throw UserError(
-          "nothing is trained: lora_target, target_parameters and additional_target (or freeze_trainable_modules) name "
-          "no weight; give one of them, or leave lora_target out for all linear layers");
+          "nothing is trained: lora_target, target_parameters and additional_target (or freeze_trainable_modules) "
+          "match "
+          "no weights; set one of them, or remove lora_target to train all linear layers");
   }
 
   void check_rates() const {

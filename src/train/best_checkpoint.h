@@ -1,5 +1,5 @@
-// Defines what a run does with its best evaluation (BestSpec): checks before the run, and loading the best weights at
-// the end.
+// Defines how a run uses its best evaluation (BestSpec). check_best checks the settings before the run, and load_best
+// loads the best weights at the end.
 #pragma once
 
 #include "report/log_files.h"
