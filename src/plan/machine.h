@@ -21,8 +21,8 @@ struct MachineSize {
   std::string capability;  // like DeviceInfo::capability
   int64_t count() const { return hosts * per_host; }
 };
-// Returns the size of the request's target. Loads a plugin only when the target is this machine. Throws UserError like
-// Machine::of.
+// Returns the size of the request's target. Loads a plugin only when the target is this machine. Throws the same errors
+// as Machine::of.
 MachineSize machine_size(const Request& request);
 
 // The compiler's output for a program.

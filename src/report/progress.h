@@ -1,7 +1,7 @@
 // Defines Progress, which shows the progress of a run. Also defines the banners before and after the run.
 //
-// Tokens do not include padding. Times do not include steps in which a program was compiled, or work between steps
-// (evaluation, saving).
+// Tokens do not include padding. Speeds and the remaining time are computed without the steps in which a program was
+// compiled, and without the work between steps (evaluation, saving).
 #pragma once
 
 #include <cstdint>

@@ -36,7 +36,7 @@ struct UpdateSpec {
   double max_grad_norm = 1;  // 0: no clipping
 };
 
-// How the best evaluation is chosen, and what the run does with it.
+// The settings for choosing the best evaluation and for using it.
 struct BestSpec {
   std::string metric = "eval_loss";  // a figure of Evaluation::metrics()
   bool greater_is_better = false;
