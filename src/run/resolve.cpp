@@ -187,8 +187,7 @@ class Resolving {
     if (trains_ && run_.trained.empty())
       throw UserError(
           "nothing is trained: lora_target, target_parameters and additional_target (or freeze_trainable_modules) "
-          "match "
-          "no weights; set one of them, or remove lora_target to train all linear layers");
+          "match no weights; set one of them, or remove lora_target to train all linear layers");
   }
 
   void check_rates() const {
