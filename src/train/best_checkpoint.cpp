@@ -41,7 +41,7 @@ void check_best(const Run& run, const RunLength& length) {
       length.eval_every % length.save_every != 0)
     throw UserError(
         "{}: load_best_model_at_end needs evaluations and checkpoints at the same steps, but there is an evaluation "
-        "every {} steps and a checkpoint every {} steps; make one number a multiple of the other, or set "
+        "every {} steps and a checkpoint every {} steps; make one a multiple of the other, or set "
         "save_strategy: best",
         run.best.load_at_end_at, length.eval_every, length.save_every);
 }
