@@ -45,9 +45,8 @@ std::string format_time(const StepPlan& plan) {
   text += fmt::format("            {:>10} = {:.4g} tokens/s at most\n", seconds_text(plan.seconds_bound()),
                       tokens / plan.seconds_bound());
   text += fmt::format(
-      "  schedule  {:>10} = {:.4g} tokens/s: {} in kernels limited by arithmetic, {} in kernels limited by memory, {} "
-      "in "
-      "transfers ({} of it hidden)\n",
+      "  schedule  {:>10} = {:.4g} tokens/s: {} in kernels limited by arithmetic, {} in kernels limited by memory, "
+      "{} in transfers ({} of it hidden)\n",
       seconds_text(t.seconds), tokens / t.seconds, seconds_text(t.arithmetic_seconds), seconds_text(t.memory_seconds),
       seconds_text(t.transfer_seconds), seconds_text(t.hidden_seconds));
   text += fmt::format("  assuming  {}\n", fmt::join(describe(t.assumptions), ", "));

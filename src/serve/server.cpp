@@ -30,8 +30,7 @@ constexpr size_t kLargestBody = 8 << 20;
 constexpr const char *kChatPath = "/v1/chat/completions", *kTextPath = "/v1/completions";
 constexpr milliseconds kLook{100};  // how often a waiting thread checks whether its client is still connected
 
-// Returns whether `host` certainly means this machine. Only a loopback address or the name localhost does:
-// "127.example.com" may be any machine.
+// Only an address, or the name localhost, certainly means this machine: "127.example.com" may be any machine.
 bool is_loopback(const std::string& host) {
   in_addr address{};
   const bool is_ipv4 = inet_pton(AF_INET, host.c_str(), &address) == 1;
@@ -45,8 +44,7 @@ std::string host_of(std::string text) {
   return text.substr(0, text.find(':'));
 }
 
-// Returns whether the keys are equal. The comparison takes the same time for every wrong key of the same length, so the
-// time does not show which characters are right.
+// Compares keys. It takes the same time for every wrong key of the same length.
 bool same_key(const std::string& given, const std::string& wanted) {
   unsigned char differs = given.size() == wanted.size() ? 0 : 1;
   for (size_t i = 0; i < given.size() && i < wanted.size(); ++i)
@@ -146,7 +144,7 @@ class CompletionServer {
     });
   }
 
-  // Listens at the address and returns the port. Throws UserError when the address cannot be used.
+  // Returns the port. Throws UserError.
   int bind() {
     const int port = options_.port == 0                                 ? http_.bind_to_any_port(options_.host)
                      : http_.bind_to_port(options_.host, options_.port) ? options_.port
@@ -171,8 +169,7 @@ class CompletionServer {
     scheduler_.refuse_new();
     info("ending: {} replies are still being written", open_.load());
     while (open_ > 0) std::this_thread::sleep_for(milliseconds(20));
-    // stop() has no effect before the server is running.
-    while (!ended && !http_.is_running()) std::this_thread::sleep_for(milliseconds(1));
+    while (!ended && !http_.is_running()) std::this_thread::sleep_for(milliseconds(1));  // before, stop() has no effect
     http_.stop();
     listener.join();
     if (failed)
@@ -199,8 +196,7 @@ class CompletionServer {
     http_.set_keep_alive_max_count(1);
   }
 
-  // Refuses unknown methods and routes. Also refuses requests whose body could exceed the limit, because the library
-  // checks the limit only with Content-Length.
+  // Refuses requests whose body could exceed the limit: the library checks the limit only with Content-Length.
   static void check_form(const httplib::Request& request) {
     if (request.method == "GET" || request.method == "HEAD") return;
     if (request.method != "POST")
@@ -209,12 +205,10 @@ class CompletionServer {
       throw RequestError(404, fmt::format("POST {} is not known; see docs/serve.md", request.path));
     if (!request.has_header("Content-Length") || request.has_header("Transfer-Encoding"))
       throw RequestError(411, "the body's length is unknown; send it with Content-Length");
-    if (request.has_header("Content-Encoding"))
-      throw RequestError(415, "the body is compressed; send it without compression");
+    if (request.has_header("Content-Encoding")) throw RequestError(415, "the body is compressed; send it as it is");
   }
 
-  // Refuses requests without the API key, and requests from web pages of other sites. Checks the Host header, too,
-  // because the name of another site may resolve to this machine.
+  // A page of another site must not use a server on this machine, even if the site's name resolves to this machine.
   void check_caller(const httplib::Request& request) const {
     const std::string host = host_of(request.get_header_value("Host")), origin = request.get_header_value("Origin");
     if (is_loopback(options_.host) && !is_loopback(host))
