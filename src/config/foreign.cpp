@@ -413,8 +413,7 @@ const std::vector<NotAvailable>& not_available() {
       {"export_legacy_format", {kFalse}},
       {"export_quantization_*",
        {},
-       "`export` does not write GPTQ; export_quantization: fp8_dynamic writes 8-bit floats, export_gguf: q4_k_m 4 "
-       "bits"},
+       "`export` writes no GPTQ; export_quantization writes 8-bit floats, export_gguf: q4_k_m writes 4 bits"},
       {"export_hub_model_id", {}},
       {"num_beams", {"1"}},
       {"repetition_penalty", {"1"}},

@@ -230,7 +230,7 @@ std::optional<CodedLogits> LogitReference::check_coded(const std::filesystem::pa
   if (!std::isfinite(out.error)) throw UserError("{}: the written model gives logits that are not finite", type);
   const double usual = type == "Q8_0"                            ? 0.05
                        : type == "Q6_K"                          ? 0.15
-                       : type.starts_with("Q5") || type == "FP8" ? 0.3
+                       : type.starts_with("Q5") ? 0.3
                                                                  : 0.6;
   if (out.error > usual)
     warn(

@@ -26,7 +26,7 @@ RunRecord initial_record(const Run& run, const RunLength& length, RunRecord reco
   return record;
 }
 
-// Returns what trackers need to know about the run, which continues `record`.
+// Returns the facts that trackers get about the run. `record` is the record that the run continues.
 TrackedRun tracked_run(const Run& run, const RunRecord& record) {
   const fs::path folder = fs::weakly_canonical(run.output.folder);
   ContentKey id;
@@ -205,8 +205,7 @@ void announce(const Run& run, const RunLength& length, const Batches& batches, c
   if (run.dtype_by_default && run.compute == DType::kF32 && byte_size(run.model.config.dtype) == 2)
     info(
         "the model is stored in 16 bits but trained in float32, because the recipe sets no dtype: bf16: true takes "
-        "about "
-        "half the memory and time; bf16: false keeps float32 without this message");
+        "about half the memory and time; bf16: false keeps float32 without this message");
   for (const std::string& note : data.notes) info("data: {}", note);
   if (!data.labels.empty()) info("labels: {}", data.labels);
   if (data.truncated > 0)

@@ -136,7 +136,7 @@ MeshAxes Request::mesh(int64_t devices) const {
 
 BatchSpec Request::batch(int64_t devices, BatchUse use) const {
   const nlohmann::json& json = repository_->config();
-  // The rows can be counted even if Fettle cannot train the model.
+  // For an unknown family, uses a default config: the rows can be counted even if Fettle cannot train the model.
   const Family* family = find_family(json);
   const nlohmann::json asked = with_asked_balance(*recipe_, json);
   const ModelConfig config = family == nullptr ? ModelConfig{} : family->read(ConfigReader(asked, config_file()));

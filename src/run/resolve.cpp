@@ -110,7 +110,7 @@ OutputSpec output_spec(const Recipe& r) {
           .changed_keys = KeyValues(r).changed_values().dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)};
 }
 
-// Fills a Run in, step by step. Each step may read what the steps before it set.
+// Fills in a Run step by step. Each step may read the values that earlier steps set.
 class Resolving {
  public:
   Resolving(const Recipe& recipe, const ModelConfigFile& config, Purpose purpose, Run& run)
@@ -140,7 +140,7 @@ class Resolving {
     const int64_t heads = config.num_attention_heads;
     if (heads % tp != 0)
       throw UserError("mesh: tp {} does not divide num_attention_heads ({}) of {}", tp, heads, config_.file);
-    // When there are more devices than key heads, each device stores the key heads that its query heads read.
+    // When there are more devices than key heads, each device stores a copy of the key heads that its query heads need.
     std::vector<std::pair<const char*, int64_t>> counts{{"num_key_value_heads", config.num_key_value_heads}};
     if (config.gemma4) counts.emplace_back("num_global_key_value_heads", config.gemma4->full_key_heads);
     for (const auto& [key, key_heads] : counts)
@@ -155,7 +155,7 @@ class Resolving {
     if (run_.model.classifies()) coefficient = 0;  // as in Transformers
     const auto wants_experts = [&](const char* key, bool asked) {
       if (asked && run_.model.config.num_experts == 0)
-        throw UserError("{}: {}: {} has no experts to balance; leave it out", recipe_.where(key), key,
+        throw UserError("{}: {}: {} has no experts to balance; remove the key", recipe_.where(key), key,
                         run_.model.family->model_type);
     };
     wants_experts("moe_aux_loss_coef", recipe_.moe_aux_loss_coef.has_value());
@@ -186,8 +186,8 @@ class Resolving {
     run_.frozen = cut_at_groups(run_.frozen, groups);
     if (trains_ && run_.trained.empty())
       throw UserError(
-          "nothing is trained: lora_target, target_parameters and additional_target (or freeze_trainable_modules) name "
-          "no weight; give one of them, or leave lora_target out for all linear layers");
+          "nothing is trained: lora_target, target_parameters and additional_target (or freeze_trainable_modules) "
+          "match no weights; set one of them, or remove lora_target to train all linear layers");
   }
 
   void check_rates() const {
@@ -201,13 +201,13 @@ class Resolving {
           recipe_.where("embedding_lr"));
   }
 
-  // Refuses offload_param with PiSSA and new DoRA adapters: the programs that initialise these need the weights of all
-  // layers on the device.
+  // Refuses offload_param for models whose layers alternate between several kinds. Also refuses it with PiSSA and with
+  // new DoRA adapters: the programs that initialise these adapters need the weights of all layers on the device.
   void check_offload() const {
     if (!recipe_.offload_param) return;
     auto refuse = [&](const std::string& what, const std::string& remedy) {
-      throw UserError("{}: offload_param: {} needs whole weights on the device; {}", recipe_.where("offload_param"),
-                      what, remedy);
+      throw UserError("{}: offload_param: {} needs the weights of all layers on the device; {}",
+                      recipe_.where("offload_param"), what, remedy);
     };
     const std::vector<LayerGroup> groups = groups_of(run_.model);
     if (std::ranges::any_of(groups, [](const LayerGroup& group) { return group.period > 1; }))
@@ -217,7 +217,7 @@ class Resolving {
           recipe_.where("offload_param"), run_.model.family->model_type);
     if (run_.pissa) refuse("pissa_init", "remove one of the two");
     if (run_.lora && run_.lora->dora && run_.adapter.empty())
-      refuse("a new adapter with use_dora", "leave one of the two out");
+      refuse("a new adapter with use_dora", "remove one of the two");
   }
 
   void set_dtypes() {
@@ -254,7 +254,7 @@ class Resolving {
   }
 
   // Chooses the memory of each parameter: host memory for the layers under offload_param and for master weights under
-  // offload_optimizer. This step comes last, because it needs all other values.
+  // offload_optimizer. Comes after set_dtypes and set_reference, because the choice depends on their results.
   void place_params() {
     for (Param& param : run_.trained) param.trained = true;
     for (Param& param : run_.reference) param.trained = false;
@@ -333,7 +333,7 @@ class Resolving {
   const Recipe& recipe_;
   const ModelConfigFile& config_;
   bool trains_;
-  bool compares_;  // whether the loss compares with a reference model
+  bool compares_;  // the run computes a loss that compares with a reference model
   Run& run_;
 };
 

@@ -17,7 +17,7 @@ std::string dumped(const ordered_json& value) {
   return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
-// JSON has no infinity. OpenAI writes -9999 for a token that cannot be drawn.
+// Returns the value for JSON, which has no infinity. Like OpenAI, writes -9999 for a token that cannot be drawn.
 double finite(double logprob) {
   return std::max(logprob, -9999.0);
 }
@@ -94,7 +94,7 @@ std::string AnswerWriter::whole(const std::string& text, const std::vector<Token
                  {"usage", usage_json(usage)}});
 }
 
-// Returns the JSON of one event. `choice` is the JSON of its choice; if it is empty, the list of choices is empty.
+// Returns one event. `choice` is the JSON of the event's choice; if it is "", the event's list of choices is empty.
 std::string AnswerWriter::event(const std::string& choice) const {
   std::string head = dumped({{"id", id_},
                              {"object", chat_ ? "chat.completion.chunk" : "text_completion"},

@@ -153,7 +153,7 @@ void check_meta(const StateReader& state, const Run& run) {
     if (const Json other = found.value(key, key == "quantization" ? Json("none") : Json()); other != wanted[key])
       refuse(state, key, other.dump(), wanted[key].dump());
   };
-  // The differences that explain most are reported first.
+  // Reports the most telling difference: an optimizer of another kind, for example, explains arrays of other shapes.
   check("model_type");
   check("stage");
   check("finetuning_type");
@@ -172,8 +172,8 @@ void check_base(const StateReader& state, const Json& base) {
       return found.empty() || found == "" ? "none" : found.is_string() ? found.get<std::string>() : found.dump();
     };
     throw UserError(
-        "{} was trained with {} that differ from this run's: {} was {}, but this run has {}; set it to "
-        "the checkpoint's value, or start a new run",
+        "{} was trained with other {} than this run: {} was {}, but this run has {}; set the key to the checkpoint's "
+        "value, or start a new run",
         checkpoint_of(state), what, key, path(written), path(base));
   };
   check("ref_model", "weights of a reference model", "ref_model");
