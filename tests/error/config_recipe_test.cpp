@@ -165,7 +165,7 @@ TEST_F(BadRecipe, ValuesThatExcludeEachOther) {
   EXPECT_THAT(message("pissa_init: true\nadapter_name_or_path: a\n"), HasSubstr("create_new_adapter: true"));
   EXPECT_THAT(message("pissa_init: true\nuse_dora: true\n"), HasSubstr("remove one of them"));
   EXPECT_THAT(message("pissa_init: true\npissa_iter: 0\n"), HasSubstr("1 or more iterations, or -1"));
-  EXPECT_THAT(message("create_new_adapter: true\n"), HasSubstr("names none"));
+  EXPECT_THAT(message("create_new_adapter: true\n"), HasSubstr("but that key is empty"));
   EXPECT_THAT(message("finetuning_type: full\nload_in_8bit: true\n"),
               HasSubstr("set finetuning_type: lora, or remove quant"));
   EXPECT_THAT(message("finetuning_type: freeze\nuse_dora: true\n"), HasSubstr("use_dora needs finetuning_type: lora"));
@@ -213,10 +213,10 @@ TEST(RequireKeys, NamesWhatIsMissing) {
     require_keys(recipe, {"model_name_or_path", "dataset", "output_dir"}, "train");
     FAIL();
   } catch (const UserError& error) {
-    EXPECT_STREQ(
-        error.what(),
-        "command line: `fettle train` needs model_name_or_path, output_dir; add `model_name_or_path: ...` to the recipe, "
-        "or model_name_or_path=... to the command");
+    EXPECT_STREQ(error.what(),
+                 "command line: `fettle train` needs model_name_or_path, output_dir; add `model_name_or_path: ...` to "
+                 "the recipe, "
+                 "or model_name_or_path=... to the command");
   }
 }
 

@@ -44,7 +44,7 @@ TEST_F(ClassErrors, LabelsOfSeveralKinds) {
   expect({R"({"text": "a", "label": ["x"]})", R"({"text": "b", "label": "x"})"}, "is a single one");
   asked.problem = Problem::kMultiLabel;
   expect({R"({"text": "a", "label": "x"})", R"({"text": "a", "label": "y"})"},
-         "a.jsonl:1: the label \"x\" is a single one, but problem_type");
+         "a.jsonl:1: the label \"x\" is not a list, but problem_type");
   asked.problem = Problem::kSingleLabel;
   expect({R"({"text": "a", "label": ["x"]})", R"({"text": "a", "label": ["y"]})"}, "the label [\"x\"] is a list");
   asked.problem = Problem::kRegression;
@@ -143,12 +143,12 @@ TEST_F(ClassErrors, LabelsInAnotherOrderThanTheyWereTaught) {
   const std::vector<std::string> rows = {R"({"text": "a", "label": "x"})", R"({"text": "a", "label": "y"})"};
   asked.id2label = {"y", "x"};
   const std::string order = "id2label is [y, x], but ";
-  expect(rows, order + "config.json has the same names as [x, y]",
+  expect(rows, order + "config.json has these names in another order, that of its outputs: [x, y]",
          {{"architectures", {"BertForSequenceClassification"}}, {"id2label", {{"0", "x"}, {"1", "y"}}}});
   folder.write("classifier.json",
                R"({"architectures": ["LlamaForSequenceClassification"], "id2label": {"0": "x", "1": "y"}})");
   adapters = {folder.path().string()};
-  expect(rows, "classifier.json has the same names as [x, y], in the order of its outputs; leave id2label out");
+  expect(rows, "classifier.json has these names in another order, that of its outputs: [x, y]; remove id2label");
 }
 
 TEST_F(ClassErrors, MalformedLabelsOfTheModel) {

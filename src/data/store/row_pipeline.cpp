@@ -30,7 +30,7 @@ struct Chunk {
   std::vector<int64_t> lines;
   size_t bytes = 0;
   std::vector<Outcome> outcomes;
-  std::exception_ptr failure;  // the exception that reading threw after these rows
+  std::exception_ptr failure;  // the exception that was thrown when the file was read after these rows
 };
 
 class Pipeline {
@@ -46,7 +46,7 @@ class Pipeline {
     for (std::jthread& thread : threads_) thread.request_stop();
   }
 
-  // The next finished chunk in the order of the rows; null after the last.
+  // Returns the next finished chunk in the order of the rows; null after the last chunk.
   std::unique_ptr<Chunk> next() {
     std::unique_lock lock(mutex_);
     const auto ready = [&] { return failure_ || done_.contains(taken_) || (ended_ && taken_ == read_); };
@@ -91,7 +91,7 @@ class Pipeline {
     fail();
   }
 
-  // Queues the chunk and starts another one of the same file. Returns false when no more chunks are wanted.
+  // Queues the chunk, and replaces it by an empty one for the same file. Returns false when no more chunks are wanted.
   bool hand_on(std::unique_ptr<Chunk>& chunk, const std::stop_token& stop) {
     auto fresh = std::make_unique<Chunk>();
     fresh->file = chunk->file;
