@@ -11,7 +11,6 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <random>
 #include <set>
 #include <sstream>
 #include <utility>
@@ -19,6 +18,7 @@
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "base/process_name.h"
 #include "base/seconds_since.h"
 
 namespace fettle {
@@ -33,11 +33,6 @@ std::string quoted(const std::string& text) {
   std::string out = "'";
   for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return out + "'";
-}
-
-std::string random_word() {
-  std::random_device device;
-  return fmt::format("{:08x}{:08x}{:08x}{:08x}", device(), device(), device(), device());
 }
 
 // Returns the shell command of one process. The command reads the password from standard input, because other users can
@@ -110,7 +105,7 @@ int launch(const LaunchOptions& options) {
     throw UserError("--hosts: a host is named twice; to start several processes on each host, set --per-host");
   const InterruptScope interrupts;
   signal(SIGPIPE, SIG_IGN);
-  const std::string job = random_word(), password = random_word();
+  const std::string job = random_hex(4), password = random_hex(4);
   std::vector<Started> running;
   for (int rank = 0; rank < static_cast<int>(hosts.size()) * options.per_host; ++rank)
     running.push_back(start(options, hosts, rank, job, password));

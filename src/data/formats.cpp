@@ -184,6 +184,15 @@ std::vector<ContentSpan> trained_spans(const ordered_json& message, const std::s
 
 constexpr const char* kSpans = "train_detail";
 
+// Reads the content of a message or turn, and the spans of the content that are trained. Spans in the column
+// `spans_column` take precedence over spans of the content's parts.
+void read_content(const ordered_json& message, const std::string& column, const std::string& spans_column,
+                  Message& out) {
+  if (const ordered_json* content = find_column(message, column))
+    out.content = content_of(*content, column, &out.spans);
+  if (auto spans = trained_spans(message, spans_column, out.content); !spans.empty()) out.spans = std::move(spans);
+}
+
 // Returns the message with LLaMA-Factory v1's typed parts of the content (thoughts and tool calls) as fields.
 ordered_json without_typed_parts(const ordered_json& value) {
   if (!value.contains("content") || !value["content"].is_array()) return value;
@@ -216,10 +225,8 @@ Message openai_message(const ordered_json& given) {
                                                   "tool",   "function",  "ipython"};
   if (std::find(kRoles.begin(), kRoles.end(), message.role) == kRoles.end())
     bad("the role '{}' is not known; use one of {}", message.role, fmt::join(kRoles, " "));
-  if (const ordered_json* content = find_column(value, "content"))
-    message.content = content_of(*content, "content", &message.spans);
+  read_content(value, "content", kSpans, message);
   read_weight(value, message);
-  if (auto spans = trained_spans(value, kSpans, message.content); !spans.empty()) message.spans = std::move(spans);
   ordered_json extra = ordered_json::object();
   for (const auto& [key, field] : value.items())
     if (key != "role" && key != "content" && key != kSpans && !field.is_null() &&
@@ -285,10 +292,7 @@ Sample sharegpt(const ordered_json& row, const DataSource& source, const std::st
     if (!turn.contains(content_tag)) bad("a turn of '{}' has no '{}'", role->first, content_tag);
     Message message{.role = role->second};
     read_weight(turn, message);
-    if (const ordered_json* value = find_column(turn, content_tag))
-      message.content = content_of(*value, content_tag, &message.spans);
-    if (auto spans = trained_spans(turn, source.tag("spans_tag", kSpans), message.content); !spans.empty())
-      message.spans = std::move(spans);
+    read_content(turn, content_tag, source.tag("spans_tag", kSpans), message);
     if (message.role == "function_call") {
       message.role = "assistant";
       message.extra_json = tool_calls_json(message.content);

@@ -5,7 +5,8 @@
 #include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
-#include <random>
+
+#include "base/process_name.h"
 
 namespace fettle {
 namespace {
@@ -64,17 +65,12 @@ ordered_json usage_json(const AnswerUsage& usage) {
           {"total_tokens", usage.prompt_tokens + usage.reply_tokens}};
 }
 
-std::string random_word() {
-  std::random_device device;
-  return fmt::format("{:08x}{:08x}{:08x}", device(), device(), device());
-}
-
 }  // namespace
 
 AnswerWriter::AnswerWriter(bool chat, std::string model, bool chances, bool usage)
     : chat_(chat),
       model_(std::move(model)),
-      id_((chat ? "chatcmpl-" : "cmpl-") + random_word()),
+      id_((chat ? "chatcmpl-" : "cmpl-") + random_hex(3)),
       chances_(chances),
       usage_(usage),
       created_(std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())

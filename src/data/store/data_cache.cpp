@@ -5,13 +5,13 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <random>
 
 #include "base/cache.h"
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/private_files.h"
+#include "base/process_name.h"
 #include "data/read/rows.h"
 
 namespace fettle {
@@ -130,8 +130,7 @@ std::shared_ptr<const TokenStore> DataCache::find(const std::string& key, bool& 
 
 fs::path DataCache::draft(const std::string& key) const {
   if (kept_) remove_old();
-  std::random_device random;
-  return folder_ / fmt::format("{}.{:08x}{:08x}.partial", key, random(), random());
+  return folder_ / fmt::format("{}.{}.partial", key, random_hex(2));
 }
 
 void DataCache::remove_old() const {

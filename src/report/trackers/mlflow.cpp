@@ -101,15 +101,19 @@ class Mlflow : public Tracker {
   Json parsed(const HttpReply& reply, const std::string& function, bool may_be_missing) const {
     Json out = Json::parse(reply.body, nullptr, false);
     if (reply.status == 200 && out.is_object()) return out;
-    const std::string code = out.is_object() ? out.value("error_code", "") : "";
-    if (may_be_missing && code == "RESOURCE_DOES_NOT_EXIST") return nullptr;
+    const auto text_of = [&](const char* field) {
+      const bool found = out.is_object() && out.contains(field) && out[field].is_string();
+      return found ? out[field].get<std::string>() : "";
+    };
+    if (may_be_missing && text_of("error_code") == "RESOURCE_DOES_NOT_EXIST") return nullptr;
     if (reply.status == 401 || reply.status == 403)
       throw UserError(
           "{} refuses access (status {}); set MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and "
           "MLFLOW_TRACKING_PASSWORD",
           host_of(server_.endpoint), reply.status);
+    const std::string message = text_of("message");
     throw UserError("{} answers {} with status {}: {}", host_of(server_.endpoint), function, reply.status,
-                    out.is_object() ? out.value("message", "no message") : "this is not MLflow's answer");
+                    message.empty() ? "this is not MLflow's answer" : message);
   }
 
   std::string experiment() const {
