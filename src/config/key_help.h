@@ -1,4 +1,4 @@
-// Defines the reference of all recipe keys and the help of single ones, made from the table of keys.
+// Defines functions that make the reference of all recipe keys, and the help of some keys, from the table of keys.
 #pragma once
 
 #include <string>

@@ -46,8 +46,9 @@ std::vector<Key> model_keys() {
        .spellings = {{"", "auto"}}},
       {.name = "preserve_thinking",
        .member = &Recipe::preserve_thinking,
-       .help = "Keep the thoughts of earlier replies in a conversation. The model's own template gets "
-               "`preserve_thinking: true`; a built-in template drops these thoughts only with mask_history."},
+       .help = "Keep the thoughts of earlier replies in a conversation. The model's own template gets the variable "
+               "preserve_thinking. With a built-in template, the key matters only if mask_history is true, which would "
+               "drop these thoughts."},
       {.name = "rope_scaling",
        .member = &Recipe::rope_scaling,
        .help =

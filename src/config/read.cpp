@@ -76,7 +76,8 @@ class Reader {
     if (!idle_.empty()) warn("{}: no effect here: {}", idle_where_, fmt::join(idle_, ", "));
   }
 
-  // Takes over the keys of another tool's recipe, with their meaning in that tool.
+  // Sets the keys that another tool's recipe means, and the defaults of that tool for keys that the recipe does not
+  // set.
   void take_dialect(const Dialect& dialect, const std::string& file) {
     for (const auto& [key, value] : dialect.meant) take(key, {value, file});
     std::vector<std::string> taken;

@@ -184,8 +184,7 @@ std::vector<Key> training_keys() {
        .group = Group::kTraining,
        .member = &Recipe::neftune_noise_alpha,
        .help = "Noise on the embedded tokens in training (NEFTune), uniform between -x and x, where x = alpha / "
-               "sqrt(tokens "
-               "of the row x hidden size). 0 means none; 5 is usual.",
+               "sqrt(tokens of the row x hidden size). 0 means none; 5 is usual.",
        .min = 0},
       {.name = "bf16",
        .group = Group::kTraining,

@@ -10,7 +10,7 @@
 
 namespace fettle {
 
-// A value as it was given: the node, and where ("recipe.yaml:12" or "override 'lora_rank=8'").
+// A value that the user gave, and where it was given ("recipe.yaml:12" or "override 'lora_rank=8'").
 struct GivenValue {
   YAML::Node node;
   std::string where;

@@ -68,7 +68,8 @@ ordered_json message_json(const Message& message) {
   if (message.extra_json.empty()) return out;
   const ordered_json extra = ordered_json::parse(message.extra_json);
   for (const auto& [key, value] : extra.items()) out[key] = value;
-  // Templates know the reasoning by several names. Transformers sets these two.
+  // Rows have the reasoning in a field with one of three names. Templates read `thinking` or `reasoning_content`, so
+  // both are set, as in Transformers.
   for (const char* name : {"reasoning_content", "thinking", "reasoning"})
     if (const auto found = extra.find(name); found != extra.end() && !found->is_null()) {
       if (!out.contains("thinking")) out["thinking"] = *found;
@@ -287,8 +288,9 @@ struct ChatTemplate::State {
       ++prompt_thinks;
     else if (common < prompt.size())
       throw UserError(
-          "{} renders the prompt of a reply differently from the start of the training text, so the model would learn "
-          "from a prompt that it never gets later; choose a built-in template with `template:`\n  prompt   {}\n  "
+          "{} renders the prompt of a reply differently from the start of the training text, so training would use "
+          "a prompt that `chat` and `generate` never build; choose a built-in template with `template:`\n  prompt   "
+          "{}\n  "
           "training {}",
           name, excerpt(prompt, common), excerpt(full.text, common));
     return spans;

@@ -97,7 +97,8 @@ TEST_F(ClassErrors, UnknownLabels) {
   asked.id2label.clear();
   asked.count = 2;
   expect({R"({"text": "a", "label": 0})", R"({"text": "a", "label": 2})"},
-         "a.jsonl:2: the label 2 is beyond num_labels 2 (recipe), whose numbers are 0 to 1; the rows have 2 labels: "
+         "a.jsonl:2: the label 2 is beyond num_labels 2 (recipe), so the label numbers are 0 to 1; the rows have 2 "
+         "labels: "
          "number them from 0 on, or name them with id2label: [0, 2]");
   expect({R"({"text": "a", "label": 0})", R"({"text": "a", "label": 1})", R"({"text": "a", "label": 2})"},
          "correct the row, or raise num_labels to 3");

@@ -12,7 +12,7 @@
 namespace fettle {
 namespace {
 
-// Returns whether the chat template is named after a family of models. The models of this family have it themselves.
+// Returns whether the chat template is named after a family of models. The folders of these models have the template.
 bool is_of_a_family(std::string_view name) {
   static constexpr std::string_view kNames[] = {"gemma3",
                                                 "gemma3n",
@@ -249,8 +249,8 @@ class AxolotlReader {
     }
   }
 
-  // Reads the special tokens. Fettle uses the tokenizer's own ones; only eos_token could change what is trained, so it
-  // is compared with the tokenizer's later.
+  // Reads the special tokens. Fettle uses the tokenizer's own ones; only eos_token could change what is trained, so
+  // the key eos_token is set, which is compared with the tokenizer's eos_token.
   void read_tokens() {
     for (const char* key : {"special_tokens", "tokens"}) {
       const YAML::Node map = at(key);

@@ -254,8 +254,7 @@ class Set {
       if (!usual)
         throw UserError(
             "{}: roles_to_train: only the assistant's turns can be chosen; `train_on_inputs: true` also trains the "
-            "other "
-            "roles, and `train: false` on a message leaves a reply out",
+            "other roles, and `train: false` on a message leaves a reply out",
             where(roles));
     }
     for (const char* key : {"train_on_eos", "train_on_eot"})
@@ -275,8 +274,7 @@ class Set {
     if (to.empty()) to = usual;
     if (from != to)
       throw UserError(
-          "{}: field_thinking is {}, but template_thinking_key is {}; Fettle cannot rename fields of messages, so "
-          "rename "
+          "{}: field_thinking is {}, but template_thinking_key is {}; Fettle cannot rename fields of messages; rename "
           "the field in the rows to {}, and set field_thinking to {}",
           where(set_), from, to, to, to);
   }

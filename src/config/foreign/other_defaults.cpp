@@ -79,8 +79,7 @@ Dialect trl(const Given& given) {
     if (!given.has_any({"lora_target_modules", "lora_target"}))
       warn(
           "lora_target_modules is not given: PEFT chooses layers by the model's family, Fettle takes all linear "
-          "layers; "
-          "set lora_target_modules: q_proj,v_proj for PEFT's usual choice");
+          "layers; set lora_target_modules: q_proj,v_proj for PEFT's usual choice");
   }
   usual(out, "cutoff_len", "1024");
   if ((stage.empty() || stage == "sft") &&

@@ -175,8 +175,7 @@ Names choose_split(const DataFolder& folder, const std::string& subset, const st
   } catch (const YAML::Exception& error) {
     throw UserError(
         "{}:{}: its `configs` do not have the Hugging Face Hub's format: each needs config_name and data_files (a "
-        "path, "
-        "or a list of split and path); correct them, or name the files in `dataset`",
+        "path, or a list of split and path); correct them, or name the files in `dataset`",
         (folder.path / "README.md").string(), std::max(1, error.mark.line + 2));
   }
   if (files_below(folder.files, subset).empty())

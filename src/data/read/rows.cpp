@@ -84,7 +84,7 @@ class Reader {
     for (; bytes_.line(line, kLargestRow); ++number) {
       if (is_blank(line)) continue;
       if (line_is_open(line))
-        throw UserError("{}:{}: rows must be in a JSON array, or one object a line; this object has several lines",
+        throw UserError("{}:{}: rows must be in a JSON array, or one object per line; this object has several lines",
                         name_, number);
       if (!json(line, number)) return;
     }
@@ -174,8 +174,9 @@ class Reader {
       if (c == ']') {
         bytes_.next();
         if (skip_space(number) >= 0)
-          throw UserError("{}:{}: the file continues after the ] of its array; wanted one array, or one object a line",
-                          name_, number);
+          throw UserError(
+              "{}:{}: the file continues after the ] of its array; wanted one array, or one object per line", name_,
+              number);
         return;
       }
       if (c == ',') {

@@ -123,7 +123,7 @@ std::shared_ptr<const TokenStore> DataCache::find(const std::string& key, bool& 
     fs::last_write_time(place(key), fs::file_time_type::clock::now(), ignored);  // marks the store as used now
   } else if (!problem.empty()) {
     damaged = problem.ends_with("damaged");
-    warn("data_cache: {}: {}; its rows are tokenised again", place(key).string(), problem);
+    warn("data_cache: {}: {}; the rows are tokenised again", place(key).string(), problem);
   }
   return store;
 }
