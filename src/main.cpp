@@ -218,7 +218,8 @@ int render(const RenderOptions& options) {
   return static_cast<int>(failed ? ExitCode::kUser : ExitCode::kOk);
 }
 
-// Throws UserError when the first word is not a command; suggests the nearest command. CLI11's own message would not.
+// Throws UserError, which suggests the nearest command, when the first word is not a command. CLI11 makes no
+// suggestions.
 void check_command(const CLI::App& app, int argc, char** argv) {
   if (argc < 2 || argv[1][0] == '-') return;
   std::vector<std::string_view> names;

@@ -41,7 +41,7 @@ struct ClassErrors : ::testing::Test {
 
 TEST_F(ClassErrors, LabelsOfSeveralKinds) {
   expect({R"({"text": "a", "label": "x"})", R"({"text": "b", "label": 3})"}, "a.jsonl:2: the label 3 is a number");
-  expect({R"({"text": "a", "label": ["x"]})", R"({"text": "b", "label": "x"})"}, "is a single one");
+  expect({R"({"text": "a", "label": ["x"]})", R"({"text": "b", "label": "x"})"}, "is a single label");
   asked.problem = Problem::kMultiLabel;
   expect({R"({"text": "a", "label": "x"})", R"({"text": "a", "label": "y"})"},
          "a.jsonl:1: the label \"x\" is not a list, but problem_type");
@@ -143,13 +143,13 @@ TEST_F(ClassErrors, NumberOfLabelsDiffersFromTheModels) {
 TEST_F(ClassErrors, LabelsInAnotherOrderThanTheyWereTaught) {
   const std::vector<std::string> rows = {R"({"text": "a", "label": "x"})", R"({"text": "a", "label": "y"})"};
   asked.id2label = {"y", "x"};
-  const std::string order = "id2label is [y, x], but ";
-  expect(rows, order + "config.json has these names in another order, that of its outputs: [x, y]",
+  const std::string order = "id2label is [y, x], but in ";
+  expect(rows, order + "config.json the order of these names is [x, y]",
          {{"architectures", {"BertForSequenceClassification"}}, {"id2label", {{"0", "x"}, {"1", "y"}}}});
   folder.write("classifier.json",
                R"({"architectures": ["LlamaForSequenceClassification"], "id2label": {"0": "x", "1": "y"}})");
   adapters = {folder.path().string()};
-  expect(rows, "classifier.json has these names in another order, that of its outputs: [x, y]; remove id2label");
+  expect(rows, "classifier.json the order of these names is [x, y]; remove id2label");
 }
 
 TEST_F(ClassErrors, MalformedLabelsOfTheModel) {

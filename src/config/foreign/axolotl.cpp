@@ -209,8 +209,8 @@ class AxolotlReader {
       const std::string here = given.empty() ? of_recipe : given;
       if (!std::exchange(first, false) && own_or_named(here) != own_or_named(name))
         throw UserError(
-            "{}: chat_template: found {} after {}, but all data sets of a run need the same template; keep one", at_set,
-            here.empty() ? "the model's own" : here, name.empty() ? "the model's own" : name);
+            "{}: chat_template: found {} after {}, but all data sets of a run need the same template; use only one",
+            at_set, here.empty() ? "the model's own" : here, name.empty() ? "the model's own" : name);
       if (!given.empty()) place = at_set;
       name = here;
     }

@@ -21,7 +21,7 @@ namespace {
 Problem problem_of_rows(const LabelScan& scan) {
   if (scan.lists.rows > 0) {
     for (const auto* kind : {&scan.integers, &scan.reals, &scan.quoted_integers, &scan.quoted_reals, &scan.names})
-      if (kind->rows > 0) mixed(scan.lists, "a list", *kind, "a single one");
+      if (kind->rows > 0) mixed(scan.lists, "a list", *kind, "a single label");
     return scan.reals_in_lists ? Problem::kRegression : Problem::kMultiLabel;
   }
   if (scan.names.rows > 0) {

@@ -94,9 +94,8 @@ void check_taught(const LabelRequest& asked, const TaughtLabels& taught) {
         names.empty() ? asked.count_at : asked.names_at, names.empty() ? "num_labels" : "id2label", count, taught.file,
         taught.count());
   if (!names.empty() && names != taught.id2label && std::ranges::is_permutation(names, taught.id2label))
-    throw UserError(
-        "{}: id2label is [{}], but {} has these names in another order, that of its outputs: [{}]; remove id2label",
-        asked.names_at, fmt::join(names, ", "), taught.file, fmt::join(taught.id2label, ", "));
+    throw UserError("{}: id2label is [{}], but in {} the order of these names is [{}]; remove id2label", asked.names_at,
+                    fmt::join(names, ", "), taught.file, fmt::join(taught.id2label, ", "));
 }
 
 }  // namespace fettle

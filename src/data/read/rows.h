@@ -25,8 +25,8 @@ struct Row {
 // Reads the rows of a file, and calls `take` for each row until `take` returns false. The ending of the name decides
 // the format:
 // - .json: an array of objects, or one object per line; .jsonl and .ndjson: one object per line;
-// - .csv (separated by commas, or if the head line has none by ; tab or |) and .tsv, with a head line; values are
-// strings;
+// - .csv and .tsv: a head line, then one row per record, with strings as values. If the head line of a .csv file has no
+//   comma, the separator is ; or tab or |;
 // - .txt: each line that is not blank is a row {"text": line};
 // - any of these with .gz or .zst;
 // - .parquet; .arrow and .feather (Arrow's file and stream formats).

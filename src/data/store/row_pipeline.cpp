@@ -19,8 +19,8 @@ namespace {
 
 constexpr size_t kChunkBytes = size_t{256} << 10;
 constexpr size_t kAhead = size_t{64} << 20;
-// The limit on rows in memory counts these bytes for each row in addition to its text, and these bytes for a Parquet or
-// Arrow row, which has no text.
+// Bytes that count towards kAhead: kRowBytes for each row in addition to its text, and kColumnsRowBytes for a Parquet
+// or Arrow row, which has no text.
 constexpr size_t kRowBytes = size_t{1} << 10, kColumnsRowBytes = size_t{16} << 10;
 
 // Rows of one file that one thread works on.
@@ -37,7 +37,7 @@ class Pipeline {
  public:
   Pipeline(const std::vector<std::filesystem::path>& files, int64_t most, const RowWork& work)
       : files_(files), left_(most), work_(work) {
-    // If a thread cannot be started, the destructors of the threads before it stop and join them.
+    // If a thread cannot be started, the destructors of the threads that already run stop and join these threads.
     threads_.emplace_back([this](std::stop_token stop) { read_all(stop); });
     for (unsigned n = 0; n < std::max(1u, std::thread::hardware_concurrency()); ++n)
       threads_.emplace_back([this](std::stop_token stop) { work_all(stop); });
