@@ -48,7 +48,7 @@ class LogitReference {
   // a warning, when a forward pass does not fit a device. F32, F16 and BF16 must agree up to rounding: throws
   // InternalError when they differ by more, and UserError when rounding removes most of an adapter's effect. For
   // quantised types, warns when `error` is above the usual value of the type: 0.05 for Q8_0, 0.15 for Q6_K, 0.3 for 5
-  // bits and FP8, 0.6 for 4 bits.
+  // bits, 0.6 for 4 bits and for FP8.
   std::optional<CodedLogits> check_coded(const std::filesystem::path& folder, const std::string& type) const;
 
  private:

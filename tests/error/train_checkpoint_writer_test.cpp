@@ -138,14 +138,14 @@ TEST_F(OtherRun, AnotherGlobalBatchIsRefusedWithWhatToSet) {
   other.mesh = {{"fsdp", 4}};
   EXPECT_THAT(error(other),
               AllOf(HasSubstr("checkpoint-1 was written with 16 rows per step, but this run has 64"),
-                    HasSubstr("per_device_train_batch_size 8 x 4 devices x gradient_accumulation_steps 2"),
+                    HasSubstr("per_device_train_batch_size 8 x 4 devices (dp x fsdp) x gradient_accumulation_steps 2"),
                     HasSubstr("set per_device_train_batch_size: 2,"), HasSubstr("adapter_name_or_path: ")));
   other.gradient_accumulation_steps = 3;
   EXPECT_THAT(error(other), HasSubstr("set per_device_train_batch_size: 4 and gradient_accumulation_steps: 1,"));
   other.per_device_train_batch_size = 2;
   EXPECT_THAT(error(other), HasSubstr("set gradient_accumulation_steps: 2,"));
   other.mesh = {{"dp", 3}};
-  EXPECT_THAT(error(other), HasSubstr("16 rows cannot be divided evenly over 3 devices"));
+  EXPECT_THAT(error(other), HasSubstr("change the mesh so that dp x fsdp (now 3) divides 16"));
 }
 
 TEST_F(OtherRun, AnotherAdapterShapeNamesTheWeight) {
