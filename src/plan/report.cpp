@@ -171,8 +171,7 @@ std::string format_plan(const StepPlan& plan) {
   std::string text = fmt::format("a step of {} rows of {} tokens on {}, {}; compiled in {:.1f} s\n", plan.rows,
                                  plan.length, plan.memory.device, mesh_title(plan.mesh), plan.compile_seconds);
   text += format_memory_table(plan.memory) + "\n";
-  text += fmt::format("{:.3g} FLOPs a step (matrix products over all devices, recomputation included)\n",
-                      static_cast<double>(plan.flops));
+  text += fmt::format("{:.3g} FLOPs a step (matrix products over all devices, recomputation included)\n", plan.flops);
   text += format_traffic(plan.traffic);
   text += format_host_traffic(plan.host_traffic);
   if (plan.timeline) text += format_time(plan);

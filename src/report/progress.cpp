@@ -92,7 +92,7 @@ void Progress::finish_step(const StepReport& report) {
   if (report.warm && steps_ > 0) {
     ++timed_steps_;
     all_.tokens += static_cast<double>(report.real_tokens);
-    all_.flops += static_cast<double>(report.flops);
+    all_.flops += report.flops;
     all_.seconds += seconds;
   }
   ++steps_;

@@ -42,8 +42,8 @@ struct StepReport {
   int64_t step = 0;  // steps done, including this one
   double epoch = 0, loss = 0, learning_rate = 0, grad_norm = 0;
   int64_t real_tokens = 0;
-  int64_t flops = 0;  // Program::flops() of the step; 0 = not known
-  bool warm = true;   // false: the step compiled a program and is not timed
+  double flops = 0;  // Program::flops() of the step; 0 = not known
+  bool warm = true;  // false: the step compiled a program and is not timed
 };
 
 // Shows a live line on a terminal; otherwise prints a line every logging_steps steps and after the last step. Never

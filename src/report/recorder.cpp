@@ -87,7 +87,7 @@ void Recorder::write_lines() {
   }
 }
 
-void Recorder::step(const StepOutcome& outcome, const Batch& batch, int64_t step, int64_t flops, bool warm) {
+void Recorder::step(const StepOutcome& outcome, const Batch& batch, int64_t step, double flops, bool warm) {
   const double scheduled = run_.update.learning_rate * length_.schedule.multiplier(step - 1);
   const double rate = run_.optimizer.scalars(step, scheduled).at("learning_rate");
   progress_.finish_step({.step = step,
@@ -111,7 +111,7 @@ void Recorder::step(const StepOutcome& outcome, const Batch& batch, int64_t step
   record_.trainer.global_step = step;
   record_.trainer.epoch = length_.epoch(step);
   record_.trainer.num_input_tokens_seen += batch.real_tokens;
-  record_.trainer.total_flos += static_cast<double>(flops);
+  record_.trainer.total_flos += flops;
   if (!length_.logs_after(step)) return;
   const double loss = sums.loss / static_cast<double>(sums.steps);
   std::map<std::string, double> values{{"loss", loss}, {"grad_norm", outcome.grad_norm}, {"learning_rate", rate}};

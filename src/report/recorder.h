@@ -25,7 +25,7 @@ class Recorder {
            bool writes = true);
 
   void start_step() { progress_.start_step(); }
-  void step(const StepOutcome& outcome, const Batch& batch, int64_t step, int64_t flops, bool warm);
+  void step(const StepOutcome& outcome, const Batch& batch, int64_t step, double flops, bool warm);
   void saved(double seconds_waited) { save_stall_ += seconds_waited; }
   // Records that gradients of `step` overflowed. The step runs again with `loss_scale`.
   void overflow(int64_t step, double loss_scale);
