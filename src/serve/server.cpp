@@ -30,7 +30,8 @@ constexpr size_t kLargestBody = 8 << 20;
 constexpr const char *kChatPath = "/v1/chat/completions", *kTextPath = "/v1/completions";
 constexpr milliseconds kLook{100};  // how often a waiting thread checks whether its client is still connected
 
-// Only an address, or the name localhost, certainly means this machine: "127.example.com" may be any machine.
+// Returns whether the host is "localhost" or an address of this machine alone (127.x.x.x or ::1). Other names are not,
+// even if they begin with "127.": "127.example.com" may be any machine.
 bool is_loopback(const std::string& host) {
   in_addr address{};
   const bool is_ipv4 = inet_pton(AF_INET, host.c_str(), &address) == 1;
