@@ -49,10 +49,11 @@ struct ProgressRecord {
   double elapsed_seconds = 0, remaining_seconds = 0;
   std::optional<double> throughput;  // tokens per second
   std::optional<int64_t> total_tokens;
+  std::map<std::string, double> figures;  // further ones: "grad_norm", "eval_accuracy", "rewards/margins", ...
 };
 
 // Returns the record as a line of JSON with `percentage` (two decimals) and times as "0:01:23" or "1 day, 0:01:23"; no
-// newline.
+// newline. LLaMA-Factory's lines have no `figures`; its readers ignore them.
 std::string to_json_line(const ProgressRecord& record);
 std::string format_duration(double seconds);
 // Appends the lines, all of them or none. Throws UserError or DoesNotFit.
