@@ -351,7 +351,8 @@ int run(int argc, char** argv) {
   serve_command->add_option("--max-waiting", serve.max_waiting, "requests that may wait for a row (64)")
       ->check(CLI::Range(0, 4096));
   BoardOptions board{.token = environment("FETTLE_BOARD_TOKEN")};
-  CLI::App* board_command = app.add_subcommand("board", "show the runs of a folder in the browser, start and stop runs");
+  CLI::App* board_command =
+      app.add_subcommand("board", "show the runs of a folder in the browser, start and stop runs");
   board_command->add_option("folder", board.folder, "folder whose runs are shown")->required()->option_text(" ");
   board_command->add_option("--host", board.host,
                             "address to listen at (127.0.0.1; 0.0.0.0: all addresses of this machine)");

@@ -101,8 +101,9 @@ class BoardServer {
     http.set_error_handler([](const httplib::Request& request, httplib::Response& response) {
       if (response.body.empty())
         send_error(response, response.status,
-                   response.status == 404 ? fmt::format("{} {} is not known; see docs/board.md", request.method, request.path)
-                                          : fmt::format("the request cannot be read (HTTP status {})", response.status));
+                   response.status == 404
+                       ? fmt::format("{} {} is not known; see docs/board.md", request.method, request.path)
+                       : fmt::format("the request cannot be read (HTTP status {})", response.status));
     });
     http.set_exception_handler([](const httplib::Request&, httplib::Response& response, std::exception_ptr thrown) {
       try {
@@ -179,9 +180,8 @@ class BoardServer {
       details["output"] = runs_.files().stamp(run_path(path_of(request), kTrainOutput)).has_value();
       send_json(response, details);
     });
-    http.Get("/api/curves", [this](const httplib::Request& request, httplib::Response& response) {
-      send_curves(request, response);
-    });
+    http.Get("/api/curves",
+             [this](const httplib::Request& request, httplib::Response& response) { send_curves(request, response); });
     http.Get("/api/answers", [this](const httplib::Request& request, httplib::Response& response) {
       const std::string file = request.get_param_value("file"), path = path_of(request);
       const ordered_json known = run_details(runs_.files(), path)["answers"];

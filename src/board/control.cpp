@@ -70,7 +70,8 @@ void make_folder(const fs::path& root, const std::string& name) {
     if (at == root / name && fs::exists(at, failed))
       throw UserError("there is already something at {}; choose another name", at.string());
     failed.clear();
-    if (!fs::create_directory(at, failed) && failed) throw UserError("cannot create {}: {}", at.string(), failed.message());
+    if (!fs::create_directory(at, failed) && failed)
+      throw UserError("cannot create {}: {}", at.string(), failed.message());
   }
 }
 
@@ -115,8 +116,7 @@ ordered_json Control::query_end(const ordered_json& asked) {
 void Control::launch(RunList& runs, const std::string& name, const std::vector<std::string>& arguments) {
   const std::string path = name == "." ? "" : name;
   const int output = runs.files().append(run_path(path, kTrainOutput));
-  if (output < 0)
-    throw UserError("cannot write {} of the run {}: {}", kTrainOutput, name, std::strerror(errno));
+  if (output < 0) throw UserError("cannot write {} of the run {}: {}", kTrainOutput, name, std::strerror(errno));
   const pid_t process = jobs_.detach(arguments, output);
   {
     const std::lock_guard lock(mutex_);

@@ -131,7 +131,7 @@ bool RunList::with_log(const std::string& name, const std::function<void(const R
     for (auto it = logs_.begin(); it != logs_.end();) {
       rows += it->second->rows;
       it = ++count > 1 && (count > kMostRuns || (count > kMostLogs && rows > kMostRows)) ? logs_.erase(it)
-                                                                                          : std::next(it);
+                                                                                         : std::next(it);
     }
   }
   const std::lock_guard lock(log->mutex);

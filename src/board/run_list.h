@@ -19,8 +19,8 @@
 
 namespace fettle {
 
-// A run is a folder with trainer_log.jsonl, fettle_run.json or train.log. Its name is its path below the root ("." for the root
-// itself). Thread-safe.
+// A run is a folder with trainer_log.jsonl, fettle_run.json or train.log. Its name is its path below the root ("." for
+// the root itself). Thread-safe.
 class RunList {
  public:
   // Throws UserError when the folder cannot be read. `starts` says whether the board started a process for this run

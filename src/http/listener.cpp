@@ -34,9 +34,7 @@ HttpListener::HttpListener(std::string host, int port, const HttpLimits& limits)
 HttpListener::~HttpListener() = default;
 
 int HttpListener::bind() {
-  const int port = port_ == 0                              ? server_->bind_to_any_port(host_)
-                   : server_->bind_to_port(host_, port_) ? port_
-                                                         : -1;
+  const int port = port_ == 0 ? server_->bind_to_any_port(host_) : server_->bind_to_port(host_, port_) ? port_ : -1;
   if (port <= 0)
     throw UserError("cannot listen at {} port {}: {}; choose another --host or --port", host_, port_,
                     std::strerror(errno));

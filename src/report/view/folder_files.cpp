@@ -54,8 +54,7 @@ int FolderFiles::open_parent(std::string_view path, std::string& name) const {
     name = path.substr(0, slash);
     const bool valid = !name.empty() && name != "." && name != ".." && name.find('\0') == std::string::npos;
     if (valid && slash == std::string_view::npos) return folder;
-    const int next =
-        valid ? openat(folder, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
+    const int next = valid ? openat(folder, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
     ::close(folder);
     folder = next;
     if (slash != std::string_view::npos) path.remove_prefix(slash + 1);

@@ -45,8 +45,7 @@ std::string html_report(const std::filesystem::path& folder) {
   nlohmann::ordered_json data = run_details(files, "");
   data["summary"] = run_summary(files, "", log, false);
   data["damaged"] = log.damaged();
-  for (const char* axis : {"step", "seconds"})
-    data["curves"][axis] = curves_json(log, {}, *log_axis(axis), 1000);
+  for (const char* axis : {"step", "seconds"}) data["curves"][axis] = curves_json(log, {}, *log_axis(axis), 1000);
   const auto name = data["run"].is_object() && data["run"].contains("name") && data["run"]["name"].is_string()
                         ? data["run"]["name"].get<std::string>()
                         : folder.filename().string();

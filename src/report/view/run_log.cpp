@@ -104,14 +104,10 @@ std::optional<LogAxis> log_axis(std::string_view name) {
 
 double LogRow::at(LogAxis axis) const {
   switch (axis) {
-    case LogAxis::kSeconds:
-      return seconds;
-    case LogAxis::kTokens:
-      return tokens;
-    case LogAxis::kEpoch:
-      return epoch;
-    case LogAxis::kStep:
-      break;
+    case LogAxis::kSeconds: return seconds;
+    case LogAxis::kTokens: return tokens;
+    case LogAxis::kEpoch: return epoch;
+    case LogAxis::kStep: break;
   }
   return step;
 }

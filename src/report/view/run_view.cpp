@@ -28,8 +28,10 @@ T field(const ordered_json& object, const char* name, T otherwise) {
   if (!object.is_object()) return otherwise;
   const auto found = object.find(name);
   if (found == object.end()) return otherwise;
-  if constexpr (std::is_same_v<T, std::string>) return found->is_string() ? found->get<std::string>() : otherwise;
-  else return found->is_number() ? found->get<T>() : otherwise;
+  if constexpr (std::is_same_v<T, std::string>)
+    return found->is_string() ? found->get<std::string>() : otherwise;
+  else
+    return found->is_number() ? found->get<T>() : otherwise;
 }
 
 ordered_json brief_recipe(const ordered_json& run) {
