@@ -13,12 +13,12 @@
 #include "base/log.h"
 #include "board/board_page.h"
 #include "board/control.h"
+#include "board/recipe_form.h"
 #include "http/caller.h"
 #include "http/listener.h"
 #include "report/view/page_parts.h"
 #include "report/view/run_file.h"
 #include "report/view/run_view.h"
-#include "run/recipe_form.h"
 
 namespace fettle {
 namespace {

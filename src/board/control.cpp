@@ -9,9 +9,9 @@
 
 #include "base/error.h"
 #include "base/file_error.h"
+#include "board/recipe_form.h"
 #include "report/view/run_file.h"
 #include "report/view/run_view.h"
-#include "run/recipe_form.h"
 
 namespace fettle {
 namespace {

@@ -10,18 +10,17 @@ import tempfile
 import time
 
 
-def find_chromium():
-    """Returns the command of Chromium: $CHROMIUM, or one on PATH, or the one that tests/browser/chromium.sh unpacked."""
-    for name in (os.environ.get("CHROMIUM"), "chromium", "chromium-browser", "google-chrome"):
-        if name and shutil.which(name):
-            return name
-    raise SystemExit("there is no Chromium: set CHROMIUM, or run tests/browser/run.sh, which fetches Debian's")
+# Key codes of Windows, which Chromium uses on all systems, and the text that a key types.
+KEYS = {"Tab": (9, ""), "Enter": (13, "\r"), "Escape": (27, ""), " ": (32, " "), "PageUp": (33, ""), "PageDown": (34, ""),
+        "End": (35, ""), "Home": (36, ""), "ArrowLeft": (37, ""), "ArrowUp": (38, ""), "ArrowRight": (39, ""),
+        "ArrowDown": (40, ""), "+": (187, "+"), "-": (189, "-")}
 
 
 class Browser:
-    """One page. `problems` collects the exceptions and the errors that the page reports."""
+    """One page of the program `chromium`. `problems` collects the exceptions and errors that the page reports,
+    `requests` the addresses that it loads."""
 
-    def __init__(self):
+    def __init__(self, chromium):
         self.profile = tempfile.mkdtemp()
         to_read, self.to = os.pipe()
         self.back, back_write = os.pipe()
@@ -32,12 +31,12 @@ class Browser:
             os.dup2(second, 4)
 
         self.process = subprocess.Popen(
-            [find_chromium(), "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+            [chromium, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
              "--remote-debugging-pipe", f"--user-data-dir={self.profile}", "about:blank"],
             preexec_fn=take_pipes, close_fds=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         os.close(to_read)
         os.close(back_write)
-        self.number, self.rest, self.problems, self.session = 0, b"", [], None
+        self.number, self.rest, self.problems, self.requests, self.session = 0, b"", [], [], None
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
@@ -67,6 +66,8 @@ class Browser:
             kind, detail = answer.get("method"), answer.get("params", {})
             if kind == "Runtime.exceptionThrown":
                 self.problems.append(json.dumps(detail["exceptionDetails"])[:600])
+            if kind == "Network.requestWillBeSent":
+                self.requests.append(detail["request"]["url"])
             if kind == "Log.entryAdded" and detail["entry"]["level"] == "error":
                 self.problems.append(detail["entry"]["text"] + " " + detail["entry"].get("url", ""))
 
@@ -96,9 +97,21 @@ class Browser:
         self.call("Emulation.setEmulatedMedia",
                   features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
 
-    def key(self, name, code=0):
-        for kind in ("keyDown", "keyUp"):
-            self.call("Input.dispatchKeyEvent", type=kind, key=name, code=name, windowsVirtualKeyCode=code)
+    def key(self, name, count=1, shift=False):
+        code, text = KEYS[name]
+        for _ in range(count):
+            for kind in ("keyDown", "keyUp"):
+                self.call("Input.dispatchKeyEvent", type=kind, key=name, code=name, windowsVirtualKeyCode=code,
+                          modifiers=8 if shift else 0, text=text if kind == "keyDown" else "")
+
+    def type(self, text):
+        self.call("Input.insertText", text=text)
+
+    def drag(self, start, end):
+        """Presses the mouse at `start` (x, y), moves it to `end` and releases it."""
+        for kind, (x, y), button in (("mouseMoved", start, "none"), ("mousePressed", start, "left"),
+                                     ("mouseMoved", end, "left"), ("mouseReleased", end, "left")):
+            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button=button, clickCount=1)
 
     def picture(self, file, whole=False):
         time.sleep(0.4)

@@ -255,7 +255,10 @@
       const curve = curves.has(this.run) ? curves.get(this.run).curves : {};
       if (!details.has(this.run)) {
         details.set(this.run, null);
-        ask('/api/run?' + query({name: this.run})).then(answer => { details.set(this.run, answer); this.drawBelow(); if (page === this) this.update(); }, live);
+        ask('/api/run?' + query({name: this.run})).then(answer => {
+          details.set(this.run, answer);
+          if (page.run === this.run) { page.update(); page.drawBelow(); }
+        }, error => { details.delete(this.run); live(error); });
       }
       const known = details.get(this.run) || this.known || {}, file = objectOr(known.run);
       this.known = known;

@@ -1,4 +1,4 @@
-#include "run/recipe_form.h"
+#include "board/recipe_form.h"
 
 #include <variant>
 

@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# Looks at the pages of `fettle board` and at report.html in a headless Chromium. Usage: tests/browser/run.sh [BUILD]
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+build=${1:-build}
+chromium=$("$here/chromium.sh")
+exec python3 "$here/pages.py" --fettle "$build/fettle" --chromium "$chromium" --pictures "$build/pictures"
