@@ -62,7 +62,7 @@ const std::vector<Help>& all_help() {
         "default_system", "template"}},
       {"board",
        {"fettle board runs", "fettle board runs --port 9000 --read-only",
-        "FETTLE_BOARD_TOKEN=SECRET fettle board runs --host 0.0.0.0"},
+        "fettle board /data/runs --host 0.0.0.0"},
        {}},
       {"export",
        {"fettle export tune.yaml adapter_name_or_path=out export_dir=merged",

@@ -59,6 +59,7 @@ pid_t Jobs::start(const std::vector<std::string>& arguments, int out, int err) {
     const int error = errno;
     close(nothing);
     if (process < 0) throw UserError("cannot start {}: {}", program_.string(), std::strerror(error));
+    setpgid(process, process);  // the child does the same, but perhaps later than the first signal to its group
     return process;
   }
   // Other threads may hold locks, so only system calls are allowed here.

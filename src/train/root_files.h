@@ -24,9 +24,10 @@ inline const char* const kResultMark = "all_results.json";
 bool has_result(const std::filesystem::path& output_dir, const std::filesystem::path& checkpoint);
 
 // Returns the names of files in output_dir that may belong to an earlier run's result: weights, adapter, configs,
-// tokenizer, metrics and plots. Fettle writes no other files there except checkpoints and trainer_log.jsonl, which
-// belong to the current run, and remote code. Returns an empty list when there is no kResultMark. Leaves out model
-// files when output_dir contains the base of the adapter that this run or the earlier one trained.
+// tokenizer, metrics and plots. Fettle writes no other files there except checkpoints, trainer_log.jsonl,
+// fettle_run.json and report.html, which belong to the current run, and remote code. Returns an empty list when there
+// is no kResultMark. Leaves out model files when output_dir contains the base of the adapter that this run or the
+// earlier one trained.
 std::vector<std::string> earlier_result(const Run& run);
 
 // Writes the result, the record of the run and the last evaluation into output_dir, in place of an earlier result. With

@@ -84,11 +84,11 @@ class Browser:
         end = time.time() + seconds
         while time.time() < end:
             try:
-                value = self.run(expression)
+                value = self.run(f"Promise.resolve({expression}).then(Boolean)")
             except RuntimeError:  # the page is being replaced
                 value = None
             if value:
-                return value
+                return
             time.sleep(0.1)
         raise AssertionError(f"after {seconds} s not true: {expression}; problems: {self.problems}")
 

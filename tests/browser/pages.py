@@ -82,6 +82,10 @@ class Pages:
         train(self.fettle, self.some / "full", "max_steps=30", "finetuning_type=full", "learning_rate=0.0005")
 
     def open(self, page, address, path=""):
+        """Opens the address as in a new tab."""
+        page.open(address)
+        page.wait("location.protocol !== 'about:'")
+        page.run("sessionStorage.clear()")
         page.open("about:blank")
         page.open(address + path)
         page.wait("document.readyState === 'complete' && document.querySelector('main').children.length")
@@ -137,7 +141,7 @@ class Pages:
         page.picture(self.pictures / "keyboard-skip.png")
         page.key("Enter")
         page.wait("document.activeElement.id === 'main'")
-        assert page.run("!!document.querySelector('.charts')"), "the link to the content changed the page"
+        assert page.run("location.hash") == "#/", "the link to the content changed the page"
         page.key("Tab")
         assert page.run("document.activeElement.name") == "axis"
         page.key("ArrowRight")
@@ -250,7 +254,6 @@ class Pages:
         del board
         locked = Board(self.fettle, self.some, "--host", "0.0.0.0")
         try:
-            page.run("sessionStorage.clear()")
             address = locked.address.replace("0.0.0.0", "127.0.0.1")
             self.open(page, address)
             page.wait("document.getElementById('token')")
@@ -276,7 +279,6 @@ class Pages:
                 out.write(f'{{"current_steps": {step}, "total_steps": {LONG}, "loss": {value}, "lr": 0.001}}\n')
         large = Board(self.fettle, self.many, "--read-only")
         try:
-            page.run("sessionStorage.clear()")
             self.open(page, large.address)
             page.wait(f"document.querySelectorAll('#runs li').length === {MANY} && {DRAWN}('Training loss')", 60)
             self.look(page, "many", whole=False)
@@ -342,12 +344,15 @@ NAMELESS = """[...document.querySelectorAll('input, select, textarea, button, a,
 # Visible texts whose contrast with their background is below 4.5 (WCAG 2.1, level AA).
 DIM = """(() => {
   const pen = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
+  const seen = new Map();
   const rgba = text => {
+    if (seen.has(text)) return seen.get(text);
     pen.clearRect(0, 0, 1, 1);
     pen.fillStyle = text;
     pen.fillRect(0, 0, 1, 1);
     const [r, g, b, a] = pen.getImageData(0, 0, 1, 1).data;
-    return [r, g, b, a / 255];
+    seen.set(text, [r, g, b, a / 255]);
+    return seen.get(text);
   };
   const over = (top, low) => [0, 1, 2].map(i => top[i] * top[3] + low[i] * (1 - top[3])).concat(1);
   const light = colour => {

@@ -426,6 +426,10 @@
   at('search').addEventListener('input', list);
   at('sort').addEventListener('change', list);
   at('none').addEventListener('click', () => { chosen = []; keep('chosen', chosen); list(); page.update(); });
+  document.querySelector('.skip').addEventListener('click', event => {  // the address after # names the page
+    event.preventDefault();
+    at('main').focus();
+  });
   document.addEventListener('visibilitychange', () => { if (!document.hidden) needPoints(); });
   takeToken();
   page = new Overview();

@@ -420,7 +420,8 @@ class Chart {
     pen.lineWidth = many ? 1 : 1.75;
     pen.beginPath(); path(line); pen.stroke();
     const inside = curve.x.filter(at => at >= low && at <= high).length;
-    if (inside <= 40 && !many)
+    const apart = (x(curve.x[count - 1]) - x(curve.x[0])) / count;  // dots that touch each other would hide the line
+    if (inside <= 40 && !many && (apart >= 8 || inside === 1))
       for (let i = 0; i < count; ++i)
         if (good(line[i])) { pen.beginPath(); pen.arc(x(curve.x[i]), y(line[i]), inside === 1 ? 3.5 : 2.2, 0, 7); pen.fill(); }
   }
