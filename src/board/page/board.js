@@ -136,7 +136,7 @@
 
   function live(error) {
     at('live').className = 'small ' + (error ? 'bad' : 'soft');
-    at('live').textContent = error ? (error.status ? error.message : 'the board does not answer') : info.read_only ? 'live, read-only' : 'live';
+    at('live').textContent = error ? (error.status === 401 ? 'the token is needed' : error.status ? error.message : 'the board does not answer') : info.read_only ? 'live, read-only' : 'live';
     if (error && error.status === 401 && !(page instanceof Locked)) show(new Locked());
   }
 
@@ -331,13 +331,14 @@
       const names = (chosen || []).slice(0, 20);
       if (!names.length) return this.table.replaceChildren(h('div', {class: 'empty'}, h('h2', {text: 'No run is selected'}), h('p', {text: 'Select runs in the list to compare their recipes.'})));
       await Promise.all(names.filter(name => !details.get(name)).map(name => ask('/api/run?' + query({name})).then(answer => details.set(name, answer), () => {})));
-      const recipes = names.map(name => objectOr(objectOr((details.get(name) || {}).run).recipe));
+      const recipes = names.map(name => objectOr((details.get(name) || {}).run).recipe || null);  // null: not known
       const row = (title, values, differs) => h('tr', {class: differs ? 'differs' : ''}, h('th', {scope: 'row', text: title}), ...values.map(value => h('td', {text: value})));
       const fact = (title, value) => row(title, names.map(name => value(runs.get(name))));
-      const keysOf = [...new Set(recipes.flatMap(recipe => Object.keys(recipe)))].sort();
+      const keysOf = [...new Set(recipes.flatMap(recipe => Object.keys(objectOr(recipe))))].sort();
       const lines = [];
       for (const key of keysOf) {
-        const values = recipes.map(recipe => key in recipe ? textOf(recipe[key]) : 'default'), differs = new Set(values).size > 1;
+        const values = recipes.map(recipe => !recipe ? 'not known' : key in recipe ? textOf(recipe[key]) : 'default');
+        const differs = new Set(values.filter((value, i) => recipes[i])).size > 1;
         if (differs || !this.only) lines.push(row(key, values, differs && !this.only));
       }
       this.table.replaceChildren(h('table', {class: 'compare'},
@@ -345,7 +346,7 @@
           h('a', {href: '#/run/' + encodeURIComponent(name), text: name_of(runs.get(name))})))))),
         h('tbody', {}, fact('State', run => run.state), fact('Steps', run => `${formatNumber(run.step)} of ${formatNumber(run.total_steps)}`), fact('Training loss', run => formatNumber(run.loss)),
           fact('Evaluation loss', run => formatNumber(run.eval_loss)), fact('Time', run => formatDuration(run.seconds)), fact('Model', run => run.model || '–'), ...lines)),
-        keysOf.length ? '' : h('p', {class: 'soft small', text: 'These runs have no fettle_run.json, so their recipes are not known.'}));
+        recipes.every(Boolean) ? '' : h('p', {class: 'soft small gap-above', text: 'The recipe of a run without fettle_run.json is not known.'}));
     }
     close() {}
   }

@@ -284,9 +284,8 @@ class Chart {
       const line = smoothed(curve.x, curve.mean, smooth, high - low);
       for (let i = 0; i < curve.x.length; ++i) {
         if (curve.x[i] < low || curve.x[i] > high) continue;
-        for (const value of smooth > 0 ? [line[i]] : [curve.mean[i], curve.low && curve.low[i], curve.high && curve.high[i]])
-          if (good(value)) values.push(value);
-        if (smooth > 0 && !this.view.clip && good(curve.mean[i])) values.push(curve.mean[i]);
+        const all = [curve.mean[i], curve.low && curve.low[i], curve.high && curve.high[i]];
+        for (const value of smooth > 0 ? this.view.clip ? [line[i]] : [line[i], ...all] : all) if (good(value)) values.push(value);
       }
       return {curve, colour, line};
     });

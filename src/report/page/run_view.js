@@ -1,7 +1,8 @@
 // What a page shows of a run: figures, memory, data, rows, recipe and machine. `details` is what run_view.cpp writes.
 
 const objectOr = value => value && typeof value === 'object' && !Array.isArray(value) ? value : {};
-const textOf = value => typeof value === 'string' ? value : value === null || value === undefined ? '–' : JSON.stringify(value);
+const textOf = value => typeof value === 'string' ? value : value === null || value === undefined ? '–'
+  : Array.isArray(value) && value.length && value.every(part => typeof part === 'string') ? value.join(', ') : JSON.stringify(value);
 
 function stateBadge(state) {
   return h('span', {class: 'state ' + (/^[a-z]+$/.test(state) ? state : ''), text: state});
@@ -128,9 +129,9 @@ function summaryTiles(summary, curves, run) {
     tile('Step', formatNumber(summary.step), summary.total_steps ? 'of ' + formatNumber(summary.total_steps) : ''),
     tile('Training loss', formatNumber(summary.loss)),
     isNumber(summary.eval_loss) ? tile('Evaluation loss', formatNumber(summary.eval_loss), isNumber(best) && best < summary.eval_loss ? 'best ' + formatNumber(best) : '') : null,
-    tile('Speed', formatNumber(speed), 'tokens/s'),
+    isNumber(speed) ? tile('Speed', formatNumber(speed), 'tokens/s') : null,
     tile('Time', formatDuration(summary.seconds), running && summary.seconds_left ? formatDuration(summary.seconds_left) + ' left' : ''),
-    isNumber(run.trained_parameters) ? tile('Trained', formatCompact(run.trained_parameters), 'of ' + formatCompact(run.all_parameters) + ' parameters') : null);
+    isNumber(run.trained_parameters) ? tile('Trained parameters', formatCompact(run.trained_parameters), 'of ' + formatCompact(run.all_parameters)) : null);
 }
 
 // The panels below the charts of a run.
