@@ -221,6 +221,8 @@ class Pages:
         fill("learning_rate", "fast")
         page.wait("document.querySelector('.message.bad') && document.querySelector('.field.bad label').textContent")
         assert page.run("document.querySelector('.field.bad label').textContent") == "learning_rate"
+        text = page.run("document.querySelector('.message.bad').textContent")
+        assert text.startswith("learning_rate: found 'fast', wanted"), text
         page.picture(self.pictures / "new-wrong.png")
         page.problems.clear()  # Chromium reports the status 400
         fill("learning_rate", "0.002")

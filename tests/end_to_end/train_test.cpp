@@ -111,7 +111,9 @@ std::vector<std::string> timeless_log(const std::filesystem::path& output) {
   std::ifstream in(output / "trainer_log.jsonl");
   for (std::string line; std::getline(in, line);) {
     auto record = nlohmann::json::parse(line);
-    for (const char* key : {"elapsed_time", "remaining_time", "throughput", "host_memory_bytes"}) record.erase(key);
+    for (const char* key : {"elapsed_time", "remaining_time", "throughput", "eval_runtime", "eval_samples_per_second",
+                            "host_memory_bytes"})
+      record.erase(key);
     lines.push_back(record.dump());
   }
   return lines;

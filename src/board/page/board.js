@@ -92,7 +92,7 @@
   function list() {
     const found = ordered(), elements = found.map(runRow), there = at('runs').children;
     if (elements.length !== there.length || elements.some((element, i) => element !== there[i])) at('runs').replaceChildren(...elements);
-    at('count').textContent = `${runs.size === found.length ? runs.size : found.length + ' of ' + runs.size} runs, ${chosen.length} drawn`;
+    at('count').textContent = `${runs.size === found.length ? runs.size : found.length + ' of ' + runs.size} runs, ${(chosen || []).length} drawn`;
   }
 
   // --- data that follows the runs
@@ -161,8 +161,11 @@
         freshen();
         live();
       }
-    } catch (error) { live(error); }
-    setTimeout(poll, 2000);
+    } catch (error) {
+      live(error);
+    } finally {
+      setTimeout(poll, 2000);
+    }
   }
 
   // --- charts of some runs
@@ -217,7 +220,8 @@
       const names = this.wanted(), nothing = !names.length;
       this.empty.classList.toggle('hidden', !nothing);
       this.box.classList.toggle('hidden', nothing);
-      if (nothing) this.empty.replaceChildren(h('h2', {text: runs.size ? 'No run is selected' : 'There are no runs yet'}),
+      if (nothing && !generation) this.empty.replaceChildren(h('p', {text: 'Loading …'}));
+      else if (nothing) this.empty.replaceChildren(h('h2', {text: runs.size ? 'No run is selected' : 'There are no runs yet'}),
         h('p', {text: runs.size ? 'Select runs in the list to draw their curves here.' : `Runs appear here when a folder below ${info.folder} is their output_dir.`}),
         h('p', {class: 'gap'}), !runs.size && !info.read_only ? h('a', {class: 'button main', href: '#/new', text: 'Compose a run'}) : '');
       this.charts.update(names);

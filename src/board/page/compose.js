@@ -29,7 +29,7 @@ class Compose {
     });
     for (const [name, value] of Object.entries(values)) if (!this.fields.has(name) && rest.some(key => key.name === name)) this.addField(this.further, name, value);
     this.name = h('input', {type: 'text', id: 'run-name', autocomplete: 'off', spellcheck: 'false', value: 'run-' + new Date().toISOString().slice(5, 16).replace(/[T:]/g, '-'), oninput: () => this.changed()});
-    this.yaml = h('pre', {tabindex: '0', 'aria-label': 'the recipe'});
+    this.yaml = h('pre', {class: 'hidden', tabindex: '0', 'aria-label': 'the recipe'});
     this.verdict = h('div', {class: 'message', role: 'status', text: 'Fill in the model and the data set.'});
     this.answer = h('div', {class: 'stack'});
     const act = (text, run, kind = '') => h('button', {class: 'button ' + kind, type: 'button', text, onclick: run});
@@ -94,11 +94,12 @@ class Compose {
       const answer = await this.board.post('/api/check', {words: this.words()});
       if (number !== this.checks) return;
       this.yaml.textContent = answer.yaml || '# all keys have their defaults';
+      this.yaml.classList.remove('hidden');
       const missing = ['model_name_or_path', 'dataset'].filter(name => this.fields.get(name).input.value.trim() === '');
       if (missing.length) this.tell('Still needed: ' + missing.join(', '));
       else this.tell('The keys are valid. “Show data” and “Show plan” check the files and the memory.', 'good');
     } catch (error) {
-      if (number === this.checks) this.tell(error.message.replace(/override '([a-z_0-9]+)=[^']*'/g, '$1'), 'bad');
+      if (number === this.checks) this.tell(error.message.replace(/^override '.*?': /, ''), 'bad');
     }
   }
 

@@ -77,6 +77,12 @@ const figureFormat = name => name.endsWith('_bytes') ? formatBytes : formatNumbe
 const AXES = {step: 'step', seconds: 'time', tokens: 'tokens', epoch: 'epoch'};
 const axisFormat = axis => axis === 'seconds' ? formatDuration : axis === 'tokens' ? formatCompact : formatNumber;
 
+// Texts of ticks; with all digits if short texts would repeat.
+function tickLabels(ticks, format) {
+  const labels = ticks.map(format);
+  return new Set(labels).size === labels.length ? labels : ticks.map(tick => Number(tick.toPrecision(10)).toLocaleString('en-US', {maximumSignificantDigits: 10}));
+}
+
 // Ticks at 1, 2 or 5 times a power of ten.
 function niceTicks(low, high, count) {
   const rough = (high - low) / Math.max(1, count), power = 10 ** Math.floor(Math.log10(rough));
@@ -324,7 +330,7 @@ class Chart {
     const {low, high, bottom, top} = shown, log = this.view.log;
     pen.font = '11px ' + colour('--sans');
     const ticks = log ? logTicks(bottom, top) : niceTicks(bottom, top, Math.max(2, height / 44));
-    const labels = ticks.map(this.options.format === formatBytes ? formatBytes : formatCompact);
+    const labels = tickLabels(ticks, this.options.format === formatBytes ? formatBytes : formatCompact);
     const left = Math.ceil(Math.max(24, ...labels.map(label => pen.measureText(label).width))) + 8;
     const right = width - 8, upper = 6, lower = height - 20;
     const unit = log ? value => Math.log(value / bottom) / Math.log(top / bottom) : value => (value - bottom) / (top - bottom);
@@ -344,8 +350,9 @@ class Chart {
     pen.textBaseline = 'alphabetic';
     const format = axisFormat(this.view.axis);
     let free = -Infinity;
-    for (const tick of this.axisTicks(low, high, (right - left) / 76)) {
-      const label = this.view.axis === 'step' ? formatCompact(tick) : format(tick), half = pen.measureText(label).width / 2;
+    const marks = this.axisTicks(low, high, (right - left) / 76), names = tickLabels(marks, this.view.axis === 'step' ? formatCompact : format);
+    for (const [i, tick] of marks.entries()) {
+      const label = names[i], half = pen.measureText(label).width / 2;
       const at = Math.min(right - half, Math.max(left + half, x(tick)));
       if (at - half < free + 8) continue;
       pen.textAlign = 'center';
