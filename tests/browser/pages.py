@@ -374,7 +374,7 @@ DIM = """(() => {
   };
   const found = new Set();
   for (const one of document.querySelectorAll('body *')) {
-    if (!one.checkVisibility() || one.closest(':disabled, script, style, option')) continue;
+    if (!one.checkVisibility({contentVisibilityAuto: true}) || one.closest(':disabled, script, style, option')) continue;
     if (![...one.childNodes].some(node => node.nodeType === 3 && node.data.trim())) continue;
     const back = background(one), text = over(rgba(getComputedStyle(one).color), back);
     const [a, b] = [light(text), light(back)].sort((x, y) => y - x), contrast = (a + .05) / (b + .05);
