@@ -2,7 +2,7 @@
 BUILD ?= build
 JOBS ?= $(shell awk -v cores=$$(nproc) '/^MemTotal/ { fit = int($$2 / 2000000); print fit < 1 ? 1 : fit < cores ? fit : cores }' /proc/meminfo)
 
-.PHONY: quickstart build test test-all bench bench-all parity fuzz faults launchers sanitize setup plugins clean format install \
+.PHONY: quickstart build test test-all bench bench-all parity fuzz faults launchers browser sanitize setup plugins clean format install \
 	dist test-dist
 
 quickstart: build
@@ -77,6 +77,11 @@ faults: setup $(BUILD)/build.ninja
 launchers: setup $(BUILD)/build.ninja
 	@cmake --build $(BUILD) --parallel $(JOBS) --target fettle several_cpu_plugin
 	@tests/launchers/run.sh --build $(BUILD) --plugins cpu $(LAUNCHERS)
+
+# Uses the pages of `fettle board` and report.html in a headless Chromium (docs/tests.md). Fetches Debian's Chromium into
+# the cache (a download of about 100 MB) unless CHROMIUM names one or one is installed.
+browser: build
+	@tests/browser/run.sh $(BUILD)
 
 format:
 	@scripts/check_format --fix

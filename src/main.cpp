@@ -18,6 +18,7 @@
 #include "base/file_error.h"
 #include "base/json_text.h"
 #include "base/log.h"
+#include "board/board.h"
 #include "command_help.h"
 #include "completion.h"
 #include "config/key_help.h"
@@ -352,6 +353,17 @@ int run(int argc, char** argv) {
   serve_command->add_option("--rows", serve.rows, "replies written at once (16)")->check(CLI::Range(1, 1024));
   serve_command->add_option("--max-waiting", serve.max_waiting, "requests that may wait until a row is free (64)")
       ->check(CLI::Range(0, 4096));
+  BoardOptions board{.token = environment("FETTLE_BOARD_TOKEN")};
+  CLI::App* board_command =
+      app.add_subcommand("board", "show the runs of a folder in the browser, start and stop runs");
+  board_command->add_option("folder", board.folder, "folder whose runs are shown")->required()->option_text(" ");
+  board_command->add_option("--host", board.host,
+                            "address to listen at (127.0.0.1; 0.0.0.0: all addresses of this machine)");
+  board_command->add_option("--port", board.port, "port to listen at (8090; 0: any free one)")
+      ->check(CLI::Range(0, 65535));
+  board_command->add_flag("--read-only", board.read_only, "nothing can be started, stopped or written");
+  add_help(*board_command, false);
+  board_command->callback([&] { action = [&] { return run_board(board); }; });
   recipe_command("export", "merge adapters into the base model, write one folder and check it",
                  [](const Recipe& recipe) {
                    fmt::print("{}\n", format_export(run_export(Request(recipe, Command::kExport))));

@@ -59,4 +59,8 @@ int64_t free_host_memory(const fs::path& root) {
   return std::max<int64_t>(0, std::min({available, left_by_groups(root), left_by_rlimit(root)}));
 }
 
+int64_t resident_bytes() {
+  return field("/proc/self/status", "VmRSS:").value_or(0) * 1024;
+}
+
 }  // namespace fettle

@@ -1,4 +1,4 @@
-// Defines free_host_memory: how much memory this process may still take.
+// Defines free_host_memory and resident_bytes: how much memory this process may still take, and how much it has.
 #pragma once
 
 #include <cstdint>
@@ -11,5 +11,8 @@ namespace fettle {
 // kernel can drop it. Returns 0 when nothing is left or nothing can be read. `root` is the folder that holds proc and
 // sys.
 int64_t free_host_memory(const std::filesystem::path& root = "/");
+
+// Returns the bytes of memory that this process occupies now; 0 when that cannot be read.
+int64_t resident_bytes();
 
 }  // namespace fettle

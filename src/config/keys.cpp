@@ -294,6 +294,12 @@ std::vector<Key> output_keys() {
        .group = Group::kOutput,
        .member = &Recipe::plot_loss,
        .help = "Draw training_loss.png and training_loss.svg at the end."},
+      {.name = "html_report",
+       .group = Group::kOutput,
+       .member = &Recipe::html_report,
+       .help =
+           "Write report.html at the end: curves, figures, recipe and machine in one file, which needs no network. It "
+           "shows a few rows of the data."},
       {.name = "report_to",
        .group = Group::kOutput,
        .member = &Recipe::report_to,

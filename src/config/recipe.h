@@ -146,6 +146,7 @@ struct Recipe {
   int64_t early_stopping_patience = 0;  // 0: off
   double early_stopping_threshold = 0;
   bool plot_loss = true;
+  bool html_report = true;
   std::vector<std::string> report_to = {"none"};
   std::string run_name;
   std::string project = "fettle";

@@ -92,6 +92,8 @@ ordered_json batches_json(const Batches& batches) {
           {"sequences", spec.sequences},        {"longest", spec.longest()},      {"shapes", std::move(shapes)}};
 }
 
+}  // namespace
+
 ordered_json counts_json(const DataReport& report) {
   ordered_json sets = ordered_json::array();
   for (const auto& [name, count] : report.sets) sets.push_back({{"name", name}, {"examples", count}});
@@ -110,7 +112,18 @@ ordered_json counts_json(const DataReport& report) {
           {"notes", report.notes}};
 }
 
-}  // namespace
+ordered_json lengths_json(const Examples& examples) {
+  const std::vector<int64_t> lengths = sorted_lengths(examples);
+  if (lengths.empty()) return nullptr;
+  ordered_json buckets = ordered_json::array();
+  for (const Bucket& bucket : histogram(lengths))
+    buckets.push_back({{"from", bucket.first}, {"to", bucket.last}, {"examples", bucket.count}});
+  return {{"min", lengths.front()},
+          {"median", quantile(lengths, 0.5)},
+          {"p95", quantile(lengths, 0.95)},
+          {"max", lengths.back()},
+          {"histogram", buckets}};
+}
 
 std::string format_data_report(const DataReading& reading) {
   const Datasets& data = reading.data;
@@ -176,22 +189,13 @@ ordered_json data_report_json(const DataReading& reading) {
   const Datasets& data = reading.data;
   const DataSpec& spec = reading.spec;
   const Counted batches(reading);
-  const std::vector<int64_t> lengths = sorted_lengths(data.train);
-  ordered_json buckets = ordered_json::array();
-  for (const Bucket& bucket : histogram(lengths))
-    buckets.push_back({{"from", bucket.first}, {"to", bucket.last}, {"examples", bucket.count}});
   ordered_json mesh = ordered_json::object();
   for (const auto& [axis, size] : reading.target.mesh.axes) mesh[axis] = size;
   ordered_json out = {
       {"data", counts_json(data.report)},
       {"train_examples", data.train.size()},
       {"eval_examples", data.eval.size()},
-      {"lengths",
-       {{"min", lengths.front()},
-        {"median", quantile(lengths, 0.5)},
-        {"p95", quantile(lengths, 0.95)},
-        {"max", lengths.back()},
-        {"histogram", buckets}}},
+      {"lengths", lengths_json(data.train)},
       {"assumed",
        {{"devices", reading.target.devices.count}, {"mesh", mesh}, {"because", reading.target.devices.reason}}},
       {"steps_per_epoch", batches.train.steps_per_epoch()},

@@ -49,10 +49,12 @@ struct ProgressRecord {
   double elapsed_seconds = 0, remaining_seconds = 0;
   std::optional<double> throughput;  // tokens per second
   std::optional<int64_t> total_tokens;
+  std::map<std::string, double> figures;  // further ones: "grad_norm", "eval_accuracy", "rewards/margins", ...
 };
 
 // Returns the record as a line of JSON, without a newline. The line also has `percentage`, with two decimals. Times are
-// in the form of format_duration.
+// in the form of format_duration. LLaMA-Factory's lines have no
+// `figures`; its readers ignore them.
 std::string to_json_line(const ProgressRecord& record);
 // Returns "0:01:23" or "1 day, 0:01:23".
 std::string format_duration(double seconds);

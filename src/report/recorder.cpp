@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/cache.h"
+#include "base/host_memory.h"
 #include "base/log.h"
 #include "checkpoint/saved/checkpoint_list.h"
 #include "report/best_evaluation.h"
@@ -64,14 +65,16 @@ Recorder::Recorder(const Run& run, const RunLength& length, const ProgressOption
   note_best();
 }
 
-void Recorder::log(LogRecord record, const ProgressRecord& line) {
+void Recorder::log(LogRecord record, ProgressRecord line) {
   record.step = record_.trainer.global_step;
   record.epoch = record_.trainer.epoch;
   record_.trainer.log_history.push_back(std::move(record));
   std::map<std::string, double> figures = record_.trainer.log_history.back().values;
   figures["epoch"] = record_.trainer.epoch;
   trackers_.log(record_.trainer.global_step, figures);
-  if (writes_) unwritten_.push_back(line);
+  for (const char* own : {"loss", "eval_loss", "learning_rate", "epoch"}) figures.erase(own);  // the line has them
+  line.figures.merge(figures);
+  if (writes_) unwritten_.push_back(std::move(line));
   write_lines();
 }
 
@@ -124,11 +127,20 @@ void Recorder::step(const StepOutcome& outcome, const Batch& batch, int64_t step
                                       .elapsed_seconds = progress_.elapsed_seconds(),
                                       .remaining_seconds = progress_.seconds_left(),
                                       .throughput = progress_.tokens_per_second(),
-                                      .total_tokens = record_.trainer.num_input_tokens_seen});
+                                      .total_tokens = record_.trainer.num_input_tokens_seen,
+                                      .figures = memory_figures()});
   progress_.mark();
   sums.loss = 0;
   sums.steps = 0;
   sums.metrics.clear();
+}
+
+std::map<std::string, double> Recorder::memory_figures() const {
+  std::map<std::string, double> out;
+  if (const int64_t host = resident_bytes(); host > 0) out["host_memory_bytes"] = static_cast<double>(host);
+  const int64_t device = device_memory_ ? device_memory_() : 0;
+  if (device > 0) out["device_memory_bytes"] = static_cast<double>(device);
+  return out;
 }
 
 void Recorder::overflow(int64_t step, double loss_scale) {

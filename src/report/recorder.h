@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 
 #include "data/dataset.h"
@@ -26,6 +27,8 @@ class Recorder {
 
   void start_step() { progress_.start_step(); }
   void step(const StepOutcome& outcome, const Batch& batch, int64_t step, double flops, bool warm);
+  // `bytes` returns the most bytes that a device had in use so far; 0: not known.
+  void measure_memory(std::function<int64_t()> bytes) { device_memory_ = std::move(bytes); }
   void saved(double seconds_waited) { save_stall_ += seconds_waited; }
   // Records that gradients of `step` overflowed. The step runs again with `loss_scale`.
   void overflow(int64_t step, double loss_scale);
@@ -43,8 +46,9 @@ class Recorder {
 
  private:
   std::map<std::string, double> results() const;
+  std::map<std::string, double> memory_figures() const;
   void note_best();
-  void log(LogRecord record, const ProgressRecord& line);
+  void log(LogRecord record, ProgressRecord line);
   void write_lines();
 
   const Run& run_;
@@ -54,6 +58,7 @@ class Recorder {
   bool writes_;
   Progress progress_;
   Trackers trackers_;
+  std::function<int64_t()> device_memory_;
   std::vector<ProgressRecord> unwritten_;          // lines that could not be written yet
   int64_t not_better_ = 0;                         // BestEvaluation::not_better
   int64_t steps_here_ = 0;                         // steps that this process did

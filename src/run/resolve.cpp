@@ -103,6 +103,7 @@ OutputSpec output_spec(const Recipe& r) {
           .save_total_limit = r.save_total_limit,
           .save_only_model = r.save_only_model,
           .plot_loss = r.plot_loss,
+          .html_report = r.html_report,
           .report_to = r.report_to,
           .run_name = r.run_name,
           .project = r.project,

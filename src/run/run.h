@@ -57,6 +57,7 @@ struct OutputSpec {
   int64_t save_total_limit = 0;  // 0 keeps all
   bool save_only_model = false;  // checkpoints without state, which cannot be resumed
   bool plot_loss = true;
+  bool html_report = true;
   std::vector<std::string> report_to = {};  // names of trackers
   std::string run_name, project;            // names in trackers; empty run_name: the folder's name
   std::string logging_dir;                  // TensorBoard's folder; empty: inside `folder`

@@ -239,6 +239,16 @@ int Client::process_index() const {
   return handle_->process_index;
 }
 
+int64_t Client::peak_bytes_in_use() const {
+  int64_t peak = 0;
+  for (int ordinal = 0; ordinal < std::ssize(devices()); ++ordinal) {
+    if (!is_local(ordinal)) continue;
+    const PJRT_Device_MemoryStats_Args memory = device_memory(handle_->api(), handle_->devices[ordinal]);
+    peak = std::max(peak, memory.peak_bytes_in_use_is_set ? memory.peak_bytes_in_use : int64_t{0});
+  }
+  return peak;
+}
+
 bool Client::has_memory(const std::string& kind) const {
   return std::ranges::any_of(handle_->memories(handle_->first_local),
                              [&](const auto& memory) { return memory.first == kind; });

@@ -52,6 +52,8 @@ class Client {
   int local_count() const;  // how many of the devices this process controls
   bool is_local(int ordinal) const;
   int process_index() const;
+  // Returns the most bytes that one of this process's devices had in use so far; 0 when the plugin does not count them.
+  int64_t peak_bytes_in_use() const;
   // Returns whether the devices can use memory of this kind (see ArgInfo).
   bool has_memory(const std::string& kind) const;
 

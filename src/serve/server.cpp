@@ -1,13 +1,10 @@
 #include "serve/server.h"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <httplib.h>
-#include <sys/socket.h>
 
 #include <atomic>
 #include <chrono>
-#include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -16,6 +13,8 @@
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "http/caller.h"
+#include "http/listener.h"
 #include "serve/answers.h"
 #include "serve/page.h"
 #include "serve/requests.h"
@@ -29,29 +28,6 @@ using std::chrono::milliseconds;
 constexpr size_t kLargestBody = 8 << 20;
 constexpr const char *kChatPath = "/v1/chat/completions", *kTextPath = "/v1/completions";
 constexpr milliseconds kLook{100};  // how often a waiting thread checks whether its client is still connected
-
-// Returns whether the host is "localhost" or an address of this machine alone (127.x.x.x or ::1). Other names are not,
-// even if they begin with "127.": "127.example.com" may be any machine.
-bool is_loopback(const std::string& host) {
-  in_addr address{};
-  const bool is_ipv4 = inet_pton(AF_INET, host.c_str(), &address) == 1;
-  return host == "localhost" || host == "::1" || (is_ipv4 && ntohl(address.s_addr) >> 24 == 127);
-}
-
-// Returns the host of a Host header or of an origin, without the port.
-std::string host_of(std::string text) {
-  if (const size_t scheme = text.find("://"); scheme != std::string::npos) text.erase(0, scheme + 3);
-  if (text.starts_with('[')) return text.substr(1, text.find(']') - 1);
-  return text.substr(0, text.find(':'));
-}
-
-// Compares keys. It takes the same time for every wrong key of the same length.
-bool same_key(const std::string& given, const std::string& wanted) {
-  unsigned char differs = given.size() == wanted.size() ? 0 : 1;
-  for (size_t i = 0; i < given.size() && i < wanted.size(); ++i)
-    differs |= static_cast<unsigned char>(given[i] ^ wanted[i]);
-  return differs == 0;
-}
 
 void answer_error(httplib::Response& response, const RequestError& error) {
   response.status = error.status;
@@ -109,8 +85,11 @@ struct Delivery {
 class CompletionServer {
  public:
   CompletionServer(Session& session, Scheduler& scheduler, const ServeOptions& options)
-      : session_(session), scheduler_(scheduler), options_(options) {
-    set_limits();
+      : session_(session),
+        scheduler_(scheduler),
+        options_(options),
+        listener_(options.host, options.port, limits(options)),
+        http_(listener_.server()) {
     http_.set_pre_routing_handler([this](const httplib::Request& request, httplib::Response& response) {
       try {
         check_form(request);
@@ -146,76 +125,36 @@ class CompletionServer {
   }
 
   // Returns the port. Throws UserError.
-  int bind() {
-    const int port = options_.port == 0                                 ? http_.bind_to_any_port(options_.host)
-                     : http_.bind_to_port(options_.host, options_.port) ? options_.port
-                                                                        : -1;
-    if (port <= 0)
-      throw UserError("cannot listen at {} port {}: {}; choose another --host or --port", options_.host, options_.port,
-                      std::strerror(errno));
-    ::listen(socket_, 256);  // the library's own queue holds only five clients
-    return port;
-  }
+  int bind() { return listener_.bind(); }
 
   // Answers requests until a signal asks the server to end.
   void run() {
-    if (InterruptScope::signal() != 0) return;
-    std::atomic<bool> ended = false;
-    std::thread listener([&] {
-      http_.listen_after_bind();
-      ended = true;
+    listener_.run([this] {
+      scheduler_.refuse_new();
+      info("ending: {} replies are still being written", open_.load());
+      while (open_ > 0) std::this_thread::sleep_for(milliseconds(20));
     });
-    while (!ended && InterruptScope::signal() == 0) std::this_thread::sleep_for(milliseconds(50));
-    const bool failed = ended;
-    scheduler_.refuse_new();
-    info("ending: {} replies are still being written", open_.load());
-    while (open_ > 0) std::this_thread::sleep_for(milliseconds(20));
-    while (!ended && !http_.is_running()) std::this_thread::sleep_for(milliseconds(1));  // before, stop() has no effect
-    http_.stop();
-    listener.join();
-    if (failed)
-      throw UserError("the server can no longer accept connections at {} port {}; start it again", options_.host,
-                      options_.port);
   }
 
  private:
-  void set_limits() {
-    // Each connection has a thread, so every reply that is written or waits needs a thread.
-    const auto threads = static_cast<size_t>(options_.rows + options_.max_waiting + 32);
-    http_.new_task_queue = [threads] { return new httplib::ThreadPool(threads); };
-    http_.set_socket_options([this](auto socket) {  // without SO_REUSEPORT, which lets two servers share a port
-      socket_ = static_cast<int>(socket);
-      const int yes = 1;
-      setsockopt(socket_, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-    });
-    http_.set_payload_max_length(kLargestBody);
-    http_.set_tcp_nodelay(true);
-    http_.set_read_timeout(10);
-    http_.set_write_timeout(30);
-    // The body of a refused request is not read. If the connection stayed open, the body would be taken for the next
-    // request.
-    http_.set_keep_alive_max_count(1);
+  // Each connection has a thread, so every reply that is written or waits needs a thread.
+  static HttpLimits limits(const ServeOptions& options) {
+    return {.threads = static_cast<size_t>(options.rows + options.max_waiting + 32), .largest_body = kLargestBody};
   }
 
-  // Refuses requests whose body could exceed the limit: the library checks the limit only with Content-Length.
   static void check_form(const httplib::Request& request) {
     if (request.method == "GET" || request.method == "HEAD") return;
     if (request.method != "POST")
       throw RequestError(405, fmt::format("{} is not supported; see docs/serve.md", request.method));
     if (request.path != kChatPath && request.path != kTextPath)
       throw RequestError(404, fmt::format("POST {} is not known; see docs/serve.md", request.path));
-    if (!request.has_header("Content-Length") || request.has_header("Transfer-Encoding"))
-      throw RequestError(411, "the body's length is unknown; send it with Content-Length");
-    if (request.has_header("Content-Encoding")) throw RequestError(415, "the body is compressed; send it as it is");
+    if (const std::optional<HttpRefusal> refusal = refuse_body(request))
+      throw RequestError(refusal->status, refusal->text);
   }
 
-  // A page of another site must not use a server on this machine, even if the site's name resolves to this machine.
   void check_caller(const httplib::Request& request) const {
-    const std::string host = host_of(request.get_header_value("Host")), origin = request.get_header_value("Origin");
-    if (is_loopback(options_.host) && !is_loopback(host))
-      throw RequestError(403, fmt::format("the Host header is '{}'; use 127.0.0.1 or localhost", host));
-    if (!origin.empty() && origin != "http://" + request.get_header_value("Host"))
-      throw RequestError(403, fmt::format("web pages of {} may not use this server", origin));
+    if (const std::optional<HttpRefusal> refusal = refuse_caller(options_.host, request))
+      throw RequestError(refusal->status, refusal->text);
     if (options_.api_key.empty() || !request.path.starts_with("/v1/")) return;
     const std::string given = request.get_header_value("Authorization");
     if (!same_key(given, "Bearer " + options_.api_key))
@@ -296,8 +235,8 @@ class CompletionServer {
   const ServeOptions& options_;
   const int64_t started_ = std::time(nullptr);
   std::atomic<int> open_ = 0;  // answers that are being written
-  int socket_ = -1;
-  httplib::Server http_;
+  HttpListener listener_;
+  httplib::Server& http_;
 };
 
 // Returns the model's name for clients: the last part ("c" of "a/b/c") of the last adapter's name, or of the model's

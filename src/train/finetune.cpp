@@ -10,6 +10,7 @@
 #include "plan/mesh_choice.h"
 #include "plan/remat_choice.h"
 #include "report/recorder.h"
+#include "report/view/run_file.h"
 #include "run/preflight.h"
 #include "step/memory_table.h"
 #include "step/step_programs.h"
@@ -44,7 +45,7 @@ DeviceRequest shared_by(const Processes& processes, DeviceRequest devices) {
   return devices;
 }
 
-int train(const Request& request, const Processes& processes) {
+int train(const Request& request, const Processes& processes, RunFile& run_file) {
   Phases phases;
   // Checks the recipe's requests before any weight is read.
   const ModelRepository& repository = request.repository();
@@ -102,6 +103,17 @@ int train(const Request& request, const Processes& processes) {
   // Waits until all processes have read the weights: the base may be a checkpoint that clear_output deletes.
   processes.agree("weights", [] { return ""; });
   if (processes.first()) clear_output(run, resume.has_value());
+  if (processes.first())
+    run_file.begin({.run = run,
+                    .length = length,
+                    .batches = batches,
+                    .data = data,
+                    .memory = memory,
+                    .tokenizer = tokenizer,
+                    .devices = devices,
+                    .started = record.started,
+                    .resumed_step = resume ? resume->step : 0},
+                   run.output.html_report);
   Recorder recorder(run, length,
                     {.total_steps = length.total_steps,
                      .logging_steps = length.logging_steps,
@@ -109,6 +121,7 @@ int train(const Request& request, const Processes& processes) {
                      .memory_bytes = memory.peak,
                      .memory_limit = memory.share.limit},
                     std::move(record), processes.first());
+  recorder.measure_memory([&] { return devices.client().peak_bytes_in_use(); });
   std::optional<HeldOut> held_out;
   if (length.eval_every > 0 && !data.eval.empty()) held_out.emplace(devices, run, data.eval);
 
@@ -183,7 +196,15 @@ int finetune(const std::function<Request()>& open) {
     processes.enter("downloading");
     const Request request = open();
     processes.enter("starting");
-    return train(request, processes);
+    RunFile run_file;
+    try {
+      const int code = train(request, processes, run_file);
+      run_file.end(code == 0 ? "finished" : "stopped");
+      return code;
+    } catch (const std::exception& error) {
+      run_file.end("failed", error.what());
+      throw;
+    }
   });
 }
 

@@ -9,6 +9,7 @@
 #include "checkpoint/saved/atomic_folder.h"
 #include "checkpoint/saved/checkpoint_list.h"
 #include "checkpoint/saved/result_folder.h"
+#include "report/view/run_file.h"
 #include "step/state/snapshot.h"
 #include "train/result.h"
 #include "train/root_files.h"
@@ -141,7 +142,7 @@ void clear_output(const Run& run, bool resuming) {
   const fs::path folder = run.output.folder;
   for (const CheckpointFolder& old : list_checkpoints(folder)) remove_folder(old.path);
   std::error_code ignored;
-  fs::remove(folder / "trainer_log.jsonl", ignored);
+  for (const char* name : {"trainer_log.jsonl", kReportFile}) fs::remove(folder / name, ignored);
 }
 
 }  // namespace fettle

@@ -25,9 +25,9 @@ inline const char* const kResultMark = "all_results.json";
 bool has_result(const std::filesystem::path& output_dir, const std::filesystem::path& checkpoint);
 
 // Returns the names of files in output_dir that may belong to an earlier run's result: weights, adapter, configs,
-// tokenizer, metrics and plots. Leaves out remote code, and also checkpoints and trainer_log.jsonl, which belong to the
-// current run. Leaves out model files when output_dir is itself the base model of this run's or the earlier run's
-// adapter. Returns an empty list when there is no kResultMark.
+// tokenizer, metrics and plots. Leaves out remote code, and also checkpoints, trainer_log.jsonl, fettle_run.json and
+// report.html, which belong to the current run. Leaves out model files when output_dir is itself the base model of this
+// run's or the earlier run's adapter. Returns an empty list when there is no kResultMark.
 std::vector<std::string> earlier_result(const Run& run);
 
 // Writes the result, the record of the run and the last evaluation into output_dir, and removes an earlier result. With

@@ -205,5 +205,31 @@ TEST_F(OneRun, NeedsAFolderThatCanBeWritten) {
   EXPECT_THAT(refusal(place / "none"), HasSubstr("cannot write"));
 }
 
+// A reader without a presence of its own, such as the board.
+TEST_F(OneRun, IsSeenByReaders) {
+  {
+    const auto presence = Presence::alone_in(folder);
+    EXPECT_TRUE(is_alive(presence_file(folder, process_name())));
+  }
+  EXPECT_FALSE(is_alive(presence_file(folder, process_name()))) << "the file is gone";
+  Owner here = Owner::own();
+  here.locks = true;
+  const fs::path file = write_owner(folder, here);
+  EXPECT_FALSE(is_alive(file)) << "the lock ended with its owner";
+  {
+    const HeldLock lock(file);
+    EXPECT_TRUE(is_alive(file));
+  }
+  here.locks = false;
+  EXPECT_TRUE(is_alive(write_owner(folder, here))) << "without locks, this process counts";
+  here.started += 1;
+  EXPECT_FALSE(is_alive(write_owner(folder, here))) << "another process got its id";
+  EXPECT_TRUE(is_alive(write_owner(folder, elsewhere(), 100)));
+  EXPECT_FALSE(is_alive(write_owner(folder, elsewhere(), 130)));
+  write_text(file, "{");
+  fs::last_write_time(file, fs::file_time_type::clock::now() - std::chrono::hours(1));
+  EXPECT_FALSE(is_alive(file));
+}
+
 }  // namespace
 }  // namespace fettle

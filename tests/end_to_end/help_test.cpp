@@ -102,7 +102,8 @@ INSTANTIATE_TEST_SUITE_P(
     Commands, CommandHelp,
     testing::Values(Command{"train", true, {}}, Command{"plan", true, {"--target", "--fit", "--json", "--shards"}},
                     Command{"eval", true, {"--json"}}, Command{"generate", true, {}}, Command{"chat", true, {}},
-                    Command{"serve", true, {"--host", "--port", "--rows"}}, Command{"export", true, {}},
+                    Command{"serve", true, {"--host", "--port", "--rows"}},
+                    Command{"board", false, {"--host", "--port", "--read-only"}}, Command{"export", true, {}},
                     Command{"data", true, {"--json", "--rows"}}, Command{"devices", true, {}},
                     Command{"download", false, {"--revision", "--dataset", "--all"}},
                     Command{"doctor", true, {"--json"}},
@@ -115,7 +116,7 @@ TEST(Help, NamesEveryCommandAndNoKeys) {
   TempFolder folder;
   const Outcome help = run_fettle(folder, {"--help"});
   EXPECT_EQ(help.code, 0);
-  for (const char* command : {"train", "launch", "plan", "eval", "generate", "chat", "serve", "export", "data",
+  for (const char* command : {"train", "launch", "plan", "eval", "generate", "chat", "serve", "board", "export", "data",
                               "devices", "download", "doctor", "tokenize", "render"})
     EXPECT_THAT(help.out, HasSubstr("\n  " + std::string(command) + " "));
   EXPECT_THAT(help.out, HasSubstr("--help-keys"));

@@ -171,6 +171,18 @@ Life life_of(const fs::path& folder, const std::string& id, double dead_after) {
   return present - last > dead_after ? Life::kDead : Life::kUnknown;
 }
 
+bool is_alive(const fs::path& file) {
+  const Owner owner = read_owner(file), own = Owner::own();
+  const bool same_kernel = !owner.boot.empty() && owner.boot == own.boot;
+  const Lock lock = lock_on(file);
+  if (lock == Lock::kHeld) return true;
+  if (same_kernel && owner.locks && lock == Lock::kFree) return false;
+  if (same_kernel && owner.pid_space == own.pid_space)
+    return owner.started != 0 && start_of(owner.pid) == owner.started;
+  double last = 0;
+  return changed_at(file, last) && static_cast<double>(std::time(nullptr)) - last < Pace().dead_after;
+}
+
 void remove_dead_presences(const fs::path& folder) {
   for (const std::string& id : ids_in(folder))
     if (is_process_name(id) && life_of(folder, id) == Life::kDead) {

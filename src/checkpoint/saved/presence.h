@@ -106,6 +106,9 @@ class Presence {
 // must have a presence in the folder: life_of renews this process's file and compares the modification times of both
 // files, because the file server sets both times.
 Life life_of(const std::filesystem::path& folder, const std::string& id, double dead_after = Pace().dead_after);
+// Returns whether the process that owns this file works, for readers without a presence in the folder. A process on
+// another machine whose file system has no locks counts as alive until Pace::dead_after passed without a heartbeat.
+bool is_alive(const std::filesystem::path& file);
 // Removes the files of dead processes. This process must have a presence in the folder.
 void remove_dead_presences(const std::filesystem::path& folder);
 

@@ -1,0 +1,44 @@
+// Defines Control: what the board does for a user with the token. It starts, resumes and stops runs, and asks `fettle
+// plan` and `fettle data` about a recipe.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "board/jobs.h"
+#include "board/run_list.h"
+
+namespace fettle {
+
+// All functions take and return JSON, and throw UserError with a sentence for the user. Thread-safe.
+class Control {
+ public:
+  explicit Control(Jobs& jobs) : jobs_(jobs) {}
+
+  // Returns whether a process that this board started for the run still works.
+  bool works_on(const std::string& name) const;
+  // {words} -> {yaml}: checks the recipe.
+  nlohmann::ordered_json check(const nlohmann::ordered_json& asked) const;
+  // {command: plan | data, words} -> {number}
+  nlohmann::ordered_json query(const nlohmann::ordered_json& asked);
+  // {number} -> {running, code, out, err}, and {number} -> {ended}
+  nlohmann::ordered_json query_state(const nlohmann::ordered_json& asked);
+  nlohmann::ordered_json query_end(const nlohmann::ordered_json& asked);
+  // {name, words} -> {name}: makes the folder of a new run and starts it there.
+  nlohmann::ordered_json start(RunList& runs, const nlohmann::ordered_json& asked);
+  // {name} -> {name}: continues a run from its newest checkpoint.
+  nlohmann::ordered_json resume(RunList& runs, const nlohmann::ordered_json& asked);
+  // {name} -> {text}: sends SIGTERM, so that the run saves a checkpoint and ends.
+  nlohmann::ordered_json stop(RunList& runs, const nlohmann::ordered_json& asked);
+
+ private:
+  void launch(RunList& runs, const std::string& name, const std::vector<std::string>& arguments);
+
+  Jobs& jobs_;
+  mutable std::mutex mutex_;
+  std::map<std::string, pid_t> started_;  // by the run's name
+};
+
+}  // namespace fettle

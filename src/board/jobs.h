@@ -1,0 +1,58 @@
+// Defines Jobs: the commands of Fettle that the board runs as child processes.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace fettle {
+
+// Thread-safe. Each child has its own process group, so that Ctrl-C reaches only the board.
+class Jobs {
+ public:
+  // `program` is the file that the children run.
+  explicit Jobs(std::filesystem::path program) : program_(std::move(program)) {}
+  ~Jobs();  // ends the children of query(); those of detach() go on
+  Jobs(const Jobs&) = delete;
+
+  // Starts a command whose output is kept in memory, such as `fettle plan`. Returns its number. Throws UserError when
+  // too many run already.
+  int64_t query(const std::vector<std::string>& arguments);
+  // Returns {running, code, out, err}; nullopt for an unknown number. Numbers of the oldest ended commands are
+  // forgotten.
+  std::optional<nlohmann::ordered_json> state(int64_t number);
+  // Sends SIGTERM, and SIGKILL if the command was already asked to end. Returns false when it is not running.
+  bool end(int64_t number);
+
+  // Starts a command that goes on when the board ends, and whose output is appended to the file `output`, which this
+  // function closes. Returns its process id.
+  pid_t detach(const std::vector<std::string>& arguments, int output);
+  // Returns the exit code of a process of detach(), or 128 + its signal; nullopt while it runs.
+  std::optional<int> detached_code(pid_t process);
+
+ private:
+  struct Query {
+    pid_t process = -1;
+    int out = -1, err = -1;  // files in memory
+    bool running = true, asked = false;
+    int code = 0;
+  };
+  pid_t start(const std::vector<std::string>& arguments, int out, int err);
+  void look();
+  void forget_oldest();
+
+  std::filesystem::path program_;
+  std::mutex mutex_;
+  std::map<int64_t, Query> queries_;
+  std::map<pid_t, std::optional<int>> detached_;
+  int64_t next_ = 1;
+};
+
+}  // namespace fettle

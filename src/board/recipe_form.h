@@ -1,0 +1,19 @@
+// Defines what a form for recipes needs: the keys, and the check of the words that the form makes.
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace fettle {
+
+// Returns all keys, sorted by group: [{name, group, type, kind, values, default, help}]. `kind` is flag, number, list
+// or text. Secret keys are left out.
+nlohmann::ordered_json recipe_form_json();
+
+// Returns the recipe of these key=value words as yaml, with `output_dir` if that is not empty. Throws UserError like
+// read_recipe, and for a word with a secret key, whose value would be lost.
+std::string recipe_yaml(const std::vector<std::string>& words, const std::string& output_dir);
+
+}  // namespace fettle

@@ -1,0 +1,153 @@
+#include "board/run_list.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "base/seconds_since.h"
+#include "report/view/run_file.h"
+#include "report/view/run_view.h"
+
+namespace fettle {
+namespace {
+
+constexpr const char *kLogName = "trainer_log.jsonl", *kResultsName = "all_results.json";
+constexpr int kDepth = 6;
+constexpr size_t kMostRuns = 5000, kMostEntries = 20000;
+constexpr int64_t kTail = 64 << 10;
+constexpr size_t kMostLogs = 40;  // whole logs that stay in memory, unless they are small
+constexpr size_t kMostRows = 8'000'000;
+
+double now_seconds() {
+  return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
+}
+
+// The root itself may be a run.
+std::string folder_of(const std::string& name) {
+  return name == "." ? "" : name;
+}
+
+}  // namespace
+
+RunList::RunList(const std::filesystem::path& folder, std::function<bool(const std::string&)> starts)
+    : files_(folder), starts_(std::move(starts)) {}
+
+void RunList::find(const std::string& path, int depth, std::map<std::string, Presences>& runs) const {
+  if (runs.size() >= kMostRuns) return;
+  std::vector<std::string> folders;
+  Presences presences;
+  bool run = false;
+  for (const FolderEntry& entry : files_.list(path, kMostEntries)) {
+    if (!entry.folder) {
+      run = run || entry.name == kLogName || entry.name == kRunFile || entry.name == kTrainOutput;
+      if (entry.name.starts_with(".fettle-")) presences.push_back(entry.name);
+    } else if (!entry.name.starts_with('.') && !entry.name.starts_with("checkpoint-")) {
+      folders.push_back(entry.name);
+    }
+  }
+  if (run) runs[path.empty() ? "." : path] = presences;
+  if (depth == 0) return;
+  for (const std::string& name : folders) find(run_path(path, name), depth - 1, runs);
+}
+
+std::optional<Owner> RunList::live_owner(const std::string& path, const Presences& presences) const {
+  for (const std::string& name : presences) {
+    const std::filesystem::path file = files_.root() / run_path(path, name);
+    const Owner owner = read_owner(file);
+    if (owner.run && is_alive(file)) return owner;
+  }
+  return std::nullopt;
+}
+
+void RunList::look_at(const std::string& name, const Presences& presences, Entry& entry) {
+  const std::string path = folder_of(name);
+  const auto stamp = [&](const char* file) { return files_.stamp(run_path(path, file)).value_or(FileStamp{}); };
+  const FileStamp log = stamp(kLogName), run = stamp(kRunFile), results = stamp(kResultsName);
+  const bool alive = starts_(name) || live_owner(path, presences).has_value();
+  if (entry.generation > 0 && log == entry.log && run == entry.run && results == entry.results && alive == entry.alive)
+    return;
+  entry.tail.update(files_, run_path(path, kLogName), kTail);
+  entry.log = log;
+  entry.run = run;
+  entry.results = results;
+  entry.alive = alive;
+  entry.summary = run_summary(files_, path, entry.tail, alive);
+  entry.summary["name"] = name;
+  entry.summary["changed"] = static_cast<double>(std::max(log.changed_ns, run.changed_ns)) / 1e9;
+  entry.generation = generation_;
+}
+
+void RunList::refresh(double pause) {
+  const std::lock_guard lock(mutex_);
+  if (looked_ >= 0 && now_seconds() - looked_ < pause) return;
+  ++generation_;
+  std::map<std::string, Presences> names;
+  find("", kDepth, names);
+  more_ = names.size() >= kMostRuns;
+  std::erase_if(runs_, [&](const auto& run) {
+    if (names.contains(run.first)) return false;
+    gone_[run.first] = generation_;
+    return true;
+  });
+  for (const auto& [name, presences] : names) {
+    gone_.erase(name);
+    look_at(name, presences, runs_[name]);
+  }
+  looked_ = now_seconds();
+}
+
+nlohmann::ordered_json RunList::changes(uint64_t since) const {
+  const std::lock_guard lock(mutex_);
+  nlohmann::ordered_json runs = nlohmann::ordered_json::array(), gone = nlohmann::ordered_json::array();
+  for (const auto& [name, entry] : runs_)
+    if (entry.generation > since) runs.push_back(entry.summary);
+  for (const auto& [name, generation] : gone_)
+    if (generation > since) gone.push_back(name);
+  return {{"generation", generation_}, {"runs", std::move(runs)}, {"gone", std::move(gone)}, {"more", more_}};
+}
+
+bool RunList::has(const std::string& name) const {
+  const std::lock_guard lock(mutex_);
+  return runs_.contains(name);
+}
+
+std::optional<std::string> RunList::path_of(const std::string& name) const {
+  return has(name) ? std::optional(folder_of(name)) : std::nullopt;
+}
+
+bool RunList::with_log(const std::string& name, const std::function<void(const RunLog&)>& use) {
+  const std::optional<std::string> path = path_of(name);
+  if (!path) return false;
+  std::shared_ptr<Log> log;
+  {
+    const std::lock_guard lock(logs_mutex_);
+    const auto found = std::ranges::find(logs_, name, &decltype(logs_)::value_type::first);
+    if (found != logs_.end())
+      logs_.splice(logs_.begin(), logs_, found);
+    else
+      logs_.emplace_front(name, std::make_shared<Log>());
+    log = logs_.front().second;
+    size_t rows = 0, count = 0;
+    for (auto it = logs_.begin(); it != logs_.end();) {
+      rows += it->second->rows;
+      it = ++count > 1 && (count > kMostRuns || (count > kMostLogs && rows > kMostRows)) ? logs_.erase(it)
+                                                                                         : std::next(it);
+    }
+  }
+  const std::lock_guard lock(log->mutex);
+  log->log.update(files_, run_path(*path, kLogName));
+  log->rows = log->log.rows().size();
+  use(log->log);
+  return true;
+}
+
+std::optional<Owner> RunList::owner(const std::string& name) const {
+  const std::optional<std::string> path = path_of(name);
+  if (!path) return std::nullopt;
+  Presences presences;
+  for (const FolderEntry& entry : files_.list(*path, kMostEntries))
+    if (!entry.folder && entry.name.starts_with(".fettle-")) presences.push_back(entry.name);
+  return live_owner(*path, presences);
+}
+
+}  // namespace fettle

@@ -1,0 +1,48 @@
+#include "http/caller.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <httplib.h>
+
+namespace fettle {
+namespace {
+
+// Returns the host of a Host header or of an origin, without the port.
+std::string host_of(std::string text) {
+  if (const size_t scheme = text.find("://"); scheme != std::string::npos) text.erase(0, scheme + 3);
+  if (text.starts_with('[')) return text.substr(1, text.find(']') - 1);
+  return text.substr(0, text.find(':'));
+}
+
+}  // namespace
+
+bool is_loopback(const std::string& host) {
+  in_addr address{};
+  const bool is_ipv4 = inet_pton(AF_INET, host.c_str(), &address) == 1;
+  return host == "localhost" || host == "::1" || (is_ipv4 && ntohl(address.s_addr) >> 24 == 127);
+}
+
+bool same_key(const std::string& given, const std::string& wanted) {
+  unsigned char differs = given.size() == wanted.size() ? 0 : 1;
+  for (size_t i = 0; i < given.size() && i < wanted.size(); ++i)
+    differs |= static_cast<unsigned char>(given[i] ^ wanted[i]);
+  return differs == 0;
+}
+
+std::optional<HttpRefusal> refuse_caller(const std::string& listens_at, const httplib::Request& request) {
+  const std::string host = host_of(request.get_header_value("Host")), origin = request.get_header_value("Origin");
+  if (is_loopback(listens_at) && !is_loopback(host))
+    return HttpRefusal{403, fmt::format("the Host header is '{}'; use 127.0.0.1 or localhost", host)};
+  if (!origin.empty() && origin != "http://" + request.get_header_value("Host"))
+    return HttpRefusal{403, fmt::format("web pages of {} may not use this server", origin)};
+  return std::nullopt;
+}
+
+std::optional<HttpRefusal> refuse_body(const httplib::Request& request) {
+  if (!request.has_header("Content-Length") || request.has_header("Transfer-Encoding"))
+    return HttpRefusal{411, "the body's length is unknown; send it with Content-Length"};
+  if (request.has_header("Content-Encoding")) return HttpRefusal{415, "the body is compressed; send it as it is"};
+  return std::nullopt;
+}
+
+}  // namespace fettle

@@ -1,0 +1,34 @@
+// Defines the checks of a request that the servers of Fettle share: who sends it, and in which form.
+#pragma once
+
+#include <optional>
+#include <string>
+
+namespace httplib {
+struct Request;
+}
+
+namespace fettle {
+
+// Why a request is refused: an HTTP status and a sentence for the client.
+struct HttpRefusal {
+  int status = 400;
+  std::string text;
+};
+
+// Returns whether `host` certainly means this machine: an address of 127.0.0.0/8, ::1, or the name localhost. Any other
+// name may belong to any machine: "127.example.com".
+bool is_loopback(const std::string& host);
+
+// Compares keys. It takes the same time for every wrong key of the same length.
+bool same_key(const std::string& given, const std::string& wanted);
+
+// A page of another site must not use a server on this machine, even if the site's name resolves to this machine.
+// `listens_at` is the server's --host. Refuses other names than this machine's in Host, if the server listens only on
+// this machine, and other origins than the server's own.
+std::optional<HttpRefusal> refuse_caller(const std::string& listens_at, const httplib::Request& request);
+
+// Refuses a body whose size the library cannot check before it reads it.
+std::optional<HttpRefusal> refuse_body(const httplib::Request& request);
+
+}  // namespace fettle

@@ -1,0 +1,40 @@
+// Defines HttpListener: a server of the HTTP library at one address, which ends when a signal asks for it.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace httplib {
+class Server;
+}
+
+namespace fettle {
+
+struct HttpLimits {
+  size_t threads = 8;             // requests that are answered at the same time
+  size_t largest_body = 8 << 20;  // bytes
+};
+
+// Each connection serves one request.
+class HttpListener {
+ public:
+  HttpListener(std::string host, int port, const HttpLimits& limits);
+  ~HttpListener();
+  HttpListener(const HttpListener&) = delete;
+
+  httplib::Server& server() { return *server_; }  // for handlers
+  // Returns the port. Throws UserError when the address cannot be used.
+  int bind();
+  // Answers requests until InterruptScope has a signal, then calls `before_end`, during which requests are still
+  // answered, and stops. Throws UserError when connections can no longer be accepted.
+  void run(const std::function<void()>& before_end);
+
+ private:
+  std::string host_;
+  int port_, socket_ = -1;
+  std::unique_ptr<httplib::Server> server_;
+};
+
+}  // namespace fettle

@@ -1,0 +1,31 @@
+// Defines decimate, which makes a long series short enough to draw.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "report/view/run_log.h"
+
+namespace fettle {
+
+// Points of a chart. A point stands for `counts` values: `mean` is their mean, and `low` and `high` are the smallest
+// and the largest of them, so that no peak disappears. All vectors have the same length; `low`, `high` and `counts` are
+// empty if every point stands for one value.
+struct Curve {
+  std::vector<double> x, steps, mean, low, high;
+  std::vector<int64_t> counts;
+  int64_t values = 0;  // values that all points stand for
+};
+
+struct CurveRange {
+  double from = -std::numeric_limits<double>::infinity(), to = std::numeric_limits<double>::infinity();
+};
+
+// Returns at most `points` points (at least 1) for the values whose place on `axis` is in the range, both ends
+// included. Each point stands for the same number of consecutive values, give or take one, and lies where the last of
+// them lies.
+Curve decimate(const std::vector<LogRow>& rows, const LogSeries& series, LogAxis axis, int64_t points,
+               CurveRange range = {});
+
+}  // namespace fettle

@@ -1,0 +1,74 @@
+// Defines FolderFiles, which reads files below one folder and nothing else.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fettle {
+
+// Changes when a file is replaced, and when it is written to.
+struct FileStamp {
+  uint64_t inode = 0;
+  int64_t size = 0, changed_ns = 0;  // changed_ns: time of the last change, since 1970
+  bool operator==(const FileStamp&) const = default;
+};
+
+// An open regular file. Move-only.
+class OpenedFile {
+ public:
+  OpenedFile(int fd, FileStamp stamp) : fd_(fd), stamp_(stamp) {}
+  OpenedFile(OpenedFile&& other) noexcept : fd_(other.fd_), stamp_(other.stamp_) { other.fd_ = -1; }
+  OpenedFile& operator=(OpenedFile&&) = delete;
+  ~OpenedFile();
+  const FileStamp& stamp() const { return stamp_; }  // when it was opened
+  // Reads up to `bytes` bytes at `offset`; fewer at the end of the file.
+  std::string read(int64_t offset, int64_t bytes) const;
+
+ private:
+  int fd_;
+  FileStamp stamp_;
+};
+
+struct FolderEntry {
+  std::string name;
+  bool folder = false;
+};
+
+// The root may be reached by a link. Below it, no link is followed, so that nothing outside of the root is read even if
+// somebody replaces a folder by a link at the same moment. Paths are relative to the root; a path with an empty part,
+// "." or ".." does not exist here.
+class FolderFiles {
+ public:
+  // Throws UserError when `root` is not a folder that can be read.
+  explicit FolderFiles(const std::filesystem::path& root);
+  ~FolderFiles();
+  FolderFiles(const FolderFiles&) = delete;
+
+  const std::filesystem::path& root() const { return root_; }
+  // Returns nullopt unless `path` is a regular file that can be read.
+  std::optional<OpenedFile> open(std::string_view path) const;
+  // Returns the whole file; nullopt also when it is larger than `most` bytes.
+  std::optional<std::string> read(std::string_view path, int64_t most = 64 << 20) const;
+  // Returns nullopt when there is no such regular file.
+  std::optional<FileStamp> stamp(std::string_view path) const;
+  // Returns the regular files and folders in the folder `path` ("": the root), sorted by name; at most `most`.
+  std::vector<FolderEntry> list(std::string_view path, size_t most) const;
+  // Creates or appends to a file of mode 0644. Returns its descriptor, which the caller closes; -1 with errno when that
+  // fails.
+  int append(std::string_view path) const;
+
+ private:
+  // Opens the folder that has the last part of `path`, which it puts into `name`. Returns -1 when there is none.
+  int open_parent(std::string_view path, std::string& name) const;
+
+  std::filesystem::path root_;
+  int fd_ = -1;
+};
+
+}  // namespace fettle

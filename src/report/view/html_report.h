@@ -1,0 +1,16 @@
+// Defines write_html_report, which writes report.html: one file with all about a run, which needs no network.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+namespace fettle {
+
+// Makes the report from fettle_run.json, trainer_log.jsonl and all_results.json in `folder`. Its curves have at most
+// 1,000 points each. Its Content-Security-Policy allows only the page's own script and style, and no request.
+std::string html_report(const std::filesystem::path& folder);
+
+// Writes it into the folder. Throws UserError when the file is not writable.
+void write_html_report(const std::filesystem::path& folder);
+
+}  // namespace fettle

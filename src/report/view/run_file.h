@@ -1,0 +1,59 @@
+// Defines RunFile, which writes fettle_run.json: what a run is, for people and for the board. At the end of the run it
+// also writes report.html.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/local_time.h"
+#include "data/batches/batches.h"
+#include "data/dataset.h"
+#include "programs/devices.h"
+#include "run/run.h"
+#include "run/run_length.h"
+#include "step/memory_table.h"
+#include "tokenizer/tokenizer.h"
+
+namespace fettle {
+
+inline constexpr const char* kRunFile = "fettle_run.json";
+inline constexpr const char* kReportFile = "report.html";
+// What `fettle train` printed, if `fettle board` started it, and the recipe that the board gave it.
+inline constexpr const char* kTrainOutput = "train.log";
+inline constexpr const char* kTrainRecipe = "recipe.yaml";
+
+// What is known of a run before its first step.
+struct RunFacts {
+  const Run& run;
+  const RunLength& length;
+  const Batches& batches;
+  const Datasets& data;
+  const MemoryTable& memory;
+  const Tokenizer& tokenizer;
+  const Devices& devices;
+  LocalTime started;  // when the run first started, in an earlier process if it is resumed
+  int64_t resumed_step = 0;
+};
+
+// Returns the recipe, the plan of memory, the statistics of the data, a few rows as pieces of text with whether they
+// are trained, and the machine.
+nlohmann::ordered_json run_facts_json(const RunFacts& facts);
+
+// A problem with these files never fails a run: it gives a warning.
+class RunFile {
+ public:
+  // Writes fettle_run.json into the run's folder. Without this call, end() does nothing. `report` says whether end()
+  // writes report.html.
+  void begin(const RunFacts& facts, bool report);
+  // `state` is finished, stopped (by a signal) or failed; `message` says why.
+  void end(const std::string& state, const std::string& message = "");
+
+ private:
+  std::filesystem::path folder_;
+  nlohmann::ordered_json json_;
+  bool report_ = false;
+};
+
+}  // namespace fettle

@@ -1,0 +1,200 @@
+#include "report/view/run_log.h"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+
+namespace fettle {
+namespace {
+
+constexpr size_t kMostSeries = 300, kLongestKey = 120;
+constexpr int64_t kBlock = 4 << 20, kLongestLine = 1 << 20;
+
+// Reads a line of the form {"key": number or text, ...}. Texts with escapes and nested values are damage: no program
+// that writes these logs uses them.
+class LineReader {
+ public:
+  explicit LineReader(std::string_view line) : at_(line.data()), end_(line.data() + line.size()) {}
+
+  // Calls number(key, value) and text(key, value). Returns false when the line is damaged.
+  template <typename Number, typename Text>
+  bool read(Number number, Text text) {
+    if (!take('{')) return false;
+    if (take('}')) return at_end();
+    do {
+      std::string_view key, value;
+      if (!quoted(key) || !take(':')) return false;
+      skip();
+      if (at_ < end_ && *at_ == '"') {
+        if (!quoted(value)) return false;
+        text(key, value);
+        continue;
+      }
+      double figure = 0;
+      const auto [after, error] = std::from_chars(at_, end_, figure);  // also reads NaN and Infinity, as Python writes
+      if (error == std::errc::invalid_argument) {
+        if (!word("null") && !word("true") && !word("false")) return false;
+        continue;
+      }
+      at_ = after;
+      if (error == std::errc()) number(key, figure);
+    } while (take(','));
+    return take('}') && at_end();
+  }
+
+ private:
+  void skip() {
+    while (at_ < end_ && (*at_ == ' ' || *at_ == '\t' || *at_ == '\r')) ++at_;
+  }
+  bool take(char wanted) {
+    skip();
+    if (at_ == end_ || *at_ != wanted) return false;
+    ++at_;
+    return true;
+  }
+  bool word(std::string_view wanted) {
+    if (!std::string_view(at_, static_cast<size_t>(end_ - at_)).starts_with(wanted)) return false;
+    at_ += wanted.size();
+    return true;
+  }
+  bool quoted(std::string_view& out) {
+    if (!take('"')) return false;
+    const char* begin = at_;
+    while (at_ < end_ && *at_ != '"' && *at_ != '\\' && static_cast<unsigned char>(*at_) >= 0x20) ++at_;
+    if (at_ == end_ || *at_ != '"') return false;
+    out = {begin, static_cast<size_t>(at_ - begin)};
+    ++at_;
+    return true;
+  }
+  bool at_end() {
+    skip();
+    return at_ == end_;
+  }
+
+  const char *at_, *end_;
+};
+
+// "0:01:23" or "1 day, 0:01:23" in seconds; 0 when the text has another form.
+double read_duration(std::string_view text) {
+  double days = 0;
+  if (const size_t day = text.find(" day"); day != std::string_view::npos) {
+    std::from_chars(text.data(), text.data() + day, days);
+    text.remove_prefix(std::min(text.size(), text.find(", ") + 2));
+  }
+  double all = 0;
+  for (int part = 0; part < 3; ++part) {
+    double value = 0;
+    const auto [after, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc()) return 0;
+    all = all * 60 + value;
+    text.remove_prefix(static_cast<size_t>(after - text.data()));
+    if (!text.empty()) text.remove_prefix(1);
+  }
+  return days * 86400 + all;
+}
+
+}  // namespace
+
+std::optional<LogAxis> log_axis(std::string_view name) {
+  constexpr std::array names{"step", "seconds", "tokens", "epoch"};
+  for (size_t i = 0; i < names.size(); ++i)
+    if (name == names[i]) return static_cast<LogAxis>(i);
+  return std::nullopt;
+}
+
+double LogRow::at(LogAxis axis) const {
+  switch (axis) {
+    case LogAxis::kSeconds: return seconds;
+    case LogAxis::kTokens: return tokens;
+    case LogAxis::kEpoch: return epoch;
+    case LogAxis::kStep: break;
+  }
+  return step;
+}
+
+std::optional<double> RunLog::last(std::string_view key) const {
+  const auto found = series_.find(key);
+  if (found == series_.end() || found->second.values.empty()) return std::nullopt;
+  return found->second.values.back();
+}
+
+void RunLog::take(std::string_view line) {
+  if (line.find_first_not_of(" \t\r") == std::string_view::npos) return;
+  LogRow row = rows_.empty() ? LogRow{} : rows_.back();
+  bool has_step = false;
+  double total = static_cast<double>(total_steps_), left = seconds_left_, seconds = process_seconds_;
+  std::vector<std::pair<std::string_view, double>> figures;
+  const bool sound = LineReader(line).read(
+      [&](std::string_view key, double value) {
+        if (!std::isfinite(value)) return;
+        if (key == "current_steps")
+          row.step = value, has_step = true;
+        else if (key == "total_steps")
+          total = value;
+        else if (key == "epoch")
+          row.epoch = value;
+        else if (key == "total_tokens")
+          row.tokens = value;
+        else if (key != "percentage" && key.size() <= kLongestKey)
+          figures.emplace_back(key, value);
+      },
+      [&](std::string_view key, std::string_view value) {
+        if (key == "elapsed_time") seconds = read_duration(value);
+        if (key == "remaining_time") left = read_duration(value);
+      });
+  if (!sound || !has_step) {
+    ++damaged_;
+    return;
+  }
+  if (seconds < process_seconds_) earlier_seconds_ += process_seconds_;  // another process continued the run
+  process_seconds_ = seconds;
+  row.seconds = earlier_seconds_ + seconds;
+  total_steps_ = total > 0 && total < 1e15 ? static_cast<int64_t>(total) : 0;
+  seconds_left_ = left;
+  const auto number = static_cast<uint32_t>(rows_.size());
+  rows_.push_back(row);
+  for (const auto& [key, value] : figures) {
+    auto found = series_.find(key);
+    if (found == series_.end()) {
+      if (series_.size() >= kMostSeries) continue;
+      found = series_.emplace(std::string(key), LogSeries{}).first;
+    }
+    LogSeries& one = found->second;
+    if (!one.rows.empty() && one.rows.back() == number) continue;  // the key stands twice in the line
+    one.rows.push_back(number);
+    one.values.push_back(value);
+  }
+}
+
+bool RunLog::update(const FolderFiles& files, std::string_view path, int64_t last_bytes) {
+  const std::optional<OpenedFile> file = files.open(path);
+  const FileStamp now = file ? file->stamp() : FileStamp{};
+  if (now == stamp_) return false;
+  if (now.inode != stamp_.inode || now.size < offset_) *this = {};
+  bool cut = false;  // whether the first line is read from its middle
+  if (offset_ == 0 && last_bytes > 0 && now.size > last_bytes) offset_ = now.size - last_bytes, cut = true;
+  stamp_ = now;
+  std::string rest;
+  int64_t at = offset_;
+  while (at < now.size) {
+    const std::string block = file->read(at, std::min(kBlock, now.size - at));
+    if (block.empty()) break;
+    at += static_cast<int64_t>(block.size());
+    rest += block;
+    size_t begin = 0;
+    for (size_t end; (end = rest.find('\n', begin)) != std::string::npos; begin = end + 1) {
+      if (!cut) take(std::string_view(rest).substr(begin, end - begin));
+      cut = false;
+    }
+    rest.erase(0, begin);
+    if (static_cast<int64_t>(rest.size()) > kLongestLine) {  // no program that writes these logs writes such a line
+      rest.clear();
+      cut = true;
+      ++damaged_;
+    }
+  }
+  offset_ = at - static_cast<int64_t>(rest.size());
+  return true;
+}
+
+}  // namespace fettle

@@ -1,0 +1,62 @@
+// Defines RunLog: the figures of trainer_log.jsonl as columns, read as the file grows.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "report/view/folder_files.h"
+
+namespace fettle {
+
+// What can be the horizontal axis of a chart.
+enum class LogAxis { kStep, kSeconds, kTokens, kEpoch };
+// Returns nullopt for an unknown name; names are step, seconds, tokens and epoch.
+std::optional<LogAxis> log_axis(std::string_view name);
+
+// One line of the log.
+struct LogRow {
+  double step = 0;
+  double seconds = 0;  // training time, summed over the processes that continued the run
+  double tokens = 0;
+  double epoch = 0;
+  double at(LogAxis axis) const;
+};
+
+// The values of one figure, in the order of the lines.
+struct LogSeries {
+  std::vector<uint32_t> rows;  // numbers of the lines that have it
+  std::vector<double> values;
+};
+
+// Damaged lines are counted and left out. Values that are not finite are left out.
+class RunLog {
+ public:
+  // Reads what was appended to the file since the last call. Begins again when the file was replaced or became shorter.
+  // If `last_bytes` is above 0, the first call skips all but so many bytes at the end. Returns whether anything
+  // changed.
+  bool update(const FolderFiles& files, std::string_view path, int64_t last_bytes = 0);
+
+  const std::vector<LogRow>& rows() const { return rows_; }
+  // Keys are the names in the file, except steps, times and numbers of tokens: "loss", "lr", "grad_norm", "eval_loss".
+  const std::map<std::string, LogSeries, std::less<>>& series() const { return series_; }
+  int64_t total_steps() const { return total_steps_; }
+  double seconds_left() const { return seconds_left_; }
+  int64_t damaged() const { return damaged_; }
+  std::optional<double> last(std::string_view key) const;
+
+ private:
+  void take(std::string_view line);
+
+  FileStamp stamp_;
+  int64_t offset_ = 0;  // behind the last complete line
+  std::vector<LogRow> rows_;
+  std::map<std::string, LogSeries, std::less<>> series_;
+  int64_t total_steps_ = 0, damaged_ = 0;
+  double seconds_left_ = 0, earlier_seconds_ = 0, process_seconds_ = 0;
+};
+
+}  // namespace fettle

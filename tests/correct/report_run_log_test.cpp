@@ -1,0 +1,264 @@
+// Tests what is read of trainer_log.jsonl while it grows, and how long series become short ones.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "report/log_files.h"
+#include "report/view/decimate.h"
+#include "report/view/run_log.h"
+#include "temp_folder.h"
+
+namespace fettle {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::Key;
+using testing::SizeIs;
+using testing::UnorderedElementsAre;
+
+constexpr const char* kLog = "trainer_log.jsonl";
+
+class RunLogFile : public testing::Test {
+ protected:
+  void append(const std::string& text) const { std::ofstream(folder / kLog, std::ios::binary | std::ios::app) << text; }
+  bool update() { return log.update(files, kLog); }
+  std::vector<double> values(const char* name) const {
+    const auto found = log.series().find(name);
+    return found == log.series().end() ? std::vector<double>{} : found->second.values;
+  }
+
+  TempFolder folder;
+  FolderFiles files{folder.path()};
+  RunLog log;
+};
+
+TEST_F(RunLogFile, HasTheFiguresThatARunWrites) {
+  ProgressRecord record;
+  record.current_steps = 100;
+  record.total_steps = 300;
+  record.loss = 1.5;
+  record.lr = 5e-5;
+  record.epoch = 0.25;
+  record.elapsed_seconds = 90061;
+  record.remaining_seconds = 83;
+  record.throughput = 1234.5;
+  record.total_tokens = 99;
+  record.figures = {{"grad_norm", 0.5}, {"rewards/margins", -2}};
+  append_progress(folder / kLog, {record});
+  EXPECT_TRUE(update());
+  EXPECT_FALSE(update()) << "nothing changed";
+  ASSERT_THAT(log.rows(), SizeIs(1));
+  EXPECT_EQ(log.rows()[0].at(LogAxis::kStep), 100);
+  EXPECT_EQ(log.rows()[0].at(LogAxis::kSeconds), 90061);
+  EXPECT_EQ(log.rows()[0].at(LogAxis::kTokens), 99);
+  EXPECT_EQ(log.rows()[0].at(LogAxis::kEpoch), 0.25);
+  EXPECT_EQ(log.total_steps(), 300);
+  EXPECT_EQ(log.seconds_left(), 83);
+  EXPECT_THAT(log.series(), UnorderedElementsAre(Key("loss"), Key("lr"), Key("throughput"), Key("grad_norm"),
+                                                 Key("rewards/margins")));
+  EXPECT_EQ(log.last("rewards/margins"), -2);
+  EXPECT_EQ(log.last("eval_loss"), std::nullopt);
+}
+
+TEST_F(RunLogFile, WaitsForTheEndOfALine) {
+  EXPECT_FALSE(update()) << "there is no file yet";
+  append("{\"current_steps\": 1, \"loss\": 3}\n{\"current_steps\": 2, \"lo");
+  EXPECT_TRUE(update());
+  EXPECT_THAT(values("loss"), ElementsAre(3));
+  append("ss\": 2}");
+  update();
+  EXPECT_THAT(values("loss"), ElementsAre(3)) << "the line may still go on";
+  append("\n");
+  update();
+  EXPECT_THAT(values("loss"), ElementsAre(3, 2));
+  EXPECT_EQ(log.damaged(), 0);
+}
+
+TEST_F(RunLogFile, CountsDamagedLinesAndReadsTheOthers) {
+  append("{\"current_steps\": 1, \"loss\": 3}\n");
+  const std::vector<std::string> damaged = {"{",
+                                            "garbage",
+                                            "[1, 2]",
+                                            "{\"loss\": 5}",
+                                            "{\"current_steps\": 2, \"loss\": 5} {",
+                                            "{\"current_steps\": 2, \"loss\": [5]}",
+                                            "{\"current_steps\": 2, \"loss\": }",
+                                            "{\"current_steps\": 2 \"loss\": 5}",
+                                            "{\"current_steps\": 2, \"loss\": 5,}",
+                                            "{\"current_steps\": \"2\", \"loss\": 5}",
+                                            "{\"current_steps\": 2, \"a\\u0062\": 5}",
+                                            std::string("{\"current_steps\": 2, \"\0\": 5}", 28),
+                                            "\xff\xfe{\"current_steps\": 2}"};
+  for (const std::string& line : damaged) append(line + "\n");
+  append("\n  \n{\"current_steps\": 4, \"loss\": 1, \"eval_loss\": null, \"good\": true}\r\n");
+  update();
+  EXPECT_EQ(log.damaged(), std::ssize(damaged));
+  EXPECT_THAT(values("loss"), ElementsAre(3, 1));
+  EXPECT_THAT(log.series(), UnorderedElementsAre(Key("loss")));
+}
+
+TEST_F(RunLogFile, LeavesOutValuesThatAreNotFinite) {
+  append("{\"current_steps\": 1, \"loss\": NaN, \"lr\": 1}\n");
+  append(
+      "{\"current_steps\": 2, \"loss\": 1e999, \"lr\": 2}\n{\"current_steps\": 3, \"loss\": -Infinity, \"lr\": 3}\n");
+  update();
+  EXPECT_THAT(values("loss"), IsEmpty());
+  EXPECT_THAT(values("lr"), ElementsAre(1, 2, 3));
+  EXPECT_EQ(log.damaged(), 0);
+}
+
+TEST_F(RunLogFile, BeginsAgainWhenTheFileIsReplacedOrCut) {
+  append("{\"current_steps\": 1, \"loss\": 3}\n{\"current_steps\": 2, \"loss\": 2}\n");
+  update();
+  cut_progress_after(folder / kLog, 1);
+  EXPECT_TRUE(update());
+  EXPECT_THAT(values("loss"), ElementsAre(3));
+  std::filesystem::resize_file(folder / kLog, 0);
+  EXPECT_TRUE(update());
+  EXPECT_THAT(log.rows(), IsEmpty());
+  append("{\"current_steps\": 9, \"loss\": 7}\n");
+  update();
+  EXPECT_THAT(values("loss"), ElementsAre(7));
+  std::filesystem::remove(folder / kLog);
+  EXPECT_TRUE(update());
+  EXPECT_THAT(log.rows(), IsEmpty());
+}
+
+// A process that continues a run counts its time from 0.
+TEST_F(RunLogFile, AddsUpTheTimeOfTheProcesses) {
+  for (const char* time : {"0:00:10", "0:00:20", "0:00:05", "1 day, 0:00:00", "0:00:01"}) {
+    static int step = 0;
+    append("{\"current_steps\": " + std::to_string(++step) + ", \"elapsed_time\": \"" + time + "\"}\n");
+  }
+  update();
+  std::vector<double> seconds;
+  for (const LogRow& row : log.rows()) seconds.push_back(row.seconds);
+  EXPECT_THAT(seconds, ElementsAre(10, 20, 25, 20 + 86400, 20 + 86400 + 1));
+}
+
+TEST_F(RunLogFile, KeepsAtMostThreeHundredFigures) {
+  std::string line = "{\"current_steps\": 1";
+  for (int i = 0; i < 400; ++i) line += ", \"figure" + std::to_string(i) + "\": " + std::to_string(i);
+  append(line + ", \"" + std::string(1000, 'x') + "\": 1}\n");
+  update();
+  EXPECT_THAT(log.series(), SizeIs(300));
+  EXPECT_THAT(log.rows(), SizeIs(1));
+}
+
+TEST_F(RunLogFile, SkipsALineWithoutEnd) {
+  append("{\"current_steps\": 1, \"loss\": 3}\n" + std::string(6 << 20, 'x') +
+         "\n{\"current_steps\": 2, \"loss\": 2}\n");
+  update();
+  EXPECT_THAT(values("loss"), ElementsAre(3, 2));
+  EXPECT_EQ(log.damaged(), 1);
+}
+
+constexpr int kLong = 1'000'000;
+
+// The value of line 700,000 is much larger than all others, that of line 300,000 much smaller.
+double long_value(int step) {
+  return step == 700'000 ? 500.0 : step == 300'000 ? -500.0 : step % 7;
+}
+
+class LongLog : public RunLogFile {
+ protected:
+  LongLog() {
+    std::ofstream out(folder / kLog, std::ios::binary);
+    for (int step = 1; step <= kLong; ++step)
+      out << "{\"current_steps\": " << step << ", \"total_steps\": 2000000, \"loss\": " << long_value(step) << "}\n";
+  }
+  // Overwrites the first bytes, so that a reader that begins again finds damaged lines.
+  void damage_the_beginning() const {
+    const int fd = ::open((folder / kLog).c_str(), O_WRONLY);
+    const std::string text(1 << 20, '?');
+    EXPECT_EQ(pwrite(fd, text.data(), text.size(), 0), std::ssize(text));
+    close(fd);
+  }
+};
+
+TEST_F(LongLog, IsReadOnce) {
+  update();
+  EXPECT_THAT(log.rows(), SizeIs(kLong));
+  damage_the_beginning();
+  append("{\"current_steps\": 1000001, \"loss\": 9}\n");
+  EXPECT_TRUE(update());
+  EXPECT_THAT(log.rows(), SizeIs(kLong + 1));
+  EXPECT_EQ(log.damaged(), 0) << "lines that were read before were read again";
+  EXPECT_EQ(log.last("loss"), 9);
+}
+
+TEST_F(LongLog, ShowsItsEndWithoutTheRest) {
+  damage_the_beginning();
+  log.update(files, kLog, 64 << 10);
+  EXPECT_GT(log.rows().size(), 800u);
+  EXPECT_LT(log.rows().size(), 1400u) << "64 KiB have about 1,150 of these lines";
+  EXPECT_EQ(log.damaged(), 0);
+  EXPECT_EQ(log.rows().back().step, kLong);
+  append("{\"current_steps\": 1000001, \"loss\": 9}\n");
+  log.update(files, kLog, 64 << 10);
+  EXPECT_EQ(log.last("loss"), 9);
+  EXPECT_LT(log.rows().size(), 1400u);
+}
+
+TEST_F(LongLog, BecomesAFewPointsWithItsPeaks) {
+  update();
+  const Curve curve = decimate(log.rows(), log.series().at("loss"), LogAxis::kStep, 500);
+  EXPECT_EQ(curve.values, kLong);
+  for (const auto& list : {curve.x, curve.steps, curve.mean, curve.low, curve.high}) EXPECT_THAT(list, SizeIs(500));
+  EXPECT_THAT(curve.counts, SizeIs(500));
+  EXPECT_EQ(*std::ranges::max_element(curve.high), 500);
+  EXPECT_EQ(*std::ranges::min_element(curve.low), -500);
+  EXPECT_EQ(curve.x.back(), kLong);
+  int64_t counted = 0;
+  double sum = 0;
+  for (size_t i = 0; i < 500; ++i) {
+    EXPECT_EQ(curve.counts[i], 2000);
+    EXPECT_TRUE(curve.low[i] <= curve.mean[i] && curve.mean[i] <= curve.high[i]) << i;
+    counted += curve.counts[i];
+    sum += curve.mean[i] * static_cast<double>(curve.counts[i]);
+  }
+  EXPECT_EQ(counted, kLong);
+  double whole = 0;
+  for (int step = 1; step <= kLong; ++step) whole += long_value(step);
+  EXPECT_NEAR(sum, whole, 1e-6 * whole);
+}
+
+TEST_F(LongLog, ShowsARangeInFull) {
+  update();
+  const Curve curve =
+      decimate(log.rows(), log.series().at("loss"), LogAxis::kStep, 500, {.from = 699'999, .to = 700'001});
+  EXPECT_THAT(curve.x, ElementsAre(699'999, 700'000, 700'001));
+  EXPECT_THAT(curve.mean, ElementsAre(long_value(699'999), 500, long_value(700'001)));
+  EXPECT_THAT(curve.low, IsEmpty()) << "each point is one value";
+  EXPECT_EQ(curve.values, 3);
+}
+
+TEST(Decimate, TakesAnyNumberOfValuesAndPoints) {
+  for (const int64_t count : {0, 1, 2, 3, 7, 10, 11, 99}) {
+    std::vector<LogRow> rows;
+    LogSeries series;
+    for (int64_t i = 0; i < count; ++i) {
+      rows.push_back({.step = static_cast<double>(i)});
+      series.rows.push_back(static_cast<uint32_t>(i));
+      series.values.push_back(static_cast<double>(i * i));
+    }
+    for (const int64_t points : {-5, 0, 1, 2, 3, 10, 1000}) {
+      const Curve curve = decimate(rows, series, LogAxis::kStep, points);
+      const auto wanted = static_cast<size_t>(std::min(count, std::max<int64_t>(1, points)));
+      EXPECT_THAT(curve.x, SizeIs(wanted)) << count << " values, " << points << " points";
+      EXPECT_EQ(curve.values, count);
+      if (count > 0) {
+        EXPECT_EQ(curve.x.back(), count - 1);
+      }
+    }
+    EXPECT_THAT(decimate(rows, series, LogAxis::kStep, 5, {.from = 8, .to = 2}).x, IsEmpty());
+    EXPECT_THAT(decimate(rows, series, LogAxis::kStep, 5, {.from = 1e9}).x, IsEmpty());
+  }
+}
+
+}  // namespace
+}  // namespace fettle

@@ -1,0 +1,79 @@
+// Defines Socket and answer_of, with which tests talk to the servers of Fettle byte by byte.
+#pragma once
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace fettle {
+
+// A connection to a port of this machine.
+class Socket {
+ public:
+  explicit Socket(int port) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in to{.sin_family = AF_INET, .sin_port = htons(static_cast<uint16_t>(port))};
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    connected_ = connect(fd_, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0;
+    const timeval limit{.tv_sec = 60};
+    setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  }
+  ~Socket() { close(fd_); }
+  Socket(const Socket&) = delete;
+  bool connected() const { return connected_; }
+  void send_text(const std::string& text) const {
+    EXPECT_EQ(send(fd_, text.data(), text.size(), MSG_NOSIGNAL), std::ssize(text));
+  }
+  // Reads until `wanted` has arrived. If `wanted` is empty, reads to the end.
+  std::string read_until(const std::string& wanted) const {
+    std::string out;
+    char block[4096];
+    while (wanted.empty() || out.find(wanted) == std::string::npos) {
+      const ssize_t got = recv(fd_, block, sizeof block, 0);
+      if (got <= 0) break;
+      out.append(block, static_cast<size_t>(got));
+    }
+    return out;
+  }
+
+ private:
+  int fd_;
+  bool connected_ = false;
+};
+
+// An HTTP answer; `body` without chunks.
+struct Answer {
+  int status = 0;
+  std::string head, body;
+  nlohmann::json parsed() const { return nlohmann::json::parse(body); }
+};
+
+inline std::string without_chunks(const std::string& body) {
+  std::string out;
+  for (size_t at = 0; at < body.size();) {
+    const size_t end = body.find("\r\n", at), length = std::stoul(body.substr(at, end - at), nullptr, 16);
+    out += body.substr(end + 2, length);
+    at = end + 2 + length + 2;
+  }
+  return out;
+}
+
+inline Answer answer_of(const std::string& text) {
+  const size_t end = text.find("\r\n\r\n");
+  if (end == std::string::npos) return {0, text, ""};
+  Answer out{std::stoi(text.substr(9, 3)), text.substr(0, end), text.substr(end + 4)};
+  if (out.head.find("chunked") != std::string::npos) out.body = without_chunks(out.body);
+  return out;
+}
+
+// Returns a request with this body (GET if it is empty). `headers`: further lines, each with its "\r\n".
+inline std::string http_request(int port, const std::string& path, const std::string& body,
+                                const std::string& headers = "") {
+  return (body.empty() ? "GET " : "POST ") + path + " HTTP/1.1\r\nHost: 127.0.0.1:" + std::to_string(port) +
+         "\r\nConnection: close\r\n" + headers + "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
+}
+
+}  // namespace fettle

@@ -1,0 +1,49 @@
+// Reads any bytes as trainer_log.jsonl: at once, as a file that grows, and from near its end. The first two must give
+// the same figures. Then shortens every series.
+#include "fuzz/fuzzed.h"
+#include "report/view/decimate.h"
+#include "report/view/run_log.h"
+#include "temp_folder.h"
+
+using namespace fettle;
+
+namespace {
+
+constexpr const char* kLog = "trainer_log.jsonl";
+
+void check(bool holds) {
+  if (!holds) abort();
+}
+
+bool same(const RunLog& a, const RunLog& b) {
+  const auto same_series = [](const auto& x, const auto& y) {
+    return x.first == y.first && x.second.rows == y.second.rows && x.second.values == y.second.values;
+  };
+  return a.rows().size() == b.rows().size() && a.damaged() == b.damaged() && a.total_steps() == b.total_steps() &&
+         std::ranges::equal(a.series(), b.series(), same_series);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static const TempFolder folder;
+  const FolderFiles files(folder.path());
+  const std::string text(reinterpret_cast<const char*>(data), size), half = text.substr(0, size / 2);
+  return take_input(data, half.size(), folder / kLog, [&] {
+    RunLog grown, whole, end;
+    grown.update(files, kLog);
+    std::ofstream(folder / kLog, std::ios::binary | std::ios::app) << text.substr(half.size());
+    grown.update(files, kLog);
+    whole.update(files, kLog);
+    end.update(files, kLog, 64);
+    check(same(grown, whole));
+    check(end.rows().size() <= whole.rows().size());
+    for (const auto& [name, series] : whole.series())
+      for (const LogAxis axis : {LogAxis::kStep, LogAxis::kSeconds, LogAxis::kTokens, LogAxis::kEpoch}) {
+        const Curve curve = decimate(whole.rows(), series, axis, 3, {.from = -1e300, .to = 1e300});
+        int64_t values = curve.counts.empty() ? std::ssize(curve.x) : 0;
+        for (const int64_t count : curve.counts) values += count;
+        check(curve.x.size() <= 3 && values == curve.values && curve.values <= std::ssize(series.values));
+      }
+  });
+}
