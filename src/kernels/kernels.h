@@ -27,6 +27,11 @@ struct KernelRow {
   bool (*pays)(const CompositeSite& site);
   // Registers its custom calls with the plugin. Null: the plugin already has them.
   void (*register_handlers)(const Plugin& plugin);
+  // The kernel is compiled for each shape, by a compiler that may fail for one and not for another. So its check also
+  // tries the widths that models have.
+  bool every_width = false;
+  // False: only a recipe that names the kernel gets it, because nobody has run it on its device yet.
+  bool automatic = true;
 
   std::string_view name() const { return id.substr(0, id.find('/')); }  // the name in recipes and messages
 };

@@ -26,11 +26,12 @@ struct Trial {
 };
 
 // Returns the trials of a composite for a mesh of one axis, over which their rows are split. Empty when there is no
-// such composite.
-std::vector<Trial> trials_of(std::string_view composite, const MeshAxes& mesh);
+// such composite. `every_width` adds trials of the widths and options for which a kernel has programs of its own
+// (KernelRow::every_width).
+std::vector<Trial> trials_of(std::string_view composite, const MeshAxes& mesh, bool every_width = false);
 
 // Each returns the trials of one composite; trials_of chooses among them.
-std::vector<Trial> attention_trials(const MeshAxes& mesh);
+std::vector<Trial> attention_trials(const MeshAxes& mesh, bool every_width);
 std::vector<Trial> linear_trials(const MeshAxes& mesh);
 
 }  // namespace fettle

@@ -44,11 +44,16 @@ std::string format_time(const StepPlan& plan) {
                       t.host_bound > 0 ? ", " + seconds_text(t.host_bound) + " by the host's link" : "");
   text += fmt::format("            {:>10} = {:.4g} tokens/s at most\n", seconds_text(plan.seconds_bound()),
                       tokens / plan.seconds_bound());
-  text += fmt::format(
-      "  schedule  {:>10} = {:.4g} tokens/s: {} in kernels that arithmetic limits, {} in those that memory "
-      "limits, transfers {} of which {} hidden\n",
-      seconds_text(t.seconds), tokens / t.seconds, seconds_text(t.arithmetic_seconds), seconds_text(t.memory_seconds),
-      seconds_text(t.transfer_seconds), seconds_text(t.hidden_seconds));
+  const std::string parts = fmt::format(
+      "{} in kernels that arithmetic limits, {} in those that memory limits, transfers {} of which {} hidden",
+      seconds_text(t.arithmetic_seconds), seconds_text(t.memory_seconds), seconds_text(t.transfer_seconds),
+      seconds_text(t.hidden_seconds));
+  if (t.unknown_kernels.empty())
+    text +=
+        fmt::format("  schedule  {:>10} = {:.4g} tokens/s: {}\n", seconds_text(t.seconds), tokens / t.seconds, parts);
+  else
+    text += fmt::format("  schedule     unknown: the rate of {} is not known. All else takes {}: {}\n",
+                        fmt::join(t.unknown_kernels, ", "), seconds_text(t.seconds), parts);
   text += fmt::format("  assuming  {}\n", fmt::join(describe(t.assumptions), ", "));
   constexpr size_t kShown = 5;
   text += "  most of it in:\n";
@@ -57,9 +62,6 @@ std::string format_time(const StepPlan& plan) {
                         t.largest[i].op_name);
   if (!t.unknown_loops.empty())
     text += fmt::format("  loops with an unknown trip count, counted once: {}\n", fmt::join(t.unknown_loops, ", "));
-  if (!t.unknown_kernels.empty())
-    text += fmt::format("  kernels with unknown arithmetic, which is not counted: {}\n",
-                        fmt::join(t.unknown_kernels, ", "));
   return text;
 }
 
@@ -87,8 +89,11 @@ nlohmann::json time_json(const StepPlan& plan) {
                        {"work", part.work},
                        {"seconds", part.seconds},
                        {"exposed_seconds", part.exposed_seconds}});
-  return {{"seconds", t.seconds},
-          {"tokens_per_second", static_cast<double>(plan.tokens()) / t.seconds},
+  const bool known = t.unknown_kernels.empty();
+  return {{"seconds", known ? nlohmann::json(t.seconds) : nlohmann::json(nullptr)},
+          {"tokens_per_second",
+           known ? nlohmann::json(static_cast<double>(plan.tokens()) / t.seconds) : nlohmann::json(nullptr)},
+          {"unknown_kernels", t.unknown_kernels},
           {"arithmetic_seconds", t.arithmetic_seconds},
           {"memory_seconds", t.memory_seconds},
           {"transfer_seconds", t.transfer_seconds},

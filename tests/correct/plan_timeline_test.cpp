@@ -335,6 +335,15 @@ TEST(Cost, OurKernelsStateTheirCost) {
   attributes["fettle_bytes"] = "77";
   EXPECT_EQ(cost_of_last(build).memory_bytes, 77);
   EXPECT_TRUE(cost_of_last(build).counted);
+
+  // Without a rate the time is not known.
+  EXPECT_THAT(timeline(build).unknown_kernels, ElementsAre("fettle_kernel"));
+  attributes["fettle_flops"] = "1000000000000";
+  attributes["fettle_percent"] = "30";
+  EXPECT_THAT(timeline(build).unknown_kernels, ElementsAre());
+  const double seconds = timeline(build).seconds;
+  attributes["fettle_percent"] = "15";
+  EXPECT_DOUBLE_EQ(timeline(build).seconds, 2 * seconds);
 }
 
 }  // namespace

@@ -111,13 +111,14 @@ class Walk {
 
   void compute(const HloComputation& computation, const HloInstruction& instruction, double times) {
     const Cost cost = cost_of(*module_, computation, instruction);
-    if (!cost.counted) kernels_.insert(instruction.custom_call_target);
+    if (!cost.counted || cost.share == 0.0) kernels_.insert(instruction.custom_call_target);
     if (cost.flops() == 0 && cost.memory_bytes == 0) return;
     const double ideal = cost.flops_f8 / (target_->f8_tflops() * 1e12) +
                          cost.flops_bf16 / (target_->bf16_tflops * 1e12) +
                          cost.flops_f32 / (target_->f32_tflops * 1e12);
     const double loads = cost.memory_bytes / (target_->memory_gb_per_s * 1e9);
-    const double arithmetic = ideal / assumptions_->arithmetic_share;
+    const double share = cost.share.value_or(0) > 0 ? *cost.share : assumptions_->arithmetic_share;
+    const double arithmetic = ideal / share;
     const double memory = std::max(loads / assumptions_->memory_share, assumptions_->kernel_seconds);
     const bool limited_by_arithmetic = arithmetic >= memory;
     const double seconds = std::max(arithmetic, memory);
