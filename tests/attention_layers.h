@@ -38,15 +38,15 @@ struct Ran {
   std::vector<KernelUse> kernels;
 };
 
-// Runs layers of attention with weights between them. Returns the last layer's output and all gradients of a sum over
-// it.
+// Runs layers of attention with weights between them. Returns the last layer's output, and all gradients of a weighted
+// sum of this output.
 inline Ran run_layers(const AttentionSetting& s, DType dtype, Remat remat, const ChooseKernel& choose) {
   GraphRun run(s.mesh, choose);
   const ShardingRules rules{s.mesh};
   const ModelConfig config;
   const Weights none;
   const Partition rows = rules.partition({"batch", "length", "", ""}, {s.rows, s.length, 1, 1}, "x");
-  // Products of about 1, so that layers do not magnify differences.
+  // The products are about 1, so layers do not magnify differences.
   auto any = [&](DType type, Dims dims, uint32_t seed, double size) {
     return random_value({type, std::move(dims)}, seed, -size, size);
   };

@@ -15,7 +15,7 @@ inline const std::vector<std::string> kFamilies{
     "qwen3_next", "qwen3_5_moe", "gpt_oss_mxfp4",  "deepseek_v2", "glm4_moe_lite", "minimax_m2",  "gemma4",
     "gemma4_moe", "gemma4_e2b",  "gemma4_unified", "qwen3_fp8"};
 
-// Encoders, which can only classify. Their folders are made by classifiers.py.
+// Encoders, which can only classify. classifiers.py makes their folders.
 inline const std::vector<std::string> kEncoders{"bert", "roberta"};
 
 }  // namespace fettle

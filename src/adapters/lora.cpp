@@ -152,7 +152,8 @@ std::vector<Param> parameter_lora_weights(const Model& model, const LoraOptions&
   a.dims = {c.num_experts, rank, down ? c.expert_size : c.hidden_size};
   a.axes = {"experts", "rank", down ? "mlp" : "embed"};
   a.fused = 0;
-  // The outputs of gate_up are those of gate, then those of up, and tp splits each half. So tp does not split B.
+  // The outputs of gate_up are gate's outputs and then up's outputs. tp would have to split each half, so tp does not
+  // split B.
   b.dims = {down ? c.hidden_size : 2 * c.expert_size, rank, c.num_experts};
   b.axes = {down ? "embed" : "", "rank", "experts"};
   b.fused = 1;

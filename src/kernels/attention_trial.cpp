@@ -29,7 +29,7 @@ double scale_of(const Setting& s) {
   return 1 / std::sqrt(static_cast<double>(s.width));
 }
 
-// Computes attention and its gradients directly from the definition, a softmax over the keys that a query sees. Returns
+// Computes attention and its gradients directly from the definition: a softmax over the keys that a query sees. Returns
 // o, dq, dk, dv.
 std::vector<std::vector<double>> define(const std::vector<TrialInput>& inputs, const Setting& s) {
   const std::vector<double> q = doubles(inputs[0].value), k = doubles(inputs[1].value), v = doubles(inputs[2].value);

@@ -1,4 +1,4 @@
-// Each parameter of each family has the role that its name in Hugging Face's checkpoints suggests.
+// Tests that each parameter of each family has the role that its name in Hugging Face's checkpoints suggests.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -35,7 +35,7 @@ std::vector<Model> all_models() {
   return out;
 }
 
-// Models of one model_type may differ in their parameters.
+// Returns the name of the model's form. Models of one model_type may have different parameters.
 std::string form_of(const Model& model) {
   const ModelConfig& c = model.config;
   const std::string suffix = !c.gemma4 ? "" : c.num_experts > 0 ? "_moe" : c.gemma4->layer_size > 0 ? "_e2b" : "";
@@ -99,7 +99,7 @@ TEST(Roles, TablesOfPositionsAndTokenTypes) {
   }
 }
 
-// The layers that LoRA's `all` selects, in the order of the forward pass.
+// Tests which layers LoRA's `all` selects. They are listed in the order of the forward pass.
 TEST(Roles, LinearLayers) {
   const Names decoder{"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
                       "mlp.gate_proj",    "mlp.up_proj",      "mlp.down_proj"},

@@ -1,4 +1,4 @@
-// How a parameter's role affects its training: decay, learning rate, 8-bit state, number of positions.
+// Tests how a parameter's role affects its training: weight decay, learning rate, 8-bit state, number of positions.
 #include <gtest/gtest.h>
 
 #include "families.h"
@@ -22,7 +22,7 @@ std::vector<std::string> all_models() {
   return out;
 }
 
-// Returns whether a name is one that checkpoints use for a token embedding or a head.
+// Returns whether checkpoints use this name for a token embedding or a head.
 bool is_named_embedding(const std::string& name) {
   for (const char* known : {"embed_tokens.weight", "wte.weight", "word_embeddings.weight", "lm_head.weight",
                             "embed_in.weight", "embed_out.weight"})
@@ -36,7 +36,7 @@ void expect_training_follows_names(const Run& run, const std::string& model, boo
     SCOPED_TRACE(model + " " + param.hf_name);
     const std::string& name = param.hf_name;
     const OptimWeight weight = optim_weight(run, param);
-    // Vectors that are neither biases nor norms; PyTorch's usual choice lets them decay.
+    // These vectors are neither biases nor norms. PyTorch's usual choice applies weight decay to them.
     const bool coefficients = name.ends_with(".sinks") || name.ends_with(".A_log") || name.ends_with("router.scale") ||
                               name.ends_with("router.per_expert_scale");
     const bool vector = (param.stored_dims().size() == 1 && !coefficients) || name.ends_with("_proj_bias");
@@ -94,7 +94,7 @@ TEST(Roles, OnlyTablesOfPositionsLimitTheLength) {
   }
 }
 
-// Freeze-tuning cuts stacked parameters. A part of the layers has its own name and the role of the whole stack.
+// Freeze-tuning cuts stacked parameters. Each part has its own name and the role of the whole stack.
 TEST(Roles, OfAPartOfTheLayersAreKept) {
   const auto run = job_of("llama", {"finetuning_type=freeze", "freeze_trainable_layers=1"});
   std::set<std::string> names;

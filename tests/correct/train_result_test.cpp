@@ -1,4 +1,4 @@
-// The weights of every family are loaded, split over a mesh, and written as the bytes that were loaded.
+// Tests that the weights of every family are loaded, split over a mesh, and written with the same bytes.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -44,7 +44,7 @@ TEST_P(FullResult, HasTheBytesThatWereLoaded) {
 INSTANTIATE_TEST_SUITE_P(Families, FullResult, testing::ValuesIn(kFamilies),
                          [](const auto& info) { return info.param; });
 
-// PEFT's LoRA weights of experts are loaded onto a mesh and written with the same names, shapes and bytes.
+// PEFT's LoRA weights of experts are loaded, split over a mesh, and written with the same names, shapes and bytes.
 TEST(AdapterResult, LoraWeightsOfExpertsHaveTheBytesThatWereLoaded) {
   for (const char* adapter :
        {"mixtral/variants/experts_final", "mixtral/variants/experts_down", "qwen3_moe/variants/experts",

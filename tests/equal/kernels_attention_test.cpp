@@ -1,5 +1,5 @@
-// The CPU's attention equals its composite's body in whole programs: values and gradients, in loops under each
-// rematerialisation policy, with documents, windows and grouped heads, on one device and on eight.
+// Tests that the CPU's attention kernel equals the body of its composite in whole programs: values and gradients, in
+// loops with each rematerialisation policy, with documents, windows and grouped heads, on one device and on eight.
 #include <gtest/gtest.h>
 
 #include "attention_layers.h"
@@ -27,7 +27,8 @@ TEST_P(CpuAttention, EqualsTheBody) {
     SCOPED_TRACE(static_cast<int>(remat));
     const Ran kernel = run_layers(s, DType::kF32, remat, choose);
     ASSERT_EQ(kernel.kernels.size(), 1u);
-    // Each layer calls forward and backward, and with full rematerialisation the forward once more.
+    // Each layer calls the forward and the backward kernel once, and with full rematerialisation the forward kernel
+    // again.
     EXPECT_EQ(kernel.kernels[0].calls, kLayers * (remat == Remat::kFull ? 3 : 2));
     expect_near(kernel, body, 1e-5);
   }
@@ -35,7 +36,7 @@ TEST_P(CpuAttention, EqualsTheBody) {
 
 TEST_P(CpuAttention, EqualsTheBodyInBf16) {
   const Setting& s = GetParam();
-  // Each layer rounds to 8 bits several times, and body and kernel round at different places.
+  // bf16 has 8 bits of precision. Each layer rounds several times, and the body and the kernel round different values.
   expect_near(run_layers(s, DType::kBF16, Remat::kFull, chooser(s.mesh.size())),
               run_layers(s, DType::kBF16, Remat::kFull, {}), 2e-2);
 }
@@ -65,7 +66,7 @@ TEST(CpuAttention, EightDevicesEqualOne) {
   }
 }
 
-// Rows that are too short for the kernel to be faster use the body. On CPUs without AVX2 all rows do.
+// For short rows the kernel is not faster, so the body is used. Without AVX2, the body is used for all rows.
 TEST(CpuAttention, LeavesShortRowsToTheBody) {
   chooser(1);
   const ChooseKernel choose = choose_among(select_kernels("cpu", {"auto"}));
@@ -79,7 +80,7 @@ TEST(CpuAttention, LeavesShortRowsToTheBody) {
   EXPECT_EQ(calls(256), 0u);
 }
 
-// Sites that the kernel does not support use the body.
+// The body is used for shapes and partitions that the kernel does not support.
 TEST(CpuAttention, LeavesOtherShapesToTheBody) {
   const Setting split{.name = "sp", .rows = 4, .mesh = MeshAxes{{{"fsdp", 4}, {"sp", 2}}}};
   EXPECT_TRUE(run_layers(split, DType::kF32, Remat::kFull, chooser(8)).kernels.empty());

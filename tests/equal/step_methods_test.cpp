@@ -1,4 +1,4 @@
-// Variants of LoRA and freeze-tuning on eight devices equal those on one.
+// Tests that variants of LoRA and freeze-tuning give the same results on eight devices as on one.
 #include <gtest/gtest.h>
 
 #include "training.h"
@@ -43,7 +43,8 @@ INSTANTIATE_TEST_SUITE_P(
                                               "freeze_extra_modules=embed_tokens"}}),
     [](const auto& info) { return std::string(info.param.first); });
 
-// Base and LoRA weights together equal the original base, also for a module with separate parts (GPT-2's c_attn).
+// The base and the LoRA weights together equal the original base, also for a module with separate parts (GPT-2's
+// c_attn).
 TEST(Pissa, StartsAtTheBase) {
   for (const char* model : {"gpt2", "phi3"}) {
     Recipe recipe = reference_recipe(model);

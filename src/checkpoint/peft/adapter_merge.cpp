@@ -126,7 +126,7 @@ void AdapterMerge::check(const AdapterFolder& adapter, const LoraOptions& option
   const std::string file = adapter.file.path().string();
   auto refuse = [&](const std::string& name, const Dims& dims, const Dims& wanted) {
     throw UserError(
-        "{}: its LoRA weights for {} belong to a weight {}, but the base's weight is {}; this is the adapter of "
+        "{}: its LoRA weights for {} are made for a weight {}, but the base's weight is {}; this is the adapter of "
         "another model",
         file, name, to_string(dims), to_string(wanted));
   };

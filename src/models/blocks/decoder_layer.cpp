@@ -141,7 +141,8 @@ void add_attention(ParamList& list, const ModelConfig& c) {
       kv{c.num_key_value_heads * c.head_dim, "kv_heads"};
   const LinearOptions options{.bias = c.attention_bias};
   if (!c.fused_qkv.empty()) {
-    // The fused dim has parts of the size of k: first q.size / kv.size parts for q, then one each for k and v.
+    // The fused dim has parts of the size of k: q.size / kv.size parts for q, one part for k and one for v, in this
+    // order.
     list.linear("self_attn." + c.fused_qkv, kv, d, {.bias = c.attention_bias, .parts = q.size / kv.size + 2});
   } else {
     list.linear("self_attn.q_proj", q, d, options);

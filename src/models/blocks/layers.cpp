@@ -100,7 +100,7 @@ Tensor activation(const std::string& name, const Tensor& x) {
     const Tensor x32 = convert(x, DType::kF32);
     return convert(x32 * (erf(x32 * std::sqrt(0.5)) + 1.0) * 0.5, x.dtype());
   }
-  throw UserError("activation function '{}' is not implemented; silu, gelu, gelu_new, gelu_pytorch_tanh and relu are",
+  throw UserError("activation function '{}' is not implemented; wanted silu, gelu, gelu_new, gelu_pytorch_tanh or relu",
                   name);
 }
 
