@@ -1,7 +1,9 @@
-// Defines layers of attention with weights between them, as small programs that run with a kernel or with the body.
+// Defines run_layers, which runs layers of attention with weights between them, with a kernel or with the body.
 #pragma once
 
 #include <gtest/gtest.h>
+
+#include <cmath>
 
 #include "graph/autodiff/grad.h"
 #include "graph/composite.h"
@@ -24,6 +26,7 @@ struct AttentionSetting {
 };
 
 inline constexpr int64_t kLayers = 3;
+inline constexpr double kScale = 0.85;  // of the scores, times the square root of the width
 
 inline Value segments_of(int64_t rows, int64_t t) {
   Value out{{DType::kI32, {rows, t}}, {}};
@@ -67,7 +70,8 @@ inline Ran run_layers(const AttentionSetting& s, DType dtype, Remat remat, const
              };
              Forward f{.config = config, .weights = none, .sharding = rules, .attention_block = 16};
              f.segments = segments;
-             AttentionOptions options{.scale = 0.3, .softcap = s.softcap, .causal = s.causal};
+             AttentionOptions options{
+                 .scale = kScale / std::sqrt(static_cast<double>(s.width)), .softcap = s.softcap, .causal = s.causal};
              if (s.slopes) options.slopes = alibi_slopes(s.heads);
              if (s.window_of_layer)
                options.window = xs[1];
@@ -88,7 +92,9 @@ inline Ran run_layers(const AttentionSetting& s, DType dtype, Remat remat, const
   return ran;
 }
 
-inline void expect_near(const Ran& got, const Ran& wanted, double bound) {
+// Returns the norm of the difference of each output, divided by the norm of the expected output.
+inline std::map<std::string, double> distances(const Ran& got, const Ran& wanted) {
+  std::map<std::string, double> out;
   for (const auto& [name, value] : wanted.values) {
     double error = 0, length = 0;
     for (size_t e = 0; e < value.elements.size(); ++e) {
@@ -97,8 +103,13 @@ inline void expect_near(const Ran& got, const Ran& wanted, double bound) {
       length += value.elements[e] * value.elements[e];
     }
     EXPECT_GT(length, 1e-6) << name << " tells nothing";
-    EXPECT_LT(std::sqrt(error / length), bound) << name;
+    out[name] = std::sqrt(error / length);
   }
+  return out;
+}
+
+inline void expect_near(const Ran& got, const Ran& wanted, double bound) {
+  for (const auto& [name, distance] : distances(got, wanted)) EXPECT_LT(distance, bound) << name;
 }
 
 }  // namespace fettle

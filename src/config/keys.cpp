@@ -467,8 +467,9 @@ std::vector<Key> hardware_keys() {
       {.name = "kernels",
        .group = Group::kHardware,
        .member = &Recipe::kernels,
-       .help = "Faster replacements of parts of the step: auto uses every kernel that the devices compute correctly; "
-               "off uses none; a list of names (`cpu_attention`, `cpu_linear`) uses these.",
+       .help = "Faster replacements of parts of the step: auto uses every kernel that has run on such devices and "
+               "that these compute correctly; off uses none; a list of names (`cpu_attention`, `cpu_linear`, "
+               "`cuda_attention`, `rocm_attention`) uses these.",
        .spellings = {{"true", "auto"}, {"false", "off"}, {"none", "off"}}},
   };
 }

@@ -17,6 +17,16 @@ std::string seconds_text(double seconds) {
   return seconds < 0.1 ? fmt::format("{:.3g} ms", seconds * 1e3) : fmt::format("{:.3g} s", seconds);
 }
 
+// Names the kernels of the step. If it has none, names those that the recipe could ask for.
+std::string format_kernels(const StepPlan& plan) {
+  std::vector<std::string> used;
+  for (const KernelUse& use : plan.kernels) used.push_back(fmt::format("{}, {} calls", use.kernel, use.calls));
+  if (!used.empty()) return fmt::format("kernels: {}\n", fmt::join(used, "; "));
+  if (plan.kernels_on_request.empty()) return "";
+  return fmt::format("kernels: none; to use one that has not run on such a device yet: kernels={} (docs/kernels.md)\n",
+                     fmt::join(plan.kernels_on_request, ","));
+}
+
 std::string format_traffic(const std::vector<Traffic>& rows) {
   if (rows.empty()) return "";
   std::string text = "one device sends in a step:\n";
@@ -52,7 +62,7 @@ std::string format_time(const StepPlan& plan) {
     text +=
         fmt::format("  schedule  {:>10} = {:.4g} tokens/s: {}\n", seconds_text(t.seconds), tokens / t.seconds, parts);
   else
-    text += fmt::format("  schedule     unknown: the rate of {} is not known. All else takes {}: {}\n",
+    text += fmt::format("  schedule     unknown: the rate of {} is not known. Without its arithmetic {}: {}\n",
                         fmt::join(t.unknown_kernels, ", "), seconds_text(t.seconds), parts);
   text += fmt::format("  assuming  {}\n", fmt::join(describe(t.assumptions), ", "));
   constexpr size_t kShown = 5;
@@ -80,6 +90,11 @@ nlohmann::json traffic_json(const std::vector<Traffic>& rows) {
   return out;
 }
 
+// Returns `value`, or null if the time of a kernel is not known.
+nlohmann::json if_known(const Timeline& t, double value) {
+  return t.unknown_kernels.empty() ? nlohmann::json(value) : nlohmann::json(nullptr);
+}
+
 nlohmann::json time_json(const StepPlan& plan) {
   if (!plan.timeline) return nullptr;
   const Timeline& t = *plan.timeline;
@@ -89,10 +104,8 @@ nlohmann::json time_json(const StepPlan& plan) {
                        {"work", part.work},
                        {"seconds", part.seconds},
                        {"exposed_seconds", part.exposed_seconds}});
-  const bool known = t.unknown_kernels.empty();
-  return {{"seconds", known ? nlohmann::json(t.seconds) : nlohmann::json(nullptr)},
-          {"tokens_per_second",
-           known ? nlohmann::json(static_cast<double>(plan.tokens()) / t.seconds) : nlohmann::json(nullptr)},
+  return {{"seconds", if_known(t, t.seconds)},
+          {"tokens_per_second", if_known(t, static_cast<double>(plan.tokens()) / t.seconds)},
           {"unknown_kernels", t.unknown_kernels},
           {"arithmetic_seconds", t.arithmetic_seconds},
           {"memory_seconds", t.memory_seconds},
@@ -120,7 +133,7 @@ nlohmann::json choice_json(const MeshChoice& choice) {
     if (c.plan) {
       row["peak_bytes"] = c.plan->memory.peak;
       row["seconds_bound"] = c.plan->timeline ? nlohmann::json(c.plan->seconds_bound()) : nlohmann::json(nullptr);
-      if (c.plan->timeline) row["seconds"] = c.plan->timeline->seconds;
+      if (c.plan->timeline) row["seconds"] = if_known(*c.plan->timeline, c.plan->timeline->seconds);
     }
     out.push_back(row);
   }
@@ -161,6 +174,9 @@ nlohmann::json to_json(const PlanResult& result) {
                      {"cutoff_len", plan.run.data.cutoff_len},
                      {"step", step},
                      {"compile_seconds", plan.compile_seconds}};
+  out["kernels"] = nlohmann::json::array();
+  for (const KernelUse& use : plan.kernels)
+    out["kernels"].push_back({{"kernel", use.kernel}, {"calls", use.calls}, {"flops", use.cost.flops}});
   out["gradient_checkpointing"] = plan.run.remat.name;
   if (result.remat) out["gradient_checkpointing_choice"] = to_json(*result.remat);
   if (result.choice) out["meshes"] = choice_json(*result.choice);
@@ -178,6 +194,7 @@ std::string format_plan(const StepPlan& plan) {
   text += format_memory_table(plan.memory) + "\n";
   text += fmt::format("{:.3g} FLOPs a step (matrix products over all devices, recomputation included)\n",
                       static_cast<double>(plan.flops));
+  text += format_kernels(plan);
   text += format_traffic(plan.traffic);
   text += format_host_traffic(plan.host_traffic);
   if (plan.timeline) text += format_time(plan);

@@ -12,6 +12,8 @@ namespace {
 
 namespace ffi = xla::ffi;
 
+std::function<std::string(const std::string&)> change_text;  // null: nothing is changed
+
 ffi::Error interpret(ffi::RemainingArgs operands, ffi::RemainingRets results, ffi::Dictionary attributes) {
   try {
     std::vector<TritonMemory> memory;
@@ -27,7 +29,9 @@ ffi::Error interpret(ffi::RemainingArgs operands, ffi::RemainingRets results, ff
     }
     auto text = [&](const char* name) { return std::string(attributes.get<std::string_view>(name).value()); };
     auto number = [&](const char* name) { return static_cast<int64_t>(attributes.get<int32_t>(name).value()); };
-    run_triton(text("ir"), text("name"), {number("grid_x"), number("grid_y"), number("grid_z")}, memory);
+    const std::string ir = text("ir");
+    run_triton(change_text ? change_text(ir) : ir, text("name"), {number("grid_x"), number("grid_y"), number("grid_z")},
+               memory);
   } catch (const std::exception& error) {
     return ffi::Error(ffi::ErrorCode::kInternal, error.what());
   }
@@ -37,6 +41,13 @@ ffi::Error interpret(ffi::RemainingArgs operands, ffi::RemainingRets results, ff
 XLA_FFI_DEFINE_HANDLER_SYMBOL(interpreter, interpret, ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attrs());
 
 }  // namespace
+
+ChangedTriton::ChangedTriton(std::function<std::string(const std::string& text)> change) {
+  change_text = std::move(change);
+}
+ChangedTriton::~ChangedTriton() {
+  change_text = nullptr;
+}
 
 KernelSet triton_kernels_on_cpu(const Plugin& plugin, const std::string& platform) {
   static std::map<std::string, std::vector<KernelRow>> anywhere;

@@ -67,11 +67,12 @@ std::string one_or_tuple(const std::vector<std::string>& types) {
 // Formats the cost of one device's call, which is 1 / `shards` of the whole cost. `fettle plan` reads this text from
 // the compiled program.
 std::string cost_text(const CustomCall& call, int64_t shards) {
-  std::vector<std::string> parts;
+  if (call.cost.flops == 0 && call.cost.bytes == 0) return "";
+  std::vector<std::string> parts{fmt::format("fettle_kernel = \"{}\"", call.kernel)};
   if (call.cost.flops > 0) parts.push_back(fmt::format("fettle_flops = \"{}\"", call.cost.flops / shards));
   if (call.cost.bytes > 0) parts.push_back(fmt::format("fettle_bytes = \"{}\"", call.cost.bytes / shards));
   if (call.cost.percent > 0) parts.push_back(fmt::format("fettle_percent = \"{}\"", call.cost.percent));
-  return parts.empty() ? "" : fmt::format(", mhlo.frontend_attributes = {{{}}}", fmt::join(parts, ", "));
+  return fmt::format(", mhlo.frontend_attributes = {{{}}}", fmt::join(parts, ", "));
 }
 
 // Returns how many devices compute different parts. Devices along an axis that no partition names do the same work.

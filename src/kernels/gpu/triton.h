@@ -50,7 +50,7 @@ TritonValue operator-(const TritonValue& x, double y);
 TritonValue operator-(double x, const TritonValue& y);
 TritonValue operator*(const TritonValue& x, double y);
 TritonValue maximum(const TritonValue& x, const TritonValue& y);
-TritonValue compare(const TritonValue& x, const char* direction, const TritonValue& y);  // "eq", "slt", "sle", "sge"
+TritonValue compare(const TritonValue& x, const char* direction, const TritonValue& y);  // "eq", "slt", "sle"
 TritonValue select(const TritonValue& pred, const TritonValue& on_true, double on_false);
 TritonValue select(const TritonValue& pred, const TritonValue& on_true, const TritonValue& on_false);
 TritonValue exp2(const TritonValue& x);

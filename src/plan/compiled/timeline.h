@@ -52,7 +52,8 @@ struct Timeline {
   std::vector<std::string>
       unknown_loops;        // loops with unknown trip count, counted as one trip (not loops over experts)
   Assumptions assumptions;  // the assumptions of this estimate
-  // Custom calls whose arithmetic or rate is not known. If there are any, the estimate is too low.
+  // Kernels whose arithmetic or rate is not known. If there are any, `seconds` counts only their memory traffic, and is
+  // too low.
   std::vector<std::string> unknown_kernels;
 };
 
