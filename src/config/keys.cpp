@@ -495,8 +495,10 @@ std::vector<Key> hardware_keys() {
       {.name = "kernels",
        .group = Group::kHardware,
        .member = &Recipe::kernels,
-       .help = "Kernels that compute parts of the step faster. auto: all kernels that give correct results on the "
-               "devices; off: none; a list of names: these kernels (`cpu_attention`, `cpu_linear`).",
+       .help =
+           "Kernels that compute parts of the step faster. auto: all kernels that have run on such devices and give "
+           "correct results on these; off: none; a list of names: these kernels (`cpu_attention`, `cpu_linear`, "
+           "`cuda_attention`, `rocm_attention`).",
        .spellings = {{"true", "auto"}, {"false", "off"}, {"none", "off"}}},
   };
 }

@@ -1,5 +1,6 @@
 #include "doctor/kernel_checks.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
@@ -14,12 +15,24 @@ void check_composites(Findings& findings, const Devices& devices) {
     check_bodies(devices.title(), mesh, run);
     return {"composites", Verdict::kGood, "their bodies agree with the host", ""};
   });
-  const KernelSet kernels = select_kernels(devices.vendor(), {"auto"});
+  const KernelSet named = select_kernels(devices.vendor(), devices.wanted_kernels());
+  KernelSet kernels;
+  for (const KernelRow& row : kernel_rows())
+    if (row.platform == devices.vendor()) kernels.push_back(&row);
   if (kernels.empty())
     findings.add(
         {"kernels", Verdict::kSkipped, fmt::format("there are no kernels for plugin {}", devices.vendor()), ""});
   for (const KernelRow* kernel : kernels) {
     const std::string name = fmt::format("kernel {}", kernel->name());
+    if (!kernel->automatic && std::find(named.begin(), named.end(), kernel) == named.end()) {
+      findings.add(
+          {name,
+           Verdict::kSkipped,
+           fmt::format("it is off unless the recipe names it; to try it: fettle doctor kernels={}", kernel->name()),
+           "",
+           {{"id", kernel->id}}});
+      continue;
+    }
     findings.attempt(name, [&]() -> Finding {
       register_handlers({kernel}, devices.client().plugin());
       const KernelVerdict verdict = check_kernels({kernel}, mesh, run).front();

@@ -142,7 +142,7 @@ std::vector<KernelVerdict> check_kernels(const KernelSet& kernels, const MeshAxe
     KernelRow anywhere = *kernel;
     anywhere.pays = nullptr;  // trials are small, so the kernel would not pay
     KernelVerdict verdict{kernel, true, "", 0, 1};
-    for (const Trial& trial : trials_of(kernel->composite, mesh)) {
+    for (const Trial& trial : trials_of(kernel->composite, mesh, kernel->every_width)) {
       double off = 0;
       try {
         off = distance(run(trial, choose_among({&anywhere})), run(trial, {}));

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "kernels/cpu/attention_kernel.h"
 #include "kernels/cpu/linear_kernel.h"
+#include "kernels/gpu/attention_kernel.h"
 
 namespace fettle {
 namespace {
@@ -16,6 +17,8 @@ constexpr std::array kRows{
     KernelRow{cpu::kAttentionKernel, "attention", "cpu", cpu::attention_kernel, cpu::attention_pays,
               cpu::register_attention},
     KernelRow{cpu::kLinearKernel, "linear", "cpu", cpu::linear_kernel, cpu::linear_pays, cpu::register_linear},
+    KernelRow{gpu::kCudaAttention, "attention", "cuda", gpu::cuda_attention, gpu::attention_pays, nullptr, true, false},
+    KernelRow{gpu::kRocmAttention, "attention", "rocm", gpu::rocm_attention, gpu::attention_pays, nullptr, true, false},
 };
 
 }  // namespace
@@ -46,7 +49,8 @@ KernelSet select_kernels(std::string_view platform, const std::vector<std::strin
   const bool all = is_word(wanted, "auto");
   KernelSet out;
   for (const KernelRow& row : kRows)
-    if (row.platform == platform && (all || std::find(wanted.begin(), wanted.end(), row.name()) != wanted.end()))
+    if (row.platform == platform &&
+        ((all && row.automatic) || std::find(wanted.begin(), wanted.end(), row.name()) != wanted.end()))
       out.push_back(&row);
   return out;
 }

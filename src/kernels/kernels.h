@@ -27,6 +27,11 @@ struct KernelRow {
   bool (*pays)(const CompositeSite& site);
   // Registers the kernel's custom calls with the plugin. Null: the plugin already has them.
   void (*register_handlers)(const Plugin& plugin);
+  // True: the kernel has a program for each shape, and the compiler may accept one program and refuse another. So the
+  // check also tries the widths that models have.
+  bool every_width = false;
+  // False: a run uses the kernel only if the recipe names it, because nobody has run it on its device yet.
+  bool automatic = true;
 
   std::string_view name() const { return id.substr(0, id.find('/')); }  // the name in recipes and messages
 };
@@ -40,8 +45,8 @@ using KernelSet = std::vector<const KernelRow*>;
 // position of the recipe's key `kernels`: "recipe.yaml:12".
 void require_kernel_names(const std::vector<std::string>& wanted, std::string_view where);
 
-// Returns the table rows for `platform` (a Vendor::name) that a recipe's `kernels` selects: {"auto"} selects all,
-// {"off"} none, and a list of names selects these kernels. Rows for other platforms are left out.
+// Returns the table rows for `platform` (a Vendor::name) that a recipe's `kernels` selects: {"auto"} selects all that
+// are `automatic`, {"off"} none, and a list of names selects these kernels. Rows for other platforms are left out.
 KernelSet select_kernels(std::string_view platform, const std::vector<std::string>& wanted);
 
 // Returns a chooser that takes the first row that supports a composite's shapes and pays there. The chooser is empty

@@ -26,11 +26,12 @@ struct Trial {
 };
 
 // Returns the trials of a composite for a mesh of one axis, over which the rows of the inputs are split. Returns an
-// empty list when there is no such composite.
-std::vector<Trial> trials_of(std::string_view composite, const MeshAxes& mesh);
+// empty list when there is no such composite. `every_width` adds trials of the widths and options for which a kernel
+// has programs of its own (KernelRow::every_width).
+std::vector<Trial> trials_of(std::string_view composite, const MeshAxes& mesh, bool every_width = false);
 
 // Each function returns the trials of one composite; trials_of chooses among them.
-std::vector<Trial> attention_trials(const MeshAxes& mesh);
+std::vector<Trial> attention_trials(const MeshAxes& mesh, bool every_width);
 std::vector<Trial> linear_trials(const MeshAxes& mesh);
 
 }  // namespace fettle

@@ -133,6 +133,11 @@ double estimated(const MeshCandidate& candidate) {
   return candidate.plan->timeline ? candidate.plan->timeline->seconds : candidate.guessed_seconds;
 }
 
+std::string estimate_text(const MeshCandidate& candidate) {
+  if (candidate.plan->timeline && !candidate.plan->timeline->unknown_kernels.empty()) return "unknown";
+  return fmt::format("{:.3g} s", estimated(candidate));
+}
+
 bool fits(const MeshCandidate& candidate) {
   return candidate.plan && candidate.plan->memory.fits();
 }
@@ -211,8 +216,9 @@ std::string format_choice(const MeshChoice& choice) {
   for (const MeshCandidate& c : choice.candidates) {
     text += fmt::format("{:<28}{:>10}", c.text, *c.variant.per_device_train_batch_size);
     if (c.plan)
-      text += fmt::format("{:>12}{:>10.3g} s{:>10.3g} s{:>14}  {}\n", size_text(c.plan->memory.peak), bound(c),
-                          estimated(c), size_text(static_cast<int64_t>(collective_bytes(c.plan->traffic))), c.verdict);
+      text +=
+          fmt::format("{:>12}{:>10.3g} s{:>12}{:>14}  {}\n", size_text(c.plan->memory.peak), bound(c), estimate_text(c),
+                      size_text(static_cast<int64_t>(collective_bytes(c.plan->traffic))), c.verdict);
     else
       text += fmt::format("{:>12}{:>10.3g} s{:>12}{:>14}  {} (a guess from sizes)\n", "", c.guessed_seconds, "", "",
                           c.verdict);

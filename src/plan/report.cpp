@@ -17,6 +17,16 @@ std::string seconds_text(double seconds) {
   return seconds < 0.1 ? fmt::format("{:.3g} ms", seconds * 1e3) : fmt::format("{:.3g} s", seconds);
 }
 
+// Names the kernels of the step. If it has none, names those that the recipe could ask for.
+std::string format_kernels(const StepPlan& plan) {
+  std::vector<std::string> used;
+  for (const KernelUse& use : plan.kernels) used.push_back(fmt::format("{}, {} calls", use.kernel, use.calls));
+  if (!used.empty()) return fmt::format("kernels: {}\n", fmt::join(used, "; "));
+  if (plan.kernels_on_request.empty()) return "";
+  return fmt::format("kernels: none; to use one that has not run on such a device yet: kernels={} (docs/kernels.md)\n",
+                     fmt::join(plan.kernels_on_request, ","));
+}
+
 std::string format_traffic(const std::vector<Traffic>& rows) {
   if (rows.empty()) return "";
   std::string text = "one device sends in a step:\n";
@@ -44,11 +54,16 @@ std::string format_time(const StepPlan& plan) {
                       t.host_bound > 0 ? ", " + seconds_text(t.host_bound) + " by the host's link" : "");
   text += fmt::format("            {:>10} = {:.4g} tokens/s at most\n", seconds_text(plan.seconds_bound()),
                       tokens / plan.seconds_bound());
-  text += fmt::format(
-      "  schedule  {:>10} = {:.4g} tokens/s: {} in kernels limited by arithmetic, {} in kernels limited by memory, "
-      "{} in transfers ({} of it hidden)\n",
-      seconds_text(t.seconds), tokens / t.seconds, seconds_text(t.arithmetic_seconds), seconds_text(t.memory_seconds),
-      seconds_text(t.transfer_seconds), seconds_text(t.hidden_seconds));
+  const std::string parts = fmt::format(
+      "{} in kernels limited by arithmetic, {} in kernels limited by memory, {} in transfers ({} of it hidden)",
+      seconds_text(t.arithmetic_seconds), seconds_text(t.memory_seconds), seconds_text(t.transfer_seconds),
+      seconds_text(t.hidden_seconds));
+  if (t.unknown_kernels.empty())
+    text +=
+        fmt::format("  schedule  {:>10} = {:.4g} tokens/s: {}\n", seconds_text(t.seconds), tokens / t.seconds, parts);
+  else
+    text += fmt::format("  schedule     unknown: the rate of {} is not known. Without its arithmetic {}: {}\n",
+                        fmt::join(t.unknown_kernels, ", "), seconds_text(t.seconds), parts);
   text += fmt::format("  assuming  {}\n", fmt::join(describe(t.assumptions), ", "));
   constexpr size_t kShown = 5;
   text += "  longest parts:\n";
@@ -57,9 +72,6 @@ std::string format_time(const StepPlan& plan) {
                         t.largest[i].op_name);
   if (!t.unknown_loops.empty())
     text += fmt::format("  loops with an unknown trip count, counted once: {}\n", fmt::join(t.unknown_loops, ", "));
-  if (!t.unknown_kernels.empty())
-    text += fmt::format("  kernels with unknown arithmetic, which is not counted: {}\n",
-                        fmt::join(t.unknown_kernels, ", "));
   return text;
 }
 
@@ -78,6 +90,11 @@ nlohmann::json traffic_json(const std::vector<Traffic>& rows) {
   return out;
 }
 
+// Returns `value`, or null if the time of a kernel is not known.
+nlohmann::json if_known(const Timeline& t, double value) {
+  return t.unknown_kernels.empty() ? nlohmann::json(value) : nlohmann::json(nullptr);
+}
+
 nlohmann::json time_json(const StepPlan& plan) {
   if (!plan.timeline) return nullptr;
   const Timeline& t = *plan.timeline;
@@ -87,8 +104,9 @@ nlohmann::json time_json(const StepPlan& plan) {
                        {"work", part.work},
                        {"seconds", part.seconds},
                        {"exposed_seconds", part.exposed_seconds}});
-  return {{"seconds", t.seconds},
-          {"tokens_per_second", static_cast<double>(plan.tokens()) / t.seconds},
+  return {{"seconds", if_known(t, t.seconds)},
+          {"tokens_per_second", if_known(t, static_cast<double>(plan.tokens()) / t.seconds)},
+          {"unknown_kernels", t.unknown_kernels},
           {"arithmetic_seconds", t.arithmetic_seconds},
           {"memory_seconds", t.memory_seconds},
           {"transfer_seconds", t.transfer_seconds},
@@ -115,7 +133,7 @@ nlohmann::json choice_json(const MeshChoice& choice) {
     if (c.plan) {
       row["peak_bytes"] = c.plan->memory.peak;
       row["seconds_bound"] = c.plan->timeline ? nlohmann::json(c.plan->seconds_bound()) : nlohmann::json(nullptr);
-      if (c.plan->timeline) row["seconds"] = c.plan->timeline->seconds;
+      if (c.plan->timeline) row["seconds"] = if_known(*c.plan->timeline, c.plan->timeline->seconds);
     }
     out.push_back(row);
   }
@@ -156,6 +174,9 @@ nlohmann::json to_json(const PlanResult& result) {
                      {"cutoff_len", plan.run.data.cutoff_len},
                      {"step", step},
                      {"compile_seconds", plan.compile_seconds}};
+  out["kernels"] = nlohmann::json::array();
+  for (const KernelUse& use : plan.kernels)
+    out["kernels"].push_back({{"kernel", use.kernel}, {"calls", use.calls}, {"flops", use.cost.flops}});
   out["gradient_checkpointing"] = plan.run.remat.name;
   if (result.remat) out["gradient_checkpointing_choice"] = to_json(*result.remat);
   if (result.choice) out["meshes"] = choice_json(*result.choice);
@@ -172,6 +193,7 @@ std::string format_plan(const StepPlan& plan) {
                                  plan.length, plan.memory.device, mesh_title(plan.mesh), plan.compile_seconds);
   text += format_memory_table(plan.memory) + "\n";
   text += fmt::format("{:.3g} FLOPs a step (matrix products over all devices, recomputation included)\n", plan.flops);
+  text += format_kernels(plan);
   text += format_traffic(plan.traffic);
   text += format_host_traffic(plan.host_traffic);
   if (plan.timeline) text += format_time(plan);

@@ -21,7 +21,9 @@ struct StepPlan {
   int64_t rows = 0;    // per step, over all devices and micro-batches
   int64_t length = 0;  // positions per row
   MemoryTable memory;
-  double flops = 0;  // per step over all devices: matrix products, including recomputation
+  double flops = 0;                             // per step over all devices: matrix products, including recomputation
+  std::vector<KernelUse> kernels;               // the kernels that the step calls
+  std::vector<std::string> kernels_on_request;  // names of kernels for the device that only a recipe's `kernels` adds
   std::vector<Traffic> traffic;
   HostTraffic host_traffic;
   std::optional<Timeline> timeline;  // nullopt when the machine's rates are not known

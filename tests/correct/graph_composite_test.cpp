@@ -304,7 +304,7 @@ TEST(Composite, OnAMeshTheCallStandsInAManualRegion) {
   program.output("y", squared_relu_of(program.input("x", {DType::kF32, {8, 4}}, split), 2, split), split);
   EXPECT_THAT(program.text(), HasSubstr(R"(
     %0:2 = sdy.manual_computation(%arg0) in_shardings=[<@mesh, [{"dp"}, {}]>] out_shardings=[<@mesh, [{"dp"}, {}]>, <@mesh, [{"dp"}, {}]>] manual_axes={"dp", "tp"} (%1: tensor<2x4xf32>) {
-      %2:2 = stablehlo.custom_call @test_squared_relu(%1) {api_version = 4 : i32, backend_config = {scale = 2.00000000000000000e+00 : f32}, mhlo.frontend_attributes = {fettle_flops = "16", fettle_bytes = "96"}} : (tensor<2x4xf32>) -> (tensor<2x4xf32>, tensor<2x4xf32>) loc("")
+      %2:2 = stablehlo.custom_call @test_squared_relu(%1) {api_version = 4 : i32, backend_config = {scale = 2.00000000000000000e+00 : f32}, mhlo.frontend_attributes = {fettle_kernel = "test_squared_relu/1", fettle_flops = "16", fettle_bytes = "96"}, operand_layouts = [dense<[1, 0]> : tensor<2xindex>], result_layouts = [dense<[1, 0]> : tensor<2xindex>, dense<[1, 0]> : tensor<2xindex>]} : (tensor<2x4xf32>) -> (tensor<2x4xf32>, tensor<2x4xf32>) loc("")
       sdy.return %2#0, %2#1 : tensor<2x4xf32>, tensor<2x4xf32>
     } : (tensor<8x4xf32>) -> (tensor<8x4xf32>, tensor<8x4xf32>) loc("")
 )")) << program.text();

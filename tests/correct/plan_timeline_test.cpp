@@ -335,6 +335,19 @@ TEST(Cost, OurKernelsStateTheirCost) {
   attributes["fettle_bytes"] = "77";
   EXPECT_EQ(cost_of_last(build).memory_bytes, 77);
   EXPECT_TRUE(cost_of_last(build).counted);
+
+  // Without a rate the time is not known, and only the memory traffic counts.
+  EXPECT_THAT(timeline(build).unknown_kernels, ElementsAre("fettle_kernel"));
+  attributes["fettle_kernel"] = "some_attention/1";
+  EXPECT_THAT(timeline(build).unknown_kernels, ElementsAre("some_attention/1"));
+  attributes["fettle_flops"] = "1000000000000";
+  EXPECT_EQ(timeline(build).arithmetic_seconds, 0);
+  EXPECT_EQ(timeline(build).seconds, timeline(build).memory_seconds);
+  attributes["fettle_percent"] = "30";
+  EXPECT_THAT(timeline(build).unknown_kernels, ElementsAre());
+  const double seconds = timeline(build).seconds;
+  attributes["fettle_percent"] = "15";
+  EXPECT_DOUBLE_EQ(timeline(build).seconds, 2 * seconds);
 }
 
 }  // namespace

@@ -27,6 +27,9 @@ TEST(SelectKernels, ByWordAndName) {
   EXPECT_EQ(names("cpu", {"cpu_attention"}), Names{"cpu_attention"});
   EXPECT_EQ(names("tpu", {"auto"}), Names{});
   EXPECT_EQ(names("tpu", {"cpu_attention"}), Names{}) << "a recipe may be used on other machines";
+  EXPECT_EQ(names("cuda", {"auto"}), Names{}) << "it has not run on a device yet";
+  EXPECT_EQ(names("cuda", {"cuda_attention", "rocm_attention"}), Names{"cuda_attention"});
+  EXPECT_EQ(names("rocm", {"cuda_attention", "rocm_attention"}), Names{"rocm_attention"});
 }
 
 std::string error(const std::vector<std::string>& wanted) {

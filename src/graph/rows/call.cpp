@@ -67,10 +67,12 @@ std::string one_or_tuple(const std::vector<std::string>& types) {
 // Formats the cost of one device's call, which is 1 / `shards` of the whole cost. `fettle plan` reads this text from
 // the compiled program.
 std::string cost_text(const CustomCall& call, int64_t shards) {
-  std::vector<std::string> parts;
+  if (call.cost.flops == 0 && call.cost.bytes == 0) return "";
+  std::vector<std::string> parts{fmt::format("fettle_kernel = \"{}\"", call.kernel)};
   if (call.cost.flops > 0) parts.push_back(fmt::format("fettle_flops = \"{}\"", call.cost.flops / shards));
   if (call.cost.bytes > 0) parts.push_back(fmt::format("fettle_bytes = \"{}\"", call.cost.bytes / shards));
-  return parts.empty() ? "" : fmt::format(", mhlo.frontend_attributes = {{{}}}", fmt::join(parts, ", "));
+  if (call.cost.percent > 0) parts.push_back(fmt::format("fettle_percent = \"{}\"", call.cost.percent));
+  return fmt::format(", mhlo.frontend_attributes = {{{}}}", fmt::join(parts, ", "));
 }
 
 // Returns how many devices compute different parts. Devices along an axis that no partition names do the same work.
@@ -84,39 +86,62 @@ int64_t shards_of(const CustomCall& call, const MeshAxes& mesh) {
   return shards;
 }
 
+// Formats the row-major layouts of arrays. A function that reads memory needs them: the compiler chooses other layouts
+// for operands that say nothing.
+std::string layouts_text(const std::vector<Shape>& shapes) {
+  std::vector<std::string> out;
+  for (const Shape& shape : shapes) {
+    std::vector<int64_t> dims;
+    for (int64_t d = shape.rank(); d-- > 0;) dims.push_back(d);
+    out.push_back(dims.empty() ? "dense<> : tensor<0xindex>"
+                               : fmt::format("dense<[{}]> : tensor<{}xindex>", fmt::join(dims, ", "), dims.size()));
+  }
+  return fmt::format("[{}]", fmt::join(out, ", "));
+}
+
+std::vector<std::string> types_of(const std::vector<Shape>& shapes) {
+  std::vector<std::string> out;
+  for (const Shape& shape : shapes) out.push_back(mlir_type(shape));
+  return out;
+}
+
+// `operands` are the names of the operands, `inputs` and `results` the shapes on one device.
 std::string plain_call(const CustomCall& call, int64_t shards, const std::vector<std::string>& operands,
-                       const std::vector<std::string>& types, const std::vector<std::string>& results) {
+                       const std::vector<Shape>& inputs, const std::vector<Shape>& results) {
   std::vector<std::string> config;
   for (const auto& [name, value] : call.attributes)
     config.push_back(fmt::format("{} = {}", name, attribute_text(value)));
-  return fmt::format("stablehlo.custom_call @{}({}) {{api_version = 4 : i32, backend_config = {{{}}}{}}} : ({}) -> {}",
-                     symbol(call.target), fmt::join(operands, ", "), fmt::join(config, ", "), cost_text(call, shards),
-                     fmt::join(types, ", "), one_or_tuple(results));
+  return fmt::format(
+      "stablehlo.custom_call @{}({}) {{api_version = 4 : i32, backend_config = {{{}}}{}, operand_layouts = {}, "
+      "result_layouts = {}}} : ({}) -> {}",
+      symbol(call.target), fmt::join(operands, ", "), fmt::join(config, ", "), cost_text(call, shards),
+      layouts_text(inputs), layouts_text(results), fmt::join(types_of(inputs), ", "), one_or_tuple(types_of(results)));
 }
 
 // Prints the call itself on one device. On a mesh, prints a region in which every device makes the call with its own
 // shards.
 std::string call_text(NodeText& n, Printer& printer) {
   const CustomCall& call = call_of(n.node.attributes);
-  std::vector<std::string> results;
-  for (const Shape& shape : n.node.results) results.push_back(mlir_type(shape));
-  if (!printer.sharded()) return plain_call(call, 1, n.operands, n.types, results);
+  const std::vector<std::string> results = types_of(n.node.results);
+  std::vector<Shape> inputs;
+  for (const Tensor& operand : n.node.operands) inputs.push_back(operand.shape());
+  if (!printer.sharded()) return plain_call(call, 1, n.operands, inputs, n.node.results);
 
   const MeshAxes& mesh = printer.options().mesh;
   printer.name_results(n);
-  std::vector<std::string> in, out, axes, arguments, declared, local, local_results, returned;
+  std::vector<std::string> in, out, axes, arguments, declared, returned;
+  std::vector<Shape> local, local_results;
   for (size_t i = 0; i < n.operands.size(); ++i) {
-    const Shape& shape = n.node.operands[i].shape();
-    in.push_back(mlir_sharding(call.in[i], shape.rank()));
+    in.push_back(mlir_sharding(call.in[i], inputs[i].rank()));
     arguments.push_back(printer.fresh());
-    local.push_back(mlir_type(shard_of(shape, call.in[i], mesh)));
-    declared.push_back(fmt::format("{}: {}", arguments[i], local[i]));
+    local.push_back(shard_of(inputs[i], call.in[i], mesh));
+    declared.push_back(fmt::format("{}: {}", arguments[i], mlir_type(local[i])));
   }
   const std::string name = printer.fresh();
   const size_t count = results.size();
   for (size_t r = 0; r < count; ++r) {
     out.push_back(mlir_sharding(call.out[r], n.node.results[r].rank()));
-    local_results.push_back(mlir_type(shard_of(n.node.results[r], call.out[r], mesh)));
+    local_results.push_back(shard_of(n.node.results[r], call.out[r], mesh));
     returned.push_back(count == 1 ? name : fmt::format("{}#{}", name, r));
   }
   for (const auto& [axis, size] : mesh.axes) axes.push_back('"' + axis + '"');
@@ -128,7 +153,7 @@ std::string call_text(NodeText& n, Printer& printer) {
       fmt::format("{}  {} = {} loc(\"{}\")\n", printer.indent, count == 1 ? name : fmt::format("{}:{}", name, count),
                   plain_call(call, shards_of(call, mesh), arguments, local, local_results), n.node.path);
   text += fmt::format("{}  sdy.return {} : {}\n", printer.indent, fmt::join(returned, ", "),
-                      fmt::join(local_results, ", "));
+                      fmt::join(types_of(local_results), ", "));
   return text + fmt::format("{}}} : ({}) -> ({})", printer.indent, fmt::join(n.types, ", "), fmt::join(results, ", "));
 }
 

@@ -1,7 +1,10 @@
 #include "kernels/cpu/attention_kernel.h"
 
+#include <algorithm>
+
 #include "graph/op_table.h"
 #include "graph/ops.h"
+#include "kernels/attention_site.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/block_ops.h"
 
@@ -12,54 +15,30 @@ using Tensors = std::vector<Tensor>;
 
 // The data that the calls for one composite share. The operands of the calls are q, k, v, segments, window (0: none)
 // and slopes (0: none).
-struct Site {
-  Shape q, k;
-  Partition split_q, split_k, split_segments;
-  Partition split_sums;  // how log-sum-exp [B, N, T] is split
+struct Site : AttentionSite {
   NamedAttributes attributes;
   AttentionProblem shard;  // sizes of one device's shard; pointers are not set
-  int64_t devices;         // number of devices that compute different shards
-  int64_t flops;           // FLOPs of one forward pass over all devices
+  int64_t flops = 0;       // FLOPs of one forward pass over all devices
 
   std::vector<Partition> operand_splits() const {
-    return {split_q, split_k, split_k, split_segments, {}, {{split_q.dims[2]}}};
+    return {split_q, split_k, split_k, split_segments, {}, split_heads()};
   }
 };
 
-Partition whole(Partition split, size_t rank) {
-  split.dims.resize(rank);
-  return split;
-}
-
 std::optional<Site> read(const CompositeSite& site) {
-  Site out;
-  out.q = site.inputs[0];
-  out.k = site.inputs[1];
-  if (out.q.dtype != DType::kF32 && out.q.dtype != DType::kBF16) return std::nullopt;
-  if (out.k.dtype != out.q.dtype || site.inputs[2] != out.k || out.k.dims[1] != out.q.dims[1]) return std::nullopt;
-  out.split_q = whole(site.partitions[0], 4);
-  out.split_k = whole(site.partitions[1], 4);
-  out.split_segments = whole(site.partitions[3], 2);
-  const auto& q = out.split_q.dims;
-  if (!q[1].empty() || !q[3].empty() || out.split_k != out.split_q || whole(site.partitions[2], 4) != out.split_q ||
-      out.split_segments.dims != std::vector{q[0], q[1]})
-    return std::nullopt;
-  out.split_sums.dims = {q[0], q[2], q[1]};
-  const Shape q_shard = shard_of(out.q, out.split_q, site.mesh), k_shard = shard_of(out.k, out.split_k, site.mesh);
-  if (q_shard.dims[2] % k_shard.dims[2] != 0) return std::nullopt;
-  out.devices = out.q.elements() / q_shard.elements();
-  const double scale = std::get<double>(site.attributes.at("scale"));
-  const double softcap = std::get<double>(site.attributes.at("softcap"));
-  const bool causal = std::get<bool>(site.attributes.at("causal"));
-  out.attributes = {{"scale", static_cast<float>(scale)}, {"softcap", static_cast<float>(softcap)}, {"causal", causal}};
-  out.shard = {.rows = q_shard.dims[0],
-               .length = q_shard.dims[1],
-               .heads = q_shard.dims[2],
-               .key_heads = k_shard.dims[2],
-               .width = q_shard.dims[3],
+  const std::optional<AttentionSite> found = read_attention(site);
+  if (!found || (found->q.dtype != DType::kF32 && found->q.dtype != DType::kBF16)) return std::nullopt;
+  Site out{*found};
+  out.attributes = {
+      {"scale", static_cast<float>(out.scale)}, {"softcap", static_cast<float>(out.softcap)}, {"causal", out.causal}};
+  out.shard = {.rows = out.q_shard.dims[0],
+               .length = out.q_shard.dims[1],
+               .heads = out.q_shard.dims[2],
+               .key_heads = out.k_shard.dims[2],
+               .width = out.q_shard.dims[3],
                .dtype = out.q.dtype,
-               .causal = causal,
-               .window = causal ? std::max<int64_t>(0, std::get<int64_t>(site.attributes.at("window"))) : 0};
+               .causal = out.causal,
+               .window = std::max<int64_t>(0, out.window)};
   out.flops = out.devices * attention_flops(out.shard);
   return out;
 }
@@ -104,8 +83,7 @@ bool attention_pays(const CompositeSite& site) {
 std::optional<Kernel> attention_kernel(const CompositeSite& composite) {
   const std::optional<Site> found = read(composite);
   if (!found) return std::nullopt;
-  std::vector<double> slopes;
-  for (const float slope : std::get<std::vector<float>>(composite.attributes.at("slopes"))) slopes.push_back(slope);
+  std::vector<double> slopes = found->slopes;
   slopes.resize(composite.inputs[0].dims[2], 0.0);
   return [site = *found, slopes](const Tensors& inputs) -> Tensors {
     Tensors operands(inputs.begin(), inputs.begin() + 4);

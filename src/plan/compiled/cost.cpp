@@ -116,6 +116,7 @@ bool add_stated_flops(const HloComputation& computation, const HloInstruction& c
   const HloInstruction& first = operand(computation, call, 0);
   if (first.results.empty()) return false;
   add_flops(cost, static_cast<double>(flops), first.results[0]);
+  cost.share = static_cast<double>(std::max<int64_t>(0, stated(call, "fettle_percent"))) / 100;
   return true;
 }
 

@@ -1,6 +1,7 @@
 // Defines Cost: the work of one instruction of a compiled program.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,8 @@ struct Cost {
   double flops_f8 = 0;      // products of float factors with 8 bits
   double memory_bytes = 0;  // each read or write counts once
   bool counted = true;      // false: a vendor's kernel whose arithmetic is not known
+  // The share of the device's rate that a kernel of Fettle states. 0: the kernel states none.
+  std::optional<double> share;  // null: not a kernel of Fettle
 
   double flops() const { return flops_f32 + flops_bf16 + flops_f8; }
 };

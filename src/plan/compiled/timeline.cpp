@@ -31,6 +31,12 @@ std::string origin(const HloModule& module, const HloInstruction& instruction) {
   return instruction.name;
 }
 
+// Returns the name of the kernel that a custom call runs.
+std::string kernel_of(const HloInstruction& call) {
+  const auto at = call.frontend_attributes.find("fettle_kernel");
+  return at == call.frontend_attributes.end() ? call.custom_call_target : at->second;
+}
+
 using WorkPlace = std::pair<std::string, std::string>;  // op_name, work
 
 struct Queued {
@@ -111,13 +117,14 @@ class Walk {
 
   void compute(const HloComputation& computation, const HloInstruction& instruction, double times) {
     const Cost cost = cost_of(*module_, computation, instruction);
-    if (!cost.counted) kernels_.insert(instruction.custom_call_target);
+    const bool rated = cost.share != 0.0;
+    if (!cost.counted || !rated) kernels_.insert(kernel_of(instruction));
     if (cost.flops() == 0 && cost.memory_bytes == 0) return;
     const double ideal = cost.flops_f8 / (target_->f8_tflops() * 1e12) +
                          cost.flops_bf16 / (target_->bf16_tflops * 1e12) +
                          cost.flops_f32 / (target_->f32_tflops * 1e12);
     const double loads = cost.memory_bytes / (target_->memory_gb_per_s * 1e9);
-    const double arithmetic = ideal / assumptions_->arithmetic_share;
+    const double arithmetic = rated ? ideal / cost.share.value_or(assumptions_->arithmetic_share) : 0;
     const double memory = std::max(loads / assumptions_->memory_share, assumptions_->kernel_seconds);
     const bool limited_by_arithmetic = arithmetic >= memory;
     const double seconds = std::max(arithmetic, memory);

@@ -14,7 +14,7 @@ namespace fettle {
 
 // The assumptions that the estimate makes in addition to the numbers of the data sheet.
 struct Assumptions {
-  double arithmetic_share = 0.6;    // share of the peak rate that matrix products reach
+  double arithmetic_share = 0.6;    // share of the peak rate that matrix products reach; kernels state their own
   double memory_share = 0.8;        // share of the memory's bandwidth that kernels reach
   double link_share = 0.75;         // share of the bandwidth of links, network and host link
   double kernel_seconds = 3e-6;     // shortest time of a kernel
@@ -51,8 +51,10 @@ struct Timeline {
   std::vector<Contributor> largest;  // the parts with the most exposed seconds, at most 12
   // Loops with an unknown trip count, counted as one trip. Loops over experts are not listed.
   std::vector<std::string> unknown_loops;
-  Assumptions assumptions;                   // the assumptions of this estimate
-  std::vector<std::string> unknown_kernels;  // custom calls whose arithmetic is not known; only their memory counts
+  Assumptions assumptions;  // the assumptions of this estimate
+  // Kernels whose arithmetic or rate is not known. If there are any, `seconds` counts only their memory traffic, and is
+  // too low.
+  std::vector<std::string> unknown_kernels;
 };
 
 // Returns the seconds of a transfer over the target's links and network. Both reach only the assumed share of the data

@@ -1,0 +1,31 @@
+// Defines AttentionSite: what kernels for the composite "attention" (models/blocks/attention.h) know about one use of
+// it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "graph/composite.h"
+
+namespace fettle {
+
+struct AttentionSite {
+  Shape q, k;                                  // global; v is like k
+  Partition split_q, split_k, split_segments;  // one entry per dim
+  Partition split_sums;                        // how arrays [B, N, T] are split
+  Shape q_shard, k_shard;                      // one device's part
+  int64_t devices = 1;                         // number of devices that compute different parts
+  double scale = 1, softcap = 0;
+  bool causal = true;
+  int64_t window = 0;          // keys that a query sees; 0: no limit, -1: only an operand says
+  std::vector<double> slopes;  // one per query head, or empty
+
+  Partition split_heads() const { return {{split_q.dims[2]}}; }  // how an array [N] is split
+};
+
+// Reads a use of the composite. Returns nullopt when the length or H is split over devices, when key heads are split in
+// another way than query heads, or when q, k and v do not fit together.
+std::optional<AttentionSite> read_attention(const CompositeSite& site);
+
+}  // namespace fettle

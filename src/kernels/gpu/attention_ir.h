@@ -1,0 +1,49 @@
+// Defines the IR of attention's three GPU kernels: the forward pass, the gradient of queries, and the gradients of keys
+// and values.
+//
+// Source of the method: Dao, "FlashAttention-2". An instance computes one block of queries (or of keys) of one head, in
+// a loop over the blocks that it sees (attention_bounds.h). No [T, T] array exists. Each element is written by one
+// instance and summed in a fixed order, so results are the same in every run.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/arrays/shape.h"
+
+namespace fettle::gpu {
+
+// The sizes and options of one device's attention, which models/blocks/attention.h defines (here without a cache).
+struct AttentionShape {
+  int64_t rows = 0, length = 0, heads = 0, key_heads = 0, width = 0;  // B, T, N, K, H
+  DType dtype = DType::kBF16;  // of q, k, v, o and their gradients: bf16, f16 or f32
+  bool causal = true;
+  int64_t window = 0;  // keys that a query sees, itself included; 0: no limit, -1: an operand says. Causal only
+  float scale = 1, softcap = 0;
+  bool slopes = false;  // ALiBi's slopes are an operand
+
+  int64_t padded_width() const;  // the power of two, at least 16, in which a row is computed
+};
+
+// The sizes of blocks (powers of two from 16 on) and of the group of threads that computes one instance.
+struct AttentionTiles {
+  int64_t queries = 64, keys = 64;
+  int warps = 4, stages = 1;  // stages: blocks that are read ahead, plus one
+};
+
+// Returns the number of blocks that hold `length` positions; the last one may be partly empty.
+int64_t blocks_of(int64_t length, int64_t block);
+
+// Each returns a module with the function `name`. Operands and results, in this order:
+//   q [B, T, N, H], k and v [B, T, K, H], segments i32 [B, T],
+//   bounds i32 [B, blocks, 4] (attention_bounds.h; over blocks of queries, for the gradients of keys over blocks of
+//   keys), window i32 [] if `shape.window` is -1, slopes f32 [N] if `shape.slopes`,
+//   for gradients also d_o [B, T, N, H], log_sum f32 [B, N, T] and dots f32 [B, N, T] (the dot product of o and d_o),
+//   then the results: o and log_sum; dq; dk and dv.
+// log_sum is the logarithm to base 2 of the sum of the weights' exponentials. The program ids x, y and z are the number
+// of the block, the head (for the gradients of keys: the key head) and the row.
+std::string attention_ir(const std::string& name, const AttentionShape& shape, const AttentionTiles& tiles);
+std::string query_gradient_ir(const std::string& name, const AttentionShape& shape, const AttentionTiles& tiles);
+std::string key_gradient_ir(const std::string& name, const AttentionShape& shape, const AttentionTiles& tiles);
+
+}  // namespace fettle::gpu

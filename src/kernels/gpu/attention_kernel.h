@@ -1,0 +1,24 @@
+// Defines the rows "cuda_attention" and "rocm_attention": the composite "attention" (models/blocks/attention.h) on
+// GPUs, in Triton's IR (attention_ir.h), which the vendor's plugin compiles.
+#pragma once
+
+#include <optional>
+
+#include "graph/composite.h"
+
+namespace fettle::gpu {
+
+// Each returns the kernel for bf16, f16 and f32 with H up to 256, when the length is not split over devices, and query
+// and key heads are split in the same way.
+std::optional<Kernel> cuda_attention(const CompositeSite& site);
+std::optional<Kernel> rocm_attention(const CompositeSite& site);
+
+// Returns true for 16-bit floats: XLA's own products of f32 are faster than the kernels'.
+bool attention_pays(const CompositeSite& site);
+
+inline constexpr const char* kCudaAttention = "cuda_attention/1";
+inline constexpr const char* kRocmAttention = "rocm_attention/1";
+// The name under which the plugins compile Triton's IR.
+inline constexpr const char* kTritonTarget = "__gpu$xla.gpu.triton";
+
+}  // namespace fettle::gpu
