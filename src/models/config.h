@@ -1,6 +1,7 @@
 // Defines ModelConfig: the fields of a model's config.json, under Hugging Face's names.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
@@ -49,13 +50,17 @@ enum class Norm {
 };
 
 // Names of the modules of a mixture of experts within a layer; {} is the expert's number. If gate_up has a name, then
-// gate_up and down are parameters with the weights of all experts, and gate and up are empty.
+// gate_up and down are parameters with the weights of all experts, and gate and up are empty. If only gate is empty,
+// experts are down(act(up(x))).
 struct ExpertNames {
   std::string router, gate = {}, up = {}, down, gate_up = {};
+  // The router's and the experts' modules in Transformers, which PEFT's adapters name, if the files have other names.
+  std::string router_module = {}, module = {};
   bool in_first = false;  // gate_up and down are [E, in, out], else [E, out, in]
   bool in_turns = false;  // outputs of gate_up alternate between gate and up; else all of the gate come first
 
   bool fused() const { return !gate_up.empty(); }
+  bool gated() const { return fused() || !gate.empty(); }
 
   // Returns the names in most families that store experts one by one.
   static ExpertNames one_by_one() {
@@ -77,7 +82,9 @@ struct Routing {
   // scores of its two best experts (best_two), or else the score of its best one.
   int64_t groups = 1, top_groups = 1;
   bool best_two = true;
-  double scale = 1;  // factor on the weights of a token's experts
+  double scale = 1;        // factor on the weights of a token's experts
+  double epsilon = 1e-20;  // is added to the sum of a token's sigmoids before they are divided by it
+  bool on_inputs = false;  // the weights multiply the experts' inputs, else their results
 };
 
 // An MLP beside the experts, which is applied to every token.
@@ -93,10 +100,20 @@ struct ClampedSwiglu {
 };
 
 enum class Mlp {
-  kGated,       // down_proj(act(gate_proj(x)) * up_proj(x))
-  kFusedGated,  // like kGated, with gate and up in one gate_up_proj
-  kPlain,       // c_proj(act(c_fc(x)))
+  kGated,       // down(act(gate(x)) * up(x))
+  kFusedGated,  // like kGated, with gate and up in one module, `up`
+  kPlain,       // down(act(up(x)))
   kExperts,     // a mixture (moe.h) of gated experts, each of expert_size
+};
+
+// Names of the modules of a dense MLP within a layer.
+struct MlpNames {
+  std::string gate = "mlp.gate_proj", up = "mlp.up_proj", down = "mlp.down_proj";
+
+  // Returns gate_proj, up_proj and down_proj of this module.
+  static MlpNames in(const std::string& module) {
+    return {module + ".gate_proj", module + ".up_proj", module + ".down_proj"};
+  }
 };
 
 // Sizes of DeepSeek's multi-head latent attention, whose keys and values are computed from one vector of key_rank
@@ -117,6 +134,50 @@ struct DeltaNet {
   int64_t value_size() const { return value_heads * value_dim; }
   int64_t channels() const { return 2 * key_size() + value_size(); }
   LayerSet other_layers() const;
+};
+
+// Sizes of Mamba2 (a linear attention whose keys and queries are shared by groups of heads), and the layers that have
+// it.
+struct Mamba2 {
+  std::string module = "mamba";
+  int64_t heads = 0, head_dim = 0, groups = 1, state = 0;
+  int64_t width = 4;  // width of the convolution
+  bool conv_bias = true, in_bias = false, out_bias = false;
+  bool normed = true;       // a norm over each group of heads, after the gate
+  double least_step = 0;    // bounds of the step size (time_step_limit)
+  double largest_step = 0;  // 0: no bound
+  LayerSet layers = {};
+
+  int64_t inner() const { return heads * head_dim; }
+  int64_t channels() const { return inner() + 2 * groups * state; }   // of the convolution: x, B and C
+  int64_t projected() const { return inner() + channels() + heads; }  // outputs of in_proj: gate, x, B, C and dt
+};
+
+// Sizes of LFM2's short convolutions, and the layers that have them.
+struct Lfm2 {
+  int64_t width = 3;
+  bool bias = false;
+  LayerSet layers = {};
+};
+
+// What Llama 4 has beyond the fields below.
+struct Llama4 {
+  bool qk_norm = true;  // norms without weights on each head of q and k, after rope, on the layers with rope
+  double growth = 0;    // queries of the layers without rope grow with the logarithm of the position; 0: they do not
+  double unit = 8192;   // ... counted in these many positions
+};
+
+// The layers of Nemotron-H with attention and those with an MLP. The others have Mamba2 or experts.
+struct NemotronH {
+  LayerSet attention, mlp;
+};
+
+// Falcon-H1's factors: on the inputs and results of attention and Mamba2, on the keys, on the parts of Mamba2's
+// projection (gate, x, B, C, dt), and on the MLP's gate and result.
+struct FalconH1 {
+  double attention_in = 1, attention_out = 1, keys = 1, mamba_in = 1, mamba_out = 1;
+  std::array<double, 5> mamba_parts{1, 1, 1, 1, 1};
+  double mlp_gate = 1, mlp_out = 1;
 };
 
 // What Gemma 4 has beyond the fields below. Layers with a window have heads of head_dim, the others ("full") of
@@ -145,10 +206,12 @@ struct ModelConfig {
   Norm norm = Norm::kRms;
   double norm_eps = 1e-6;  // rms_norm_eps, norm_epsilon, layer_norm_epsilon
   Mlp mlp = Mlp::kGated;
+  MlpNames mlp_names;
   std::string hidden_act = "silu";
   std::optional<ClampedSwiglu> clamped_swiglu;  // activation of the experts, instead of hidden_act
   ExpertNames experts;
   int64_t expert_size = 0;   // inner size of one expert
+  int64_t expert_width = 0;  // size of the vectors that experts read and give; 0: hidden_size
   bool expert_bias = false;  // biases on the router and on the experts' linear layers
   int64_t num_experts = 0;
   int64_t experts_per_token = 0;
@@ -158,11 +221,17 @@ struct ModelConfig {
   double router_aux_loss_coef = 0;        // factor of the loss that balances the experts; 0: no such loss
   std::optional<LatentAttention> latent;
   std::optional<DeltaNet> delta_net;  // sizes of the layers with linear attention
+  std::optional<Mamba2> mamba2;       // sizes of the layers with Mamba2
+  std::optional<NemotronH> nemotron_h;
+  std::optional<FalconH1> falcon_h1;
+  std::optional<Lfm2> lfm2;
+  std::optional<Llama4> llama4;
   std::optional<Gemma4> gemma4;
   bool tie_word_embeddings = false;
   double embedding_scale = 1;
-  double residual_scale = 1;        // factor on the results that attention and MLP add to the residual stream
-  double logit_scale = 1;           // factor on the logits of tokens
+  double residual_scale = 1;  // factor on the results that attention and MLP add to the residual stream
+  double logit_scale = 1;     // factor on the logits of tokens
+  std::string attention_module = "self_attn";
   std::string fused_qkv;            // the module that computes q, k and v together ("qkv_proj"), or ""
   bool attention_bias = false;      // biases on q, k and v
   std::optional<bool> output_bias;  // a bias on the output projection; nullopt: the value of attention_bias
@@ -179,7 +248,10 @@ struct ModelConfig {
   int64_t type_vocab_size = 0;  // number of token types (encoders)
   int64_t first_position = 0;   // row of position 0 in the table of learned positions (roberta)
   RopeParameters rope;
-  std::vector<bool> rotates;                 // for each layer, whether it has rope; empty: all have
+  std::vector<bool> rotates;  // for each layer, whether it has rope; empty: all have
+  // On layers with rope, a query sees only the keys of its own chunk of this many positions of its document. 0: no
+  // chunks.
+  int64_t attention_chunk = 0;
   std::optional<RopeParameters> local_rope;  // rope of the layers with a window, if it differs from `rope`
   std::vector<int64_t> window;  // for each layer, the keys that a query sees, itself included; 0 = all keys before it
   DType dtype = DType::kF32;    // dtype of the weights in the checkpoint, or before quantisation
@@ -189,6 +261,7 @@ struct ModelConfig {
   std::optional<int32_t> bos_token_id, pad_token_id;
   std::vector<std::string> dropouts;  // fields with dropout in the base model, which Fettle does not apply
 
+  int64_t expert_in() const { return expert_width > 0 ? expert_width : hidden_size; }
   // Documents longer than this use other rope frequencies (longrope, dynamic). 0: all documents use the same.
   int64_t rope_turn() const {
     const bool turns = rope.rope_type == "longrope" || rope.rope_type == "dynamic";
