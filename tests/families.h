@@ -56,11 +56,7 @@ inline const std::vector<std::string> kFamilies{"llama",
                                                 "lfm2",
                                                 "lfm2_moe",
                                                 "granite4",
-                                                "granite4_dense",
-                                                "falcon_h1",
-                                                "falcon_h1_gated",
-                                                "nemotron_h",
-                                                "nemotron_h_moe"};
+                                                "granite4_dense"};
 
 // Encoders, which can only classify. Their folders are made by classifiers.py.
 inline const std::vector<std::string> kEncoders{"bert", "roberta"};
