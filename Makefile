@@ -2,7 +2,7 @@
 BUILD ?= build
 JOBS ?= $(shell awk -v cores=$$(nproc) '/^MemTotal/ { fit = int($$2 / 2000000); print fit < 1 ? 1 : fit < cores ? fit : cores }' /proc/meminfo)
 
-.PHONY: quickstart build test test-all bench bench-all parity fuzz faults sanitize setup plugins clean format install \
+.PHONY: quickstart build test test-all bench bench-all parity fuzz faults launchers sanitize setup plugins clean format install \
 	dist test-dist
 
 quickstart: build
@@ -35,7 +35,7 @@ test-dist:
 	@packaging/test.sh $(BUILD)/dist
 
 # `make test` leaves out the slow tests, which plan many large models (docs/tests.md); `make test-all` runs all.
-# FETTLE_TEST_WITHOUT_GPU_PLUGINS=1 skips the vendors' compilers and their download of 380 MB.
+# FETTLE_TEST_WITHOUT_GPU_PLUGINS=1 skips the vendors' compilers and their download of 390 MB.
 test test-all: setup $(BUILD)/build.ninja
 	@[ -n "$$FETTLE_TEST_WITHOUT_GPU_PLUGINS" ] || scripts/plugins.sh cuda rocm
 	@scripts/check_layout
@@ -71,6 +71,12 @@ sanitize: setup
 faults: setup $(BUILD)/build.ninja
 	@cmake --build $(BUILD) --parallel $(JOBS) --target fettle fettle_faults
 	@tests/faults/sweep.py --build $(BUILD) $(FAULTS)
+
+# Trains under real launchers on hosts that are namespaces, and breaks the runs (root; docs/tests.md). LAUNCHERS has
+# further words for the sweep, such as "--launchers srun mpirun --seconds 600".
+launchers: setup $(BUILD)/build.ninja
+	@cmake --build $(BUILD) --parallel $(JOBS) --target fettle several_cpu_plugin
+	@tests/launchers/run.sh --build $(BUILD) --plugins cpu $(LAUNCHERS)
 
 format:
 	@scripts/check_format --fix

@@ -70,7 +70,7 @@ def main():
         config[k] for k in ("hidden_size", "intermediate_size", "vocab_size", "num_hidden_layers")
     )
     keys = hidden // config["num_attention_heads"] * config["num_key_value_heads"]
-    # (times in a forward pass, outputs, inputs)
+    # (number of these products in a forward pass, output size, input size)
     shapes = [(2 * layers, hidden, hidden), (2 * layers, keys, hidden), (2 * layers, mlp, hidden),
               (layers, hidden, mlp), (1, vocab, hidden)]  # fmt: skip
     weights = sum(count * out * inner for count, out, inner in shapes)

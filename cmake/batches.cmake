@@ -1,6 +1,6 @@
-# fettle_batches(OUT NAME ROOT sources...) sets OUT to the files to compile for the sources. If FETTLE_BATCHES is on,
-# these are files in ${CMAKE_BINARY_DIR}/batches, each of which includes about FETTLE_BATCH_BYTES of sources; otherwise
-# they are the sources themselves.
+# fettle_batches(OUT NAME ROOT sources...) sets OUT to the list of files to compile. If FETTLE_BATCHES is on, these are
+# files in ${CMAKE_BINARY_DIR}/batches; each of them includes about FETTLE_BATCH_BYTES of sources. Otherwise they are
+# the sources themselves.
 #
 # Sources of a batch share the parsing of headers and the instantiation of templates, which take more time than their
 # own lines. They also share unnamed namespaces, so the names in these must differ within a folder. A batch includes its

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Makes BUILD/dist/fettle_*.deb, for the distribution that this runs on, and BUILD/dist/fettle-*.whl, for any with a C
-# library that is not older. The same commit, built by the same compiler, gives the same bytes. Usage: dist.sh BUILD
+# Makes BUILD/dist/fettle_*.deb for this machine's distribution and release, and BUILD/dist/fettle-*.whl for any
+# distribution whose C library is not older than the wheel's tag. The same commit and compiler give the same bytes.
+# Usage: dist.sh BUILD
 set -euo pipefail
 umask 022
 here=$(cd "$(dirname "$0")" && pwd)
@@ -28,7 +29,7 @@ make_deb() {
   cp -a "$dist/tree" "$root/usr"
   gzip -9n "$root/usr/share/man/man1/fettle.1"
   mv "$root"/usr/share/zsh/{site-functions,vendor-completions} # where Debian's zsh looks
-  # dpkg-shlibdeps wants to stand in a source package.
+  # dpkg-shlibdeps must run in the folder of a source package.
   mkdir -p "$dist/source/debian"
   printf 'Source: fettle\n\nPackage: fettle\nArchitecture: any\n' >"$dist/source/debian/control"
   local lib=$root/usr/lib/fettle
@@ -55,7 +56,7 @@ CONTROL
   dpkg-deb --root-owner-group -Zzstd --build "$root" "$dist/fettle_${version}_$(dpkg --print-architecture).deb" >/dev/null
 }
 
-# The libraries that the program needs and that a system need not have: all but those of the C and C++ compilers.
+# Prints the paths of the libraries that the program needs, except those that come with the C and C++ compilers.
 libraries() {
   ldd "$dist/tree/lib/fettle/fettle" "$dist"/tree/lib/fettle/fettle_columns.so | awk '$2 == "=>" { print $3 }' | sort -u |
     grep -Ev "^$dist|/(lib(c|m|dl|rt|pthread|util|resolv|stdc\+\+|gcc_s)|ld-linux-x86-64)\.so\.[0-9]"

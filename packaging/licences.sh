@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Copies the licences of Fettle and of what its packages contain. Usage: licences.sh CACHE FOLDER [LIBRARY...]
-# CACHE has the archives of scripts/wheels.txt. The licence of a LIBRARY is that of its Debian package; the program
-# itself contains two libraries of headers.
+# CACHE has the archives of scripts/wheels.txt. The licence of a LIBRARY comes from its Debian package. The program
+# itself contains code of two header-only libraries.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 cache=$1 to=$2
@@ -11,9 +11,9 @@ cp "$root/LICENSE" "$to/copyright"
 for name in lammps_jax_pjrt_cpu pyarrow; do
   unzip -qoj "$cache/wheels/$name"-*.whl '*.dist-info/licenses/*' -d "$to/licences/$name"
 done
-command -v dpkg-query >/dev/null || exit 0 # another distribution: `make install` only
+command -v dpkg-query >/dev/null || exit 0 # other distributions only have `make install`, which copies no libraries
 for library in /usr/include/CLI/CLI.hpp /usr/include/nlohmann/json.hpp "$@"; do
-  # The loader names /lib/..., dpkg knows some as /usr/lib/...
+  # ldd prints paths in /lib; dpkg lists some of these files in /usr/lib.
   package=$(dpkg-query -S "$library" 2>/dev/null || dpkg-query -S "/usr$library") || {
     echo "licences.sh: no Debian package has $library" >&2
     exit 1

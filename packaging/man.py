@@ -23,13 +23,13 @@ def verbatim(text):
 
 
 def commands():
-    """The commands and their meanings, as `fettle --help` lists them."""
+    """Returns the commands and their meanings, as `fettle --help` lists them."""
     listed = say("--help").split("Subcommands:\n")[1].split("\n\n")[0]
     return re.findall(r"^  (\S+) +(.*)$", listed, flags=re.M)
 
 
 def command_section(name, about):
-    """A command's flags and examples, and the names of its most important keys."""
+    """Returns the section for a command: its flags and examples, and the names of its most important keys."""
     usage, _, rest = say(name, "--help").partition("Usage: ")[2].partition("\n")
     rest, _, keys = rest.partition("Recipe keys that matter most here:\n")
     section = f".SS {name}: {escape(about)}\n.B {escape(usage.strip())}\n.PP\n{verbatim(rest)}"

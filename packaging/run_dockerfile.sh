@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Runs the steps of packaging/Dockerfile in chroots that debootstrap makes, one after another, as docker would, then the
-# program of the last one. Needs root and debootstrap. Usage: run_dockerfile.sh ROOTS [COMMAND...]
-# ROOTS is an empty folder for the systems. CACHE is a folder of downloads (~/.cache/fettle/wheels) and CCACHE one of
-# compiled objects that the build may use, to save time.
+# Runs the steps of packaging/Dockerfile in chroots that debootstrap makes, one after another, as docker would. Then
+# runs the image's program, or COMMAND, in the last chroot. Needs root and debootstrap.
+# Usage: run_dockerfile.sh ROOTS [COMMAND...]
+# ROOTS is an empty folder for the systems. To save time, the build may use two more folders: CACHE with downloads
+# (~/.cache/fettle/wheels) and CCACHE with compiled objects.
 set -euo pipefail
 source=$(cd "$(dirname "$0")/.." && pwd)
 roots=$1
@@ -51,7 +52,7 @@ while read -r word rest; do
     FROM) from $rest ;;
     RUN) run sh -c "$rest" </dev/null ;;
     COPY)
-      set -f # a pattern is one of the other system
+      set -f # patterns are expanded in the other system, not here
       copy $rest
       set +f
       ;;

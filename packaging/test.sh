@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Installs the packages of DIST in fresh systems that debootstrap makes, and uses them there: the wheel by pip without a
-# network, the .deb by apt where SUITE is the one that it was made on. Needs root and debootstrap.
-# Usage: test.sh DIST [SUITE...]    SUITE: bookworm and trixie by default; jammy, noble with Ubuntu's keyring package
+# Installs the packages of DIST in fresh systems that debootstrap makes, and uses them there. Installs the wheel by pip
+# without a network. Installs the .deb by apt only if SUITE is this machine's own release. Needs root and debootstrap.
+# Usage: test.sh DIST [SUITE...]    SUITE: bookworm, trixie (the default), or noble (Ubuntu 24.04)
 # EXTRAS=1 also installs the wheel's extras [cuda] and [rocm], 2.2 GB from the package index (PIP_CERT: certificates of
-# your network). ROOTS is a folder for the systems (/var/tmp/fettle-roots); those of earlier runs are used again.
+# your network). ROOTS is the folder for the systems (default /var/tmp/fettle-roots); later runs use them again.
 set -euo pipefail
 source=$(cd "$(dirname "$0")/.." && pwd)
 dist=$(realpath "$1")
@@ -18,12 +18,30 @@ die() {
   exit 1
 }
 
-# fresh SUITE PACKAGES: a new system with these packages besides the smallest set.
+# make_system SUITE FOLDER [INCLUDE-OPTION]. Debian's debootstrap knows neither noble nor Ubuntu's keys.
+make_system() {
+  if [[ $1 != noble ]]; then
+    debootstrap --variant=minbase ${3:+"$3"} "$1" "$2"
+    return
+  fi
+  local keys=ubuntu-keyring_2023.11.28.1_all.deb mirror=http://archive.ubuntu.com/ubuntu
+  if [[ ! -e $roots/ubuntu-keys ]]; then
+    curl -fsSL -o "$roots/$keys" "$mirror/pool/main/u/ubuntu-keyring/$keys"
+    echo "36de43b15853ccae0028e9a767613770c704833f82586f28eb262f0311adb8a8  $roots/$keys" | sha256sum --check --quiet
+    dpkg-deb --extract "$roots/$keys" "$roots/ubuntu-keys"
+  fi
+  debootstrap --variant=minbase --components=main,universe ${3:+"$3"} \
+    --keyring="$roots/ubuntu-keys/usr/share/keyrings/ubuntu-archive-keyring.gpg" \
+    noble "$2" "$mirror" /usr/share/debootstrap/scripts/gutsy
+}
+
+# fresh SUITE PACKAGES: makes a new minimal system with these additional packages in $root, and copies the files of the
+# test into it.
 fresh() {
   local base=$roots/$1-${2//,/-}
   if [[ ! -e $base/made ]]; then
     rm -rf "$base"
-    debootstrap --variant=minbase ${2:+"--include=$2"} "$1" "$base" >"$base.log" 2>&1 || {
+    make_system "$1" "$base" ${2:+"--include=$2"} >"$base.log" 2>&1 || {
       tail -n 3 "$base.log" >&2
       die "debootstrap could not make $1; see $base.log"
     }
@@ -38,7 +56,7 @@ fresh() {
   cp "$source/packaging/use.sh" "$root/work/"
 }
 
-# in_root NET COMMAND...: runs it in the system; NET is "" or --net: without a network.
+# in_root NET COMMAND...: runs the command in the system $root. NET is "" (with the network) or --net (without).
 in_root() {
   # shellcheck disable=SC2016,SC2086
   unshare --mount $1 bash -euc 'mount -t proc proc "$0/proc"; mount -t devtmpfs dev "$0/dev" 2>/dev/null || mount --bind /dev "$0/dev"

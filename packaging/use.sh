@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Uses an installed Fettle as packaging/test.sh wants it, in a folder with the example and a Parquet file.
+# Tests the Fettle that is installed in PREFIX: libraries, a Parquet file, training, a reply, completion, man page.
+# packaging/test.sh copies this script, the example and a Parquet file into one folder and runs it there.
 # Usage: use.sh PREFIX
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -13,7 +14,7 @@ fail() {
 for file in fettle fettle_columns.so; do
   others=$(ldd "$prefix/lib/fettle/$file" | grep -v "$prefix/lib/fettle/lib/" |
     grep -Ev '(lib(c|m|dl|rt|pthread|resolv|stdc\+\+|gcc_s)\.so|ld-linux|linux-vdso)' || true)
-  # The .deb takes the others from Debian's packages; none may be missing.
+  # The .deb takes the other libraries from Debian's packages; there, only missing libraries are an error.
   if [[ $prefix != /usr || $others == *"not found"* ]] && [[ -n $others ]]; then
     fail "$file needs libraries of this system:"$'\n'"$others"
   fi

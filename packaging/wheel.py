@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Packs an installed tree as a wheel, which puts it below the prefix of the Python that pip installs for. No file of it
-is Python code. Usage: wheel.py TREE TAG FOLDER"""
+"""Packs an installed tree as a wheel in FOLDER. pip unpacks the tree into the prefix of its Python. The wheel has no
+Python code. TAG is the platform tag of the wheel's name. Usage: wheel.py TREE TAG FOLDER"""
 import base64
 import hashlib
 import os
@@ -33,7 +33,7 @@ exec "$lib/fettle" "$@"
 
 
 def pinned():
-    """The vendors' wheels of scripts/plugins.txt: NAME==VERSION."""
+    """Returns the vendors' wheels of scripts/plugins.txt, each as NAME==VERSION."""
     with open(f"{ROOT}/scripts/plugins.txt", encoding="utf-8") as lines:
         return re.findall(r"^([a-z]\S*==\S+)", lines.read(), flags=re.M)
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Prints a folder with the files of a Python wheel. The first run downloads the wheel, which is pinned by version and
-# sha256, and unpacks it into the cache (FETTLE_CACHE, by default ~/.cache/fettle); it is never installed. Safe to run
-# again, also at the same time or after an interruption; needs no network when the folder is there.
+# sha256, and unpacks it into the cache (FETTLE_CACHE, by default ~/.cache/fettle); it is never installed. The script
+# may run several times, also at the same time or after an interruption. If the folder exists, it needs no network.
 # Usage: fetch_wheel.sh NAME==VERSION SHA256 SIZE
 set -euo pipefail
 here=$(dirname "$0")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Downloads the archives of a list of pinned requirements with pip, which checks their sha256. pip's messages go to LOG; a
-# failure is told in one line. Usage: pip_download.sh LOG FOLDER REQUIREMENTS [PIP-OPTION ...]
+# Downloads the archives of a list of pinned requirements with pip, which checks their sha256. pip's messages go to LOG;
+# if pip fails, prints the reason in one line. Usage: pip_download.sh LOG FOLDER REQUIREMENTS [PIP-OPTION ...]
 set -euo pipefail
 log=$1 folder=$2 requirements=$3
 shift 3

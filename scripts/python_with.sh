@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prints the path of a Python that has the packages of a requirements file. Makes its environment in the cache when it
-# is missing. Usage: python_with.sh REQUIREMENTS [PIP-OPTION ...]
+# Prints the path of a Python that has the packages of a requirements file. Makes a virtual environment for it in the
+# cache if there is none yet. Usage: python_with.sh REQUIREMENTS [PIP-OPTION ...]
 set -euo pipefail
 requirements=$1
 shift

@@ -297,7 +297,8 @@ int run(int argc, char** argv) {
   launch_command->add_option("words", started.words, "what `fettle train` gets: a recipe file and key=value words")
       ->option_text(" ")
       ->required();
-  launch_command->add_option("--hosts", started.hosts, "names of the hosts, with commas; the first one runs process 0")
+  launch_command
+      ->add_option("--hosts", started.hosts, "host names for ssh, separated by commas; process 0 runs on the first")
       ->required();
   launch_command->add_option("--per-host", started.per_host, "processes on each host (1)");
   launch_command->add_option("--shell", started.shell, "program that runs a command on a host (ssh)");

@@ -1,4 +1,5 @@
-// Defines ClassRun: a classifier of tests/reference on CPU devices, with the rows and labels of classifiers.py.
+// Defines ClassRun, which trains and evaluates a classifier of tests/reference on CPU devices, with the rows and labels
+// of classifiers.py.
 #pragma once
 
 #include "paths.h"
@@ -18,8 +19,8 @@ inline const nlohmann::json& classifiers_json() {
   return all;
 }
 
-// Returns the rows of a step, starting at row `first`, as classifiers.py makes them from rows.jsonl; the last `filler`
-// rows are empty.
+// Returns the rows of a step, starting at row `first`. They are the rows that classifiers.py makes from rows.jsonl. The
+// last `filler` rows are empty.
 inline Batch class_batch(const std::string& problem, int64_t first, int64_t micro_batches, int64_t rows,
                          int64_t filler = 0, int64_t length = 40) {
   const std::vector<Example> all = reference_rows();

@@ -1,4 +1,5 @@
-// Defines a folder for one test, and small tokenizers: one token per byte, and the special tokens that a test needs.
+// Defines TestFolder, a folder for one test, and TestTokenizer, which makes small tokenizers: one token per byte, and
+// the special tokens that a test needs.
 #pragma once
 
 #include <unistd.h>
@@ -36,7 +37,7 @@ struct TestTokenizer {
   std::vector<std::string> special = {"<s>", "</s>"};
   std::string bos = "<s>", eos = "</s>";
   std::string chat_template = {};
-  bool adds_bos = false;  // with add_special_tokens
+  bool adds_bos = false;  // if add_special_tokens is true
   std::vector<std::string> merges = {};
 
   Tokenizer open() const {

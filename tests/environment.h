@@ -7,7 +7,7 @@
 
 namespace fettle {
 
-// Sets the variable, or unsets it when there is no value. The destructor restores it.
+// Sets the variable, or unsets it when there is no value. The destructor restores the old value.
 class Environment {
  public:
   Environment(const char* name, const std::optional<std::string>& value) : name_(name) {

@@ -56,9 +56,13 @@ inline const std::vector<std::string> kFamilies{"llama",
                                                 "lfm2",
                                                 "lfm2_moe",
                                                 "granite4",
-                                                "granite4_dense"};
+                                                "granite4_dense",
+                                                "falcon_h1",
+                                                "falcon_h1_gated",
+                                                "nemotron_h",
+                                                "nemotron_h_moe"};
 
-// Encoders, which can only classify. Their folders are made by classifiers.py.
+// Encoders, which can only classify. classifiers.py makes their folders.
 inline const std::vector<std::string> kEncoders{"bert", "roberta"};
 
 }  // namespace fettle

@@ -1,4 +1,4 @@
-// Defines the GGUF files that tests/reference/gguf_files.py made with llama.cpp's conversion.
+// Defines what tests need to read the GGUF files that tests/reference/gguf_files.py made with llama.cpp's converter.
 #pragma once
 
 #include <filesystem>
@@ -21,15 +21,18 @@ inline const std::vector<std::string> kGgufFamilies{
     "gemma3",  "phi3",     "starcoder2", "gpt_bigcode", "gpt2",  "gpt_neox", "olmo2",     "olmo3", "smollm3",
     "granite", "seed_oss", "ernie4_5",   "glm",         "glm4",  "cohere2",  "ministral3"};
 
-// Returns the folder of a file. It is in a cache that exists as long as the process.
+// Returns the model folder that Fettle makes from a GGUF file. The folder is in a cache that is deleted when the
+// process ends.
 inline std::filesystem::path unpacked(const std::filesystem::path& file) {
   static const TempFolder cache;
   const Environment place("FETTLE_CACHE", cache.path().string());
   return gguf_folder(file);
 }
 
-// The recorded model's config.json in which the fields that GGUF cannot express have llama.cpp's values: the scale of
-// Gemma's queries, the order of layers with and without a window or rope, Mistral's window, and norm_topk_prob.
+// Returns the recorded model's config.json, in which the fields that GGUF cannot express have the values of llama.cpp's
+// converter: the scale of Gemma's queries (query_pre_attn_scalar), the order of layers with and without a window or
+// rope, the windows of Mistral and StarCoder2, Qwen3-MoE's norm_topk_prob, GLM's partial_rotary_factor and
+// rms_norm_eps, and gpt_bigcode's activation.
 inline nlohmann::json config_known_to_gguf(const std::string& family, nlohmann::json config) {
   if (family == "gemma2" || family == "gemma3") config["query_pre_attn_scalar"] = config["head_dim"];
   for (const char* name : {"gemma2", "gemma3", "cohere2"})
@@ -39,8 +42,8 @@ inline nlohmann::json config_known_to_gguf(const std::string& family, nlohmann::
   if (family == "smollm3")
     for (const char* key : {"no_rope_layers", "no_rope_layer_interval"}) config.erase(key);
   if (family == "qwen3_moe") config["norm_topk_prob"] = true;
-  // llama.cpp's conversion of GLM counts the rotated dims as a share of hidden_size / heads, not of head_dim, and uses
-  // another name for the norms' epsilon.
+  // For GLM, llama.cpp's converter takes partial_rotary_factor as a share of hidden_size / heads instead of head_dim,
+  // and reads the norms' epsilon from a field with another name.
   if (family == "glm") config["rope_parameters"]["partial_rotary_factor"] = 0.25, config["rms_norm_eps"] = 1e-5;
   if (family == "gpt_bigcode") config["activation_function"] = "gelu_pytorch_tanh";
   return config;

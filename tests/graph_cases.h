@@ -12,7 +12,7 @@ namespace fettle {
 
 using Build = std::function<std::vector<Tensor>(const std::vector<Tensor>& arguments)>;
 
-// The results of an op. `expected` has the elements of each result, computed without the graph.
+// A call of an op with its results. `expected` has the elements of each result, computed without the graph.
 struct ForwardCase {
   Op op;
   std::string name;
@@ -22,7 +22,8 @@ struct ForwardCase {
   double tolerance = 2e-6;  // relative, absolute below 1
 };
 
-// A function of its float arguments. Its derivative along a direction is compared with a central difference.
+// A function whose derivative is tested. The derivative by the float arguments, along a direction, is compared with a
+// central difference.
 struct VjpCase {
   Op op;
   std::string name;
@@ -39,14 +40,14 @@ struct BadShapeCase {
   std::function<void()> build;
 };
 
-// A node of `op` with known FLOPs for one execution.
+// A node of `op` whose FLOPs for one execution are known.
 struct FlopsCase {
   Op op;
   std::function<Tensor()> build;  // returns a result of the node
   int64_t expected;
 };
 
-// A node of `op` of which only some results are read, and the operands that it then needs.
+// A node of `op` with only some results read, and the operands that are needed to compute those results.
 struct LivenessCase {
   Op op;
   std::string name;

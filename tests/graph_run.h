@@ -1,5 +1,5 @@
-// Defines Value and GraphRun: builds a small program, compiles it and runs it on the CPU plugin, with numbers in and
-// out.
+// Defines Value and GraphRun. GraphRun builds a small program, compiles it and runs it on the CPU plugin; its inputs
+// and outputs are Values.
 #pragma once
 
 #include <cmath>
@@ -91,8 +91,8 @@ inline Value to_value(const HostArray& array) {
   return out;
 }
 
-// Returns CPU devices of this process, made once for each count. They have no compile cache, so every program is
-// compiled.
+// Returns CPU devices of this process. They are made once for each count. They have no compile cache, so every program
+// is compiled.
 inline Devices& cpu_devices(int64_t count = 1) {
   static std::map<int64_t, Devices> made;
   if (const auto at = made.find(count); at != made.end()) return at->second;

@@ -1,4 +1,4 @@
-// Builds compiled programs by hand, in the bytes that a plugin would return.
+// Defines HloBuilder, which builds compiled programs by hand, in the bytes that a plugin would return.
 #pragma once
 
 #include <hlo.pb.h>
@@ -13,7 +13,7 @@
 namespace fettle {
 
 struct HloBuilder {
-  // XLA's numbers of the used element types.
+  // XLA's numbers of the element types that tests use.
   enum Type { kS32 = 4, kF32 = 11, kBF16 = 16 };
   struct Array {
     Type type;
@@ -39,7 +39,7 @@ struct HloBuilder {
     for (int64_t dim : array.dims) shape.add_dimensions(dim);
   }
 
-  // Makes the latest instruction the root of its computation, and the latest computation the entry.
+  // Adds an instruction. It becomes the root of its computation, and its computation becomes the entry.
   hlo::Instruction& add(const std::string& opcode, const std::vector<Array>& results,
                         const std::vector<int64_t>& operands = {}) {
     hlo::Instruction& instruction = *current->add_instructions();
@@ -64,7 +64,7 @@ struct HloBuilder {
     return made.id();
   }
 
-  // Adds a product [m, k] x [k, n], in bf16 by default.
+  // Adds a matrix product [m, k] x [k, n], in bf16 by default.
   hlo::Instruction& dot(int64_t m, int64_t k, int64_t n, Type type = kBF16) {
     const int64_t left = parameter(0, {type, {m, k}}), right = parameter(1, {type, {k, n}});
     hlo::Instruction& made = add("dot", {{type, {m, n}}}, {left, right});
@@ -73,7 +73,7 @@ struct HloBuilder {
     return made;
   }
 
-  // Adds a collective over all of `operand`, with groups of devices.
+  // Adds a collective over the whole array `operand`, with groups of devices.
   hlo::Instruction& collective(const std::string& opcode, const Array& result, int64_t operand,
                                const std::vector<std::vector<int64_t>>& groups) {
     hlo::Instruction& made = add(opcode, {result}, {operand});
@@ -86,7 +86,7 @@ struct HloBuilder {
     return made;
   }
 
-  // Adds a loop that runs `body` this many times.
+  // Adds a loop that runs `body` `times` times. If `times` is negative, the number is unknown.
   hlo::Instruction& loop(int64_t body, int64_t times) {
     hlo::Instruction& made = add("while", {{kS32, {}}});
     made.add_called_computation_ids(body);

@@ -53,7 +53,7 @@ class HubServer {
   }
 
   std::string endpoint() const { return "http://127.0.0.1:" + std::to_string(port_); }
-  // Returns the folder of the repositories: path / "models/ORG/NAME/config.json".
+  // Returns the folder with the repositories. It has files such as path() / "models/ORG/NAME/config.json".
   const std::filesystem::path& path() const { return folder_.path(); }
   std::filesystem::path cache() const { return cache_.path() / "hub"; }
   void put(const std::string& file, const std::string& content) { write_text(path() / file, content); }
@@ -68,7 +68,7 @@ class HubServer {
             .pause_seconds = 0.01};
   }
 
-  // Returns the requests so far, as objects with place (hub, cdn), method, path, token and range.
+  // Returns the requests so far, as objects with the keys place ("hub" or "cdn"), method, path, token and range.
   std::vector<nlohmann::json> log() const {
     std::vector<nlohmann::json> out;
     if (!std::filesystem::exists(path() / "log.jsonl")) return out;

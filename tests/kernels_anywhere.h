@@ -6,7 +6,7 @@
 
 namespace fettle {
 
-// Registers their handlers on the plugin.
+// Also registers the kernels' handlers with the plugin.
 inline KernelSet kernels_anywhere(const Plugin& plugin) {
   static const std::vector<KernelRow> rows = [] {
     std::vector<KernelRow> out;

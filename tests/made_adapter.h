@@ -8,8 +8,8 @@
 
 namespace fettle {
 
-// Writes the LoRA weights and saved modules that the options describe. Different `seed`s give different adapters.
-// `edit` may change a tensor.
+// Writes the LoRA weights and saved modules that `options` describes. Another `seed` gives other values. `edit` may
+// change each tensor before it is written.
 inline void make_adapter(const std::filesystem::path& to, const Model& model, const LoraOptions& options, uint32_t seed,
                          const std::function<void(const std::string&, HostArray&)>& edit = {}) {
   std::filesystem::create_directories(to);

@@ -8,7 +8,7 @@
 
 namespace fettle {
 
-// Returns `folder`, with config and weights.
+// Copies the model's config and weights to `folder`, and returns its path.
 inline std::string copy_model(const std::filesystem::path& folder) {
   std::filesystem::create_directories(folder);
   for (const char* file : {"config.json", "model.safetensors"})
@@ -16,7 +16,7 @@ inline std::string copy_model(const std::filesystem::path& folder) {
   return folder.string();
 }
 
-// Zeroes the tensor of a safetensors file.
+// Sets all values of the tensor `name` in a safetensors file to zero.
 inline void change_tensor(const std::filesystem::path& file, const std::string& name) {
   const TensorEntry entry = *SafetensorsFile::open(file).find(name);
   std::fstream out(file, std::ios::in | std::ios::out | std::ios::binary);

@@ -30,7 +30,7 @@ inline Example answered(const std::vector<int32_t>& prompt, const std::vector<in
   return out;
 }
 
-// Returns the pairs. Pair i is row 2i with its own reply and with the reply of row 2i + 1.
+// Returns the pairs. Pair i has the prompt and the reply (chosen) of row 2i, and the reply (rejected) of row 2i + 1.
 inline std::vector<Example> preference_pairs() {
   const std::vector<Example> rows = reference_rows();
   std::vector<Example> out;
@@ -42,7 +42,8 @@ inline std::vector<Example> preference_pairs() {
   return out;
 }
 
-// Returns the replies of the pairs, rated good, bad, good, good, and so on.
+// Returns one judged reply per pair: the good (chosen) reply, but the bad (rejected) one for every fourth, starting
+// with the second.
 inline std::vector<Example> judged_replies() {
   const std::vector<Example> pairs = preference_pairs();
   std::vector<Example> out;

@@ -1,4 +1,4 @@
-// Defines functions that run a function in several processes, as a launcher would.
+// Defines functions that run a C++ function in several processes, as a launcher would.
 #pragma once
 
 #include <arpa/inet.h>
@@ -38,7 +38,7 @@ inline ProcessPlace place_of(int rank, int size, int port) {
           .job = "a test"};
 }
 
-// Starts one process per rank; each ends with the value of `body`, or with the code of the error that it throws.
+// Starts one process per rank. Its exit code is the value of `body`, or the code of the error that `body` throws.
 inline std::vector<pid_t> start_processes(int count, const std::function<int(const ProcessPlace&)>& body) {
   const int port = free_port();
   std::vector<pid_t> processes;
@@ -59,7 +59,7 @@ inline std::vector<pid_t> start_processes(int count, const std::function<int(con
   return processes;
 }
 
-// Waits for the processes and returns their exit codes, 128 + signal for one that a signal ended.
+// Waits for the processes and returns their exit codes. The code is 128 + signal for a process that a signal ended.
 inline std::vector<int> wait_for(const std::vector<pid_t>& processes) {
   std::vector<int> codes;
   for (const pid_t process : processes) {

@@ -1,4 +1,4 @@
-// Defines reference_model: the folder of a small model that tests/reference recorded.
+// Defines reference_model, which returns the folder of a small model that tests/reference recorded.
 #pragma once
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// Defines make_run, which resolves a run from a recipe as the commands do, with its labels.
+// Defines make_run, which makes a Run with its labels from a recipe, in the same way as the commands.
 #pragma once
 
 #include <nlohmann/json.hpp>

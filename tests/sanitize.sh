@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Runs the tests of the data pipeline, of the prefetcher and of the checkpoint writer under AddressSanitizer with UBSan
-# and under ThreadSanitizer. `data` leaves out the checkpoint writer, which needs the whole program to be compiled.
-# Libraries (the plugin, Arrow) are not instrumented: their own code is not checked. Leaks are not checked either.
+# Runs the tests of src/base, of the data pipeline with its prefetcher, of checkpoints and of the checkpoint writer,
+# first under AddressSanitizer with UBSan, then under ThreadSanitizer. `data` leaves out checkpoints and their writer,
+# because the writer's tests need the whole program to be compiled.
+# Libraries such as the plugin and Arrow are not instrumented, so their own code is not checked. Leaks are not checked.
 # Usage: tests/sanitize.sh [data|all] [address|thread ...]
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -9,9 +10,9 @@ what=${1:-all}
 shift $(($# > 0))
 kinds=("$@")
 ((${#kinds[@]} > 0)) || kinds=(address thread)
-# Test programs, each with the filter of its tests. After a fork, ThreadSanitizer needs a program that had no threads
-# before the fork. Two tests are left out: one measures memory, which sanitizers also use, and one raises a signal that
-# sanitizers handle.
+# Test programs, each with the filter of its tests. Tests that fork run in a program of their own, because
+# ThreadSanitizer does not allow a fork after threads were started. Two tests are left out: one measures memory, which
+# sanitizers also use, and one raises a signal that sanitizers handle.
 data_forks=Cache.ProcessesMayFillItTogether
 checkpoint_forks=OneRun.*:AtomicFolder.ACrashLeavesNothingUnderTheName
 runs=("test_correct_base *" "test_error_data *" "test_correct_data -$data_forks" "test_correct_data $data_forks")

@@ -48,7 +48,8 @@ inline std::string read_text(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Returns the names in a folder, sorted, with those of subfolders as "folder/name".
+// Returns the paths of all files in a folder and its subfolders, relative to the folder and sorted, such as
+// "folder/name".
 inline std::vector<std::string> list_tree(const std::filesystem::path& folder) {
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder))
@@ -57,8 +58,8 @@ inline std::vector<std::string> list_tree(const std::filesystem::path& folder) {
   return names;
 }
 
-// Returns the message of the UserError that `call` throws; "no error" when it throws none. Other exceptions pass
-// through.
+// Returns the message of the UserError that `call` throws, or "no error" when it throws nothing. Other exceptions are
+// not caught.
 template <typename Call>
 std::string user_error(Call call) {
   try {

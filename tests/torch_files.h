@@ -1,4 +1,5 @@
-// Defines Pickle, which builds pickles by hand, and write_zip. The tests of PyTorch checkpoints use both.
+// Defines Pickle, which builds pickles by hand, and zip_of, which builds zip files. The tests of PyTorch checkpoints
+// use both.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,7 @@
 
 namespace fettle {
 
-// Appends instructions of pickle protocol 2.
+// Builds the bytes of a pickle of protocol 2. Each function appends instructions.
 class Pickle {
  public:
   Pickle() : bytes_("\x80\x02") {}
@@ -51,7 +52,8 @@ class Pickle {
   std::string bytes_;
 };
 
-// Writes a zip file of uncompressed members. `method` is the compression that the directory states.
+// Returns the bytes of a zip file whose members are not compressed. `method` is the compression that the directory
+// states.
 inline std::string zip_of(const std::vector<std::pair<std::string, std::string>>& members, uint64_t method = 0) {
   auto n = Pickle::little;
   std::string file, directory;

@@ -1,4 +1,5 @@
-// Defines train(): a few optimizer steps of a tests/reference model on CPU devices, from a recipe.
+// Defines train(), which makes a run from a recipe and trains a tests/reference model for a few optimizer steps on CPU
+// devices.
 #pragma once
 
 #include <cstdlib>
@@ -47,21 +48,21 @@ inline Recipe reference_recipe(const std::string& model) {
 struct TrainOptions {
   int64_t steps = 3;
   double rate = 2e-3;
-  std::function<double(int64_t)> rate_at = {};  // learning rate by step, instead of the schedule
+  std::function<double(int64_t)> rate_at = {};  // learning rate by step, instead of `rate`
   int64_t length = 40;
   bool packing = false;
-  bool laid = false;               // rows share lines as the run decides; false: each row has its own line
-  bool kernels = false;            // false: composites' bodies
+  bool laid = false;               // rows share lines as the run decides; false: one row per line
+  bool kernels = false;            // false: no kernels, the composites' bodies are computed
   std::vector<Example> rows = {};  // the reference rows when empty
 };
 
 struct TrainResult {
   std::vector<double> losses, norms;
-  std::map<std::string, std::vector<double>> metrics;  // of preferences, by step
+  std::map<std::string, std::vector<double>> metrics;  // of preference stages, one value per step
   std::map<std::string, Value> trained;                // weights by stack after the last step
-  std::map<std::string, std::vector<int64_t>> layers;  // numbers of the layers of each stack; {0} outside of the layers
+  std::map<std::string, std::vector<int64_t>> layers;  // layer numbers by stack; {0} for weights outside of the layers
   std::map<std::string, Value> moments;                // AdamW's first moments: sums of gradients
-  int64_t positions = 0;                               // computed in all steps
+  int64_t positions = 0;                               // positions computed in all steps
   std::set<std::pair<int64_t, int64_t>> shapes;        // lines and length of the micro-batches
 };
 
@@ -115,7 +116,7 @@ inline TrainResult train(const Recipe& recipe, const TrainOptions& options = {})
   return result;
 }
 
-// Expects that each number differs from the other list's by at most the share `relative`.
+// Expects that each number differs from the number in the other list by at most the share `relative`.
 inline void expect_equal_lists(const std::vector<double>& got, const std::vector<double>& wanted, double relative,
                                const std::string& what) {
   ASSERT_EQ(got.size(), wanted.size()) << what;

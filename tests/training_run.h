@@ -1,4 +1,4 @@
-// Defines TrainingRun: a run over the reference rows, whose steps a test runs one by one. Otherwise it does the same as
+// Defines TrainingRun, a run over the reference rows that a test advances step by step. Otherwise it does the same as
 // finetune().
 #pragma once
 
@@ -48,7 +48,7 @@ class TrainingRun {
   Run run;
   Batches batches;
   TrainState state;
-  std::vector<std::vector<std::string>> sources;  // of the rows of each step
+  std::vector<std::vector<std::string>> sources;  // names of the rows of each step
 
  private:
   StepPrograms programs_{devices, run};

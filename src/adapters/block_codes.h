@@ -1,5 +1,5 @@
-// Defines the values of the codes of quantised weights, and the conversion between floats and codes in host memory.
-// Follows bitsandbytes; models/quantisation.h describes the formats.
+// Defines the float values of quantised codes, and the conversion between floats and codes in host memory. The formats
+// are those of bitsandbytes; models/quantisation.h describes them.
 #pragma once
 
 #include <cstddef>
@@ -13,9 +13,9 @@ namespace fettle {
 
 // Returns the values of codes 0 to 15, from bitsandbytes' tables or, for mxfp4, from its specification.
 const std::vector<float>& values_of(Quantisation::Type type);
-// Returns the factors that the bytes 0 to 255 of mxfp4's scales mean: 2^(byte - 127).
+// Returns the factor for each byte (0 to 255) of mxfp4's scales: 2^(byte - 127).
 const std::vector<float>& mxfp4_scales();
-// Returns the values of the 8-bit codes of a nested absmax: bitsandbytes' signed dynamic map.
+// Returns the values of the 256 codes of a nested absmax: bitsandbytes' signed dynamic map.
 const std::vector<float>& nested_values();
 
 // Quantises `values` in blocks of 64. Writes two codes per byte to `codes`, 32 bytes per block, and one absmax per

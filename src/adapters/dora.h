@@ -1,5 +1,5 @@
-// Defines DoRA's magnitudes, one per output: each row of W + scale * B A is scaled so that its norm equals the
-// magnitude. Source: Liu et al. 2024.
+// Defines DoRA. A module has one magnitude per output. Each row of W + scale * B A is scaled so that its norm equals
+// the magnitude of the output. Source: Liu et al. 2024.
 #pragma once
 
 #include <functional>

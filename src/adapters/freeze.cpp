@@ -30,12 +30,41 @@ void check_names(const char* key, const std::vector<std::string>& names, const s
 
 }  // namespace
 
+namespace {
+
+constexpr int64_t kLargestBlock = 16;  // larger ones would not be one loop (models/layer_groups.cpp)
+
+// Returns which layers are trained.
+std::vector<bool> trained_layers(const Model& model, const FreezeOptions& options) {
+  const int64_t all = model.config.num_hidden_layers, count = options.layers;
+  std::vector<bool> out(static_cast<size_t>(all));
+  if (!options.spread) {
+    const int64_t begin = count > 0 ? std::max<int64_t>(0, all - count) : 0;
+    const int64_t end = count > 0 ? all : std::min(all, -count);
+    std::fill(out.begin() + begin, out.begin() + end, true);
+    return out;
+  }
+  if (count < 0 || all % count != 0 || all / count > kLargestBlock)
+    throw UserError(
+        "freeze_trainable_layers: {} with use_llama_pro must divide the model's {} layers into blocks of at most {}",
+        count, all, kLargestBlock);
+  for (int64_t layer = all / count - 1; layer < all; layer += all / count) out[static_cast<size_t>(layer)] = true;
+  return out;
+}
+
+// Returns the layers of `of` that are trained, or those that are not.
+LayerSet part_of(const LayerSet& of, const std::vector<bool>& trained, bool wanted) {
+  LayerSet out = of;
+  std::erase_if(out.numbers, [&](int64_t layer) { return trained[static_cast<size_t>(layer)] != wanted; });
+  return out;
+}
+
+}  // namespace
+
 FrozenAndTrained freeze_params(const Model& model, const FreezeOptions& options) {
-  const int64_t all = model.config.num_hidden_layers;
   if (options.layers == 0)
     throw UserError("freeze_trainable_layers: with 0 layers nothing is trained; set another number");
-  const int64_t begin = options.layers > 0 ? std::max<int64_t>(0, all - options.layers) : 0;
-  const int64_t end = options.layers > 0 ? all : std::min(all, -options.layers);
+  const std::vector<bool> trained = trained_layers(model, options);
 
   std::set<std::string> in_layers{"all"}, outside;
   for (const Param& param : model.params) (param.stacked() ? in_layers : outside).insert(module_of(model, param));
@@ -53,11 +82,10 @@ FrozenAndTrained freeze_params(const Model& model, const FreezeOptions& options)
       continue;
     }
     const bool wanted = named(options.modules, "all") || named(options.modules, module);
-    for (const auto& [first, last] : {std::pair{int64_t{0}, begin}, {begin, end}, {end, all}}) {
+    for (const bool of_trained : {false, true}) {
       Param part = param;
-      part.layers = param.layers.within(first, last);
-      if (!part.stacked()) continue;
-      (wanted && first == begin ? out.trained : out.frozen).push_back(part);
+      part.layers = part_of(param.layers, trained, of_trained);
+      if (part.stacked()) (wanted && of_trained ? out.trained : out.frozen).push_back(part);
     }
   }
   return out;

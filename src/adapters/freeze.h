@@ -13,16 +13,19 @@ struct FreezeOptions {
   int64_t layers = 2;  // how many layers are trained: the last ones, or the first ones when negative
   std::vector<std::string> modules = {"all"};  // modules of those layers: "mlp", "self_attn", "input_layernorm"
   std::vector<std::string> extra = {};         // modules outside of the layers: "embed_tokens", "norm", "lm_head"
+  // The trained layers are spread evenly instead: each is the last of a block of equal size. Source: LLaMA Pro, Wu
+  // 2024.
+  bool spread = false;
 };
 
-// All parameters of the model. A stacked parameter with both frozen and trained layers is cut in two, so that frozen
-// layers have neither gradients nor optimizer state.
+// All parameters of the model. A stacked parameter with both frozen and trained layers is cut in two, so that the
+// frozen layers have neither gradients nor optimizer state.
 struct FrozenAndTrained {
   std::vector<Param> frozen, trained;
 };
 
-// Throws UserError, which lists the possible names, when a given name matches nothing, and also when no parameter would
-// be trained.
+// Splits the model's parameters. Throws UserError when no parameter would be trained, and when a given name matches
+// nothing; this message lists the possible names.
 FrozenAndTrained freeze_params(const Model& model, const FreezeOptions& options);
 
 }  // namespace fettle

@@ -82,23 +82,24 @@ Tensor random_bits_of_rows(int64_t features, const DropoutKey& key) {
 }
 
 std::vector<std::string> lora_modules(const Model& model, const std::vector<std::string>& targets) {
+  const std::vector<std::string>& refused = model.family->without_lora;
   std::vector<std::string> linears = model.linears();
-  for (const std::string& refused : model.family->without_lora) std::erase(linears, refused);
+  for (const std::string& linear : refused) std::erase(linears, linear);
+  auto means = [](const std::string& target, const std::string& linear) {
+    return target == "all" || target == "all-linear" || target == linear || linear.ends_with("." + target);
+  };
   std::vector<std::string> out;
-  for (const std::string& linear : linears) {
-    const bool wanted = std::any_of(targets.begin(), targets.end(), [&](const std::string& target) {
-      return target == "all" || target == "all-linear" || target == linear || linear.ends_with("." + target);
-    });
-    if (wanted) out.push_back(linear);
-  }
+  for (const std::string& linear : linears)
+    if (std::ranges::any_of(targets, [&](const std::string& target) { return means(target, linear); }))
+      out.push_back(linear);
   for (const std::string& target : targets) {
-    const bool matches = target == "all" || target == "all-linear" ||
-                         std::any_of(out.begin(), out.end(), [&](const std::string& linear) {
-                           return target == linear || linear.ends_with("." + target);
-                         });
-    if (!matches)
-      throw UserError("lora_target: '{}' matches no linear layer of {}; use all or names of {}", target,
-                      model.family->model_type, fmt::join(linears, ", "));
+    if (std::ranges::any_of(out, [&](const std::string& linear) { return means(target, linear); })) continue;
+    for (const std::string& linear : refused)
+      if (means(target, linear))
+        throw UserError("lora_target: PEFT does not load adapters with {} of {}; use all or names of {}", linear,
+                        model.family->model_type, fmt::join(linears, ", "));
+    throw UserError("lora_target: '{}' matches no linear layer of {}; use all or names of {}", target,
+                    model.family->model_type, fmt::join(linears, ", "));
   }
   return out;
 }
@@ -159,10 +160,12 @@ std::vector<Param> parameter_lora_weights(const Model& model, const LoraOptions&
   a.dims = {c.num_experts, rank, down ? c.expert_size : c.expert_in()};
   a.axes = {"experts", "rank", down ? "mlp" : "embed"};
   a.fused = 0;
-  // The outputs of gate_up are those of gate, then those of up, and tp splits each half. So tp does not split B.
+  // The outputs of gate_up are gate's outputs and then up's outputs. tp would have to split each half, so tp does not
+  // split B.
   b.dims = {down ? c.expert_in() : (c.experts.gated() ? 2 : 1) * c.expert_size, rank, c.num_experts};
   b.axes = {down ? "embed" : "", "rank", "experts"};
   b.fused = 1;
+  if (c.experts.swapped_lora) std::swap(a.dims[2], b.dims[0]), std::swap(a.axes[2], b.axes[0]);
   return {a, b};
 }
 

@@ -43,12 +43,12 @@ Tensor orthonormal(const Tensor& x) {
       .carries[0];
 }
 
-// Computes the eigenvectors (columns) and eigenvalues of a symmetric matrix [n, n] by cyclic Jacobi rotations, largest
-// first.
+// The eigenvalues of a symmetric matrix [n, n], the largest first, and the eigenvectors (columns of [n, n]).
 struct Eigen {
   std::vector<double> values, vectors;
 };
 
+// Computes eigenvalues and eigenvectors by cyclic Jacobi rotations.
 Eigen eigen(std::vector<double> m, int64_t n) {
   std::vector<double> v(n * n, 0);
   for (int64_t i = 0; i < n; ++i) v[i * n + i] = 1;

@@ -12,12 +12,12 @@ namespace fettle {
 struct LeadingSubspace {
   Tensor basis_LOQ, projected_LQI;  // f32
 };
-// `weight` is [L, out.., in], or [L, in, out..] if `fan_in_fan_out`. If singular values number Q and Q + 1 are close to
-// each other, more `iterations` are needed.
+// Computes the subspace. `weight` is [L, out.., in], or [L, in, out..] if `fan_in_fan_out`. Use more `iterations` if
+// the singular values Q and Q + 1 are close to each other.
 LeadingSubspace leading_subspace(const Tensor& weight, bool fan_in_fan_out, int64_t width, int64_t iterations);
 
-// The LoRA weights of all layers. scale * B A has the `rank` leading singular values and vectors within the subspace;
-// each of A and B gets the square root of the singular values.
+// The initial LoRA weights of all layers. scale * B A has the `rank` leading singular values and vectors within the
+// subspace. A and B each contain the square root of the singular values as a factor.
 struct LoraStart {
   HostArray a_LRI, b_LOR;  // f32
 };

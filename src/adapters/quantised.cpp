@@ -28,8 +28,8 @@ Tensor value_of(const Tensor& nibble_u8, const std::vector<float>& values) {
   return choices[0];
 }
 
-// Returns absmax values with the shape of their codes: the map's value times the absmax of the block of 256, plus the
-// mean.
+// Returns the absmax values in the shape of `codes`. A value is the map's value of its code, times the absmax of its
+// block of 256 codes, plus the mean.
 Tensor nested_absmax(const Tensor& codes, const Tensor& absmax, const Tensor& offset) {
   const std::vector<float>& map = nested_values();
   const Tensor table = literal({map.begin(), map.end()}, {DType::kF32, {static_cast<int64_t>(map.size()), 1}});
@@ -44,14 +44,14 @@ Tensor nested_absmax(const Tensor& codes, const Tensor& absmax, const Tensor& of
   return values * scale + mean;
 }
 
-// Turns dims [E, in, out..] into [E, out.., in].
+// Returns the dims or axes [E, in, out..] in the order [E, out.., in].
 template <typename List>
 List inputs_last(List list) {
   std::rotate(list.begin() + 1, list.begin() + 2, list.end());
   return list;
 }
 
-// Returns the weight [E, in, out..].
+// Returns the weight [E, in, out..] of experts.
 Tensor dequantise_mxfp4(const Tensor& codes, const Tensor& scales) {
   Dims pairs = scales.dims();
   pairs.insert(pairs.end(), {Quantisation::kMxfp4Block / 2, 2});

@@ -9,7 +9,7 @@
 
 namespace fettle {
 
-// A frozen weight of a linear layer, or of all experts of a layer. Names of its parts within a layer:
+// A frozen weight of a linear layer, or of all experts of a layer. Names of the weight's parts within a layer:
 //   <base>                codes: u8 [out.., in / 2], two elements a byte, the first in the high bits;
 //                         int8: i8 [out.., in]
 //   <base>.absmax         f32 [out.., in / 64], u8 when nested; int8: f32 [out..]
@@ -30,13 +30,12 @@ struct QuantisedWeight {
   bool by_rows() const { return !format.four_bits() || rows().back() % Quantisation::kBlock == 0; }
 };
 
-// Returns whether frozen weights of this parameter are stored in the format. This holds for linear layers, and for
-// experts in 4 bits whose rows are whole blocks. If the checkpoint stores codes (`stored`), it holds only for linear
+// Returns whether a frozen weight of this parameter is stored in the format. This holds for linear layers, and, with 4
+// bits, for experts whose rows are whole blocks. If the checkpoint stores codes (`stored`), it holds only for linear
 // layers.
 bool is_quantised(const Param& param, const Quantisation& format, bool stored);
 
-// Returns the parts of `base`. When the blocks along the last dim cannot be split evenly over the devices, the dim is
-// not split.
+// Returns the parts of `base`. A dim whose blocks cannot be divided evenly over the devices is not split.
 QuantisedWeight quantised_weight(const Param& base, const Quantisation& format, const ShardingRules& rules);
 
 // Computes the weight of one layer from its parts: f32 with the base's dims.

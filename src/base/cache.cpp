@@ -12,13 +12,13 @@ namespace fettle {
 
 namespace {
 
-// The absolute path in the variable; nothing when it is unset or empty.
+// Returns the absolute path in the variable; nullopt when the variable is unset or empty.
 std::optional<std::filesystem::path> folder_in(const char* variable) {
   const char* value = std::getenv(variable);
   if (value == nullptr || *value == '\0') return std::nullopt;
   std::filesystem::path folder(value);
   if (folder.is_absolute()) return folder;
-  throw UserError("{} is '{}', wanted an absolute path: Fettle loads code from the cache there", variable, value);
+  throw UserError("{} is '{}', wanted an absolute path, because Fettle loads code from this folder", variable, value);
 }
 
 }  // namespace
@@ -32,7 +32,7 @@ std::optional<std::filesystem::path> find_cache() {
 std::filesystem::path cache_folder(std::string_view kind) {
   if (const auto cache = find_cache()) return *cache / kind;
   throw UserError(
-      "there is no place for the cache: neither FETTLE_CACHE nor HOME is set; set FETTLE_CACHE to a folder of your "
+      "there is no folder for the cache: neither FETTLE_CACHE nor HOME is set; set FETTLE_CACHE to a folder of your "
       "own, or turn the cache off (compile_cache: off and data_cache: off)");
 }
 

@@ -1,5 +1,5 @@
-// Defines cache_folder, the place of files that are kept between runs and can be made again, and ContentKey, which
-// names them.
+// Defines cache_folder, which returns the folder for files that Fettle can make again, such as compiled programs.
+// ContentKey makes the names of these files.
 #pragma once
 
 #include <xxhash.h>
@@ -26,7 +26,8 @@ class ContentKey {
  public:
   ContentKey();
   ContentKey& add(std::string_view field);
-  // Adds the content of a file. Throws UserError when it cannot be read. Calls `meanwhile` every MiB; it may throw.
+  // Adds the content of a file. Throws UserError when the file cannot be read. Calls `meanwhile`, which may throw,
+  // after each MiB.
   ContentKey& add_file(
       const std::filesystem::path& file, const std::function<void()>& meanwhile = [] {});
   std::string text() const;  // 32 hexadecimal digits

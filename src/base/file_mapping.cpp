@@ -126,7 +126,8 @@ FileMapping::~FileMapping() {
 
 bool FileMapping::intact() const {
   if (range_ != nullptr && range_->lost) return false;
-  // After the new end of a file, the rest of the last page reads as zeros, and no signal is raised.
+  // When a file became shorter, the rest of its last page reads as zeros, and no signal is raised. So the size is
+  // compared, too.
   struct stat status {};
   return descriptor_ < 0 || (fstat(descriptor_, &status) == 0 && status.st_size >= size_);
 }

@@ -1,7 +1,7 @@
 // Defines FileMapping: a read-only mapping of an open file that notices when the file loses bytes.
 //
-// A read of mapped bytes that the file no longer has raises SIGBUS, which ends a process. The same happens when the
-// disk cannot read them. The first FileMapping installs a handler: it puts zeros in place of the bytes and marks the
+// A read of mapped bytes that the file no longer has raises SIGBUS, which ends a process. A read error of the disk has
+// the same effect. The first FileMapping installs a signal handler, which replaces the bytes by zeros and marks the
 // mapping. So code that reads mapped bytes must call intact() afterwards.
 #pragma once
 

@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The number after `name` in a file of "name number" lines.
+// Returns the number after `name` in a file of "name number" lines; nullopt when there is none.
 std::optional<int64_t> field(const fs::path& file, const std::string& name) {
   std::ifstream in(file);
   int64_t value = 0;

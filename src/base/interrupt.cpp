@@ -19,7 +19,7 @@ void remember(int signal) {
 
 }  // namespace
 
-// If the scope around this one has recorded a signal, its handler is already removed. The signal then stays recorded.
+// If an outer scope has recorded a signal, the handler of that signal is already removed. The signal stays recorded.
 InterruptScope::InterruptScope() {
   ++scopes;
   interrupt_before_ = std::signal(SIGINT, remember);

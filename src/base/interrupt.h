@@ -15,7 +15,7 @@ class InterruptScope {
   ~InterruptScope();
   InterruptScope(const InterruptScope&) = delete;
 
-  // The signal that was recorded, or 0. The process then exits with code 128 + signal.
+  // Returns the signal that was recorded, or 0. The process then exits with code 128 + signal.
   static int signal();
   // Throws an Error with that exit code when a scope is alive and a signal was recorded. The message is
   // "interrupted while {doing}".

@@ -32,8 +32,8 @@ bool nests_too_deeply(std::string_view text) {
   return false;
 }
 
-// Describes the position of byte number `byte` (counted from 1, at most text.size()): line, column and the text from
-// there.
+// Describes the position of byte number `byte` (counted from 1, at most text.size()): line, column and the text that
+// begins there.
 std::string place_of(std::string_view text, size_t byte) {
   constexpr size_t kShown = 20;
   const size_t at = byte == 0 ? 0 : byte - 1;
@@ -63,7 +63,7 @@ Json parse_json(std::string_view text) {
     if (error.byte > text.size()) throw UserError("the text ends too early");
     throw UserError("syntax error at {}", place_of(text, error.byte));
   } catch (const nlohmann::json::out_of_range&) {
-    throw UserError("a number in it is too large; put it in quotes to make it a text");
+    throw UserError("a number is too large; write the number in quotes, as a string");
   }
 }
 

@@ -9,15 +9,15 @@ namespace fettle {
 // The deepest nesting allowed. Copying a deeper value would overflow the stack.
 inline constexpr int kDeepestJson = 100;
 
-// Json is nlohmann::json or nlohmann::ordered_json.
+// Parses the text. Json is nlohmann::json or nlohmann::ordered_json.
 //
 // Throws UserError with the reason; the caller adds the name of the file. Reasons: "syntax error at line 2, column 7,
 // at `nope}]`" (no line number for a text of one line), "the text ends too early", "values are nested more than 100
-// deep", "a number in it is too large; ...". NaN and Infinity are errors.
+// deep", "a number is too large; ...". NaN and Infinity are errors.
 template <class Json>
 Json parse_json(std::string_view text);
 
-// Returns a discarded value where parse_json would throw.
+// Returns a discarded value when parse_json would throw.
 template <class Json>
 Json parse_json_or_discard(std::string_view text);
 

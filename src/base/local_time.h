@@ -15,7 +15,7 @@ struct LocalTime {
 
   static LocalTime now();
   static LocalTime at(std::time_t seconds);  // the time in this machine's zone
-  // The parts of the date. They point to `zone`, which must outlive them.
+  // Returns year, month, day and so on. The result points to `zone`, which must outlive it.
   std::tm parts() const;
   std::string text() const;  // "2026-11-22 18:32:02 +0100"
 

@@ -10,7 +10,7 @@ namespace fettle {
 // caller's. After an exception no more calls start; the first exception is thrown when the running calls have ended.
 void parallel_for(int64_t count, int threads, const std::function<void(int64_t)>& work);
 
-// The number of threads for copying bytes: the number of cores, at most 8.
+// Returns the number of threads for copying bytes: the number of cores, at most 8.
 int copy_threads();
 
 }  // namespace fettle

@@ -21,7 +21,8 @@ struct Pattern::Compiled {
 
   ~Compiled() { pcre2_code_free(code); }
 
-  // The groups of the first match from `start` on, and the offset at which the match ends.
+  // Returns the groups of the first match at or after `start`, and the offset at which the match ends; nullopt without
+  // a match.
   std::optional<std::pair<Groups, size_t>> match_from(const std::string& text, size_t start, uint32_t options) const {
     const MatchData data(pcre2_match_data_create_from_pattern(code, nullptr), pcre2_match_data_free);
     const int count = pcre2_match(code, bytes_of(text), text.size(), start, options, data.get(), nullptr);

@@ -1,6 +1,5 @@
-// Defines Pattern: a regular expression that Fettle itself contains, in PCRE2's syntax, for names, fields and files.
-// Texts may have any length. Patterns that users give go through tokenizer/text/regex.h instead, which bounds their
-// time.
+// Defines Pattern: a regular expression in PCRE2's syntax that is written in Fettle's own code. Texts may have any
+// length. Expressions that come from users go through tokenizer/text/regex.h instead, which limits the matching time.
 #pragma once
 
 #include <memory>
@@ -19,11 +18,11 @@ class Pattern {
   explicit Pattern(const std::string& expression);
   ~Pattern();
 
-  // The groups when all of `text` matches.
+  // Returns the groups if the pattern matches the whole of `text`; else nullopt.
   std::optional<Groups> match(const std::string& text) const;
-  // The groups of each match within `text`, from the first to the last.
+  // Returns the groups of each match within `text`, from the first match to the last.
   std::vector<Groups> find_all(const std::string& text) const;
-  // `text` with each match replaced; $1 in `replacement` is the first group.
+  // Returns `text` with each match replaced. In `replacement`, $1 stands for the first group.
   std::string replace_all(const std::string& text, const std::string& replacement) const;
 
  private:

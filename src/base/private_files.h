@@ -6,13 +6,13 @@
 
 namespace fettle {
 
-// Makes `folder` and the missing folders above it. Only this user may read, write or enter the new ones (mode 0700);
-// existing folders stay as they are. Returns false when a folder cannot be made; errno says why.
+// Makes `folder` and its missing parent folders. Only this user may read, write or enter a new folder (mode 0700).
+// Existing folders stay as they are. Returns false when a folder cannot be made; errno says why.
 bool make_private_folder(const std::filesystem::path& folder);
 
 // Returns why another user could have changed the code in `file`, with the remedy; "" when no other user could. The
-// file is safe when this user or root owns it and its folder, and nobody else may write to them. A link is followed,
-// and its own folder is checked too. A missing file is safe: the caller finds out when it opens it.
+// file is safe when this user or root owns the file and its folder, and nobody else may write to them. If `file` is a
+// link, the link's own folder is checked, too. A missing file is safe: the caller finds out when it opens the file.
 std::string distrust(const std::filesystem::path& file);
 
 }  // namespace fettle

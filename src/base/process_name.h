@@ -6,7 +6,7 @@
 
 namespace fettle {
 
-// 16 random hexadecimal digits, which no other process on any machine has. A forked process gets new ones.
+// Returns 16 random hexadecimal digits, which no other process on any machine has. A forked process gets new digits.
 const std::string& process_name();
 // Returns whether `text` has the form of a process name, as this or an earlier version of Fettle makes it.
 bool is_process_name(const std::string& text);

@@ -6,10 +6,11 @@
 
 namespace fettle {
 
-// "12.34 GB" (GB = 10^9 bytes), or MB, KB or bytes, with `decimals` decimals. Negative numbers get a minus sign.
+// Returns for example "12.34 GB" (GB = 10^9 bytes), or MB, KB or bytes, with `decimals` decimals. A negative number
+// gets a minus sign.
 std::string size_text(int64_t bytes, int decimals = 2);
 
-// 1234567 as "1,234,567".
+// Returns "1,234,567" for 1234567.
 std::string with_commas(int64_t number);
 
 }  // namespace fettle

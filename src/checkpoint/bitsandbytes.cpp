@@ -19,7 +19,7 @@ int64_t blocks_of(int64_t elements, int64_t block) {
 void check_dtype_and_elements(const StoredTensor& stored, const std::string& name, DType dtype, int64_t elements) {
   const Shape& shape = stored.entry->shape;
   if (shape.dtype != dtype || shape.elements() != elements || !stored.entry->dense())
-    throw UserError("{}: '{}' is {}, wanted {} of {} for the quantised weight that config.json describes",
+    throw UserError("{}: '{}' is {}, wanted {} elements of {} for the quantised weight that config.json describes",
                     stored.file->path().string(), name, shape.to_string(), elements, safetensors_name(dtype));
 }
 
@@ -40,13 +40,13 @@ nlohmann::json state_of(const StoredTensor& stored, const std::string& name) {
     state = parse_json_or_discard<nlohmann::json>({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   });
   if (!state.is_object())
-    throw UserError("{}: '{}' is not a JSON object of a quantised weight's settings", stored.file->path().string(),
-                    name);
+    throw UserError("{}: '{}' is not a JSON object with the settings of a quantised weight",
+                    stored.file->path().string(), name);
   return state;
 }
 
-// Values 1 to 3 are tiled orders, each for one kind of GPU. The first versions of bitsandbytes wrote no format; they
-// stored rows.
+// Throws UserError unless the tensor `name` is missing or 0 (row-major). The values 1 to 3 are tiled orders, each for
+// one kind of GPU. The first versions of bitsandbytes wrote no such tensor and stored rows.
 void check_row_major(const FindTensor& find, const std::string& name) {
   StoredTensor stored;
   try {

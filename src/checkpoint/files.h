@@ -37,7 +37,7 @@ class MappedFile {
 class OutputFile {
  public:
   // Creates or overwrites `path` and reserves `bytes` on the disk. All members throw UserError when the file is not
-  // writable or the disk is full.
+  // writable, and DoesNotFit when the disk is full.
   explicit OutputFile(std::filesystem::path path, int64_t bytes = 0);
   OutputFile(OutputFile&&) noexcept;
   OutputFile& operator=(OutputFile&&) = delete;
@@ -59,8 +59,9 @@ std::string read_file(const std::filesystem::path& path);
 // complete new file.
 void write_file(const std::filesystem::path& path, std::string_view content);
 
-// Json is nlohmann::json or nlohmann::ordered_json. Throws UserError when the file is missing, unreadable or not JSON;
-// the message names the file and the position in it (base/json_text.h).
+// Reads a JSON file. Json is nlohmann::json or nlohmann::ordered_json. Throws UserError when the file is missing,
+// unreadable or not JSON; the message names the file and the position in it (base/json_text.h). Infinity, which is not
+// JSON but which Python writes, is read as Transformers 5 writes it: {"__float__": "Infinity"}.
 template <class Json = nlohmann::json>
 Json read_json_file(const std::filesystem::path& path);
 // Writes JSON like Hugging Face's libraries: keys sorted, ASCII only, a newline at the end.
@@ -68,16 +69,15 @@ void write_json_file(const std::filesystem::path& path, const nlohmann::json& va
 
 // Returns the bytes that this user can still write on the file system of `path` (or of its nearest existing parent).
 int64_t free_bytes(const std::filesystem::path& path);
-// Throws UserError, which names both numbers, when fewer than `bytes` bytes are free. `what` names what shall be
-// written, for the message.
+// Throws DoesNotFit, which names both numbers, when fewer than `bytes` bytes are free. `what` is the name of the data
+// in the message.
 void require_free_bytes(const std::filesystem::path& path, int64_t bytes, std::string_view what);
 
 // Flushes a file or folder to the disk.
 void sync_path(const std::filesystem::path& path);
 
-// Throws UserError for a failed file operation, DoesNotFit when the disk or the memory is full. The message has
-// `action`
-// ("write"), `path`, the system's reason and the remedy.
+// Throws UserError for a failed file operation, or DoesNotFit when the disk or the memory is full. The message has
+// `action` ("write"), `path`, the system's reason and the remedy.
 [[noreturn]] void throw_file_error(std::string_view action, const std::filesystem::path& path, int error_number);
 
 }  // namespace fettle

@@ -57,7 +57,7 @@ void check_against_param(const StoredTensor& stored, const Param& param, const s
                     to_string(param.stored_dims()));
   if (is_float8(stored.entry->shape.dtype))
     throw UserError(
-        "{}: '{}' is in 8-bit floats, but config.json has no quantization_config that says how; wanted one "
+        "{}: '{}' is in 8-bit floats, but config.json has no quantization_config that describes them; wanted one "
         "of the methods fp8 and compressed-tensors",
         stored.file->path().string(), name);
   if (!is_float(stored.entry->shape.dtype))
@@ -65,8 +65,8 @@ void check_against_param(const StoredTensor& stored, const Param& param, const s
                     stored.file->path().string(), name, safetensors_name(stored.entry->shape.dtype));
 }
 
-// Returns the entry with the dims of the parameter, which has a separate dim for the parts of a fused module. The bytes
-// are the same.
+// Returns the entry with the dims of the parameter, for example [3, 64, 64] for a fused q|k|v that is stored as [192,
+// 64]. The bytes are the same.
 TensorEntry as_param(TensorEntry entry, const Param& param) {
   entry.shape.dims = param.dims;
   if (param.of_experts()) entry.shape.dims.erase(entry.shape.dims.begin());

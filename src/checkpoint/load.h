@@ -21,7 +21,7 @@ using FindTensor = std::function<StoredTensor(const std::string& name)>;
 // Receives the number of bytes just read. Several threads call it.
 using LoadProgress = std::function<void(int64_t bytes)>;
 
-// Returns hf_name for one layer: {} replaced by the layer's number.
+// Returns `name` with {} replaced by the layer's number.
 std::string name_of_layer(const std::string& name, int64_t layer);
 
 // A stored tensor, with the dims that the parameter gives to it.
@@ -38,8 +38,8 @@ struct LayerReads {
   std::function<void(size_t layer, const Box& box, std::byte* out)> read;
   std::function<void(size_t layer)> done;  // called after the last read of the layer
 };
-// Loads the tensors as one device array. Its first dims (layers, experts) count the tensors; without such a dim there
-// is only one tensor.
+// Loads the tensors as one device array. The first dims of the array (layers, experts) index the tensors. Without such
+// dims there is only one tensor.
 DeviceBuffer load_layers(const Client& client, const Shape& shape, const Layout& layout,
                          const std::vector<LayerTensor>& layers, const LoadProgress& progress,
                          const std::string& memory_kind = "", const LayerReads& reads = {});
@@ -48,9 +48,8 @@ DeviceBuffer load_layers(const Client& client, const Shape& shape, const Layout&
 // are faster with several reads at once.
 inline constexpr int kReaders = 8;
 
-// In these functions, `memory_kind` is the kind of memory in which the array lies (see ArgInfo). load_param() loads the
-// parameter as a device array of `dtype`, [L, ...] when stacked. Throws UserError when a tensor's shape differs from
-// the parameter's.
+// Loads the parameter as a device array of `dtype`, [L, ...] when stacked. Here and below, `memory_kind` is the kind of
+// memory for the array (see ArgInfo). Throws UserError when a tensor's shape differs from the parameter's.
 DeviceBuffer load_param(const Client& client, const Param& param, DType dtype, const Layout& layout,
                         const FindTensor& find, const LoadProgress& progress, const std::string& memory_kind = "");
 
@@ -63,8 +62,8 @@ DeviceBuffer random_param(const Client& client, const Param& param, const ModelC
 DeviceBuffer fill_in_pieces(const Client& client, const Shape& shape, const Layout& layout, const FillBox& fill,
                             const std::string& memory_kind = "");
 
-// Checks that the repository has every parameter with its shape, and that a parameter uses each of its float tensors.
-// Throws UserError, which names the tensor. Reads headers only.
+// Checks that the repository has every parameter with its shape, and that every tensor of the repository belongs to a
+// parameter or is known to be unused. Throws UserError, which names the tensor. Reads headers only.
 void check_weights(const ModelRepository& repository, const Model& model);
 
 }  // namespace fettle

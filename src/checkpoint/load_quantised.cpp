@@ -16,9 +16,10 @@ namespace fettle {
 namespace {
 
 constexpr int64_t kCodesBlock = Quantisation::kBlock;
-constexpr int64_t kCodeBytes = int64_t{512} << 10;  // bytes of a piece's codes; its f32 values have eight times as many
+constexpr int64_t kCodeBytes = int64_t{512}
+                               << 10;  // bytes of a piece's codes; its f32 values have up to eight times as many
 
-// Buffers of the calling thread, one for a piece's values from the file and one for its codes.
+// Returns a buffer of the calling thread for the values of a piece.
 std::span<float> values_memory(int64_t count) {
   thread_local std::vector<float> memory;
   memory.resize(static_cast<size_t>(count));

@@ -1,6 +1,6 @@
 // Defines the streamed load of quantised weights. Each thread reads one piece of float values at a time and converts it
-// to codes for the devices, so the full-precision weight is never in memory. When the checkpoint stores codes, they are
-// copied.
+// to codes for the devices. A piece is a whole layer only if the weight's rows are not whole blocks. When the
+// checkpoint stores codes, they are copied.
 #pragma once
 
 #include <vector>
@@ -10,8 +10,9 @@
 
 namespace fettle {
 
-// Returns the stacked parts of the weight in their order, with the given `layouts`. For each layer in progress, host
-// memory holds the absmax (f32, a 16th of the weight's elements). Throws UserError like find_layers and find_quantised.
+// Returns the stacked parts of the weight in their order, with the given `layouts`. While a layer is converted, host
+// memory holds its absmax: one f32 for each block of 64 elements (4 bits) or for each row (8 bits). Throws UserError
+// like find_layers and find_quantised.
 std::vector<DeviceBuffer> load_quantised(const Client& client, const QuantisedWeight& weight, const ModelConfig& config,
                                          const std::vector<Layout>& layouts, const FindTensor& find,
                                          const LoadProgress& progress, const std::string& memory_kind = "");

@@ -16,7 +16,8 @@ namespace fettle {
 class ModelWriter {
  public:
   // Shards are filled in the order of `tensors`, each with up to `shard_bytes` bytes of tensors (a larger tensor gets
-  // its own shard). Reserves all disk space. Throws UserError when the folder is not writable or the disk is full.
+  // its own shard). Reserves all disk space. Throws UserError when the folder is not writable, and DoesNotFit when the
+  // disk is full.
   ModelWriter(std::filesystem::path folder, const NamedShapes& tensors, int64_t shard_bytes);
 
   // Writes bytes of a tensor like SafetensorsWriter::write: in any order, in pieces.

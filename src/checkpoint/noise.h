@@ -14,12 +14,12 @@ inline uint64_t mix_bits(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// In (0, 1].
+// Returns a number in (0, 1].
 inline double uniform_noise(uint64_t key, uint64_t index) {
   return static_cast<double>((mix_bits(key + index * 0x9e3779b97f4a7c15ull) >> 11) + 1) * 0x1p-53;
 }
 
-// With mean 0 and deviation 1.
+// Returns a number from the normal distribution with mean 0 and standard deviation 1.
 inline double normal_noise(uint64_t key, uint64_t index) {
   const double radius = std::sqrt(-2 * std::log(uniform_noise(key, 2 * index)));
   return radius * std::cos(2 * std::numbers::pi * uniform_noise(key, 2 * index + 1));

@@ -115,8 +115,8 @@ std::vector<std::string> relative_imports(std::string_view text) {
   return modules;
 }
 
-// Returns the files of remote code: those named by auto_map in the configs, and those that they import from their
-// folder.
+// Returns the files of remote code: the modules that auto_map names in the configs, and the modules that these import
+// from the folder.
 std::set<std::string> remote_code(const fs::path& folder) {
   std::vector<std::string> modules;
   for (const char* name : {"config.json", "tokenizer_config.json"}) {
@@ -210,7 +210,7 @@ void ModelRepository::join_float8() {
   if (!storage) storage = stored_float8(text_level(config_), file);
   if (!storage) return;
   const DType dtype = stated_dtype();
-  // The scales of activations, which only computing in 8 bits uses.
+  // Leaves out the scales of activations. Only a computation in 8 bits needs them.
   std::erase_if(tensors_, [](const auto& named) {
     return std::ranges::any_of(std::array{".activation_scale", ".input_scale", ".k_scale", ".v_scale"},
                                [&](std::string_view end) { return named.first.ends_with(end); });
@@ -348,8 +348,8 @@ std::vector<std::string> spellings(std::string_view name) {
        {std::pair{".LayerNorm.weight", ".LayerNorm.gamma"}, {".LayerNorm.bias", ".LayerNorm.beta"}})
     if (name.ends_with(now))
       out.push_back(std::string(name.substr(0, name.size() - std::string_view(now).size())) + then);
-  // The names that Transformers 4 wrote for the text model of a checkpoint with images, and those that Transformers
-  // renames while loading.
+  // Adds the names that Transformers 4 wrote for the text model of a checkpoint with images, and names that
+  // Transformers changes when it loads a checkpoint.
   for (const auto& [now, then] :
        {std::pair<std::string_view, const char*>{"model.language_model.", "language_model.model."},
         {"lm_head.", "language_model.lm_head."},
@@ -375,8 +375,8 @@ StoredTensor ModelRepository::find(std::string_view name) const {
   const Place* found = look_up(name);
   if (found == nullptr)
     throw UserError(
-        "{} has no tensor '{}' among its {}; similar names: {}. Do config.json and the weights belong to the same "
-        "model?",
+        "{} has no tensor '{}' among its {} tensors; similar names: {}. Do config.json and the weights belong to the "
+        "same model?",
         folder_.string(), name, names_.size(), fmt::join(near_names(names_, name), ", "));
   return stored_at(*found);
 }

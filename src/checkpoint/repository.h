@@ -18,8 +18,8 @@ struct StoredTensor {
   const TensorEntry* entry;
 };
 
-// In a folder of changed_folder(): the last rows of the embedding and the head, which replace and follow those of the
-// model's own tensors.
+// A file in a folder of changed_folder(): the last rows of the embedding and the head. The rows replace the last rows
+// of the model's own tensors and extend these tensors.
 inline constexpr const char* kNewRows = "new_token_rows.safetensors";
 
 // Move-only.
@@ -27,12 +27,11 @@ class ModelRepository {
  public:
   enum class Weights { kRequired, kIgnored };
 
-  // Reads config.json and, unless ignored, the headers of model.safetensors or of all shards of
-  // model.safetensors.index.json; without these, of pytorch_model.bin or the shards of its index, or of model.gguf
-  // (gguf/gguf_folder.h). Throws UserError with
-  // the remedy when the folder is missing, when config.json is missing or broken (with line and column), when there are
-  // no weights, when a shard is missing, when a tensor is not in the shard that the index names, and when two shards
-  // have the same tensor.
+  // Reads config.json and, unless ignored, the headers of the weights. The weights are the first of these that exists:
+  // model.safetensors, the shards of model.safetensors.index.json, pytorch_model.bin, the shards of its index, or
+  // model.gguf (gguf/gguf_folder.h). Throws UserError with the remedy when the folder is missing, when config.json is
+  // missing or broken (with line and column), when there are no weights, when a shard is missing, when a tensor is not
+  // in the shard that the index names, and when two shards have the same tensor.
   static ModelRepository open(const std::filesystem::path& folder, Weights weights = Weights::kRequired);
 
   const std::filesystem::path& folder() const { return folder_; }
@@ -40,13 +39,14 @@ class ModelRepository {
   const std::optional<nlohmann::json>& generation_config() const { return generation_config_; }
 
   const std::vector<std::string>& names() const { return names_; }  // sorted
-  // Finds a tensor by its name, or by another name that some checkpoints use for it. A checkpoint of only a base model
-  // leaves out the first part of the name ("encoder.layer..." for "bert.encoder.layer..."). Older checkpoints call the
-  // weight and bias of a LayerNorm `gamma` and `beta`, and write "language_model.model." for "model.language_model.".
+  // Returns whether the repository has the tensor, under this name or under another name that some checkpoints use. A
+  // checkpoint of only a base model leaves out the first part of the name ("encoder.layer..." for
+  // "bert.encoder.layer..."). Older checkpoints call the weight and bias of a LayerNorm `gamma` and `beta`, and write
+  // "language_model.model." for "model.language_model.".
   bool contains(std::string_view name) const { return look_up(name) != nullptr; }
-  // Two tensors "<name>_blocks" and "<name>_scales" in MXFP4 are found as one tensor of floats, <name>. So are a weight
-  // in 8-bit floats and its factors (Float8Storage).
-  // Throws UserError with the folder and similar names when there is no such tensor.
+  // Returns the tensor with this name (see contains). Two tensors "<name>_blocks" and "<name>_scales" in MXFP4 count as
+  // one tensor of floats, <name>. A weight in 8-bit floats and its factors (Float8Storage) do, too. Throws UserError,
+  // which names the folder and similar names, when there is no such tensor.
   StoredTensor find(std::string_view name) const;
   int64_t total_bytes() const { return total_bytes_; }  // of all tensors
   const std::vector<TensorFile>& files() const { return files_; }
@@ -60,7 +60,7 @@ class ModelRepository {
   StoredTensor stored_at(const Place& place) const;
   void join_mxfp4();
   void join_float8();
-  DType stated_dtype() const;  // of the weights
+  DType stated_dtype() const;  // the weights' dtype in config.json; bfloat16 when it states none
   void grow_tables();
   const Place* look_up(std::string_view name) const;
   void open_weights();
@@ -79,8 +79,8 @@ class ModelRepository {
 
 // Copies the tokenizer's files (tokenizer.json, tokenizer_config.json, special_tokens_map.json, vocabularies, chat
 // templates, ...) from one model folder to another. copy_model_files also copies config.json, generation_config.json
-// and remote code (the *.py files that auto_map names and those that they import from the folder). Skips missing files.
-// Throws UserError when a file cannot be read or written.
+// and remote code: the *.py files that auto_map names, and the files that these import from the folder. Skips missing
+// files. Throws UserError when a file cannot be read or written.
 void copy_tokenizer_files(const std::filesystem::path& from, const std::filesystem::path& to);
 void copy_model_files(const std::filesystem::path& from, const std::filesystem::path& to);
 

@@ -166,7 +166,8 @@ template <typename... Args>
                   fmt::format(format, std::forward<Args>(args)...));
 }
 
-// `data_start` is the position of the tensors' first byte in the file.
+// Checks an entry and makes its offset relative to the file. `data_start` is the position of the first tensor's first
+// byte.
 TensorEntry check_entry(const std::filesystem::path& path, RawEntry& raw, int64_t data_start, int64_t data_bytes) {
   const int64_t begin = (*raw.offsets)[0], end = (*raw.offsets)[1];
   TensorEntry entry{std::move(raw.name), {DType::kF32, std::move(*raw.shape)}, begin, end - begin};

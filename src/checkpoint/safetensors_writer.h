@@ -21,8 +21,8 @@ using NamedShapes = std::vector<std::pair<std::string, Shape>>;
 // Move-only. The destructor removes the file unless finish() was called.
 class SafetensorsWriter {
  public:
-  // Creates `path`, reserves its full size and writes the header. Throws UserError when the folder is not writable or
-  // the disk is full, InternalError on duplicate names.
+  // Creates `path`, reserves its full size and writes the header. Throws UserError when the folder is not writable,
+  // DoesNotFit when the disk is full, and InternalError for duplicate names.
   SafetensorsWriter(std::filesystem::path path, const NamedShapes& tensors,
                     const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
 

@@ -85,7 +85,7 @@ void read_float8(const TensorEntry& entry, const Box& box, DType to, std::byte* 
   const std::vector<float>& value_of = e4m3_values();
   parts.codes_file->with_bytes(parts.codes, [&](std::span<const std::byte> codes) {
     std::vector<float> values;
-    // Row-major numbers are the same when the entry's dims divide a dim of the weight into parts.
+    // The entry's dims may split a dim of the weight into parts. The row-major index of an element is the same in both.
     for_each_run(
         box, entry.shape.dims, box.size, Dims(box.size.size(), 0), [&](int64_t source, int64_t target, int64_t count) {
           values.resize(static_cast<size_t>(count));

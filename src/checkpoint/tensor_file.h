@@ -1,4 +1,4 @@
-// Defines TensorFile: a mapped file of tensors, and the place of each tensor in it.
+// Defines TensorFile: a mapped file of tensors, and the position of each tensor in it.
 #pragma once
 
 #include <filesystem>
@@ -84,15 +84,15 @@ struct Mxfp4Parts {
   TensorEntry blocks, scales;
 };
 
-// A weight [.., rows, columns] in 8-bit floats, of which a block of block_rows x block_columns has one of the factors
-// [.., blocks of rows, blocks of columns].
+// A weight [..., rows, columns] in 8-bit floats. Each block of block_rows x block_columns values has one factor. The
+// factors have the dims [..., blocks of rows, blocks of columns].
 struct Float8Parts {
   const TensorFile *codes_file, *factors_file;
   TensorEntry codes, factors;
   int64_t block_rows, block_columns;
 };
 
-// A table of which the rows from `first` on are those of another tensor.
+// A table whose rows below `first` come from `table`, and whose rows from `first` on are `rows`.
 struct GrownTable {
   const TensorFile *table_file, *rows_file;
   TensorEntry table, rows;

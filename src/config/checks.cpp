@@ -60,6 +60,7 @@ void check_method(const Recipe& recipe) {
       {"create_new_adapter", recipe.create_new_adapter, "lora"},
       {"target_parameters", !recipe.target_parameters.empty(), "lora"},
       {"pissa_init", recipe.pissa_init, "lora"},
+      {"use_llama_pro", recipe.use_llama_pro, "freeze"},
       {"freeze_trainable_layers", recipe.freeze_trainable_layers != defaults.freeze_trainable_layers, "freeze"},
       {"freeze_trainable_modules", recipe.freeze_trainable_modules != defaults.freeze_trainable_modules, "freeze"},
       {"freeze_extra_modules", !recipe.freeze_extra_modules.empty(), "freeze"},

@@ -289,9 +289,10 @@ std::vector<Key> output_keys() {
        .member = &Recipe::report_to,
        .help =
            "Trackers that also get the figures: tensorboard (event files), wandb (an offline run for `wandb sync`), "
-           "trackio (its local database). trainer_log.jsonl and trainer_state.json are always written.",
-       .values = {"none", "tensorboard", "wandb", "trackio"},
-       .later = {"swanlab", "mlflow", "comet_ml", "clearml", "neptune", "all"}},
+           "trackio (its local database), mlflow (the server that MLFLOW_TRACKING_URI names). trainer_log.jsonl and "
+           "trainer_state.json are always written.",
+       .values = {"none", "tensorboard", "wandb", "trackio", "mlflow"},
+       .later = {"swanlab", "comet_ml", "clearml", "neptune", "all"}},
       {.name = "run_name",
        .group = Group::kOutput,
        .member = &Recipe::run_name,

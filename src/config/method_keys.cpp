@@ -93,6 +93,11 @@ std::vector<Key> method_keys() {
        .member = &Recipe::freeze_trainable_layers,
        .help = "How many of the last layers `finetuning_type: freeze` trains; a negative number means the first ones.",
        .aliases = {"peft_config.freeze_trainable_layers"}},
+      {.name = "use_llama_pro",
+       .group = Group::kMethod,
+       .member = &Recipe::use_llama_pro,
+       .help = "Spread the trained layers of `finetuning_type: freeze` evenly over the model, as LLaMA Pro does in a "
+               "model whose blocks were expanded."},
       {.name = "freeze_trainable_modules",
        .group = Group::kMethod,
        .member = &Recipe::freeze_trainable_modules,

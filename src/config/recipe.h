@@ -52,6 +52,7 @@ struct Recipe {
   std::vector<std::string> target_parameters;    // expert parameters that get an adapter: mlp.experts.gate_up_proj
   bool create_new_adapter = false;               // merge every adapter_name_or_path, then start a new adapter
   int64_t freeze_trainable_layers = 2;           // how many of the last layers are trained; negative: of the first
+  bool use_llama_pro = false;                    // the trained layers are spread evenly over the model
   std::vector<std::string> freeze_trainable_modules = {"all"};  // modules trained in those layers
   std::vector<std::string> freeze_extra_modules;                // modules trained outside of the layers
   std::string lora_dtype = "float32";
@@ -108,10 +109,11 @@ struct Recipe {
   int64_t lr_num_cycles = 1;                  // number of cycles of cosine_with_restarts
   std::optional<int64_t> lr_num_decay_steps;  // warmup_stable_decay needs it
   double warmup_ratio = 0;
-  double warmup_steps = 0;                  // below 1: a share of all steps, as in Transformers 5
-  int64_t max_warmup_steps = 0;             // of a share; 0: no limit
-  std::optional<double> embedding_lr;       // learning rate of embedding and head; empty: learning_rate
-  std::optional<double> moe_aux_loss_coef;  // weight of the loss that balances experts; empty: that of config.json
+  double warmup_steps = 0;                    // below 1: a share of all steps, as in Transformers 5
+  int64_t max_warmup_steps = 0;               // of a share; 0: no limit
+  std::optional<double> embedding_lr;         // learning rate of embedding and head; empty: learning_rate
+  std::optional<double> moe_aux_loss_coef;    // weight of the loss that balances experts; empty: that of config.json
+  std::string output_router_logits = "auto";  // whether experts are balanced: auto (as config.json says), true, false
   std::string optim = "adamw_torch";
   std::map<std::string, std::string> optim_args;  // hyperparameters of the optimizer by name
   double weight_decay = 0;

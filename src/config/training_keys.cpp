@@ -39,10 +39,15 @@ std::vector<Key> training_keys() {
       {.name = "moe_aux_loss_coef",
        .group = Group::kTraining,
        .member = &Recipe::moe_aux_loss_coef,
-       .help = "Weight of the loss that balances experts. Empty means router_aux_loss_coef of config.json if its "
+       .help = "Weight of the loss that balances experts. Empty means router_aux_loss_coef of config.json if "
                "output_router_logits is true, else 0.",
        .aliases = {"router_aux_loss_coef"},
        .min = 0},
+      {.name = "output_router_logits",
+       .group = Group::kTraining,
+       .member = &Recipe::output_router_logits,
+       .help = "Whether the loss that balances experts is added; auto means as config.json says.",
+       .values = {"auto", "true", "false"}},
       {.name = "num_train_epochs",
        .group = Group::kTraining,
        .member = &Recipe::num_train_epochs,

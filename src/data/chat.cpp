@@ -267,11 +267,12 @@ struct ChatTemplate::State {
                                : std::all_of(turns.begin(), turns.end(), [&](size_t t) { return messages[t].train; });
       if (begin < end) spans.push_back({begin, end, turn, trained});
     }
-    if (!one_each && !turns.empty() &&
-        std::any_of(turns.begin(), turns.end(), [&](size_t t) { return !messages[t].train; }))
+    if (!one_each && std::any_of(turns.begin(), turns.end(), [&](size_t t) {
+          return !messages[t].train || messages[t].weight != messages[turns[0]].weight;
+        }))
       throw UserError(
-          "{} marks {} generated parts for {} assistant turns, so single turns cannot be masked; remove `train: false` "
-          "from the messages, or choose a built-in with `template:`",
+          "{} marks {} generated parts for {} assistant turns, so single turns cannot be masked or weighted; remove "
+          "`train: false` and `weight` from the messages, or choose a built-in with `template:`",
           name, full.generated.size(), turns.size());
     if (spans.empty() || !spans.back().trained) return spans;
     ordered_json head = ordered_json::array();
@@ -548,8 +549,8 @@ std::vector<ChatTemplate::Piece> ChatTemplate::render(const std::vector<Message>
     if (parts[n].empty()) continue;
     if (n % 2 == 1) {
       const Span& span = spans[n / 2];
-      Piece piece{std::move(parts[n]), "assistant", span.trained};
       const Message& message = messages[span.message];
+      Piece piece{std::move(parts[n]), "assistant", span.trained, {}, message.weight};
       if (span.trained && !message.spans.empty()) {
         const auto content = state.content_edge(json, given, full.text, span.message, false);
         const size_t length = message.content.size();

@@ -29,6 +29,7 @@ struct Message {
   std::string content;
   std::string extra_json;  // other fields of the message (tool_calls, ...) as a JSON object, or ""
   bool train = true;       // false masks an assistant turn
+  double weight = 1;       // factor on the loss of a trained turn's tokens; above 0
   // If there are any, a token of the content is trained only when a trained span has a part of it. What the template
   // writes around the content is trained as usual.
   std::vector<ContentSpan> spans = {};
@@ -67,6 +68,7 @@ class ChatTemplate {
     std::string role;               // the role whose turn this is; where turns cannot be distinguished, the last role
     bool trained;                   // an assistant turn with its end-of-turn token
     std::vector<bool> masked = {};  // in a trained turn with spans: the tokens that are not trained
+    double weight = 1;              // Message::weight of a trained turn
   };
   // Returns the whole conversation in pieces; their ids, concatenated, are the training example. The ids before a
   // trained turn equal those of the prompt at that point. Throws UserError with both texts when the training text does

@@ -22,6 +22,8 @@ struct Example {
   // For labelled rows: the label's number, a 0 or 1 for each label, or the numbers of a regression.
   std::vector<float> classes = {};
   std::vector<uint8_t> second_text = {};  // 1 for tokens of the second of two texts; empty when there is one text
+  // The factor on the loss of each token whose label is not kIgnore; empty: 1 for all.
+  std::vector<float> weights = {};
 
   int64_t length() const { return static_cast<int64_t>(input_ids.size()); }
   // Returns the number of trained tokens: those after the first position whose label is not kIgnore. Returns 1 for an

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include "base/error.h"
 #include "base/json_text.h"
@@ -25,13 +26,36 @@ std::string text_column(const ordered_json& row, const std::string& column) {
   return value ? text_of(*value, quoted(column)) : "";
 }
 
-// Returns the content of a message, which is a text or a list of text parts.
-std::string content_of(const ordered_json& value, const std::string& what) {
+// Returns whether a part of a content is trained: Axolotl's `train` (true or false) or `weight` (0 or 1). None if it
+// does not say.
+std::optional<bool> part_trained(const ordered_json& part) {
+  if (const ordered_json* train = find_column(part, "train")) {
+    if (!train->is_boolean()) bad("'train' of a part of a content must be true or false, but it is {}", train->dump());
+    return train->get<bool>();
+  }
+  const ordered_json* weight = find_column(part, "weight");
+  if (!weight) return std::nullopt;
+  if (*weight != 0 && *weight != 1)
+    bad("'weight' of a part of a content must be 0 or 1, but it is {}; only a whole message may have another weight",
+        weight->dump());
+  return *weight == 1;
+}
+
+// Returns the content of a message, which is a text or a list of text parts. If a part says whether it is trained,
+// `spans` gets a span for each part.
+std::string content_of(const ordered_json& value, const std::string& what, std::vector<ContentSpan>* spans = nullptr) {
   if (!value.is_array()) return text_of(value, quoted(what));
   std::string text;
+  std::vector<ContentSpan> parts;
+  bool marked = false;
+  const auto add = [&](const std::string& more, std::optional<bool> train) {
+    marked = marked || train;
+    if (!more.empty()) parts.push_back({text.size(), text.size() + more.size(), train.value_or(true)});
+    text += more;
+  };
   for (const auto& part : value) {
     if (part.is_string()) {
-      text += part.get<std::string>();
+      add(part.get<std::string>(), std::nullopt);
       continue;
     }
     const ordered_json* inner = part.is_object() ? find_column(part, "text") : nullptr;
@@ -40,8 +64,9 @@ std::string content_of(const ordered_json& value, const std::string& what) {
     if (!inner)
       bad("'{}' has a part of type {}, but only text can be trained", what,
           part.is_object() && part.contains("type") ? part["type"].dump() : part.type_name());
-    text += text_of(*inner, quoted(what + ".text"));
+    add(text_of(*inner, quoted(what + ".text")), part_trained(part));
   }
+  if (spans && marked) *spans = std::move(parts);
   return text;
 }
 
@@ -99,21 +124,27 @@ void unquote_arguments(ordered_json& message) {
   }
 }
 
-// Fields of a message that say whether its reply is trained: Fettle's and OpenAI's, Axolotl's, ms-swift's, and
-// LLaMA-Factory v1's.
+// Fields of a message that say whether its reply is trained, or how much its tokens weigh: Fettle's and OpenAI's,
+// Axolotl's, ms-swift's, and LLaMA-Factory v1's.
 constexpr const char* kTrainedFields[] = {"train", "training", "loss", "loss_weight", "weight", "loss_scale"};
 
-bool is_trained(const ordered_json& message) {
+// Reads these fields. If a message has several (ms-swift's `loss` and `loss_scale`), the factors are multiplied.
+void read_weight(const ordered_json& message, Message& out) {
+  constexpr double kLargest = 1000;
   for (const char* name : kTrainedFields) {
     const ordered_json* field = find_column(message, name);
     if (!field) continue;
-    if (field->is_boolean()) return field->get<bool>();
     const bool flag = name == std::string_view("train") || name == std::string_view("training");
-    if (flag) bad("'{}' of a message must be true or false, but it is {}", name, field->dump());
-    if (*field != 0 && *field != 1) bad("'{}' of a message must be 0 or 1, but it is {}", name, field->dump());
-    return *field == 1;
+    if (!field->is_boolean() && (flag || !field->is_number()))
+      bad("'{}' of a message must be {}, but it is {}", name, flag ? "true or false" : "a number, true or false",
+          field->dump().substr(0, 80));
+    const double factor = field->is_boolean() ? field->get<bool>() : field->get<double>();
+    if (!(factor >= 0 && factor <= kLargest))
+      bad("'{}' of a message must be from 0 to {}, but it is {}", name, kLargest, field->dump());
+    out.weight *= factor;
   }
-  return true;
+  out.train = out.weight > 0;
+  if (!out.train) out.weight = 1;
 }
 
 // Returns the byte at which character number `at` of a UTF-8 text begins; its size when the text has fewer.
@@ -184,9 +215,10 @@ Message openai_message(const ordered_json& given) {
                                                   "tool",   "function",  "ipython"};
   if (std::find(kRoles.begin(), kRoles.end(), message.role) == kRoles.end())
     bad("the role '{}' is not known; use one of {}", message.role, fmt::join(kRoles, " "));
-  if (const ordered_json* content = find_column(value, "content")) message.content = content_of(*content, "content");
-  message.train = is_trained(value);
-  message.spans = trained_spans(value, kSpans, message.content);
+  if (const ordered_json* content = find_column(value, "content"))
+    message.content = content_of(*content, "content", &message.spans);
+  read_weight(value, message);
+  if (auto spans = trained_spans(value, kSpans, message.content); !spans.empty()) message.spans = std::move(spans);
   ordered_json extra = ordered_json::object();
   for (const auto& [key, field] : value.items())
     if (key != "role" && key != "content" && key != kSpans && !field.is_null() &&
@@ -250,9 +282,12 @@ Sample sharegpt(const ordered_json& row, const DataSource& source, const std::st
       bad("the turn's '{}' is '{}'; use one of{}", role_tag, from->get<std::string>(), known);
     }
     if (!turn.contains(content_tag)) bad("a turn of '{}' has no '{}'", role->first, content_tag);
-    Message message{.role = role->second, .train = is_trained(turn)};
-    if (const ordered_json* value = find_column(turn, content_tag)) message.content = content_of(*value, content_tag);
-    message.spans = trained_spans(turn, source.tag("spans_tag", kSpans), message.content);
+    Message message{.role = role->second};
+    read_weight(turn, message);
+    if (const ordered_json* value = find_column(turn, content_tag))
+      message.content = content_of(*value, content_tag, &message.spans);
+    if (auto spans = trained_spans(turn, source.tag("spans_tag", kSpans), message.content); !spans.empty())
+      message.spans = std::move(spans);
     if (message.role == "function_call") {
       message.role = "assistant";
       message.extra_json = tool_calls_json(message.content);

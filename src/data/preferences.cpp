@@ -41,6 +41,18 @@ ordered_json with_reply(ordered_json turns, const ordered_json& reply, const Dat
   return turns;
 }
 
+// Returns whether the reply's column holds the whole conversation, which repeats the prompt.
+bool is_whole(const ordered_json& reply, const ordered_json& row) {
+  if (!reply.is_array() || reply.empty() || !reply[0].is_object()) return false;
+  const ordered_json* prompt = find_column(row, "prompt");
+  if (prompt && prompt->is_array())
+    return reply.size() > prompt->size() && std::equal(prompt->begin(), prompt->end(), reply.begin());
+  for (const char* name : {"role", "from"})
+    if (reply[0].contains(name))
+      return reply[0][name] == "user" || reply[0][name] == "human" || reply[0][name] == "system";
+  return false;
+}
+
 // Reads the row as if the reply in `column` were its only reply.
 Sample with_one_reply(const ordered_json& row, const DataSource& source, const std::string& column) {
   if (!has_column(row, column)) throw BadRow(fmt::format("the column '{}' is missing", column));
@@ -51,12 +63,15 @@ Sample with_one_reply(const ordered_json& row, const DataSource& source, const s
     one[turns] = with_reply(row[turns], reply, source);
     return read_sample(one, source);
   }
-  if (source.formatting.empty() && has_column(row, "prompt")) {
-    ordered_json one = {{"prompt", row["prompt"]}, {"completion", reply}};
-    for (const char* also : {"system", "tools"})
+  const auto also_copied = [&row](ordered_json one) {
+    for (const char* also : {"system", "tools", "chat_template_kwargs"})
       if (has_column(row, also)) one[also] = row[also];
-    return read_sample(one, source);
-  }
+    return one;
+  };
+  if (source.formatting.empty() && is_whole(reply, row))
+    return read_sample(also_copied({{reply[0].contains("from") ? "conversations" : "messages", reply}}), source);
+  if (source.formatting.empty() && has_column(row, "prompt"))
+    return read_sample(also_copied({{"prompt", row["prompt"]}, {"completion", reply}}), source);
   if (source.formatting == "alpaca" || has_column(row, "instruction")) {
     DataSource alpaca = source;
     alpaca.formatting = "alpaca";
@@ -69,15 +84,16 @@ Sample with_one_reply(const ordered_json& row, const DataSource& source, const s
     alpaca.columns["response"] = column;
     return read_sample(row, alpaca);
   }
+  for (const char* column : {"question", "input"})  // as in Orca's pairs
+    if (source.formatting.empty() && has_column(row, column) && !reply.is_array())
+      return read_sample(also_copied({{"prompt", row[column]}, {"completion", reply}}), source);
   if (!reply.is_array())
     throw BadRow(
         fmt::format("'{}' has no prompt; add a column prompt, instruction, messages or conversations, or '{}' as a "
                     "list of messages",
                     column, column));
-  ordered_json one = {{reply.empty() || !reply[0].contains("from") ? "messages" : "conversations", reply}};
-  for (const char* also : {"system", "tools"})
-    if (has_column(row, also)) one[also] = row[also];
-  return read_sample(one, source);
+  return read_sample(also_copied({{reply.empty() || !reply[0].contains("from") ? "messages" : "conversations", reply}}),
+                     source);
 }
 
 bool same(const Message& a, const Message& b) {

@@ -92,4 +92,24 @@ const PromptFormat& alpaca_format() {
   return format;
 }
 
+std::optional<PromptFormat> alpaca_style(const std::string& style) {
+  PromptFormat out = alpaca_format();
+  if (style == "chat") {
+    out.format = "USER: {instruction}\n{input}\nASSISTANT:";
+    out.no_input_format = "USER: {instruction}\nASSISTANT:";
+    out.system_format = "SYSTEM: {system}\n";
+  } else if (style == "chatml") {
+    out.format = "<|im_start|>user\n{instruction}\n{input}<|im_end|>\n<|im_start|>assistant\n";
+    out.no_input_format = "<|im_start|>user\n{instruction}<|im_end|>\n<|im_start|>assistant\n";
+    out.system_format = "<|im_start|>system\n{system}<|im_end|>\n";
+  } else if (style == "phi") {
+    out.format = "<|user|>\n{instruction}<|end|>{input}<|assistant|>";
+    out.no_input_format = "<|user|>\n{instruction}<|end|>\n<|assistant|>\n";
+    out.system_format = "<|system|>\n{system}<|end|>\n";
+  } else if (style != "instruct") {
+    return std::nullopt;
+  }
+  return out;
+}
+
 }  // namespace fettle

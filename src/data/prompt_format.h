@@ -1,6 +1,7 @@
 // Defines PromptFormat: a row's prompt is written as plain text, without a chat template.
 #pragma once
 
+#include <optional>
 #include <string>
 
 namespace fettle {
@@ -24,5 +25,8 @@ struct PromptFormat {
 
 // That of Stanford Alpaca, which is Axolotl's `type: alpaca`.
 const PromptFormat& alpaca_format();
+// The same system texts with the turns of another style: instruct (that of alpaca_format), chat, chatml, phi. None for
+// other names. Source: Axolotl's styles of `type: alpaca:STYLE`.
+std::optional<PromptFormat> alpaca_style(const std::string& style);
 
 }  // namespace fettle

@@ -208,6 +208,13 @@ Example RowTokeniser::rendered(std::vector<Message>& messages, const Sample& sam
       if (message->role == "assistant") message->train = std::exchange(last, false) && message->train;
   }
   Example example{.source = where, .preference = preference};
+  const bool weighted = std::ranges::any_of(messages, [](const Message& message) {
+    return message.role == "assistant" && message.train && message.weight != 1;
+  });
+  if (weighted && preference != Preference::kNone)
+    throw UserError(
+        "a message has a weight other than 0 and 1, but this stage trains replies wholly or not at all; remove the "
+        "weight, or train with stage: sft");
   for (const ChatTemplate::Piece& piece : template_->render(messages, sample.tools_json, sample.variables_json)) {
     const bool on_prompt = spec_.train_on_prompt && piece.role != "assistant" && preference == Preference::kNone;
     const bool train = piece.trained || on_prompt;
@@ -228,6 +235,8 @@ Example RowTokeniser::rendered(std::vector<Message>& messages, const Sample& sam
       example.labels.resize(example.input_ids.size(), kIgnore);
     for (size_t i = 0; i < piece.masked.size(); ++i)
       if (piece.masked[i]) example.labels[example.labels.size() - piece.masked.size() + i] = kIgnore;
+    if (weighted)
+      example.weights.resize(example.input_ids.size(), piece.trained ? static_cast<float>(piece.weight) : 1);
   }
   return example;
 }
@@ -309,6 +318,7 @@ bool RowTokeniser::fits(Example& example, Outcome& outcome) const {
     if (!may_be_cut(example.length(), example.source, outcome)) return false;
     example.input_ids.resize(static_cast<size_t>(spec_.cutoff_len));
     example.labels.resize(static_cast<size_t>(spec_.cutoff_len));
+    if (!example.weights.empty()) example.weights.resize(static_cast<size_t>(spec_.cutoff_len));
   }
   if (example.trained_tokens() == 0) {
     outcome.dropped =

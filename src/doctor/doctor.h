@@ -15,8 +15,8 @@ struct DoctorOptions {
 };
 
 // Checks plugin, driver, libraries, devices, their memory, arithmetic and rates, a training step, and disks. A failed
-// check is shown as a line with its remedy, and checks that do not depend on it still run. Returns the exit code: 0, or
-// the exit code of DeviceError when a check found a fault.
+// check is shown with its remedy; checks that do not depend on it still run. Returns the exit code: 0, or the exit code
+// of DeviceError when a check found a fault.
 int run_doctor(const DeviceRequest& request, const DoctorOptions& options, std::ostream& out);
 
 }  // namespace fettle

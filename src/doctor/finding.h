@@ -13,22 +13,22 @@ enum class Verdict {
   kGood,
   kNote,     // information; nothing is wrong
   kBad,      // a run would fail, or its results would be wrong
-  kSkipped,  // not run, because a check that it depends on failed
+  kSkipped,  // not run: it does not apply here, or a check that it depends on failed
 };
 
 struct Finding {
   std::string check;  // "plugin", "library", "matmul f32"
   Verdict verdict;
   std::string text;    // one line
-  std::string remedy;  // how to correct it; empty unless the verdict is bad
+  std::string remedy;  // how to correct it; empty when there is nothing to correct
   nlohmann::json figures = nlohmann::json::object();
 };
 
 class Findings {
  public:
   void add(Finding finding) { all_.push_back(std::move(finding)); }
-  // Adds the finding of `check`. When `check` throws, adds a bad finding with the error's message, which names the
-  // remedy. Returns true when the finding is not bad.
+  // Adds the finding that `check` returns. When `check` throws, adds a bad finding with the error's message, which has
+  // the remedy. Returns true when the finding is not bad.
   bool attempt(const std::string& name, const std::function<Finding()>& check);
   const std::vector<Finding>& all() const { return all_; }
   bool bad() const;
@@ -39,7 +39,7 @@ class Findings {
 
 std::string_view word_of(Verdict verdict);  // "ok", "note", "bad", "skipped"
 
-// Formats one line per finding with its remedy below; the last line has the number of bad findings.
+// Formats one line per finding, with the remedy below it. The last line has the number of bad findings.
 std::string format_findings(const Findings& findings);
 // Returns {"healthy": bool, "checks": [{"check", "verdict", "text", "remedy", "figures"}, ...]}.
 nlohmann::json to_json(const Findings& findings);

@@ -35,7 +35,7 @@ class TrialFile {
   int fd_;
 };
 
-// Calls `move` for one part after another until kWritten bytes are written or read.
+// Calls `move` repeatedly until kWritten bytes are written or read.
 template <typename Move>
 void move_all(const fs::path& folder, Move move) {
   std::vector<char> part(1 << 20, 'x');

@@ -9,12 +9,12 @@
 
 namespace fettle {
 
-// Adds findings about the plugin's file and its driver, then one finding for each missing library, or only one finding
-// when all libraries are found.
+// Adds findings about the plugin's file and its driver, one finding for each missing library, and one finding for all
+// libraries together.
 void check_plugin(Findings& findings, const std::string& plugin);
 
-// Writes 64 MB into the folder (or its nearest parent that exists), waits until they are on the disk, and reads them
-// from the disk without the file cache. Figures: write_bytes_per_s, read_bytes_per_s, free_bytes.
+// Writes 64 MB into the folder (or the nearest parent folder that exists), waits until the bytes are on the disk, and
+// reads them from the disk without the file cache. Figures: write_bytes_per_s, read_bytes_per_s, free_bytes.
 Finding check_disk(const std::string& check, const std::filesystem::path& folder);
 
 }  // namespace fettle

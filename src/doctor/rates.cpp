@@ -32,7 +32,7 @@ Partition over_devices(const Devices& devices, size_t rank) {
   return partition;
 }
 
-// Returns the mean seconds of a call. Calls it once to warm up, and then often enough for a stable result.
+// Returns the mean seconds of a call. Calls it once to warm up, and then often enough for a stable mean.
 template <typename Call>
 double seconds_of(Call call) {
   call();
@@ -47,7 +47,7 @@ double seconds_of(Call call) {
   return seconds / calls;
 }
 
-// Returns the seconds of one run of the program that `build` builds. The program has one input.
+// Returns the seconds of one run of the program that `build` builds, a program with one input.
 template <typename Build>
 double seconds_of_program(Devices& devices, const HostArray& value, const Partition& in, const Partition& out,
                           Build build) {

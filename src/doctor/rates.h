@@ -1,5 +1,5 @@
 // Defines measurements of the devices' speed: matrix products, memory, copies. Each measurement takes about half a
-// second after compiling.
+// second, after its program is compiled.
 #pragma once
 
 #include "base/arrays/shape.h"
@@ -14,8 +14,8 @@ Finding measure_products(Devices& devices, DType dtype);
 Finding measure_memory(Devices& devices);
 // Measures copies from the host to one device and back. Figures: to_device_bytes_per_s, from_device_bytes_per_s.
 Finding measure_host_copies(Devices& devices);
-// Measures an all-gather: each device receives the parts of all others. Figures: bytes_per_s that reach one device.
-// With one device: a note.
+// Measures an all-gather: each device receives the parts of all others. Figures: the bytes_per_s that reach one device.
+// The check is skipped when there is only one device.
 Finding measure_device_copies(Devices& devices);
 
 }  // namespace fettle

@@ -9,25 +9,25 @@
 
 namespace fettle {
 
-// Shares are 0 to 1. 0/0 is reported as 0.
+// The scores of one label, from 0 to 1. 0/0 is reported as 0.
 struct LabelScore {
   double precision = 0, recall = 0, f1 = 0;
   int64_t support = 0;  // rows that have the label
 };
 
-// The numbers are computed like scikit-learn's classification_report. With one label a row, averages are over the
-// labels that occur in the rows or in the predictions; with several labels a row, over all labels.
+// The metrics are computed like scikit-learn's classification_report. With one label per row, averages are over the
+// labels that occur in the rows or in the predictions. With several labels per row, averages are over all labels.
 struct ClassificationMetrics {
   int64_t rows = 0;
   double accuracy = 0;             // share of the rows whose labels are all right
-  std::vector<LabelScore> labels;  // by number
+  std::vector<LabelScore> labels;  // by label number
   LabelScore micro, macro, weighted;
-  std::vector<int64_t> confusion;  // one label a row: [true label, predicted label], row-major
+  std::vector<int64_t> confusion;  // with one label per row: [true label, predicted label], row-major
   // Returns the share of the rows that have the most frequent label.
   double majority() const;
 };
 
-// Scores rows with one label each. `truth` has the number of the true label, the other argument the number of the
+// Scores rows with one label each. `truth` has the number of the true label of each row, `predicted` the number of the
 // predicted label.
 ClassificationMetrics score_labels(std::span<const int64_t> truth, std::span<const int64_t> predicted,
                                    int64_t num_labels);
@@ -37,11 +37,11 @@ ClassificationMetrics score_label_sets(std::span<const uint8_t> truth, std::span
 
 struct RegressionMetrics {
   double mse = 0, mae = 0;
-  // Correlations; 0 if one side is constant. Equal numbers share the mean of their ranks.
+  // Correlations; 0 if either side is constant. Equal values share the mean of their ranks.
   double pearson = 0, spearman = 0;
 };
-// Scores a regression. Both arguments are [rows, numbers], row-major. With several numbers per row, each result is the
-// mean over them.
+// Scores a regression. Both arguments are [rows, numbers], row-major. With several numbers per row, each metric is the
+// mean over the numbers.
 RegressionMetrics score_numbers(std::span<const double> truth, std::span<const double> predicted, int64_t numbers);
 
 // Formats the labels' scores and their averages as a table, laid out like scikit-learn's classification_report.

@@ -28,12 +28,12 @@ struct ClassificationReport {
   std::map<std::string, double> figures() const;
 };
 
-// `logits` are [rows, labels], row-major. With several labels a row, a label is predicted if its logit is above 0,
-// which is a probability above 0.5.
+// Compares `logits`, [rows, labels], row-major, with the labels of `rows`. With several labels per row, a label is
+// predicted if its logit is above 0, which is a probability above 0.5.
 ClassificationReport classification_report(const Examples& rows, std::span<const float> logits, const LabelSet& labels);
 
-// Returns the softmax of one row's logits. If a row may have several labels, returns their sigmoids; for a regression,
-// the unchanged numbers.
+// Returns the softmax of one row's logits. If a row may have several labels, returns the sigmoid of each logit. For a
+// regression, returns the unchanged numbers.
 std::vector<double> probabilities(std::span<const float> logits, Problem problem);
 // Returns the prediction for one row, in the form of Example::classes.
 std::vector<float> predicted_classes(std::span<const float> logits, Problem problem);
@@ -41,7 +41,7 @@ std::vector<float> predicted_classes(std::span<const float> logits, Problem prob
 // Formats the labels' scores and the confusion table; returns "" for a regression.
 std::string format_class_tables(const ClassificationReport& report, const LabelSet& labels);
 
-// Writes classification_report.json and .txt with the figures and tables. With one label a row it also writes
+// Writes classification_report.json and .txt with the metrics and tables. With one label per row, also writes
 // confusion.svg and .png, unless there are too many labels for a picture. Writes nothing if no row has a label.
 void write_class_report(const std::filesystem::path& folder, const ClassificationReport& report,
                         const LabelSet& labels);

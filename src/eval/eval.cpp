@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A model to measure: the request that opens it.
+// A model to measure, and the request that opens it.
 struct Contender {
   std::string name;
   Request request;
@@ -31,7 +31,7 @@ bool has_head(const Request& request) {
   return request.stage().head == Head::kTokens || request.has_taught_head();
 }
 
-// Labels and scores need a head that was trained for the task.
+// Throws UserError if the model has no head that was trained for labels or scores.
 void require_head(const Request& request) {
   if (has_head(request)) return;
   const bool scores = request.stage().head == Head::kScore;
@@ -60,7 +60,8 @@ void check_base(const Request& base, const Request& tuned, const EvalSpec& spec)
                     spec.base_model_at, spec.base_model, tuned.model_folder());
 }
 
-// A stage of preferences has its own metrics for rows of its own kind. Other rows are measured as texts and prompts.
+// Returns the request, with another stage if its rows are not preferences. A stage of preferences has its own metrics
+// for rows of its own kind; other rows are measured as texts and prompts.
 Request with_fitting_stage(const Request& request) {
   if (request.stage().measured_as == nullptr) return request;
   const DataSpec data = request.data();
@@ -73,7 +74,7 @@ Request with_fitting_stage(const Request& request) {
 
 std::vector<Contender> contenders(const Request& request) {
   const EvalSpec spec = request.eval();
-  // With a reference model, the metrics already are a comparison.
+  // With a reference model, the metrics are already a comparison.
   if (request.has_reference() && spec.base_model.empty()) return {{"model", request}};
   if (!spec.base_model.empty()) {
     const Request base = request.with_model(spec.base_model);
@@ -87,8 +88,8 @@ std::vector<Contender> contenders(const Request& request) {
   return {{"model", request}};
 }
 
-// The tokenizer and the size of the vocabulary. If the model writes text, there is a session, which makes the prompts
-// and owns the tokenizer.
+// The tokenizer and the size of the vocabulary. For a model that writes text, the session makes the prompts and owns
+// the tokenizer.
 struct TextSide {
   std::unique_ptr<const Session> session;
   std::optional<const Tokenizer> own;
@@ -97,7 +98,7 @@ struct TextSide {
   const Tokenizer& tokenizer() const { return session ? session->tokenizer() : *own; }
 };
 
-// Returns 0 if config.json has no vocab_size; resolve() refuses that later.
+// Returns 0 if config.json has no vocab_size. resolve() refuses such a file later.
 int64_t vocab_size_of(const Request& request) {
   const nlohmann::json size = text_level(request.repository().config()).value("vocab_size", nlohmann::json());
   return size.is_number_integer() ? size.get<int64_t>() : 0;
@@ -157,7 +158,7 @@ std::vector<EvalSet> read_sets(const Request& request, const TextSide& text) {
   return sets;
 }
 
-// Checks everything that can be refused before weights are loaded.
+// Checks everything that can be checked before weights are loaded.
 void check(const Contender& contender, const Devices& devices, const std::vector<EvalSet>& sets, const TextSide& text) {
   const Run run = contender.request.resolve(target_of(devices), Purpose::kEvaluation);
   check_vocabulary(run, contender.request.repository().folder(), text.tokenizer());

@@ -1,5 +1,5 @@
-// Defines the command `eval`, which measures a model on one or more sets of rows. If the model has a base, it is
-// measured too.
+// Defines the command `eval`, which measures a model on one or more sets of rows. If the model has a base, the base is
+// measured, too.
 #pragma once
 
 #include <ostream>
@@ -8,10 +8,10 @@
 
 namespace fettle {
 
-// The sets are those of eval_dataset, each with its eval_task. Without eval_dataset the set is the rows that val_size
-// holds out, or else the whole dataset. The base is measured first if eval_base_model names one, or if there are
-// adapters and the model without them has the stage's head. Prints the table, or JSON. With output_dir, the JSON also
-// goes to evaluation.json there, beside the files of write_predictions.
+// The sets are those of eval_dataset, each with its eval_task. Without eval_dataset, the only set is the rows that
+// val_size holds out, or else the whole dataset. The base is measured first if eval_base_model names one, or if there
+// are adapters and the model without them has the stage's head. Prints a table, or JSON. With output_dir, also writes
+// the JSON to evaluation.json in this folder, beside the files of write_predictions.
 int run_eval(const Request& request, bool json, std::ostream& out);
 
 }  // namespace fettle

@@ -17,13 +17,13 @@ struct EvalColumn {
   std::vector<Measured> sets;
 };
 
-// Formats the table. With two models, it also shows the change, and whether the change is an improvement.
+// Formats the table. With two models, the table also shows the change, and whether the change is an improvement.
 std::string format_eval(const std::vector<EvalSet>& sets, const std::vector<EvalColumn>& models);
 // Returns the table as JSON, which is the content of evaluation.json. `stage` names the task of rows.
 nlohmann::ordered_json eval_json(const std::vector<EvalSet>& sets, const std::vector<EvalColumn>& models,
                                  const Stage& stage);
 
-// Turns shares from 0 to 1 into percent; other metrics keep their value.
+// Converts metrics from 0 to 1 into percent; other metrics keep their value.
 std::map<std::string, double> in_percent(std::map<std::string, double> figures);
 
 }  // namespace fettle

@@ -1,4 +1,4 @@
-// Defines HeldOut: rows that a run does not train on. It evaluates them as the run's stage defines.
+// Defines HeldOut: rows that a run does not train on. They are evaluated as the run's stage defines.
 #pragma once
 
 #include <filesystem>

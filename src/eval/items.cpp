@@ -57,8 +57,8 @@ Choices choices_of(const ordered_json& row) {
       else
         break;
   }
-  if (out.texts.size() < 2) bad("{} choices: two or more are wanted", out.texts.size());
-  if (out.texts.size() > kLetters.size()) bad("{} choices: at most {} are taken", out.texts.size(), kLetters.size());
+  if (out.texts.size() < 2) bad("{} choices: two or more are needed", out.texts.size());
+  if (out.texts.size() > kLetters.size()) bad("{} choices: at most {} are possible", out.texts.size(), kLetters.size());
   if (std::ranges::any_of(out.texts, &std::string::empty)) bad("one of the choices is empty");
   if (out.labels.empty())
     for (size_t i = 0; i < out.texts.size(); ++i) out.labels.push_back(std::string(1, kLetters[i]));
@@ -80,7 +80,7 @@ size_t answer_of(const ordered_json& row, const Choices& choices) {
       choices.labels.front(), choices.labels.back(), choices.texts.size() - 1);
 }
 
-// Returns the columns of the first row of a file without a header line. Reading took this row for the header.
+// Returns the values of the first row of a file without a header line. The reader took this row for the header.
 std::vector<std::string> headless_row(const DataSource& source, const ordered_json& first) {
   const std::string kind = source.files.empty() ? "" : kind_of(source.files[0]);
   if ((kind != ".csv" && kind != ".tsv") || first.size() < 4) return {};
@@ -91,14 +91,14 @@ std::vector<std::string> headless_row(const DataSource& source, const ordered_js
   return answered && !first.contains("A") ? columns : std::vector<std::string>{};
 }
 
-// Names the values of a row: question, A, B, ..., answer, in that order.
+// Makes a row of the values: question, A, B, ..., answer, in this order.
 ordered_json named(const std::vector<std::string>& values) {
   ordered_json out{{"question", values.front()}, {"answer", values.back()}};
   for (size_t i = 1; i + 1 < values.size(); ++i) out[std::string(1, kLetters[i - 1])] = values[i];
   return out;
 }
 
-// Calls `take` for each row with its "file:line"; a BadRow becomes an error or is skipped.
+// Calls `take` for each row with the row's "file:line". A BadRow becomes a UserError, or the row is skipped.
 template <typename Take>
 void for_rows(const DataSpec& data, const DataSource& source, const Take& take) {
   int64_t left = data.max_samples.value_or(INT64_MAX);

@@ -17,12 +17,12 @@ enum class Task {
   kLetters,     // the prompt lists the choices A, B, ...; the model answers with the most likely letter
   kGeneration,  // the model writes replies, which are compared with references
 };
-// Returns whether the first row of the source belongs to a stage of preferences.
+// Returns whether the first row of the source is a preference row: a pair of replies, or a judged reply.
 bool has_preference_rows(const DataSource& source, RowKind kind);
 
-// Returns the task that `name` means, which is a value of the key `eval_task` other than "auto".
+// Returns the task for a value of the key `eval_task` other than "auto".
 Task task_named(const std::string& name);
-// the stage gives the name of Task::kRows ("loss", "classes", "reward").
+// Returns the name of a task. For Task::kRows, this is the stage's own name for it ("loss", "classes", "reward").
 std::string task_name(Task task, const Stage& stage);
 
 struct Question {
@@ -41,19 +41,19 @@ struct Prompt {
   std::string where;
 };
 
-// Detects the task from the first row's columns: `choices` with an answer is kChoice; A and B with an answer is
-// kLetters; reference or references is kGeneration; all else is kRows. A CSV file without a header line with the
-// columns question, A, B, C, D, letter is a file of MMLU: kLetters.
+// Detects the task from the first row's columns. `choices` with an answer is kChoice; A and B with an answer is
+// kLetters; reference or references is kGeneration; all else is kRows. A CSV file that has no header line, but MMLU's
+// columns (question, A, B, C, D, letter), is kLetters.
 Task detect_task(const DataSource& source);
 
 // Reads rows with a question (question, query, prompt or input), choices (a list, {text, label}, or columns A, B, ...)
 // and an answer (answer, answerKey, target, gold or label: a number from 0, a letter, a label, or a choice's text).
-// Reads at most max_samples rows. Throws UserError with file:line for a row that cannot be read, unless on_bad_row:
-// skip.
+// Reads at most max_samples rows. Throws UserError with file:line for a row that cannot be read; with on_bad_row: skip,
+// leaves such rows out.
 std::vector<Question> read_questions(const DataSpec& data, const DataSource& source);
 
-// Reads rows with a question and a column reference or references (if the column is called `question`, also answer), or
-// conversations of any format, whose last reply is the reference.
+// Reads rows with a question and a column `reference` or `references`. If the question's column is called `question`,
+// the reference may also be in `answer`. Also reads conversations of any format; their last reply is the reference.
 std::vector<Prompt> read_prompts(const DataSpec& data, const DataSource& source);
 
 }  // namespace fettle

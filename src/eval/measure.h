@@ -23,7 +23,7 @@ struct EvalSet {
 };
 
 struct Measured {
-  // Metrics by name; shares are in percent. kRows: those of the stage, such as loss, perplexity and token_accuracy.
+  // Metrics by name; shares are in percent. kRows: the stage's metrics, such as loss, perplexity and token_accuracy.
   // kChoice: accuracy, and accuracy_norm (the log-probability is divided by the choice's length in characters).
   // kLetters: accuracy. kGeneration: exact_match, rouge1, rouge2, rougeL, bleu.
   std::map<std::string, double> figures;
@@ -32,14 +32,14 @@ struct Measured {
   std::optional<ClassificationReport> classes;  // set for kRows of a stage that trains labels
 };
 
-// `text` makes prompts as `chat` and `generate` do: through the chat template if the model has one. It may be null when
-// the task is kRows. Replies are greedy. Throws UserError that names the row if a question or prompt is too long for
-// the model.
+// Returns the metrics of the model on the set. `text` makes prompts like `chat` and `generate`: with the chat template
+// if the model has one. It may be null when the task is kRows. Replies are greedy. Throws UserError that names the row
+// if a question or prompt is too long for the model.
 Measured measure(const EvalSet& set, Devices& devices, OpenModel& model, const GenerationSpec& spec,
                  const Session* text);
 
 // Returns the question followed by choice `i`. Only the tokens of the choice have labels. The example has at most
-// `longest` tokens.
+// `longest` tokens; a longer question loses its beginning.
 Example choice_example(const Question& question, size_t i, Task task, const Session& text, int64_t longest);
 
 }  // namespace fettle

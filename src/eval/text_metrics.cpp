@@ -22,8 +22,8 @@ bool is_stop(char c) {
   return c == '.' || c == ',';
 }
 
-// Returns the number of bytes of the white space that begins at `at`, as Python's str.split() defines white space; 0 if
-// there is none.
+// Returns the number of bytes of the white space at `at`; 0 if there is none. White space is what Python's str.split()
+// treats as such.
 size_t space_at(std::string_view text, size_t at) {
   const auto c = static_cast<unsigned char>(text[at]);
   if (c == ' ' || (c >= 0x09 && c <= 0x0d) || (c >= 0x1c && c <= 0x1f)) return 1;
@@ -131,7 +131,7 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
     text.replace(at, from.size(), to);
 }
 
-// Returns whether the character is a token by itself: ASCII except letters, digits, ' - . and ,
+// Returns whether the character is a token by itself. This holds for all ASCII marks except ' - . and ,
 bool is_mark(char c) {
   return (c >= ' ' && c <= '&') || (c >= '(' && c <= '+') || c == '/' || c == ':' || c == ';' ||
          (c >= '<' && c <= '@') || (c >= '[' && c <= '`') || (c >= '{' && c <= '~');
@@ -168,8 +168,8 @@ std::vector<std::string> bleu_tokens(std::string_view text) {
   line = " " + line + " ";
   std::string apart;
   for (char c : line) apart += is_mark(c) ? std::string{' ', c, ' '} : std::string(1, c);
-  // Separates in this order: a full stop or comma without a digit before it, one without a digit after it, a dash after
-  // a digit.
+  // Separates, in this order: a full stop or comma without a digit before it, a full stop or comma without a digit
+  // after it, and a dash after a digit.
   std::string behind;
   for (size_t i = 0; i < apart.size(); ++i) {
     behind += apart[i];

@@ -21,7 +21,7 @@ Rouge rouge(std::string_view reply, const std::vector<std::string>& references);
 // case). `references[i]` has the references of `replies[i]`, at least one. Source: Papineni 2002, Post 2018.
 double bleu(const std::vector<std::string>& replies, const std::vector<std::vector<std::string>>& references);
 
-// Returns the tokens that BLEU counts.
+// Returns the tokens into which bleu() splits a text.
 std::vector<std::string> bleu_tokens(std::string_view text);
 
 }  // namespace fettle

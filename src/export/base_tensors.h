@@ -12,14 +12,14 @@
 namespace fettle {
 
 struct BaseTensor {
-  std::string name;   // the name under which it is written
-  std::string param;  // its name among the parameters' tensors; `name` when no parameter uses it
+  std::string name;   // the name under which the export writes the tensor
+  std::string param;  // the tensor's name among the parameters' tensors; `name` when no parameter uses it
   Shape shape;        // shape of the floats, also for a quantised weight
   StoredTensor stored;
   const Param* quantised = nullptr;  // the parameter, when the weight is quantised; else null
 };
 
-// kStored: all tensors under their stored names. kOfParams: the tensors of the model's parameters, under the
+// kStored: all tensors under their stored names. kOfParams: only the tensors of the model's parameters, under the
 // parameters' names (for a classifier that was made from another model).
 enum class TensorNames { kStored, kOfParams };
 
@@ -31,8 +31,8 @@ class BaseTensors {
               TensorNames names = TensorNames::kStored);
   // Adds a tensor that the repository lacks. The file of `stored` must outlive this object.
   void add(const std::string& name, const StoredTensor& stored);
-  // From now on, values that a GGUF file stores in blocks are read as a run holds them: rounded to the tensor's dtype.
-  // Adapters are trained on those.
+  // From now on, values that a GGUF file stores in blocks are rounded to the tensor's dtype. A run rounds them in the
+  // same way, and adapters are trained on the rounded values.
   void round_decoded() { rounds_decoded_ = true; }
   bool contains(const std::string& name) const { return index_.contains(name); }
 
@@ -50,12 +50,12 @@ class BaseTensors {
   std::map<std::string, size_t> index_;
 };
 
-// Reads the values of one tensor. For a quantised weight, it keeps the codes in memory and rounds the values to the
-// checkpoint's dtype, as the forward pass does.
+// Reads the values of one tensor. For a quantised weight, keeps the codes in memory and rounds the values to the
+// checkpoint's dtype, like the forward pass.
 class ValueReader {
  public:
   ValueReader(const BaseTensors& tensors, const BaseTensor& tensor);
-  // Writes the box's values to `out`, f32, dense. For a quantised weight, the box must consist of whole rows.
+  // Writes the values of the box to `out`, f32, dense. For a quantised weight, the box must consist of whole rows.
   void read(const Box& box, float* out) const;
 
  private:

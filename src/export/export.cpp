@@ -33,8 +33,8 @@ void write_config(const ModelRepository& base, std::optional<DType> dtype, const
   write_json_file(folder / "config.json", config);
 }
 
-// Returns the number of labels of the exported classifier, from the adapters' head or else from config.json. Returns 0
-// for a language model.
+// Returns the number of labels of the exported classifier. The number comes from the adapters' head, or else from
+// config.json. Returns 0 for a language model.
 int64_t exported_labels(const Family& family, const nlohmann::json& config, const std::string& file,
                         const std::vector<AdapterFolder>& adapters) {
   int64_t labels = read_taught_labels(config, file).count();
@@ -51,7 +51,7 @@ int64_t exported_labels(const Family& family, const nlohmann::json& config, cons
                       name, head->shape.to_string());
     labels = head->shape.dims[0];
   }
-  // An encoder without a head is exported as it is; the number of labels does not matter then.
+  // An encoder without a head is exported without one; the number of labels does not matter then.
   return labels == 0 && family.encoder ? 1 : labels;
 }
 
@@ -62,7 +62,7 @@ bool named_as_params(const ModelRepository& base, const Model& model) {
   return base.find(name).entry->name == name;
 }
 
-// Adds the head that the base lacks, from the last adapter that has it.
+// Adds the head, which the base lacks, from the last adapter that has one.
 void add_head(BaseTensors& tensors, const Model& model, const std::vector<AdapterFolder>& adapters) {
   for (const Param& param : model.params) {
     if (!param.of_classifier() || tensors.contains(param.hf_name)) continue;
@@ -112,11 +112,10 @@ void check_gguf_request(const ExportSpec& spec, const Model& model, const std::s
         "Remove export_dtype, or name f32, f16 or bf16 in export_gguf",
         spec.gguf_at);
   if (model.classifies() || model.family->encoder)
-    throw UserError("{}: is a classifier or an encoder, which export_gguf does not write; export it as safetensors",
-                    name);
+    throw UserError("{}: export_gguf does not write classifiers and encoders; export this model as safetensors", name);
 }
 
-// The title of the files: the name of export_dir.
+// Returns the title of the files: the name of export_dir.
 std::string title_of(const std::filesystem::path& folder) {
   std::filesystem::path plain = std::filesystem::absolute(folder).lexically_normal();
   if (plain.filename().empty()) plain = plain.parent_path();
@@ -124,7 +123,7 @@ std::string title_of(const std::filesystem::path& folder) {
   return name.empty() ? "model" : name;
 }
 
-// The name of the base without its folders.
+// Returns the name of the base without its folders.
 std::string base_title(const Request& request) {
   return title_of(request.without_adapters().model_title());
 }
@@ -170,7 +169,7 @@ ExportReport run_export(const Request& request) {
     plan = plan_gguf(base, model, tensors, names, target->path() / kScratch / "tokenizer");
   }
   if (merges || to_gguf) devices.emplace(request.devices());
-  if (merges || to_gguf) tensors.round_decoded();  // as in a run, with which the logits are compared
+  if (merges || to_gguf) tensors.round_decoded();  // as in a run; the logits are compared with those of a run
   if (merges) {
     request.exact(labels).resolve(target_of(*devices), Purpose::kInference);  // refuses models that cannot be compared
     merge.emplace(model, std::move(adapters));

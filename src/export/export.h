@@ -1,5 +1,5 @@
-// Writes a model folder in Hugging Face's layout, or GGUF files: only the base, or the base with adapters merged into
-// it, which is then checked.
+// Writes a model folder in Hugging Face's layout, or GGUF files: either only the base, or the base with adapters merged
+// into it. A merged model is then checked.
 #pragma once
 
 #include <cstdint>
@@ -28,11 +28,11 @@ struct ExportReport {
 // computes W + scale B A in f32; DoRA scales the result to the magnitudes; modules_to_save replace the base's modules.
 // Files are shards of export_size GB in export_dtype (default: the base's dtype), with config and tokenizer files.
 // Memory holds only one block of rows of one tensor at a time, and all codes if the tensor is quantised. With
-// export_gguf, the folder has GGUF files and a Modelfile instead. Then reads the folder back and compares the merged
-// model's logits with those of base + adapter and of the base. export_dir appears only when this check passes. Throws
-// UserError when keys are missing, when export_dir is not empty, when the adapter belongs to another model, changes
-// nothing or is lost by rounding, when the dtype cannot represent a value, and when the disk is full. Throws
-// InternalError when the merge is wrong.
+// export_gguf, the folder has GGUF files and a Modelfile instead. After writing, reads the folder back and compares the
+// merged model's logits with the logits of base + adapter and of the base. export_dir appears only when this check
+// passes. Throws UserError when keys are missing, when export_dir is not empty, when the adapter belongs to another
+// model, changes nothing or is lost by rounding, when the dtype cannot represent a value, and when the disk is full.
+// Throws InternalError when the merge is wrong.
 ExportReport run_export(const Request& request);
 
 // Formats the report for the user; no newline at the end.

@@ -22,7 +22,7 @@ struct Logits {
   HostArray with, without;  // logits with and without the adapter; `with` is empty when there is no adapter
 };
 
-// Returns nullopt when the forward pass does not fit the device.
+// Returns the logits; nullopt when the forward pass does not fit the device.
 std::optional<Logits> compute_logits(Devices& devices, const Request& request) {
   const Run run = request.resolve(target_of(devices), Purpose::kInference, {.merges_in_f32 = true});
   const int64_t shards = run.batch_shards(), rows = (kCheckedPrompts + shards - 1) / shards * shards;
@@ -84,8 +84,8 @@ double largest_difference(const HostArray& x, const HostArray& y) {
   return largest;
 }
 
-// Returns the largest difference of nineteen rows in twenty. The prompts are random tokens, and at some of them a model
-// is on an edge: weights that are rounded in their last digit change the whole row.
+// Returns the largest difference, without the 5 % of the rows that differ most. The prompts are random tokens. At some
+// of them, the smallest rounding of the weights changes the whole row of logits.
 double largest_of_most(const HostArray& x, const HostArray& y) {
   std::vector<double> rows = differences_of_rows(x, y);
   for (const double row : rows)
@@ -94,8 +94,8 @@ double largest_of_most(const HostArray& x, const HostArray& y) {
   return rows[rows.size() - 1 - rows.size() / 20];
 }
 
-// Returns which share of the adapter's change of the logits is in `shown`: the least-squares factor, which rounding
-// noise hardly affects. Rows that differ by more than `most` from `changed` are left out.
+// Returns the share of the adapter's change of the logits that `shown` has. It is the least-squares factor, which
+// rounding noise hardly affects. Rows of `shown` that differ from `changed` by more than `most` are left out.
 double share_kept(const HostArray& base, const HostArray& changed, const HostArray& shown, double most) {
   const std::vector<double> rows = differences_of_rows(shown, changed);
   const auto width = static_cast<size_t>(base.shape().dims.back());
@@ -109,7 +109,7 @@ double share_kept(const HostArray& base, const HostArray& changed, const HostArr
   return product / square;
 }
 
-// The share of places with the same largest logit.
+// Returns the share of positions with the same largest logit.
 double same_choices(const HostArray& x, const HostArray& y) {
   const std::span<const float> a = x.as<float>(), b = y.as<float>();
   const auto width = static_cast<size_t>(x.shape().dims.back());
@@ -120,7 +120,7 @@ double same_choices(const HostArray& x, const HostArray& y) {
   return static_cast<double>(same) / static_cast<double>(std::max<size_t>(1, a.size() / width));
 }
 
-// The root of the mean squared difference, as a share of the standard deviation of `wanted`.
+// Returns the root of the mean squared difference, as a share of the standard deviation of `wanted`.
 double relative_error(const HostArray& got, const HostArray& wanted) {
   const std::span<const float> a = got.as<float>(), b = wanted.as<float>();
   double difference = 0, sum = 0, square = 0;
@@ -132,8 +132,8 @@ double relative_error(const HostArray& got, const HostArray& wanted) {
   return std::sqrt(difference / variance);
 }
 
-// Returns the largest allowed difference from base + adapter, as a share of the largest logit. It allows for rounding
-// of the written weights.
+// Returns the largest allowed difference from base + adapter, as a share of the largest logit. It leaves room for the
+// rounding of the written weights.
 double tolerance(DType dtype) {
   return dtype == DType::kBF16 ? 5e-2 : dtype == DType::kF16 ? 1e-2 : 1e-3;
 }
@@ -153,8 +153,8 @@ std::optional<LogitCheck> check_logits(Devices& devices, const Request& request,
   out.difference_from_adapter = (rounded ? largest_of_most : largest_difference)(merged->without, reference->with);
   out.difference_from_base = largest_difference(merged->without, reference->without);
   out.bound = tolerance(dtype) * out.scale;
-  // For f32, the bound is tighter, because nothing was rounded. With a looser bound, a merge that ignores a weak
-  // adapter would pass.
+  // For f32, nothing was rounded, so the bound is tighter. With a looser bound, a merge that ignores a weak adapter
+  // would pass.
   if (dtype == DType::kF32 || dtype == DType::kF64)
     out.bound = std::min(out.bound, std::max(effect / 10, 1e-5 * out.scale));
   if (!std::isfinite(out.scale))
@@ -232,7 +232,7 @@ std::optional<GgufLogits> LogitReference::check_gguf(const std::filesystem::path
   if (out.error > usual)
     warn(
         "{}: its logits differ from the model's by {:.0f}% of their standard deviation, more than usual for this type "
-        "({:.0f}%); a type with more bits is closer",
+        "({:.0f}%); a type with more bits gives a smaller difference",
         type, 100 * out.error, 100 * usual);
   return out;
 }

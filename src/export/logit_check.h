@@ -1,5 +1,5 @@
-// Defines check_logits and LogitReference, which check that an exported model computes the same as its base with the
-// adapter.
+// Defines check_logits and LogitReference, which compare the logits of an exported model with the logits of its base
+// and adapter.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,9 @@ namespace fettle {
 inline constexpr int64_t kCheckedPrompts = 4, kCheckedLength = 32;
 
 // The largest differences of logits over fixed prompts, computed in f32 from the files on disk. `scale` is the largest
-// logit of base + adapter. `bound` is the upper limit of difference_from_adapter; if the written weights are rounded,
-// this difference leaves out the one position in twenty that differs most. `kept` is the share of the adapter's change
-// of the logits that the merged model has (1 = all; less when rounding removed some).
+// logit of base + adapter. `bound` is the upper limit of difference_from_adapter. If the written weights are rounded,
+// difference_from_adapter leaves out the 5 % of the positions that differ most. `kept` is the share of the adapter's
+// change of the logits that the merged model has (1: all; less when rounding removed a part).
 struct LogitCheck {
   double difference_from_adapter = 0, difference_from_base = 0, scale = 0, bound = 0, kept = 0;
 };
@@ -29,9 +29,9 @@ struct LogitCheck {
 std::optional<LogitCheck> check_logits(Devices& devices, const Request& request, const std::filesystem::path& written,
                                        DType dtype, int64_t labels);
 
-// The logits of a GGUF file next to those of the model from which it was made, over the same prompts. `agreement` is
-// the share of places where both have the same most likely token. `error` is the root of the mean squared difference,
-// as a share of the logits' standard deviation.
+// The differences between the logits of a GGUF file and of the model from which it was made, over the same prompts.
+// `agreement` is the share of positions at which both have the same most likely token. `error` is the root of the mean
+// squared difference, as a share of the logits' standard deviation.
 struct GgufLogits {
   double difference = 0, scale = 0, agreement = 0, error = 0;
 };
@@ -44,9 +44,9 @@ class LogitReference {
   ~LogitReference();
 
   // Compares the model in `folder`, which was written as GGUF of this type. Returns nullopt, with a warning, when a
-  // forward pass does not fit a device. F32, F16 and BF16 must agree up to rounding: throws InternalError when they do
-  // not, and UserError when rounding removes most of an adapter's effect. For quantised types, it warns when `error` is
-  // above the type's usual one: 0.05 for Q8_0, 0.15 for Q6_K, 0.3 for 5 bits, 0.6 for 4 bits.
+  // forward pass does not fit a device. F32, F16 and BF16 must agree up to rounding: throws InternalError when they
+  // differ by more, and UserError when rounding removes most of an adapter's effect. For quantised types, warns when
+  // `error` is above the usual value of the type: 0.05 for Q8_0, 0.15 for Q6_K, 0.3 for 5 bits, 0.6 for 4 bits.
   std::optional<GgufLogits> check_gguf(const std::filesystem::path& folder, const std::string& type) const;
 
  private:

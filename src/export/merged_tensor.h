@@ -1,4 +1,4 @@
-// Defines MergedTensor: the values that an export writes of one tensor of its base.
+// Defines MergedTensor: the values that an export writes for one tensor of its base.
 #pragma once
 
 #include <optional>
@@ -12,13 +12,13 @@ namespace fettle {
 // Keeps references to the base's tensors and the merge.
 class MergedTensor {
  public:
-  // `merge` may be null. A tensor that an adapter saved whole takes the place of the base's.
+  // `merge` may be null. If an adapter saved the whole tensor, the adapter's tensor replaces the base's.
   MergedTensor(const BaseTensors& base, const BaseTensor& tensor, const AdapterMerge* merge);
   MergedTensor(const MergedTensor&) = delete;
   MergedTensor& operator=(const MergedTensor&) = delete;
 
-  bool saved() const { return saved_; }            // an adapter saved it whole
-  bool merges() const { return !added_.empty(); }  // LoRA weights change it
+  bool saved() const { return saved_; }            // an adapter saved the whole tensor
+  bool merges() const { return !added_.empty(); }  // LoRA weights change the tensor
   const Dims& dims() const { return from_.shape.dims; }
   const StoredTensor& stored() const { return from_.stored; }
 
@@ -26,7 +26,7 @@ class MergedTensor {
     HostArray before;  // f32; empty when merges() is false
     HostArray after;   // f32
   };
-  // Returns the box's values. The box of a quantised weight must consist of whole rows. Throws UserError when f32
+  // Returns the values of the box. The box of a quantised weight must consist of whole rows. Throws UserError when f32
   // cannot represent a value, and when the merge makes a finite value infinite.
   Values read(const Box& box) const;
 

@@ -18,7 +18,7 @@ std::string remedy_for(DType dtype) {
                                 : "set export_dtype: float32";
 }
 
-// Copies one tensor, a block of rows at a time, merging or converting it if needed.
+// Copies one tensor, a block of rows at a time. Merges or converts it if needed.
 void write_tensor(const MergedTensor& tensor, const BaseTensor& from, DType dtype, ModelWriter& writer,
                   MergeCount& count) {
   const auto& [file, entry] = tensor.stored();
@@ -77,7 +77,7 @@ MergeCount write_weights(const BaseTensors& base, const AdapterMerge* merge, std
     if (merged.saved()) count.nonzero = true;
     const int64_t counted = count.tensors;
     write_tensor(merged, tensor, written_dtype(tensor, dtype), writer, count);
-    // Counts a replaced tensor once, also when later adapters change it.
+    // Counts a replaced tensor only once, even when later adapters change it.
     if (merged.saved() && count.tensors == counted) ++count.tensors;
     done += tensor.shape.bytes();
     live_line(fmt::format("writing weights, {:.1f} of {:.1f} GB", done / 1e9, total / 1e9));

@@ -1,4 +1,4 @@
-// Defines write_weights, which writes the tensors of a base to the exported model and merges or converts them.
+// Defines write_weights, which writes the tensors of a base to the exported model, and merges or converts the tensors.
 #pragma once
 
 #include <optional>
@@ -17,11 +17,11 @@ struct MergeCount {
 };
 
 // Returns the names and shapes that write_weights will write. `dtype` is the dtype of the written floats; nullopt keeps
-// the dtype of each tensor.
+// each tensor's dtype.
 NamedShapes written_shapes(const BaseTensors& base, std::optional<DType> dtype);
 
-// Writes all tensors of the base in their stored order. run_export() describes the memory use; `merge` may be null.
-// Throws UserError when merging, or the written dtype, makes a finite value infinite.
+// Writes all tensors of the base in their stored order. run_export() states the memory use; `merge` may be null. Throws
+// UserError when the merge, or the conversion to `dtype`, makes a finite value infinite.
 MergeCount write_weights(const BaseTensors& base, const AdapterMerge* merge, std::optional<DType> dtype,
                          ModelWriter& writer);
 

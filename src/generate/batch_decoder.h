@@ -1,4 +1,4 @@
-// Defines BatchDecoder, which decodes several sequences at once. A step reads the weights only once for all sequences.
+// Defines BatchDecoder, which decodes several sequences at once. A step reads the weights only once for all of them.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,15 @@
 
 namespace fettle {
 
-// Each sequence has a row of the batch. It may join and leave at any time, without waiting for the others. The logits
-// of a row depend only on its own tokens and on the number of rows.
+// Each sequence occupies one row of the batch. A sequence may join and leave at any time, without waiting for the
+// others. The logits of a row depend only on the row's own tokens and on the number of rows.
 class BatchDecoder {
  public:
   // Reads frozen/* and trained/* of `state`. `state` and `devices` must outlive the decoder. `rows` is above 1.
   BatchDecoder(Devices& devices, const Run& run, TrainState& state, int64_t rows);
 
-  // A family whose rope depends on the length of the sequence (longrope) is decoded one sequence at a time.
+  // Returns false for a family whose rope depends on the length of the sequence (longrope). Such a family is decoded
+  // one sequence at a time.
   static bool supports(const Run& run) {
     const int64_t turn = run.model.config.rope_turn();
     return turn == 0 || turn >= run.model.config.max_position_embeddings;
@@ -28,16 +29,16 @@ class BatchDecoder {
   int64_t max_length() const { return one_.max_length(); }
   // Returns how many tokens of a prompt join() has to compute.
   int64_t unread(std::span<const int32_t> ids) const { return static_cast<int64_t>(ids.size()) - one_.known(ids); }
-  // Computes the first tokens of a prompt that will join later, so that other rows can make steps in between. Throws
-  // what Generator::logits throws.
+  // Computes the first tokens of a prompt that joins later, so that the other rows can make steps in between. Throws
+  // the same errors as Generator::logits.
   void read(std::span<const int32_t> first_ids, int64_t longest);
-  // Puts a sequence into a row, in place of the row's earlier sequence. Returns the logits [vocab_size] of its next
-  // token. If its first tokens are the same as those of the sequence that joined before, computes only the tokens after
-  // them. `longest` is the largest length that the sequence is expected to reach; a wrong value only costs time. Throws
-  // what Generator::logits throws.
+  // Puts a sequence into a row, in place of the row's earlier sequence. Returns the logits [vocab_size] of the
+  // sequence's next token. If the first tokens equal those of the sequence that joined last, computes only the tokens
+  // after them. `longest` is the largest length that the sequence is expected to reach; a wrong value only costs time.
+  // Throws the same errors as Generator::logits.
   std::vector<float> join(int64_t row, std::span<const int32_t> ids, int64_t longest);
-  // Appends a token to each row of `next`, given as (row, token). Returns the logits [vocab_size] of their next tokens,
-  // in the same order. Throws DeviceError or DoesNotFit.
+  // Appends one token to each row in `next`, a list of (row, token). Returns the logits [vocab_size] of the rows' next
+  // tokens, in the same order. Throws DeviceError or DoesNotFit.
   std::vector<std::vector<float>> step(const std::vector<std::pair<int64_t, int32_t>>& next);
 
  private:

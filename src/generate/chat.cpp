@@ -30,7 +30,7 @@ class Conversation {
   Conversation(Session& session, std::string system, std::ostream& out, std::ostream& remarks)
       : session_(session), system_(std::move(system)), out_(out), remarks_(remarks) {}
 
-  // Returns false at /exit, or when a signal asks to end.
+  // Handles one line. Returns false at /exit, or when a signal asks to end.
   bool take(const std::string& line) {
     const std::string text = trim(line);
     if (text.empty()) return true;
@@ -100,7 +100,7 @@ class Conversation {
 }  // namespace
 
 int run_chat(const Request& request, std::istream& in, bool in_is_terminal, std::ostream& out, std::ostream& remarks) {
-  // The conversation itself adds the system message, so that /system can remove it.
+  // The Conversation adds the system message, so that /system can remove it.
   Session session(request, Session::Template::kRequired, Session::SystemMessage::kByCaller);
   session.load();
   Conversation conversation(session, request.data().default_system, out, remarks);

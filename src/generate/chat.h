@@ -14,7 +14,7 @@ namespace fettle {
 // Throws UserError when the model has no chat template and the request names none.
 int run_chat(const Request& request, std::istream& in, bool in_is_terminal, std::ostream& out, std::ostream& remarks);
 
-// Runs with standard input, output and error.
+// Runs the command with standard input, output and error.
 int run_chat(const Request& request);
 
 }  // namespace fettle

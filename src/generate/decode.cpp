@@ -16,9 +16,9 @@ Run for_one_row(Run run) {
   return run;
 }
 
-// Returns how many positions the next piece takes when `left` tokens remain. This is the smallest piece length that
-// holds them all, with padding, if that fits into `room` positions; else the longest one that needs no padding. Later
-// pieces overwrite the padding, and no token attends to it.
+// Returns how many positions the next piece takes when `left` tokens remain. This is the smallest piece length that is
+// at least `left`, if it fits into `room` positions; the rest of the piece is padding. Otherwise, it is the longest
+// piece length that needs no padding. Later pieces overwrite the padding, and no token attends to it.
 int64_t piece_length(int64_t left, int64_t room) {
   if (left == 1) return 1;
   int64_t length = kShortestPiece;
@@ -102,7 +102,7 @@ int64_t Generator::known(std::span<const int32_t> ids) const {
 
 int64_t Generator::known(const Kept& cache, std::span<const int32_t> ids) const {
   if (ids.empty()) return 0;
-  // Keys that were rotated with other rope frequencies cannot be reused.
+  // Keys that were rotated with rope frequencies for another length cannot be reused.
   const auto held = static_cast<int64_t>(cache.ids.size()), count = static_cast<int64_t>(ids.size());
   const int64_t turn = run_.model.config.rope_turn();
   if (turn > 0 && (held > turn) != (count > turn)) return 0;

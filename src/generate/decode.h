@@ -15,13 +15,14 @@
 
 namespace fettle {
 
-// Generates one sequence at a time. It compiles a program at its first use, one for each combination of a piece's
-// length (1, 16, 32, ... 512 tokens) and the cache's capacity (64, 128, ... max_length() positions).
+// Generates one sequence at a time. The tokens of a prompt are computed in pieces of 1, 16, 32, ... 512 tokens. A
+// program is compiled when first used, one for each pair of piece length and cache capacity (64, 128, ... max_length()
+// positions).
 //
 // The cache has the arrays that the family names (Family::cache), usually keys and values. The Generator remembers
 // which tokens the cache contains. To continue a sequence, it computes only the new tokens. To go back to an earlier
-// token, it computes nothing, unless the family keeps states that cannot go back; then it computes the whole sequence
-// again.
+// token, it computes nothing. The exception is a family whose cache has states that cannot go back, such as a recurrent
+// state; then the Generator computes the whole sequence again.
 class Generator {
  public:
   // Reads frozen/* and trained/* of `state`. `state` and `devices` must outlive the Generator.
@@ -32,12 +33,12 @@ class Generator {
   // the cache is then empty.
   std::vector<float> logits(std::span<const int32_t> ids);
 
-  // Returns how many of the first tokens of `ids` logits() would take from the cache. The last token is never among
-  // them.
+  // Returns how many of the first tokens of `ids` logits() would take from the cache. It always computes the last
+  // token.
   int64_t known(std::span<const int32_t> ids) const;
 
-  // From the next call on, allocates the cache for at least `length` positions (at most max_length()), so that the
-  // cache need not grow during a reply.
+  // Makes the cache large enough for `length` positions (at most max_length()) from the next call of logits() on, so
+  // that the cache need not grow during a reply.
   void reserve(int64_t length) { reserved_ = length; }
   // Forgets all tokens. Call it when the weights have changed.
   void clear() { cache_ = {}; }

@@ -1,4 +1,5 @@
-// Defines the programs of generation. Each reads the weights and a cache, and returns the cache with more tokens.
+// Defines the programs of generation. Each program reads the weights and a cache, and returns the cache with more
+// tokens.
 //
 // A cache has the arrays that the family names (Family::cache), for `rows` sequences and `capacity` positions.
 #pragma once
@@ -26,16 +27,15 @@ CacheBuffers empty_cache(Devices& devices, const Run& run, int64_t rows, int64_t
 // Returns the capacity for `positions` tokens: a power of two times kSmallestCapacity, or `longest` if that is less.
 int64_t capacity_for(int64_t positions, int64_t longest);
 
-// Inputs: the weights, tokens i32 [rows, length], filled i32 [rows] (the number of positions in the cache), last (i32:
-// the place of the last real token in each row's piece), total i32 [rows] (tokens of the whole sequence; only if rope
-// depends on it), the arrays of the cache (donated). Outputs: the cache, and the logits f32 [rows, V] after the last
-// real token. If there are several rows, `length` must be 1.
+// Inputs: the weights, tokens i32 [rows, length], filled i32 [rows] (the number of positions in use in the cache), last
+// (i32: the index of the last real token in each row's piece), total i32 [rows] (tokens of the whole sequence; only if
+// rope depends on it), the arrays of the cache (donated). Outputs: the cache, and the logits f32 [rows, V] after the
+// last real token. If there are several rows, `length` must be 1.
 Program build_piece(const Run& run, int64_t rows, int64_t length, int64_t capacity);
-// Inputs: the arrays of the cache that have positions. Outputs: the same arrays with more positions.
+// Inputs: those arrays of the cache that have positions. Outputs: the same arrays with more positions.
 Program build_growth(const Run& run, int64_t rows, int64_t from, int64_t to);
 // Inputs: the arrays of a cache (donated), "row" (i32), and the arrays of another cache with one row and `one_capacity`
-// positions, whose names begin with "one/". Outputs: the first cache, in which the other cache replaces row number
-// "row".
+// positions, whose names begin with "one/". Outputs: the first cache, with the other cache as row number "row".
 Program build_join(const Run& run, int64_t rows, int64_t capacity, int64_t one_capacity);
 
 }  // namespace fettle

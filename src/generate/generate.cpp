@@ -24,7 +24,7 @@ struct Asked {
   std::string where;
 };
 
-// The tokens up to the last trained part.
+// Returns the tokens before the last trained part of the sample.
 std::vector<int32_t> before_reply(Sample sample) {
   size_t end = sample.labels.size();
   while (end > 0 && sample.labels[end - 1] == kIgnore) --end;
@@ -33,7 +33,7 @@ std::vector<int32_t> before_reply(Sample sample) {
   return std::move(sample.input_ids);
 }
 
-// Returns the sample up to its last answer, as tokens.
+// Returns the tokens of the sample's prompt: all that comes before its last answer.
 std::vector<int32_t> prompt_of(const Session& session, Sample sample) {
   switch (sample.kind) {
     case Sample::Kind::kChat:
@@ -89,7 +89,8 @@ class Answering {
     end_line(asked, reply);
   }
 
-  // Computes several replies at once. With `titled`, writes a line with the prompt's "file:line" before each reply.
+  // Writes several replies that are computed at once. With `titled`, writes a line with the prompt's "file:line" before
+  // each reply.
   void answer(const std::vector<Asked>& all, bool titled) {
     std::vector<std::vector<int32_t>> prompts;
     for (const Asked& asked : all) {

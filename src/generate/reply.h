@@ -16,7 +16,7 @@ namespace fettle {
 struct ReplyOptions {
   int64_t max_new_tokens = 512;
   SamplingOptions sampling;
-  std::vector<int32_t> stop_ids;  // end the reply and are not part of it
+  std::vector<int32_t> stop_ids;  // a reply ends before such a token
 };
 
 enum class ReplyEnd { kStopToken, kMaxNewTokens, kMaxPositions, kCaller };
@@ -29,21 +29,22 @@ struct Reply {
   double reply_seconds = 0;   // for the tokens after it
 };
 
-// Gets the text of each token. The text may be empty and never ends within a character. Returning false ends the reply.
+// Receives the text of each token. The text may be empty and never ends within a character. Returning false ends the
+// reply.
 using OnText = std::function<bool(const std::string& text)>;
 
 // Writes one reply. A random draw depends only on the seed and the token's position, so the same prompt gets the same
-// reply. Throws what Generator::logits throws.
+// reply. Throws the same errors as Generator::logits.
 Reply write_reply(Generator& generator, const Tokenizer& tokenizer, const std::vector<int32_t>& prompt,
                   const ReplyOptions& options, const OnText& on_text);
 
-// Gets each reply when it has ended, with the number of its prompt. Replies may end in any order.
+// Receives each reply when it has ended, with the number of its prompt. Replies may end in any order.
 using OnReply = std::function<void(size_t number, Reply reply)>;
 
-// Writes the replies to all prompts. The run's eval_rows_per_device is the number of replies that are written at once.
-// When a reply has ended, the next prompt begins. `options_of` returns the options for a prompt's number. A reply does
-// not depend on the other prompts, but its logits are rounded differently than if its prompt were answered alone.
-// Throws what Generator::logits throws.
+// Writes the replies to all prompts. The run's eval_rows_per_device says how many replies are written at once. When a
+// reply has ended, the next prompt begins. `options_of` returns the options for a prompt's number. A reply does not
+// depend on the other prompts, but its logits are rounded differently than if its prompt were answered alone. Throws
+// the same errors as Generator::logits.
 void write_replies(Devices& devices, OpenModel& model, const Tokenizer& tokenizer,
                    const std::vector<std::vector<int32_t>>& prompts,
                    const std::function<ReplyOptions(size_t number)>& options_of, const OnReply& on_reply);

@@ -21,7 +21,7 @@ class ReplyWriter {
 
   const std::vector<int32_t>& ids() const { return ids_; }  // the prompt, and the reply so far
 
-  // Draws the next token from its logits. Returns false when the reply has ended. Throws what sample() throws.
+  // Draws the next token from the logits. Returns false when the reply has ended. Throws the same errors as sample().
   bool take(const std::vector<float>& logits);
   // Returns the reply. Call it once, at the end.
   Reply finish();

@@ -34,8 +34,8 @@ void keep_top_k(const std::vector<float>& logits, int64_t k, std::vector<int32_t
   std::erase_if(ids, [&, least = order[k - 1]](int32_t id) { return logits[id] < least; });
 }
 
-// Drops the least likely tokens as long as all dropped ones together have at most probability 1 - p. Keeps at least the
-// most likely one.
+// Drops the least likely tokens, as long as all dropped tokens together have a probability of at most 1 - p. Always
+// keeps the most likely token.
 void keep_top_p(double p, std::vector<Candidate>& sorted) {
   if (p >= 1) return;
   double dropped = 0;

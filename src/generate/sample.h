@@ -11,10 +11,10 @@
 namespace fettle {
 
 struct SamplingOptions {
-  bool do_sample = true;   // false: the largest logit; among equal logits, the smallest id
-  double temperature = 1;  // logits are divided by it; 0 means the same as do_sample false
-  int64_t top_k = 0;       // the k largest logits, and all equal to the k-th; 0: all
-  double top_p = 1;        // the most likely tokens, as few as together have more probability than this; 1: all
+  bool do_sample = true;   // false: the token with the largest logit; among equal logits, the smallest id
+  double temperature = 1;  // logits are divided by the temperature; 0 means the same as do_sample false
+  int64_t top_k = 0;       // keeps the k largest logits, and all equal to the k-th; 0: keeps all
+  double top_p = 1;        // keeps the fewest most likely tokens whose total probability exceeds top_p; 1: all
   std::vector<int32_t> banned = {};  // ids that are never drawn
   uint64_t seed = 0;
 
@@ -27,11 +27,12 @@ struct Candidate {
   double probability;
 };
 
-// Returns the tokens that a draw chooses from, the most likely first; equally likely tokens are sorted by id. Without
-// do_sample, returns only one token. Throws UserError when the logits have no finite maximum: the model is broken.
+// Returns the tokens that a draw chooses from, the most likely token first; equally likely tokens are sorted by id.
+// Without do_sample, returns only one token. Throws UserError when the largest logit is not finite, because the model
+// is then broken.
 std::vector<Candidate> candidates(std::span<const float> logits, const SamplingOptions& options);
 
-// Returns the token that is drawn for place `index` of a sequence.
+// Returns the token that is drawn for position `index` of a sequence.
 int32_t sample(std::span<const float> logits, const SamplingOptions& options, uint64_t index);
 
 // Returns a number in [0, 1) with 53 random bits. It depends only on the two arguments.

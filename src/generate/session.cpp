@@ -10,7 +10,7 @@
 namespace fettle {
 namespace {
 
-// generation_config.json contains one id or a list of ids.
+// Returns the end-of-sequence ids of generation_config.json, which has one id or a list of ids.
 std::vector<int32_t> generation_stops(const ModelRepository& repository) {
   if (!repository.generation_config()) return {};
   const nlohmann::json& config = *repository.generation_config();

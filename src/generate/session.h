@@ -25,8 +25,8 @@ class Session {
   // message.
   enum class SystemMessage { kDefault, kByCaller };
 
-  // Reads config.json, the headers of the weights, the tokenizer and the template. Without kRequired, the template is
-  // absent in stage pt, and when neither the model nor the recipe has one. Throws UserError.
+  // Reads config.json, the headers of the weights, the tokenizer and the template. Without kRequired, there is no
+  // template in stage pt, or when neither the model nor the recipe has a template. Throws UserError.
   explicit Session(const Request& request, Template wanted, SystemMessage system = SystemMessage::kDefault);
   ~Session();
 
@@ -41,21 +41,21 @@ class Session {
   // `variables` is a JSON object with further variables of the chat template, or "".
   std::vector<int32_t> prompt(std::vector<Message> messages, const std::string& tools_json = "",
                               const std::string& variables = "") const;
-  // Returns the prompt of one question. Without a template, it is the text itself, which the model continues.
+  // Returns the prompt of one question. Without a template, the prompt is the text itself, which the model continues.
   std::vector<int32_t> prompt(const std::string& text) const;
   // Throws UserError, which begins with `where`, when a prompt is empty or leaves no position for a reply.
   void check_prompt(const std::vector<int32_t>& ids, const std::string& where) const;
 
   // Opens the devices and loads the weights at the first call. Shows progress.
   void load();
-  // Return the objects that load() opened. They throw InternalError before load().
+  // Return the devices and the model that load() opened. They throw InternalError before load().
   Devices& devices();
   OpenModel& model();
-  // Returns the options from the request's generation keys. Replies with different `number` get different random
-  // numbers.
+  // Returns the options from the request's generation keys. Replies with different values of `number` get different
+  // random numbers.
   ReplyOptions options(uint64_t number) const;
-  // Writes a reply with the request's generation keys. Prompts with different `number` get different random numbers.
-  // Calls load().
+  // Writes a reply with the request's generation keys. Prompts with different values of `number` get different random
+  // numbers. Calls load().
   Reply reply(const std::vector<int32_t>& prompt, uint64_t number, const OnText& on_text);
   // Writes the replies to several prompts, of which per_device_eval_batch_size are answered at the same time. The first
   // prompt has the number `number`, the next one `number` + 1, and so on. Calls load().

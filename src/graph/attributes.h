@@ -50,10 +50,10 @@ struct ResultDtype {  // for convert, bitcast_convert
 };
 struct Broadcast {
   Dims result;
-  Dims dims;  // for each dim of the operand, the dim of the result that it becomes
+  Dims dims;  // dims[i] is the result's dim for dim i of the operand
 };
-struct ResultDims {  // for reshape: the result's dims; dynamic_slice: the sizes; scatter: the table's dims without the
-                     // last
+// reshape: the result's dims. dynamic_slice: the sizes. scatter: the table's dims without the last one.
+struct ResultDims {
   Dims dims;
 };
 struct Permutation {

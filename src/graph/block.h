@@ -1,7 +1,7 @@
 // Defines Block: a list of nodes in order, the body of a program or of a scan.
 //
-// Ops append to the innermost block under construction (Block::current()). When code inside uses a tensor of an
-// enclosing block, the inner block captures it as an input, so model code is written as plain closures.
+// Ops append to the innermost block under construction (Block::current()). When code of the inner block uses a tensor
+// of an enclosing block, the inner block captures it as an input, so model code is written as plain closures.
 #pragma once
 
 #include <cstdint>
@@ -61,7 +61,8 @@ class Block {
 
   std::vector<Tensor> inputs;  // parameter nodes in order
   std::vector<Tensor> outputs;
-  // Outer tensors, each with the input that stands for it, in the order of capture.
+  // Pairs of a tensor of an enclosing block and the input of this block that stands for the tensor, in the order of
+  // capture.
   std::vector<std::pair<Tensor, Tensor>> captured;
 
  private:

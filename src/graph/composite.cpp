@@ -6,8 +6,8 @@
 namespace fettle {
 namespace {
 
-// Builds the body alone, with its own copies of the inputs, and returns its results' shapes. This fails if the body
-// uses tensors other than its inputs.
+// Builds the body in a separate block, with new inputs, and returns the shapes of the results. Throws InternalError if
+// the body uses a tensor other than its inputs.
 std::vector<Shape> shapes_of_body(const std::vector<Tensor>& inputs, const CompositeBody& body) {
   Block alone;
   BuildScope scope(alone);

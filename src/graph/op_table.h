@@ -1,10 +1,9 @@
 // Defines the op table: one table row per op, which states everything that the program knows about that op.
 //
-// The table rows are in rows/, one file for each group of ops. All other code reads the table row and never switches
-// over ops; only loops (autodiff/scan_vjp.cpp) and lists of kernels (program.cpp) look for one op. The table also
-// decides which tests are needed: tests/correct/graph_op_table_test.cpp fails for a table row without a forward case
-// (which prints and runs the op), without a bad-shape case, or without a case for each of VJP, FLOPs and liveness that
-// it states.
+// The table rows are in rows/, one file for each group of ops. All other code reads the table and never switches over
+// ops; only a few functions look for one op (a parameter, a scan or a custom call). The table also decides which tests
+// are needed: tests/correct/graph_op_table_test.cpp fails for a table row without a forward case (which prints and runs
+// the op), without a bad-shape case, or without a case for each of VJP, FLOPs and liveness that the row states.
 #pragma once
 
 #include <optional>
@@ -121,8 +120,8 @@ struct Shrunk {
 using Shrink = Shrunk (*)(const Node& node, const std::vector<bool>& live);
 // Returns which results depend on the active operands (those whose gradient is wanted).
 using Activity = std::vector<bool> (*)(const Node& node, const std::vector<bool>& active);
-// Returns true when the node is printed late, which means where it is first used and not where it was made.
-// `operand_late` says whether its first operand is printed late.
+// Returns true when the node is printed late: just before its first use instead of where it was made. `operand_late`
+// says whether the node's first operand is printed late.
 using Late = bool (*)(const Node& node, bool operand_late);
 
 // When a result is saved for the reverse loop of a scan. If it is not saved, the reverse loop computes it again.

@@ -1,7 +1,8 @@
 // Defines the ops that model code uses. Each function appends to the current block and returns its result.
 //
-// Operands must have one dtype. Binary ops broadcast like NumPy: dims are aligned at the end, and a dim that is missing
-// or has size 1 is repeated. Names and meanings are StableHLO's where it has the op.
+// The operands of an arithmetic op must have the same dtype. Binary ops broadcast like NumPy: dims are aligned at the
+// end, and a dim that is missing or has size 1 is repeated. Ops that StableHLO also has keep their StableHLO names and
+// meanings.
 #pragma once
 
 #include <functional>
@@ -76,7 +77,7 @@ Tensor dynamic_update_slice(const Tensor& x, const Tensor& update, const std::ve
 // `result` is the dtype of the result; accumulation is in f32 for bf16 and f16 operands.
 Tensor dot_general(const Tensor& lhs, const Tensor& rhs, const DotDims& dims, DType result);
 Tensor dot_general(const Tensor& lhs, const Tensor& rhs, const DotDims& dims);
-Tensor reduce_sum(const Tensor& x, const Dims& dims);  // removes `dims`; a negative one counts from the end
+Tensor reduce_sum(const Tensor& x, const Dims& dims);  // removes `dims`; a negative dim counts from the end
 Tensor reduce_max(const Tensor& x, const Dims& dims);
 Tensor reduce_and(const Tensor& x, const Dims& dims);
 // Reads rows of table [batch.., R, C] at ids [batch.., ...] and returns [batch.., ..., C]. Ids out of range are
@@ -88,9 +89,9 @@ Tensor add_rows(const Tensor& table, const Tensor& ids, const Tensor& rows);
 // Structure.
 Tensor stop_gradient(const Tensor& x);
 Tensor sharding_constraint(const Tensor& x, const Partition& partition);
-// Copies x to `memory`, split over the mesh by `partition`. Its gradient goes back to the memory from which x came. Ops
-// on a value in the host's memory can only slice it, update it by a slice, or place it. `squares` is an f32 scalar
-// whose value does not matter. Its gradient is the sum of the squares of x's gradient, so that computing a norm need
+// Copies x to `memory`, split over the mesh by `partition`. The gradient is copied back to the memory of x. Ops on a
+// value in the host's memory can only slice it, update it by a slice, or place it. `squares` is an f32 scalar whose
+// value does not matter. Its gradient is the sum of the squares of x's gradient, so that the computation of a norm need
 // not read a gradient back from the host.
 Tensor place(const Tensor& x, Memory memory, const Partition& partition = {}, const Tensor& squares = {});
 std::vector<Tensor> optimization_barrier(const std::vector<Tensor>& xs);

@@ -24,7 +24,7 @@ struct PrintOptions {
 
 std::string mlir_type(const Shape& shape);            // "tensor<2x64xbf16>"
 std::string mlir_element(double value, DType dtype);  // "5.00000000000000000e-01", "0x7F800000", "true"
-// "<@mesh, [{\"fsdp\"}, {}]>" with one entry per dim of a value of `rank` dims.
+// Returns "<@mesh, [{\"fsdp\"}, {}]>", with one entry per dim of a value of `rank` dims.
 std::string mlir_sharding(const Partition& partition, int64_t rank);
 
 // Returns the body: one line per node, then the return of `block`'s outputs. Input i is called %arg<i>.
@@ -56,13 +56,13 @@ class Printer {
   // Values that are printed only where they are first used.
   using Later = std::map<ValueId, std::function<void()>>;
 
-  // Prints the nodes of `block`, and each entry of `later` where it is first used. `names` has the inputs' names; this
-  // adds the names of the nodes' results.
+  // Prints the nodes of `block`, and each entry of `later` before its first use. `names` has the names of the block's
+  // inputs; this function adds the names of the nodes' results.
   void nodes(const Block& block, ValueNames& names, Later later = {});
 
   std::string fresh();  // returns a new name: "%7"
   // Names the node's results, if they have no names yet, and returns the text before " = ": "%7", "%7:2". A spelling
-  // function calls it before it prints extra lines after the results.
+  // function that names further values calls this first, so that the results get the lower numbers.
   std::string name_results(NodeText& node);
   void name_result(NodeText& node, const std::string& name) { node.names[{node.id, 0}] = name; }
   // Prints one line.
@@ -81,8 +81,8 @@ class Printer {
   int64_t next_ = 0;
 };
 
-// Returns true when `value` is read by a node of `block` that is printed late. A slice that gives such a value is
-// printed late, too.
+// Returns true when a node of `block` that is printed late reads `value`. The slice op that produces such a value is
+// also printed late.
 bool is_read_late(const Block& block, int32_t value);
 
 }  // namespace fettle

@@ -30,13 +30,13 @@ struct ProgramOutput {
 // The calls of one kernel in one run of the program.
 struct KernelUse {
   std::string kernel;  // CustomCall::kernel
-  int64_t calls = 0;   // executions, loops counted with their trips
+  int64_t calls = 0;   // number of executions; a call in a loop counts once per trip
   CallCost cost;       // flops and bytes: sums over the calls; workspace: the largest
   bool operator==(const KernelUse&) const = default;
 };
 
-// Owns the graph while it is built. Call its functions in this order: add inputs, build ops under scope(), set outputs,
-// call finish().
+// Owns the graph while it is built. Use it in this order: add inputs with input(), build ops under a BuildScope of
+// block(), set outputs with output(), and get the result with text().
 class Program {
  public:
   // `choose` offers kernels for composites; without it every body is inlined.

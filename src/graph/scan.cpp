@@ -50,7 +50,7 @@ ScanStep build_scan(int64_t trips, const std::vector<Tensor>& carries, const std
   return {{results.begin(), ys}, {ys, results.end()}};
 }
 
-// The first carry of the loop is the limit.
+// Builds a scan that visits only the first `options.limit` slices. The limit becomes the first carry of the loop.
 ScanStep limited_scan(int64_t trips, std::vector<Tensor> carries, const std::vector<Tensor>& xs, const ScanBody& body,
                       const ScanOptions& options) {
   carries.insert(carries.begin(), options.limit);

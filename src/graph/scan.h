@@ -30,7 +30,8 @@ using ScanBody =
 ScanStep scan(int64_t trips, const std::vector<Tensor>& carries, const std::vector<Tensor>& xs, const ScanBody& body,
               ScanOptions options = {});
 
-// Copies `block`. Tensors of the copy refer to the copy. Both share the bodies of inner scans.
+// Returns a copy of `block` whose nodes refer to tensors of the copy. The copy and `block` share the bodies of inner
+// scans.
 std::shared_ptr<Block> clone(const Block& block);
 
 }  // namespace fettle

@@ -36,7 +36,7 @@ constexpr int kMostHops = 10;
   throw UserError("{}: {}; check the cache folder", file.string(), std::strerror(code));
 }
 
-// The incomplete file of a blob, with the checksum of the bytes that it has so far.
+// The file ETAG.incomplete of a blob, with a running checksum of its bytes.
 class PartFile {
  public:
   PartFile(const fs::path& blob, const HubFile& wanted) : wanted_(wanted), path_(blob.string() + ".incomplete") {
@@ -268,7 +268,7 @@ class Downloads {
     }
     if (code == CURLE_OK && status == 416) {
       transfer.part.start_again();
-      return retry(transfer, "it cannot continue the file");
+      return retry(transfer, "the server cannot continue the file");
     }
     if (code == CURLE_OK && !is_transient(status))
       throw UserError("{}: {} answers with status {}{}", transfer.wanted.file.path, host_of(transfer.url), status,
@@ -305,9 +305,9 @@ class Downloads {
     if (++transfer.wrong >= 2) {
       transfer.part.remove();
       throw UserError(
-          "{}: the content that {} sends {} ({}...), twice; a proxy or mirror may change files: check HF_ENDPOINT and "
-          "https_proxy, "
-          "or copy the model from another machine",
+          "{}: the content that {} sends {} ({}...), although it was fetched twice; a proxy or mirror may change "
+          "files: "
+          "check HF_ENDPOINT and https_proxy, or copy the model from another machine",
           path, host_of(settings_.endpoint), how, transfer.wanted.file.etag.substr(0, 12));
     }
     warn("{}: the content that {} sends {}; it is fetched again from the start", path, host_of(settings_.endpoint),

@@ -17,7 +17,7 @@ class DownloadProgress {
   void start(size_t files, int64_t bytes);
   // Counts a file that is complete. `fetched` is false when another process fetched it.
   void add(int64_t bytes, bool fetched);
-  // `partial` is the number of bytes of the files that are being downloaded.
+  // Shows the progress. `partial` is the number of bytes that the unfinished files have so far.
   void show(int64_t partial);
   // Prints once that another process fetches `file` and that this process only waits for it.
   void say_waiting(const std::string& file);

@@ -66,22 +66,34 @@ int stop_at_interrupt(void*, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
   return InterruptScope::signal() != 0 ? 1 : 0;
 }
 
-// Sends one GET request. Does not follow redirects and does not try again.
-HttpReply get_once(CURL* easy, const HubSettings& settings, const std::string& url) {
+void add_header(HeaderList& headers, const std::string& line) {
+  curl_slist* longer = curl_slist_append(headers.get(), line.c_str());
+  internal_check(longer != nullptr, "libcurl has no memory");
+  static_cast<void>(headers.release());
+  headers.reset(longer);
+}
+
+// Sends the request for which the handle is set up.
+HttpReply send(CURL* easy, const std::string& url) {
   HttpReply reply;
-  HeaderList headers(nullptr, curl_slist_free_all);
-  prepare(easy, settings, url, 0, headers);
   curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, take_header);
   curl_easy_setopt(easy, CURLOPT_HEADERDATA, &reply);
   curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, take_body);
   curl_easy_setopt(easy, CURLOPT_WRITEDATA, &reply);
-  curl_easy_setopt(easy, CURLOPT_NOPROGRESS, 0L);
-  curl_easy_setopt(easy, CURLOPT_XFERINFOFUNCTION, stop_at_interrupt);
   const CURLcode code = curl_easy_perform(easy);
   if (code == CURLE_ABORTED_BY_CALLBACK) InterruptScope::check("asking the hub");
   if (code != CURLE_OK) throw HttpFailure(code, failure_text(code, url));
   curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &reply.status);
   return reply;
+}
+
+// Sends one GET request. Does not follow redirects and does not try again.
+HttpReply get_once(CURL* easy, const HubSettings& settings, const std::string& url) {
+  HeaderList headers(nullptr, curl_slist_free_all);
+  prepare(easy, settings, url, 0, headers);
+  curl_easy_setopt(easy, CURLOPT_NOPROGRESS, 0L);
+  curl_easy_setopt(easy, CURLOPT_XFERINFOFUNCTION, stop_at_interrupt);
+  return send(easy, url);
 }
 
 HttpReply get_after_redirects(CURL* easy, const HubSettings& settings, std::string url) {
@@ -130,7 +142,7 @@ std::string redirect_target(const std::string& from, const std::string& location
   const CURLUcode set = curl_url_set(address.get(), CURLUPART_URL, location.c_str(), CURLU_NON_SUPPORT_SCHEME);
   const std::string scheme = part_of(address, CURLUPART_SCHEME);
   if (set != CURLUE_OK || (scheme != "https" && scheme != "http") || (before == "https" && scheme != "https"))
-    throw UserError("{} redirects to {}:, wanted {}; it is not followed", host_of(from),
+    throw UserError("{} redirects to {}:, wanted {}; the redirect is not followed", host_of(from),
                     set == CURLUE_OK ? scheme : "an unreadable address", before == "https" ? "https" : "http or https");
   return part_of(address, CURLUPART_URL);
 }
@@ -184,17 +196,11 @@ std::string failure_text(CURLcode code, const std::string& url) {
 void prepare(CURL* easy, const HubSettings& settings, const std::string& url, int64_t from, HeaderList& headers) {
   curl_easy_reset(easy);
   headers.reset();
-  auto add = [&](const std::string& line) {
-    curl_slist* longer = curl_slist_append(headers.get(), line.c_str());
-    internal_check(longer != nullptr, "libcurl has no memory");
-    static_cast<void>(headers.release());
-    headers.reset(longer);
-  };
   if (!settings.token.empty() && same_origin(url, settings.endpoint)) {
-    add("Authorization: Bearer " + settings.token);
-    if (settings.hub == Hub::kModelScope) add("Cookie: m_session_id=" + settings.token);
+    add_header(headers, "Authorization: Bearer " + settings.token);
+    if (settings.hub == Hub::kModelScope) add_header(headers, "Cookie: m_session_id=" + settings.token);
   }
-  if (from > 0) add(fmt::format("Range: bytes={}-", from));
+  if (from > 0) add_header(headers, fmt::format("Range: bytes={}-", from));
   curl_easy_setopt(easy, CURLOPT_HTTPHEADER, headers.get());
   curl_easy_setopt(easy, CURLOPT_URL, url.c_str());
   curl_easy_setopt(easy, CURLOPT_USERAGENT, "fettle");
@@ -239,6 +245,19 @@ HttpReply http_get(const HubSettings& settings, const std::string& url, int atte
       pause(wait);
     }
   }
+}
+
+HttpReply http_post(const HubSettings& settings, const std::string& url, const std::string& json) {
+  start_curl();
+  const Curl easy(curl_easy_init(), curl_easy_cleanup);
+  HeaderList headers(nullptr, curl_slist_free_all);
+  prepare(easy.get(), settings, url, 0, headers);
+  add_header(headers, "Content-Type: application/json");
+  curl_easy_setopt(easy.get(), CURLOPT_HTTPHEADER, headers.get());
+  curl_easy_setopt(easy.get(), CURLOPT_POSTFIELDS, json.c_str());
+  curl_easy_setopt(easy.get(), CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(json.size()));
+  curl_easy_setopt(easy.get(), CURLOPT_TIMEOUT, static_cast<long>(settings.connect_seconds + settings.stall_seconds));
+  return send(easy.get(), url);
 }
 
 }  // namespace fettle

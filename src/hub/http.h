@@ -1,5 +1,5 @@
-// Defines http_get and the parts of an HTTP request that it shares with downloads. Fettle follows redirects itself
-// instead of libcurl, so that it does not send the token to other hosts.
+// Defines http_get, http_post, and functions for HTTP requests that http_get and downloads share. Fettle follows
+// redirects without libcurl's help, so that libcurl does not send the token to other hosts.
 #pragma once
 
 #include <curl/curl.h>
@@ -21,8 +21,8 @@ struct HttpReply {
   std::string header(const std::string& name) const;  // "" when it is missing
 };
 
-// Thrown when no reply came: no network, no such host, a refused or broken connection, a stall, a certificate that is
-// not trusted.
+// Thrown when no complete reply came: no network, no such host, a refused or broken connection, a stall, a certificate
+// that is not trusted, a body that is too long.
 class HttpFailure : public UserError {
  public:
   HttpFailure(CURLcode code, const std::string& what) : UserError("{}", what), code_(code) {}
@@ -34,12 +34,12 @@ class HttpFailure : public UserError {
   CURLcode code_;
 };
 
-// Returns the host and port of an address: "cdn.example.org:8443".
+// Returns the host of an address without the port: "cdn.example.org".
 std::string host_of(const std::string& url);
 // Returns whether both addresses have the same scheme, host and port.
 bool same_origin(const std::string& a, const std::string& b);
-// Returns the address that a redirect leads to. Throws UserError when it is neither http nor https, and when https
-// leads to http.
+// Returns the address to which a redirect leads. Throws UserError when the new address is neither http nor https, and
+// when it is http but the old one is https.
 std::string redirect_target(const std::string& from, const std::string& location);
 std::string escaped(const std::string& text, bool keep_slashes);
 
@@ -54,16 +54,20 @@ std::string failure_text(CURLcode code, const std::string& url);
 using Curl = std::unique_ptr<CURL, void (*)(CURL*)>;
 using HeaderList = std::unique_ptr<curl_slist, void (*)(curl_slist*)>;
 
-// Sets a handle up for one request. `headers` must outlive the request. Adds the token if the address belongs to the
-// endpoint.
+// Prepares `easy` for one request. If `from` > 0, requests the bytes from that offset on. Adds the token if the address
+// has the origin of the endpoint. `headers` must outlive the request.
 void prepare(CURL* easy, const HubSettings& settings, const std::string& url, int64_t from, HeaderList& headers);
-// Adds a header line of a reply, as CURLOPT_HEADERFUNCTION passes it. A status line begins a new reply: it removes the
-// earlier headers.
+// Adds one header line of a reply; CURLOPT_HEADERFUNCTION passes such lines. A status line begins a new reply, so it
+// removes the earlier headers.
 void take_header_line(HttpReply& reply, std::string_view line);
 
-// Returns the reply to a GET of a small body, after redirects. After a failure or a transient status it tries again, up
-// to `attempts` times in all. Throws HttpFailure when no reply came, and UserError for a body of more than 64 MiB.
-// After a signal, throws like InterruptScope::check.
+// Returns the reply to a GET of a small body, after redirects. After a failure or a transient status, tries again, up
+// to `attempts` times in all; a host that cannot be reached is tried only once. Throws HttpFailure when no reply came,
+// and for a body of more than 64 MiB. After a signal, throws like InterruptScope::check.
 HttpReply http_get(const HubSettings& settings, const std::string& url, int attempts);
+
+// Returns the reply to a POST of a JSON text. Neither follows redirects nor tries again, and does not react to signals.
+// The request takes at most settings.connect_seconds + settings.stall_seconds. Throws HttpFailure when no reply came.
+HttpReply http_post(const HubSettings& settings, const std::string& url, const std::string& json);
 
 }  // namespace fettle

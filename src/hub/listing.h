@@ -13,7 +13,7 @@ struct HubFile {
   std::string path;  // inside the repository; is_path_inside() is true
   int64_t size = 0;  // bytes
   std::string etag;  // the checksum (see Digest), also the name of the blob: 64 or 40 hex digits
-  std::string oid;   // git's id of the file, or of the pointer to a large file; 40 digits
+  std::string oid;   // git's id (40 digits) of the file or of its LFS pointer; for ModelScope the same as `etag`
   std::string xet;   // the hub's own name for the content; kept only for huggingface_hub
 };
 
@@ -23,13 +23,13 @@ using Listing = std::vector<HubFile>;
 // Returns the file with this path; null when there is none.
 const HubFile* find_file(const Listing& listing, const std::string& path);
 
-// Reads and writes a listing in the form that huggingface_hub uses, as trees/<commit>.json in a repository's folder.
-// Reading returns nothing when the file is missing, broken or of another format; writing fails silently.
+// Read and write a listing in huggingface_hub's form: trees/<commit>.json in a repository's folder. read_listing
+// returns nullopt when the file is missing, broken or of another format. write_listing ignores errors.
 std::optional<Listing> read_listing(const std::filesystem::path& file);
 void write_listing(const std::filesystem::path& file, const Listing& listing);
 
-// Checks and sorts the entries that a server sent. Throws UserError for a path that leaves the folder, a negative size
-// or an invalid checksum. `place` names the server.
+// Checks and sorts the entries that a server sent. Throws UserError for a path that leaves the folder, a missing size,
+// an invalid checksum or a path that occurs twice. `place` is the address for the message.
 void check_listing(Listing& listing, const std::string& place);
 
 }  // namespace fettle

@@ -22,7 +22,7 @@ json asked_json(const HubSettings& settings, const std::string& url) {
   }
 }
 
-// Returns the strings under `key` in a list of objects, at most 8.
+// Returns at most 8 valid repository or branch names: the strings under `key` in a list of objects.
 std::vector<std::string> names_in(const json& list, const char* key) {
   std::vector<std::string> out;
   if (!list.is_array()) return out;
@@ -112,7 +112,7 @@ void throw_refusal(const HubSettings& settings, const RepoName& repo, const Http
                      fmt::format("{} does not let your token read it{}", page, said.empty() ? "" : ": " + said));
   if (reply.status == 429)
     throw HubRefusal(Reason::kOther,
-                     fmt::format("{} limits how often it is asked; try again later{}", settings.endpoint,
+                     fmt::format("{} limits the number of requests; try again later{}", settings.endpoint,
                                  settings.token.empty() ? ", or " + token_remedy(settings) : ""));
   throw HubRefusal(Reason::kOther, fmt::format("{} answers with status {}{}; try again later", page, reply.status,
                                                said.empty() ? "" : " (" + said + ")"));

@@ -1,10 +1,12 @@
-// Defines RepoFolder: the folder of one repository in the cache, laid out as huggingface_hub does.
+// Defines RepoFolder: the folder of one repository in the cache. Its layout is that of huggingface_hub:
 //
-//   models--ORG--NAME/refs/REVISION             the commit to which the branch or tag pointed at the last request
-//   models--ORG--NAME/blobs/ETAG                a file's content, named by its checksum; ETAG.incomplete during
-//   download models--ORG--NAME/snapshots/COMMIT/PATH     a link to a blob models--ORG--NAME/.no_exist/COMMIT/PATH marks
-//   a file that was requested, but is not in the commit models--ORG--NAME/trees/COMMIT.json         the listing of the
-//   commit .locks/models--ORG--NAME/ETAG.lock          locked by the process that fetches the blob
+//   models--ORG--NAME/refs/REVISION           the commit of the branch or tag at the last request
+//   models--ORG--NAME/blobs/ETAG              a file's content, named by its checksum
+//   models--ORG--NAME/blobs/ETAG.incomplete   the part of a blob that is fetched so far
+//   models--ORG--NAME/snapshots/COMMIT/PATH   a link to a blob
+//   models--ORG--NAME/.no_exist/COMMIT/PATH   marks a file that was requested but is not in the commit
+//   models--ORG--NAME/trees/COMMIT.json       the listing of the commit
+//   .locks/models--ORG--NAME/ETAG.lock        locked by the process that fetches the blob
 #pragma once
 
 #include <filesystem>
@@ -35,8 +37,8 @@ class RepoFolder {
   bool holds(const std::string& commit, const HubFile& file) const;
   // Returns whether the cache has the complete blob. Removes a blob of another size, with a warning.
   bool has_blob(const HubFile& file) const;
-  // Makes the snapshot's link to the blob. Where links are not possible, moves the blob there, or copies it when
-  // `needed_again`: another file with the same content follows. Throws UserError.
+  // Makes the snapshot's link to the blob. On a file system without links, moves the blob to the snapshot, or copies it
+  // if `needed_again` (another file with the same content follows). Throws UserError.
   void link(const std::string& commit, const HubFile& file, bool needed_again = false) const;
   void mark_missing(const std::string& commit, const std::string& path) const;
   // Makes the folders. A new cache folder is private (mode 0700); folders inside it follow the umask. Throws UserError.

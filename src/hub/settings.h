@@ -11,7 +11,7 @@ enum class Hub { kHuggingFace, kModelScope };
 struct HubSettings {
   Hub hub = Hub::kHuggingFace;
   std::string endpoint;         // "https://huggingface.co", without a slash at the end
-  std::string token;            // empty: no token. Sent only to the endpoint's host, and never shown
+  std::string token;            // empty: no token. Sent only to the endpoint's origin, and never shown
   std::filesystem::path cache;  // the folder of all repositories; empty: unknown, because HOME is unset
   bool offline = false;         // nothing is fetched
   int connect_seconds = 10;     // longest time for making a connection
@@ -20,20 +20,23 @@ struct HubSettings {
   int parallel = 8;             // number of files that are fetched at the same time
 };
 
-// Returns the settings of the environment. For Hugging Face they come from HF_ENDPOINT, HF_TOKEN (or
+// Reads the settings from environment variables. For Hugging Face, these are HF_ENDPOINT, HF_TOKEN (or
 // HUGGING_FACE_HUB_TOKEN, or the file HF_TOKEN_PATH, by default $HF_HOME/token), HF_HUB_CACHE (or $HF_HOME/hub),
-// HF_HUB_OFFLINE, HF_HUB_ETAG_TIMEOUT and HF_HUB_DOWNLOAD_TIMEOUT, as in huggingface_hub. For ModelScope they come from
-// MODELSCOPE_ENDPOINT, MODELSCOPE_API_TOKEN and MODELSCOPE_CACHE. Throws UserError for values that cannot be used.
+// HF_HUB_OFFLINE (or TRANSFORMERS_OFFLINE), HF_HUB_ETAG_TIMEOUT and HF_HUB_DOWNLOAD_TIMEOUT, as in huggingface_hub. For
+// ModelScope, the first three are MODELSCOPE_ENDPOINT, MODELSCOPE_API_TOKEN and MODELSCOPE_CACHE. Throws UserError for
+// values that cannot be used.
 HubSettings read_hub_settings(Hub hub);
 
 // Returns the folder of Hugging Face's tools: HF_HOME, else huggingface in the user's cache folder; empty when HOME is
 // not set either.
 std::filesystem::path hugging_face_home();
 
-// Returns kModelScope when USE_MODELSCOPE_HUB is set to 1, as LLaMA-Factory reads it; else kHuggingFace.
+// Returns kModelScope when USE_MODELSCOPE_HUB is 1, true, yes or on; else kHuggingFace. LLaMA-Factory has the same
+// variable.
 Hub hub_of_environment();
 
-// Throws UserError when `token` has a character that is not allowed in a header.
+// Throws UserError when `token` has a character that is not allowed in a header, or is longer than 4096 bytes. `where`
+// names the token's source.
 void check_token(const std::string& token, const std::string& where);
 
 }  // namespace fettle

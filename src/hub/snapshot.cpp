@@ -16,8 +16,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The commit of each repository and revision for which this process has asked the hub, so that all parts of a run use
-// the same one.
+// The commits for which this process has asked the hub, by repository and revision. All parts of a run use the same
+// commit.
 std::mutex asked_mutex;
 std::map<std::string, std::string> asked_commits;
 
@@ -44,8 +44,8 @@ Listing list_folder(const fs::path& folder) {
 
 }  // namespace
 
-// Asks the hub for the commit and its files. Returns false when the hub cannot be reached and the copy in the cache is
-// used.
+// Asks the hub for the commit and its files. Returns false when the hub fails and the copy in the cache is used
+// instead.
 bool Snapshot::ask() {
   const std::string revision = main_branch(settings_, repo_);
   const std::string known = cached_.read_ref(revision);

@@ -14,8 +14,8 @@ struct DataOptions {
   int64_t rows = 3;     // rows to show
 };
 
-// Reads the data as `train` does and writes the report to `out`. Needs no device: batches are counted for the devices
-// that assumed_devices() returns. Returns the exit code.
+// Reads the data as `train` does and writes the report to `out`. Needs no device: the batches are counted for the
+// devices that assumed_devices() returns. Returns the exit code.
 int run_data(const Request& request, const DataOptions& options, std::ostream& out);
 
 }  // namespace fettle

@@ -31,7 +31,7 @@ struct Bucket {
   int64_t first, last, count;
 };
 
-// Counts lengths in ranges between powers of two. There are at most about ten ranges.
+// Counts lengths in ranges whose bounds are powers of two. There are at most about ten ranges.
 std::vector<Bucket> histogram(const std::vector<int64_t>& lengths) {
   std::vector<Bucket> out;
   if (lengths.empty()) return out;
@@ -56,7 +56,7 @@ bool can_be_packed(RowKind rows) {
   return rows == RowKind::kTexts || rows == RowKind::kConversations;
 }
 
-// The numbers of the report that come from laying out the examples in batches.
+// The figures of the report that are known only when the examples are laid out in batches.
 struct Counted {
   explicit Counted(const DataReading& reading) : train(reading.data.train, reading.batches), use(train.use()) {
     if (!reading.data.eval.empty()) try {
@@ -73,8 +73,8 @@ struct Counted {
 
   Batches train;
   std::optional<Batches> eval;
-  std::string eval_problem;  // why there are no evaluation batches; empty: there are, or none are needed
-  double use, packed_use;    // share of positions that are tokens: with the recipe, and with packing
+  std::string eval_problem;  // why there are no evaluation batches; empty when there are some, or when none are needed
+  double use, packed_use;    // share of positions that hold tokens: with the recipe, and with packing
 };
 
 std::string devices_text(const AssumedTarget& target) {

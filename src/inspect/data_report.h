@@ -15,10 +15,10 @@ namespace fettle {
 struct AssumedTarget {
   AssumedDevices devices;
   MeshAxes mesh;
-  bool mesh_is_auto = false;  // `mesh` then has all devices on fsdp; other meshes have the same rows per step
+  bool mesh_is_auto = false;  // `mesh` then has all devices on fsdp; every other mesh has as many rows per step
 };
 
-// The data that was read, and the batches that it gives. Stores references only.
+// The data that was read, and the batches that it gives. Stores only references.
 struct DataReading {
   const DataSpec& spec;
   const Datasets& data;

@@ -17,8 +17,9 @@ struct DownloadOptions {
   std::string subset, split;         // the part of a data set to fetch; empty: all
 };
 
-// Fetches the files that Fettle reads of a model, an adapter or a data set into the hub's cache, and writes the folder
-// to `out`. Throws UserError for options that exclude each other, and like Snapshot.
+// Fetches a model, an adapter or a data set into the hub's cache: only the files that Fettle reads, unless the options
+// ask for others. Writes the path of the folder to `out`. Throws UserError for options that exclude each other, and the
+// errors of Snapshot.
 int run_download(const DownloadOptions& options, std::ostream& out);
 
 }  // namespace fettle

@@ -17,8 +17,10 @@ std::string format_example(const Example& example, const Tokenizer& tokenizer, b
   std::string out;
   for (size_t i = 0; i < example.input_ids.size();) {
     const bool trained = example.labels[i] != kIgnore;
+    const auto weight_at = [&](size_t at) { return trained && !example.weights.empty() ? example.weights[at] : 1; };
+    const float weight = weight_at(i);
     std::vector<int32_t> ids;
-    for (; i < example.input_ids.size() && (example.labels[i] != kIgnore) == trained; ++i)
+    for (; i < example.input_ids.size() && (example.labels[i] != kIgnore) == trained && weight_at(i) == weight; ++i)
       ids.push_back(example.input_ids[i]);
     std::string text;
     for (char c : tokenizer.decode(ids, false)) {
@@ -30,6 +32,7 @@ std::string format_example(const Example& example, const Tokenizer& tokenizer, b
       else
         text += c;
     }
+    if (weight != 1) text = fmt::format("×{}:{}", weight, text);
     if (!trained)
       out += text;
     else if (!colour)
@@ -61,6 +64,7 @@ nlohmann::ordered_json samples_json(const Examples& examples, int64_t count, con
                        {"text", format_example(example, tokenizer, false)},
                        {"input_ids", example.input_ids},
                        {"labels", example.labels}});
+    if (!example.weights.empty()) samples.back()["weights"] = example.weights;
     if (labels && !example.classes.empty()) samples.back()["label"] = labels->describe(example.classes);
     if (example.preference != Preference::kNone) samples.back()["preference"] = word(example.preference);
   }

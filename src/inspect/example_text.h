@@ -12,13 +12,16 @@
 
 namespace fettle {
 
-// Formats the text of an example. Special tokens are visible, trained spans are marked, and line ends are shown as ⏎.
+// Formats the text of an example. Special tokens are visible, trained spans are marked, and line ends are shown as ⏎. A
+// trained span whose tokens have another weight than 1 begins with it: ⟦×0.5:text⟧.
 std::string format_example(const Example& example, const Tokenizer& tokenizer, bool colour);
 
-// Formats the same text after a line with the example's source, its length, and its label or number of trained tokens.
+// Formats a line with the example's source, its length, and its label or number of trained tokens; then
+// format_example().
 std::string format_sample(const Example& example, const std::optional<LabelSet>& labels, const Tokenizer& tokenizer,
                           bool colour);
-// Returns the first `count` examples, each as {source, text, input_ids, labels, label, preference}.
+// Returns the first `count` examples, each as {source, text, input_ids, labels, weights, label,
+// preference}.
 nlohmann::ordered_json samples_json(const Examples& examples, int64_t count, const std::optional<LabelSet>& labels,
                                     const Tokenizer& tokenizer);
 

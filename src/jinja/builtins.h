@@ -38,14 +38,15 @@ bool has_test(const std::string& name);
 bool has_method(const Value& of, const std::string& name);
 Value call_method(Interpreter& run, const Value& of, const std::string& name, Args args);
 
-// Namespaces are the only values that templates can change.
+// Sets an attribute of a namespace. Returns false for any other value, because templates can change only namespaces.
 bool set_attribute(const Value& of, const std::string& name, Value value);
 void clear_attributes(Object& object);
 
-// Python's `format % values` and format.format(...).
+// Return the results of Python's `format % values` and `format.format(...)`.
 std::string percent_format(const std::string& format, const Value& values);
 std::string brace_format(Interpreter& run, const std::string& format, const Args& args);
 
+// Removes the characters in `set`, or white space without `set`, from the left and right ends of `text`.
 std::string strip(std::string_view text, std::optional<std::string_view> set, bool left, bool right);
 // Pads `text` to `width` characters and aligns it: 'l' left, 'r' right, 'c' centred.
 std::string padded(const std::string& text, int64_t width, const std::string& fill, char where);

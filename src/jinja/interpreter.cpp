@@ -394,7 +394,7 @@ Value Interpreter::evaluate(const Node& node) {
     case NodeKind::kCall: return call_node(node);
     case NodeKind::kFilter: return filtered(node, nullptr);
     case NodeKind::kTest: {
-      // There is no check here, because tests such as `is defined` must get an undefined value.
+      // An undefined subject is no error here, because tests such as `is defined` need it.
       const Value subject = child(0);
       return apply_test(*this, node.name, subject, arguments(node));
     }

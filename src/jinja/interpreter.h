@@ -35,7 +35,8 @@ class Interpreter {
   int line() const { return line_; }
   // Returns the byte ranges of text() that came from {% generation %} blocks.
   const std::vector<std::pair<size_t, size_t>>& generated() const { return generated_; }
-  // True when a {% generation %} block was inside a macro or set block. The place of its text is then unknown.
+  // Returns true when a {% generation %} block was inside a macro or set block. The byte range of its text is then
+  // unknown.
   bool generated_elsewhere() const { return generated_elsewhere_; }
 
   // The following functions are for the built-in functions, filters and methods.
@@ -44,10 +45,10 @@ class Interpreter {
   Value item(const Value& of, const Value& key);
   Value binary(const std::string& op, const Value& left, const Value& right);  // + - * / // % **
   const LocalTime& now() const { return now_; }
-  // Keeps an object that may refer to itself. The destructor clears it, so that it is freed.
+  // Keeps an object that may refer to itself. The interpreter's destructor clears the object, so that it is freed.
   void own(std::shared_ptr<Object> object);
 
-  // The next functions run the call of a macro or caller, and the body of a recursive loop.
+  // call_macro renders a macro, or the caller() of a call block. render_loop renders the body of a recursive loop.
   Value call_macro(const Node& macro, const std::shared_ptr<Scope>& scope, Args args);
   Value render_loop(const Node& loop, const std::shared_ptr<Scope>& scope, const Value& over, int depth);
 

@@ -98,7 +98,8 @@ class Lexer {
     }
   }
 
-  // Called after the last character of a tag. `-` strips the white space that follows; trim_blocks drops one line end.
+  // Moves past the last `bytes` bytes of a tag. With `strip` (the sign -), skips all white space after the tag; with
+  // `trim` (trim_blocks), skips one line end.
   void end_tag(size_t bytes, bool strip, bool trim) {
     advance(bytes);
     if (strip)
@@ -264,7 +265,7 @@ class Lexer {
       if (const size_t known = kFrom.find(c); known != std::string_view::npos) {
         text += kTo[known];
       } else if (c == '\n') {
-        // A backslash at the end of a line joins it with the next.
+        // A backslash at the end of a line joins the line with the next one.
       } else if (c == 'x') {
         append_utf8(text, code(2));
       } else if (c == 'u') {

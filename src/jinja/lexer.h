@@ -28,7 +28,7 @@ struct Token {
   int line;          // from 1
 };
 
-// Throws UserError "name:line: reason" for text that is not a valid template.
+// Returns the tokens of `source`. Throws UserError "name:line: reason" for text that is not a valid template.
 std::vector<Token> tokenize(std::string_view source, const std::string& name);
 
 }  // namespace fettle::jinja

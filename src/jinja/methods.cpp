@@ -111,7 +111,7 @@ Values split_lines(std::string_view text, bool keep_ends) {
   return out;
 }
 
-// The characters [start, end) of a text, in which methods such as find and count search. `begin` is their byte offset.
+// The part [start, end) of a text in which methods such as find and count search. `first` is its start in the text.
 struct Window {
   std::string_view text;
   size_t first;  // in characters

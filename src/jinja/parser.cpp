@@ -71,7 +71,7 @@ class Parser {
     return node;
   }
 
-  // Parses statements up to a tag whose first word is one of `ends`. After this, that word is the current token.
+  // Parses statements up to a tag whose first word is one of `ends`. This word is then the current token.
   Nodes statements(std::initializer_list<std::string_view> ends) {
     Deeper deeper(*this);
     const int begin_line = tokens_[at_ > 0 ? at_ - 1 : 0].line;
@@ -187,7 +187,8 @@ class Parser {
     return node;
   }
 
-  // Records which special names the body of a macro reads, because its calls depend on them.
+  // Parses the body of a macro. Records whether the body reads caller, varargs and kwargs, because a call accepts
+  // arguments for them only if the body reads them.
   void macro_body(Node& node, std::string_view end) {
     auto outer = std::move(special_);
     special_.clear();
@@ -238,7 +239,7 @@ class Parser {
            (is(TokenKind::kName) && std::find(words.begin(), words.end(), now().text) != words.end());
   }
 
-  // Parses names, or attributes of namespaces, that a value can be assigned to.
+  // Parses the target of an assignment: names, or attributes of namespaces.
   NodePtr target(std::initializer_list<std::string_view> ends, bool with_tuple = true) {
     const int line = now().line;
     Nodes parts;

@@ -36,13 +36,13 @@ enum class NodeKind {
   // Statements.
   kText,         // name
   kOutput,       // children[0]
-  kFor,          // children: target, what, condition (may be null); body, otherwise; flag: recursive
-  kIf,           // children[0]; body, otherwise
-  kSet,          // children: target, what
+  kFor,          // children: target, iterable, condition (may be null); body, otherwise; flag: recursive
+  kIf,           // children[0]: condition; body, otherwise
+  kSet,          // children: target, value
   kSetBlock,     // children: target, filters (may be null); body
   kMacro,        // name; parameters; body
   kCallBlock,    // children[0]: a call; parameters; body
-  kFilterBlock,  // children[0]: filters over null; body
+  kFilterBlock,  // children[0]: the filters, whose input is the text of the body; body
   kWith,         // children: target, value, target, value, ...; body
   kGeneration,   // body
   kBreak,
@@ -85,7 +85,7 @@ struct Tree {
   bool has_generation = false;
 };
 
-// Throws UserError "name:line: reason" for an invalid template.
+// Returns the tree of `source`. Throws UserError "name:line: reason" for an invalid template.
 Tree parse(std::string_view source, const std::string& name);
 
 }  // namespace fettle::jinja

@@ -19,7 +19,7 @@ Template::Rendered Template::render(const nlohmann::ordered_json& context, const
   try {
     variables = Value::from_json(context);
   } catch (const JinjaError& error) {
-    throw UserError("{}: the variables for the template: {}", state_->name, error.what());
+    throw UserError("{}: a variable of the template is not valid: {}", state_->name, error.what());
   }
   Interpreter run(state_->tree, variables.dict(), now);
   try {

@@ -1,9 +1,9 @@
 // Defines Template: a Jinja template, rendered as Transformers renders chat templates.
 //
 // It has the settings of Transformers: trim_blocks, lstrip_blocks, loop controls, {% generation %}, an immutable
-// sandbox, the functions raise_exception and strftime_now, and tojson without HTML escapes. The number of steps, the
-// text and the depth of a rendering are limited. Includes, imports and inheritance are not supported: a template has
-// access only to its context.
+// sandbox, the functions raise_exception and strftime_now, and tojson without HTML escapes. The steps of a rendering,
+// the bytes of its values and the depth of its calls are limited. Includes, imports and inheritance are not supported:
+// a template has access only to its context.
 #pragma once
 
 #include <memory>
@@ -26,10 +26,11 @@ class Template {
   struct Rendered {
     std::string text;
     std::vector<std::pair<size_t, size_t>> generated;  // byte ranges that came from {% generation %} blocks
-    bool generated_elsewhere = false;  // a {% generation %} block was inside a macro or set block: its place is unknown
+    bool generated_elsewhere =
+        false;  // a {% generation %} block was inside a macro or set block, so `generated` lacks it
   };
-  // `context` is an object with the template's variables; strftime_now gives the time `now`. Throws UserError
-  // "name:line: reason". Several threads may call it at once.
+  // `context` is an object with the template's variables; strftime_now formats the time `now`. Throws UserError
+  // "name:line: reason". Several threads may call this function at once.
   Rendered render(const nlohmann::ordered_json& context, const LocalTime& now = LocalTime::now()) const;
 
   bool has_generation() const;

@@ -490,7 +490,7 @@ bool Value::contains(const Value& element) const {
 }
 
 void charge_search(std::string_view text, std::string_view part) {
-  // If a long part almost occurs everywhere, the search takes time in proportion to the product of both lengths.
+  // If a long `part` nearly matches at every position, the search time is proportional to the product of both lengths.
   Budget::step(text.size() / 256 + (part.size() > 64 ? (text.size() / 64) * (part.size() / 64) : 0));
 }
 

@@ -60,13 +60,14 @@ class Value {
   static Value undefined(std::string why);
   static Value list(Values items);
   static Value tuple(Values items);
-  static Value group(Value grouper, Values members);  // a group, as the filter groupby makes them
+  static Value group(Value grouper, Values members);  // one group of the filter groupby: a tuple
   static Value dict(Dict items);
   static Value generator(Values items);
   static Value from_json(const nlohmann::ordered_json& json, int depth = 0);
-  // Returns an object that owns `parts`.
+  // Returns the value of `object`, which holds references to `parts`. Counts the nesting of `parts`.
   static Value keeping(ObjectPtr object, const Values& parts);
-  // Text from the filters safe and escape. As in MarkupSafe, text that is added to it with + is escaped.
+  // Returns text that needs no escapes, such as the result of the filters safe and escape. As in MarkupSafe, other text
+  // that is added to it with + is escaped.
   static Value markup(std::string text);
 
   bool is_undefined() const { return std::holds_alternative<std::shared_ptr<const Undefined>>(data_); }
@@ -85,7 +86,8 @@ class Value {
   bool is_number() const { return is_bool() || is_int() || is_float(); }
   bool is_sequence() const { return is_list() || is_tuple(); }
 
-  // Each of these throws JinjaError when the value has another type.
+  // These throw JinjaError when the value has another type. For object(), generator() and why_undefined(), the caller
+  // must have checked the type.
   const std::string& string() const;
   const Values& items() const;  // the items of a list or tuple
   const Dict& dict() const;
@@ -119,7 +121,7 @@ class Value {
   void hold(const Value& part);  // records that `part` is inside this value
 
   bool markup_ = false;
-  uint16_t depth_ = 0;  // how deeply lists and dicts are nested in it
+  uint16_t depth_ = 0;  // levels of lists and dicts inside this value
 };
 
 // The arguments of a call, filter or test.

@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kLength = 70, kHeads = 4, kKeyHeads = 2, kWidth = 16;
 constexpr double kScale = 0.25;
 
-// Computes attention and its gradients directly from the definition, a softmax over the keys that a query sees. Returns
+// Computes attention and its gradients directly from the definition: a softmax over the keys that a query sees. Returns
 // o, dq, dk, dv.
 std::vector<std::vector<double>> define(const std::vector<TrialInput>& inputs, int64_t window) {
   const std::vector<double> q = doubles(inputs[0].value), k = doubles(inputs[1].value), v = doubles(inputs[2].value);

@@ -20,7 +20,7 @@ namespace {
 
 using Results = std::vector<std::vector<double>>;
 
-// Returns the largest distance of a result from the expected one, relative to the norm of the expected one.
+// Returns the largest distance of a result from the expected result, relative to the norm of the expected result.
 double distance(const Results& got, const Results& wanted) {
   internal_check(got.size() == wanted.size(), "a trial gave {} results, wanted {}", got.size(), wanted.size());
   double out = 0;
@@ -44,16 +44,16 @@ std::set<std::string_view> composites() {
   return out;
 }
 
-// Returns the names of the composites. They are part of the stored subject, so that a stored verdict no longer applies
-// after a kernel for another composite is added.
+// Returns the names of the composites. The names are part of the stored subject, so that a stored verdict no longer
+// applies after a kernel for another composite is added.
 std::string bodies_subject() {
   std::string out = "bodies";
   for (const std::string_view composite : composites()) out.append(" ").append(composite);
   return out;
 }
 
-// The verdicts of earlier runs, one file each. The file's name is a hash of the trials and the devices; its text is
-// "agrees" or the fault.
+// The verdicts of earlier runs, one file each. The file's name is a hash of the trials and the devices. The file has
+// the text "agrees", or the fault.
 class Findings {
  public:
   explicit Findings(const Devices& devices) : devices_(devices) {
@@ -64,7 +64,7 @@ class Findings {
     const std::filesystem::path path = file(subject);
     std::error_code error;
     const bool here = !folder_.empty() && std::filesystem::exists(path, error) && distrust(path).empty();
-    // Either the devices of all processes run the check, or none do.
+    // The check must run in all processes or in none.
     if (!devices_.all_have(here)) return std::nullopt;
     return read_file(path);
   }
@@ -161,7 +161,7 @@ std::vector<KernelVerdict> check_kernels(const KernelSet& kernels, const MeshAxe
 
 namespace {
 
-// Prints each text only once per process, because a process may resolve several runs.
+// Prints each text only once per process. A process may resolve several runs.
 void warn_once(const std::string& text) {
   static std::mutex mutex;
   static std::set<std::string> said;

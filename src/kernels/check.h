@@ -1,5 +1,5 @@
-// Defines the check of a device and its kernels: each composite is computed on the device with its body and with its
-// kernels, and on the host. All results must agree.
+// Defines the check of devices and kernels. Each composite is computed on the device with its body, on the device with
+// each of its kernels, and on the host. All results must agree.
 #pragma once
 
 #include <functional>
@@ -12,8 +12,8 @@
 
 namespace fettle {
 
-// Computes a trial on the devices with the kernels that `choose` selects (empty: with its body). Returns the elements
-// of each result.
+// Computes a trial on the devices with the kernels that `choose` selects, or with the body if `choose` is empty.
+// Returns the elements of each result.
 using RunTrial = std::function<std::vector<std::vector<double>>(const Trial& trial, const ChooseKernel& choose)>;
 RunTrial run_on(const Devices& devices);
 
@@ -26,15 +26,17 @@ struct KernelVerdict {
   double distance, bound;
 };
 
-// Throws DeviceError when a body's results differ from the host's: the device computes nothing, or computes wrongly.
+// Throws DeviceError when the results of a body differ from the host's: the device computes nothing, or computes
+// wrongly.
 void check_bodies(const std::string& device, const MeshAxes& mesh, const RunTrial& run);
-// Compares each kernel with its body. An error of the device while a kernel runs counts as a disagreement.
+// Compares each kernel with the body of its composite. An error of the device while a kernel runs counts as a
+// disagreement.
 std::vector<KernelVerdict> check_kernels(const KernelSet& kernels, const MeshAxes& mesh, const RunTrial& run);
 
-// Returns those of `kernels` that agree with their bodies on these devices. Registers their handlers; a kernel is also
-// switched off if the plugin rejects its handlers. Verdicts are kept in the cache's folder "kernels", so each trial
-// runs once for each plugin, number and kind of devices, and version of a kernel. Warns about each kernel that is
-// switched off. Throws like check_bodies.
+// Returns the kernels in `kernels` that agree with their bodies on these devices, and registers their handlers. A
+// kernel whose handlers the plugin rejects is also switched off. Verdicts are stored in the cache's folder "kernels",
+// so each trial runs once for each plugin, number and kind of devices, and version of a kernel. Warns about each kernel
+// that is switched off. Throws the same errors as check_bodies.
 KernelSet checked_kernels(const Devices& devices, const KernelSet& kernels);
 
 }  // namespace fettle

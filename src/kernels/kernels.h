@@ -18,14 +18,14 @@ namespace fettle {
 
 struct KernelRow {
   std::string_view id;         // name and version, as CustomCall::kernel: "cpu_attention/1"
-  std::string_view composite;  // the composite that it replaces: "attention"
+  std::string_view composite;  // the composite that the kernel replaces: "attention"
   std::string_view platform;   // Vendor::name: "cpu"
   // Returns the kernel if it supports the site's dtypes, shapes and partitions; else nullopt.
   std::optional<Kernel> (*build)(const CompositeSite& site);
-  // Returns whether the kernel is faster than the body at these shapes, by the measurements in benchmarks/. Null:
-  // always. Checks run the kernel at any shape.
+  // Returns whether the kernel is faster than the body at these shapes, according to the measurements in benchmarks/.
+  // Null: always. Checks run the kernel at any shape.
   bool (*pays)(const CompositeSite& site);
-  // Registers its custom calls with the plugin. Null: the plugin already has them.
+  // Registers the kernel's custom calls with the plugin. Null: the plugin already has them.
   void (*register_handlers)(const Plugin& plugin);
 
   std::string_view name() const { return id.substr(0, id.find('/')); }  // the name in recipes and messages
@@ -36,22 +36,23 @@ std::span<const KernelRow> kernel_rows();
 // A set of kernels to choose from, in the order of the table.
 using KernelSet = std::vector<const KernelRow*>;
 
-// Throws UserError when `wanted` is neither {"auto"} nor {"off"} and has a name that no row has. `where` is the place
-// of the recipe's key `kernels`: "recipe.yaml:12".
+// Throws UserError when a name in `wanted` is not the name of a row. {"auto"} and {"off"} are accepted. `where` is the
+// position of the recipe's key `kernels`: "recipe.yaml:12".
 void require_kernel_names(const std::vector<std::string>& wanted, std::string_view where);
 
 // Returns the table rows for `platform` (a Vendor::name) that a recipe's `kernels` selects: {"auto"} selects all,
 // {"off"} none, and a list of names selects these kernels. Rows for other platforms are left out.
 KernelSet select_kernels(std::string_view platform, const std::vector<std::string>& wanted);
 
-// Returns a chooser that takes the first row that supports a composite's shapes and pays off there. Empty for an empty
-// set.
+// Returns a chooser that takes the first row that supports a composite's shapes and pays there. The chooser is empty
+// for an empty set.
 ChooseKernel choose_among(KernelSet kernels);
 
-// Returns the kernels' names and versions, such as "cpu_attention/1", as a checkpoint records them.
+// Returns the kernels' names and versions, such as "cpu_attention/1", which a checkpoint records.
 std::vector<std::string> kernel_ids(const KernelSet& kernels);
 
-// Call this before compiling a program that uses the kernels. Registering the same set again does nothing.
+// Registers the handlers of the kernels. Call it before compiling a program that uses the kernels. A second
+// registration does nothing.
 void register_handlers(const KernelSet& kernels, const Plugin& plugin);
 
 }  // namespace fettle

@@ -1,4 +1,4 @@
-// Defines Trial: a small instance of a composite whose results are computed on the host as well.
+// Defines Trial: a small instance of a composite, with the results that the host computes for it.
 #pragma once
 
 #include <functional>
@@ -25,11 +25,11 @@ struct Trial {
   double bound;                             // limit of the distance, relative to the norm of `wanted`
 };
 
-// Returns the trials of a composite for a mesh of one axis, over which their rows are split. Empty when there is no
-// such composite.
+// Returns the trials of a composite for a mesh of one axis, over which the rows of the inputs are split. Returns an
+// empty list when there is no such composite.
 std::vector<Trial> trials_of(std::string_view composite, const MeshAxes& mesh);
 
-// Each returns the trials of one composite; trials_of chooses among them.
+// Each function returns the trials of one composite; trials_of chooses among them.
 std::vector<Trial> attention_trials(const MeshAxes& mesh);
 std::vector<Trial> linear_trials(const MeshAxes& mesh);
 

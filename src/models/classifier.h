@@ -1,5 +1,5 @@
-// Defines the head of sequence classification and its losses, as Transformers' ...ForSequenceClassification classes
-// compute them. The head applies the family's linear layers to the hidden state of a row's first or last token.
+// Defines the head of sequence classification and its losses, like Transformers' ...ForSequenceClassification classes.
+// The head applies the family's linear layers to the hidden state of a sequence's first or last token.
 #pragma once
 
 #include "data/classes/label_set.h"
@@ -7,15 +7,15 @@
 
 namespace fettle {
 
-// Returns the logits of `rows` rows S, f32 [S, num_labels], from the result of the model's forward. `numbers_BT` says
-// which row a position belongs to (blocks/sequences.h). For a row that is not in the micro-batch, the hidden state
-// counts as zeros.
+// Returns the logits of the step's sequences (`rows` = S), f32 [S, num_labels], from the result of the model's forward.
+// `numbers_BT` has the number of each position's sequence (blocks/sequences.h). For a sequence that is not in the
+// micro-batch, the hidden state counts as zeros.
 Tensor class_logits(const Forward& f, const Model& model, const Tensor& hidden_BTD, const Tensor& numbers_BT,
                     int64_t rows);
 
-// Returns each row's loss, f32 [S], from logits [S, num_labels] and classes f32. `problem` decides: the cross-entropy
-// of one label's number [S, 1], the mean binary cross-entropy of num_labels zeros and ones, or the mean squared error
-// of num_labels values.
+// Returns each sequence's loss, f32 [S], from logits [S, num_labels] and classes f32. `problem` selects the loss.
+// Single label: the cross-entropy for the label's number [S, 1]. Several labels: the mean binary cross-entropy over
+// num_labels zeros and ones. Regression: the mean squared error over num_labels values.
 Tensor class_losses(Problem problem, const Tensor& logits_SK, const Tensor& classes);
 
 }  // namespace fettle

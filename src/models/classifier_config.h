@@ -1,4 +1,4 @@
-// Defines classifier_config, which makes the config.json of a classifier as Transformers writes it.
+// Defines classifier_config, which makes the config.json of a classifier in Transformers' form.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,11 +10,11 @@
 
 namespace fettle {
 
-// Returns the fields of classifier_config() that an adapter's kAdapterLabels file stores.
+// Returns the fields of classifier_config() that the file kAdapterLabels of an adapter stores.
 nlohmann::json adapter_labels(const nlohmann::json& classifier_config);
 
-// `config` is the base model's. `problem_type` is empty for a reward model. Without `names`, labels are LABEL_0,
-// LABEL_1, ...
+// Returns config.json of the classifier. `config` is the base model's config.json. `problem_type` is empty for a reward
+// model. Without `names`, the labels are LABEL_0, LABEL_1, ...
 nlohmann::json classifier_config(nlohmann::json config, const Model& model, const std::string& problem_type,
                                  const std::vector<std::string>& names);
 

@@ -161,7 +161,8 @@ RopeParameters ConfigReader::rope_settings(RopeParameters out) const {
   static const std::set<std::string> kKnown{"default",  "dynamic",      "linear", "llama3",
                                             "longrope", "proportional", "yarn"};
   if (!kKnown.contains(out.rope_type))
-    throw UserError("{}: rope_type '{}' is not implemented; {} are", file_, out.rope_type, fmt::join(kKnown, ", "));
+    throw UserError("{}: rope_type '{}' is not implemented; wanted one of {}", file_, out.rope_type,
+                    fmt::join(kKnown, ", "));
   if (!(out.rope_theta > 0)) throw UserError("{}: rope_theta is {}, wanted a number above 0", file_, out.rope_theta);
   if ((out.rope_type == "linear" || out.rope_type == "llama3" || out.rope_type == "dynamic") && !has("factor"))
     throw UserError("{}: rope_type {} needs factor", file_, out.rope_type);

@@ -19,7 +19,8 @@ namespace fettle {
 struct RopeParameters {
   std::string rope_type = "default";  // default, dynamic, linear, llama3, longrope, yarn, proportional
   double rope_theta = 10000;
-  // Share of a head's dims, from the first one, that are rotated. Proportional: the share of the dims of each half.
+  // Share of a head's dims that are rotated, starting at the first dim. Proportional: the share of the dims of each
+  // half.
   double partial_rotary_factor = 1;
   double factor = 1;
   double low_freq_factor = 1, high_freq_factor = 4;
@@ -37,7 +38,7 @@ struct RopeParameters {
   bool truncate = true;       // yarn: the blend begins and ends at whole dims
   bool interleaved = false;   // dims 2i and 2i + 1 turn together, not i and i + R / 2
 
-  // Returns how many dims the frequencies cover. Proportional rope covers all; those that are not rotated have the
+  // Returns how many dims the frequencies cover. Proportional rope covers all dims; dims that are not rotated have the
   // frequency 0.
   int64_t rotary_dim(int64_t head_dim) const;
 };
@@ -49,20 +50,23 @@ enum class Norm {
   kCentred,     // (x - mean) / deviation * weight
 };
 
-// Names of the modules of a mixture of experts within a layer; {} is the expert's number. If gate_up has a name, then
-// gate_up and down are parameters with the weights of all experts, and gate and up are empty. If only gate is empty,
-// experts are down(act(up(x))).
+// Names of the modules of a mixture of experts within a layer; {} is the number of the expert. If gate_up has a name,
+// then gate_up and down are parameters with the weights of all experts, and gate and up are empty. If only gate is
+// empty, experts have no gate: they compute down(act(up(x))).
 struct ExpertNames {
   std::string router, gate = {}, up = {}, down, gate_up = {};
   // The router's and the experts' modules in Transformers, which PEFT's adapters name, if the files have other names.
   std::string router_module = {}, module = {};
   bool in_first = false;  // gate_up and down are [E, in, out], else [E, out, in]
-  bool in_turns = false;  // outputs of gate_up alternate between gate and up; else all of the gate come first
+  // PEFT takes these [E, in, out] for [E, out, in], because Transformers does not mark them as transposed: its lora_A
+  // has the outputs and its lora_B the inputs.
+  bool swapped_lora = false;
+  bool in_turns = false;  // outputs of gate_up alternate between gate and up; else all outputs of the gate come first
 
   bool fused() const { return !gate_up.empty(); }
   bool gated() const { return fused() || !gate.empty(); }
 
-  // Returns the names in most families that store experts one by one.
+  // Returns the names in most families that store each expert separately.
   static ExpertNames one_by_one() {
     return {.router = "mlp.gate",
             .gate = "mlp.experts.{}.gate_proj",
@@ -71,15 +75,15 @@ struct ExpertNames {
   }
 };
 
-// How the router of a mixture of experts chooses, and what it weighs the chosen experts' results with.
+// How the router of a mixture of experts chooses experts, and by which weights it multiplies their results.
 struct Routing {
   bool sigmoid = false;         // scores are sigmoids of the logits, else their softmax
   bool in_f32 = false;          // the logits are computed in f32
   bool normalised = true;       // norm_topk_prob: the weights of a token's experts sum up to 1
-  std::string correction = {};  // the parameter that is added to the scores for the choice only; "": none
-  std::string factors = {};     // the parameter whose value for an expert multiplies its weights; "": none
-  // Only the experts of the `top_groups` best groups can be chosen. A group's score is the sum of the
-  // scores of its two best experts (best_two), or else the score of its best one.
+  std::string correction = {};  // a parameter that is added to the scores for the choice only; "": none
+  std::string factors = {};     // a parameter with a factor for each expert on the expert's weights; "": none
+  // Only the experts of the `top_groups` best groups can be chosen. A group's score is the sum of the scores of its two
+  // best experts (best_two), or else the score of its best expert.
   int64_t groups = 1, top_groups = 1;
   bool best_two = true;
   double scale = 1;        // factor on the weights of a token's experts
@@ -116,14 +120,14 @@ struct MlpNames {
   }
 };
 
-// Sizes of DeepSeek's multi-head latent attention, whose keys and values are computed from one vector of key_rank
-// elements per token. A head's query and key have plain_dim dims without rope and rotary_dim dims with it.
+// Sizes of DeepSeek's multi-head latent attention. Its keys and values are computed from one vector of key_rank
+// elements per token. A head's query and key have plain_dim dims without rope and rotary_dim dims with rope.
 struct LatentAttention {
   int64_t query_rank = 0;  // 0: queries come from the hidden state
   int64_t key_rank = 0, plain_dim = 0, rotary_dim = 0, value_dim = 0;
 };
 
-// Sizes of linear attention by a gated delta net, and the layers that have it.
+// Sizes of linear attention by a gated delta net, and the layers that use it.
 struct DeltaNet {
   int64_t key_heads = 0, value_heads = 0, key_dim = 0, value_dim = 0;
   int64_t width = 4;  // width of the convolution
@@ -136,16 +140,16 @@ struct DeltaNet {
   LayerSet other_layers() const;
 };
 
-// Sizes of Mamba2 (a linear attention whose keys and queries are shared by groups of heads), and the layers that have
-// it.
+// Sizes of Mamba2, and the layers that have it. Mamba2 is a linear attention in which a group of heads has the same
+// keys and queries.
 struct Mamba2 {
   std::string module = "mamba";
   int64_t heads = 0, head_dim = 0, groups = 1, state = 0;
   int64_t width = 4;  // width of the convolution
   bool conv_bias = true, in_bias = false, out_bias = false;
   bool normed = true;       // a norm over each group of heads, after the gate
-  double least_step = 0;    // bounds of the step size (time_step_limit)
-  double largest_step = 0;  // 0: no bound
+  double least_step = 0;    // lower bound of the step size (time_step_limit)
+  double largest_step = 0;  // upper bound of the step size; 0: none
   LayerSet layers = {};
 
   int64_t inner() const { return heads * head_dim; }
@@ -160,36 +164,36 @@ struct Lfm2 {
   LayerSet layers = {};
 };
 
-// What Llama 4 has beyond the fields below.
+// Settings of Llama 4 in addition to the fields below.
 struct Llama4 {
   bool qk_norm = true;  // norms without weights on each head of q and k, after rope, on the layers with rope
-  double growth = 0;    // queries of the layers without rope grow with the logarithm of the position; 0: they do not
-  double unit = 8192;   // ... counted in these many positions
+  // Queries of the layers without rope are multiplied by 1 + growth * log(1 + floor((position + 1) / unit)).
+  double growth = 0, unit = 8192;
 };
 
-// The layers of Nemotron-H with attention and those with an MLP. The others have Mamba2 or experts.
+// The layers of Nemotron-H with attention and the layers with an MLP. The other layers have Mamba2 or experts.
 struct NemotronH {
   LayerSet attention, mlp;
 };
 
-// Falcon-H1's factors: on the inputs and results of attention and Mamba2, on the keys, on the parts of Mamba2's
-// projection (gate, x, B, C, dt), and on the MLP's gate and result.
+// Factors of Falcon-H1: on the inputs and results of attention and Mamba2, on the keys, on the parts of Mamba2's
+// in_proj (gate, x, B, C, dt), and on the gate and the result of the MLP.
 struct FalconH1 {
   double attention_in = 1, attention_out = 1, keys = 1, mamba_in = 1, mamba_out = 1;
   std::array<double, 5> mamba_parts{1, 1, 1, 1, 1};
   double mlp_gate = 1, mlp_out = 1;
 };
 
-// What Gemma 4 has beyond the fields below. Layers with a window have heads of head_dim, the others ("full") of
-// full_head_dim.
+// Settings of Gemma 4 in addition to the fields below. Layers with a window have heads of head_dim; the other layers
+// ("full") have heads of full_head_dim.
 struct Gemma4 {
   int64_t full_head_dim = 512, full_key_heads = 0;
   RopeParameters full_rope;
   bool values_are_keys = false;  // full layers compute their values from the keys' projection
-  int64_t shared_layers = 0;     // so many of the last layers take the keys and values of the last layer of their kind
-                                 // before them
-  bool wide_mlp = false;         // these layers have an MLP of twice the size
-  int64_t layer_vocab = 0, layer_size = 0;  // ids and size of the vectors that each layer has for a token; 0: none
+  int64_t shared_layers = 0;     // this many of the last layers take the keys and values of the last earlier layer of
+                                 // their kind (window or full)
+  bool wide_mlp = false;         // the layers in shared_layers have an MLP of twice the size
+  int64_t layer_vocab = 0, layer_size = 0;  // a vector per token and layer: token ids, vector size; 0: none
 };
 
 // Fields of all families; each family reads its own. Lengths are in tokens, sizes in elements.
@@ -211,7 +215,7 @@ struct ModelConfig {
   std::optional<ClampedSwiglu> clamped_swiglu;  // activation of the experts, instead of hidden_act
   ExpertNames experts;
   int64_t expert_size = 0;   // inner size of one expert
-  int64_t expert_width = 0;  // size of the vectors that experts read and give; 0: hidden_size
+  int64_t expert_width = 0;  // size of the vectors that experts read and return; 0: hidden_size
   bool expert_bias = false;  // biases on the router and on the experts' linear layers
   int64_t num_experts = 0;
   int64_t experts_per_token = 0;
@@ -230,23 +234,23 @@ struct ModelConfig {
   bool tie_word_embeddings = false;
   double embedding_scale = 1;
   double residual_scale = 1;  // factor on the results that attention and MLP add to the residual stream
-  double logit_scale = 1;     // factor on the logits of tokens
+  double logit_scale = 1;     // factor on the token logits
   std::string attention_module = "self_attn";
   std::string fused_qkv;            // the module that computes q, k and v together ("qkv_proj"), or ""
   bool attention_bias = false;      // biases on q, k and v
   std::optional<bool> output_bias;  // a bias on the output projection; nullopt: the value of attention_bias
   bool qk_norm = false;             // norms on each head of q and k
   bool mlp_bias = false;
-  bool alibi = false;            // instead of rope: scores fall with the distance
+  bool alibi = false;            // ALiBi instead of rope: scores fall with the distance
   double attention_scale = 0;    // factor on q.k; 0: 1 / sqrt(head_dim)
   double query_growth = 0;       // ministral3's llama_4_scaling_beta; 0: queries do not grow with the position
   double attention_softcap = 0;  // scores become cap * tanh(score / cap); 0: no cap
   double logit_softcap = 0;      // like attention_softcap, for the logits
-  bool normalised_head = false;  // each token's vector of the head is scaled to length 1 before use (baichuan 2)
+  bool normalised_head = false;  // the head's vector for each token is scaled to length 1 before use (baichuan 2)
   double initializer_range = 0.02;
   int64_t num_labels = 0;       // labels of a classifier; 0: a language model. Not read from config.json
   int64_t type_vocab_size = 0;  // number of token types (encoders)
-  int64_t first_position = 0;   // row of position 0 in the table of learned positions (roberta)
+  int64_t first_position = 0;   // row for position 0 in the table of learned positions (roberta)
   RopeParameters rope;
   std::vector<bool> rotates;  // for each layer, whether it has rope; empty: all have
   // On layers with rope, a query sees only the keys of its own chunk of this many positions of its document. 0: no
@@ -261,13 +265,15 @@ struct ModelConfig {
   std::optional<int32_t> bos_token_id, pad_token_id;
   std::vector<std::string> dropouts;  // fields with dropout in the base model, which Fettle does not apply
 
+  // Returns the size of the vectors that the experts read and return.
   int64_t expert_in() const { return expert_width > 0 ? expert_width : hidden_size; }
-  // Documents longer than this use other rope frequencies (longrope, dynamic). 0: all documents use the same.
+  // Documents longer than this number of tokens use other rope frequencies (longrope, dynamic). 0: all documents use
+  // the same.
   int64_t rope_turn() const {
     const bool turns = rope.rope_type == "longrope" || rope.rope_type == "dynamic";
     return turns ? rope.original_max_position_embeddings : 0;
   }
-  // The window when all layers have the same one (0 = no window), else nullopt.
+  // Returns the window when all layers have the same one (0: no window), else nullopt.
   std::optional<int64_t> uniform_window() const;
 };
 
@@ -289,19 +295,20 @@ class ConfigReader {
   std::vector<double> numbers(const std::string& key) const;     // elements of a list; empty when missing
   bool has(const std::string& key) const;                        // present and not null
   bool given(const std::string& key) const;                      // present or null; null switches a default off
-  // Throws UserError unless the field is absent, null or equal to `value`, the only implemented one.
+  // Throws UserError unless the field is absent, null or equal to `value`, which is the only implemented value.
   void refuse_unless(const std::string& key, const nlohmann::json& value) const;
-  // The fields that all families share: ids, dtype, initializer_range, vocab_size, tie_word_embeddings.
+  // Reads the fields that all families share: ids, dtype, initializer_range, vocab_size, tie_word_embeddings.
   void read_common(ModelConfig& config, bool tied_by_default) const;
-  // Reads rope_theta + rope_scaling (Transformers 4) or rope_parameters (5). When rope_parameters has an entry per kind
-  // of layer, rope() returns that of full attention and local_rope() that of sliding attention.
+  // Reads rope_theta and rope_scaling (Transformers 4) or rope_parameters (Transformers 5). If rope_parameters has an
+  // entry for each kind of layer, rope() returns the entry of full attention and local_rope() that of sliding
+  // attention.
   RopeParameters rope(double default_theta = 10000, double default_partial_factor = 1) const;
   std::optional<RopeParameters> local_rope() const;
-  // Returns a reader of the object at `key`, whose messages say "FILE (KEY)". Throws UserError when it is not an
+  // Returns a reader of the object at `key`. Its messages say "FILE (KEY)". Throws UserError when the field is not an
   // object.
   ConfigReader inner(const std::string& key) const;
-  // Returns ModelConfig::window. The layers that layer_types calls sliding_attention get `window`; without that list,
-  // the layers for which slides(layer) is true get it.
+  // Returns ModelConfig::window. The layers that layer_types calls sliding_attention have the window `window`. If
+  // layer_types is missing, these are the layers for which slides(layer) is true.
   std::vector<int64_t> windows(int64_t layers, int64_t window, const std::function<bool(int64_t)>& slides) const;
   // Returns a list of 0 and 1 (or booleans) with one element for each layer; empty when the field is missing.
   std::vector<bool> flags_by_layer(const std::string& key, int64_t layers) const;

@@ -22,9 +22,9 @@ struct DecoderLayer {
                     LayerCache* cache) = pre_norm_layer;
 };
 
-// Reads the fields that these families have in common.
+// Reads the fields that the families of decoders have in common.
 ModelConfig read_decoder_config(const ConfigReader& reader, bool tied_by_default = false);
-// Returns the Family of a decoder.
+// Returns the Family of a decoder. `read` reads config.json; `layer` defines the layers.
 Family decoder_family(const std::string& model_type, const std::string& architecture,
                       ModelConfig (*read)(const ConfigReader& reader), const DecoderLayer& layer = {},
                       const DecoderNames& names = {});

@@ -23,7 +23,7 @@ std::optional<Float8Storage> stored_float8(const nlohmann::json& config, const s
     if (const nlohmann::json kind = at->value("scale_fmt", nlohmann::json("float")); kind == "ue8m0" || kind == "float")
       return out;
     else
-      throw UserError("{}: scale_fmt is {}; float and ue8m0 are implemented", file, kind.dump());
+      throw UserError("{}: scale_fmt is {}, wanted float or ue8m0", file, kind.dump());
   }
   if (method != "compressed-tensors") return std::nullopt;
   out.factors = "_scale";
@@ -35,7 +35,7 @@ std::optional<Float8Storage> stored_float8(const nlohmann::json& config, const s
     if (!weights.is_object() || weights.value("type", nlohmann::json()) != "float" ||
         weights.value("num_bits", nlohmann::json()) != 8 || weights.value("symmetric", nlohmann::json(true)) != true)
       throw UserError(
-          "{}: compressed-tensors weights of {} are not implemented; symmetric floats of 8 bits are. Use the original "
+          "{}: compressed-tensors weights of {} are not implemented, only symmetric 8-bit floats. Use the original "
           "weights, with quantization_bit: 4 in the recipe if they are too large",
           file, weights.is_object() ? weights.dump() : name);
     read_block(weights.value("block_structure", nlohmann::json()), "block_structure");

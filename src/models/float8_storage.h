@@ -8,15 +8,16 @@
 
 namespace fettle {
 
-// How a checkpoint stores weights in 8-bit floats (e4m3). Beside each such weight <name> lies <name> + `factors`: one
-// float for each block of rows x columns values, which multiplies them. A single float is for the whole weight, and
-// [rows, 1] are for its rows. Sources: transformers/integrations/finegrained_fp8.py, compressed-tensors.
+// How a checkpoint stores weights in 8-bit floats (e4m3). Each such weight <name> has a tensor <name> + `factors` with
+// one float for each block of rows x columns values. The float multiplies the values. A tensor with a single float is
+// for the whole weight; a tensor [rows, 1] is for the rows of the weight. Sources:
+// transformers/integrations/finegrained_fp8.py, compressed-tensors.
 struct Float8Storage {
   std::string factors = "_scale_inv";
   int64_t rows = 128, columns = 128;
 };
-// Returns what 'quantization_config' of config.json says about this; nullopt when the weights are stored otherwise.
-// Throws UserError when blocks or format are not as described above.
+// Returns the storage that 'quantization_config' of config.json describes; nullopt when the weights are not 8-bit
+// floats. Throws UserError when blocks or format differ from the description above.
 std::optional<Float8Storage> stored_float8(const nlohmann::json& config, const std::string& file);
 
 }  // namespace fettle

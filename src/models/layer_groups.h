@@ -1,5 +1,5 @@
-// Defines groups of layers: if the layers of a model differ in kind, each group is computed by one loop. Layers are of
-// the same kind when they have the same parameters.
+// Defines groups of layers. If the layers of a model are of different kinds, one loop computes each group. Layers are
+// of the same kind when they have the same parameters.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace fettle {
 
-// From layer `first` on, a sequence of `period` layers is repeated `repeats` times, with the same kinds in each repeat.
+// The layers from `first` on repeat a sequence of `period` layers `repeats` times, with the same kinds in each repeat.
 // For example, 48 layers that repeat "three linear, one full" are {0, 4, 12}, and 58 equal layers after three others
 // are {3, 1, 58}.
 struct LayerGroup {
@@ -18,15 +18,16 @@ struct LayerGroup {
   int64_t end() const { return first + period * repeats; }
 };
 
-// Divides layers 0 to `layers` - 1 into groups. `sets` has the layers of each parameter.
+// Divides the layers 0 to `layers` - 1 into groups. `sets` has one LayerSet for each parameter: the layers that have
+// it.
 std::vector<LayerGroup> group_layers(int64_t layers, const std::vector<LayerSet>& sets);
-// Divides a model's layers into groups by the parameters that they have.
+// Divides a model's layers into groups according to their parameters.
 std::vector<LayerGroup> groups_of(const Model& model);
 // Returns whether all layers have the same parameters.
 bool has_one_kind(const Model& model);
 
-// Cuts each stacked parameter where one group of layers ends and the next begins, so that each part belongs to one
-// loop. A model whose layers are all alike keeps its stacks.
+// Cuts each stacked parameter at the boundaries of the groups, so that each part belongs to one loop. If all layers of
+// a model are of one kind, its stacks stay whole.
 std::vector<Param> cut_at_groups(const std::vector<Param>& params, const std::vector<LayerGroup>& groups);
 
 }  // namespace fettle

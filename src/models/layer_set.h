@@ -9,13 +9,13 @@ namespace fettle {
 // The layers that a parameter's stack has slices for.
 struct LayerSet {
   std::vector<int64_t> numbers;  // in ascending order; empty: the parameter is outside of the layers
-  int64_t all = 0;               // how many layers of the model have the parameter. A cut stack has fewer.
+  int64_t all = 0;               // number of the model's layers that have the parameter. A cut stack has fewer
 
   int64_t count() const { return static_cast<int64_t>(numbers.size()); }
   bool contains(int64_t layer) const;
   // Returns the slice of the layer, which must be one of `numbers`.
   int64_t slice_of(int64_t layer) const;
-  // Returns the part of the set with first <= number < end.
+  // Returns the part of the set whose layer numbers are in [first, end).
   LayerSet within(int64_t first, int64_t end) const;
   bool operator==(const LayerSet&) const = default;
 };

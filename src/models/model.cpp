@@ -189,7 +189,7 @@ void check_use(const Family& family, const nlohmann::json& config, const std::st
     std::vector<std::string> able;
     for (const Family& one : families())
       if (!one.classifier.architecture.empty()) able.push_back(one.model_type);
-    throw UserError("{}: Transformers has no classifier for {}, but for {}", file, family.model_type,
+    throw UserError("{}: Transformers has no classifier for {}; it has one for {}", file, family.model_type,
                     fmt::join(able, ", "));
   }
   if (num_labels > 0) return;
@@ -198,8 +198,8 @@ void check_use(const Family& family, const nlohmann::json& config, const std::st
                     file, family.model_type);
   if (read_taught_labels(config, file).count() > 0)
     throw UserError(
-        "{}: the model is a classifier ({}) without a head for text; set stage: cls, or rm for one that scores "
-        "replies, or use the language model that it was trained from",
+        "{}: the model is a classifier ({}) without a head for text; set stage: cls (stage: rm for a reward model), or "
+        "use the language model from which it was trained",
         file, architecture_of(config));
 }
 

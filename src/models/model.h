@@ -1,7 +1,7 @@
 // Defines Family, which describes a model family, and Forward, the arguments of its forward function.
 //
-// Shape legend of this folder: B sequences, T positions, S keys, D hidden_size, N query heads, K key heads, G = N / K,
-// H head_dim, F intermediate_size, V vocab_size, L layers.
+// Shape legend of this folder: B rows of the batch, T positions, S keys, D hidden_size, N query heads, K key heads, G =
+// N / K, H head_dim, F intermediate_size, V vocab_size, L layers.
 #pragma once
 
 #include <algorithm>
@@ -20,10 +20,10 @@
 
 namespace fettle {
 
-// The token of a row whose hidden state is the input of a classifier's head.
+// The token of a sequence whose hidden state is the input of a classifier's head.
 enum class Pooled { kFirst, kLast };
 
-// The parameters of a model and its adapter as values of a graph. Parameters of the layers are stacks [L, ...].
+// The parameters of a model and of its adapter, as values of a graph. Parameters of the layers are stacks [L, ...].
 class Weights {
  public:
   struct Entry {
@@ -31,7 +31,7 @@ class Weights {
     Tensor value;
   };
 
-  // Adds the parameter, or replaces the one with the same stack_name.
+  // Adds the parameter. Replaces a parameter with the same stack_name.
   void set(const Param& param, Tensor value) { entries_.insert_or_assign(param.stack_name(), Entry{param, value}); }
   // Returns the value with this stack_name. Throws InternalError when there is none.
   const Tensor& at(const std::string& name) const;
@@ -45,46 +45,46 @@ class Weights {
 // The weights of the current layer, under their names within a layer ("self_attn.q_proj.weight").
 struct Layer {
   Tensor index;        // i32, the layer's number
-  int64_t lowest = 0;  // the lowest number of the layers that this code computes; they all have the same parameters
+  int64_t lowest = 0;  // the lowest number of the layers that this code computes; all of them have the same parameters
   std::map<std::string, Tensor> weights;
 
   const Tensor& operator[](const std::string& name) const;
   bool has(const std::string& name) const { return weights.contains(name); }
 };
 
-// An array that generation keeps for some layers, with one slice for each layer of `layers`. Arrays with the same name
+// An array that generation keeps for the layers in `layers`, with one slice for each of them. Arrays with the same name
 // belong to different layers.
 struct CacheArray {
   std::string name;
   LayerSet layers;
-  Dims dims;  // one layer's dims for one row; -1: the dim of positions, which grows during generation
+  Dims dims;  // the dims for one layer and one row; -1: the dim of positions, which grows during generation
   LogicalAxes axes;
   std::optional<DType> dtype = {};  // nullopt: the dtype of the activations
 
-  // An array without a dim of positions is the state after the last token. Generation cannot go back from it to an
-  // earlier token.
+  // An array without a dim of positions is the state after the last token. From this state, generation cannot go back
+  // to an earlier token.
   bool has_positions() const { return std::ranges::find(dims, -1) != dims.end(); }
 };
 
-// The arrays that generation keeps for the tokens so far. `filled` (i32 [B]) is the number of these tokens in each row,
-// `real` (i32) the number of new tokens in a row; the tokens after them are padding.
+// The arrays that generation keeps for the tokens so far. `filled` (i32 [B]) is the number of these tokens in each row.
+// `real` (i32) is the number of new tokens in a row; the positions after them are padding.
 struct Cache {
   std::vector<CacheArray> kinds;
   std::vector<Tensor> arrays;  // [layers, ...], one for each of `kinds`
   Tensor filled, real;
 };
 
-// LoRA weights of all experts of a layer and of the router. `gate_up` and `down` are prefixes of ".lora_A.weight" [E,
-// r, in] and ".lora_B.weight" [out, r, E] within the layer, `router` is the prefix of [r, D] and [E, r]. An empty
-// prefix means no LoRA. The outputs of `gate_up` have the order of the fused weight; if there is none, the gate's
-// outputs come first, then up's.
+// LoRA weights of all experts of a layer and of the router, by their names within the layer. `gate_up` and `down` are
+// prefixes of the names ".lora_A.weight" [E, r, in] and ".lora_B.weight" [out, r, E]. `router` is the prefix of the
+// arrays [r, D] and [E, r]. An empty prefix means no LoRA. The outputs of `gate_up` are in the order of the fused
+// weight; if there is no fused weight, the gate's outputs come first, then up's.
 struct ExpertLora {
   std::string gate_up, down, router;
   double scale = 1, gate_up_scale = 1;
 };
 
-// The arguments of a forward function. Token arrays are i32 [B, T]. A row holds one or more documents, numbered by
-// `segments` (0 = padding). Tokens attend only within their document, and positions restart in each.
+// The arguments of a forward function. Token arrays are i32 [B, T]. A row holds one or more documents, which `segments`
+// numbers (0: padding). Tokens attend only within their document, and positions restart in each document.
 struct Forward {
   const ModelConfig& config;
   const Weights& weights;
@@ -92,27 +92,28 @@ struct Forward {
   DType compute = DType::kF32;  // dtype of activations and matmul operands
   RematPolicy remat = {};
   int64_t attention_block = 512;  // queries per block when T is larger (memory-efficient attention)
-  // Adds an adapter's part to a linear layer's result: (layer, module, x, y) -> y'. Null: no adapter.
+  // Adds the adapter to a linear layer's result: (layer, module, x, y) -> y'. Null: no adapter.
   std::function<Tensor(const Layer&, const std::string&, const Tensor&, const Tensor&)> adapt;
 
-  // Changes the embedded tokens [B, T, D], for example by adding noise. Null: leaves them as they are.
+  // Changes the embedded tokens [B, T, D], for example by adding noise. Null: no change.
   std::function<Tensor(const Tensor&)> disturb;
 
   std::optional<ExpertLora> expert_lora;
   std::optional<Float8> float8;  // dtypes of the linear layers' products; nullopt: `compute`
 
-  // f32 [2, experts], summed over layers and the tokens of documents: the tokens sent to each expert, and the
-  // probability given to it. Null: not computed.
+  // f32 [2, experts], summed over layers and over the tokens of documents: the number of tokens sent to each expert,
+  // and the probability that the router gave the expert. Null: not computed.
   Tensor router;
-  // Replaces the stored parts of a layer's quantised weights by the weights themselves. Null: no weights are quantised.
+  // Replaces the stored parts of a layer's quantised weights by the weights. Null: no weights are quantised.
   std::function<void(Layer&)> unpack;
 
-  // Returns the layer's slice of a stack that lies in host memory, on the device. Null: all stacks lie on the device.
+  // Copies the layer's slice of a stack in host memory to the device and returns it. Null: all stacks are on the
+  // device.
   std::function<Tensor(const Param& param, const Tensor& slice)> fetch;
 
   Tensor tokens, positions, segments;
   Tensor token_types;  // encoders: 0, or 1 in a row's second text; null: all 0
-  Tensor lengths;  // i32 [B]: tokens of the whole document, where rope depends on it; null: computed from `positions`
+  Tensor lengths;      // i32 [B]: length of the whole document, if rope depends on it; null: computed from `positions`
   std::optional<Cache> cache;  // generation: the forward function adds the new tokens to it
 };
 
@@ -120,15 +121,15 @@ struct Forward {
 struct ClassifierHead {
   std::string architecture;  // "LlamaForSequenceClassification"; empty when Transformers has none
   Pooled pooled = Pooled::kLast;
-  // Module names of the linear layers, in order, with tanh between them. The last one gives the logits.
+  // Module names of the linear layers, in order, with tanh between two of them. The last layer gives the logits.
   std::vector<std::string> modules = {"score"};
   bool bias = false;
   std::vector<std::string> saved = {"score"};  // the names for PEFT's modules_to_save
-  // Prefixes of tensors that a checkpoint may contain for other tasks and that are ignored.
+  // Prefixes of tensors for other tasks. A checkpoint may contain such tensors; they are ignored.
   std::vector<std::string> others = {"lm_head."};
 };
 
-// Returns the arrays "keys" and "values", [1, S, K, H], of these layers.
+// Returns the arrays "keys" and "values", both [1, S, K, H], of these layers.
 std::vector<CacheArray> keys_and_values(const ModelConfig& config, const LayerSet& layers);
 
 struct Family {
@@ -142,8 +143,8 @@ struct Family {
   std::function<std::vector<CacheArray>(const ModelConfig& config)> cache = [](const ModelConfig& c) {
     return keys_and_values(c, all_layers(c.num_hidden_layers));
   };
-  // Tensors of a checkpoint that are ignored because they repeat known values: buffers of older versions, a second copy
-  // of the tied head. "*" stands for any prefix, or any end.
+  // Tensors of a checkpoint that are ignored because they repeat other values: buffers of older versions, or a second
+  // copy of the tied head. "*" stands for any prefix or any suffix.
   std::vector<std::string> ignored = {};
   ClassifierHead classifier;
   // Prefixes of tensors that belong to the checkpoint but not to the text model (a vision tower). They are not loaded;
@@ -155,17 +156,17 @@ struct Family {
   bool encoder = false;          // tokens attend in both directions; it can only classify
 };
 
-// Returns whether export and full tuning copy this tensor of the checkpoint unchanged.
+// Returns whether the tensor has a prefix of Family::carried, so that export and full tuning copy it unchanged.
 bool carries(const Family& family, std::string_view tensor);
-// Returns whether the tensor is not computed with, so that export and full tuning copy it: it belongs to a layer after
-// the last one (a head that predicts tokens further ahead), or to keys and values of a layer that uses those of an
-// earlier one.
+// Returns whether no computation uses the tensor, so that export and full tuning copy it. Such a tensor belongs to a
+// layer after the last one (a head that predicts tokens further ahead), or to the keys and values of a layer that uses
+// the keys and values of an earlier layer.
 bool is_unused(const Family& family, const ModelConfig& config, std::string_view tensor);
 
 const std::vector<Family>& families();
 // Returns the family for the model_type in config.json; null when that type is not supported.
 const Family* find_family(const nlohmann::json& config);
-// Does the same, but throws UserError, which lists the supported types.
+// Returns the family. Throws UserError, which lists the supported types, when the model_type is not supported.
 const Family& family_of(const nlohmann::json& config, const std::string& file);
 
 // A family with a model's config and parameters. Most parts of Fettle get a model in this form.
@@ -175,8 +176,8 @@ struct Model {
   std::vector<Param> params;
 
   const Param& param(const std::string& hf_name) const;
-  // Returns the weights of a linear layer by its name within a layer. They are several if the layers that have it
-  // differ in its dims.
+  // Returns the weights of a linear layer by its name within a layer. There are several if the linear layer has
+  // different dims in different layers.
   std::vector<Param> linear(const std::string& module) const;
   // Returns the numbers of the layers that have this linear layer, in ascending order.
   std::vector<int64_t> layers_of(const std::string& module) const;
@@ -187,8 +188,8 @@ struct Model {
   const Param& head() const;
   int64_t parameters() const;
 };
-// Makes a language model, or a classifier with `num_labels` labels when that is above 0. Throws UserError when the
-// family does not support it, or when config.json describes a classifier and num_labels is 0.
+// Makes a language model, or, if `num_labels` is above 0, a classifier with this number of labels. Throws UserError
+// when the family does not support this, or when config.json describes a classifier and num_labels is 0.
 Model make_model(const nlohmann::json& config, const std::string& file, int64_t num_labels = 0);
 
 }  // namespace fettle

@@ -30,7 +30,7 @@ enum class Role {
   kLinear,             // the weight of a linear layer of the blocks, which LoRA's `all` selects
   kBias,               // the bias of a linear layer
   kRouter,             // chooses each token's experts
-  kBuffer,             // numbers that no gradient trains: what is added to a router's scores, a layer's factor
+  kBuffer,             // numbers that no gradient trains: a correction of a router's scores, a factor of a layer
   kExpertGate,         // weights of all experts of a layer
   kExpertUp,
   kExpertDown,
@@ -43,20 +43,20 @@ enum class Role {
   kQuantisedParts,  // codes of a quantised weight, and their scales
 };
 
-// Describes one parameter. If every layer has this parameter, the program has one stacked parameter [L, ...]. Loading
+// Describes one parameter. For a parameter of the layers, the program has one stacked parameter [L, ...]. Loading
 // fills it from one checkpoint tensor per layer, and export writes these tensors again.
 struct Param {
   std::string hf_name;  // Hugging Face's name, {} for the layer's number: "model.layers.{}.self_attn.q_proj.weight"
-  Dims dims;  // dims of one layer; for experts dims[0] is their number, and a second {} in hf_name is the expert's
+  Dims dims;  // dims of one layer. For experts, dims[0] is their number, and a second {} in hf_name stands for it
   LogicalAxes axes;
   Role role;
   LayerSet layers = {};
   Init init = Init::kNormal;
-  // Fused modules (q|k|v, gate|up) have a separate dim for their parts, so that each part is split over devices by
-  // itself: dims[fused] parts of dims[fused + 1]. The checkpoint has one dim in place of the two. -1: dims are the same
-  // as in the checkpoint.
+  // The parts of fused modules (q|k|v, gate|up) have a separate dim, so that each part is split over devices
+  // separately: dims[fused] parts of dims[fused + 1]. The checkpoint has one dim instead of these two. -1: dims are the
+  // same as in the checkpoint.
   int fused = -1;
-  std::optional<DType> dtype = {};  // nullopt: the dtype that the run gives all parameters
+  std::optional<DType> dtype = {};  // nullopt: the dtype that the run gives to all parameters
   Memory memory = Memory::kDevice;  // the memory in which the program parameter is
   bool trained = false;
 
@@ -65,14 +65,15 @@ struct Param {
   bool has_experts() const;  // has weights of a layer's experts, in one tensor or several
   bool of_classifier() const { return role == Role::kClassifier || role == Role::kClassifierBias; }
   bool is_lora() const;
-  bool is_embedding() const;  // ids select its rows
+  bool is_embedding() const;  // a table whose rows are selected by ids
   bool is_bias_or_norm() const;
 
   // Returns how many leading dims of the program parameter count tensors of the checkpoint: 0, 1 (layers) or 2 (layers
   // and experts).
   int stack_dims() const { return !stacked() ? 0 : of_experts() ? 2 : 1; }
   int64_t layer_count() const { return stacked() ? layers.count() : 1; }
-  // The program parameter's name: hf_name, followed by "[2:4]" (first layer, layer after the last) when it was cut.
+  // Returns the name of the program parameter: hf_name, followed by "[2:4]" (first layer, layer after the last) when
+  // the stack was cut.
   std::string stack_name() const;
 
   // Returns the dims of one tensor in the checkpoint.
@@ -101,18 +102,18 @@ struct LinearOptions {
 // Collects a model's parameters. Modules are named without ".weight" and ".bias".
 class ParamList {
  public:
-  // The model has `all_layers` layers; names of their parameters begin with layer_prefix.
+  // The model has `all_layers` layers. The names of their parameters begin with layer_prefix.
   ParamList(std::string layer_prefix, int64_t all_layers);
 
-  // After in_layers(), the added parameters belong to all layers, or to those with the given numbers, and are named
-  // within a layer. After outside(), they are outside of the layers and have full names. Parameters of one name with
-  // different dims may be added for different layers.
+  // After in_layers(), the added parameters belong to all layers, or to the layers with the given numbers; their names
+  // are relative to the layer. After outside(), the added parameters are outside of the layers and have full names.
+  // Parameters with the same name and different dims may be added for different layers.
   ParamList& in_layers();
   ParamList& in_layers(std::vector<int64_t> numbers);
   ParamList& outside();
 
   void add(const std::string& name, Dims dims, LogicalAxes axes, Role role, Init init = Init::kNormal);
-  // Adds a parameter whose dim `fused` numbers parts (see Param::fused).
+  // Adds a parameter of a fused module, whose dim number `fused` has the parts (see Param::fused).
   void add_fused(const std::string& name, Dims dims, LogicalAxes axes, int fused, Role role);
   // Adds a weight [rows, width].
   void embedding(const std::string& module, int64_t rows, int64_t width, Role role = Role::kTokenEmbedding);

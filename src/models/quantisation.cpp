@@ -38,16 +38,16 @@ std::optional<Quantisation> stored_quantisation(const nlohmann::json& config, co
   const std::string method = text("quant_method", four || eight ? "bitsandbytes" : "");
   if (method != "bitsandbytes" || four == eight)
     throw UserError(
-        "{}: the checkpoint is quantised by '{}' (quantization_config), which is not supported; bitsandbytes' 4-bit "
-        "and 8-bit forms, GPT-OSS's mxfp4, fp8 and compressed-tensors in 8-bit floats are. Use the original weights, "
-        "with quantization_bit: 4 in the recipe if "
-        "they are too large",
+        "{}: the checkpoint is quantised by '{}' (quantization_config), which is not supported. Supported are "
+        "bitsandbytes' 4-bit and 8-bit formats, GPT-OSS's mxfp4, fp8, and compressed-tensors in 8-bit floats. Use the "
+        "original weights, with quantization_bit: 4 in the recipe if they are too large",
         file, method.empty() ? q.dump() : method);
   if (eight) return Quantisation{Quantisation::Type::kInt8, false};
   const std::string type = text("bnb_4bit_quant_type", "fp4"), storage = text("bnb_4bit_quant_storage", "uint8");
   if (type != "nf4" && type != "fp4")
-    throw UserError("{}: bnb_4bit_quant_type '{}' is not supported; nf4 and fp4 are", file, type);
-  if (storage != "uint8") throw UserError("{}: bnb_4bit_quant_storage '{}' is not supported; uint8 is", file, storage);
+    throw UserError("{}: bnb_4bit_quant_type '{}' is not supported; wanted nf4 or fp4", file, type);
+  if (storage != "uint8")
+    throw UserError("{}: bnb_4bit_quant_storage '{}' is not supported; wanted uint8", file, storage);
   return Quantisation{type == "nf4" ? Quantisation::Type::kNf4 : Quantisation::Type::kFp4,
                       flag("bnb_4bit_use_double_quant")};
 }

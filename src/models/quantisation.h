@@ -1,4 +1,5 @@
-// Defines Quantisation: the formats in which frozen linear layers are stored in 4 or 8 bits. They follow bitsandbytes.
+// Defines Quantisation: the formats in which frozen linear layers are stored in 4 or 8 bits, like those of
+// bitsandbytes.
 //
 // nf4, fp4 (Dettmers et al. 2023): the elements of a weight in row-major order form blocks of 64. A block stores its
 // largest magnitude (absmax, f32) and one 4-bit code per element, which selects one of 16 values in [-1, 1]. Nested
@@ -21,15 +22,15 @@ struct Quantisation {
 
   static constexpr int kBlock = 64, kNestedBlock = 256, kMxfp4Block = 32;
   bool four_bits() const { return type != Type::kInt8; }
-  double bits() const;       // per element, including its share of the absmax
+  double bits() const;       // per element, including the element's share of the absmax
   std::string name() const;  // "nf4 with double quantization"
   bool operator==(const Quantisation&) const = default;
 };
 
 // Returns whether the checkpoint stores the experts in MXFP4.
 bool stores_mxfp4(const nlohmann::json& config);
-// Returns the format of the linear layers that 'quantization_config' of config.json states; nullopt when it is absent,
-// or about MXFP4 or 8-bit floats (float8_storage.h). Throws UserError for formats other than these.
+// Returns the format of the linear layers that 'quantization_config' of config.json states. Returns nullopt when it is
+// absent, or states MXFP4 or 8-bit floats (float8_storage.h). Throws UserError for other formats.
 std::optional<Quantisation> stored_quantisation(const nlohmann::json& config, const std::string& file);
 
 }  // namespace fettle

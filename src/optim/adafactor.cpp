@@ -33,7 +33,7 @@ std::map<std::string, double> adafactor_scalars(const OptimOptions& options, int
   return {{"learning_rate", rate}, {"beta2", 1 - std::pow(t, options.number("decay_rate"))}};
 }
 
-// Averages over the dims [first, end), which remain with size 1.
+// Returns the means over the dims [first, end), which remain with size 1.
 Tensor mean(const Tensor& x, int64_t first, int64_t end) {
   Dims dims, kept = x.dims();
   double count = 1;

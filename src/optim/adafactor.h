@@ -7,9 +7,9 @@ namespace fettle {
 
 // State of a matrix: "row" and "column", the means of squared gradients over each row and over each column. State of a
 // vector: "v". With beta1 above 0, also "m". The defaults are those of Hugging Face's Trainer, in which the schedule
-// sets the learning rate. optim_args: scale_parameter multiplies the rate by the size of the weight. relative_step
-// computes the rate only from the step; with warmup_init it rises from 1e-6. Others: clip_threshold, decay_rate, beta1,
-// eps1, eps2.
+// sets the learning rate. optim_args: scale_parameter multiplies the rate by the root mean square of the weight.
+// relative_step computes the rate from the step alone; with warmup_init this rate starts at 1e-6. The other arguments
+// are clip_threshold, decay_rate, beta1, eps1 and eps2.
 UpdateRule adafactor_rule();
 
 }  // namespace fettle

@@ -8,8 +8,8 @@ namespace {
 
 constexpr int64_t kBlock = 256;
 
-// How the elements of a weight form blocks. If possible, a block is a part of a row or several rows, so that it needs
-// no transfer between devices. Otherwise, the layer is flattened and padded.
+// How the elements of a weight form blocks. If possible, a block is a part of a row, or several whole rows, so that
+// quantising needs no transfer between devices. Otherwise, the layer is flattened and padded.
 struct Blocks {
   Dims whole, absmax;  // `whole`: [..., blocks, elements of a block ...]; `absmax`: without the elements
   Dims elements;       // the dims of `whole` that make up a block
@@ -74,7 +74,7 @@ Tensor spread(const Tensor& absmax, const Blocks& blocks) {
   return reshape(absmax, dims);
 }
 
-// Returns for each element `by_decade(i)`, where i is the element's decade. `holds(i)` says whether the element has
+// Returns `by_decade(i)` for each element, where i is the element's decade. `holds(i)` tells which elements have
 // reached decade i.
 template <typename Holds, typename Value>
 Tensor choose(Holds holds, Value by_decade) {

@@ -8,7 +8,7 @@
 
 namespace fettle {
 
-// Weights with fewer elements in a layer, and all embeddings, have f32 state, as in Hugging Face's Trainer.
+// Weights with fewer elements per layer, and all embeddings, have f32 state, as in Hugging Face's Trainer.
 constexpr int64_t kSmallestQuantized = 4096;
 bool is_quantized(const OptimWeight& weight);
 

@@ -5,10 +5,10 @@
 
 namespace fettle {
 
-// State m. Each step changes a weight by the learning rate, against the sign of a weighted mean of m and the gradient.
-// adam_beta1 is the weight of m in that mean; adam_beta2 is the decay of m. Weight decay is decoupled.
+// State m. Each step moves a weight by the learning rate, in the direction opposite to the sign of a weighted mean of m
+// and the gradient. adam_beta1 is the weight of m in the mean; adam_beta2 is the decay of m. Weight decay is decoupled.
 UpdateRule lion_rule();
-// Is the same rule, with m stored as in blockwise.h (bitsandbytes' Lion8bit).
+// Returns Lion with m stored as blockwise.h describes (bitsandbytes' Lion8bit).
 UpdateRule lion_8bit_rule();
 
 }  // namespace fettle

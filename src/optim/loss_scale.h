@@ -1,4 +1,4 @@
-// Defines the loss scale, which keeps float16 gradients from becoming zero. It changes like the scale of
+// Defines the loss scale, which keeps float16 gradients from becoming zero. It follows the rule of
 // torch.amp.GradScaler.
 #pragma once
 

@@ -6,9 +6,9 @@
 
 namespace fettle {
 
-// The matrices of the layers move along their orthogonalised momentum (Newton-Schulz, in bf16). AdamW updates every
-// other weight. State: "momentum" for those matrices, m and v for the others. optim_args: momentum, nesterov, ns_steps,
-// eps, adjust_lr_fn (match_rms_adamw: the same learning_rate suits both parts; original: the scaling of torch).
+// Each matrix of a layer moves along its orthogonalised momentum (Newton-Schulz, in bf16). AdamW updates every other
+// weight. State: "momentum" for the matrices, m and v for the others. optim_args: momentum, nesterov, ns_steps, eps,
+// adjust_lr_fn (match_rms_adamw: the same learning_rate suits both parts; original: the scaling of torch).
 UpdateRule muon_rule();
 
 }  // namespace fettle

@@ -17,18 +17,18 @@
 
 namespace fettle {
 
-// A trained weight as a rule sees it: an array of separate weights (one per layer), each of which is a vector or a
-// matrix.
+// A trained weight as an update rule sees it: an array of separate weights (one per layer). Each of these is a vector
+// or a matrix.
 struct OptimWeight {
   Shape shape;  // as stored in the program
   LogicalAxes axes;
   int64_t stacked = 0;      // number of leading dims that select a weight (a layer)
   double weight_decay = 0;  // multiplied by the learning rate in each step
   double rate = 1;          // factor on the learning rate
-  // Number of trailing dims that are the columns of a matrix, usually 1. It is 2 when one dim of the checkpoint's
-  // matrix is two dims here: the fused parts and their elements.
+  // Number of trailing dims that are the columns of a matrix, usually 1. It is 2 when one dim of the matrix in the
+  // checkpoint is stored here as two dims: the fused parts, and the elements of a part.
   int64_t columns = 1;
-  bool embedding = false;  // ids select its rows
+  bool embedding = false;  // a table whose rows are selected by ids
 
   int64_t first_column() const { return shape.rank() - columns; }
   Dims stack_dims() const { return {shape.dims.begin(), shape.dims.begin() + stacked}; }
@@ -63,7 +63,7 @@ struct OptimArgument {
   OptimRange range = {};
 };
 
-// The optimizer that a run asks for: the recipe's optim, optim_args, adam_beta1, adam_beta2 and adam_epsilon.
+// The optimizer that the recipe sets: optim, optim_args, adam_beta1, adam_beta2 and adam_epsilon.
 struct OptimSpec {
   std::string rule = "adamw_torch";
   std::map<std::string, std::string> args = {};

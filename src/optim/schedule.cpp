@@ -14,7 +14,8 @@
 namespace fettle {
 namespace {
 
-// The schedule after the warm-up. `progress` is 1 at total_steps and continues to grow.
+// One type of schedule. `after_warmup` returns the factor for a step after the warm-up. `progress` is 1 at total_steps
+// and continues to grow.
 struct Type {
   std::string_view name;
   double (*after_warmup)(const Schedule& s, double step, double progress);

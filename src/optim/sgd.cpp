@@ -12,7 +12,7 @@ std::vector<OptimState> sgd_state(const OptimWeight& weight, const OptimOptions&
   return {{"momentum", weight.shape.with_dtype(DType::kF32), weight.axes}};
 }
 
-// Dampening does not apply to the first gradient.
+// Returns the scalars of a step. Dampening does not apply to the first gradient.
 std::map<std::string, double> sgd_scalars(const OptimOptions& options, int64_t step, double rate) {
   return {{"learning_rate", rate}, {"gradient_share", step == 1 ? 1 : 1 - options.number("dampening")}};
 }

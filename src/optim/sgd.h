@@ -5,7 +5,7 @@
 
 namespace fettle {
 
-// optim_args momentum, dampening, nesterov. State "momentum" when momentum is above 0. Weight decay is added to the
+// optim_args: momentum, dampening, nesterov. State "momentum" when momentum is above 0. Weight decay is added to the
 // gradient (not decoupled).
 UpdateRule sgd_rule();
 

@@ -15,7 +15,9 @@ Machine::Machine(Target target, std::shared_ptr<const Plugin> plugin, int64_t ho
                  double utilization, KernelSet kernels)
     : target_(std::move(target)), plugin_(std::move(plugin)), hosts_(hosts), per_host_(per_host) {
   memory_ = share_memory(plugin_->vendor(), target_->memory_bytes, 0, utilization, count());
-  topology_ = Topology::create(plugin_, target_->config, fmt::format("1x{}x{}", hosts, per_host));
+  // The runtime makes each host a slice of its own: only hosts that NVLink connects are one slice, and such a rack is
+  // planned as one host (gb200:72).
+  topology_ = Topology::create(plugin_, target_->config, fmt::format("{}x1x{}", hosts, per_host));
   run_target_ = {.count = count(),
                  .platform = std::string(plugin_->vendor().name),
                  .title = fmt::format("{} x {}", count(), target_->title),
@@ -24,7 +26,11 @@ Machine::Machine(Target target, std::shared_ptr<const Plugin> plugin, int64_t ho
                  .room = {memory_.limit, "the device's limit"}};
 }
 
-Machine::Machine(Devices& devices) : per_host_(devices.count()), run_target_(target_of(devices)), here_(&devices) {}
+Machine::Machine(Devices& devices)
+    : hosts_(devices.host_count()),
+      per_host_(devices.count() / hosts_),
+      run_target_(target_of(devices)),
+      here_(&devices) {}
 
 MachineSize machine_size(const Request& request) {
   if (is_this_machine(request.target())) {

@@ -51,21 +51,28 @@ double guess_seconds(const Run& run, int64_t length, const Machine& machine) {
   const double layers = static_cast<double>(model.num_hidden_layers);
   const double passes = run.remat.saves == Remat::kNone ? 2 : 3;
   auto share = [](double ways) { return (ways - 1) / ways; };
-  // Visits the axes from the innermost to the outermost. An axis crosses hosts when its size times the sizes of all
-  // inner axes exceeds the devices of a host.
+  // The seconds in which a device sends these bytes along an axis, when the axes within it have `inside` devices. If m
+  // of the axis's devices are on one host, each sends 1/m of its bytes to other hosts (traffic.h).
   const double per_host = static_cast<double>(machine.devices_per_host());
-  auto rate = [&](double inside, double ways) { return inside * ways > per_host ? rates.network : rates.link; };
+  auto sending = [&](double sent, double inside, double ways) {
+    const double on_host = std::clamp(per_host / inside, 1.0, ways);
+    const double outside = on_host < ways ? sent / on_host : 0;
+    return outside / rates.network + (sent - outside) / rates.link;
+  };
 
   const double flops = 2 * (passes + (run.lora ? 0 : 1)) * parameters * tokens / tp * micro_batches;
   const double read = passes * weights * micro_batches;
-  const double gathered = 2 * weights * share(fsdp) * micro_batches / rate(sp * tp, fsdp);
-  const double gradients = 4 * static_cast<double>(run.count(run.trained)) / tp *
-                           (2 * share(dp) / fsdp / rate(sp * tp * fsdp, dp) + share(fsdp) / rate(sp * tp, fsdp));
-  const double reduced = 2 * passes * layers * tokens * static_cast<double>(model.hidden_size) * bytes * 2 * share(tp) /
-                         rate(sp, tp) * micro_batches;
-  const double keys = passes * layers * tokens * sp *
-                      static_cast<double>(2 * model.num_key_value_heads * model.head_dim) * bytes / tp * share(sp) /
-                      rate(1, sp) * micro_batches;
+  const double gathered = sending(2 * weights * share(fsdp) * micro_batches, sp * tp, fsdp);
+  const double trained = 4 * static_cast<double>(run.count(run.trained)) / tp;
+  const double gradients =
+      sending(2 * trained * share(dp) / fsdp, sp * tp * fsdp, dp) + sending(trained * share(fsdp), sp * tp, fsdp);
+  const double reduced = sending(
+      2 * passes * layers * tokens * static_cast<double>(model.hidden_size) * bytes * 2 * share(tp) * micro_batches, sp,
+      tp);
+  const double keys =
+      sending(passes * layers * tokens * sp * static_cast<double>(2 * model.num_key_value_heads * model.head_dim) *
+                  bytes / tp * share(sp) * micro_batches,
+              1, sp);
   return std::max(flops / rates.flops, read / rates.memory) + gathered + gradients + reduced + keys;
 }
 

@@ -1,5 +1,6 @@
 // Defines the choice of what layers save for the backward pass (`gradient_checkpointing: auto`). Among the policies
-// that fit, by the compiler's count of the step's memory, it chooses the one that recomputes the least.
+// that fit, it chooses the policy that recomputes the least. The compiler counts the memory of at most three steps; the
+// memory of the other policies is estimated, so the choice may recompute more than necessary.
 #pragma once
 
 #include <functional>
@@ -31,10 +32,10 @@ struct RematChoice {
 // Compiles a step with a policy and returns the compiler's count of its memory.
 using PeakOf = std::function<int64_t(const RematPolicy& policy)>;
 
-// Returns the index of the first candidate that fits into `room`, else the last one. Compiles at most three candidates.
-// The first one is chosen by a guess: `base` (the other memory) plus the candidate's saved bytes should fit. The next
-// ones are chosen by the line (peak over saved bytes) through the compiled candidates. Sets the peaks of all
-// candidates.
+// Returns the index of the first candidate that was compiled and fits into `room`; if none fits, returns the last
+// index. Compiles at most three candidates; an earlier candidate that was not compiled may fit, too. The first one is
+// chosen by a guess: `base` (the other memory) plus the candidate's saved bytes should fit. The next ones are chosen by
+// the line (peak over saved bytes) through the compiled candidates. Sets the peaks of all candidates.
 size_t least_that_fits(std::vector<RematCandidate>& candidates, int64_t room, int64_t base, const PeakOf& peak_of);
 
 // Chooses the policy for steps of this shape and for the memory that the target offers. `asked` is the run with any
@@ -42,11 +43,13 @@ size_t least_that_fits(std::vector<RematCandidate>& candidates, int64_t room, in
 // chooses the last policy.
 RematChoice choose_remat(const Run& asked, const BatchShape& shape, const PeakOf& peak_of);
 
-// Returns the run as it trains on these devices: with the policy of the recipe, else with the policy of the checkpoint
-// from which it continues (`written`; empty: none), else with the policy that choose_remat chooses. Prints the choice.
+// Returns the run with the policy with which it trains on these devices. A policy in the recipe is kept. Otherwise
+// takes `written`, the policy of the checkpoint from which the run continues (empty: none), if it fits or the memory
+// limit is not known. Otherwise takes the policy that choose_remat chooses. Prints a policy that is not from the
+// recipe; warns if `written` does not fit.
 Run settle_remat(const Run& asked, const BatchShape& shape, Devices& devices, const std::string& written);
 
-// The plan of a request's variant with the policy that choose_remat chooses.
+// The policy that choose_remat chooses for one variant of a request, and the plan of the step with this policy.
 struct PlannedRemat {
   RematChoice choice;
   StepPlan plan;

@@ -52,9 +52,9 @@ MemoryShare share_of_devices(const Plugin& plugin, const DeviceRequest& request)
   return least;
 }
 
-// Returns the devices of the host that this process uses. The processes on a host share its devices equally. The result
-// is empty, which means all devices, when the process is alone on its host or when the launcher shows each process only
-// its own devices.
+// Returns the numbers of the host's devices that this process uses. The processes on a host share its devices equally.
+// Returns an empty list, which means all devices, when the process is alone on its host or when the launcher shows each
+// process only its own devices.
 std::vector<int64_t> own_devices(const Vendor& vendor, Rendezvous& run) {
   const std::string variable(vendor.driver.visible_devices);
   const std::string shown = variable.empty() ? "" : environment(variable.c_str());
@@ -63,7 +63,7 @@ std::vector<int64_t> own_devices(const Vendor& vendor, Rendezvous& run) {
   const auto present = static_cast<int64_t>(driver_memory(std::string(vendor.driver.library)).size());
   bool same = true;
   for (int other = 0; other < run.size(); ++other)
-    same = same && (run.host(other) != run.host(run.rank()) || all[static_cast<size_t>(other)] == shown);
+    same = same && (!run.same_host(other, run.rank()) || all[static_cast<size_t>(other)] == shown);
   if (sharers == 1 || !same || present < sharers) return {};
   if (present % sharers != 0)
     throw UserError("{} has {} devices for {} processes; start one process for each device, or one for the host",
@@ -131,6 +131,10 @@ MeshAxes Devices::flat_mesh() const {
   return count_ > 1 ? MeshAxes{{{"fsdp", count_}}} : MeshAxes{};
 }
 
+int64_t Devices::host_count() const {
+  return run_ == nullptr ? 1 : run_->host_count();
+}
+
 std::string Devices::title() const {
   const DeviceInfo& first = client_.devices()[0];
   const std::string kind = first.kind.empty() ? client_.platform_name() : first.kind;
@@ -181,9 +185,9 @@ bool Devices::all_have(bool here) const {
   return std::ranges::all_of(all, [](const std::string& one) { return one == "1"; });
 }
 
-// Returns what this process's compile cache says about the program, if every process has the program in its own. All
-// processes must compile a program, or none: while they compile, they share the measurements of kernels. Throws
-// UserError when the programs differ.
+// Returns the program's memory from this process's compile cache if the caches of all processes have the program, else
+// nullopt. Either all processes must compile a program, or none, because they exchange kernel measurements during
+// compilation. Throws UserError when the programs differ.
 std::optional<MemoryStats> Devices::stored_by_all(const Program& program, const std::string& text) const {
   const std::optional<MemoryStats> here =
       cache_ ? cache_->memory_stats(client_, text, options_of(program)) : std::nullopt;
@@ -219,7 +223,7 @@ Executable Devices::compile(const Program& program, const std::string& text) {
     write_file(std::filesystem::path(folder) / fmt::format("program-{}.mlir", compiled_++), text);
   try {
     if (run_ == nullptr || stored_by_all(program, text)) {
-      // A file may be there and yet not load.
+      // The cache may have a file that does not load.
       std::optional<Executable> loaded;
       if (cache_) loaded = cache_->load(client_, text, signature_of(program), options);
       if (all_have(loaded.has_value())) return std::move(*loaded);

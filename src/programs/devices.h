@@ -33,14 +33,15 @@ struct DeviceRequest {
 
 class Devices {
  public:
-  // Loads the plugin and opens the devices. Takes the requested share of a GPU's memory; when other programs leave
-  // less, takes what is left and prints a message. Throws UserError when there are fewer devices than requested,
-  // DoesNotFit when other programs leave no memory or the host has too little for the plugin's tables, DeviceError when
-  // the plugin does not load or a device computes wrongly.
+  // Loads the plugin and opens the devices. On a GPU, reserves the requested share of the memory. If other programs use
+  // so much that less is free, reserves what is free and logs this. Throws UserError when there are fewer devices than
+  // requested. Throws DoesNotFit when other programs leave no memory, or when the host has too little memory for the
+  // plugin's tables. Throws DeviceError when the plugin does not load or a device computes wrongly.
   explicit Devices(const DeviceRequest& request);
 
   const Client& client() const { return client_; }
   int64_t count() const { return count_; }               // devices of all processes
+  int64_t host_count() const;                            // hosts of these processes
   const MemoryShare& memory() const { return memory_; }  // the memory of one device
   std::string title() const;                             // "cpu (1 device)"
   std::string_view vendor() const;                       // Vendor::name: "cpu", "cuda"
@@ -53,10 +54,11 @@ class Devices {
   void require_host_memory() const;
   // Compiles the program, or reads it from the compile cache.
   Executable compile(const Program& program);
-  // Returns the compiler's count of the program's memory, from the compile cache if the program is there. Otherwise
-  // compiles it and keeps the result for the next compile() of the same program.
+  // Returns the compiler's count of the program's memory. Reads it from the compile cache if the program is there.
+  // Otherwise compiles the program and keeps the result for the next compile() of the same program.
   MemoryStats memory_stats(const Program& program);
-  // Returns whether `here` is true in all processes of the run. All processes must call this at the same point.
+  // Returns whether `here` is true in all processes of the run. All processes must call this function at the same
+  // point.
   bool all_have(bool here) const;
   bool on_host() const;                                          // the devices are the host's own processors
   int64_t local_count() const { return client_.local_count(); }  // devices that this process controls
@@ -80,10 +82,10 @@ class Devices {
 // Device arrays by program input name.
 using Bindings = std::map<std::string, DeviceBuffer*>;
 
-// Runs the program. Its inputs are looked up by name in the bindings. Throws InternalError when one is missing.
+// Runs the program with the array of each input's name in `inputs`. Throws InternalError when an array is missing.
 std::map<std::string, DeviceBuffer> run_program(const Executable& executable, const Bindings& inputs);
 
-// Uploads a value that every device gets as a whole.
+// Uploads a value to every device as a whole.
 DeviceBuffer replicate(const Devices& devices, const HostArray& value);
 DeviceBuffer replicate(const Devices& devices, float value);
 

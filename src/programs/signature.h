@@ -1,4 +1,5 @@
-// Defines the conversion from graph types to runtime types: partitions become layouts, a program becomes a signature.
+// Defines the conversion from graph types to runtime types: from a Partition to a Layout, and from a Program to its
+// Signature.
 #pragma once
 
 #include "graph/program.h"

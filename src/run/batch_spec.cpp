@@ -1,5 +1,6 @@
 #include "run/batch_spec.h"
 
+#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "config/recipe.h"
@@ -8,6 +9,14 @@ namespace fettle {
 
 int64_t batch_shards(const MeshAxes& mesh) {
   return mesh.size_of("dp") * mesh.size_of("fsdp");
+}
+
+nlohmann::json with_asked_balance(const Recipe& recipe, nlohmann::json config) {
+  if (recipe.output_router_logits == "auto") return config;
+  const bool balances = recipe.output_router_logits == "true";
+  config["output_router_logits"] = balances;
+  if (config.contains("text_config")) config["text_config"]["output_router_logits"] = balances;
+  return config;
 }
 
 double balance_factor(const Recipe& recipe, const ModelConfig& config) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "data/batches/batch_spec.h"
@@ -15,6 +16,9 @@ struct Recipe;
 
 // Returns over how many devices the rows of a batch are split: dp x fsdp.
 int64_t batch_shards(const MeshAxes& mesh);
+
+// Returns config.json with the recipe's output_router_logits.
+nlohmann::json with_asked_balance(const Recipe& recipe, nlohmann::json config);
 
 // Returns the factor of the loss that balances the model's experts: the recipe's value, or else the value in
 // config.json.

@@ -138,7 +138,8 @@ BatchSpec Request::batch(int64_t devices, BatchUse use) const {
   const nlohmann::json& json = repository_->config();
   // The rows can be counted even if Fettle cannot train the model.
   const Family* family = find_family(json);
-  const ModelConfig config = family == nullptr ? ModelConfig{} : family->read(ConfigReader(json, config_file()));
+  const nlohmann::json asked = with_asked_balance(*recipe_, json);
+  const ModelConfig config = family == nullptr ? ModelConfig{} : family->read(ConfigReader(asked, config_file()));
   return batch_spec(*recipe_, *stage_, config, cutoff_len_of(*recipe_, *stage_, json), mesh(devices), use);
 }
 

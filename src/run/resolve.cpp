@@ -156,6 +156,10 @@ class Resolving {
     if (recipe_.moe_aux_loss_coef && run_.model.config.num_experts == 0)
       throw UserError("{}: moe_aux_loss_coef: {} has no experts to balance; leave it out",
                       recipe_.where("moe_aux_loss_coef"), run_.model.family->model_type);
+    const std::string& balances = recipe_.output_router_logits;
+    if (balances == "true" && run_.model.config.num_experts == 0)
+      throw UserError("{}: output_router_logits: {} has no experts to balance; leave it out",
+                      recipe_.where("output_router_logits"), run_.model.family->model_type);
     coefficient = balance_factor(recipe_, run_.model.config);
   }
 
@@ -316,8 +320,9 @@ class Resolving {
   }
 
   void divide_for_freeze() {
-    FrozenAndTrained params = freeze_params(
-        run_.model, {recipe_.freeze_trainable_layers, recipe_.freeze_trainable_modules, recipe_.freeze_extra_modules});
+    FrozenAndTrained params =
+        freeze_params(run_.model, {recipe_.freeze_trainable_layers, recipe_.freeze_trainable_modules,
+                                   recipe_.freeze_extra_modules, recipe_.use_llama_pro});
     run_.frozen = std::move(params.frozen);
     run_.trained = std::move(params.trained);
     for (const Param& param : run_.frozen)
@@ -350,30 +355,31 @@ Run resolve(const Recipe& asked, const ModelConfigFile& config, const std::optio
   if (purpose == Purpose::kTraining) check_stage_keys(stage, keys);
   const ShardingRules sharding(make_mesh(recipe.mesh, target.count), recipe.sharding);
   const int64_t cutoff_len = variant.cutoff_len ? recipe.cutoff_len : cutoff_len_of(recipe, stage, config.json);
-  Run run{.stage = &stage,
-          .keys = keys.only(stage.keys),
-          .target = target,
-          .model_folder = recipe.model_name_or_path,
-          .model_name = recipe.name_of(recipe.model_name_or_path),
-          .model = make_model(config.json, config.file, num_labels_of(recipe, stage, labels)),
-          .from_scratch = recipe.train_from_scratch,
-          .lora = {},
-          .tf32 = recipe.tf32,
-          .offload_optimizer = recipe.offload_optimizer,
-          .offload_param = recipe.offload_param,
-          .remat = remat_policy(recipe.remat_is_auto() ? "full" : recipe.gradient_checkpointing),
-          .remat_auto = recipe.remat_is_auto(),
-          .sharding = sharding,
-          .noise_alpha = recipe.neftune_noise_alpha,
-          .update = update_spec(recipe),
-          .optimizer = make_optimizer(optim_spec(recipe)),
-          .rows_per_device = recipe.per_device_train_batch_size,
-          .eval_rows_per_device = recipe.per_device_eval_batch_size.value_or(recipe.per_device_train_batch_size),
-          .data = data_spec(recipe, stage, labels, cutoff_len),
-          .length = length_spec(recipe),
-          .best = best_spec(recipe),
-          .output = output_spec(recipe),
-          .seed = static_cast<uint64_t>(recipe.seed)};
+  Run run{
+      .stage = &stage,
+      .keys = keys.only(stage.keys),
+      .target = target,
+      .model_folder = recipe.model_name_or_path,
+      .model_name = recipe.name_of(recipe.model_name_or_path),
+      .model = make_model(with_asked_balance(recipe, config.json), config.file, num_labels_of(recipe, stage, labels)),
+      .from_scratch = recipe.train_from_scratch,
+      .lora = {},
+      .tf32 = recipe.tf32,
+      .offload_optimizer = recipe.offload_optimizer,
+      .offload_param = recipe.offload_param,
+      .remat = remat_policy(recipe.remat_is_auto() ? "full" : recipe.gradient_checkpointing),
+      .remat_auto = recipe.remat_is_auto(),
+      .sharding = sharding,
+      .noise_alpha = recipe.neftune_noise_alpha,
+      .update = update_spec(recipe),
+      .optimizer = make_optimizer(optim_spec(recipe)),
+      .rows_per_device = recipe.per_device_train_batch_size,
+      .eval_rows_per_device = recipe.per_device_eval_batch_size.value_or(recipe.per_device_train_batch_size),
+      .data = data_spec(recipe, stage, labels, cutoff_len),
+      .length = length_spec(recipe),
+      .best = best_spec(recipe),
+      .output = output_spec(recipe),
+      .seed = static_cast<uint64_t>(recipe.seed)};
   Resolving steps(recipe, config, purpose, run);
   steps.check_head();
   steps.check_mesh();

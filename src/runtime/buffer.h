@@ -19,21 +19,21 @@ class Launch;
 struct ClientHandle;
 
 // Writes the elements of `box`, dense and row-major, to `out`, which is large enough and 64-byte aligned. It is called
-// once for each distinct box, one call after another. Replicas get the same bytes.
+// once for each distinct box, never by two threads at once. Replicas get the same bytes.
 using FillBox = std::function<void(const Box& box, std::byte* out)>;
 
-// Owns one PJRT buffer for each device of this process. Move-only. Destroying it while a run still reads it is safe:
-// the plugin keeps the memory until the run ends. Several threads may read a const buffer. While a run uses it as a
-// donated argument, nothing else may use it.
+// Owns one PJRT buffer for each device of this process. Move-only. It may be destroyed while a run still reads it: the
+// plugin keeps the memory until the run ends. Several threads may read a const buffer. While a run uses the buffer as a
+// donated argument, nothing else may use the buffer.
 //
-// The caller may change or free its own arrays as soon as upload() returns.
+// The caller may change or free the uploaded host array as soon as upload() returns.
 class DeviceBuffer {
  public:
   DeviceBuffer() = default;  // empty: no devices
-  // Copies to each device its box of `global`. For memory_kind see ArgInfo.
+  // Copies the box of each device from `global` to that device. For memory_kind see ArgInfo.
   static DeviceBuffer upload(const Client& client, const HostArray& global, Layout layout,
                              const std::string& memory_kind = "");
-  // Does the same, but `fill` produces the bytes box by box, so that the host never holds the whole array.
+  // Does the same, but gets the bytes from `fill` box by box, so that the host never stores the whole array.
   static DeviceBuffer upload(const Client& client, const Shape& shape, Layout layout, const FillBox& fill,
                              const std::string& memory_kind = "");
   static DeviceBuffer zeros(const Client& client, const Shape& shape, Layout layout,
@@ -47,7 +47,7 @@ class DeviceBuffer {
   const Layout& layout() const { return layout_; }
   const std::string& memory_kind() const { return memory_kind_; }
   bool empty() const { return shards_.empty(); }
-  // True after a run took the memory (donation) or after release(). Every other use then throws InternalError.
+  // Returns true after a run took the memory (donation) or after release(). Every other use then throws InternalError.
   bool is_deleted() const;
   // Frees the device memory now.
   void release();

@@ -18,9 +18,10 @@ class Client;
 // The caller writes byte ranges of the array's distinct boxes, in any order. For example, a stacked [L, ...] weight is
 // written layer by layer from mapped files.
 //
-// Host memory: on the CPU the bytes are written straight into the array, which can be donated; replicas share it until
-// one of them is donated. On GPUs at most kStagingLimit bytes of host memory are used. Staging (vendors/vendor.h)
-// states which of the two a vendor needs. Several threads may call write() at once for ranges that do not overlap.
+// Host memory: on the CPU the bytes are written straight into the array. The array can be donated; replicas share it
+// until one of them is donated. On GPUs at most kStagingLimit bytes of host memory are used. Vendor::staging
+// (vendors/vendor.h) states which way a vendor needs. Several threads may call write() at once for ranges that do not
+// overlap.
 class BufferBuilder {
  public:
   static constexpr int64_t kStagingLimit = int64_t{64} << 20;
@@ -35,9 +36,9 @@ class BufferBuilder {
 
   // Returns the distinct boxes on this process's devices. Each box is written once, even if several devices hold it.
   const std::vector<Box>& parts() const;
-  // Copies `bytes` to byte `offset` of box `part` (dense, row-major). The caller may reuse its bytes on return.
+  // Copies `bytes` to byte `offset` of box number `part` (dense, row-major). The caller may reuse `bytes` on return.
   void write(int part, int64_t offset, std::span<const std::byte> bytes);
-  // Returns the array. Throws InternalError unless the bytes written to each part add up to its size.
+  // Returns the array. Throws InternalError unless the bytes written to each part add up to the part's size.
   DeviceBuffer finish();
 
  private:

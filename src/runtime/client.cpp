@@ -38,7 +38,8 @@ std::string text_attribute(const PJRT_Api& api, PJRT_DeviceDescription* descript
   return "";
 }
 
-// `local` says whether this process controls the device. Plugins do not report the memory of other devices.
+// Describes one device. `local` says whether this process controls it. Plugins do not report the memory of devices of
+// other processes.
 DeviceInfo describe(const Plugin& plugin, PJRT_Device* device, bool local) {
   const PJRT_Api& api = plugin.api();
   PJRT_ARGS(PJRT_Device_GetDescription_Args, args);
@@ -180,8 +181,8 @@ std::vector<int64_t> device_ids(const ClientHandle& handle, const CompileOptions
 }
 
 // Makes the allocators of all devices allocate their memory now, in parallel. Each allocator fills a table in host
-// memory (1/32 of the device's memory, see vendor.h), which takes seconds for a large device. Without this, each device
-// would do it when its first array is made, one device after another.
+// memory (1/32 of the device's memory, see vendor.h), which takes seconds for a large device. Otherwise, each allocator
+// would do this when the first array of its device is made, one device after another.
 void fill_pools(const ClientHandle& handle) {
   parallel_for(handle.local_count, handle.local_count, [&](int64_t i) {
     const auto block = std::make_shared<HostBlock>(4);

@@ -27,20 +27,20 @@ struct ClientOptions {
 
 struct DeviceInfo {
   int ordinal = 0;  // position in Client::devices()
-  int64_t id = 0;   // PJRT's id, which no other device of the run has
+  int64_t id = 0;   // PJRT's id, unique among the devices of the run
   int process_index = 0;
   std::string kind;          // "cpu", "NVIDIA H100 80GB HBM3"
   std::string capability;    // "9.0", "gfx942", "host" (the CPU); "" when the plugin does not report it
   int64_t memory_bytes = 0;  // what one device may allocate (CPU: free host memory / devices); 0: unknown.
-                             // Devices of other processes are taken to have as much as this process's first
+                             // Devices of other processes get the value of this process's first device
 };
 
-// Copies share one PJRT client. The client is destroyed when the last copy, buffer and executable are gone.
+// Copies of a Client share one PJRT client, which is destroyed when the last copy, buffer and executable are gone.
 // Thread-safe: members may be called from several threads at once.
 class Client {
  public:
-  // Throws DeviceError when the plugin finds no device or cannot join the processes of a run, and UserError when it has
-  // fewer devices than device_count. `options.run` must outlive the client.
+  // Throws DeviceError when the plugin finds no device or cannot join the processes of a run. Throws UserError when the
+  // plugin has fewer devices than device_count. `options.run` must outlive the client.
   explicit Client(std::shared_ptr<const Plugin> plugin, const ClientOptions& options = {});
 
   const Plugin& plugin() const;
@@ -49,20 +49,19 @@ class Client {
   // Returns the devices of all processes of the run, sorted by process, then by id. An ordinal is an index into this
   // list.
   const std::vector<DeviceInfo>& devices() const;
-  int local_count() const;  // how many of them this process controls
+  int local_count() const;  // how many of the devices this process controls
   bool is_local(int ordinal) const;
   int process_index() const;
   // Returns whether the devices can use memory of this kind (see ArgInfo).
   bool has_memory(const std::string& kind) const;
 
-  // Compiles StableHLO text (with the sdy dialect). Throws DeviceError with the compiler's message when it rejects the
-  // text, and InternalError when the results' shard shapes differ from `signature`.
+  // Compiles StableHLO text (with the sdy dialect). Throws DeviceError with the compiler's message when the compiler
+  // rejects the text, and InternalError when the results' shard shapes differ from `signature`.
   Executable compile(const std::string& module_text, Signature signature, const CompileOptions& options = {}) const;
-  // Loads the output of CompiledProgram::serialize. The plugin hardly checks it: use CompileCache, which does.
+  // Loads the output of CompiledProgram::serialize. The plugin hardly checks these bytes: use CompileCache, which does.
   Executable load(const std::string& serialized, Signature signature) const;
 
-  // Returns the bytes of the options, with device ids, that compile() passes to the plugin. They are part of a cache
-  // key.
+  // Returns the encoded options, with device ids, that compile() passes to the plugin. They are part of a cache key.
   std::string encoded_options(const CompileOptions& options) const;
 
   const std::shared_ptr<const ClientHandle>& handle() const { return handle_; }  // only for code in src/runtime

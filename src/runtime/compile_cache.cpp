@@ -62,7 +62,7 @@ std::optional<Entry> read_entry(const fs::path& path) {
   return Entry{std::move(program), header.stats};
 }
 
-// Returns false when the file cannot be written.
+// Writes the file of a program. Returns false when it cannot be written.
 bool write_entry(const fs::path& path, const Entry& entry) {
   const std::string& program = entry.program;
   std::error_code error;

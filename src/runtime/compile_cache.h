@@ -10,21 +10,22 @@
 
 namespace fettle {
 
-// Returns a text that identifies the devices for compiled programs and for check results: the plugin file's content and
-// version, the number and kind of devices, and on CPUs the instruction sets of this machine.
+// Returns a text that identifies the devices, for the names of compiled programs and of check results: the plugin
+// file's content and version, the number and kind of devices, and on CPUs the instruction sets of this machine.
 std::string devices_identity(const Client& client);
 
-// Each program has a file. Its name is a hash of the plugin file's content, the encoded options, the module text, the
-// number and kind of devices, and on CPUs the instruction sets of this machine, because a program for another CPU would
-// load and then crash. A file is written under another name, then renamed, and has a checksum. So the cache compiles a
-// program again when its file is damaged, truncated or belongs to another program. A folder that cannot be written only
-// causes a warning. Several processes may share a folder.
+// Each program has a file. The file's name is a hash of the plugin file's content, the encoded options, the module
+// text, the number and kind of devices, and on CPUs the instruction sets of this machine, because a program for another
+// CPU would load and then crash. A file has a checksum. It is written under a temporary name and then renamed. If the
+// file is damaged or truncated, or belongs to another program, the program is compiled again. A folder that cannot be
+// written only causes a warning. Several processes may share a folder.
 //
-// Programs are code that runs in this process. So the cache makes folders that only this user may enter. It does not
+// Programs are code that runs in this process. So the cache creates folders that only this user may enter. It does not
 // load a file that another user could have changed; a warning then names the file and the remedy.
 class CompileCache {
  public:
-  // Storing a program removes the least recently used ones until all files together have at most `limit` bytes.
+  // After a program is stored, removes the least recently used programs until all files have at most `limit` bytes
+  // together.
   explicit CompileCache(std::filesystem::path folder, int64_t limit = default_limit());
 
   // Returns the value of $FETTLE_COMPILE_CACHE_GB, else 10 GB; "0" means no limit. Throws UserError when it is not a
@@ -34,12 +35,12 @@ class CompileCache {
   // Loads the program, or compiles and stores it.
   Executable compile(const Client& client, const std::string& module_text, Signature signature,
                      const CompileOptions& options = {});
-  // The two halves of compile(). load() returns nothing when the program is not stored or does not load.
+  // The two halves of compile(). load() returns nullopt when the program is not stored or does not load.
   std::optional<Executable> load(const Client& client, const std::string& module_text, const Signature& signature,
                                  const CompileOptions& options = {});
   Executable compile_again(const Client& client, const std::string& module_text, Signature signature,
                            const CompileOptions& options = {});
-  // Returns the compiler's count of a stored program's memory; none when the program is not stored.
+  // Returns the compiler's count of a stored program's memory; nullopt when the program is not stored.
   std::optional<MemoryStats> memory_stats(const Client& client, const std::string& module_text,
                                           const CompileOptions& options = {}) const;
   int hits() const { return hits_; }

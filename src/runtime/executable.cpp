@@ -18,7 +18,7 @@ PJRT_Executable* executable_of(const PJRT_Api& api, PJRT_LoadedExecutable* loade
   return args.executable;
 }
 
-// Returns the ordinals of the devices, in the order in which Execute expects their arguments.
+// Returns the ordinals of the devices in the order in which Execute expects the devices' arguments.
 std::vector<int> launch_ordinals(const ClientHandle& client, PJRT_LoadedExecutable* loaded) {
   PJRT_ARGS(PJRT_LoadedExecutable_AddressableDevices_Args, args);
   args.executable = loaded;
@@ -50,7 +50,7 @@ void check_outputs(const Signature& signature, const std::vector<Shape>& actual)
 Executable::Executable(std::shared_ptr<const ClientHandle> client, PJRT_LoadedExecutable* loaded)
     : client_(std::move(client)), loaded_(loaded) {}
 
-// Delegates to another constructor, so that the destructor frees `loaded` when a check throws.
+// Delegates to the private constructor, so that the destructor frees `loaded` when a check below throws.
 Executable::Executable(std::shared_ptr<const ClientHandle> client, PJRT_LoadedExecutable* loaded, Signature signature)
     : Executable(std::move(client), loaded) {
   signature_ = std::move(signature);
@@ -151,7 +151,7 @@ std::vector<DeviceBuffer> Executable::run(const std::vector<DeviceBuffer*>& argu
   PJRT_ARGS(PJRT_ExecuteOptions, options);
   options.non_donatable_input_indices = kept.data();
   options.num_non_donatable_input_indices = kept.size();
-  // The id is equal in all processes, because they launch in the same order.
+  // The id is the same in all processes, because all processes launch programs in the same order.
   if (client_->local_count < static_cast<int>(client_->devices.size())) options.launch_id = ++client_->launches;
   PJRT_ARGS(PJRT_LoadedExecutable_Execute_Args, args);
   args.executable = loaded_;

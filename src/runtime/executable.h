@@ -17,7 +17,7 @@ namespace fettle {
 // Move-only. Only one thread at a time may call run() and wait(): all devices must start collectives in the same order.
 class Executable {
  public:
-  // Takes ownership of `loaded`. Only for code in src/runtime; other code gets an Executable from Client or
+  // Takes ownership of `loaded`. Only code in src/runtime calls this; other code gets an Executable from Client or
   // CompileCache.
   Executable(std::shared_ptr<const ClientHandle> client, PJRT_LoadedExecutable* loaded, Signature signature);
   ~Executable();
@@ -26,17 +26,17 @@ class Executable {
 
   // Launches the program on all its devices and returns at once. The outputs can be passed to the next run right away.
   // Arguments that the signature donates are deleted. Throws InternalError before the launch when the arguments do not
-  // match the signature (count, shape, dtype, layout, client), when one is deleted, or when a donated one is given
-  // twice. Throws DeviceError or DoesNotFit when the launch fails. When the program fails later, wait() or the download
-  // of an output throws.
+  // match the signature (count, shape, dtype, layout, client), when an argument is deleted, or when a donated argument
+  // is given twice. Throws DeviceError or DoesNotFit when the launch fails. When the program fails later, wait() or the
+  // download of an output throws.
   std::vector<DeviceBuffer> run(const std::vector<DeviceBuffer*>& arguments) const;
   // Waits for the latest run on all devices. Throws when that run failed.
   void wait() const;
 
   const Signature& signature() const { return signature_; }
   const CompiledProgram& program() const { return *program_; }
-  // For a program from the compile cache, returns the statistics stored when it was compiled, because plugins lose the
-  // peak when they load a program.
+  // Returns the compiler's statistics. For a program from the compile cache, these were stored when it was compiled,
+  // because plugins lose the peak when they load a program.
   MemoryStats memory_stats() const { return stats_ ? *stats_ : program_->memory_stats(); }
   void set_memory_stats(const MemoryStats& stats) { stats_ = stats; }  // only for code in src/runtime
 

@@ -8,7 +8,7 @@
 
 namespace fettle {
 
-// Calls Handler. When the plugin asks for the handler's FFI version, answers 0.1, the oldest version, which every
+// Calls Handler. When the plugin asks for the handler's FFI version, reports 0.1, the oldest version, which every
 // plugin accepts. Plugins silently ignore a handler that reports a newer version than their own.
 template <XLA_FFI_Handler* Handler>
 XLA_FFI_Error* ffi_handler_of_any_version(XLA_FFI_CallFrame* frame) {
@@ -20,12 +20,12 @@ XLA_FFI_Error* ffi_handler_of_any_version(XLA_FFI_CallFrame* frame) {
   return error;
 }
 
-// True when the plugin supports FFI handlers.
+// Returns true when the plugin supports FFI handlers.
 bool has_ffi(const Plugin& plugin);
 
-// Registers `handler` as `name` on the plugin's platform, for the whole process. Call it before compiling. Registering
-// the same pair again does nothing. Throws DeviceError when the plugin has no FFI extension or rejects the handler, and
-// InternalError when another handler has this name. Thread-safe.
+// Registers `handler` as `name` on the plugin's platform, for the whole process. Call it before compiling. A second
+// registration of the same handler under the same name does nothing. Throws DeviceError when the plugin has no FFI
+// extension or rejects the handler, and InternalError when another handler has this name. Thread-safe.
 void register_ffi_handler(const Plugin& plugin, const std::string& name, XLA_FFI_Handler* handler);
 
 // Example: register_ffi_handler<kMyHandler>(plugin, "my_handler"). Handlers run at the same time in different threads,

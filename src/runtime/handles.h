@@ -46,14 +46,14 @@ struct ClientHandle {
   int process_index = 0;
 };
 
-// One running launch. Its destructor waits for the run to end. So at most a few runs are queued, and nothing is
+// One running launch. The destructor waits for the end of the run. So at most a few runs are queued, and nothing is
 // destroyed while a run uses it.
 class Launch {
  public:
   Launch(std::shared_ptr<const ClientHandle> client, std::vector<PJRT_Event*> events)
       : client_(std::move(client)), events_(std::move(events)) {}
   ~Launch();
-  // Waits for all devices. When one failed, every call throws the first error. Thread-safe.
+  // Waits for all devices. When one device failed, every call throws the first error. Thread-safe.
   void wait() const;
 
  private:
@@ -63,7 +63,7 @@ class Launch {
   mutable std::exception_ptr error_;
 };
 
-// Host memory with the alignment that the CPU plugin needs to use it without a copy. Its bytes are zero at first.
+// Host memory, aligned such that the CPU plugin can use it without a copy. All bytes are zero at first.
 class HostBlock {
  public:
   explicit HostBlock(int64_t bytes);  // throws DoesNotFit when there is too little memory
@@ -77,9 +77,9 @@ class HostBlock {
   size_t size_;
 };
 
-// Makes one device's buffer of `shape` (the shape of its box) from `block`. The block stays alive as long as the plugin
-// needs it; nobody may write to it any more. `shared`: other devices use the block too, so the plugin must not write to
-// the block.
+// Makes one device's buffer of `shape` (the shape of the device's box) from `block`. The block stays alive as long as
+// the plugin needs it; nobody may write to the block after this call. `shared`: other devices use the block, too, so
+// the plugin must not write to it.
 PJRT_Buffer* buffer_from_block(const ClientHandle& client, int ordinal, const std::string& memory_kind,
                                const Shape& shape, std::shared_ptr<HostBlock> block, bool shared);
 void destroy_buffer(const PJRT_Api& api, PJRT_Buffer* buffer);
@@ -91,9 +91,9 @@ struct LocalParts {
 };
 LocalParts local_parts(const ClientHandle& client, const Layout& layout);
 
-// Makes the buffers of this process's devices from the filled blocks, one for each of its local_parts(), and takes
-// ownership of the blocks. On the CPU the blocks become the memory of the buffers. Replicas then share a block. So if
-// one of them is donated to a run, the run writes its result to other memory.
+// Makes the buffers of this process's devices from the filled blocks, one block for each of the local_parts(), and
+// takes ownership of the blocks. On the CPU the blocks become the memory of the buffers, and replicas share a block. So
+// if a replica is donated to a run, the run writes its result to other memory.
 DeviceBuffer hand_over(const std::shared_ptr<const ClientHandle>& client, const Shape& shape, Layout layout,
                        const std::string& memory_kind, std::vector<std::shared_ptr<HostBlock>> blocks);
 

@@ -9,7 +9,7 @@
 namespace fettle {
 namespace {
 
-constexpr size_t kUnit = size_t{64} << 10;  // sizes and offsets of blocks are multiples of this
+constexpr size_t kUnit = size_t{64} << 10;  // sizes and offsets of blocks are multiples of kUnit
 constexpr size_t kPage = size_t{2} << 20;   // a huge page
 constexpr size_t kWaits =
     size_t{32} << 20;  // allocating a block of at least this size may wait until another one is freed
@@ -96,8 +96,8 @@ void MemoryPool::await_release(std::unique_lock<std::mutex>& lock, size_t size) 
   released_.wait_for(lock, std::chrono::milliseconds(50), [&] { return use_.blocks + size <= use_.most; });
 }
 
-// Takes the smallest free range that is large enough. So the blocks of each step get the same places as the blocks of
-// the previous step.
+// Takes the smallest free range that is large enough. So the blocks of each step get the same addresses as the blocks
+// of the previous step.
 void* MemoryPool::allocate(size_t bytes, size_t alignment) {
   if (alignment > kUnit || bytes == 0 || bytes > reserve_) return nullptr;
   const size_t size = round_up(bytes, kUnit);

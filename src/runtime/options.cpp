@@ -13,7 +13,8 @@ void write_assignment(const std::vector<int64_t>& device_ids, pjrt_proto::Device
   for (int64_t id : device_ids) assignment.add_computation_devices()->add_replica_device_ids(id);
 }
 
-// Setting a field of a oneof writes it even when its value is 0 or false.
+// Writes a flag's value as the field of its type. The fields form a protobuf oneof, so that 0 and false are written,
+// too.
 void write_override(const OptionValue& value, pjrt_proto::OptionOverride& out) {
   if (const auto* text = std::get_if<std::string>(&value)) out.set_string_field(*text);
   if (const auto* flag = std::get_if<bool>(&value)) out.set_bool_field(*flag);

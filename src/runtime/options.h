@@ -9,7 +9,8 @@
 
 namespace fettle {
 
-// The type must match the type of the plugin's flag. For example, the plugin rejects the string "false" for a bool.
+// The value's type must match the type of the plugin's flag. For example, the plugin rejects the string "false" for a
+// bool.
 using OptionValue = std::variant<bool, int64_t, double, std::string>;
 
 struct CompileOptions {
@@ -18,9 +19,10 @@ struct CompileOptions {
   std::map<std::string, OptionValue> env = {};  // compiler flags without "--"; the plugin rejects unknown ones
 };
 
-// Returns the bytes that the plugin expects. `device_ids` are PJRT global device ids, one per partition. When it is
-// empty, the plugin chooses the devices, as it must when it compiles ahead of time. Equal options give equal bytes.
-// Throws InternalError unless num_partitions >= 1 and device_ids is empty or has num_partitions ids.
+// Returns the options in the encoding that the plugin expects. `device_ids` are PJRT global device ids, one per
+// partition. If `device_ids` is empty, the plugin chooses the devices, which is necessary when it compiles ahead of
+// time. Equal options give equal bytes. Throws InternalError unless num_partitions >= 1 and device_ids is empty or has
+// num_partitions ids.
 std::string encode_compile_options(const CompileOptions& options, const std::vector<int64_t>& device_ids);
 
 }  // namespace fettle

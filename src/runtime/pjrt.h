@@ -1,5 +1,5 @@
 // Defines helpers for calling the PJRT C API: argument structs, errors, events. Only .cpp files and handles.h of
-// src/runtime include it.
+// src/runtime include this header.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,8 @@
 #include "base/arrays/shape.h"
 #include "pjrt_c_api.h"
 
-// Declares an argument struct. Sets all fields to zero, except the size, which tells the plugin the version of our
-// header.
+// Declares an argument struct. Sets all fields to zero, except struct_size, which tells the plugin the version of our
+// PJRT header.
 #define PJRT_ARGS(Type, variable) \
   Type variable{};                \
   variable.struct_size = Type##_STRUCT_SIZE
@@ -21,19 +21,19 @@
 
 namespace fettle::pjrt {
 
-// Returns when `error` is null. Otherwise destroys it and throws DeviceError with the call, the code and the message,
-// or DoesNotFit when the code is RESOURCE_EXHAUSTED.
+// Returns when `error` is null. Otherwise destroys the error and throws DeviceError with the call, the code and the
+// message, or DoesNotFit when the code is RESOURCE_EXHAUSTED.
 void check(const PJRT_Api& api, PJRT_Error* error, const char* call);
-// Destroys `error` and returns "CODE: message"; "" when it is null.
+// Destroys `error` and returns "CODE: message"; "" when `error` is null.
 std::string take(const PJRT_Api& api, PJRT_Error* error);
 
-// Waits for `event`, which may be null, and destroys it. If the event has an error, throws it like check().
+// Waits for `event`, which may be null, and destroys it. If the event has an error, throws like check().
 void await(const PJRT_Api& api, PJRT_Event* event, const char* call);
 // Keeps `alive` until `event`, which may be null, is ready. A thread of the plugin then releases it. Destroys the
 // event.
 void keep_until(const PJRT_Api& api, PJRT_Event* event, std::shared_ptr<void> alive);
 
-// Makes a named value. It refers to `name` and `value`, which must outlive it.
+// Makes a named value. The result refers to `name` and `value`, which must outlive it.
 PJRT_NamedValue named_value(std::string_view name, std::string_view value);
 PJRT_NamedValue named_value(std::string_view name, int64_t value);
 PJRT_NamedValue named_value(std::string_view name, const std::vector<int64_t>& values);

@@ -1,5 +1,5 @@
-// Defines Layout, which says what part of a global array each device holds, and Signature: the arguments and results of
-// a program.
+// Defines Layout and Signature. A Layout says which part of a global array each device stores. A Signature lists the
+// arguments and results of a program.
 #pragma once
 
 #include <cstdint>
@@ -19,17 +19,18 @@ struct Layout {
 
   int count() const { return static_cast<int>(boxes.size()); }
   int ordinal(int position) const { return devices.empty() ? position : devices[position]; }
-  // parts() are the distinct boxes in order of first appearance. part_of()[i] is the index of device i's box among
-  // them.
+  // parts() returns the distinct boxes in order of first appearance. part_of()[i] is the index in parts() of device i's
+  // box.
   std::vector<Box> parts() const;
   std::vector<int> part_of() const;
   bool operator==(const Layout& other) const;
 
-  // Each of `count` devices holds the whole array.
+  // Returns the layout in which each of `count` devices stores the whole array.
   static Layout replicated(const Dims& dims, int count);
-  // The mesh has axes of sizes `mesh`; its devices are numbered in row-major order. Dim d is split over the mesh axes
-  // axes_of_dim[d], the major axis first, as in an sdy sharding. Along all other axes the devices hold replicas. Throws
-  // InternalError when an axis is named twice or a dim is not divisible by the sizes of its axes.
+  // Returns the layout for a mesh with axes of the sizes `mesh`. The devices are numbered in row-major order. Dim d is
+  // split over the mesh axes axes_of_dim[d], the major axis first, as in an sdy sharding. Devices along all other axes
+  // store replicas. Throws InternalError when an axis is named twice or a dim is not divisible by the sizes of its
+  // axes.
   static Layout sharded(const Dims& dims, const Dims& mesh, const std::vector<std::vector<int>>& axes_of_dim);
 };
 
@@ -43,7 +44,7 @@ struct ArgInfo {
 };
 
 // The arguments and results of a program, in order. The module text must agree with them: Executable checks the shapes
-// of the results after compiling, and every argument before each run.
+// of the results after compiling, and the arguments before each run.
 struct Signature {
   std::vector<ArgInfo> inputs = {};
   std::vector<ArgInfo> outputs = {};

@@ -73,7 +73,7 @@ std::string coloured(const std::string& text, int64_t part) {
   return fmt::format("\x1b[30;48;5;{}m{}\x1b[0m", kFills[part % std::size(kFills)], text);
 }
 
-// Returns the parts that are drawn; -1 marks the place of the omitted parts.
+// Returns the numbers of the parts that are drawn; -1 stands for the omitted parts.
 std::vector<int64_t> shown_parts(int64_t count) {
   std::vector<int64_t> out;
   for (int64_t i = 0; i < count; ++i) {
@@ -174,7 +174,7 @@ std::string draw_partition(const Partition& partition, const MeshAxes& mesh, boo
   std::vector<std::string> down, across;
   if (split.size() == 1) (partition.dims.back().empty() ? down : across) = split[0];
   if (split.size() > 1) down = split[0];
-  for (size_t d = 1; d < split.size(); ++d)  // a third split dim and further ones are drawn like the second
+  for (size_t d = 1; d < split.size(); ++d)  // further split dims are drawn like the second
     across.insert(across.end(), split[d].begin(), split[d].end());
   const int64_t columns = parts(across, mesh);
   std::vector<std::vector<int64_t>> holders(static_cast<size_t>(parts(down, mesh) * columns));

@@ -15,9 +15,9 @@ namespace {
 
 constexpr std::array kAxes{"dp", "fsdp", "ep", "tp", "sp"};
 
-// A mesh axis splits the first dim whose rule names this axis. So fsdp splits the first dim of a layer's matrices,
-// which varies slowest in memory. To gather along that dim, devices move contiguous memory; to gather along a later
-// dim, compilers transpose the weights of all layers.
+// A mesh axis splits the first dim whose rule names the axis. So fsdp splits the first dim of a layer's matrices, which
+// varies slowest in memory. To gather along the first dim, devices move contiguous memory. To gather along a later dim,
+// compilers transpose the weights of all layers.
 const std::map<std::string, std::vector<std::string>> kDefaults{
     {"vocab", {"tp"}},
     {"embed", {"fsdp"}},
@@ -39,11 +39,13 @@ const std::map<std::string, std::vector<std::string>> kDefaults{
     {"act_vocab", {"tp"}},
 };
 
-// Returns whether the dim may stay unsplit: the model sets its size, and no layer's computation requires the split.
+// Returns whether the dim may stay unsplit. This holds for dims whose size the model sets and that no layer's
+// computation needs to have split.
 bool may_stay_whole(const std::string& axis) {
   return axis == "vocab" || axis == "act_vocab" || axis == "act_kv_heads";
 }
-// ep splits experts. It also splits rows if it divides their number.
+// Returns whether `axis` may stay unsplit on `mesh_axis`. ep splits experts; it also splits the batch, but only if it
+// divides the number of rows.
 bool may_stay_whole(const std::string& axis, const std::string& mesh_axis) {
   return may_stay_whole(axis) || (axis == "batch" && mesh_axis == "ep");
 }

@@ -26,15 +26,14 @@ class ShardingRules {
   ShardingRules for_one_row() const;
 
   const MeshAxes& mesh() const { return mesh_; }
-  // Returns how a value of `dims` is split. An axis does not split a vocabulary or key heads that are not divisible by
-  // its size (GPT-2's 50257 tokens, 8 key heads on 16 devices). Throws UserError with the sizes when another dim is not
-  // divisible.
+  // Returns how a value of `dims` is split. A mesh axis does not split a vocabulary (GPT-2's 50257 tokens) or the key
+  // heads of activations (8 heads on 16 devices) if its size does not divide the dim. The same holds for ep and the
+  // batch. Throws UserError with the sizes when another dim is not divisible.
   Partition partition(const LogicalAxes& axes, const Dims& dims, const std::string& what) const;
-  // Does the same as partition(), but does not split dims that are not divisible. For small arrays whose dims are
-  // derived from the dims of a weight.
+  // Does the same as partition(), but leaves every dim that is not divisible unsplit. Use it for small arrays whose
+  // dims are derived from the dims of a weight.
   Partition fitting(const LogicalAxes& axes, const Dims& dims) const;
-  // Returns the mesh axes that would split this logical axis but do not, because the dim is not divisible by their
-  // size.
+  // Returns the mesh axes that would split this logical axis but do not, because their size does not divide the dim.
   std::vector<std::string> left_whole(const std::string& axis, int64_t dim) const;
   // Constrains an activation to its rule. On one device, returns the value itself.
   Tensor constrain(const Tensor& x, const LogicalAxes& axes) const;

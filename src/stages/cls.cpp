@@ -12,7 +12,7 @@ Tensor filled_sequences(const BatchInputs& batch) {
   return minimum(tokens_by_sequence(batch.at(BatchPart::kSequences), batch.sequences), constant(1, DType::kF32));
 }
 
-// The head is small, so its gradient is computed without chunks.
+// Returns the loss of the labels. The head is small, so its gradient is computed without chunks.
 BatchLoss cls_loss(const LossInputs& in) {
   BatchLoss out{.counts_R = filled_sequences(in.batch), .logits_SK = in.trained.class_logits(in.batch)};
   const Tensor losses_S = class_losses(in.labels->problem, out.logits_SK, in.batch.at(BatchPart::kClasses));

@@ -1,8 +1,8 @@
 // Defines the parts that all stages of preferences share.
 //
-// A data row is two sequences S with successive numbers: the chosen and the rejected reply, or (stage kto) the reply
-// and, for the divergence, another row's reply to the same prompt. S = 2 R. Both are in the same micro-batch. Rewards
-// and their names are TRL's.
+// A data row becomes two sequences with successive numbers: the chosen and the rejected reply. In stage kto, these are
+// the judged reply and, for the divergence, the same prompt with another row's reply. Both sequences are in the same
+// micro-batch. So there are R rows and S = 2 R sequences. Rewards and their names are TRL's.
 #pragma once
 
 #include <span>
@@ -11,7 +11,7 @@
 
 namespace fettle {
 
-// Returns the values of the first (which = 0) or second (which = 1) sequence of each row: [S] -> [R].
+// Returns the values of the first (`which` = 0) or second (`which` = 1) sequence of each row: [S] -> [R].
 Tensor side(const Tensor& x_S, int64_t which);
 
 // The inputs of a loss over whole replies.
@@ -21,15 +21,15 @@ struct ReplyLogps {
   Tensor tokens_S;     // f32: trained tokens of the reply
 };
 
-// Losses of rows of replies.
+// The losses of the data rows, and the sums from which metrics are computed.
 struct PreferenceLoss {
-  Tensor losses_R;  // 0 for filler; differentiable by trained_S
+  Tensor losses_R;  // 0 for filler; differentiable with respect to trained_S
   Tensor metrics;   // f32 [kPreferenceSums]
 };
 
-// Sums over rows, in the order of PreferenceLoss::metrics: counts of chosen and rejected replies, their rewards, rows
-// where the chosen reply's reward is the larger, log-probabilities, the chosen replies' own losses, and one more sum
-// that the stage defines.
+// The sums over rows in PreferenceLoss::metrics, in this order: the counts of chosen and rejected replies, their
+// rewards, the rows whose chosen reply has the larger reward, the log-probabilities, the losses of the chosen replies
+// alone, and one more sum that the stage defines.
 enum PreferenceSum {
   kChosen,
   kRejected,
@@ -42,14 +42,14 @@ enum PreferenceSum {
   kExtra
 };
 inline constexpr int64_t kPreferenceSums = kExtra + 1;
-// Sums each term (f32 [R]) over the rows and returns [kPreferenceSums]. Gradients do not flow through this.
+// Sums each term (f32 [R]) over the rows and returns [kPreferenceSums]. Gradients do not flow through these sums.
 Tensor preference_sums(const std::vector<Tensor>& terms_R);
 
 // Returns 1 where the predicate is true, else 0, in f32.
 Tensor one_if(const Tensor& pred);
 // Returns 1 for each row of replies and 0 for filler, [R], from tokens_S.
 Tensor real_sequences(const Tensor& tokens_S);
-// Does the same as real_sequences for a batch.
+// Returns the same as real_sequences, from a batch.
 Tensor real_rows_of(const BatchInputs& batch);
 
 // Returns the loss of a batch of replies. `losses` computes the rows' losses from the log-probabilities. If
@@ -58,8 +58,8 @@ Tensor real_rows_of(const BatchInputs& batch);
 // logits.
 BatchLoss reply_loss(const LossInputs& in, const std::function<PreferenceLoss(const ReplyLogps&)>& losses);
 
-// Returns rewards/chosen, rewards/rejected, rewards/margins, logps/chosen and logps/rejected, but only those whose
-// replies occur in the batch.
+// Returns rewards/chosen, rewards/rejected, rewards/margins, logps/chosen and logps/rejected. A figure is left out if
+// the batch has no reply of that kind.
 std::map<std::string, double> reward_metrics(std::span<const float> sums);
 
 // Returns the keys that every stage of preferences refuses.

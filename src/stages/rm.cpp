@@ -14,7 +14,7 @@ Tensor rm_counts(const BatchInputs& batch) {
   return real_sequences(tokens_by_sequence(batch.at(BatchPart::kSequences), batch.sequences));
 }
 
-// The mean of -log sigmoid(chosen score - rejected score) over the pairs.
+// Returns the mean of -log sigmoid(chosen score - rejected score) over the pairs.
 BatchLoss bradley_terry_loss(const LossInputs& in) {
   const Tensor logits = in.trained.class_logits(in.batch);
   const Tensor scores_S = reshape(logits, {logits.dim(0)});

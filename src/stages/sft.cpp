@@ -27,7 +27,7 @@ void sft_check(const KeyValues& keys) {
 }
 
 BatchLoss sft_loss(const LossInputs& in) {
-  // Other stages measure their replies with this loss, too, and their runs lack the keys of this stage.
+  // Evaluation of other stages' replies also calls this function, and such runs lack the keys of this stage.
   if (!in.differentiable) return token_stage_loss(in);
   const std::string& kind = in.keys.text("sft_loss");
   if (kind == "cross_entropy") return token_stage_loss(in);
@@ -40,8 +40,10 @@ BatchLoss sft_loss(const LossInputs& in) {
     objective.other_head_VD = reference.head_VD;
   }
   return {.sum = in.trained
-                     .token_loss(in.batch.at(BatchPart::kTargets),
-                                 {.differentiable = true, .head_trained = in.head_trained, .objective = objective})
+                     .token_loss(in.batch.at(BatchPart::kTargets), {.differentiable = true,
+                                                                    .head_trained = in.head_trained,
+                                                                    .weights_BT = target_weights(in.batch),
+                                                                    .objective = objective})
                      .sum};
 }
 

@@ -1,7 +1,8 @@
 // Defines Stage: one kind of training as one table row.
 //
-// The table row of a stage has everything that distinguishes it: how its data is read and grouped, the model's head,
-// the reference model, the loss, the figures and the recipe keys. Nothing outside this folder asks for a stage's name.
+// The table row of a stage has everything that distinguishes the stage: how its data is read and grouped, the model's
+// head, the reference model, the loss, the metrics and the recipe keys. Code outside of this folder never compares the
+// name of a stage.
 //
 // Letters for dims: B lines of a micro-batch (a line is one row of its arrays), T positions, S sequences of a step, R
 // rows of data (two sequences each for preferences, else one), K labels. Several sequences may share a line, and a
@@ -31,8 +32,8 @@ enum class Head {
   kScore,   // a classifier's head with one output
 };
 
-// The arrays of a batch that a program reads, by Batch's member names; i32 unless said. Those with T have a value for
-// each position of a micro-batch, the others one for each sequence of the step.
+// The arrays of a batch that a program reads, by Batch's member names. The dtype is i32 unless stated. Arrays with T
+// have a value for each position of a micro-batch; the others have one for each sequence of the step.
 enum class BatchPart {
   kTokens,       // [.., T]
   kTargets,      // [.., T]: the token to predict, kIgnore where none is trained
@@ -42,8 +43,9 @@ enum class BatchPart {
   kTokenTypes,   // [.., T]: 1 in the second text of a pair
   kClasses,      // f32 [S, labels of a row]
   kPreferences,  // [S]: Preference
+  kWeights,      // f32 [.., T]: factor on the loss of each target; only if the shape is weighted
 };
-// Returns whether the part has a value for each position. Each micro-batch then has its own part.
+// Returns whether the part has a value for each position. Such a part has its own slice for each micro-batch.
 constexpr bool by_position(BatchPart part) {
   return part != BatchPart::kClasses && part != BatchPart::kPreferences;
 }
@@ -75,9 +77,9 @@ struct LossInputs {
   bool head_trained = false;                       // `sum` also needs gradients with respect to the head
 };
 
-// The results of a loss, all in f32. Null: the stage does not compute the value.
+// The results of a loss, all in f32. A value that the stage does not compute is null.
 struct BatchLoss {
-  Tensor sum;        // over the trained tokens, or over the rows; differentiable when asked for
+  Tensor sum;        // over the trained tokens, or over the rows; differentiable if LossInputs::differentiable
   Tensor losses_R;   // each row's part of `sum`; needed for evaluation only
   Tensor counts_R;   // each row's weight in the mean of losses, 0 for missing rows; evaluation only
   Tensor correct_R;  // trained tokens whose largest logit is the target's; evaluation only
@@ -107,9 +109,10 @@ struct Stage {
   // Throws UserError when values of the keys contradict each other. Null: all values are compatible.
   void (*check)(const KeyValues& keys) = nullptr;
 
-  // Whether the loss compares with a reference model. Null: never.
+  // Returns whether the loss compares with a reference model. Null: never.
   bool (*compares)(const KeyValues& keys) = nullptr;
-  // Returns f32 values whose sum divides the losses of a step: trained tokens, or 1 for each row.
+  // Returns f32 values; their sum divides the losses of a step. They are the counts of trained tokens, or 1 for each
+  // row.
   Tensor (*counts)(const BatchInputs& batch);
   BatchLoss (*loss)(const LossInputs& in);
 
@@ -120,8 +123,8 @@ struct Stage {
 
   // The name of this stage's own task in `eval`. With Head::kTokens, `eval` also has tasks with questions and replies.
   std::string_view eval_task = "loss";
-  // Returns the stage whose evaluation is used for rows that are not this stage's own; null: the stage measures only
-  // its own rows. For example, replies are measured in the same way whichever loss trained them.
+  // Returns the stage that evaluates rows of other kinds than this stage's own. Null: the stage evaluates only its own
+  // rows. For example, sft evaluates replies for dpo and kto, so the figures do not depend on the training loss.
   const Stage& (*measured_as)() = nullptr;
 
   int64_t sequences_per_row() const { return sequences_per_group(grouping); }

@@ -21,7 +21,7 @@ bool has_key(const Stage& stage, std::string_view key) {
   return std::ranges::find(stage.keys, key) != stage.keys.end();
 }
 
-// Returns the stages that the key belongs to, as in "stage: dpo or kto".
+// Returns the stages that the key belongs to: "stage: dpo or kto".
 std::string owners(std::string_view key) {
   std::vector<std::string_view> names;
   for (const Stage* stage : stages())

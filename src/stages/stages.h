@@ -11,14 +11,15 @@ namespace fettle {
 
 // Returns all stages in the order of the documentation.
 const std::vector<const Stage*>& stages();
-// Throws UserError, starting with `where`, if there is no such stage. It lists the stages and names the nearest.
+// Returns the stage. If there is no such stage, throws UserError that starts with `where`, lists the stages and names
+// the most similar one.
 const Stage& stage_named(std::string_view name, const std::string& where);
 
 // Returns the help of the key `stage` for the reference of recipe keys.
 KeyTexts stage_key_text();
 
-// Throws UserError when the recipe sets a key that belongs to other stages, one that the stage refuses, or values of
-// the stage's keys that contradict each other.
+// Throws UserError when the recipe sets a key that belongs to other stages, when it sets a key that the stage refuses,
+// or when values of the stage's keys contradict each other.
 void check_stage_keys(const Stage& stage, const KeyValues& keys);
 
 // The table rows. Each stage is defined in the file that has its name.

@@ -31,14 +31,21 @@ Tensor trained_by_sequence(const BatchInputs& batch) {
   return convert(sum_by_sequence(trained_places(batch), batch.at(BatchPart::kSequences), batch.sequences), DType::kF32);
 }
 
+Tensor target_weights(const BatchInputs& batch) {
+  const auto found = batch.find(BatchPart::kWeights);
+  return found == batch.end() ? Tensor{} : found->second;
+}
+
 BatchLoss token_stage_loss(const LossInputs& in) {
-  const TokenLoss loss = in.trained.token_loss(in.batch.at(BatchPart::kTargets),
-                                               {.differentiable = in.differentiable, .head_trained = in.head_trained});
+  const Tensor weights = target_weights(in.batch);
+  const TokenLoss loss = in.trained.token_loss(
+      in.batch.at(BatchPart::kTargets),
+      {.differentiable = in.differentiable, .head_trained = in.head_trained, .weights_BT = weights});
   if (in.differentiable) return {.sum = loss.sum};
   auto by_sequence = [&](const Tensor& x_BT) {
     return sum_by_sequence(x_BT, in.batch.at(BatchPart::kSequences), in.batch.sequences);
   };
-  return {.losses_R = by_sequence(loss.losses_BT),
+  return {.losses_R = by_sequence(weights ? loss.losses_BT * weights : loss.losses_BT),
           .counts_R = trained_by_sequence(in.batch),
           .correct_R = by_sequence(loss.correct_BT)};
 }

@@ -1,4 +1,4 @@
-// Defines the functions that are shared by stages that train the tokens of texts and replies.
+// Defines functions for the stages that train the tokens of texts and replies.
 #pragma once
 
 #include "stages/stage.h"
@@ -8,9 +8,12 @@ namespace fettle {
 // Returns the number of trained tokens of each line, f32 [.., B], or of each sequence, f32 [S].
 Tensor trained_tokens(const BatchInputs& batch);
 Tensor trained_by_sequence(const BatchInputs& batch);
-// Returns the cross-entropy of the trained tokens. Source: transformers' ForCausalLMLoss.
+// Returns the weights of the targets, f32 [.., T], or null when all are 1.
+Tensor target_weights(const BatchInputs& batch);
+// Returns the cross-entropy of the trained tokens, each times its weight. It is divided by the number of the tokens,
+// not by the sum of their weights. Sources: transformers' ForCausalLMLoss; for weights ms-swift's Seq2SeqTrainer.
 BatchLoss token_stage_loss(const LossInputs& in);
-// Returns the parts of the batch that such a stage reads.
+// Returns the parts of the batch that a stage of trained tokens reads.
 std::vector<BatchPart> token_batch();
 
 }  // namespace fettle

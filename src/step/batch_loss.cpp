@@ -26,7 +26,8 @@ ModelPass run_model(const Run& run, const ModelInGraph& model, const BatchInputs
   return {run.model, f, hidden, run.model.classifies() ? Tensor{} : head_of(run.model, model.weights)};
 }
 
-// Returns the weights of the reference model: the trained model's, with frozen copies in place of the trained ones.
+// Returns the weights of the reference model: the weights of the trained model, but with frozen inputs in place of
+// those that are trained.
 Weights reference_weights(Program& program, const Run& run, const Weights& weights) {
   Weights out = weights;
   for (const Param& param : run.reference)
@@ -75,8 +76,8 @@ BatchLoss batch_loss(const Run& run, const Models& models, const BatchInputs& ba
   const DropoutKey dropout{seed, batch.at(BatchPart::kSequences), batch.at(BatchPart::kPositions)};
   const ModelPass trained = run_model(run, models.trained, batch, remat, &dropout);
   BatchLoss out = stage_loss(run, models, batch, trained, true);
-  // Later, sums are divided by the count of all micro-batches. Multiplying by this micro-batch's count gives its share
-  // of the mean.
+  // The step later divides its sums by the count of all micro-batches. With the factor count_of(), the balancing losses
+  // of the micro-batches are averaged by their counts.
   if (trained.forward.router)
     out.sum = out.sum + balance_loss(trained.forward) * run.model.config.router_aux_loss_coef * count_of(run, batch);
   return out;

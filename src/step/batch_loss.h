@@ -11,14 +11,14 @@ namespace fettle {
 
 // Adds the batch's arrays as inputs of the program.
 BatchInputs add_batch(Program& program, const Run& run, const BatchShape& shape, BatchExtent extent);
-// Returns the divisor of a batch's losses, an f32 scalar: the sum of Stage::counts.
+// Returns the number by which a batch's losses are divided, an f32 scalar: the sum of Stage::counts.
 Tensor count_of(const Run& run, const BatchInputs& batch);
 
 // A model's weights and the options of its forward pass.
 struct ModelInGraph {
   Weights weights;
   bool adapted = false;
-  bool balanced = false;  // the loss includes the loss that balances the model's experts
+  bool balanced = false;  // the loss includes the load-balancing loss of the experts
   Tensor squares = {};    // see fetch_layers
 };
 
@@ -31,11 +31,11 @@ struct Models {
 // Makes the models. The trained model uses `weights`; the reference model's own weights become inputs.
 Models add_models(Program& program, const Run& run, const Weights& weights);
 
-// Returns the stage's loss of a micro-batch, including the load-balancing loss of experts. Its `sum` can be
-// differentiated. `seed` (u32) selects what dropout drops.
+// Returns the stage's loss of a micro-batch, including the load-balancing loss of experts. `sum` of the result can be
+// differentiated. `seed` (u32) selects the elements that dropout drops.
 BatchLoss batch_loss(const Run& run, const Models& models, const BatchInputs& batch, const RematPolicy& remat,
                      const Tensor& seed);
-// Does the same for evaluation: without dropout and gradients.
+// Returns the loss for evaluation: without dropout and gradients.
 BatchLoss row_losses(const Run& run, Models models, const BatchInputs& batch);
 
 }  // namespace fettle

@@ -5,9 +5,9 @@
 
 namespace fettle {
 
-// Adds uniform noise within alpha / sqrt(tokens of the row x D) to x_BTD. The noise of a token depends on key.seed, its
-// row and its place in the row, not on the place of the row in the batch. `sequences` is the number of rows of the
-// step.
+// Adds uniform noise to x_BTD. The noise lies within +- alpha / sqrt(n D), where n is the number of tokens of the
+// sequence. The noise of a token depends on key.seed, the sequence's number and the token's position in the sequence,
+// not on the line of the batch. `sequences` is the number of sequences of the step.
 Tensor with_noise(const Tensor& x_BTD, double alpha, const DropoutKey& key, int64_t sequences);
 
 }  // namespace fettle

@@ -11,7 +11,8 @@
 namespace fettle {
 namespace {
 
-// The outputs of an evaluation program, added up over the micro-batches of a step. Each row is in one micro-batch.
+// The outputs of an evaluation program, summed over the micro-batches of a step. Each row is in one micro-batch and
+// counts 0 in the others.
 struct ProgramRows {
   std::vector<float> loss, tokens;  // [rows]
   std::vector<float> correct;       // [rows]; empty for preferences
@@ -130,9 +131,9 @@ Evaluation Evaluator::run(TrainState& state) {
 
 namespace {
 
-// Returns the batch with only documents `first` to `end` (from 0). A row with values that are not finite spoils the
-// other rows in its line, because 0 times infinity is not 0. So the tokens of all other documents are replaced by a
-// token of the kept ones.
+// Returns the batch with only the sequences `first` to `end` - 1 (from 0). A sequence with values that are not finite
+// spoils the other sequences in its line, because 0 times infinity is NaN. So a token of the kept sequences replaces
+// the tokens of all others.
 Batch with_only(const Batch& batch, size_t first, size_t end) {
   auto copy = [](const HostArray& array) { return array.shape().rank() == 0 ? HostArray() : array.clone(); };
   Batch out{.shape = batch.shape,
@@ -144,7 +145,8 @@ Batch with_only(const Batch& batch, size_t first, size_t end) {
             .sequence_numbers = copy(batch.sequence_numbers),
             .preferences = copy(batch.preferences),
             .token_types = copy(batch.token_types),
-            .classes = copy(batch.classes)};
+            .classes = copy(batch.classes),
+            .weights = copy(batch.weights)};
   const auto rows = out.sequence_numbers.as<int32_t>(), tokens = out.tokens.as<int32_t>(),
              targets = out.targets.as<int32_t>();
   const auto positions = out.positions.as<int32_t>(), segments = out.segments.as<int32_t>();

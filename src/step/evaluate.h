@@ -14,10 +14,11 @@ namespace fettle {
 struct Evaluation {
   double loss = 0;  // sum of token losses / trained tokens; for preferences, the mean over rows
   double perplexity = 0;
-  double accuracy = 0;                    // share of trained tokens whose most likely prediction is right
-  std::map<std::string, double> figures;  // preferences: rewards/chosen, ... (preference.h); classes: accuracy, ...
-                                          // (classification_report.h); then perplexity and token accuracy are not set
-  int64_t tokens = 0;                     // number of trained tokens; for preferences, of rows
+  double accuracy = 0;  // share of trained tokens whose most likely prediction is right
+  // Preferences: rewards/chosen, ... (reward_metrics() of stages/preferences.h). Classes: accuracy, ...
+  // (eval/classification_report.h). If this is not empty, metrics() leaves out perplexity, accuracy and tokens.
+  std::map<std::string, double> figures;
+  int64_t tokens = 0;  // number of trained tokens; for preferences, number of rows
   int64_t samples = 0;
   double seconds = 0;
 
@@ -31,9 +32,10 @@ class Evaluator {
   // Keeps references to devices and run.
   Evaluator(Devices& devices, const Run& run, const Examples& examples);
   Evaluation run(TrainState& state);
-  // Returns each example's loss, summed over its trained tokens, in the order of the examples. Not for preferences.
+  // Returns each example's loss, summed over its trained tokens, in the order of the examples. Not available for
+  // preferences.
   std::vector<double> losses(TrainState& state);
-  // For stage cls: returns each example's logits, row-major [examples, num_labels], in the order of the examples.
+  // Returns each example's logits in stage cls, row-major [examples, num_labels], in the order of the examples.
   std::vector<float> logits(TrainState& state);
 
  private:

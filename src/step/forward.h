@@ -9,7 +9,7 @@
 
 namespace fettle {
 
-// Adds one parameter's stack as an input. Its dtype is Param::dtype if that is set, or else `dtype`.
+// Adds a parameter, stacked over its layers, as an input. The dtype is Param::dtype if that is set, else `dtype`.
 Tensor add_param(Program& program, const Run& run, const Param& param, const std::string& name, DType dtype);
 // Returns a trained parameter in the form in which the forward pass uses it.
 Tensor weight_of(const Run& run, const Param& param, const Tensor& input);
@@ -21,7 +21,7 @@ struct ForwardOptions {
   const DropoutKey* dropout = nullptr;  // for the adapter; null: nothing is dropped
   Tensor squares = {};                  // see fetch_layers (offload.h)
 };
-// Returns the model's forward pass, complete except for the batch. `weights` must outlive it.
+// Returns the model's forward pass with everything set except the batch. `weights` must outlive the result.
 Forward make_forward(const Run& run, const Weights& weights, const ForwardOptions& options = {});
 
 }  // namespace fettle

@@ -1,4 +1,5 @@
-// Defines MemoryTable: how a step uses one device's memory. The compiled program tells this before it runs.
+// Defines MemoryTable: how a step uses one device's memory. It is known from the compiled program, before the step
+// runs.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +14,8 @@
 
 namespace fettle {
 
-// Bytes in one device's memory, and in its share of host memory. The bytes of weights, optimizer state and batch are
-// computed from the shardings; the compiler reports the peak.
+// The bytes that a step uses in one device's memory and in the device's share of host memory. The bytes of weights,
+// optimizer state and batch are computed from the shardings; the compiler reports the peak.
 struct MemoryTable {
   std::string device;     // "cpu (1 device)"
   int64_t frozen = 0;     // base weights
@@ -25,10 +26,10 @@ struct MemoryTable {
   int64_t temporaries = 0;  // activations, gradients, scratch: the peak minus the figures above
   int64_t gradients = 0;    // f32; part of temporaries, since they exist only within a step
   int64_t peak = 0;         // the largest use within the step, counted by the compiler
-  MemoryShare share;        // what the step may take of the device
+  MemoryShare share;        // the memory of the device that the step may use
   // Host memory for this device, not included above.
   int64_t host_frozen = 0, host_trained = 0, host_optimizer = 0;
-  int64_t host_temporaries = 0;  // gradients and scratch: host bytes that the compiler counts, minus those three
+  int64_t host_temporaries = 0;  // gradients and scratch: the compiler's count of host bytes, minus the three figures
 
   int64_t head_room() const { return share.limit - peak; }
   int64_t host() const { return host_frozen + host_trained + host_optimizer + host_temporaries; }
@@ -38,11 +39,12 @@ struct MemoryTable {
 // Returns the bytes that one device stores between steps: weights, optimizer state and the batch.
 int64_t held_bytes(const Run& run, const BatchShape& shape);
 
-// `stats` are the compiler's numbers for the step compiled for `shape`.
+// Returns the table of a compiled step. `stats` are the compiler's numbers for the step compiled for `shape`.
 MemoryTable memory_table(const Run& run, const BatchShape& shape, const MemoryStats& stats, const MemoryShare& share,
                          std::string device);
 
-// Returns the table of the arrays stored between steps. This needs no compilation. The step itself needs more memory.
+// Returns the table of the arrays that are stored between steps, without compilation. The step itself needs more
+// memory.
 MemoryTable held_table(const Run& run, const MemoryShare& share, std::string device);
 
 // Formats a small table for people, with sizes in GB (10^9 bytes), MB or KB; no newline at the end.
@@ -53,8 +55,8 @@ nlohmann::json to_json(const MemoryTable& table);
 // Throws DoesNotFit when the table does not fit. The message has the shortfall, the largest part, and the keys that
 // reduce it.
 void require_fit(const Run& run, const MemoryTable& table);
-// Does the same as require_fit for host memory: `free` is the number of free bytes for the shares of `devices` devices.
-// If `free` is 0, it is not known, and the check passes.
+// Throws DoesNotFit when the table does not fit into host memory. `free` is the number of free bytes for the shares of
+// all `devices` devices. If `free` is 0, it is not known, and the check passes.
 void require_host_fit(const MemoryTable& table, int64_t devices, int64_t free);
 
 }  // namespace fettle

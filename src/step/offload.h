@@ -1,9 +1,9 @@
 // Defines how a step uses arrays in host memory. The step fetches the layers' weights one by one, sends gradients back
 // layer by layer, and updates the layers one by one in place.
 //
-// A stacked parameter [L, ...] in host memory is never copied to the device as a whole, except for 16-bit copies of
-// master weights. The placement follows ZeRO-Offload (Ren et al. 2021); the copies are asynchronous slices made by the
-// compiler.
+// A stacked parameter [L, ...] in host memory is never copied to the device as a whole. The exception is a master
+// weight, of which a 16-bit copy is made. The placement follows ZeRO-Offload (Ren et al. 2021). The copies are
+// asynchronous slices that the compiler makes.
 #pragma once
 
 #include <functional>
@@ -23,26 +23,28 @@ std::function<Tensor(const Param&, const Tensor&)> fetch_layers(const Run& run, 
 // Returns a master weight [L, ...] in `dtype` on the device, for the step's computation.
 Tensor copy_of_master(const Tensor& master, const Partition& partition, DType dtype);
 
-// Returns whether the parameter's gradient lies in host memory, because the loop over the layers reads its weight from
-// there.
+// Returns whether the parameter's gradient lies in host memory. It does if the loop over the layers reads the weight
+// from host memory.
 bool gradient_on_host(const Run& run, const Param& param);
-// Returns whether the parameter is updated layer by layer, because it or its optimizer state lies in host memory.
+// Returns whether the parameter is updated layer by layer. This is so if the weight or its optimizer state lies in host
+// memory.
 bool updated_by_layer(const Run& run, const Param& param);
 
 // A sum of f32 gradients [L, ...] in host memory, and the sum of its squares.
 struct HostSum {
   Tensor stack, squares;
 };
-// Returns `sum` + `grad` in the memory of `sum`; both lie in host memory. When `first` (a scalar predicate) is true,
+// Returns `sum` + `grad` in the memory of `sum`; both are in host memory. When `first` (a scalar predicate) is true,
 // returns `grad` alone.
 HostSum add_by_layer(const Tensor& sum, const Tensor& grad, const Partition& partition, const Tensor& first);
 
-// Applies the optimizer's update to a stack and its state, in place. `layer_grad` computes the f32 gradient for the
-// update from a layer's raw gradient. When `sound` (a scalar predicate) is false, nothing changes.
+// A stacked weight with its gradient and its optimizer state.
 struct HeldParam {
   Tensor weight, grad;
   std::vector<Tensor> state;
 };
+// Applies the optimizer's update to a stacked weight and its state, in place. `layer_grad` computes the f32 gradient
+// for the update from a layer's raw gradient. When `sound` (a scalar predicate) is false, nothing changes.
 Updated update_by_layer(const Run& run, const Param& param, const HeldParam& held,
                         const std::function<Tensor(const Tensor&)>& layer_grad,
                         const std::map<std::string, Tensor>& scalars, const Tensor& sound);

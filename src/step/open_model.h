@@ -11,8 +11,8 @@ struct OpenModel {
   TrainState state;  // weights without optimizer state
 };
 
-// Resolves the request on these devices and loads its weights: the base and its adapters, and for kEvaluation the
-// reference model's. Shows progress. Throws UserError like Request::resolve and load_state.
+// Resolves the request on these devices and loads the weights: the base with its adapters, and for kEvaluation also the
+// reference model. Shows progress. Throws UserError like Request::resolve and load_state.
 OpenModel open_model(Devices& devices, const Request& request, Purpose purpose = Purpose::kInference);
 
 }  // namespace fettle

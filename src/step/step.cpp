@@ -12,7 +12,7 @@
 namespace fettle {
 namespace {
 
-// Returns the arrays of which each micro-batch gets a slice.
+// Returns the arrays that are cut into slices, one for each micro-batch.
 std::vector<Tensor> arrays_of(const BatchInputs& batch) {
   std::vector<Tensor> out;
   for (const auto& [part, array] : batch)
@@ -20,7 +20,7 @@ std::vector<Tensor> arrays_of(const BatchInputs& batch) {
   return out;
 }
 
-// Returns the batch in which `arrays` replace the arrays that arrays_of() lists.
+// Returns a copy of `batch` in which `arrays` replace the arrays of arrays_of(), in the same order.
 BatchInputs with_arrays(BatchInputs batch, const std::vector<Tensor>& arrays) {
   size_t next = 0;
   for (auto& [part, array] : batch)
@@ -152,8 +152,8 @@ Program build_train_step(const Run& run, const BatchShape& shape) {
   for (const auto& [name, value] : run.optimizer.scalars(1, 0)) scalars[name] = program.input(name, {DType::kF32, {}});
   const Tensor seed = program.input("seed", {DType::kU32, {}});
   const Tensor count = maximum(count_of(run, batch), constant(1, DType::kF32));
-  // In float16, the gradients of a sum over many tokens would overflow, so the gradients of the mean are computed and
-  // scaled.
+  // In float16, the gradients of a sum over many tokens would overflow. So the gradients of the mean are computed,
+  // times the loss scale.
   const Tensor scaling = run.scales_loss() ? program.input(kLossScale, {DType::kF32, {2}}) : Tensor{};
   const Tensor loss_scale = scaling ? loss_scale_of(scaling) : Tensor{};
   const Gradients sums =

@@ -13,23 +13,24 @@ namespace fettle {
 // how many of the micro-batches it runs.
 //
 // Inputs: trained/* and the optimizer state (donated), frozen/*, batch/{tokens,targets,positions,segments,rows} i32 [A,
-// B, T] (batch_arrays() lists those of other stages), in float16 loss_scale (donated), the optimizer's scalars (f32)
-// and seed (u32, for dropout). Outputs: trained/*, the optimizer state, loss_scale, then loss and grad_norm (f32). The
-// loss is the sum of token losses divided by the number of trained tokens of the whole step. When the loss or the norm
-// is not finite, the program returns the state unchanged.
+// B, T] (batch_arrays() lists the arrays of other stages), in float16 loss_scale (donated), the optimizer's scalars
+// (f32) and seed (u32, for dropout). Outputs: trained/*, the optimizer state, loss_scale, then loss and grad_norm
+// (f32). The loss is the sum of token losses divided by the number of trained tokens of the whole step. When the loss
+// or the norm is not finite, the program returns the state unchanged.
 //
-// With preferences, there are also reference/* inputs, and a row has two sequences: the chosen reply and then the
-// rejected one; in stage kto the judged reply and then another row's reply. The loss is then the mean over the rows,
-// and `metrics` (preference.h) is another output.
+// With preferences, there are also reference/* inputs, and a data row has two sequences: the chosen reply and then the
+// rejected one; in stage kto, the judged reply and then another row's reply. The loss is then the mean over the data
+// rows, and `metrics` (stages/preferences.h) is another output.
 Program build_train_step(const Run& run, const BatchShape& shape);
 // Builds the step for a shape with one line per sequence: gradient_accumulation_steps micro-batches of lines of
 // `length` positions.
 Program build_train_step(const Run& run, int64_t length);
 
 // Evaluates one micro-batch of the shape. Inputs: frozen/*, trained/*, batch/* i32 [B, T]. Outputs, f32 [S]: loss
-// (summed over the row's trained tokens), tokens (number of trained tokens), correct. Outputs for stage cls: loss,
+// (summed over the sequence's trained tokens), tokens (number of trained tokens), correct. Outputs for stage cls: loss,
 // tokens (1, or 0 for rows that are not in the micro-batch), logits [S, num_labels]. With preferences, there are also
-// reference/* inputs; the outputs are loss and tokens (1, or 0), f32 [S / 2], and metrics (preference.h).
+// reference/* inputs; the outputs are then loss and tokens (1, or 0), both f32 [S / 2], and metrics
+// (stages/preferences.h).
 Program build_eval_step(const Run& run, const BatchShape& shape);
 
 }  // namespace fettle

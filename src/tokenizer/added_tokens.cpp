@@ -99,7 +99,8 @@ void AddedTokens::split(Pieces& pieces, const TokenFinder& finder) const {
       for (size_t at = start; token.lstrip && at > 0; start = at) {
         if (!is_white_space(previous_char(text, at))) break;
       }
-      // The white space may belong to the previous match. Only here is an overlap checked, like in the reference.
+      // The white space before this token may belong to the previous match. As in the reference, an overlap is checked
+      // only here.
       if (token.lstrip) start = std::max(start, covered);
       for (size_t at = end; token.rstrip && at < text.size(); end = at) {
         if (!is_white_space(next_char(text, at))) break;

@@ -15,7 +15,7 @@ namespace fettle {
 struct AddedToken {
   int32_t id = 0;
   std::string content;
-  bool single_word = false;  // matches only where no word character touches it
+  bool single_word = false;  // matches only if no word character is directly before or after it
   bool lstrip = false;       // the match includes the white space before it
   bool rstrip = false;       // the match includes the white space after it
   bool normalized = true;    // its normalized form is searched for in the normalized text

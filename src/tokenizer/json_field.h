@@ -1,4 +1,4 @@
-// Defines JsonField: a value in a JSON file with its file name and path of keys, which appear in error messages.
+// Defines JsonField: a value in a JSON file. It knows its file name and its path of keys, which error messages show.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ class JsonField {
   // Wraps a value from memory. Error messages show `origin` in place of a file name.
   static JsonField of_value(nlohmann::json value, std::string origin);
 
-  // Returns the place of this value, such as "dir/tokenizer.json: model.vocab".
+  // Returns the file and the path of this value, such as "dir/tokenizer.json: model.vocab".
   std::string where() const;
   const nlohmann::json& value() const { return *value_; }
 
@@ -54,7 +54,7 @@ class JsonField {
   // change the meaning of the file.
   void expect_only(std::initializer_list<std::string_view> keys) const;
 
-  // Throws UserError with the message "<where>: <message>".
+  // Throws UserError with where(), a colon and the message.
   template <typename... Args>
   [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) const {
     throw UserError("{}: {}", where(), fmt::format(format, std::forward<Args>(args)...));

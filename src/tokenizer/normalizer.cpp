@@ -186,8 +186,8 @@ std::vector<size_t> grapheme_ends(const std::string& text) {
   return ends;
 }
 
-// If the map has a replacement for the start of a short grapheme cluster, this replaces the whole cluster. Otherwise
-// each character is replaced separately. The reference does this too, unlike SentencePiece itself.
+// If the map has a replacement for the start of a short grapheme cluster, the replacement stands for the whole cluster.
+// Otherwise each character is replaced separately. The reference does this too, but SentencePiece itself does not.
 Normalizer read_precompiled(const JsonField& field) {
   field.expect_only({"type", "precompiled_charsmap"});
   constexpr size_t kLongCluster = 6;

@@ -41,8 +41,9 @@ void read_added_tokens(const JsonField& list, Pipeline& pipeline) {
   }
 }
 
-// Returns how many bytes of the normalized text come from the first character of `text` that `precompiled` keeps. It
-// subtracts the bytes of all other characters from the total.
+// Returns the number of leading bytes of `normalized` that come from the start of `text`: from the first character that
+// `precompiled` does not remove. Leaves out the bytes at the end that `normalized` and the normalized rest of `text`
+// share.
 size_t bytes_of_start(std::string_view text, const std::string& normalized, const Normalizer& normalizer,
                       const Normalizer& precompiled) {
   size_t first = 0;
@@ -60,7 +61,7 @@ size_t bytes_of_start(std::string_view text, const std::string& normalized, cons
   return static_cast<size_t>(normalized.rend() - common.first);
 }
 
-// Returns the Precompiled normalizer in `field`, which is either this normalizer or a sequence that contains it.
+// Returns the Precompiled normalizer that `field` is, or that it contains as a Sequence; empty when there is none.
 Normalizer find_precompiled(const JsonField& field) {
   if (const auto list = field.find("normalizers"))
     for (const JsonField& one : list->elements())

@@ -21,8 +21,8 @@ struct Pipeline {
   std::unique_ptr<TokenModel> model;
   AddedTokens added;
   Normalizer normalizer;  // may be empty, as may the decoder
-  // The Precompiled part of `normalizer`. The first character of a text that it keeps counts as the first character of
-  // the text.
+  // The Precompiled step of `normalizer`, or empty. If it removes the first characters of a text, the text starts at
+  // the first character that remains.
   Normalizer precompiled;
   std::string prefix;          // this text is put before the normalized text
   bool prefix_always = false;  // the prefix is also put after every added token
@@ -31,8 +31,8 @@ struct Pipeline {
   PostProcessor post_processor;
   Decoder decoder;
 
-  // Call this after reading the file. If there is no pre-tokenizer, this adds one that cuts long texts at places that
-  // do not change the ids.
+  // Call this after reading the file. Where the model allows it (Bpe::may_cut_before), this adds a step that cuts long
+  // texts into words without changing the ids.
   void cut_into_words();
   std::optional<int32_t> id_of(const std::string& token) const;
   void encode(std::string_view text, bool add_special_tokens, std::vector<int32_t>& ids) const;
@@ -53,9 +53,9 @@ Pipeline read_sentencepiece(const std::filesystem::path& path, TokenizerConfig& 
 bool is_rank_file(const std::filesystem::path& path);
 
 // Reads ranks of byte strings: lines of base64 and rank (tiktoken: Llama 3's tokenizer.model, qwen.tiktoken), or
-// tekken.json. The ids equal those of the `tiktoken` library as the models' own programs use it. The number of ranks
-// identifies Llama 3, Llama 4 and Qwen. For these tokenizers Fettle knows the pattern that cuts a text, and the special
-// tokens that `config` does not name. Throws UserError for another number of ranks when config.pattern is empty.
+// tekken.json. The ids equal those of the `tiktoken` library in the models' own programs. The number of ranks
+// identifies Llama 3, Llama 4 and Qwen. For these tokenizers Fettle contains the special tokens, and the pattern that
+// cuts a text into words. Throws UserError for another number of ranks when config.pattern is empty.
 Pipeline read_ranks(const std::filesystem::path& path, TokenizerConfig& config);
 
 }  // namespace fettle

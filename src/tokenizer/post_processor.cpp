@@ -13,7 +13,7 @@ void add_tokens(std::vector<PairPiece>& pieces, const std::vector<int32_t>& ids,
   for (int32_t id : ids) pieces.push_back({PairPiece::Kind::kToken, id, type});
 }
 
-// Returns the parts of two texts, one after the other, each between `before` and `after`.
+// Returns the parts of a row of two texts: `before`, the first text, `after`, `before`, the second text, `after`.
 std::vector<PairPiece> one_after_another(const std::vector<int32_t>& before, const std::vector<int32_t>& after) {
   std::vector<PairPiece> pieces;
   for (uint8_t type : {uint8_t{0}, uint8_t{1}}) {
@@ -65,7 +65,7 @@ std::vector<PostProcessor::Template> PostProcessor::read_templates(const JsonFie
     std::vector<Template> result;
     bool after_template = false;
     for (const JsonField& step : field.at("processors").elements()) {
-      // In this case, the reference treats the parts of the template as several texts.
+      // After a template, the reference treats the parts of the template as several texts.
       if (after_template && step.at("type").string() != "ByteLevel") {
         step.fail("a {} after a TemplateProcessing is not supported", step.at("type").string());
       }

@@ -23,7 +23,7 @@ class PostProcessor {
 
   void apply(std::vector<int32_t>& ids, bool add_special_tokens) const;
 
-  // A part of a row of two texts: a special token, or one of the texts.
+  // A part of a row with two texts: a special token, or one of the texts.
   struct PairPiece {
     enum class Kind : uint8_t { kToken, kFirst, kSecond };
     Kind kind = Kind::kToken;
@@ -35,7 +35,8 @@ class PostProcessor {
   std::vector<PairPiece> pair() const;
 
  private:
-  // The special ids before each copy of the text and after the last one. Most templates have one copy.
+  // between[i] has the special ids before copy i of the text. The last element has the ids after the last copy. Most
+  // templates contain the text once.
   struct Template {
     std::vector<std::vector<int32_t>> between;
     std::vector<PairPiece> pair;

@@ -31,7 +31,7 @@ PreTokenizer read_pre_tokenizer(const JsonField& field);
 // Returns a step that cuts before each run of `mark`.
 PreTokenizer::Step cut_before_runs(std::string mark);
 
-// A step that writes every piece in the byte alphabet.
+// Writes every piece in the byte alphabet. Can be used as a PreTokenizer::Step.
 void spell_in_alphabet(Pieces& pieces);
 
 }  // namespace fettle

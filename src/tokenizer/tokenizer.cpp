@@ -18,7 +18,7 @@ struct Tokenizer::State {
 
 namespace {
 
-// Reads the best of the tokenizer files that exist, and sets `read` to its path.
+// Reads the first tokenizer file that exists, in the order of Tokenizer::open, and sets `read` to its path.
 Pipeline read_pipeline(const fs::path& model_dir, TokenizerConfig& config, fs::path& read) {
   if (read = model_dir / "tokenizer.json"; fs::is_regular_file(read)) return read_tokenizer_json(read);
   if (read = model_dir / "tokenizer.model"; fs::is_regular_file(read)) {
@@ -36,7 +36,8 @@ Pipeline read_pipeline(const fs::path& model_dir, TokenizerConfig& config, fs::p
       model_dir.string());
 }
 
-// Adds the tokens that only tokenizer_config.json and its companions name, as Transformers does.
+// Adds the tokens that are not in the tokenizer file but in tokenizer_config.json, special_tokens_map.json or
+// added_tokens.json, as Transformers does.
 void add_configured_tokens(const TokenizerConfig& config, Pipeline& pipeline) {
   for (AddedToken token : config.added_tokens) {
     const auto known = pipeline.id_of(token.content);
@@ -67,7 +68,8 @@ Tokenizer Tokenizer::open(const fs::path& model_dir) {
   pipeline.added.prepare(pipeline.normalizer);
   pipeline.cut_into_words();
   if (config.add_bos_token || config.add_eos_token) {
-    // If the config does not have a setting, it stays as in the post-processor.
+    // A config without add_bos_token keeps the post-processor's own tokens before the text; without add_eos_token,
+    // those after the text.
     auto [before, after] = pipeline.post_processor.ids_around();
     const auto bos = pipeline.id_of(config.bos_token), eos = pipeline.id_of(config.eos_token);
     if (config.add_bos_token == false) before.clear();
@@ -120,11 +122,12 @@ Tokenizer::Texts Tokenizer::encode_texts(std::string_view first, const std::opti
   const auto length_a = static_cast<int64_t>(a.size()), length_b = static_cast<int64_t>(b.size());
   const int64_t room = max_length - special;
   if (room < 1)
-    throw UserError("cutoff_len: {} tokens leave no tokens for text in addition to the {} special tokens; raise it",
-                    max_length, special);
+    throw UserError(
+        "cutoff_len: {} tokens leave no room for text, because the row has {} special tokens; raise cutoff_len",
+        max_length, special);
   Texts out{.whole = length_a + length_b + special};
   if (out.whole > max_length) {
-    // The longer text may use the length that the shorter one leaves. If the shorter text needs more than half, both
+    // The longer text may use the length that the shorter text leaves. If the shorter text needs more than half, both
     // texts get half.
     const int64_t shorter = std::min(length_a, length_b), half = room / 2;
     const bool both = second && shorter > half;

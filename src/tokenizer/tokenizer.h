@@ -1,8 +1,8 @@
-// Defines Tokenizer, which turns text into token ids and back, as the model's own tokenizer files describe.
+// Defines Tokenizer, which turns text into token ids and back. The model's own tokenizer files describe how.
 //
 // For the same files the ids equal those of the Hugging Face `tokenizers` library as Transformers configures it.
-// Truncation and padding in tokenizer.json are not applied; callers do both. An added token has the id from the
-// vocabulary, or else the id in its own entry.
+// Comments in this folder call that library "the reference". Truncation and padding in tokenizer.json are not applied;
+// callers do both. An added token has the id from the vocabulary, or else the id in its own entry.
 #pragma once
 
 #include <cstdint>
@@ -20,22 +20,22 @@ class Tokenizer {
  public:
   // Reads the first file that exists of tokenizer.json, tokenizer.model (SentencePiece, or Llama 3's ranks),
   // tekken.json and *.tiktoken. Also reads tokenizer_config.json, special_tokens_map.json, added_tokens.json and
-  // chat_template.jinja. Throws UserError, which names the file and what is missing, invalid or not supported in it.
+  // chat_template.jinja. Throws UserError, which names the file and its missing, invalid or unsupported part.
   static Tokenizer open(const std::filesystem::path& model_dir);
 
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
 
-  // Invalid UTF-8 in `text` is replaced by U+FFFD as in Python's bytes.decode("utf-8", "replace"): one for each maximal
-  // invalid sequence. Added tokens in the text are recognised. `add_special_tokens` adds the post-processor's bos and
-  // eos. Several threads may call it at once.
+  // Returns the ids of `text`. Invalid UTF-8 is replaced by U+FFFD as in Python's bytes.decode("utf-8", "replace"): one
+  // for each maximal invalid sequence. Added tokens in the text are recognised. `add_special_tokens` adds the
+  // post-processor's bos and eos. Several threads may call it at once.
   std::vector<int32_t> encode(std::string_view text, bool add_special_tokens) const;
 
-  // Encodes one or two texts as one row with the post-processor's special tokens. Cuts it to `max_length` like
-  // Transformers' tokenizer(text, text_pair, truncation=True, max_length=...): at the end of the longer text, so that
-  // the special tokens stay. Throws UserError when the special tokens alone need `max_length` tokens, and for a pair
-  // when the post-processor has no template for pairs.
+  // Encodes one or two texts as one row with the post-processor's special tokens. Cuts the row to `max_length` like
+  // Transformers' tokenizer(text, text_pair, truncation=True, max_length=...): the end of the longer text is cut first,
+  // and the special tokens stay. Throws UserError when the special tokens alone need `max_length` tokens, and for a
+  // pair when the post-processor has no template for pairs.
   struct Texts {
     std::vector<int32_t> ids;
     std::vector<uint8_t> types;  // token types: 1 for the second text, if the tokenizer has types
@@ -59,8 +59,9 @@ class Tokenizer {
   std::optional<int32_t> eos_id() const;
   std::optional<int32_t> pad_id() const;
 
-  // The model's chat template as Jinja text, if it has one: chat_template.jinja, or else `chat_template` in
-  // tokenizer_config.json. If there are several templates, the one called `name` is returned.
+  // Returns the model's chat template as Jinja text; nullopt when there is none. It comes from chat_template.jinja, or
+  // else from `chat_template` in tokenizer_config.json. If there are several templates, the one called `name` is
+  // returned.
   std::optional<std::string> chat_template(std::string_view name = "default") const;
 
   // Returns the files of the model folder that define the tokenizer. Callers copy them into the folder of an adapter or

@@ -21,11 +21,11 @@ struct TokenizerConfig {
   std::string pad_token;
   std::string unk_token;
   std::vector<std::string> special_tokens;  // these and all others that the files name
-  std::vector<AddedToken> added_tokens;     // from added_tokens_decoder
+  std::vector<AddedToken> added_tokens;     // from added_tokens_decoder, or else from added_tokens.json
   std::string tokenizer_class;
   std::string pattern;  // pat_str: the pattern that cuts texts into words, for rank files that Fettle does not know
-  std::optional<bool> legacy;         // Llama's tokenizers: a space is also put after added tokens
-  std::optional<bool> add_bos_token;  // if set, these two decide instead of the post-processor
+  std::optional<bool> legacy;         // if true, the dummy prefix (a space) is also put after each added token
+  std::optional<bool> add_bos_token;  // if set, this and add_eos_token replace the post-processor's choice
   std::optional<bool> add_eos_token;
   std::map<std::string, std::string> chat_templates;  // templates by name; the usual name is "default"
   std::vector<std::filesystem::path> files;           // the files that exist

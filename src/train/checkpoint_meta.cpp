@@ -13,8 +13,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Stage keys whose text is not compared: the weights that they name have a digest (base_digest.h), and labels are
-// compared after they are resolved.
+// Stage keys whose text in the recipe is not compared. For ref_model, check_base compares a digest of the weights
+// (base_digest.h). For the other keys, identity() contains the labels that the run resolved.
 const std::set<std::string_view> kIdentifiedElsewhere{"ref_model", "problem_type", "num_labels", "id2label"};
 
 // Returns the settings that a checkpoint and the run that continues it must share.
@@ -75,7 +75,8 @@ void check_arrays(const StateReader& state, const Run& run) {
       refuse(state, array.name, found.to_string(), array.shape.to_string());
 }
 
-// Returns which key to set, and to what, so that the steps of this run have the checkpoint's number of rows.
+// Returns an instruction for the user: the keys and values that give each step `rows` rows, as in the checkpoint. If
+// no values do this, the instruction asks for another number of devices.
 std::string remedy(const Run& run, int64_t rows) {
   const int64_t shards = run.batch_shards(), accumulation = run.batch.micro_batches;
   const int64_t each = run.rows_per_device;
@@ -140,7 +141,7 @@ void report_kernels(const StateReader& state, const Run& run) {
   };
   warn(
       "{} was written by a run with {}, this run has {}: losses may differ from those of an uninterrupted run in their "
-      "last digits; `kernels` in the recipe chooses them",
+      "last digits; to choose the kernels, set `kernels` in the recipe",
       checkpoint_of(state), words(written), words(present));
 }
 

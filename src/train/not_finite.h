@@ -1,4 +1,4 @@
-// Defines stop_not_finite, which reports a step whose loss or gradient is not finite.
+// Defines stop_not_finite, which stops the training after a step whose loss or gradient norm is not finite.
 #pragma once
 
 #include "programs/devices.h"
@@ -6,8 +6,9 @@
 
 namespace fettle {
 
-// Throws UserError that names the rows of `batch` whose loss is not finite, in the form of the recipe's skip_rows; to
-// find them, each row runs alone. `state` is the state before the step.
+// Throws UserError that names the rows of `batch` whose loss is not finite, in the form of the recipe's skip_rows. To
+// find these rows, evaluates the whole batch, then each suspicious row alone. If no row has a loss that is not finite
+// when it runs alone, names all rows. `state` is the state before the step.
 [[noreturn]] void stop_not_finite(Devices& devices, const Run& run, TrainState& state, const Batch& batch,
                                   const StepOutcome& outcome);
 

@@ -1,4 +1,4 @@
-// Dropout masks: what they depend on, the share of elements that they keep, and the gradient through them.
+// Tests dropout masks: what they depend on, the share of elements that they keep, and the gradient through them.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -13,13 +13,14 @@ namespace {
 
 constexpr int64_t kB = 8, kT = 16, kD = 32;
 
-// Returns a key for b rows, each in its own line.
+// Returns a dropout key for rows 1 to b of t positions, each in its own line.
 DropoutKey key_of(int64_t b, int64_t t, const Tensor& seed) {
   const Shape places{DType::kI32, {b, t}};
   return {seed, iota(places, 0) + 1.0, iota(places, 1)};
 }
 
-// A module whose LoRA weights are two identities with alpha / rank 1, so that adapt(x, 0) is dropout(x).
+// A module whose LoRA weights are two identity matrices, with alpha / rank = 1. So adapting x and a base result of 0
+// gives dropout(x).
 struct Identity {
   Layer layer;
   Tensor zero;
@@ -73,7 +74,7 @@ TEST(Dropout, MasksDependOnSeedLayerAndModuleAlone) {
   EXPECT_NEAR(static_cast<double>(kept) / n, 0.75, 4 * std::sqrt(0.75 * 0.25 / n));
   EXPECT_EQ(count_different(got.at("again"), base), 0);
   for (const char* name : {"other seed", "other layer", "other module"}) {
-    // Independent masks differ where exactly one of them drops.
+    // Two independent masks differ in an element if exactly one of them drops it.
     const double share = static_cast<double>(count_different(got.at(name), base)) / n;
     EXPECT_NEAR(share, 2 * 0.75 * 0.25, 4 * std::sqrt(0.375 * 0.625 / n)) << name;
   }
@@ -87,7 +88,7 @@ TEST(Dropout, MasksDependOnSeedLayerAndModuleAlone) {
   EXPECT_EQ(got.at("no pair").elements, std::vector<double>(base.elements.size(), 0));
 }
 
-// No row, position or feature is dropped more often than the others.
+// No row, position or feature is dropped more often than another.
 TEST(Dropout, RowsPositionsAndFeaturesAreDroppedEquallyOften) {
   GraphRun run;
   const Tensor bits = random_bits_of_rows(kD, key_of(kB, 256, run.input(u32({}, {7}))));
@@ -95,7 +96,7 @@ TEST(Dropout, RowsPositionsAndFeaturesAreDroppedEquallyOften) {
   run.output("rows", reduce_sum(kept, {1, 2}) / (256.0 * kD));
   run.output("positions", reduce_sum(kept, {0, 2}) / static_cast<double>(kB * kD));
   run.output("features", reduce_sum(kept, {0, 1}) / (256.0 * kB));
-  // Neighbours are independent: both are kept with the product of their probabilities.
+  // Neighbouring features are independent: the chance to keep both is the product of their chances.
   run.output("pairs",
              reduce_sum(slice(kept, 2, 1, kD) * slice(kept, 2, 0, kD - 1), {0, 1, 2}) / (256.0 * kB * (kD - 1)));
   for (auto& [name, value] : run.run()) {
@@ -109,7 +110,7 @@ TEST(Dropout, RowsPositionsAndFeaturesAreDroppedEquallyOften) {
   }
 }
 
-// A row keeps its mask at every place in the batch: here rows 3 and 1 share the second line.
+// A row has the same mask wherever it is in the batch. Here, rows 3 and 1 share the second line.
 TEST(Dropout, MasksFollowTheRow) {
   constexpr int64_t kLength = 6, kLine = 2 * kLength;
   GraphRun run;

@@ -1,4 +1,4 @@
-// Which modules have LoRA weights, their values, and what they add.
+// Tests which modules have LoRA weights, the values of these weights, and what they add.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// Quantised weights compared with bitsandbytes' (tests/reference/quantised.py): the codes of given values, and the
-// values of given codes.
+// Compares quantised weights with those of bitsandbytes (tests/reference/quantised.py): the codes of given values, and
+// the values of given codes.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -36,7 +36,7 @@ TEST(BoxCopy, NoRunsInAnEmptyBox) {
   EXPECT_TRUE(runs(Box::whole({0, 3}), {0, 3}, {0, 3}, {0, 0}).empty());
 }
 
-// Compares with an element-by-element copy, over random ranks, dims and boxes.
+// Compares the copy in runs with a copy of single elements, for random ranks, dims and boxes.
 TEST(BoxCopy, RunsCopyEachElementOnceToItsPlace) {
   std::mt19937 random(7);
   const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); };
@@ -91,7 +91,7 @@ TEST(BoxCopy, BoxesAreCopiedElementForElement) {
     const Box whole = Box::whole(dims);
     std::vector<int16_t> global(shape.elements());
     std::iota(global.begin(), global.end(), int16_t{0});
-    // start and size: every way to cut [lo, hi) in each dim, by a mixed-radix count over a few cuts.
+    // Each dim is cut in three ways, so 4 dims give 81 boxes: the ternary digits of `choice` select the cuts.
     for (int choice = 0; choice < 81; ++choice) {
       Box box{Dims(dims.size()), Dims(dims.size())};
       int rest = choice;
@@ -137,7 +137,7 @@ TEST(BoxCopy, SingleRunEqualsForEachRun) {
 
 TEST(BoxCopy, OnlyTheOverlapIsCopied) {
   const std::vector<int8_t> rows{0, 1, 2, 3, 4, 5, 6, 7};  // rows 1 and 2 of a [4, 4] array
-  std::vector<int8_t> columns(8, -1);                      // columns 2 and 3 of it
+  std::vector<int8_t> columns(8, -1);                      // columns 2 and 3 of the same array
   const Box from{{1, 0}, {2, 4}}, to{{0, 2}, {4, 2}};
   copy_common(from, reinterpret_cast<const std::byte*>(rows.data()), to, reinterpret_cast<std::byte*>(columns.data()),
               1);

@@ -1,4 +1,4 @@
-// The free memory of this machine, read from fake proc and sys files.
+// Tests how the free memory of this machine is read, with fake files of proc and sys.
 #include <gtest/gtest.h>
 
 #include "base/host_memory.h"
@@ -26,8 +26,8 @@ TEST(HostMemory, IsWhatTheKernelCallsAvailable) {
   EXPECT_EQ(free_host_memory(root.path()), 5'000'000 * int64_t{1024});
 }
 
-// A container in its own group, inside a group with a tighter limit. The kernel can drop file cache, so it counts as
-// free.
+// The process runs in a container with its own control group, inside a group with a tighter limit. File cache counts as
+// free, because the kernel can drop it.
 TEST(HostMemory, IsTheSmallestThatAnyGroupAllows) {
   TempFolder root;
   write_meminfo(root, 5'000'000);

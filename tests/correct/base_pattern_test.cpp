@@ -1,4 +1,4 @@
-// Patterns match whole texts of any length, find all matches and replace them.
+// Tests that patterns match whole texts of any length, find all matches and replace them.
 #include <gtest/gtest.h>
 
 #include "base/error.h"

@@ -1,4 +1,5 @@
-// Weights in 8-bit floats with factors: every code, blocks that end early, factors by row and for a whole weight.
+// Tests weights in 8-bit floats with scale factors: every code, partial blocks at the edges, one factor per row, and
+// one per weight.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -12,7 +13,7 @@
 namespace fettle {
 namespace {
 
-// e4m3: a sign, 4 bits of exponent with bias 7, 3 bits of mantissa.
+// Returns the value of an e4m3 code: a sign, 4 bits of exponent with bias 7, 3 bits of mantissa.
 double value_of(int code) {
   const int exponent = code >> 3 & 15, mantissa = code & 7;
   const double size = exponent == 0 ? mantissa / 8.0 / 64 : (1 + mantissa / 8.0) * std::pow(2, exponent - 7);
@@ -93,7 +94,7 @@ TEST(Float8, CompressedTensorsByRowAndByBlock) {
     EXPECT_EQ(by_block.values[i], by_block.quantised[i] * by_block.factor[i / 150 * 2 + i % 50 / 25]);
 }
 
-// A box of a weight is read as that part of the whole.
+// Reading a box of a weight gives the same values as this part of the whole weight.
 TEST(Float8, PartsOfAWeight) {
   const ModelRepository repository = ModelRepository::open(reference_model("qwen3_fp8"));
   const StoredTensor stored = repository.find("model.layers.0.mlp.gate_proj.weight");

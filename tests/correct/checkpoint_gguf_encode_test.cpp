@@ -1,4 +1,5 @@
-// Blocks that are encoded equal those of the gguf library, or have llama.cpp's error (tests/reference/gguf_files.py).
+// Tests encoded GGUF blocks: they equal those of the gguf library, or their error is close to that of llama.cpp's
+// encoder (tests/reference/gguf_files.py).
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -29,7 +30,7 @@ class EncodedBlocks : public testing::TestWithParam<std::string> {
     return out;
   }
 
-  // The squared error of the rows [first, first + 1) of 256 values.
+  // Returns the squared error of one row of 256 values.
   double error(const std::byte* blocks, int64_t row) const {
     constexpr int64_t kColumns = 256;
     std::vector<float> got(kColumns);
@@ -53,7 +54,7 @@ TEST_P(BlocksOfTheLibrary, AreEqual) {
 INSTANTIATE_TEST_SUITE_P(Types, BlocksOfTheLibrary,
                          testing::Values("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"));
 
-// llama.cpp minimises a weighted error; so the plain error of a single row may be a few percent larger or smaller.
+// llama.cpp minimises a weighted error. So the plain error of a single row may be a few percent larger or smaller.
 using BlocksOfLlamaCpp = EncodedBlocks;
 TEST_P(BlocksOfLlamaCpp, HaveNoLargerError) {
   const HostArray theirs = recorded_.read(*recorded_.find(GetParam()));
@@ -66,7 +67,7 @@ TEST_P(BlocksOfLlamaCpp, HaveNoLargerError) {
     const auto width = static_cast<size_t>(values_.shape().dims[1]);
     const std::span<const float> numbers = values_.as<float>().subspan(static_cast<size_t>(row) * width, width);
     if (std::set<float>(numbers.begin(), numbers.end()).size() <= 2) {
-      // Only the rounding of the block's own scale is left, where chance decides which encoder is nearer.
+      // Only the block's own scale is rounded, so it is chance which encoder has the smaller error.
       float largest = 0;
       for (const float number : numbers) largest = std::max(largest, std::abs(number));
       EXPECT_LE(std::sqrt(ours), 1e-2 * largest) << "row " << row;
@@ -80,7 +81,7 @@ TEST_P(BlocksOfLlamaCpp, HaveNoLargerError) {
 }
 INSTANTIATE_TEST_SUITE_P(Types, BlocksOfLlamaCpp, testing::Values("Q4_K", "Q5_K", "Q6_K"));
 
-// Values that a block represents exactly stay as they are, also where scales have all their bits.
+// Values that a block can represent exactly do not change, also if scales use all their bits.
 TEST(EncodedBlocks, KeepWhatTheyCanExpress) {
   std::mt19937 random(3);
   for (const char* name : {"Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"}) {
@@ -89,12 +90,39 @@ TEST(EncodedBlocks, KeepWhatTheyCanExpress) {
     const int codes = type.bytes == 34 ? 255 : type.name[1] == '4' ? 16 : 32;
     for (size_t i = 0; i < values.size(); ++i)
       values[i] = 0.25f * static_cast<float>(static_cast<int>(random() % static_cast<unsigned>(codes)) - codes / 2);
-    // The extremes, which decide the scale.
+    // The smallest and the largest value decide the scale.
     values[0] = -0.25f * static_cast<float>(codes / 2), values[1] = 0.25f * static_cast<float>((codes - 1) / 2);
     std::vector<std::byte> block(static_cast<size_t>(type.bytes));
     encode_blocks(type, values.data(), type.elements, block.data());
     decode_blocks(type, block.data(), 0, type.elements, got.data());
     for (size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(got[i], values[i], 2e-3f * std::abs(values[i])) << name;
+  }
+}
+
+// These values stand for weights that were stored in 4 bits before: each group has 16 evenly spaced values. The 4-bit
+// codes fit them exactly, so only the 6-bit scale and offset of a group can cost precision.
+TEST(EncodedBlocks, Q4_KKeepsTheGridOfAnotherFile) {
+  constexpr int kValues = 256, kGroup = 32, kBlocks = 50;
+  const BlockType& type = *find_block_type("Q4_K");
+  std::mt19937 random(7);
+  for (int block = 0; block < kBlocks; ++block) {
+    std::vector<float> values(kValues), got(kValues);
+    float largest_step = 0;
+    for (int group = 0; group < kValues / kGroup; ++group) {
+      const float step = 0.05f + 0.01f * static_cast<float>(random() % 10);
+      largest_step = std::max(largest_step, step);
+      for (int i = 0; i < kGroup; ++i) {
+        const unsigned code = i == 0 ? 0 : i == 1 ? 15 : random() % 16;
+        values[static_cast<size_t>(group * kGroup + i)] = step * (static_cast<float>(code) - 7.3f);
+      }
+    }
+    std::vector<std::byte> encoded(static_cast<size_t>(type.bytes));
+    encode_blocks(type, values.data(), kValues, encoded.data());
+    decode_blocks(type, encoded.data(), 0, kValues, got.data());
+    // A scale is rounded by up to 1/126 of the largest scale. The code (at most 15) multiplies this error. An offset
+    // (7.3 scales) has the same relative error.
+    const float bound = largest_step * (15.0f + 7.3f) / 126 + 1e-3f * 15 * largest_step;
+    for (size_t i = 0; i < kValues; ++i) EXPECT_NEAR(got[i], values[i], bound) << "block " << block << ", value " << i;
   }
 }
 
@@ -105,7 +133,7 @@ TEST(GgufFileTypes, ChooseTypesAsLlamaCpp) {
   const Dims wide{512, 512}, narrow{512, 96}, odd{512, 40};
   const GgufSizes dense{.layers = 16}, tied{.layers = 16, .tied = true}, mixture{.layers = 16, .experts = 8},
       large{.layers = 80, .is_70b = true};
-  // Vectors, norms, routers, tables of positions.
+  // Biases, norms, routers and position embeddings.
   for (const char* file : {"f16", "q8_0", "q4_k_m"}) {
     EXPECT_EQ(type(file, "blk.0.attn_q.bias", {512}, dense), "F32");
     EXPECT_EQ(type(file, "blk.0.attn_q_norm.weight", {8, 64}, dense), "F32");
@@ -113,14 +141,14 @@ TEST(GgufFileTypes, ChooseTypesAsLlamaCpp) {
     EXPECT_EQ(type(file, "position_embd.weight", wide, dense), "F32");
   }
   EXPECT_EQ(type("bf16", "token_embd.weight", odd, tied), "BF16");
-  // The head, and the embedding where it is the head too.
+  // The head, and the embedding, which is also the head if they are tied.
   EXPECT_EQ(type("q4_k_m", "output.weight", wide, dense), "Q6_K");
   EXPECT_EQ(type("q4_k_m", "token_embd.weight", wide, dense), "Q4_K");
   EXPECT_EQ(type("q4_k_m", "token_embd.weight", wide, tied), "Q6_K");
   EXPECT_EQ(type("q4_0", "output.weight", wide, dense), "Q6_K");
   EXPECT_EQ(type("q4_0", "token_embd.weight", wide, dense), "Q4_0");
   EXPECT_EQ(type("q8_0", "output.weight", wide, dense), "Q8_0");
-  // Layers that matter more: the first and last eighth of 16, then every third.
+  // Layers that get more bits: the first and the last eighth of the 16 layers, and every third layer between them.
   const auto more = [](int layer) { return layer < 2 || layer >= 14 || (layer - 2) % 3 == 2; };
   for (int layer = 0; layer < 16; ++layer) {
     const std::string blk = fmt::format("blk.{}.", layer);
@@ -133,12 +161,12 @@ TEST(GgufFileTypes, ChooseTypesAsLlamaCpp) {
   }
   EXPECT_EQ(type("q4_k_m", "blk.12.attn_v.weight", wide, large), "Q6_K");
   EXPECT_EQ(type("q4_k_m", "blk.13.attn_v.weight", wide, large), "Q5_K");
-  // Eight experts.
+  // Models with eight experts.
   EXPECT_EQ(type("q4_k_m", "blk.5.attn_v.weight", wide, mixture), "Q8_0");
   EXPECT_EQ(type("q4_k_m", "blk.5.attn_k.weight", wide, mixture), "Q8_0");
   EXPECT_EQ(type("q4_k_m", "blk.5.attn_output.weight", wide, mixture), "Q5_K");
   EXPECT_EQ(type("q5_k_m", "blk.5.attn_output.weight", wide, mixture), "Q5_K");
-  // Rows that are not whole blocks.
+  // Tensors whose row length is not a multiple of the block length.
   EXPECT_EQ(type("q4_k_m", "blk.5.attn_q.weight", narrow, dense), "Q5_0");
   EXPECT_EQ(type("q5_k_m", "blk.5.attn_q.weight", narrow, dense), "Q5_1");
   EXPECT_EQ(type("q6_k", "output.weight", narrow, dense), "Q8_0");

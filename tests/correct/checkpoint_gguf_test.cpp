@@ -1,5 +1,5 @@
-// GGUF files that llama.cpp wrote (tests/reference/gguf_files.py) have the tensors, values and tokens of the models of
-// which they were made.
+// Tests GGUF files that llama.cpp wrote (tests/reference/gguf_files.py). They have the tensors, values and tokens of
+// the models from which they were made.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -32,7 +32,7 @@ TEST(GgufBlocks, DecodeToTheValuesOfTheGgufLibrary) {
     std::vector<float> got(static_cast<size_t>(count));
     decode_blocks(type, blocks.data(), 0, count, got.data());
     EXPECT_EQ(std::memcmp(got.data(), wanted.data(), static_cast<size_t>(wanted.bytes())), 0) << name;
-    // A part that begins and ends within blocks.
+    // This part begins and ends within blocks.
     const int64_t first = type.elements / 3, some = count - first - 1;
     std::vector<float> part(static_cast<size_t>(some));
     decode_blocks(type, blocks.data(), first, some, part.data());
@@ -44,8 +44,8 @@ TEST(GgufBlocks, DecodeToTheValuesOfTheGgufLibrary) {
 
 class GgufModel : public testing::TestWithParam<std::string> {};
 
-// Q8_0 has an error of at most half a step, 1 / 254 of a block's largest value, plus the error of its scale, which is
-// an f16.
+// The error of Q8_0 is at most half a step, which is 1/254 of a block's largest value, plus the error of the block's
+// f16 scale.
 TEST_P(GgufModel, HasTheTensorsOfTheModelItWasMadeOf) {
   const ModelRepository made = ModelRepository::open(unpacked(kGgufFiles / "models" / (GetParam() + ".gguf")));
   const ModelRepository original = ModelRepository::open(reference_model(GetParam()));
@@ -94,8 +94,8 @@ TEST_P(GgufTokenizer, GivesTheIdsOfTheTokenizerItWasMadeOf) {
   ASSERT_GT(lines.size(), 100u);
   size_t compared = 0;
   for (const std::string& line : lines) {
-    // A GGUF file has no table of the characters that SentencePiece replaces, so only lines without such characters can
-    // be compared.
+    // SentencePiece replaces some characters. The table of replacements is not in GGUF files, so only lines without
+    // such characters are compared.
     if (GetParam() == "sp_bpe" && original.decode(original.encode(line, false), false) != line) continue;
     ++compared;
     const std::vector<int32_t> ids = original.encode(line, true);
@@ -104,7 +104,7 @@ TEST_P(GgufTokenizer, GivesTheIdsOfTheTokenizerItWasMadeOf) {
   }
   EXPECT_GT(compared, 60u);
   if (GetParam() != "llama3") {
-    EXPECT_EQ(made.eos_token(), original.eos_token());  // its files name different ones
+    EXPECT_EQ(made.eos_token(), original.eos_token());  // llama3's files name different tokens
   }
   EXPECT_EQ(made.chat_template(), original.chat_template());
 }

@@ -1,5 +1,5 @@
-// The streamed load: every device gets its box of the stored tensors, each byte is read once, for any division into
-// pieces, and host memory holds only a few pieces at a time.
+// Tests the streamed load: every device gets its box of the stored tensors, each byte is read once, pieces of any size
+// give the same arrays, and host memory holds only a few pieces at a time.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -25,7 +25,7 @@ HostArray some_values(const Dims& dims, int64_t seed) {
   return HostArray::from({DType::kF32, dims}, values);
 }
 
-// A file with a two-layer stack and a single parameter, both of `dims`.
+// A file with a stack of two layers and a single parameter, both of shape `dims`.
 class Stored {
  public:
   Stored(const Dims& dims, DType dtype) {
@@ -89,7 +89,8 @@ TEST(LoadRow, SplitOverRowsColumnsAndBoth) {
   stored.expect_loads(stored.alone, DType::kBF16, {2, 4}, {{0}, {1}});
 }
 
-// Arrays that are larger than a piece and not a multiple of its size, with and without conversion.
+// The arrays are larger than a piece, and not a multiple of the piece size. They are loaded with and without
+// conversion.
 TEST(LoadRow, SeveralPieces) {
   Stored stored({1500, 1300}, DType::kF32);
   for (DType dtype : {DType::kF32, DType::kBF16}) {
@@ -107,7 +108,7 @@ TEST(LoadRow, OneDimAndOneLongRow) {
   wide.expect_loads(wide.stacked, DType::kF32, {2}, {{}, {}, {0}});
 }
 
-// Returns the bytes of this process that belong neither to files nor to shared memory.
+// Returns the bytes of this process's memory that belong neither to files nor to shared memory.
 int64_t private_memory() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);)
@@ -115,7 +116,7 @@ int64_t private_memory() {
   throw std::runtime_error("/proc/self/status has no RssAnon");
 }
 
-// On the CPU plugin the device array, too, lies in the memory of this process.
+// On the CPU plugin, the device array is also in the memory of this process.
 TEST(LoadRow, HoldsFewPiecesInHostMemory) {
   constexpr int64_t kMB = 1'000'000;
   const TempFolder folder;

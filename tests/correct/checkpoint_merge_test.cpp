@@ -17,7 +17,7 @@ Model model_of(const std::string& name) {
   return make_model(nlohmann::json::parse(std::ifstream(folder + "/config.json")), "config.json");
 }
 
-// Writes a folder with an adapter that has these options, in PEFT's format.
+// Writes an adapter with these options to `folder`, in PEFT's format, and reads it.
 AdapterFolder made_adapter(const std::filesystem::path& folder, const Model& model, const LoraOptions& options) {
   AdapterConfig config{.r = options.rank, .lora_alpha = options.alpha, .target_modules = options.modules};
   config.use_dora = options.dora;
@@ -38,7 +38,7 @@ AdapterFolder made_adapter(const std::filesystem::path& folder, const Model& mod
   return open_adapter(folder);
 }
 
-// Returns the box of a dense array.
+// Returns the elements of a box of a dense array.
 std::vector<float> part_of(const std::vector<float>& whole, const Dims& dims, const Box& box) {
   std::vector<float> out;
   Dims at = box.start;
@@ -81,7 +81,7 @@ TEST_P(Merge, EqualsTheFormulaOnAnyBox) {
   std::vector<float> before;
   for (int64_t i = 0; i < rows * columns; ++i) before.push_back(static_cast<float>(std::sin(i * 0.37)));
 
-  // The expected values: W + scale B A, with each output scaled to its magnitude.
+  // The expected values are W + scale B A. With DoRA, each output is then scaled to its magnitude.
   std::vector<double> wanted(before.begin(), before.end());
   const bool by_column = options.fan_in_fan_out;
   const int64_t in = by_column ? rows : columns;
@@ -111,7 +111,7 @@ TEST_P(Merge, EqualsTheFormulaOnAnyBox) {
   added.apply(Box::whole(matrix), matrix, whole.data());
   for (size_t i = 0; i < whole.size(); ++i) ASSERT_NEAR(whole[i], wanted[i], 2e-6) << i;
 
-  // Uses the parameter's dims, where the parts of a fused module are separate, and the boxes of many splits.
+  // Reads the boxes of many splits, in the parameter's dims, where the parts of a fused module are a dim of their own.
   for (size_t d = 0; d < base.dims.size(); ++d)
     for (const int64_t parts : {1, 2, 3})
       for (int64_t p = 0; p < parts; ++p) {

@@ -12,7 +12,7 @@ namespace {
 namespace fs = std::filesystem;
 const fs::path kReference = source_folder() / "tests/reference/checkpoint";
 
-// The tensors of the recorded model in the order in which its library saved them: layer by layer.
+// Returns the tensors of the recorded model in the order in which Transformers saved them: layer by layer.
 NamedShapes in_model_order(const ModelRepository& model) {
   NamedShapes tensors;
   const auto add = [&](const std::string& name) { tensors.emplace_back(name, model.find(name).entry->shape); };

@@ -1,4 +1,4 @@
-// New tokens: their ids, their rows, and the table that is made of the model's own and the new rows.
+// Tests new tokens: their ids, their rows, and the table with the model's own rows and the new rows.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -68,7 +68,7 @@ TEST(NewTokens, StandBehindTheTokenizersOwn) {
   EXPECT_TRUE(fs::is_symlink(folder / "model.safetensors"));
 }
 
-// Without tokenizer.json, the tokens go into the files beside the vocabulary.
+// Without tokenizer.json, the tokens are written to the files beside the vocabulary.
 TEST(NewTokens, OfASentencePieceModel) {
   const TempFolder folder;
   const fs::path source = source_folder() / "tests/reference/tokenizer/sp_bpe";
@@ -125,7 +125,7 @@ TEST(NewTokens, RowsStartFromDescriptions) {
   EXPECT_NE(row_of(table(changed(tokens), "lm_head.weight"), 258), row_of(after, 258));
 }
 
-// A model may have more rows than its tokenizer has tokens. New tokens take the first free ones.
+// A model may have more rows than its tokenizer has tokens. New tokens get the first free rows.
 TEST(NewTokens, TakeRowsThatNoTokenHas) {
   const TempFolder folder;
   const ModelRepository model = ModelRepository::open(kModel);
@@ -162,7 +162,7 @@ TEST(NewTokens, KnownTokensChangeNothing) {
   EXPECT_EQ(changed({.plain = {"a"}, .special = {"<|eos|>"}, .resize = true, .at = "r"}), kModel);
 }
 
-// Reads boxes that begin in the old rows, in the new rows and between.
+// Reads boxes that begin in the old rows, begin in the new rows, or contain both.
 TEST(NewTokens, AnyBoxOfTheTable) {
   const fs::path folder = changed(three_tokens());
   const ModelRepository repository = ModelRepository::open(folder);

@@ -1,5 +1,5 @@
-// Only one run works in a folder: a second run is refused, and a dead run is taken over, on the same machine, in a
-// container and on another machine.
+// Tests that only one run works in a folder. A second run is refused, and the folder of a dead run is taken over, on
+// the same machine, in a container and on another machine.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ using testing::IsEmpty;
 
 constexpr const char* kOther = "0123456789abcdef";
 
-// The file of a run that is not this process; its last heartbeat is `age` seconds old.
+// Writes the presence file of another run and returns its path. The last heartbeat was `age` seconds ago.
 fs::path write_owner(const fs::path& folder, Owner owner, int64_t age = 0) {
   owner.id = kOther;
   owner.run = owner.settled = true;
@@ -41,7 +41,7 @@ Owner elsewhere() {
   return owner;
 }
 
-// The lock that a living owner holds. It ends with the life of this object, as with a process.
+// Holds the lock of a living owner. The destructor releases the lock, as the end of a process does.
 struct HeldLock {
   explicit HeldLock(const fs::path& file) : fd(open(file.c_str(), O_RDWR | O_CLOEXEC)) {
     struct flock lock {};
@@ -120,7 +120,7 @@ TEST_F(OneRun, OfTwoThatBeginTogetherOneGoesOn) {
   }
 }
 
-// A container has its own process numbers, and often the same host name as other containers, so only the lock shows
+// A container has its own process numbers, and often the same host name as other containers. So only the lock shows
 // whether the owner is alive.
 TEST_F(OneRun, InAnotherContainerIsJudgedByItsLock) {
   Owner owner = Owner::own();
@@ -170,7 +170,7 @@ TEST_F(OneRun, OnAnotherMachineWithAHeartbeatIsAlive) {
   EXPECT_THAT(refusal(folder), HasSubstr("node7")) << "a lock that reaches over machines needs no waiting";
 }
 
-// This happens after SIGSTOP, or when a file server could not be reached for a long time.
+// The folder may be taken over after SIGSTOP, or when a file server could not be reached for a long time.
 TEST_F(OneRun, ThatWasTakenOverNoticesIt) {
   const auto presence = Presence::alone_in(folder, {.heartbeat = 0.02});
   const fs::path own = presence_file(folder, process_name());

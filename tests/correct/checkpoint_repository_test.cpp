@@ -81,7 +81,7 @@ TEST(Repository, CopiesTokenizerAndModelFilesButNoWeights) {
                                                   "special_tokens_map.json", "tokenization_x.py", "tokenizer.json",
                                                   "tokenizer.model", "tokenizer_config.json", "vocab.json"));
   copy_model_files(from, both);
-  copy_model_files(from, both);  // onto itself
+  copy_model_files(from, both);  // copies the files onto themselves
   EXPECT_EQ(list_tree(both).size(), list_tree(to).size() + 4);
   EXPECT_EQ(read_text(both / "generation_config.json"), "generation_config.json");
   EXPECT_TRUE(fs::exists(both / "modeling_x.py"));
@@ -91,7 +91,7 @@ TEST(Repository, CopiesTokenizerAndModelFilesButNoWeights) {
   EXPECT_EQ(read_text(both / "config.json"), config);
 }
 
-// The search for imports must not recurse over the characters of a line.
+// The search for imports must not recurse once per character of a line.
 TEST(Repository, FollowsImportsThroughALargeFile) {
   TempFolder folder;
   const fs::path from = folder / "from", to = folder / "to";

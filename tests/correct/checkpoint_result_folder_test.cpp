@@ -1,5 +1,5 @@
-// The files of a result get into the root of an output folder all together. tests/end_to_end/faults_test.cpp kills a
-// run during the move.
+// Tests that all files of a result get into the root of an output folder together. tests/end_to_end/faults_test.cpp
+// kills a run during the move.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -47,7 +47,7 @@ TEST(ResultFolder, DisappearsWithoutCommit) {
   EXPECT_EQ(read_text(folder / "out/x"), "old");
 }
 
-// The state after a crash in the middle of the moves.
+// Makes the folder as a crash in the middle of the moves leaves it.
 TEST(ResultFolder, ACutOffMoveIsCompleted) {
   TempFolder folder;
   write_text(folder / "out/.result/.drops.json", R"(["adapter_config.json", "a"])");

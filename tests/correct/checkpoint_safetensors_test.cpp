@@ -24,7 +24,7 @@ HostArray counting(const Dims& dims) {
   return HostArray::from({DType::kF32, dims}, values);
 }
 
-// Writes and opens a file of one f32 tensor "w" that counts from 0.
+// Writes and opens a file with one f32 tensor "w", whose elements count up from 0.
 SafetensorsFile counting_file(const TempFolder& folder, const Dims& dims) {
   const HostArray array = counting(dims);
   SafetensorsWriter writer(folder / "w.safetensors", {{"w", array.shape()}});

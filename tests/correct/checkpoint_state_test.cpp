@@ -28,7 +28,7 @@ HostArray part_of(const HostArray& whole, const Box& box) {
   return part;
 }
 
-// Splits [rows, columns] evenly into a grid of boxes.
+// Splits an array of shape `dims` evenly into a grid of `rows` x `columns` boxes.
 std::vector<Box> grid(const Dims& dims, int64_t rows, int64_t columns) {
   std::vector<Box> boxes;
   const Dims size{dims[0] / rows, dims[1] / columns};
@@ -64,7 +64,7 @@ TEST(State, AnyMeshReadsWhatAnyMeshWrote) {
   }
 }
 
-// Each process writes the boxes that it owns. Together they are one state.
+// Each process writes the boxes that it owns. Together, the boxes are one complete state.
 TEST(State, PartsOfSeveralProcessesAreOneState) {
   const HostArray whole = counting({8, 12}), small = counting({3});
   const std::vector<Box> boxes = grid({8, 12}, 4, 1);
@@ -148,7 +148,7 @@ TEST(State, IncompleteTensorsAreInternalErrors) {
   EXPECT_THROW(writer.add("w", whole.with_dtype(DType::kI32), {{2, 0}, {2, 4}}, bytes), InternalError);
 }
 
-// An output folder with checkpoints. The incomplete one lacks its manifest.
+// An output folder with checkpoints. An incomplete checkpoint has no manifest.
 class Checkpoints : public testing::Test {
  protected:
   void add(int64_t step, bool complete = true) {
@@ -186,7 +186,7 @@ TEST_F(Checkpoints, NewestCompleteOneIsFound) {
   EXPECT_EQ(newest_checkpoint(folder_.path())->step, 10);
 }
 
-// A damaged newest checkpoint is not skipped: the user decides whether to go back further.
+// If the newest checkpoint is damaged, it is not skipped: the user decides whether to use an older one.
 TEST_F(Checkpoints, TrueMeansTheNewestWithAState) {
   EXPECT_FALSE(find_checkpoint(folder_.path(), "true").has_value());
   add(10);

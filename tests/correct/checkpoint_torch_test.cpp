@@ -1,4 +1,4 @@
-// PyTorch checkpoints: tensors of files that PyTorch wrote and of handmade files, views, and repositories.
+// Tests PyTorch checkpoints: files that PyTorch wrote, files made by hand, views, and repositories.
 #include <gtest/gtest.h>
 
 #include "checkpoint/repository.h"
@@ -20,7 +20,7 @@ std::vector<float> values_of(const TensorFile& file, const std::string& name) {
   return {array.as<float>().begin(), array.as<float>().end()};
 }
 
-// tests/reference/checkpoint/torch.py wrote both files with the same tensors; in this one some are views.
+// tests/reference/checkpoint/make.py wrote both files with the same tensors. In views.bin, some of them are views.
 TEST(TorchFile, ContainsWhatPyTorchSaved) {
   const TorchFile file = TorchFile::open(kWritten / "views.bin");
   const SafetensorsFile wanted = SafetensorsFile::open(kWritten / "views.safetensors");
@@ -85,7 +85,7 @@ TEST(TorchRepository, OneFileAndShards) {
   EXPECT_EQ(values_of(*b.file, "b"), (std::vector<float>{3, 4, 5}));
 }
 
-// When a folder has both, the safetensors are read.
+// If a folder has both kinds of files, the safetensors files are read.
 TEST(TorchRepository, SafetensorsFirst) {
   TempFolder folder;
   write_text(folder / "config.json", "{}");

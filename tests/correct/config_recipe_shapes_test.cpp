@@ -1,5 +1,5 @@
-// The kinds of recipes that users of other tools have: Fettle reads each of them with the meaning that it has in that
-// tool.
+// Tests the kinds of recipes that users of other tools have. Fettle reads each recipe with the meaning that it has in
+// its tool.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -49,7 +49,7 @@ class RecipeShape : public testing::Test {
   std::string said_;
 };
 
-// The keys that every recipe in LLaMA-Factory's first format has.
+// Every recipe in LLaMA-Factory's first format has these keys.
 const std::string kModel = "model_name_or_path: maker/model\ntrust_remote_code: true\n";
 const std::string kRows =
     "dataset: one,two\ntemplate: qwen3_nothink\ncutoff_len: 2048\nmax_samples: 1000\npreprocessing_num_workers: 16\n"
@@ -90,7 +90,7 @@ TEST_F(RecipeShape, KindsOfTheFirstFormAreRead) {
   for (const std::string& one : more) EXPECT_EQ(refusal(tuning(one)), "") << one;
 }
 
-// The keys that LlamaBoard writes. It leaves out keys that are false or empty, except these.
+// LlamaBoard writes these keys. It leaves out all other keys that are false or empty.
 TEST_F(RecipeShape, LlamaBoardsRecipesAreRead) {
   const Recipe recipe = read(
       tuning("finetuning_type: lora\nenable_thinking: true\npacking: false\nuse_reentrant_gc: "
@@ -108,11 +108,10 @@ TEST_F(RecipeShape, MissingMethodsAreRefusedByName) {
       {"use_apollo: true\n", "use_apollo is not available"},
       {"use_badam: true\n", "use_badam is not available"},
       {"use_adam_mini: true\n", "use_adam_mini is not available"},
-      {"use_llama_pro: true\n", "use_llama_pro is not available"},
       {"mixture_of_depths: convert\n", "mixture_of_depths is not available"},
       {"finetuning_type: oft\n", "finetuning_type: oft is not available"},
       {"export_quantization_bit: 4\n", "export_quantization_bit is not available"},
-      {"kt_weight_path: x\n", "kt_weight_path is not available"},
+      {"mixture_of_depths: convert\n", "mixture_of_depths is not available"},
   };
   for (const auto& [line, said] : cases) EXPECT_NE(refusal(tuning(line)).find(said), std::string::npos) << line;
 }
@@ -255,7 +254,7 @@ TEST_F(RecipeShape, AxolotlsRecipesKeepTheirMeaning) {
                             R"({"role_tag":"who","content_tag":"what","user_tag":"me","assistant_tag":"bot"}})");
 }
 
-// A recipe with one data set: `set` has the lines after its path.
+// Returns a recipe with one data set. `set` has the lines of the data set after its path.
 std::string with_set(const std::string& set) {
   return kAxolotl + "datasets:\n- path: r.jsonl\n" + set;
 }
@@ -372,7 +371,7 @@ TEST_F(RecipeShape, AxolotlsCosineEndsAtTheLeastRate) {
   EXPECT_EQ(read(start + "lr_scheduler: cosine\ncosine_min_lr_ratio: 0\n").lr_scheduler_type, "cosine");
 }
 
-// TRL's CPOConfig adds cpo_alpha (1 unless it is given) times the chosen reply's loss to SimPO's.
+// To SimPO's loss, TRL's CPOConfig adds the loss of the chosen reply, times cpo_alpha (default 1).
 TEST_F(RecipeShape, SimpoKeepsTheWeightOfTheChosenReply) {
   const std::string start = "base_model: m\nmicro_batch_size: 1\nrl: simpo\n";
   EXPECT_EQ(read(start).pref_ftx, 1);
@@ -389,7 +388,7 @@ TEST_F(RecipeShape, KeysThatWouldChangeTheRowsAreRefused) {
   EXPECT_EQ(refusal(start + "dataset_exact_deduplication: false\nmin_sample_len: 2\n"), "");
 }
 
-// The defaults of the tools' versions that docs/from-other-tools.md names.
+// The versions of the tools are those in docs/from-other-tools.md.
 TEST_F(RecipeShape, OtherToolsKeepTheirDefaults) {
   const Recipe swift = read("model: m\ntuner_type: lora\ndataset: r\nper_device_train_batch_size: 4\n");
   EXPECT_EQ(swift.learning_rate, 1e-4);
@@ -445,7 +444,7 @@ TEST_F(RecipeShape, AxolotlsNewTokensAndSpans) {
             std::string::npos);
 }
 
-// The words that stand after `swift sft`, `trl sft` and in Unsloth's files, as keys.
+// The keys of `swift sft` and `trl sft` on the command line, and the keys in Unsloth's files.
 TEST_F(RecipeShape, CommandLinesOfOtherTools) {
   const Recipe swift = read(
       "model: maker/model\ntuner_type: lora\ndataset: maker/rows#500\ntarget_modules: all-linear\n"
@@ -473,7 +472,7 @@ TEST_F(RecipeShape, CommandLinesOfOtherTools) {
   EXPECT_EQ(unsloth.lora_target, std::vector<std::string>{"q_proj"});
 }
 
-// When the output of `fettle convert` is read, it gives the same recipe.
+// The output of `fettle convert` is a recipe that reads back as the same recipe.
 TEST_F(RecipeShape, ConvertedRecipesReadBackTheSame) {
   const Recipe recipe = read(kAxolotl +
                              "datasets:\n- path: maker/rows\n  type: alpaca\n  split: train[:20%]\n- path: b.jsonl\n"
@@ -483,6 +482,65 @@ TEST_F(RecipeShape, ConvertedRecipesReadBackTheSame) {
   const Recipe again = read(to_yaml(recipe));
   EXPECT_EQ(to_yaml(again), to_yaml(recipe));
   EXPECT_EQ(again.dataset, recipe.dataset);
+}
+
+TEST_F(RecipeShape, AxolotlsTextsForPretraining) {
+  const std::string more = "sample_packing: true\nmax_steps: 5\npretraining_dataset:\n";
+  const Recipe recipe =
+      read(kAxolotl + more + "- path: maker/rows\n  name: en\n  type: pretrain\n  text_column: body\n");
+  EXPECT_EQ(recipe.stage, "pt");
+  EXPECT_EQ(recipe.dataset[0],
+            R"({"hf_hub_url":"maker/rows","subset":"en","formatting":"text","columns":{"text":"body"}})");
+  EXPECT_EQ(read(kAxolotl + "max_steps: 5\npretraining_dataset: maker/rows\n").dataset[0], "maker/rows");
+  EXPECT_NE(refusal(kAxolotl + more + "- path: maker/rows\n  shards: 4\n").find("'shards'"), std::string::npos);
+  EXPECT_NE(refusal(with_set("") + "pretraining_dataset: maker/rows\n").find("cannot be used together"),
+            std::string::npos);
+}
+
+TEST_F(RecipeShape, AxolotlsStylesOfAlpaca) {
+  EXPECT_EQ(read(with_set("  type: alpaca:phi\n")).dataset[0],
+            R"({"hf_hub_url":"r.jsonl","formatting":"alpaca_prompt","prompt":{"style":"phi"}})");
+}
+
+TEST_F(RecipeShape, AxolotlsWordsAboutTheModel) {
+  const std::string sets = with_set("");
+  const Recipe recipe =
+      read(sets +
+           "bnb_config_kwargs: {bnb_4bit_use_double_quant: false, bnb_4bit_quant_type: fp4}\nadapter: qlora\n"
+           "model_config: {output_router_logits: true}\n"
+           "model_quantization_config: Mxfp4Config\nmodel_quantization_config_kwargs: {dequantize: true}\n"
+           "unfrozen_parameters: ['^model.language_model.*', lm_head]\n"
+           "tokens: {eos_token: </s>, pad_token: <pad>}\n");
+  EXPECT_FALSE(recipe.double_quantization);
+  EXPECT_EQ(recipe.quantization_type, "fp4");
+  EXPECT_EQ(recipe.output_router_logits, "true");
+  EXPECT_EQ(recipe.eos_token, "</s>");
+  EXPECT_TRUE(recipe.add_tokens.empty());
+  EXPECT_NE(refusal(sets + "unfrozen_parameters: ['model.layers.4[4-9]+.mlp']\n").find("only parameters whose names"),
+            std::string::npos);
+  EXPECT_NE(refusal(sets + "model_config: {rope_theta: 1}\n").find("model_config.rope_theta"), std::string::npos);
+  EXPECT_NE(refusal(sets + "bnb_config_kwargs: {other: 1}\n").find("bnb_config_kwargs.other"), std::string::npos);
+  EXPECT_TRUE(read(sets + "reinit_weights: true\n").train_from_scratch);
+}
+
+// Keys that are written without a value, beside another key with the same meaning.
+TEST_F(RecipeShape, AxolotlsEmptyKeysContradictNothing) {
+  const Recipe recipe = read(
+      "base_model: maker/model\nsequence_len: 64\ndatasets:\n- path: r.jsonl\nsaves_per_epoch: 4\nsave_steps:\n"
+      "resume_from_checkpoint:\nauto_resume_from_checkpoints: true\nfloat16: true\nbf16: false\nfp16: false\n");
+  EXPECT_EQ(recipe.save_steps, 0.25);
+  EXPECT_EQ(recipe.resume_from_checkpoint, "true");
+  EXPECT_TRUE(recipe.fp16);
+}
+
+TEST_F(RecipeShape, AxolotlsEmptyKeysAreRead) {
+  read(with_set("") + "pretraining_dataset:\nmodel_config:\nunfrozen_parameters:\nbnb_config_kwargs:\n");
+}
+
+TEST_F(RecipeShape, TrackersThatFettleLacksDoNotStopARun) {
+  read(with_set("") + "use_swanlab: true\nplugins: [axolotl.integrations.swanlab.SwanLabPlugin]\n");
+  EXPECT_NE(said_.find("SwanLabPlugin"), std::string::npos);
+  EXPECT_NE(said_.find("use_swanlab has no effect here"), std::string::npos);
 }
 
 TEST_F(RecipeShape, AxolotlsOtherMethodsAreRefusedByName) {

@@ -371,7 +371,8 @@ TEST_F(RecipeFile, YamlKeepsPackingOffInPretraining) {
   EXPECT_EQ(to_yaml(read("stage: pt\n")), "stage: pt\n");
 }
 
-// Trackers and logs get changed_values(); people paste what `fettle convert` prints.
+// Access tokens must not be in changed_values(), which trackers and logs get, or in the output of `fettle convert`,
+// which people paste.
 TEST_F(RecipeFile, AccessTokensAreReadButNeverWritten) {
   const Recipe recipe = read("hub_token: hf_private\nseed: 7\n");
   EXPECT_EQ(recipe.hub_token, "hf_private");

@@ -13,7 +13,7 @@
 namespace fettle {
 namespace {
 
-// Example i has `length` tokens i*100, i*100+1, ...; the first `prompt` are not trained.
+// Returns example i with the tokens i*100, i*100+1, ...; the first `prompt` of its `length` tokens are not trained.
 Example example(int32_t i, int64_t length, int64_t prompt = 0) {
   Example e;
   for (int32_t t = 0; t < length; ++t) {
@@ -65,7 +65,7 @@ TEST(SkippedRows, OfAPackedSequenceLeaveTheOthers) {
   EXPECT_EQ(batch.sources, (std::vector<std::string>{"rows.jsonl:2", "", "rows.jsonl:4"}));
 }
 
-// KTO's batches need each prompt with the reply of another row. This must not be the reply of a skipped row.
+// KTO's batches combine each prompt with the reply of another row. The reply of a skipped row must not be used.
 TEST(SkippedRows, GiveNoReplyToOthers) {
   const std::vector<Example> rows{example(1, 6, 2), example(2, 6, 2), example(3, 6, 2)};
   BatchSpec spec{.sequences = 6, .max_length = 8, .grouping = RowGrouping::kWithMismatched, .shuffle = false};
@@ -127,7 +127,7 @@ TEST(Batches, ContainTheRowsClasses) {
     e.second_text.back() = 1;
     examples.push_back(e);
   }
-  examples[1].classes.clear();  // it has no label
+  examples[1].classes.clear();  // this row has no label
   const Batches batches(examples, {.micro_batches = 2, .sequences = 2, .max_length = 8, .shuffle = false});
   const Batch batch = batches.at(0);
   EXPECT_EQ(batch.classes.shape().dims, (Dims{4, 2}));
@@ -224,7 +224,7 @@ TEST(Batches, PackingKeepsDocumentsApart) {
   EXPECT_EQ(row(batch.tokens, 0), (std::vector<int32_t>{100, 101, 102, 103, 104, 200, 201, 202}));
   EXPECT_EQ(row(batch.segments, 0), (std::vector<int32_t>{1, 1, 1, 1, 1, 2, 2, 2}));
   EXPECT_EQ(row(batch.positions, 0), (std::vector<int32_t>{0, 1, 2, 3, 4, 0, 1, 2}));
-  // The last token of a document has no target; in particular, it does not predict the next document's first token.
+  // The last token of a document has no target, so it does not predict the first token of the next document.
   EXPECT_EQ(row(batch.targets, 0), (std::vector<int32_t>{kIgnore, 102, 103, 104, kIgnore, 201, 202, kIgnore}));
   EXPECT_EQ(batch.sources, (std::vector<std::string>{"rows.jsonl:2", "rows.jsonl:3"}));
   EXPECT_EQ(row(batch.sequence_numbers, 0), (std::vector<int32_t>{1, 1, 1, 1, 1, 2, 2, 2}));
@@ -232,7 +232,7 @@ TEST(Batches, PackingKeepsDocumentsApart) {
 }
 
 TEST(Packing, FillsRowsWithFewDocumentsOfSimilarLengths) {
-  // About five documents per row: with best fit alone, 4 % would stay empty.
+  // A row holds about five documents. With best fit alone, 4 % of the positions would stay empty.
   std::vector<int64_t> lengths;
   int64_t sum = 0;
   for (uint64_t i = 0; i < 4000; ++i) {

@@ -28,7 +28,7 @@ Shown show(const ChatTemplate& chat, const Tokenizer& tokenizer, const std::vect
   return out;
 }
 
-// Checks that the training row begins with every prompt, id by id, up to the trained turn.
+// Checks for every assistant turn that the row's tokens begin with the tokens of the turn's prompt.
 void expect_prompts_begin_rows(const ChatTemplate& chat, const std::vector<Message>& messages) {
   for (size_t turn = 0; turn < messages.size(); ++turn) {
     if (messages[turn].role != "assistant") continue;
@@ -54,7 +54,7 @@ TEST(ChatTemplate, MessagesAreDistinguishedByTheirEnds) {
   const Tokenizer tokenizer = TestTokenizer{.special = {"<s>", "</s>", "<|im_end|>"}}.open();
   const ChatTemplate chatml("chatml", tokenizer), mistral("mistral", tokenizer);
   EXPECT_EQ(roles(chatml, kTalk), "system user assistant user assistant template ");
-  // The system text is part of the user's turn.
+  // Mistral's template puts the system text into the user's turn.
   EXPECT_EQ(roles(mistral, kTalk), "user assistant user assistant ");
   std::vector<Message> talk = kTalk;
   talk[0].content = "an end<|im_end|>within";
@@ -161,7 +161,7 @@ TEST(ChatTemplate, PrefixesFindTheSameTurnsAsMarks) {
   const ChatTemplate own("", tokenizer), built_in("chatml", tokenizer);
   EXPECT_EQ(show(own, tokenizer, kTalk).text, show(built_in, tokenizer, kTalk).text);
   expect_prompts_begin_rows(own, kTalk);
-  // The token that ends a turn is found in addition to eos.
+  // The token that ends a turn is a stop token in addition to eos.
   EXPECT_EQ(own.stop_ids(),
             (std::vector<int32_t>{*tokenizer.token_id("<|endoftext|>"), *tokenizer.token_id("<|im_end|>")}));
 }
@@ -188,7 +188,7 @@ TEST(ChatTemplate, UntrainedTurnsAreMasked) {
   EXPECT_NE(text.find("[[4<|im_end|>]]"), std::string::npos);
 }
 
-// Like Qwen 3's template: it shows thinking only in the turns after the last question.
+// Like Qwen 3's template, this template shows thinking only in the turns after the last question.
 TEST(ChatTemplate, TemplatesThatDropEarlierThinking) {
   const Tokenizer tokenizer =
       chatml_tokenizer(
@@ -241,7 +241,7 @@ TEST(ChatTemplate, WithTwoEndTokensTheFirstIsTrained) {
             "<|im_start|>user:Hi<|im_end|>\n<|im_start|>assistant:[[Yo<|im_end|>]]\n<|endoftext|>");
 }
 
-// Like DeepSeek R1's template: the prompt opens a thinking block.
+// Like DeepSeek R1's template, this template opens a thinking block at the end of the prompt.
 TEST(ChatTemplate, PromptsThatOpenThinkingAreCounted) {
   const Tokenizer tokenizer =
       chatml_tokenizer(
@@ -254,7 +254,7 @@ TEST(ChatTemplate, PromptsThatOpenThinkingAreCounted) {
   EXPECT_EQ(chat.counts().prompt_thinks, 1);
 }
 
-// Like Mistral's template: the system text moves to the last question.
+// Like Mistral's template, this template moves the system text to the last question.
 TEST(ChatTemplate, TemplatesThatMoveTheSystemText) {
   const TestTokenizer files{
       .chat_template =
@@ -273,7 +273,7 @@ TEST(ChatTemplate, TemplatesThatMoveTheSystemText) {
 }
 
 TEST(ChatTemplate, TokensAcrossTheBorderFollowThePrompt) {
-  // "\n" and "H" would be one token; the prompt ends with "\n", so the row must keep them apart.
+  // The tokenizer would join "\n" and "H" into one token. The prompt ends with "\n", so the row must keep them apart.
   TestTokenizer files;
   files.merges = {"Ċ H"};
   const Tokenizer tokenizer = files.open();

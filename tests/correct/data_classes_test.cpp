@@ -1,4 +1,4 @@
-// Labelled rows: one text, two texts, conversations, and labels of every kind.
+// Tests labelled rows: one text, two texts, conversations, and labels of every kind.
 #include <gtest/gtest.h>
 
 #include "data/classes/class_counts.h"
@@ -27,7 +27,7 @@ struct Classes : ::testing::Test {
     labels = settle_labels(asked, {}, spec);
     spec.labels = labels;
   }
-  // Returns the rows as examples and resolves the labels from them.
+  // Loads the rows, finds their labels and returns the rows as examples.
   Examples load(const std::string& name, const std::string& text) {
     spec.sets = {folder.write(name, text).string()};
     settle();
@@ -59,7 +59,7 @@ TEST_F(Classes, NamesAreSorted) {
 TEST_F(Classes, NumbersAreIndicesOrNames) {
   EXPECT_EQ(classes("{\"text\": \"a\", \"labels\": 2}\n{\"text\": \"b\", \"labels\": 0}\n"), (Lists{{2}, {0}}));
   EXPECT_EQ(labels.id2label, (Names{"LABEL_0", "LABEL_1", "LABEL_2"}));
-  // Ratings from 1 on, and numbers written as text, as in csv files.
+  // Ratings that start at 1 or higher, and numbers written as text, as in csv files.
   const Examples stars = load("stars.csv", "sentence,category\ngood,10\nbad,2\nso so,5\n");
   EXPECT_EQ(labels.id2label, (Names{"2", "5", "10"}));
   EXPECT_EQ(stars[0].classes, std::vector<float>{2});
@@ -84,13 +84,15 @@ TEST_F(Classes, SeveralLabelsPerRow) {
   EXPECT_EQ(load("a.csv", "text,label\nx,\"[\"\"b\"\", \"\"a\"\"]\"\ny,[]\n")[0].classes, (std::vector<float>{1, 1}));
 }
 
-// With two labels, [0, 1] means both labels if another row's list shows that lists contain label numbers.
+// With two labels, the list [0, 1] may contain label numbers or one flag per label. It contains label numbers if
+// another row's list can only be label numbers, such as [1].
 TEST_F(Classes, ListsAreReadTheSameWayWithinADataSet) {
   EXPECT_EQ(classes("{\"text\": \"a\", \"label\": [0, 1]}\n{\"text\": \"b\", \"label\": [1]}\n"),
             (Lists{{1, 1}, {0, 1}}));
   EXPECT_EQ(classes("{\"text\": \"a\", \"label\": [0, 1]}\n{\"text\": \"b\", \"label\": [1, 0]}\n"),
             (Lists{{0, 1}, {1, 0}}));
-  // The labels are known, and all lists have the full length, but one contains a 2.
+  // The labels are known, and each list has as many entries as flags would have, but the 2 shows that the entries are
+  // label numbers.
   asked.id2label = {"x", "y", "z"};
   EXPECT_EQ(classes("{\"text\": \"a\", \"label\": [1, 0]}\n{\"text\": \"b\", \"label\": [2, 0, 1]}\n"),
             (Lists{{1, 1, 0}, {1, 1, 1}}));
@@ -116,8 +118,8 @@ TEST_F(Classes, Regression) {
   EXPECT_EQ(load("a.csv", "text,score\nx,1.0\ny,3\n")[1].classes, std::vector<float>{3});
 }
 
-// With two labels, [0, 1] means either the labels 0 and 1, or no for the first and yes for the second. All data sets
-// must agree.
+// With two labels, [0, 1] means either both labels, by number, or no for the first and yes for the second, by flags.
+// All data sets must use the same form.
 TEST_F(Classes, ListsAreReadAlikeInAllDataSets) {
   const std::string numbers = R"({"text": "a", "label": [0]})"
                               "\n"
@@ -137,7 +139,7 @@ TEST_F(Classes, ListsAreReadAlikeInAllDataSets) {
     settle();
     const Datasets data = load_datasets(spec, tokenizer, 0);
     EXPECT_EQ(Lists{data.eval[0].classes}, wanted) << train;
-    // `eval` does not need the rows that were used for training.
+    // `eval` does not read the rows that were used for training.
     std::filesystem::remove(spec.sets[0]);
     asked.id2label = labels.id2label;
     EXPECT_NO_THROW(settle());
@@ -160,7 +162,7 @@ TEST_F(Classes, LabelsOfModelOrRecipeTakePrecedenceOverRows) {
   EXPECT_EQ(names({folder.path().string()}), (Names{"x", "y"}));
   asked.id2label = {"no", "yes"};
   EXPECT_EQ(names({folder.path().string()}), (Names{"no", "yes"}));
-  // The config.json of a language model has no labels.
+  // The id2label in the config.json of a language model does not count.
   const json plain = {{"architectures", {"BertModel"}}, {"id2label", {{"0", "x"}}}};
   EXPECT_EQ(settle_labels({.count = 4}, taught_labels({}, plain, "config.json"), {}).id2label, default_labels(4));
 }

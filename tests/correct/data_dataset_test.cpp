@@ -117,7 +117,7 @@ TEST_F(Data, ReadsPlainText) {
 TEST_F(Data, ReadsCompressedFiles) {
   const std::string text = "{\"prompt\": \"q\", \"completion\": \"a\"}\n";
   const std::string gz = (folder.path() / "a.jsonl.gz").string();
-  for (int part = 0; part < 2; ++part) {  // two gzip members, as `cat` of two files gives
+  for (int part = 0; part < 2; ++part) {  // two gzip members, as in `cat a.gz b.gz`
     gzFile out = gzopen(gz.c_str(), "ab");
     gzwrite(out, text.data(), static_cast<unsigned>(text.size()));
     gzclose(out);
@@ -130,7 +130,7 @@ TEST_F(Data, ReadsCompressedFiles) {
   EXPECT_EQ(load().train.size(), 1u);
 }
 
-// These files were written by pyarrow (tests/reference/data/make_columns.py).
+// pyarrow wrote these files (tests/reference/data/make_columns.py).
 TEST(Rows, ReadsColumnsAsTheRowsTheyCameFrom) {
   const std::filesystem::path folder = source_folder() / "tests/reference/data";
   auto rows = [&](const char* name) {
@@ -280,7 +280,8 @@ TEST_F(Data, LongTextsContinueInFurtherExamples) {
   EXPECT_EQ(load().report.truncated, 0);
 }
 
-// Axolotl cuts a text of `type: completion` into pieces of sequence_len, also where longer conversations are left out.
+// Axolotl cuts a text of `type: completion` into pieces of sequence_len tokens, even if longer conversations are left
+// out.
 TEST_F(Data, TextsOfAnEntryContinueUnderSftToo) {
   spec.cutoff_len = 4;
   spec.overlength = Overlength::kDrop;
@@ -332,7 +333,7 @@ TEST_F(Data, SkipsBadRowsWhenAsked) {
 }
 
 TEST_F(Data, SkipsALineThatIsTooLong) {
-  // A line of 300 MiB, which is small when compressed.
+  // The line has 300 MiB, but is small when compressed.
   const std::string block(size_t{1} << 20, 'x');
   const std::string path = (folder.path() / "long.jsonl.gz").string();
   gzFile out = gzopen(path.c_str(), "wb1");

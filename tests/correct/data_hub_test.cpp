@@ -1,4 +1,4 @@
-// Data sets of a hub on this machine: which files a name means.
+// Tests which files the name of a data set on a hub means. The hub runs on this machine.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ class HubRows : public testing::Test {
     if (!info.empty()) write_text(folder / "dataset_info.json", info);
     return find_source(name, folder.path(), hub.settings(kind));
   }
-  // The files, named inside the repository; they must be there.
+  // Returns the names of the files inside the repository. Checks that the files exist.
   std::vector<std::string> names(const DataSource& source) {
     std::vector<std::string> out;
     for (const fs::path& file : source.files) {

@@ -1,4 +1,5 @@
-// Sequences in lines: no row is divided, few positions stay empty, and the layout is a pure function.
+// Tests the layout of sequences in lines: no row is divided, few positions stay empty, and the layout is a pure
+// function.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -12,11 +13,11 @@
 namespace fettle {
 namespace {
 
-// Rows of 20 to 700 tokens with a median of 110, as in chat data sets. Token t of row i is 1000 i + t.
+// Returns rows of 20 to 700 tokens with a median of 110, as in chat data sets. Token t of row i is 1000 i + t.
 std::vector<Example> uneven_rows(int64_t count) {
   std::vector<Example> rows;
   for (int64_t i = 0; i < count; ++i) {
-    double sum = 0;  // of uniform numbers: about normal, with variance 1
+    double sum = 0;  // sum of 12 uniform numbers: about normal, with variance 1
     for (uint64_t k = 0; k < 12; ++k) sum += static_cast<double>(mix_bits(static_cast<uint64_t>(i), k) >> 11) * 0x1p-53;
     const auto length = std::clamp<int64_t>(std::llround(110 * std::exp(0.85 * (sum - 6))), 20, 700);
     Example row{.source = "rows.jsonl:" + std::to_string(i + 1)};
@@ -33,7 +34,7 @@ struct Found {
   int64_t micro_batch = 0, line = 0;
 };
 
-// Reads the rows of a batch by their numbers, and checks that each lies in one piece.
+// Returns the rows of a batch by their numbers. Checks that the tokens of each row are adjacent.
 std::map<int32_t, Found> rows_in(const Batch& batch) {
   std::map<int32_t, Found> out;
   const auto tokens = batch.tokens.as<int32_t>(), rows = batch.sequence_numbers.as<int32_t>();

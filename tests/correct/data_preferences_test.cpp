@@ -67,6 +67,22 @@ TEST_F(Preferences, PairsWithoutAPromptShareTheirBeginning) {
       (Rows{"+ Q[yes</s>]", "- Q[no</s>]"}));
 }
 
+// As in the data sets UltraFeedback and HH: the prompt once more as a text, or as the same turns.
+TEST_F(Preferences, RepliesMayRepeatThePrompt) {
+  const std::string replies =
+      R"("chosen": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "yes"}], "rejected": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "no"}]})";
+  const Rows pair = {"+ Q[yes</s>]", "- Q[no</s>]"};
+  EXPECT_EQ(rows(R"({"prompt": "Q", )" + replies), pair);
+  EXPECT_EQ(rows(R"({"prompt": [{"role": "user", "content": "Q"}], )" + replies), pair);
+  EXPECT_EQ(rows(R"({"prompt": "Q", "system": "S", )" + replies), (Rows{"+ SQ[yes</s>]", "- SQ[no</s>]"}));
+}
+
+TEST_F(Preferences, ThePromptMayBeAQuestion) {
+  const Rows pair = {"+ SQ[yes</s>]", "- SQ[no</s>]"};
+  EXPECT_EQ(rows(R"({"system": "S", "question": "Q", "chosen": "yes", "rejected": "no"})"), pair);
+  EXPECT_EQ(rows(R"({"system": "S", "input": "Q", "chosen": "yes", "rejected": "no"})"), pair);
+}
+
 TEST_F(Preferences, TheConversationBeforeTheRepliesIsNotTrained) {
   EXPECT_EQ(
       rows(
@@ -85,11 +101,11 @@ TEST_F(Preferences, RankingInDatasetInfoLikeLlamaFactory) {
           R"({"conversations": [{"from": "human", "value": "Q"}], "good": {"from": "gpt", "value": "yes"}, "bad": {"from": "gpt", "value": "no"}})",
           R"("ranking": true, "formatting": "sharegpt", "columns": {"messages": "conversations", "chosen": "good", "rejected": "bad"})"),
       (Rows{"+ Q[yes</s>]", "- Q[no</s>]"}));
-  // An entry that names the replies only: the prompt is detected.
+  // The entry names only the replies. The prompt is detected.
   EXPECT_EQ(rows(R"({"messages": [{"role": "user", "content": "Q"}], "good": "yes", "bad": "no"})",
                  R"("ranking": true, "columns": {"chosen": "good", "rejected": "bad"})"),
             (Rows{"+ Q[yes</s>]", "- Q[no</s>]"}));
-  // Recognised by its columns alone.
+  // The format is detected from the columns alone.
   EXPECT_EQ(rows(R"({"instruction": "Q", "chosen": "yes", "rejected": "no"})"), (Rows{"+ Q[yes</s>]", "- Q[no</s>]"}));
 }
 
@@ -185,7 +201,7 @@ TEST_F(Preferences, MismatchedRowsHaveTheNextRowsReply) {
   EXPECT_EQ(text(first, 3), "RR[yes</s>]");
   EXPECT_EQ(first.trained_tokens, 4 + 3 + 3 + 4);
   EXPECT_EQ(text(last, 0), "S[maybe</s>]");
-  EXPECT_EQ(text(last, 1), "S[yes</s>]");  // the only row in its step: gets the reply of the data set's next row
+  EXPECT_EQ(text(last, 1), "S[yes</s>]");  // the step has no other row, so the reply of the data set's next row is used
   EXPECT_EQ(text(last, 2), "");
   EXPECT_EQ(last.preferences.as<int32_t>()[0], 1);
 }

@@ -1,4 +1,4 @@
-// Spans of a message that are trained, and names of forms of tools.
+// Tests the trained spans of a message, and the names of tool formats.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,12 +13,12 @@ namespace {
 
 using testing::HasSubstr;
 
-const std::string kPrompt = "[user]q[assistant]";  // one token a byte
+const std::string kPrompt = "[user]q[assistant]";  // one token per byte
 constexpr const char* kPlain =
     "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% if m.role == 'assistant' %}</s>{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}[assistant]{% endif %}";
 
-// The reply's trained text, with a dot for each token that is not trained.
+// Returns the text of the reply, with a dot in place of each token that is not trained.
 std::string trained(const std::string& row, const DataSource& source = {}, std::vector<std::string> merges = {},
                     const std::string& chat_template = kPlain) {
   const Tokenizer tokenizer = TestTokenizer{.chat_template = chat_template, .merges = std::move(merges)}.open();
@@ -50,7 +50,7 @@ TEST(Spans, OnlyTrainedSpansAndTheEndAreTrained) {
   EXPECT_EQ(trained(row_with("abcdefgh", R"([{"begin_offset": 0, "end_offset": 7, "train": false}])")), "........</s>");
 }
 
-// Offsets count characters, not bytes, and a token that a span touches is trained whole.
+// Offsets count characters, not bytes. A token that overlaps a span is trained as a whole.
 TEST(Spans, CharactersAndTokens) {
   EXPECT_EQ(trained(row_with("\xc3\xa9\xc3\xa9xy", R"([{"begin_offset": 2, "end_offset": 2, "train": true}])")),
             "....x.</s>")

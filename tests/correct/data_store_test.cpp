@@ -178,7 +178,7 @@ TEST_F(Cache, WhateverChangesTokensMakesAnotherStore) {
   }
 }
 
-// A run keeps its date after midnight, so it finds its store again.
+// A run keeps its start date after midnight, so it finds its store again.
 TEST_F(Cache, AStoreIsOfTheDayOnWhichTheRunStarted) {
   constexpr int64_t kNoon = 1721649600, kDay = 86400;
   const auto date_of = [&](const Datasets& data) {
@@ -243,7 +243,7 @@ TEST_F(Cache, AStoresHeaderIsChecked) {
   EXPECT_NE(TokenStore::open(stores()[0]), nullptr);
 }
 
-// A store that this process cannot read may be readable for others.
+// Other users may be able to read a store that this process cannot read.
 TEST_F(Cache, AStoreThatCannotBeReadStays) {
   load();
   const fs::path store = stores()[0];
@@ -319,7 +319,7 @@ TEST_F(Cache, StoresUnusedForAMonthAreRemoved) {
   load();
   const fs::path old = stores()[0];
   fs::last_write_time(old, fs::file_time_type::clock::now() - std::chrono::hours(24 * 31));
-  load();  // used again
+  load();  // uses the store again
   spec.cutoff_len = 10;
   load();
   EXPECT_TRUE(fs::exists(old));

@@ -1,4 +1,5 @@
-// Template names of LLaMA-Factory: each renders conversations as that program does (tests/reference/templates.py).
+// Tests the template names of LLaMA-Factory: each template renders conversations as LLaMA-Factory does
+// (tests/reference/templates.py).
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -102,7 +103,7 @@ TEST(TemplateNames, RenderAsLlamaFactoryDoes) {
       if (!one[mode].contains("thought")) continue;
       const std::string before = one["thought"][0], after = one["thought"][1];
       compare({kAsked[0], {.role = "assistant", .content = before + "why" + after + "Hello."}}, "thought");
-      // The field of a message means the same as the thought within its text.
+      // reasoning_content in its own field renders the same as the thought within the text.
       compare({kAsked[0], {.role = "assistant", .content = "Hello.", .extra_json = R"({"reasoning_content": "why"})"}},
               "thought");
     }
@@ -110,8 +111,8 @@ TEST(TemplateNames, RenderAsLlamaFactoryDoes) {
   EXPECT_GT(compared, 280);
 }
 
-// Their text is LLaMA-Factory's, up to the eos_token at the very end. A trained reply may have one token more: the
-// token of the template at which generation stops.
+// The text equals LLaMA-Factory's, apart from an eos_token at its very end. A trained reply may have one more token
+// than in LLaMA-Factory: the template's stop token.
 TEST(TemplateNames, OtherEndsAreStopTokens) {
   const ordered_json all = recorded();
   for (const std::string& name : kOtherEnds) {
@@ -162,7 +163,7 @@ TEST(TemplateNames, OldThoughtsAreLeftOutWhenAsked) {
       "<|im_start|>assistant\n<think>\n\n</think>\n\n4<|im_end|>\n");
 }
 
-// The model's own template renders tools, if it has the form of the built-in.
+// Tools are rendered by the model's own template if this template has the same form as the built-in one.
 TEST(TemplateNames, ToolsGoThroughTheModelsOwnTemplateOfTheSameForm) {
   const std::string own =
       "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + "

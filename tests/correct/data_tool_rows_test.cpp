@@ -1,4 +1,4 @@
-// Rows as other tools write them: LLaMA-Factory v1, ms-swift and Axolotl.
+// Tests rows in the forms of other tools: LLaMA-Factory v1, ms-swift and Axolotl.
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -48,7 +48,7 @@ TEST(ToolRows, FieldsThatSayWhetherAReplyIsTrained) {
     EXPECT_EQ(shown(sample(row.c_str()).messages), "user: Hi\nassistant(not trained): Yo\n") << field;
   }
   EXPECT_THROW(sample(R"({"messages": [{"role": "user", "content": "Hi"},
-                          {"role": "assistant", "content": "Yo", "loss_weight": 0.5}]})"),
+                          {"role": "assistant", "content": "Yo", "loss_weight": -0.5}]})"),
                BadRow);
 }
 
@@ -73,7 +73,7 @@ TEST(ToolRows, FormsOfMsSwift) {
                                 RowKind::kPreferencePairs));
 }
 
-// The row's tokens as text, with the trained ones in [[ ]].
+// Returns the row's tokens as text, with the trained parts in [[ ]].
 std::string rendered(const char* row, const DataSource& source, const Tokenizer& tokenizer, DataSpec spec = {}) {
   const RowTokeniser tokenise(spec, tokenizer, 0, false);
   Row one{.value = nlohmann::ordered_json::parse(row)};
@@ -108,7 +108,7 @@ TEST(ToolRows, AlpacasPromptTextWithoutATemplate) {
             "a reply is empty, so there is nothing to learn");
 }
 
-// Axolotl's `type: alpaca` reads instruction, input and output, and no other column.
+// Axolotl's `type: alpaca` reads only the columns instruction, input and output.
 TEST(ToolRows, AlpacasPromptTextIgnoresASystemColumn) {
   const Tokenizer tokenizer = TestTokenizer{}.open();
   DataSource source;
@@ -117,7 +117,7 @@ TEST(ToolRows, AlpacasPromptTextIgnoresASystemColumn) {
             rendered(R"({"instruction": "Hi", "output": "Yo"})", source, tokenizer));
 }
 
-// Axolotl's custom prompts (`type` is a map): what its UserDefinedPrompter writes.
+// Custom prompts of Axolotl (`type` is a map) render as Axolotl's UserDefinedPrompter writes them.
 TEST(ToolRows, APromptAsTheEntryDescribesIt) {
   const Tokenizer tokenizer = TestTokenizer{}.open();
   DataSource source;
@@ -149,7 +149,7 @@ TEST(ToolRows, TheSystemMessageIsLeftOutIfTheEntrySaysSo) {
   EXPECT_EQ(shown(sample(row).messages), "system: S\nuser: Hi\nassistant: Yo\n");
 }
 
-// What Axolotl's DPO recipes with `type: chat_template.default` read.
+// Axolotl's DPO recipes with `type: chat_template.default` read rows with these columns.
 TEST(ToolRows, PairsOfAxolotl) {
   DataSource source;
   source.formatting = "openai";

@@ -1,4 +1,4 @@
-// `fettle eval` on a classifier of tests/reference: metrics, predictions, rows without a label.
+// Tests `fettle eval` on a classifier of tests/reference: metrics, predictions, rows without a label.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ using testing::HasSubstr;
 
 class EvalClasses : public testing::Test {
  protected:
-  // An encoder with three labels, with a tokenizer.
+  // Makes an encoder with three labels and a tokenizer.
   EvalClasses() {
     const fs::path model = temp / "model";
     fs::create_directories(model);
@@ -56,7 +56,7 @@ TEST_F(EvalClasses, FiguresAndPredictions) {
   EXPECT_EQ(result["sets"][0]["items"], 5);
   EXPECT_EQ(result["sets"][0]["model"]["majority"], 40);
   EXPECT_TRUE(result["sets"][1]["model"].empty());
-  // The metrics count what the predictions file contains.
+  // The metrics are computed from what the predictions file contains.
   fs::path folder;
   for (const auto& entry : fs::directory_iterator(temp / "out"))
     if (entry.is_directory() && entry.path().string().ends_with("rows.csv")) folder = entry.path();

@@ -1,5 +1,5 @@
-// `fettle eval` on a reference model: its metrics are compared with those computed from PyTorch's log-probabilities
-// (tests/reference/choices.py), and with known values for given texts.
+// Tests `fettle eval` on a reference model. Its metrics are compared with those computed from PyTorch's
+// log-probabilities (tests/reference/choices.py), and with known values for given texts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -176,7 +176,7 @@ TEST_F(EvalCommand, ARowsVariablesOfItsTemplateAreKept) {
   EXPECT_EQ(prompt.variables_json, R"({"style":"short"})");
 }
 
-// Rows of Axolotl's `type: alpaca`: the prompt is plain text.
+// Rows of Axolotl's `type: alpaca` have plain text as prompts.
 TEST_F(EvalCommand, RepliesToPromptsAsPlainText) {
   const Json greedy = reference_of("llama")["greedy"];
   std::string lines;
@@ -210,7 +210,7 @@ TEST_F(EvalCommand, SeveralSetsBesideTheBaseShowWhatIsLost) {
   EXPECT_EQ(loss["task"], "loss");
   EXPECT_NEAR(loss["change"]["loss"], loss["tuned"]["loss"].get<double>() - loss["base"]["loss"].get<double>(), 1e-12);
   EXPECT_NEAR(loss["base"]["perplexity"], std::exp(loss["base"]["loss"].get<double>()), 1e-6);
-  // A merged model is compared with the base folder that it was made from.
+  // A merged model is compared with the folder of the base from which it was made.
   recipe.adapter_name_or_path.clear();
   recipe.eval_base_model = recipe.model_name_or_path;
   recipe.model_name_or_path = (temp / "copy").string();

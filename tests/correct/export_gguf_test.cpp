@@ -1,5 +1,5 @@
-// Export to GGUF: the files equal those of llama.cpp's conversion (tests/reference/gguf_files.py), and hold the merged
-// model.
+// Tests the export to GGUF. The files equal those of llama.cpp's converter (tests/reference/gguf_files.py), and contain
+// the merged model.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -40,7 +40,7 @@ struct OpenedFile {
   }
 };
 
-// Copies the recorded model, with the config that GGUF can express.
+// Copies the recorded model, with the config that GGUF can express, and returns the copy's folder.
 fs::path model_for_gguf(const std::string& family, const fs::path& folder) {
   const fs::path to = folder / "models" / family;
   fs::create_directories(to);
@@ -65,9 +65,10 @@ ExportReport run(const Recipe& recipe) {
 
 class GgufExport : public testing::TestWithParam<std::string> {};
 
-// What is not as llama.cpp's conversion writes it.
+// Returns whether this key may differ from the file of llama.cpp's converter.
 bool may_differ(const std::string& family, const std::string& key) {
-  // The conversion takes the width for GLM's context, and 4 n_embd for the size of a GPT's MLP, whatever the model has.
+  // As context length of GLM, the converter writes hidden_size. As MLP size of GPT models, it writes 4 n_embd, even if
+  // the model has another size.
   return key == "general.name" || (family == "glm" && key == "chatglm.context_length") ||
          (family.starts_with("gpt") && key.ends_with(".feed_forward_length"));
 }
@@ -94,7 +95,7 @@ TEST_P(GgufExport, EqualsTheFileOfLlamaCpp) {
     EXPECT_EQ(own->type->name, tensor.type->name) << tensor.name;
     ASSERT_EQ(own->dims, tensor.dims) << tensor.name;
     const auto a = got.bytes_of(*own), b = wanted.bytes_of(tensor);
-    if (tensor.name.starts_with("rope_")) {  // computed in f32 there
+    if (tensor.name.starts_with("rope_")) {  // llama.cpp computes these in f32
       for (size_t i = 0; i < a.size(); i += sizeof(float)) {
         float x, y;
         std::memcpy(&x, a.data() + i, sizeof x), std::memcpy(&y, b.data() + i, sizeof y);
@@ -106,7 +107,7 @@ TEST_P(GgufExport, EqualsTheFileOfLlamaCpp) {
   }
 }
 
-// The export checks each file itself: weights, tokenizer, config and logits.
+// The export checks each file itself: its weights, tokenizer, config and logits.
 TEST_P(GgufExport, HoldsTheMergedModel) {
   const TempFolder folder;
   const fs::path model = model_for_gguf(GetParam(), folder.path());
@@ -134,7 +135,7 @@ TEST_P(GgufExport, HoldsTheMergedModel) {
 INSTANTIATE_TEST_SUITE_P(Families, GgufExport, testing::ValuesIn(kGgufFamilies),
                          [](const auto& info) { return info.param; });
 
-// The tokenizers that llama.cpp converted, with a model whose embedding has their size.
+// Tests each tokenizer that llama.cpp converted, with a model whose embedding has the size of the vocabulary.
 class GgufTokenizerExport : public testing::TestWithParam<std::string> {};
 
 fs::path model_with_tokenizer(const std::string& tokenizer, const fs::path& folder) {
@@ -172,7 +173,7 @@ TEST_P(GgufTokenizerExport, HasTheKeysOfLlamaCpp) {
     if (!key.starts_with("tokenizer.") || key.ends_with("add_sep_token")) continue;
     ASSERT_TRUE(got.header.values.contains(key)) << key;
     const nlohmann::json& own = got.header.values.at(key);
-    // The two files of the tokenizer name different tokens as the end of a text.
+    // The tokenizer's two files name different tokens as the end of a text.
     if (GetParam() == "llama3" && key.ends_with("eos_token_id")) continue;
     EXPECT_EQ(own, value) << key;
   }
@@ -181,7 +182,7 @@ TEST_P(GgufTokenizerExport, HasTheKeysOfLlamaCpp) {
 INSTANTIATE_TEST_SUITE_P(Kinds, GgufTokenizerExport, testing::Values("gpt2", "llama3", "qwen2"),
                          [](const auto& info) { return info.param; });
 
-// SentencePiece replaces tabs and other characters by a table, which GGUF files do not have.
+// SentencePiece replaces tabs and other characters. GGUF files do not have the table of these replacements.
 TEST(GgufExport, ATokenizerThatReplacesCharactersIsRefused) {
   const TempFolder folder;
   const fs::path model = model_with_tokenizer("sp_bpe", folder.path());
@@ -201,7 +202,7 @@ TEST(GgufExport, AGgufFileCanBeTheBase) {
   const ExportReport report = run(gguf_recipe(kGgufFiles / "models/qwen3.gguf", folder / "again", {"q8_0", "f32"}));
   const OpenedFile got(folder / "again/again-Q8_0.gguf"), wanted(kGgufFiles / "models/qwen3.gguf");
   ASSERT_EQ(got.header.tensors.size(), wanted.header.tensors.size());
-  // Decoded and encoded again, values move by rounding at most.
+  // If values are decoded and encoded again, they change only by rounding.
   EXPECT_LT(report.gguf[0].weights.error, 2e-3);
   EXPECT_EQ(report.gguf[1].weights.error, 0);
 }
@@ -233,12 +234,13 @@ TEST(GgufExport, TheModelfileHasTheTemplateAndTheStops) {
   EXPECT_EQ(file.header.values.at("tokenizer.ggml.eot_token_id"), 900);
 }
 
-// Without tokenizer.model, the scores come from the merges of tokenizer.json.
+// If there is no tokenizer.model, the scores are made from the merges of tokenizer.json.
 TEST(GgufExport, PiecesOfATokenizerJson) {
   const TempFolder folder;
   const fs::path model = model_with_tokenizer("sp_bpe", folder.path());
   Recipe recipe = gguf_recipe(model, folder / "out", {"f16"});
-  // A GGUF file of the SentencePiece model, read back, is a tokenizer.model; its tokenizer.json is made here.
+  // A GGUF file of a SentencePiece tokenizer reads back as tokenizer.model. The test makes tokenizer.json from the
+  // tokens in the GGUF file.
   const OpenedFile wanted(kGgufFiles / "tokenizer/sp_bpe.gguf");
   const nlohmann::json tokens = wanted.header.values.at("tokenizer.ggml.tokens"),
                        scores = wanted.header.values.at("tokenizer.ggml.scores"),
@@ -296,7 +298,7 @@ TEST(GgufExport, PiecesOfATokenizerJson) {
                      {"ignore_merges", false},
                      {"vocab", vocabulary},
                      {"merges", pairs}}}});
-  run(recipe);  // compares the ids of many texts
+  run(recipe);  // the export compares the ids of many texts
   const OpenedFile got(folder / "out/out-F16.gguf");
   EXPECT_EQ(got.header.values.at("tokenizer.ggml.model"), "llama");
   EXPECT_EQ(got.header.values.at("tokenizer.ggml.add_space_prefix"), true);

@@ -1,4 +1,4 @@
-// Export: merged weights and logits compared with PEFT's recorded ones, shards, dtypes, the unchanged base.
+// Tests the export: merged weights and logits against PEFT's recorded ones, shards, dtypes, and the unchanged base.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -45,7 +45,7 @@ Json read_json(const fs::path& file) {
   return Json::parse(read_text(file));
 }
 
-// Returns every tensor's dtype and bytes by name.
+// Returns the dtype and the bytes of every tensor by name.
 std::map<std::string, std::pair<DType, std::vector<std::byte>>> tensors(const fs::path& folder) {
   const ModelRepository repository = ModelRepository::open(folder);
   std::map<std::string, std::pair<DType, std::vector<std::byte>>> out;
@@ -104,13 +104,17 @@ TEST_P(Export, MergedLogitsAreThoseOfTheAdapter) {
 INSTANTIATE_TEST_SUITE_P(Families, Export, testing::ValuesIn(kFamilies), [](const auto& info) { return info.param; });
 
 TEST(ExportFiles, LoraWeightsOfExpertsAreMerged) {
-  // Checkpoints with one tensor per expert, with one tensor for all experts as [E, in, out] or as [E, out, in], and
-  // with LoRA weights of twice the rank for gate_up.
+  // Some checkpoints have one tensor per expert. Others have one tensor for all experts, as [E, in, out] or as [E, out,
+  // in]. The LoRA weights of a fused gate_up have twice the rank.
   const std::vector<std::tuple<std::string, std::string, int64_t>> adapters{
-      {"mixtral", "experts_final", 2 * (8 * 3 + 2)},      // q_proj, v_proj and the experts of two layers
-      {"gpt_oss", "experts_final", 2 * (2 + 1)},          // q_proj and the experts
-      {"qwen3_5_moe", "experts_final", 8 * 3 + 6},        // experts and router; out_proj of six layers
-      {"glm4_moe", "all_linear_final", 2 * 25 + 3 * 4}};  // experts and router of two layers; attention
+      {"mixtral", "experts_final", 2 * (8 * 3 + 2)},     // q_proj, v_proj and the experts of two layers
+      {"gpt_oss", "experts_final", 2 * (2 + 1)},         // q_proj and the experts
+      {"qwen3_5_moe", "experts_final", 8 * 3 + 6},       // experts and router; out_proj of six layers
+      {"glm4_moe", "all_linear_final", 2 * 25 + 3 * 4},  // experts and router of two layers; attention
+      {"nemotron_h_moe", "experts_final", 3 * 17 + 1},   // experts without a gate and router of three layers; q_proj
+      {"lfm2_moe", "experts_final", 3 * 25 + 1},         // experts and router of three layers; q_proj
+      {"llama4", "experts_final", 2 * 2 + 4},            // experts of two layers; q_proj
+      {"granite4", "experts_final", 5 * 3 + 1}};         // experts and router of five layers; q_proj
   for (const auto& [model, adapter, tensors] : adapters) {
     const TempFolder folder;
     Recipe recipe = export_recipe(kModels / model, folder / "merged");
@@ -123,7 +127,8 @@ TEST(ExportFiles, LoraWeightsOfExpertsAreMerged) {
   }
 }
 
-// A run holds a GGUF file's blocks rounded to bfloat16; so does the merge, also when it writes float32.
+// A run keeps the blocks of a GGUF file rounded to bfloat16. The merge uses the same rounded values, also if it writes
+// float32.
 TEST(ExportFiles, AdapterOfAGgufFileIsMergedIntoTheValuesOfTheRun) {
   const TempFolder folder;
   Recipe recipe = merge_recipe("llama", folder / "merged");
@@ -135,16 +140,20 @@ TEST(ExportFiles, AdapterOfAGgufFileIsMergedIntoTheValuesOfTheRun) {
   EXPECT_NEAR(report.logits->kept, 1, 1e-3);
 }
 
-// The run computes with codes on the device, the export with codes in memory.
-TEST(ExportFiles, ExpertsIn4BitsHaveTheValuesOfTheRun) {
-  for (const char* model : {"mixtral", "qwen3_5_moe", "gpt_oss"}) {
+// The run decodes the codes on the device; the export decodes them in memory. Both must get the same values.
+TEST(ExportFiles, BasesIn4BitsHaveTheValuesOfTheRun) {
+  const std::string experts = "variants/experts_final", linear = "adapter_final";
+  const std::vector<std::pair<std::string, std::string>> adapters{
+      {"mixtral", experts}, {"qwen3_5_moe", experts}, {"gpt_oss", experts},  {"granite4", experts},
+      {"llama4", linear},   {"lfm2", linear},         {"falcon_h1", linear}, {"nemotron_h", linear}};
+  for (const auto& [model, adapter] : adapters) {
     const TempFolder folder;
     Recipe recipe = export_recipe(kModels / model, folder / "merged");
-    recipe.adapter_name_or_path = {(kModels / model / "variants/experts_final").string()};
+    recipe.adapter_name_or_path = {(kModels / model / adapter).string()};
     recipe.quantization_bit = 4;
     const auto run = make_run(recipe, ModelRepository::open(kModels / model).config(), "config.json", 1);
-    EXPECT_TRUE(
-        std::ranges::any_of(run.quantised, [](const QuantisedWeight& weight) { return weight.base.has_experts(); }));
+    EXPECT_TRUE(std::ranges::any_of(
+        run.quantised, [&](const QuantisedWeight& weight) { return weight.base.has_experts() || adapter == linear; }));
     const ExportReport report = run_export(Request(recipe, Command::kExport));
     EXPECT_LT(report.logits->difference_from_adapter, 1e-4 * report.logits->scale) << model;
     EXPECT_GT(report.logits->difference_from_base, 1e-2 * report.logits->scale) << model;
@@ -181,7 +190,7 @@ TEST(ExportFiles, TheBaseAloneKeepsItsBytes) {
   }
 }
 
-// PyTorch files, in one file or two, become safetensors with the same values.
+// PyTorch files (one or two per model) become safetensors files with the same values.
 TEST(ExportFiles, BinBecomesSafetensors) {
   const TempFolder folder;
   for (const char* model : {"baichuan7b", "baichuan13b"}) {
@@ -243,7 +252,7 @@ TEST(ExportFiles, TheRecipesPrecisionDoesNotWeakenTheCheck) {
   EXPECT_LT(run_export(Request(recipe, Command::kExport)).logits->difference_from_adapter, 1e-4);
 }
 
-// A model whose weights have more than one block (4 MiB of f32), with an adapter for them.
+// The weights of this model have more than one block of 4 MiB of f32. An adapter changes them.
 TEST(ExportFiles, LargeWeightsAreMergedBlockByBlock) {
   const TempFolder folder;
   Json config = read_json(kModels / "llama/config.json");

@@ -1,4 +1,4 @@
-// `fettle generate` and `fettle chat` on the reference models: the output for given input.
+// Tests the output of `fettle generate` and `fettle chat` on the reference models for given input.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// A template of one character per turn, because the reference models have only 128 positions.
+// This template writes one character per role, because the reference models have only 128 positions.
 constexpr const char* kTemplate =
     "{% for m in messages %}{{ m.role[0] + '|' + m.content + '|' }}{% endfor %}"
     "{% if add_generation_prompt %}a|{% endif %}";
@@ -50,7 +50,7 @@ class Commands : public testing::Test {
     const int code = run_chat(Request(recipe, Command::kChat), in, terminal, out, remarks);
     return {out.str(), remarks.str(), code};
   }
-  // Returns what a model with kTemplate replies to the text of a whole prompt.
+  // Returns the reply of a model with kTemplate when the whole prompt is `text`.
   std::string continued(const std::string& text) const {
     Commands raw;
     raw.recipe = recipe;
@@ -140,7 +140,7 @@ TEST_F(Commands, EndsAtTheLimitAtTheLastPositionAndOnRequest) {
   full.resize(126, 7);
   const Reply filled = session.reply(full, 0, on);
   EXPECT_EQ(filled.end, ReplyEnd::kMaxPositions);
-  EXPECT_EQ(filled.ids.size(), 3u);  // the last one needs no position
+  EXPECT_EQ(filled.ids.size(), 3u);  // the last token needs no position
 }
 
 TEST_F(Commands, SamplingIsAFunctionOfTheSeed) {
@@ -183,7 +183,7 @@ TEST_F(Commands, DatasetConversationsEndBeforeTheLastAnswer) {
   EXPECT_EQ(generate(), continued("u|one|a|two|u|three|a|") + "\n");
 }
 
-// A row of Axolotl's `type: alpaca` is answered without a template, from the prompt that was trained.
+// A row of Axolotl's `type: alpaca` is answered without a template. The prompt is the same as in training.
 TEST_F(Commands, PromptsAsPlainTextEndBeforeTheReply) {
   write_text(folder() / "chat_template.jinja", kTemplate);
   write_text(temp / "rows.jsonl", R"({"instruction": "one", "output": "two"})"
@@ -236,7 +236,7 @@ TEST_F(Commands, ChatReportsUnknownCommandsAndLongInput) {
                              HasSubstr("\n> "), HasSubstr("stopped at max_new_tokens")));
 }
 
-// Raises a signal when the first text of the `nth` line is written.
+// Raises a signal when the first text of line number `nth` is written.
 class RaisingBuffer : public std::stringbuf {
  public:
   RaisingBuffer(int signal, int nth) : signal_(signal), nth_(nth) {}

@@ -31,13 +31,13 @@ TEST_P(Decode, LogitsAfterEachTokenAreThoseOfTransformers) {
   const SafetensorsFile recorded = SafetensorsFile::open(kReferenceModels / GetParam() / "logits.safetensors");
   const HostArray wanted = recorded.read(*recorded.find("logits_40"));
   const int64_t vocab = wanted.shape().dims[1];
-  // A prompt of 19 tokens in one piece, then token by token, then 9 tokens at once.
+  // A prompt of 19 tokens in one piece, then 12 single tokens, then 9 tokens at once.
   std::vector<size_t> lengths{19};
   for (size_t length = 20; length <= 31; ++length) lengths.push_back(length);
   lengths.push_back(40);
   for (const size_t length : lengths) {
     const std::vector<float> got = generator.logits(std::span(ids).first(length));
-    // With longrope, a short document has other logits than the start of a long one.
+    // With longrope, a short text has other logits than the beginning of a long text.
     if (static_cast<int64_t>(length) <= model.run.model.config.rope_turn()) continue;
     EXPECT_LT(largest_difference(got, wanted.as<float>().subspan((length - 1) * vocab, vocab)), 1e-4) << length;
     EXPECT_EQ(generator.cached(), static_cast<int64_t>(length));

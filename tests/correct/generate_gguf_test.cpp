@@ -1,5 +1,5 @@
-// A GGUF model computes the logits that its dequantised weights give with the original's config, so it trains and
-// answers like that model.
+// Tests that a GGUF model has the same logits as a Hugging Face model with its dequantised weights and the original's
+// config. So both train and answer alike.
 #include <gtest/gtest.h>
 
 #include "checkpoint/files.h"
@@ -13,7 +13,7 @@ namespace {
 
 class GgufLogits : public testing::TestWithParam<std::string> {};
 
-// Writes a Hugging Face folder with the repository's values as f32 and this config.
+// Writes a Hugging Face folder with this config and the repository's values as f32.
 void write_dequantised(const ModelRepository& from, const nlohmann::json& config, const std::filesystem::path& folder) {
   NamedShapes shapes;
   for (const std::string& name : from.names())

@@ -1,4 +1,4 @@
-// Defines Loaded, a reference model (tests/reference/models) with its weights on CPU devices, ready to generate.
+// Defines Loaded, a reference model (tests/reference/models) whose weights are on CPU devices, ready to generate.
 #pragma once
 
 #include <filesystem>

@@ -1,5 +1,5 @@
-// rope_scaling: the model computes what Transformers computes with the settings that LLaMA-Factory gives it
-// (tests/reference/rope_scaling.py).
+// Tests the key rope_scaling. The model computes the same as Transformers with the settings that LLaMA-Factory makes
+// from this key (tests/reference/rope_scaling.py).
 #include <gtest/gtest.h>
 
 #include "checkpoint/changed/rope_scaling.h"
@@ -35,14 +35,15 @@ TEST(RopeScaling, LeavesTheModelAsItIsWhenRowsFit) {
   recipe.cutoff_len = 128;
   change_model(recipe, true, ModelRepository::Weights::kRequired);
   EXPECT_EQ(recipe.model_name_or_path, folder);
-  // A command that does not train takes cutoff_len only if the recipe sets it.
+  // Commands that do not train use cutoff_len only if the recipe sets it.
   change_model(recipe, false, ModelRepository::Weights::kRequired);
   const auto config = read_json_file(std::filesystem::path(recipe.model_name_or_path) / "config.json");
   EXPECT_EQ(config["max_position_embeddings"], 256);
   EXPECT_EQ(config["rope_parameters"]["factor"], 2.0);
 }
 
-// Transformers 4 writes rope_scaling, and a text model within a checkpoint of images has its own level.
+// Transformers 4 writes the field rope_scaling. In a checkpoint with images, the config of the text model is a nested
+// object.
 TEST(RopeScaling, OfOlderAndNestedConfigs) {
   nlohmann::json config{{"model_type", "unknown"},
                         {"text_config", {{"rope_theta", 500}, {"max_position_embeddings", 100}}}};

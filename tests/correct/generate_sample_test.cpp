@@ -10,7 +10,7 @@
 namespace fettle {
 namespace {
 
-// Returns logits whose softmax is the given probabilities.
+// Returns logits whose softmax gives these probabilities.
 std::vector<float> logits_of(const std::vector<double>& probabilities) {
   std::vector<float> out;
   for (const double p : probabilities) out.push_back(static_cast<float>(std::log(p)));
@@ -75,11 +75,11 @@ TEST(Sample, TopPKeepsTheFewestThatExceedIt) {
 }
 
 TEST(Sample, OrderIsTemperatureThenTopKThenTopP) {
-  // After top-k, the three most likely tokens have 8/17, 6/17, 3/17: top-p 0.8 keeps two of them. Of all tokens it
-  // would keep three.
+  // After top-k, the three most likely tokens have the probabilities 8/17, 6/17 and 3/17, of which top-p 0.8 keeps two.
+  // Without top-k, it keeps three tokens.
   EXPECT_EQ(ids({.top_k = 3, .top_p = 0.8}), (std::vector<int32_t>{1, 3}));
   EXPECT_EQ(ids({.top_p = 0.8}), (std::vector<int32_t>{1, 3, 4}));
-  // A high temperature flattens the distribution first, so that the same top-p keeps more tokens.
+  // The temperature comes first. A high temperature flattens the distribution, so the same top-p keeps more tokens.
   EXPECT_EQ(ids({.temperature = 1000, .top_p = 0.79}).size(), 4u);
 }
 

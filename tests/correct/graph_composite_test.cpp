@@ -1,4 +1,4 @@
-// Composites: a kernel that replaces a body gives the same values and gradients, alone, in loops under each
+// Tests composites. A kernel that replaces a body gives the same values and gradients, alone, in loops with each
 // rematerialisation policy, and on several devices. Without a kernel, the program is the same as without a composite.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -25,8 +25,9 @@ using F32Result = ffi::ResultBuffer<ffi::F32>;
 
 std::atomic<int> forward_calls, backward_calls;
 
-// Two composites. "squared_relu": y = scale * max(x, 0)^2 of x [B, D]; its kernel keeps max(x, 0) for the gradient.
-// "weighted": y = x * w of x [B, D] and w [D]; the gradient of w is a sum over B, which may be split over devices.
+// Two composites. "squared_relu" computes y = scale * max(x, 0)^2 for x [B, D]; its kernel saves max(x, 0) for the
+// gradient. "weighted" computes y = x * w for x [B, D] and w [D]; the gradient of w is a sum over B, which may be split
+// over devices.
 ffi::Error squared_relu(float scale, F32 x, F32Result y, F32Result relu) {
   ++forward_calls;
   for (size_t i = 0; i < x.element_count(); ++i) {
@@ -103,7 +104,8 @@ Kernel squared_relu_kernel(const CompositeSite& site) {
   };
 }
 
-// Each device returns its own sum as one row of an array [devices that split the rows, D]; ordinary ops add them up.
+// Each device returns its own sum as one row of an array [devices that split the rows, D]. Ordinary ops add up the
+// rows.
 Kernel weighted_kernel(const CompositeSite& site) {
   const Partition split_x = site.partitions[0], split_w = site.partitions[1];
   const std::vector<std::string> rows = split_x.dims.empty() ? std::vector<std::string>{} : split_x.dims[0];
@@ -164,7 +166,8 @@ Value any(Dims dims, uint32_t seed) {
 
 constexpr int64_t kTrips = 3;
 
-// Layers with both composites between matrix products: x [8, 4], w [trips, 4, 4], v [4] -> loss.
+// Returns the loss of a loop over layers. Each layer has a matrix product and both composites. Shapes: x [8, 4], w
+// [trips, 4, 4], v [4].
 Tensor layers(const Tensor& x, const Tensor& w, const Tensor& v, Remat remat, const Partition& split_x,
               const Partition& split_v) {
   const ScanStep out = scan(kTrips, {x}, {w},
@@ -211,7 +214,7 @@ std::string text_of(const ChooseKernel& chooser, bool written_out) {
   const Tensor x = program.input("x", {DType::kF32, {2, 3}}), w = program.input("w", {DType::kF32, {3}});
   const ScanStep out = scan(2, {x}, {}, [&](const Tensor&, const Tensors& carries, const Tensors&) -> ScanStep {
     PathScope path("layer");
-    // The body reads the captured `w` before the carry.
+    // In the body, the captured `w` is read before the carry.
     if (written_out) return {{w * carries[0]}, {}};
     return {
         {composite("toy", {}, {carries[0], w}, {}, [](const Tensors& in) -> Tensors { return {in[1] * in[0]}; })[0]},
@@ -278,7 +281,8 @@ TEST(Composite, InALoopAKernelIsEqualToItsBodyUnderEachPolicy) {
   }
 }
 
-// Dims split over one axis, over two, over an axis that does not split the other input, and not at all.
+// In these cases, dims are split over one mesh axis, over two, over an axis that does not split the other input, or not
+// at all.
 TEST(Composite, OnSeveralDevicesAKernelSeesShardsAndIsEqualToItsBody) {
   register_handlers();
   const std::map<std::string, Value> body = run_layers({}, {}, Remat::kNone);

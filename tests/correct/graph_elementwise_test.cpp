@@ -1,4 +1,5 @@
-// Forward cases of the elementwise ops, compared with the C++ library's functions in double.
+// Defines the forward cases of the elementwise ops. The expected values come from the C++ library's functions in
+// double.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -16,7 +17,7 @@ using Values = std::vector<double>;
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-// The numbers rounded to f32, which both the device and the reference use.
+// Returns the numbers rounded to f32. Both the device and the reference use the rounded numbers.
 Values rounded(Values xs) {
   for (double& x : xs) x = static_cast<float>(x);
   return xs;
@@ -174,7 +175,7 @@ std::vector<ForwardCase> elementwise_forward_cases() {
   return cases.list;
 }
 
-// Also tests how constants are printed: in full, as bits, or as a splat.
+// Also tests how constants are printed: element by element, as bits, or as a splat.
 TEST(Elementwise, ConstantsOfEveryKind) {
   GraphRun run;
   run.output("f32", literal({0.1, -kInf, kInf, 1e-40, 3}, {DType::kF32, {5}}));

@@ -1,4 +1,4 @@
-// A linear layer in 8-bit floats, forward and backward, compared with PyTorch's float8 dtypes
+// Compares a linear layer in 8-bit floats, forward and backward, with PyTorch's float8 dtypes
 // (tests/reference/float8.py).
 #include <gtest/gtest.h>
 

@@ -1,5 +1,6 @@
-// Every table row has a forward case, which prints and runs the op, a bad-shape case, and a case for each of VJP
-// (finite differences), FLOPs and liveness that it states. All cases of a kind run as one program.
+// Tests that every row of the op table has a forward case, which prints and runs the op, and a bad-shape case. If a row
+// states a VJP, FLOPs or liveness, it also has a case for that. VJPs are compared with finite differences. All cases of
+// a kind run as one program.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -96,7 +97,8 @@ TEST(OpTable, ForwardGivesTheExpectedValues) {
     }
 }
 
-// Returns a direction or a weight: any numbers for f64, small integers where the arithmetic must be exact.
+// Returns random numbers for a direction or for weights: any numbers for f64, otherwise small integers, with which the
+// arithmetic is exact.
 Value probe(const Shape& shape, uint32_t seed) {
   return shape.dtype == DType::kF64 ? random_value(shape, seed) : random_integers(shape, seed, 2);
 }
@@ -105,7 +107,7 @@ Tensor as_literal(const Value& value) {
   return literal(value.elements, value.shape);
 }
 
-// Returns the results of a case's function as one f64 number: their sum with fixed weights.
+// Returns one f64 number: the sum of the results with fixed weights.
 Tensor weighted_sum(const std::vector<Tensor>& results) {
   Tensor sum = constant(0, DType::kF64);
   for (size_t r = 0; r < results.size(); ++r) {
@@ -174,7 +176,7 @@ TEST(OpTable, BadShapesAreRefusedWithTheSpecsLabel) {
   }
 }
 
-// Table rows without a VJP stop gradients without an error: values that depend on them count as constants.
+// A row without a VJP stops gradients without an error. Values that depend on its results count as constants.
 TEST(OpTable, RowsWithoutAVjpStopGradients) {
   GraphRun run;
   const Tensor x = run.input(f32({3}, {0.5, -1.5, 2}));

@@ -1,4 +1,4 @@
-// The text of programs: a small complete one, shardings, locations, donation, precision.
+// Tests the text of programs: a small complete program, shardings, locations, donation, precision.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -110,7 +110,7 @@ TEST(Print, HostMemoryIsNamed) {
   EXPECT_THAT(text, HasSubstr("_xla_buffer_placement = \"pinned_host\"}} : (tensor<8xf32>) -> tensor<8xf32>"));
 }
 
-// Copies start in the order of the text, so a copy must be printed where it is used.
+// Copies start in the order of the program's text, so each copy must be printed directly before its use.
 TEST(Print, HostArraysAreFetchedWhereTheyAreUsed) {
   Program program({{{"fsdp", 2}}});
   BuildScope scope(program.block());
@@ -148,7 +148,7 @@ TEST(Print, ShardingAttributes) {
   EXPECT_EQ(mlir_type({DType::kBF16, {2, 3}}), "tensor<2x3xbf16>");
 }
 
-// Locations say where in the model a node comes from; those of the gradient begin with "grad/".
+// Locations tell which part of the model a node comes from. Locations of gradient nodes begin with "grad/".
 TEST(Print, LocationsCarryThePath) {
   Program program;
   BuildScope scope(program.block());

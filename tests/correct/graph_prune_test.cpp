@@ -1,4 +1,4 @@
-// Pruning leaves no dead node, carry, slice or captured value, also in loops.
+// Tests that pruning leaves no dead node, carry, slice or captured value, also in loops.
 #include <gtest/gtest.h>
 
 #include "graph/autodiff/grad.h"
@@ -62,7 +62,8 @@ TEST(Prune, DeadCarriesSlicesStacksAndCapturesOfALoop) {
                dead_xs = program.input("dead_xs", {DType::kF32, {4, 3}});
   const ScanStep out =
       scan(4, {a, dead, b}, {xs, dead_xs}, [&](const Tensor&, const Tensors& c, const Tensors& s) -> ScanStep {
-        // Carry 1 feeds only itself. Carry 2 feeds carry 0, so it is live although its final value is not read.
+        // Only carry 1 itself reads carry 1. Carry 0 reads carry 2, so carry 2 is live although its final value is not
+        // read.
         return {{c[0] + c[2] * s[0], exp(c[1]) * dead + s[1], sine(c[2])}, {s[1] * dead, c[0]}};
       });
   program.output("carry", out.carries[0]);
@@ -95,8 +96,8 @@ TEST(Prune, CapturesThroughTwoLoopsAreDroppedFromBoth) {
   EXPECT_EQ(scans(*pruned).size(), 2u);
 }
 
-// With gradients of the slices only, the reverse loop has no carry for the captured weight, and full remat saves one
-// stack.
+// Only gradients of the slices are requested. So the reverse loop has no carry for the captured weight, and full
+// rematerialisation saves only one stack.
 TEST(Prune, AReverseLoopKeepsOnlyWhatTheGradientReads) {
   Program program;
   BuildScope scope(program.block());

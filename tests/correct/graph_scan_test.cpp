@@ -1,5 +1,5 @@
-// Compares the loop and its reverse with the unrolled computation at each remat policy: nested loops, captured values,
-// integer carries, unread stacked results, the size of programs.
+// Compares the loop and its reverse with the unrolled computation for each rematerialisation policy: nested loops,
+// captured values, integer carries, stacked results that are not read, and the size of programs.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -36,7 +36,7 @@ ScanStep unrolled(int64_t trips, Tensors carries, const Tensors& xs, const ScanB
 }
 
 using Loop = std::function<ScanStep(int64_t, const Tensors&, const Tensors&, const ScanBody&)>;
-// A scalar loss of the inputs, built with the given loop.
+// A function that builds a scalar loss of the inputs with the given loop.
 using LossOf = std::function<Tensor(const Tensors& inputs, const Loop& loop)>;
 
 Dims all_dims(const Tensor& x) {
@@ -51,8 +51,8 @@ Tensor matmul(const Tensor& x, const Tensor& w) {
   return dot_general(x, w, {.lhs_contracting = {x.rank() - 1}, .rhs_contracting = {0}});
 }
 
-// Computes the loss and the gradients of all float inputs by the plain loop and by scan, at each policy and in each
-// direction.
+// Computes the loss and the gradients of all float inputs with the plain loop and with scan, for each policy and
+// direction, and compares them.
 void expect_equal_to_unrolled(const std::vector<Value>& inputs, const LossOf& loss_of) {
   for (const bool reverse : {false, true}) {
     GraphRun run;
@@ -134,8 +134,8 @@ TEST(Scan, IntegerCarriesAndSlicesPassThrough) {
   });
 }
 
-// Two loops that read different slices of the same stacked arrays equal one loop over all slices, also when only one of
-// them saves values.
+// Two loops that read different slices of the same stacked arrays equal one loop over all slices. This also holds if
+// only one of the two loops saves values.
 TEST(Scan, PartsOfAStackEqualTheWhole) {
   for (const bool reverse : {false, true}) {
     GraphRun run;
@@ -155,7 +155,7 @@ TEST(Scan, PartsOfAStackEqualTheWhole) {
     add("whole", whole.carries, whole.ys);
     const Remat a = Remat::kFull, b = Remat::kNone;
     const ScanOptions low{.reverse = reverse, .remat = a}, high{.reverse = reverse, .remat = b, .first = 2};
-    // The second stack is cut, so that one loop reads stacks of both kinds.
+    // The second stack is cut into two arrays, and the first is not, so the loops read both kinds of stacks.
     const Tensors low_xs{in[1], slice(in[2], 0, 0, 2)}, high_xs{in[1], slice(in[2], 0, 2, 5)};
     const ScanStep first = reverse ? scan(3, {in[0]}, high_xs, body, high) : scan(2, {in[0]}, low_xs, body, low);
     const ScanStep second =
@@ -170,8 +170,8 @@ TEST(Scan, PartsOfAStackEqualTheWhole) {
   }
 }
 
-// A limit that is known only when the program runs equals a loop of that many trips, forward and backward; the results
-// of the other trips are zeros. A table that is read row by row gets its gradient row by row.
+// The number of trips is an input of the program. The loop equals a loop of this many trips, forward and backward. The
+// results of the other trips are zeros. The gradient of a table that is read row by row is also computed row by row.
 TEST(Scan, TripsThatStopAtALimit) {
   GraphRun run;
   const Tensors in{run.input(any({3}, 1)), run.input(any({5, 3}, 2)), run.input(any({4, 3}, 3))};
@@ -200,8 +200,8 @@ TEST(Scan, TripsThatStopAtALimit) {
   }
 }
 
-// A loop in a loop. The inner one uses a slice, a carry and two captured values of the outer one, and one of the
-// program.
+// A loop inside a loop. The inner loop uses a slice, a carry and two captured values of the outer loop, and one
+// captured value of the program.
 TEST(Scan, Nested) {
   expect_equal_to_unrolled({any({3}, 1), any({2, 3, 3}, 2), any({4, 3}, 3), any({3}, 4)}, [](const Tensors& in,
                                                                                              const Loop& loop) {
@@ -235,7 +235,7 @@ TEST(Scan, ThreeDeep) {
   });
 }
 
-// A carry becomes active only after one trip: the first carry depends on the second one of the trip before.
+// The first carry depends on the second carry of the previous trip, so it gets a gradient only after one trip.
 TEST(Scan, ActivityThatAppearsAfterATrip) {
   expect_equal_to_unrolled({any({3}, 1)}, [](const Tensors& in, const Loop& loop) {
     const Tensor zero = full(0.5, {DType::kF32, {3}});
@@ -247,7 +247,7 @@ TEST(Scan, ActivityThatAppearsAfterATrip) {
   });
 }
 
-// Calls grad() inside a loop's body, for a loss that itself contains a loop, as in gradient accumulation.
+// Calls grad() in the body of a loop, for a loss that itself contains a loop. Gradient accumulation does this.
 TEST(Scan, GradientsTakenInsideOfABody) {
   const Value w = any({3}, 1), rows = any({4, 3}, 2);
   for (const Remat remat : {Remat::kNone, Remat::kDots, Remat::kFull}) {
@@ -291,7 +291,7 @@ TEST(Scan, TwoGradientsOfOneLoop) {
 TEST(Scan, GradientsOfCapturedBf16AreSummedInF32) {
   GraphRun run;
   const Tensor w = run.input(bf16({1}, {1}));
-  // 256 ones and then small steps: a bf16 sum would stay at 256.
+  // After 256 ones, a bf16 sum would not grow any more.
   const ScanStep out =
       scan(300, {constant(0, DType::kF32)}, {}, [&](const Tensor&, const Tensors& c, const Tensors&) -> ScanStep {
         return {{c[0] + reshape(convert(w, DType::kF32), {})}, {}};
@@ -300,7 +300,8 @@ TEST(Scan, GradientsOfCapturedBf16AreSummedInF32) {
   EXPECT_EQ(run.run().at("grad").elements, std::vector<double>{300});
 }
 
-// This is the purpose of the policies. The number is the compiler's count of temporary memory, in bytes.
+// Saving less memory is the purpose of the policies. The numbers are the compiler's count of temporary memory, in
+// bytes.
 TEST(Scan, SavingLessTakesLessMemory) {
   auto temporary = [](Remat remat) {
     GraphRun run;
@@ -325,7 +326,7 @@ int64_t lines(const std::string& text) {
   return std::count(text.begin(), text.end(), '\n');
 }
 
-// A stack of layers with its gradient.
+// Returns a program with a stack of layers and its gradient.
 Program stacked(int64_t trips) {
   Program program;
   BuildScope scope(program.block());

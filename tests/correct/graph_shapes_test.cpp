@@ -1,4 +1,4 @@
-// Calls that the shape rules and builders must refuse, each with the label of the constraint that it breaks.
+// Defines calls that the shape rules and builders must refuse. Each has the label of the constraint that it breaks.
 #include "graph/custom_call.h"
 #include "graph/ops.h"
 #include "graph/scan.h"

@@ -1,5 +1,5 @@
-// Forward cases of the ops that move values, contract dims or structure the program, with values that are checked by
-// hand or by plain loops.
+// Defines the forward cases of the ops that move values, contract dims or structure the program. The expected values
+// are written by hand or computed by plain loops.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -121,7 +121,8 @@ void add_shape(std::vector<ForwardCase>& list) {
       [](const Tensors& a) { return add_rows(a[0], a[1], a[2]); }, {31, 2, 63, 54});
 }
 
-// [2, a, 3, b] x [b', a', 2, 3] contracted over both matching dims, batched over 2; compared with plain loops.
+// Adds a product [2, a, 3, b] x [b', a', 2, 3] that contracts both matching dims and has 2 as batch dim. Plain loops
+// compute the expected values.
 void add_dot(std::vector<ForwardCase>& list) {
   const Value x = random_integers({DType::kF32, {2, 4, 3, 5}}, 1, 3),
               y = random_integers({DType::kF32, {5, 6, 2, 4}}, 2, 3);
@@ -141,7 +142,7 @@ void add_dot(std::vector<ForwardCase>& list) {
                   {x, y},
                   [dims](const Tensors& a) -> Tensors { return {dot_general(a[0], a[1], dims)}; },
                   {wanted}});
-  // 1 + 2^-9 needs f32: a sum in bf16 would lose the small addends.
+  // The sum needs f32: in bf16, adding 2^-8 to 1 changes nothing.
   const Value small =
       bf16({1, 9}, {1, 0.00390625, 0.00390625, 0.00390625, 0.00390625, 0.00390625, 0.00390625, 0.00390625, 0.00390625});
   list.push_back({Op::kDotGeneral,
@@ -222,8 +223,8 @@ void add_structure(std::vector<ForwardCase>& list) {
                   {{1, 2, 3}}});
 }
 
-// The scan computes carry' = carry * 2 + x; its stacked results are the carry before the step and the index. With
-// `reverse`, it starts at the last x.
+// The scan computes carry' = carry * 2 + x. Its stacked results are the carry before the step and the index. With
+// `reverse`, the scan starts at the last x.
 void add_scans(std::vector<ForwardCase>& list) {
   for (const bool reverse : {false, true}) {
     const Values xs{1, 2, 3, 4};

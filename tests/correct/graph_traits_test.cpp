@@ -1,4 +1,4 @@
-// Nodes with known FLOPs and needed operands, for the table rows that state them.
+// Defines nodes with known FLOPs and needed operands, for the rows of the op table that state them.
 #include "graph/custom_call.h"
 #include "graph/float8.h"
 #include "graph/ops.h"
@@ -19,8 +19,9 @@ Tensor matrices() {
                      {.lhs_contracting = {2}, .rhs_contracting = {0}});
 }
 
-// A loop with carries a, b, c, slices of xs and dead_xs, and captured values w and dead. Carry 1 feeds only itself,
-// carry 2 feeds carry 0. Results: three carries, then stacks of `dead` times a slice and of carry 0.
+// A loop with carries a, b, c, slices of xs and dead_xs, and captured values w and dead. Only carry 1 itself reads
+// carry 1; carry 0 reads carry 2. The results are three carries, a stack of `dead` times a slice, and a stack of carry
+// 0.
 Tensor loop() {
   const Tensor a = f({3}), b = f({3}), c = f({3}), xs = f({4, 3}), dead_xs = f({4, 3}), w = f({3}), dead = f({3});
   return scan(4, {a, b, c}, {xs, dead_xs},

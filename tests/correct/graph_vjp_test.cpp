@@ -1,5 +1,5 @@
-// The functions whose VJPs are checked by finite differences: f64, so that the difference is precise; integers in
-// narrower dtypes, where the arithmetic is exact.
+// Defines the functions whose VJPs are compared with finite differences. They use f64, so that the difference is
+// precise, or integers in narrower dtypes, so that the arithmetic is exact.
 #include <gtest/gtest.h>
 
 #include "graph/custom_call.h"
@@ -164,7 +164,7 @@ void add_structure(Cases& c) {
     const Tensor value = custom_gradient(stop_gradient(cube), {a[0]}, {a[0] * a[0] * 3.0});
     return value * value;
   });
-  // Small integers, which 8 bits represent exactly.
+  // The numbers are small integers, which 8-bit floats represent exactly.
   c.list.push_back({Op::kFloat8Dot,
                     "of numbers that 8 bits hold",
                     {random_integers({DType::kBF16, {2, 3}}, 1, 2), random_integers({DType::kBF16, {3, 4}}, 2, 2)},
@@ -187,7 +187,7 @@ void add_structure(Cases& c) {
   });
   c.add(Op::kShardingConstraint, "on one device", {any({3})},
         [](const Tensors& a) { return sharding_constraint(a[0] * a[0], {{{"tp"}}}); });
-  // Carries, slices, a captured value and stacked results at once. graph_scan_test.cpp tests the reverse loop.
+  // This loop has carries, slices, a captured value and stacked results. graph_scan_test.cpp tests the reverse loop.
   for (const Remat remat : {Remat::kNone, Remat::kDots, Remat::kFull})
     for (const bool reverse : {false, true})
       c.list.push_back({Op::kScan,

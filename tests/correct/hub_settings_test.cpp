@@ -1,4 +1,5 @@
-// Where models are fetched from and kept, as huggingface_hub reads the environment.
+// Tests from where models are fetched and where they are kept. Fettle reads the same environment variables as
+// huggingface_hub.
 #include <gtest/gtest.h>
 
 #include "environment.h"

@@ -1,4 +1,4 @@
-// Snapshots of repositories, fetched from a hub on this machine.
+// Tests snapshots of repositories, which are fetched from a hub on this machine.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 namespace {
 bool links_are_possible = true;
 }
-// Takes the place of libc's function in this program: file systems without links are rare on test machines.
+// Replaces libc's symlink() in this program, because few test machines have a file system without links.
 extern "C" int symlink(const char* target, const char* link) noexcept {
   if (links_are_possible) return symlinkat(target, AT_FDCWD, link);
   errno = EPERM;
@@ -104,7 +104,7 @@ TEST_F(HubSnapshot, FetchesNothingTwice) {
   open().fetch({"config.json", "model.safetensors"});
   hub.forget_log();
   open().fetch({"config.json", "model.safetensors"});
-  EXPECT_THAT(hub.log(), IsEmpty());  // the same process even keeps the commit
+  EXPECT_THAT(hub.log(), IsEmpty());  // the process even remembers the commit of the branch
 }
 
 TEST_F(HubSnapshot, ABrokenConnectionContinuesWhereItEnded) {
@@ -339,7 +339,7 @@ TEST_F(HubSnapshot, ModelScopeTakesABranchWithASlash) {
   EXPECT_EQ(fetched(snapshot, "deep/config.json"), "{}");
 }
 
-// A branch of ModelScope keeps its folder when it moves on.
+// When a branch of ModelScope changes, it keeps the same folder.
 TEST_F(HubSnapshot, ModelScopeTakesFilesThatChanged) {
   const HubSettings settings = hub.settings(Hub::kModelScope);
   const auto content_in_child = [&] {

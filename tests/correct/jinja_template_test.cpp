@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// The texts, spans and errors that make_jinja.py recorded from Jinja2.
+// make_jinja.py recorded the texts, spans and errors from Jinja2.
 TEST(Jinja, RendersAsJinja2) {
   std::ifstream file(source_folder() / "tests/reference/data/jinja_cases.json");
   const ordered_json recorded = ordered_json::parse(file);

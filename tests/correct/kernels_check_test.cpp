@@ -1,4 +1,4 @@
-// The check of kernels and devices: kernels that agree with their bodies are kept, others are switched off, and a
+// Tests the check of kernels and devices. Kernels that agree with their bodies are kept, others are switched off, and a
 // device that computes nothing or wrong results is refused.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,11 +20,11 @@ using testing::HasSubstr;
 using Tensors = std::vector<Tensor>;
 using Results = std::vector<std::vector<double>>;
 
-// Keeps the verdicts in a folder of the test.
+// Keeps the verdicts in a folder of the test instead of the cache.
 class KernelCheck : public testing::Test {
  protected:
   KernelCheck() {
-    // Loads the plugin from the usual cache before the test changes the variable.
+    // The plugin must be loaded from the usual cache before FETTLE_CACHE changes.
     cpu_devices();
     cpu_devices(8);
     cache_.emplace("FETTLE_CACHE", folder_ / "cache");
@@ -65,7 +65,7 @@ std::optional<Kernel> unknown_call(const CompositeSite& site) {
 }
 constexpr KernelRow kAbsent{"absent/1", "attention", "cpu", unknown_call, nullptr, nullptr};
 
-// Stands for a plugin that accepts no handlers.
+// Throws, like a plugin that accepts no handlers.
 void refuse(const Plugin&) {
   throw DeviceError("the plugin has no FFI extension");
 }
@@ -112,7 +112,7 @@ TEST_F(KernelCheck, WhatWasFoundIsRemembered) {
                             one_percent_more,        nullptr,     cpu::register_attention};
   checked_kernels(cpu_devices(), {&wrong});
   EXPECT_EQ(findings(), 2) << "of the bodies and of the kernel";
-  // This row has the same id, so its stored verdict is used although it builds another kernel.
+  // This row has the same id. So the stored verdict is used, although the row builds another kernel.
   constexpr KernelRow same{wrong.id, "attention", "cpu", cpu::attention_kernel, nullptr, cpu::register_attention};
   EXPECT_EQ(checked_kernels(cpu_devices(), {&same}), KernelSet{});
   constexpr KernelRow next{"forgotten_attention/2", "attention", "cpu",
@@ -121,7 +121,7 @@ TEST_F(KernelCheck, WhatWasFoundIsRemembered) {
   EXPECT_EQ(checked_kernels(cpu_devices(8), {&same}), KernelSet{&same}) << "so are other devices";
 }
 
-// Returns a trial whose correct results are modified by `change`.
+// Returns a function that returns a trial's correct results, modified by `change`.
 RunTrial changed(const std::function<void(double&)>& change) {
   return [change](const Trial& trial, const ChooseKernel&) {
     Results out = trial.wanted;
@@ -147,7 +147,7 @@ TEST(DeviceCheck, ADeviceThatComputesNothingIsRefused) {
   EXPECT_THAT(refusal([](double& x) { x = std::nan(""); }), HasSubstr("gpu (1 device) computes wrongly"));
 }
 
-// On a device that computes nothing, every kernel equals its body, so kernels cannot be checked there.
+// If a device computes nothing, every kernel equals its body. So kernels cannot be checked on such a device.
 TEST(DeviceCheck, KernelsAreComparedWithBodies) {
   const KernelSet kernels = select_kernels("cpu", {"cpu_attention"});
   EXPECT_TRUE(check_kernels(kernels, {}, changed([](double& x) { x = 0; }))[0].agrees);

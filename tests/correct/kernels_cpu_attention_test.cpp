@@ -1,4 +1,4 @@
-// Attention on the CPU with each instruction set of this machine, compared with its definition in double precision.
+// Compares the CPU's attention with its definition in double precision, for each instruction set of this machine.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -22,7 +22,7 @@ struct Setting {
   int64_t window = 0;
   float softcap = 0;
   bool slopes = false;
-  std::vector<int32_t> documents = {1};  // lengths are equal
+  std::vector<int32_t> documents = {1};  // their lengths are equal
 };
 
 struct Array {
@@ -150,7 +150,7 @@ Results definition(const Inputs& in) {
   return out;
 }
 
-// Runs the tasks in reverse order: the result must not depend on their order.
+// Runs the tasks in reverse order. The result must not depend on their order.
 void backwards(int64_t count, const std::function<void(int64_t)>& task) {
   while (count-- > 0) task(count);
 }
@@ -171,7 +171,7 @@ Computed compute(const Inputs& in, const BlockOps* ops, const ParallelFor& paral
   p.ops = ops;
   Computed out{HostArray(in.q.bytes.shape()), HostArray(in.q.bytes.shape()), HostArray(in.k.bytes.shape()),
                HostArray(in.k.bytes.shape()), std::vector<float>(p.rows * p.heads * p.length)};
-  // The workspace must not be read before it is written.
+  // NaN shows whether the workspace is read before it is written.
   const float nan = std::numeric_limits<float>::quiet_NaN();
   std::vector<float> forward(attention_workspace(p) / 4, nan), backward(attention_backward_workspace(p) / 4, nan);
   attention(p, out.o.data(), out.log_sum.data(), forward.data(), parallel);
@@ -180,7 +180,7 @@ Computed compute(const Inputs& in, const BlockOps* ops, const ParallelFor& paral
   return out;
 }
 
-// Returns the distance divided by the norm of the wanted values.
+// Returns the norm of the difference divided by the norm of the wanted values.
 double distance(const std::vector<double>& got, const std::vector<double>& wanted) {
   EXPECT_EQ(got.size(), wanted.size());
   double error = 0, length = 0;
@@ -198,8 +198,8 @@ TEST_P(CpuAttention, EqualsItsDefinition) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     const Inputs inputs(GetParam(), dtype);
     const Results wanted = definition(inputs);
-    // bf16 keeps 8 bits, so half of the last bit is 2e-3. Weights, o, gradients of scores and results are rounded once
-    // each.
+    // bf16 has 8 bits of precision, so one rounding has an error of up to 2e-3. The weights, the output, the gradients
+    // of scores and the results are each rounded once.
     const double bound = dtype == DType::kF32 ? 2e-6 : 6e-3;
     for (const BlockOps* ops : usable_block_ops(dtype)) {
       SCOPED_TRACE(fmt::format("{} {}", hf_name(dtype), ops->name));
@@ -268,7 +268,7 @@ INSTANTIATE_TEST_SUITE_P(
                 .documents = {7, 1, 7, 2, 9, 1, 0, 7}}),
     [](const auto& info) { return info.param.name; });
 
-// Counts the computed blocks of scores by replacing the table's product with one that counts.
+// Counts the computed blocks of scores. The test replaces the product in the table of operations with this one.
 int64_t products;
 const BlockOps* counted;
 void count_product(int64_t m, int64_t n, int64_t k, const Word* a, int64_t a_row, bool a_transposed, const Word* b,
@@ -291,7 +291,7 @@ int64_t products_of(const Setting& setting) {
   return products;
 }
 
-// 512 positions are 8 blocks; a block of scores takes two products.
+// 512 positions are 8 blocks. Each computed block of scores takes two products.
 TEST(CpuAttentionBlocks, HiddenOnesAreNotComputed) {
   const Setting causal{"causal", 1, 512, 1, 1, 16};
   EXPECT_EQ(products_of(causal), 2 * 36);

@@ -1,4 +1,4 @@
-// Matrix products on the CPU with each instruction set of this machine, compared with sums in double precision.
+// Compares the CPU's matrix products with sums in double precision, for each instruction set of this machine.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -43,7 +43,7 @@ HostArray run(const Case& c, const HostArray& a, const HostArray& b, const Block
                         .ops = ops};
   const int64_t bytes = product_workspace(p);
   EXPECT_EQ(bytes % 64, 0);
-  // Bytes behind the workspace and the result, which nothing may write.
+  // Nothing may write to these bytes after the workspace and after the result.
   constexpr int64_t kFence = 256;
   std::vector<uint8_t> scratch(bytes + kFence + 64, 0xab);
   const auto start = reinterpret_cast<uintptr_t>(scratch.data());
@@ -87,7 +87,7 @@ TEST(CpuProduct, IsTheSumOfProducts) {
               std::vector<double> values = doubles(got);
               values.resize(wanted.size());
               EXPECT_LT(relative_distance(values, wanted), a_type == DType::kF32 ? 1e-6 : 4e-3);
-              // The bits must be the same for every order and number of threads.
+              // The bits must be the same for every order of tasks and every number of threads.
               const HostArray again = run(c, a, b, ops, kAtOnce);
               EXPECT_EQ(std::memcmp(again.data(), got.data(), got.shape().bytes()), 0);
             }

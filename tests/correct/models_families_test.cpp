@@ -1,14 +1,16 @@
-// Families compared with their reference checkpoints: weight names and shapes in both directions, configs in both
-// spellings.
+// Compares families with their reference checkpoints: weight names and shapes in both directions, and configs in both
+// spellings of Transformers.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/files.h"
 #include "checkpoint/load.h"
 #include "families.h"
 #include "reference_models.h"
+#include "temp_folder.h"
 
 namespace fettle {
 namespace {
@@ -21,7 +23,8 @@ Json config_of(const std::string& model, const std::string& file = "config.json"
 
 class FamilyParams : public testing::TestWithParam<std::string> {};
 
-// Every tensor of the checkpoint belongs to a parameter, and every parameter's tensors are in the checkpoint.
+// Checks that every tensor of the checkpoint belongs to a parameter, and that every parameter's tensors are in the
+// checkpoint.
 TEST_P(FamilyParams, NameTheCheckpointsTensors) {
   const Model model = make_model(config_of(GetParam()), "config.json");
   const ModelRepository repository = ModelRepository::open(reference_model(GetParam()));
@@ -55,7 +58,7 @@ TEST_P(FamilyParams, LinearsAndHead) {
 INSTANTIATE_TEST_SUITE_P(Families, FamilyParams, testing::ValuesIn(kFamilies),
                          [](const auto& info) { return info.param; });
 
-// Transformers 5 saves the sizes of Gemma 4's heads by layer; the published configs have them by kind of layer.
+// Transformers 5 saves the head sizes of Gemma 4 by layer. Published configs have them by kind of layer.
 TEST(Config, BothFormsOfGemma4sHeadsAreEqual) {
   Json by_layer = config_of("gemma4");
   Json& text = by_layer["text_config"];
@@ -70,7 +73,8 @@ TEST(Config, BothFormsOfGemma4sHeadsAreEqual) {
   EXPECT_TRUE(a.values_are_keys);
 }
 
-// Published checkpoints have keys and values for layers that use those of earlier ones.
+// Some layers use the keys and values of earlier layers. Published checkpoints also have key and value weights for
+// these layers, but nothing reads them.
 TEST(Config, KeysAndValuesOfSharingLayersAreUnused) {
   const Model model = make_model(config_of("gemma4_e2b"), "config.json");
   auto unused = [&](const std::string& name) {
@@ -83,6 +87,22 @@ TEST(Config, KeysAndValuesOfSharingLayersAreUnused) {
   }
   EXPECT_FALSE(unused("7.self_attn.q_proj"));
   EXPECT_TRUE(unused("8.self_attn.q_proj")) << "beyond the last layer";
+}
+
+// Published configs of Nemotron-H have Infinity, as Python writes it. Transformers 5 writes an object instead.
+TEST(Config, InfinityIsReadInBothForms) {
+  Json config = config_of("nemotron_h");
+  config["note"] = "an \\ and \"Infinity\" in a string";
+  const std::string object = R"({"__float__":"Infinity"})";
+  std::string text = config.dump();
+  ASSERT_NE(text.find(object), std::string::npos);
+  text.replace(text.find(object), object.size(), "Infinity");
+  const TempFolder folder;
+  write_text(folder / "config.json", text);
+  EXPECT_EQ(read_json_file(folder / "config.json"), config);
+  EXPECT_EQ(make_model(config, "c").config.mamba2->largest_step, 0) << "no bound";
+  write_text(folder / "config.json", R"({"time_step_limit": [-Infinity, 1]})");
+  EXPECT_EQ(read_json_file(folder / "config.json")["time_step_limit"], Json({{{"__float__", "-Infinity"}}, 1}));
 }
 
 TEST(Config, BothSpellingsOfTransformersAreEqual) {
@@ -150,8 +170,8 @@ TEST(Config, GemmaCapsAndWindows) {
   EXPECT_EQ(make_model(json, "g").config.logit_softcap, 30);
 }
 
-// The fields in which the published models differ: the 7B states a number of positions, and the first Baichuan has
-// another vocabulary size.
+// Tests the fields in which the published models differ: the 7B has max_position_embeddings, the 13B has
+// model_max_length, and the first Baichuan has another vocabulary size.
 TEST(Config, BaichuansOfBothSizesAndGenerations) {
   const ModelConfig small = make_model(config_of("baichuan7b"), "b").config;
   EXPECT_FALSE(small.alibi);
@@ -176,13 +196,13 @@ TEST(Config, Experts) {
   EXPECT_EQ(param.stored_dims(), (Dims{64, 32}));
   EXPECT_EQ(param.stored_name(19), "model.layers.1.mlp.experts.3.down_proj.weight");
   EXPECT_EQ(stacked_shape(param, DType::kF32).dims, (Dims{2, 16, 64, 32}));
-  Json published = config_of("qwen3_moe");  // the spelling of Transformers 4
+  Json published = config_of("qwen3_moe");  // in the spelling of Transformers 4
   published["num_experts"] = published["num_local_experts"];
   published.erase("num_local_experts");
   EXPECT_EQ(make_model(published, "q").config.num_experts, 16);
 }
 
-// Phi-3-mini-128k as Microsoft published it, in its first spelling.
+// The config of Phi-3-mini-128k in the spelling in which Microsoft first published it.
 TEST(Config, LongropeOfTransformers4) {
   Json json = config_of("phi3");
   const Json factors = json["rope_parameters"];

@@ -1,4 +1,4 @@
-// Layers of different kinds are divided into loops, and stacks are cut where the loops meet.
+// Tests how layers of different kinds are divided into loops, and how stacks are cut between these loops.
 #include <gtest/gtest.h>
 
 #include "models/layer_groups.h"
@@ -6,7 +6,7 @@
 namespace fettle {
 namespace {
 
-// Returns the groups of layers for these kinds; each letter is the kind of one layer.
+// Returns the groups of layers. Each letter of `kinds` is the kind of one layer.
 std::vector<LayerGroup> groups_of(const std::string& kinds) {
   std::map<char, LayerSet> sets;
   for (size_t layer = 0; layer < kinds.size(); ++layer)

@@ -1,4 +1,4 @@
-// The layers that families share, compared with plain loops in double.
+// Compares the layers that families share with plain loops in double.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -46,7 +46,7 @@ TEST(Layers, Norms) {
   }
 }
 
-// From 2^23 on, f32 cannot represent halves.
+// From 2^23 on, f32 cannot represent numbers that end in .5.
 TEST(Experts, TokensOfManySlots) {
   GraphRun run;
   const Tensor near = iota({DType::kI32, {1000}}, 0);
@@ -99,8 +99,8 @@ TEST(Layers, AlibiSlopes) {
   for (int64_t i = 0; i < 4; ++i) EXPECT_NEAR(twelve[8 + i], std::pow(2.0, -(static_cast<double>(i) + 0.5)), 1e-12);
 }
 
-// Dims i and i + R/2 rotate by position times frequency, and the dims after R stay. longrope depends on the row's
-// length.
+// Dims i and i + R/2 are rotated by position times frequency. The dims from R on do not change. With longrope, the
+// frequencies depend on the row's length.
 TEST(Layers, RopeRotatesDims) {
   constexpr int64_t kHead = 8;
   const Value x = random_value({DType::kF32, {2, 3, 1, kHead}}, 4);
@@ -139,7 +139,7 @@ TEST(Layers, RopeRotatesDims) {
         for (int64_t i = 0; i < half; ++i) {
           double frequency = std::pow(100.0, -static_cast<double>(i) / static_cast<double>(half));
           if (name == "linear") frequency /= 4;
-          if (name == "dynamic" && row == 0) {  // 51 positions: Transformers' formula
+          if (name == "dynamic" && row == 0) {  // Transformers' formula for 51 positions
             const double base = 100 * std::pow(3 * 51.0 / 10 - 2, kHead / (kHead - 2.0));
             frequency = std::pow(base, -static_cast<double>(i) / static_cast<double>(half));
           }

@@ -1,4 +1,4 @@
-// AdamW, the norm and clipping, compared with the same arithmetic in double.
+// Compares AdamW, the gradient norm and clipping with the same arithmetic in double.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,7 +14,7 @@ namespace {
 constexpr int64_t kN = 6;
 constexpr int kSteps = 4;
 
-// PyTorch's AdamW in double on one weight with `kN` elements.
+// Computes PyTorch's AdamW in double for one weight with kN elements.
 struct AdamWOnHost {
   std::vector<double> w, m = std::vector<double>(kN, 0), v = std::vector<double>(kN, 0);
 
@@ -29,7 +29,7 @@ struct AdamWOnHost {
   }
 };
 
-// Gradients of very different sizes: one below epsilon, one zero.
+// Returns gradients of very different sizes: one is below epsilon, and one is zero.
 std::vector<double> gradient(int t) {
   return {1.0 / t, -2, 1e-9 * t, 0, 300, -0.01 * t * t};
 }

@@ -1,5 +1,5 @@
 // Compares each update rule with its reference implementation (tests/reference/optimizers.py) on made-up gradients. A
-// weight in a stacked array must change in the same way as it does alone.
+// weight in a stacked array must change in the same way as the weight alone.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -24,7 +24,7 @@ const Json& recorded() {
   return json;
 }
 
-// Does the same as numbers() and gradient() in the script.
+// numbers() and gradient() return the same as the functions of these names in optimizers.py.
 std::vector<double> numbers(const Dims& dims, int64_t seed) {
   std::vector<double> out = random_value({DType::kF32, dims}, static_cast<uint32_t>(seed)).elements;
   for (double& x : out) x = static_cast<float>(x);
@@ -42,7 +42,7 @@ std::vector<double> gradient(const Dims& dims, int64_t seed, int64_t step) {
   return out;
 }
 
-// A stack of two weights: the recorded one, and another that must not affect it.
+// Returns a stack of two weights: the recorded weight, and another weight that must not affect it.
 Value stack(const Dims& dims, std::vector<double> first, const std::vector<double>& second) {
   first.insert(first.end(), second.begin(), second.end());
   Dims stacked = dims;
@@ -70,7 +70,7 @@ OptimWeight weight_of(const Dims& dims, int64_t columns = 1) {
   return weight;
 }
 
-// Returns the first weight of the stack after all steps. It is stored with dims `held` when these are not empty.
+// Returns the first weight of the stack after all steps. If `held` is not empty, the weight is stored with these dims.
 std::vector<double> run_rule(const Optimizer& optimizer, const Dims& dims, int64_t seed, const Dims& held = {}) {
   const OptimWeight weight = held.empty() ? weight_of(dims) : weight_of(held, 2);
   Program program;
@@ -118,7 +118,7 @@ std::vector<std::string> recorded_rules() {
   return names;
 }
 
-// Muon's reference orthogonalises in bf16.
+// Returns the bound of a rule. It is larger for Muon, because the reference orthogonalises in bf16.
 double bound_of(const std::string& name) {
   return name.starts_with("muon") ? 2e-3 : 2e-6;
 }
@@ -156,7 +156,8 @@ TEST_P(Rule, UpdatesWeightsLikeItsReference) {
 
 INSTANTIATE_TEST_SUITE_P(Rules, Rule, testing::ValuesIn(recorded_rules()), [](const auto& info) { return info.param; });
 
-// The parts of a fused last dim are separate dims. The rule treats them as one dim, as in the checkpoint.
+// In a fused module, the parts of the last dim are a dim of their own. The rule treats both dims as one, as in the
+// checkpoint.
 TEST_P(Rule, TreatsFusedPartsAsOneDim) {
   const std::string& name = GetParam();
   const double bound = bound_of(name);
@@ -183,7 +184,7 @@ TEST(DynamicMap, HasBitsandbytesValues) {
   }
 }
 
-// Every value of the map is nearest to itself, and numbers between two values go to the nearer one.
+// Every value of the map gets its own code. A number between two values gets the code of the nearer value.
 TEST(DynamicMap, CodesAreThoseOfTheNearestValues) {
   for (const DynamicMap map : {DynamicMap::kSigned, DynamicMap::kUnsigned}) {
     const std::vector<double> values = dynamic_map_values(map);

@@ -18,7 +18,8 @@ const Json& recorded() {
   return json;
 }
 
-// Options have the names of lr_scheduler_kwargs. The peak rate was 1, so lr_end is a share.
+// Returns the schedule of a record. Its options are named as in lr_scheduler_kwargs. The peak rate is 1, so lr_end is a
+// share of it.
 Schedule schedule_of(const Json& row) {
   Schedule schedule{row["name"], row["warmup_steps"], recorded()["steps"]};
   for (const auto& [key, value] : row["options"].items()) {
@@ -57,7 +58,7 @@ TEST(Schedule, EveryTypeIsRecorded) {
     check_schedule_type("cosin");
     FAIL();
   } catch (const std::exception& error) {
-    // The message lists the types, and each must have been compared above.
+    // The message lists all types. Each of them must have been compared above.
     std::string list = error.what();
     list = list.substr(list.find("one of ") + 7) + ", ";
     for (size_t end; (end = list.find(", ")) != std::string::npos; list = list.substr(end + 2))
@@ -65,7 +66,7 @@ TEST(Schedule, EveryTypeIsRecorded) {
   }
 }
 
-// Transformers' values after the recorded steps: after a resume, a run may be longer than its schedule.
+// Compares with Transformers' values after the last step. A resumed run may be longer than its schedule.
 TEST(Schedule, AfterTheEnd) {
   EXPECT_EQ((Schedule{"linear", 2, 10}).multiplier(11), 0);
   EXPECT_EQ((Schedule{.type = "polynomial", .total_steps = 10, .min_rate = 0.1, .power = 2}).multiplier(11), 0.1);

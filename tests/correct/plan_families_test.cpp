@@ -1,4 +1,4 @@
-// A step of every family compiles for hardware that is not present, on a mesh with every kind of axis.
+// Compiles a step of every family for hardware that is not present, on a mesh with every kind of axis.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 
 class PlanOfFamily : public testing::TestWithParam<std::string> {
  protected:
-  // The compilers of the two vendors are used in turn.
+  // Returns whether AMD's compiler is used. Families in odd positions use NVIDIA's.
   bool on_amd() const {
     const auto& list = std::ranges::find(kEncoders, GetParam()) == kEncoders.end() ? kFamilies : kEncoders;
     return (std::ranges::find(list, GetParam()) - list.begin()) % 2 == 0;

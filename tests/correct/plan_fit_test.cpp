@@ -1,4 +1,4 @@
-// The search for the largest size that fits, on functions with known answers.
+// Tests the search for the largest size that fits, on functions whose answers are known.
 #include <gtest/gtest.h>
 
 #include <bit>

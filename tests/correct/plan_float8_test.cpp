@@ -1,4 +1,4 @@
-// With fp8, the compiled step computes the linear layers' products in 8-bit floats.
+// Tests that a step that is compiled with fp8 computes the products of linear layers in 8-bit floats.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -31,7 +31,8 @@ TEST(PlanFloat8, TheStepForAnH100HasProductsIn8Bits) {
   for (const HloComputation& computation : module.computations)
     for (const HloInstruction& instruction : computation.instructions)
       if (instruction.opcode != "fusion") flops += cost_of(module, computation, instruction).flops_f8;
-  // The forward product and the backward products for input and weight, in the loop's one layer.
+  // The model has one layer in a loop. Each weight has a forward product and two backward products: for the input and
+  // for the weight.
   const double weights = 4 * 256.0 * 256 + 3 * 256.0 * 512;
   EXPECT_DOUBLE_EQ(flops, 3 * 2 * 8 * 128 * weights);
 }

@@ -81,7 +81,8 @@ TEST(Hlo, TripCountsAreInTheConfigurationOrAmongThePayloads) {
   EXPECT_EQ(last(build.module()).trip_count, -1);
 }
 
-// The same four pairs in a box of 2 x 2 x 2 devices, split along its middle, in every form that a program can use.
+// Each test writes groups of devices in one of the forms that a program can use. The tests use 8 devices, mostly as a
+// box of 2 x 2 x 2.
 class HloGroups : public ::testing::Test {
  protected:
   HloGroups() {

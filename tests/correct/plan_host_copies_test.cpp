@@ -1,4 +1,4 @@
-// The transfers of a compiled program between host and device memory, and their time.
+// Tests the number, the bytes and the time of a compiled program's transfers between host and device memory.
 #include <gtest/gtest.h>
 
 #include "hlo_builder.h"
@@ -11,9 +11,9 @@ namespace {
 using Array = HloBuilder::Array;
 constexpr auto kBF16 = HloBuilder::kBF16;
 constexpr auto kS32 = HloBuilder::kS32;
-const Array kStack{kBF16, {10, 1000}}, kLayer{kBF16, {1, 1000}};  // a layer is 2000 bytes
+const Array kStack{kBF16, {10, 1000}}, kLayer{kBF16, {1, 1000}};  // a layer has 2000 bytes
 
-// Arrays in host memory are made here; the builder makes all others.
+// Adds arrays in host memory. HloBuilder adds arrays in device memory.
 struct Program : HloBuilder {
   Program() : HloBuilder(1) {}
   static void on_host(hlo::Instruction& instruction) {
@@ -24,7 +24,7 @@ struct Program : HloBuilder {
     on_host(*current->mutable_instructions(current->instructions_size() - 1));
     return id;
   }
-  // A computation that fetches a layer and one that writes it back, with start and done in a loop's body.
+  // Adds a computation that fetches a layer. Loops call it with a start and a done in their bodies.
   int64_t fetch() {
     const int64_t id = computation("fetch");
     const int64_t stack = host_parameter(0);
@@ -59,8 +59,8 @@ TEST(HostCopies, SlicesOfHostArraysInLoopsAreCounted) {
   EXPECT_EQ(traffic.to_host, 10 * 2000);
   EXPECT_EQ(traffic.executions, 20);
   EXPECT_EQ(traffic.asynchronous, 20);
-  // Each direction has its own rate: 2 us per layer in each direction. The copies run one after the other here, because
-  // both are awaited.
+  // Each direction has its own rate and takes 2 us per layer. Here, the copies run one after the other, because the
+  // program waits for each.
   const Target target{.bf16_tflops = 1, .f32_tflops = 1, .memory_gb_per_s = 1000, .host_gb_per_s = 1};
   const Timeline line = estimate(module, {}, target, 1, {1, 1, 1, 0, 0});
   EXPECT_DOUBLE_EQ(line.host_bound, 10 * 2e-6);

@@ -1,4 +1,4 @@
-// The cost that a kernel states is in the compiled program, where the plan reads it.
+// Tests that the compiled program contains the cost that a kernel states. The plan reads it from there.
 #include <gtest/gtest.h>
 
 #include "graph/custom_call.h"
@@ -69,7 +69,8 @@ TEST(PlanKernels, WorkspaceCountsAsTemporaryMemory) {
   EXPECT_EQ(with.peak, without.peak + (1 << 20));
 }
 
-// Blocks that the causal mask or the window hides do not count. Scratch memory is part of the compiler's temporaries.
+// Blocks that the causal mask or the window hides do not count. Scratch memory is part of the compiler's temporary
+// memory.
 TEST(PlanKernels, AttentionOnTheCpuCountsVisibleBlocksOnly) {
   constexpr int64_t kLength = 512, kHeads = 4, kKeyHeads = 2, kWidth = 16, kBlockPairs = 36, kWindowPairs = 15;
   Devices& devices = cpu_devices();
@@ -98,7 +99,8 @@ TEST(PlanKernels, AttentionOnTheCpuCountsVisibleBlocksOnly) {
         ++found;
         const Cost cost = cost_of(module, computation, instruction);
         EXPECT_TRUE(cost.counted);
-        // Two products of 64 queries, 64 keys and the width for each block of queries and keys.
+        // For each pair of a query block and a key block, there are two products of 64 queries, 64 keys and the head
+        // width.
         const int64_t pairs = window > 0 ? kWindowPairs : kBlockPairs;
         EXPECT_EQ(cost.flops_f32, kHeads * pairs * 2 * 2 * 64 * 64 * kWidth);
         EXPECT_EQ(cost.memory_bytes, 4 * kLength * kWidth * (2 * kHeads + 2 * kKeyHeads));

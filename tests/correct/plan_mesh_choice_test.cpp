@@ -1,4 +1,4 @@
-// Which meshes are considered, and which one is chosen, on eight CPU devices.
+// Tests which meshes are considered and which mesh is chosen, on eight CPU devices.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -68,7 +68,7 @@ TEST(ChooseMesh, TakesACompiledMeshAndListsTheOthers) {
 TEST(ChooseMesh, SaysWhenNothingDivides) {
   Recipe recipe = recipe_for(7);
   recipe.cutoff_len = 64;
-  // dp is possible for every model: each of the seven devices has a whole copy.
+  // dp is always possible: each of the seven devices has a whole copy of the model.
   EXPECT_EQ(choose_mesh(Request(recipe, Command::kPlan), Machine::of(Request(recipe, Command::kPlan))).taken().text,
             "mesh dp 7");
 }

@@ -1,5 +1,5 @@
-// With gradient_checkpointing: auto, the policy that recomputes the least among those that fit is chosen. Few are
-// compiled.
+// Tests `gradient_checkpointing: auto`. Of the policies that fit, it chooses the one that recomputes the least, and it
+// compiles only a few.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ std::vector<RematCandidate> candidates() {
   return {{"attention", 80}, {"dots", 40}, {"25%", 30}, {"50%", 20}, {"75%", 10}, {"full", 0}};
 }
 
-// Tests the search on made-up peaks: `base` + `slope` x saved bytes.
+// The result of a search. The peaks are made up: `base` + `slope` x saved bytes.
 struct Searched {
   std::string taken;
   std::vector<std::string> compiled;
@@ -58,7 +58,7 @@ TEST(RematChoice, MovesUpWhenTheStepNeedsLessThanTheGuess) {
   EXPECT_THAT(found.compiled, ElementsAre("25%", "dots"));
 }
 
-// The second estimate goes through two compiled points, so it soon corrects the error from bytes that are saved twice.
+// The second estimate uses both compiled peaks. So it soon corrects the error from bytes that are saved twice.
 TEST(RematChoice, LearnsTheSlope) {
   const Searched found = search(50, 12, 2.5);
   EXPECT_EQ(found.taken, "75%");
@@ -72,7 +72,8 @@ TEST(RematChoice, TakesTheLastWhenNothingFits) {
   EXPECT_EQ(search(50, 60).taken, "full");
 }
 
-// For all peaks: at most three policies are compiled, and the chosen one was compiled and fits, or is the last.
+// For all peaks, at most three policies are compiled. The chosen policy was compiled and fits, or it is the last
+// policy.
 TEST(RematChoice, TakesOnlyWhatFits) {
   for (int64_t room = 5; room < 200; room += 7)
     for (int64_t base = 1; base < 100; base += 9)
@@ -109,8 +110,8 @@ std::vector<std::string> policies(Run run, int64_t room) {
   return names;
 }
 
-// The model has two layers, so 25 and 50 % are the same, and so are 75 % and full. At 40 positions, scores are smaller
-// than the values between matrix products.
+// The model has two layers, so 25 % and 50 % are the same policy, and so are 75 % and full. At 40 positions,
+// attention's scores are smaller than the values between matrix products.
 TEST(RematChoice, LeavesOutPoliciesThatGainNothing) {
   const auto run = run_of({});
   EXPECT_TRUE(run.remat_auto);

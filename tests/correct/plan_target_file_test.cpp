@@ -71,8 +71,8 @@ TEST(TargetFile, ItsConfigCompilesLikeTheKnownTarget) {
   EXPECT_EQ(Topology::create(Plugin::load("rocm"), target.config, "1x1x2").device_count(), 2);
 }
 
-// The document states numbers that were reported for a target. Returns whether one of them equals the target's memory,
-// up to the precision of its digits.
+// docs/targets.md states figures that were reported for a target. Returns whether one of them equals the target's
+// memory, up to the precision of its digits.
 bool is_reported(const std::string& sources, const Target& target) {
   const size_t begin = sources.find(fmt::format("\n| `{}` | ", target.name));
   if (begin == std::string::npos) return false;
@@ -107,7 +107,7 @@ TEST(TargetFile, TheDocumentShowsTheTable) {
   const std::string sources = text.str().substr(text.str().find("## Where the memory figures come from"));
   for (const Target& t : targets()) {
     EXPECT_TRUE(is_reported(sources, t)) << "no reported figure of " << t.name << " is the table's memory";
-    // A source must be findable: an address, a file of XLA, or a repository with a text to search for in it.
+    // A reader must be able to find each source: it is a URL, a file of XLA, or a repository with a text to search for.
     const std::regex row(
         fmt::format("\n\\| `{}` \\| [^|\n]*[0-9][^|\n]* \\| (https://|XLA, `|[\\w.-]+/[\\w.-]+, [`\"])[^|\n]+ "
                     "\\|\n",

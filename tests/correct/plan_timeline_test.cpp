@@ -16,8 +16,8 @@ constexpr auto kF32 = HloBuilder::kF32;
 const MeshAxes kMesh{{{"dp", 2}, {"fsdp", 4}}};
 const std::vector<std::vector<int64_t>> kFsdp = {{0, 1, 2, 3}, {4, 5, 6, 7}};
 
-// A target with round numbers: a dot of 1000 x 1000 x 1000 takes 2 ms (f32: 4 ms), an all-gather from kPart to kWhole 3
-// ms.
+// A target with round numbers. A dot of 1000 x 1000 x 1000 takes 2 ms (4 ms in f32). An all-gather from kPart to kWhole
+// takes 3 ms.
 const Target kTarget{.name = "round",
                      .bf16_tflops = 1,
                      .f32_tflops = 0.5,
@@ -33,7 +33,7 @@ Timeline timeline(const HloBuilder& build, const Assumptions& assumptions = kExa
   return estimate(build.module(), kMesh, target, devices_per_host, assumptions);
 }
 
-// A program whose entry is still empty, with a computation that contains one gather.
+// A program with an empty entry computation, and a computation that contains one all-gather.
 struct Gathers : HloBuilder {
   Gathers() {
     gather = computation("gather");
@@ -65,7 +65,7 @@ TEST(Timeline, ADotTakesItsFlopsAtTheRateOfItsType) {
   EXPECT_DOUBLE_EQ(bf16.memory_bound, 6e-6);
   build.dot(1000, 1000, 1000, kF32);
   EXPECT_DOUBLE_EQ(timeline(build).seconds, 3 * kDot);
-  // At half the rate it takes twice the time. The lower bound does not change.
+  // At half the rate, the dot takes twice the time. The lower bound does not change.
   const Timeline half = timeline(build, {0.5, 1, 1, 0, 0});
   EXPECT_DOUBLE_EQ(half.seconds, 6 * kDot);
   EXPECT_DOUBLE_EQ(half.arithmetic_bound, 3 * kDot);

@@ -44,21 +44,21 @@ TEST(Traffic, AxesAreThoseAlongWhichTheGroupsLie) {
 }
 
 TEST(Traffic, DevicesOfAHostShareItsNetworkTraffic) {
-  // Two hosts of four devices: fsdp stays within a host.
+  // There are two hosts of four devices. The groups of fsdp are within a host.
   const Traffic within = of_one("all-gather", 100, 400, kFsdp, 4);
   EXPECT_FALSE(within.across_hosts);
   EXPECT_EQ(within.network_bytes, 0);
   EXPECT_EQ(within.link_bytes, 600);
-  // One device per host: all bytes go over the network.
+  // Each group has one device per host, so all bytes go over the network.
   const Traffic between = of_one("all-reduce", 400, 400, kDp, 4);
   EXPECT_TRUE(between.across_hosts);
   EXPECT_EQ(between.network_bytes, 800);
   EXPECT_EQ(between.link_bytes, 0);
-  // Groups over both hosts: each of a host's four devices sends a quarter of its bytes over its share of the network.
+  // Groups that span both hosts: each of a host's four devices sends a quarter of its bytes over the network.
   const Traffic both = of_one("all-gather", 100, 800, kAll, 4);
   EXPECT_EQ(both.sent_bytes(), 7 * 200);
   EXPECT_EQ(both.network_bytes, 7 * 200 / 4);
-  // In an all-to-all, a device sends an eighth of its operand to each of the four devices of the other host.
+  // In an all-to-all, each device sends an eighth of its operand to each of the four devices on the other host.
   const Traffic swap = of_one("all-to-all", 800, 800, kAll, 4);
   EXPECT_EQ(swap.network_bytes, 4 * 200);
   EXPECT_EQ(swap.link_bytes, 3 * 200);
@@ -73,7 +73,7 @@ TEST(Traffic, LoopsMultiply) {
   build.loop(inner, 5);
   build.computation("main");
   build.loop(outer, 3);
-  build.loop(inner, -1);  // unknown trip count: counts once
+  build.loop(inner, -1);  // unknown trip count, which counts as one trip
   const std::vector<Traffic> rows = traffic_of(build.module(), kMesh, 8);
   ASSERT_EQ(rows.size(), 1u);
   EXPECT_EQ(rows[0].executions, 16);
@@ -117,7 +117,7 @@ TEST(Traffic, RowsAreByKindAndAxesTheLargestFirst) {
   build.collective("all-reduce", {kBF16, {400}}, p, kFsdp);
   build.collective("all-reduce", {kBF16, {400}}, p, kDp);
   build.collective("reduce-scatter", {kBF16, {100}}, p, kFsdp);
-  build.collective("all-reduce", {kBF16, {400}}, p, {{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}});  // single devices
+  build.collective("all-reduce", {kBF16, {400}}, p, {{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}});  // groups of one device
   const std::vector<Traffic> rows = traffic_of(build.module(), kMesh, 8);
   ASSERT_EQ(rows.size(), 3u);
   EXPECT_EQ(rows[0].axes, "dp");

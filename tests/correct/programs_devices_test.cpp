@@ -1,5 +1,5 @@
-// How much of a GPU's memory a run takes, depending on the driver's report and the recipe, and which options the plugin
-// gets.
+// Tests how much of a GPU's memory a run takes, which depends on the driver's report and the recipe, and which options
+// the plugin gets.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,7 +15,8 @@ using testing::Not;
 
 constexpr int64_t kGB = 1'000'000'000;
 
-// Two devices of 24 GB with the given gigabytes free.
+// Returns what Fettle reads from a driver that reports devices of 24 GB. `free` has the free gigabytes of each device,
+// such as "20,23".
 std::vector<DriverMemory> reported(const char* library, const char* free) {
   setenv("MADE_DRIVER_FREE", free, 1);
   return driver_memory(library);
@@ -49,15 +50,16 @@ TEST(MemoryShare, IsTheSmallerOfRequestedAndFree) {
   EXPECT_EQ(shared(0, 1, 1).limit, 99 * kGB) << "libraries need some";
   EXPECT_EQ(shared(0, 1, 2).limit, 97 * kGB) << "several devices need more";
   EXPECT_EQ(shared(0, 0.5, 2).limit, 50 * kGB);
-  // The program's own context is part of the allowance, so an idle device offers a run as much as the plan assumes.
+  // The program's own context is part of the allowance. So on an idle device, a run gets as much memory as the plan
+  // assumes.
   EXPECT_EQ(shared(kGB / 2, 1, 2).limit, 97 * kGB);
   EXPECT_EQ(shared(11 * kGB, 1, 2).limit, 87 * kGB) << "other programs use 10 GB";
   EXPECT_EQ(shared(11 * kGB, 1, 2).others, 10 * kGB);
   EXPECT_EQ(shared(100 * kGB, 0.95, 1).limit, 0);
 }
 
-// Opens the devices of the plugin in `file`, with a driver that reports these free gigabytes. Returns the plugin's
-// error, which lists the options that it got.
+// Opens the devices of `plugin`, with a driver that reports these free gigabytes. Returns the fake plugin's error,
+// which lists the options that it got.
 std::string opened_with(const char* plugin, const char* driver, const char* free, DeviceRequest request) {
   setenv("MADE_DRIVER_FREE", free, 1);
   EXPECT_NE(dlopen(driver, RTLD_NOW), nullptr) << "it has the name of the vendor's driver, so Fettle finds it loaded";
@@ -82,8 +84,8 @@ TEST(Devices, TakeTheRequestedShare) {
 
 TEST(Devices, TakeWhatOtherProgramsLeaveAndReportIt) {
   testing::internal::CaptureStderr();
-  // Of 24 GB, 14 are free. Of the 10 GB in use, 0.8 may be this program's own context, so other programs use 9.2. The
-  // allowance for two devices is another 2 GB.
+  // Of 24 GB, 14 GB are free. Of the 10 GB in use, 0.8 GB may be this program's own context, so other programs use 9.2
+  // GB. The allowance for two devices is another 2 GB.
   const std::string error =
       opened_with(FETTLE_MADE_CUDA_PLUGIN, FETTLE_MADE_CUDA, "24,14", {.memory_utilization = 0.95});
   const std::string said = testing::internal::GetCapturedStderr();

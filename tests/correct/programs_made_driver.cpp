@@ -1,5 +1,6 @@
-// A fake driver that reports the memory of absent devices: two of 24 GB, or one for each free amount in
-// MADE_DRIVER_FREE ("20,23" gigabytes). It has CUDA's functions, or HIP's when MADE_DRIVER_OF_HIP is defined.
+// A fake driver that reports memory of devices that do not exist. It reports two devices of 24 GB, or one for each free
+// amount in MADE_DRIVER_FREE (gigabytes, such as "20,23"). It has CUDA's functions, or HIP's functions if
+// MADE_DRIVER_OF_HIP is defined.
 #include <cstddef>
 #include <cstdlib>
 #include <sstream>

@@ -1,4 +1,4 @@
-// Which evaluation is the best, and how patience is counted: like Trainer and its EarlyStoppingCallback do.
+// Tests which evaluation is the best and how patience is counted. Both are as in Trainer and its EarlyStoppingCallback.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -38,7 +38,7 @@ TEST(BestEvaluation, MayBeTheLargestFigure) {
   expect(best_evaluation(evaluations({0.9, 0.5, 0.7}), {.greater_is_better = true}), 10, 0.9, 2);
 }
 
-// A small gain becomes the best evaluation, but does not reset the patience.
+// An improvement below the threshold becomes the best evaluation, but does not reset the patience.
 TEST(BestEvaluation, GainsUpToTheThresholdUseUpPatience) {
   expect(best_evaluation(evaluations({0.9, 0.85, 0.8}), {.threshold = 0.1}), 30, 0.8, 2);
   expect(best_evaluation(evaluations({0.9, 0.7, 0.65}), {.threshold = 0.1}), 30, 0.65, 1);

@@ -1,4 +1,4 @@
-// The loss plot: smoothing, the places of lines and texts, unusual curves.
+// Tests the loss plot: smoothing, the positions of lines and texts, unusual curves.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -39,7 +39,7 @@ size_t count(const std::string& text, const std::string& word) {
   return n;
 }
 
-// Values of LLaMA-Factory's formula: the weight for 5 values is 1.8 (sigmoid(0.25) - 0.5).
+// The values follow LLaMA-Factory's formula: for 5 values, the weight is 1.8 (sigmoid(0.25) - 0.5).
 TEST(Smooth, IsTheMovingAverage) {
   const std::vector<double> got = smooth({4, 3, 2, 2, 5});
   const double w = 1.8 * (1 / (1 + std::exp(-0.25)) - 0.5);

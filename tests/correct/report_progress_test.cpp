@@ -1,4 +1,4 @@
-// Progress lines, rates, banners, and peak rates.
+// Tests progress lines, rates, banners and peak rates.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -54,7 +54,7 @@ void work(Progress& progress, int64_t step, int milliseconds, bool warm = true) 
                         .warm = warm});
 }
 
-// Sleeps last at least as long as requested, so the rates have an upper bound that holds on any machine.
+// A sleep lasts at least as long as requested. So the rates have an upper bound that holds on any machine.
 TEST(Progress, StepsThatCompileAreNotTimed) {
   Progress progress({.total_steps = 100, .logging_steps = 1000, .peak_flops = 1e5});
   work(progress, 1, 1);
@@ -106,7 +106,7 @@ TEST(DataSheetFlops, KnowsDriversNames) {
   EXPECT_EQ(data_sheet_flops("", DType::kBF16), 0);
 }
 
-// A product takes n^3 / rate seconds, with a rate for f32 and one for bf16.
+// Returns the measured peak when a product takes n^3 / rate seconds, with one rate for f32 and one for bf16.
 double best_of(double f32_rate, double bf16_rate, DType compute) {
   return best_product_flops(
       [&](int64_t n, DType dtype) {

@@ -1,4 +1,4 @@
-// The running sums keep every bit when they are written to a manifest and read again.
+// Tests that the running sums keep every bit when they are written to a manifest and read again.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

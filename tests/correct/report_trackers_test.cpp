@@ -1,13 +1,15 @@
-// Metrics reach trackers in order, and a tracker that fails or hangs never disturbs the run.
+// Tests that metrics reach trackers in order, and that a tracker that fails or hangs never disturbs the run.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <mutex>
 
 #include "base/error.h"
 #include "base/seconds_since.h"
+#include "environment.h"
 #include "report/trackers/trackers.h"
 
 namespace fettle {
@@ -15,12 +17,12 @@ namespace {
 
 using testing::ElementsAre;
 
-// What the fake tracker received, and how it behaves.
+// The calls that the fake tracker received, and how it behaves.
 struct Told {
   std::mutex mutex;
   std::vector<int64_t> steps;
   std::vector<bool> ends;
-  std::atomic<int> failures = 0;    // calls of log() that fail first
+  std::atomic<int> failures = 0;    // number of log() calls that fail before one succeeds
   std::atomic<bool> hangs = false;  // log() does not return while set
 };
 Told& told() {
@@ -98,12 +100,38 @@ TEST_F(TrackersTest, OneThatHangsDelaysOnlyTheEnd) {
   EXPECT_LT(seconds_since(start), 5);
   EXPECT_TRUE(told().steps.empty());
   told().hangs = false;
-  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // the abandoned thread ends
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // time for the abandoned thread to end
 }
 
 TEST_F(TrackersTest, ARunThatEndsByAnErrorHasFailed) {
   { Trackers trackers({"fake"}, {}, fake_rows()); }
   EXPECT_THAT(told().ends, ElementsAre(false));
+}
+
+TEST_F(TrackersTest, MlflowNeedsTheAddressOfAServer) {
+  for (const char* address : {"", "mlruns", "sqlite:///mlflow.db", "databricks"}) {
+    const Environment set("MLFLOW_TRACKING_URI", address);
+    EXPECT_THROW(
+        {
+          try {
+            open_mlflow({});
+          } catch (const UserError& error) {
+            EXPECT_THAT(error.what(), testing::HasSubstr("start one with `mlflow server`"));
+            EXPECT_THAT(error.what(), testing::HasSubstr(*address == '\0' ? "not set" : address));
+            throw;
+          }
+        },
+        UserError);
+  }
+}
+
+// The first request to the server is sent when figures are written. So a server that is down does not disturb the
+// start.
+TEST_F(TrackersTest, MlflowKeepsFiguresWhileItsServerIsDown) {
+  const Environment set("MLFLOW_TRACKING_URI", "http://127.0.0.1:9");
+  const std::unique_ptr<Tracker> tracker = open_mlflow({});
+  tracker->log({1, 0, {{"train/loss", std::nan("")}}});
+  EXPECT_THROW(tracker->flush(), UserError);
 }
 
 TEST_F(TrackersTest, EveryTrackerOfTheTableHasAName) {

@@ -1,4 +1,4 @@
-// How many steps a run has, compared with Hugging Face's Trainer (tests/reference/run_lengths.py).
+// Tests how many steps a run has, compared with Hugging Face's Trainer (tests/reference/run_lengths.py).
 #include "run/run_length.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ Run run_of(const std::vector<std::string>& words) {
   return make_run(read_recipe("", words), read_reference("models/llama/config.json"), "config.json", 1);
 }
 
-// The steps of a run over rows of two tokens.
+// Returns the steps of a run over rows of two tokens.
 RunLength length_of(const Run& run, int64_t rows) {
   const std::vector<Example> examples(static_cast<size_t>(rows), Example{{1, 2}, {1, 2}, "rows.jsonl:1"});
   const Batches batches(examples, {.micro_batches = run.batch.micro_batches,
@@ -46,7 +46,7 @@ TEST_P(LengthsOfTheTrainer, AreTheSame) {
   EXPECT_EQ(length.schedule.total_steps, steps["total"]);
   EXPECT_EQ(length.schedule.warmup_steps, steps["warmup"]);
   EXPECT_EQ(length.save_every, steps["save"]);
-  // warmup_ratio means a share of all steps, as warmup_steps below 1 does.
+  // warmup_ratio means a share of all steps, and so does warmup_steps if it is below 1.
   for (std::string& word : words)
     if (word.starts_with("warmup_steps=0.")) word.replace(0, std::string("warmup_steps").size(), "warmup_ratio");
   EXPECT_EQ(length_of(run_of(words), recorded["rows"]).schedule.warmup_steps, steps["warmup"]);
@@ -57,14 +57,14 @@ INSTANTIATE_TEST_SUITE_P(Runs, LengthsOfTheTrainer, testing::Range<size_t>(0, 12
 TEST(RunLength, TheRateRisesOverTheWarmUpAndEndsAtZero) {
   const auto run = run_of({"per_device_train_batch_size=1", "gradient_accumulation_steps=2", "num_train_epochs=4",
                            "warmup_ratio=0.25", "lr_scheduler_type=linear"});
-  const RunLength length = length_of(run, 20);  // 10 steps an epoch, 10 of 40 steps are the warm-up
+  const RunLength length = length_of(run, 20);  // 10 steps per epoch; 10 of the 40 steps are the warm-up
   for (int64_t step = 0; step <= 40; ++step) {
     const double wanted = step < 10 ? static_cast<double>(step) / 10 : static_cast<double>(40 - step) / 30;
     EXPECT_NEAR(length.schedule.multiplier(step), wanted, 1e-12) << step;
   }
 }
 
-// Axolotl's default: 3 % of the steps, but at most 100.
+// Axolotl's default warm-up is 3 % of the steps, but at most 100 steps.
 TEST(RunLength, AWarmUpThatIsAShareMayHaveALimit) {
   auto warmup = [](const std::string& words, int64_t rows) {
     std::vector<std::string> all{"per_device_train_batch_size=1", "gradient_accumulation_steps=1", "num_train_epochs=1",

@@ -9,7 +9,7 @@
 namespace fettle {
 namespace {
 
-// Bytes 0, 1, 2, ... so that a misplaced element is visible.
+// Returns an array of different bytes, so that a misplaced element is noticed.
 HostArray counting(const Shape& shape) {
   HostArray array(shape);
   for (int64_t i = 0; i < array.bytes(); ++i) array.data()[i] = static_cast<std::byte>(i * 7 + i / 251);

@@ -20,7 +20,7 @@ std::vector<std::byte> some_bytes(int64_t count) {
 class Build : public ::testing::TestWithParam<Staging> {};
 
 TEST_P(Build, PiecesInAnyOrderFromSeveralThreads) {
-  // Four parts, each on two devices.
+  // There are four parts, each of which is on two devices.
   const Shape shape{DType::kF32, {8, 50}};
   const Layout layout = Layout::sharded(shape.dims, {4, 2}, {{0}, {}});
   BufferBuilder builder(eight_devices(), shape, layout, "", GetParam(), /*staging_limit=*/64);
@@ -80,7 +80,7 @@ TEST_P(Build, MissingAndDoubledBytesAreRefused) {
 INSTANTIATE_TEST_SUITE_P(Staging, Build,
                          ::testing::Values(Staging::kHostMemory, Staging::kTransferManager, Staging::kWholeBox));
 
-// Returns "VmHWM" or "VmRSS" of this process in bytes.
+// Returns the field `field` of /proc/self/status, such as "VmHWM" or "VmRSS", in bytes.
 int64_t status_bytes(const std::string& field) {
   std::ifstream file("/proc/self/status");
   for (std::string line; std::getline(file, line);) {
@@ -93,7 +93,7 @@ void reset_peak() {
   std::ofstream("/proc/self/clear_refs") << "5";
 }
 
-// An array of 128 MiB over 8 devices is built, passed three times through a program that donates it, and read shard by
+// An array of 128 MiB is built on 8 devices, passed three times through a program that donates it, and read shard by
 // shard.
 TEST(BuilderMemory, NeitherBuildingNorDonatedRunsDoubleTheArray) {
   const Shape shape{DType::kF32, {8, 4 << 20}};
@@ -153,7 +153,7 @@ TEST(BuilderMemory, ReplicasOnTheCpuShareOneCopy) {
   EXPECT_EQ(array.download_shard(7).as<uint32_t>()[1234567], 0x01010101u);
 }
 
-// Replicas share memory until one of them is donated. Then the others must not change.
+// Replicas share memory until one of them is donated. The donation must not change the others.
 TEST(BuilderMemory, DonatedReplicasDoNotDisturbEachOther) {
   const Shape shape{DType::kF32, {4}};
   const char* text = R"(

@@ -23,7 +23,8 @@ TEST(Plugin, TheCpuPluginDescribesItself) {
   EXPECT_EQ(Plugin::find("cpu").filename(), plugin->path().filename());
 }
 
-// Without this flag, the plugin ends the process when a device is late for a collective. The devices share the cores.
+// Without this flag, the plugin ends the process if a device is late for a collective. Devices are often late, because
+// they share the cores.
 TEST(Plugin, CollectivesOnTheCpuWaitForSlowDevices) {
   Plugin::load("cpu");
   const char* flags = std::getenv("XLA_FLAGS");
@@ -67,7 +68,7 @@ TEST(Vendor, PeakCountsWhatEachPluginLeavesOut) {
   MemoryStats stats = {.argument = 100, .output = 50, .alias = 30, .temp = 7, .reported_peak = 140};
   EXPECT_EQ(vendor_named("cpu")->peak_bytes(stats), 127);
   EXPECT_EQ(vendor_named("cuda")->peak_bytes(stats), 140);
-  stats.host_argument = 10;  // the reported peak then counts both memories
+  stats.host_argument = 10;  // if there are arguments in host memory, the reported peak counts host and device memory
   EXPECT_EQ(vendor_named("cuda")->peak_bytes(stats), 127);
   EXPECT_EQ(vendor_of_file("xla_rocm_plugin.so").name, "rocm");
   EXPECT_EQ(vendor_named("no such"), nullptr);

@@ -52,7 +52,7 @@ TEST_F(Step, RunsAreQueuedWithoutWaiting) {
 }
 
 TEST_F(Step, TheSignatureDecidesWhatIsDonated) {
-  // The module text marks w as donatable, but this signature does not.
+  // The module's text marks w as donatable, but the signature does not.
   const Executable step = eight_devices().compile(kStepText, step_signature(false), {.num_partitions = 8});
   const std::vector<DeviceBuffer> once = step.run({&w, &x, &y}), again = step.run({&w, &x, &y});
   EXPECT_FALSE(w.is_deleted());
@@ -60,7 +60,7 @@ TEST_F(Step, TheSignatureDecidesWhatIsDonated) {
   const HostArray kept = w.download();
   for (int i = 0; i < 128; ++i) EXPECT_EQ(kept.as<float>()[i], host.w[i]);
 
-  // Donates an input that the module text does not mark. Its memory is released after the run.
+  // Donates an input that the module's text does not mark. The memory of this input is released after the run.
   Signature all = step_signature();
   for (ArgInfo& input : all.inputs) input.donated = true;
   const Executable last = eight_devices().compile(kStepText, all, {.num_partitions = 8});
@@ -82,7 +82,7 @@ TEST_F(Step, ResultsOutliveTheExecutable) {
 TEST_F(Step, TellsItsMemoryAndProgram) {
   const Executable step = eight_devices().compile(kStepText, step_signature(), {.num_partitions = 8});
   const MemoryStats stats = step.memory_stats();
-  // A device stores 1/8 of w, x and y. It returns 1/8 of w, in place, and the loss.
+  // Each device stores 1/8 of w, x and y. It returns 1/8 of the new w, in the memory of the old one, and the loss.
   EXPECT_EQ(stats.argument, (16 * 8 + 32 * 16 + 32 * 8) / 8 * 4);
   EXPECT_EQ(stats.alias, 16 * 8 / 8 * 4);
   EXPECT_GT(stats.temp, 0);

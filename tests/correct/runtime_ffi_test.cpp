@@ -33,7 +33,7 @@ ffi::Error fail(ffi::Buffer<ffi::F32>, ffi::ResultBuffer<ffi::F32>) {
 XLA_FFI_DEFINE_HANDLER_SYMBOL(fail_handler, fail,
                               ffi::Ffi::Bind().Arg<ffi::Buffer<ffi::F32>>().Ret<ffi::Buffer<ffi::F32>>());
 
-// Calls `call` on every device's rows.
+// Returns a module that executes `call` on the rows of every device.
 std::string in_manual_region(const std::string& call) {
   return R"(
 module @m attributes {mhlo.num_partitions = 8 : i32, mhlo.num_replicas = 1 : i32} {
@@ -56,7 +56,7 @@ TEST(Ffi, HandlersSeeTheShardOfTheirDevice) {
   const Client& client = eight_devices();
   ASSERT_TRUE(has_ffi(client.plugin()));
   register_ffi_handler<scale_handler>(client.plugin(), "test_scale");
-  register_ffi_handler<scale_handler>(client.plugin(), "test_scale");  // a second time has no effect
+  register_ffi_handler<scale_handler>(client.plugin(), "test_scale");  // registering it again has no effect
   EXPECT_THROW(register_ffi_handler<fail_handler>(client.plugin(), "test_scale"), InternalError);
   const Executable program =
       client.compile(in_manual_region("@test_scale(%b) {api_version = 4 : i32, backend_config = {factor = 2.0 : f32}}"),

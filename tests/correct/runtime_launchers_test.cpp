@@ -26,7 +26,7 @@ struct LauncherCase {
 
 class Launchers : public testing::TestWithParam<LauncherCase> {};
 
-// The variables are the ones that each launcher sets in its processes.
+// The variables of each case are those that the launcher sets in its processes.
 TEST_P(Launchers, GiveThePlace) {
   const LauncherCase& one = GetParam();
   const auto place = place_with(one.variables);
@@ -132,7 +132,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(Launchers, NoneMeansOneProcess) {
   EXPECT_FALSE(place_with({}));
   EXPECT_FALSE(place_with({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"MASTER_ADDR", "here"}}));
-  // The script of a batch job also has these variables, although srun did not start it.
+  // The script of a batch job has these variables, too, although srun did not start it.
   EXPECT_FALSE(place_with({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}, {"SLURM_JOB_ID", "7"}}));
 }
 

@@ -1,4 +1,4 @@
-// The pool of large blocks: alignment, reuse of the same pages, and a bound on the memory that it holds.
+// Tests the pool of large blocks: alignment, reuse of the same pages, and a limit on the memory that it keeps.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -49,7 +49,7 @@ TEST(MemoryPool, HoldsNoMoreThanTheBlocksAtTheirMost) {
   for (int i = 0; i < 8; ++i) small.push_back(pool.allocate(2 * kMiB, 64));
   for (void* block : small) pool.release(block);
   EXPECT_EQ(pool.use().held, 16 * kMiB);
-  // Blocks of other sizes need some fresh pages, so the pool returns pages at other places.
+  // Blocks of other sizes need some fresh pages. In exchange, the pool returns pages at other addresses.
   void* const keeps = pool.allocate(2 * kMiB, 64);
   void* const large = pool.allocate(15 * kMiB, 64);
   const MemoryPool::Use use = pool.use();
@@ -67,7 +67,7 @@ TEST(MemoryPool, ReturnsPagesWhenOthersAreNeeded) {
   void* const a = pool.allocate(20 * kMiB, 64);
   void* const fence = pool.allocate(2 * kMiB, 64);
   pool.release(a);
-  void* const b = pool.allocate(22 * kMiB, 64);  // does not fit before the fence
+  void* const b = pool.allocate(22 * kMiB, 64);  // does not fit into the free range before `fence`
   EXPECT_LE(pool.use().held, 24 * kMiB);
   pool.release(b);
   pool.release(fence);
@@ -90,7 +90,7 @@ TEST(MemoryPool, HasNoRoomForWhatItCannotHold) {
   pool.release(all);
 }
 
-// A step's temporaries are freed just after the next step has asked for its own.
+// The temporaries of a step are freed just after the next step has requested its own.
 TEST(MemoryPool, WaitsForABlockThatIsAboutToBeFreed) {
   MemoryPool pool(256 * kMiB);
   void* const first = pool.allocate(40 * kMiB, 64);
@@ -102,7 +102,7 @@ TEST(MemoryPool, WaitsForABlockThatIsAboutToBeFreed) {
   other.join();
   EXPECT_EQ(second, first);
   EXPECT_EQ(pool.use().most, 40 * kMiB);
-  void* const third = pool.allocate(40 * kMiB, 64);  // nothing is freed meanwhile
+  void* const third = pool.allocate(40 * kMiB, 64);  // no block is freed while the pool waits
   EXPECT_NE(third, nullptr);
   pool.release(second);
   pool.release(third);

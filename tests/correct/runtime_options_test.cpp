@@ -16,7 +16,7 @@ std::string hex(const std::string& bytes) {
 }
 
 TEST(CompileOptions, EightPartitionsWithoutDevices) {
-  // num_replicas 1, num_partitions 8, SPMD, Shardy
+  // The fields are num_replicas = 1, num_partitions = 8, SPMD and Shardy.
   EXPECT_EQ(hex(encode_compile_options({.num_partitions = 8}, {})), "1a09200128083001980101");
 }
 
@@ -25,7 +25,7 @@ TEST(CompileOptions, OnePartitionIsNotSpmd) {
 }
 
 TEST(CompileOptions, DeviceIdsArePackedVarints) {
-  // DeviceAssignmentProto {1, 2, [{[0]}, {[2049]}]} in field 9
+  // Field 9 is the DeviceAssignmentProto {1, 2, [{[0]}, {[2049]}]}.
   const std::string bytes = hex(encode_compile_options({.num_partitions = 2}, {0, 2049}));
   EXPECT_EQ(bytes,
             "1a1a200128023001"

@@ -1,4 +1,4 @@
-// Programs and signatures that the runtime's tests share.
+// Defines programs and signatures that the tests of the runtime share.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,15 @@
 
 namespace fettle {
 
-// A process makes one client; a test that needs another number of devices makes a second one.
+// Returns the client with 8 devices that the tests of this process share. A test that needs another number of devices
+// makes its own client.
 inline const Client& eight_devices() {
   static const Client client(Plugin::load("cpu"), {.device_count = 8});
   return client;
 }
 
-// One step of least squares by gradient descent; the rows of w, x and y are split over 8 devices: (w, x, y) -> (w -
-// 0.01 x^T (x w - y), sum((x w - y)^2)). w may be donated.
+// One step of least squares by gradient descent: (w, x, y) -> (w - 0.01 x^T (x w - y), sum((x w - y)^2)). The rows of
+// w, x and y are split over 8 devices. w may be donated.
 inline const std::string kStepText = R"(
 module @step attributes {mhlo.num_partitions = 8 : i32, mhlo.num_replicas = 1 : i32} {
   sdy.mesh @mesh = <["x"=8]>
@@ -52,7 +53,7 @@ inline Signature step_signature(bool donate = true) {
       .outputs = {{"w", w, rows_over_8(w.dims)}, {"loss", loss, Layout::replicated({}, 8)}}};
 }
 
-// Reproducible random numbers in [-1, 1).
+// Returns reproducible random numbers in [-1, 1).
 inline std::vector<float> numbers(int64_t count, uint32_t seed) {
   std::vector<float> values(count);
   uint32_t state = seed * 2654435761u + 1;
@@ -63,7 +64,7 @@ inline std::vector<float> numbers(int64_t count, uint32_t seed) {
   return values;
 }
 
-// The step's data, and the step on the host in double precision.
+// The data of the step, and the same step computed on the host in double precision.
 struct StepOnHost {
   std::vector<float> w = numbers(16 * 8, 1), x = numbers(32 * 16, 2), y = numbers(32 * 8, 3);
 

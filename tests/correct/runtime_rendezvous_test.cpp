@@ -24,7 +24,7 @@ using Seconds = Rendezvous::Seconds;
 
 constexpr FateTimes kFast{.beat = 0.05, .silence = 1.5, .hang = 60, .farewell = 1};
 
-// A store in memory, for several processes that this process simulates.
+// A store in memory. Several threads of the test use it as if each were a process.
 class MemoryStore : public Store {
  public:
   struct Values {
@@ -54,7 +54,7 @@ TEST(Rendezvous, ProcessesExchangeValuesOfAnyBytes) {
   const auto codes = wait_for(start_processes(4, [](const ProcessPlace& place) {
     Rendezvous run(place, open_redis_store(place));
     const std::string mine = std::string("\0\r\n$5", 5) + std::to_string(run.rank());
-    // Using the same name again starts another exchange.
+    // If a name is used again, another exchange starts.
     for (int round = 0; round < 3; ++round) {
       const auto all = run.exchange("values", mine + std::to_string(round), Seconds(20));
       for (int rank = 0; rank < 4; ++rank)
@@ -162,7 +162,8 @@ TEST(Rendezvous, ADeathEndsTheOthersSoon) {
   }
 }
 
-// A container whose process was killed starts it again after seconds, when the store still has the keys of the run.
+// If a container's process is killed, the container starts it again after some seconds. At that time, the store still
+// has the keys of the run.
 TEST(Rendezvous, AProcessThatStartsAgainAloneIsRefused) {
   const auto processes = start_processes(3, [](const ProcessPlace& place) {
     Rendezvous run = join(place);
@@ -178,7 +179,7 @@ TEST(Rendezvous, AProcessThatStartsAgainAloneIsRefused) {
       }
       EXPECT_EQ(wait_for({again}), std::vector<int>{21});
     }
-    // The old keys are still those of this run.
+    // The store still has the keys of this run.
     const auto all = run.exchange("later", std::to_string(place.rank), Seconds(20));
     run.leave();
     return all == std::vector<std::string>{"0", "1", "2"} && !testing::Test::HasFailure() ? 43 : 1;
@@ -205,7 +206,7 @@ TEST(Rendezvous, AStatusOfAnotherProcessEndsTheRun) {
   EXPECT_THAT(wait_for(processes), Each(4));
 }
 
-// As with srun without PMIx, which says the number on the host but not how many there are.
+// srun without PMIx tells a process its number on the host, but not how many processes the host has.
 TEST(Rendezvous, CountsTheProcessesOfAHostWhenTheLauncherDoesNotSay) {
   const auto processes = start_processes(3, [](ProcessPlace place) {
     place.local_known = false;
@@ -234,7 +235,7 @@ TEST(Rendezvous, KeysOfAnotherJobAreNotSeen) {
   }
 }
 
-// The limit that docs/hosts.md states.
+// docs/hosts.md states this limit.
 TEST(Rendezvous, ADeathEndsTheOthersWithin10SecondsByDefault) {
   const auto processes = start_processes(3, [&](const ProcessPlace& place) {
     Rendezvous run = join(place);

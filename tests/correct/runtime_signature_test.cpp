@@ -8,10 +8,10 @@ namespace fettle {
 namespace {
 
 TEST(Layout, ShardedFollowsTheMeshRowMajor) {
-  // dim 0 over axis 1 (size 2), dim 1 over axes 0 and 2 (2 x 2); mesh 2 x 2 x 2.
+  // The mesh is 2 x 2 x 2. Dim 0 is split over axis 1 (size 2), dim 1 over axes 0 and 2 (2 x 2).
   const Layout layout = Layout::sharded({4, 8}, {2, 2, 2}, {{1}, {0, 2}});
   ASSERT_EQ(layout.count(), 8);
-  // device 5 = coordinates (1, 0, 1): row tile 0, column tile 1*2+1 = 3
+  // Device 5 has the coordinates (1, 0, 1), so its row tile is 0 and its column tile is 1 * 2 + 1 = 3.
   EXPECT_EQ(layout.boxes[5], (Box{{0, 6}, {2, 2}}));
   EXPECT_EQ(layout.boxes[2], (Box{{2, 0}, {2, 2}}));
   EXPECT_EQ(layout.parts().size(), 8u);

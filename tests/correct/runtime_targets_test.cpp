@@ -49,14 +49,14 @@ TEST(Target, EachIsForAPluginThatCompilesAheadOfTime) {
     EXPECT_EQ(vendor_of_capability(target.chip.capability), vendor) << target.name;
     EXPECT_NE(target.config.find("platform_name: \"" + std::string(vendor->target_platform) + '"'), std::string::npos);
     EXPECT_NE(target.config.find("device_memory_size: " + std::to_string(target.memory_bytes)), std::string::npos);
-    // Per second, a device does more FLOPs than it moves bytes in memory, and moves more bytes in memory than over its
+    // Per second, a device computes more FLOPs than its memory moves bytes, and its memory moves more bytes than its
     // links.
     EXPECT_GT(target.bf16_tflops * 1e3, target.memory_gb_per_s);
     EXPECT_GT(target.memory_gb_per_s, target.link_gb_per_s);
   }
 }
 
-// Drivers report up to an eighth less memory than the nominal size (ECC, pages that the driver keeps).
+// Drivers report up to one eighth less than the nominal memory, because of ECC and of pages that the driver keeps.
 TEST(Target, MemoryIsBelowTheNominal) {
   for (const auto& [name, nominal] : std::map<std::string, double>{{"mi300x", 192},
                                                                    {"mi325x", 256},
@@ -76,7 +76,7 @@ TEST(Target, MemoryIsBelowTheNominal) {
   }
 }
 
-// Returns the first target of a vendor or, with of_another, of another vendor.
+// Returns the first target of a vendor. If `of_another` is true, returns the first target of another vendor.
 const Target& target_of(std::string_view vendor, bool of_another = false) {
   return *std::ranges::find_if(targets(), [&](const Target& t) { return (t.plugin == vendor) != of_another; });
 }
@@ -86,7 +86,7 @@ TEST(Target, EachVendorThatCompilesAheadOfTimeHasOne) {
     EXPECT_TRUE(std::ranges::count(targets(), vendor, &Target::plugin) > 0) << vendor;
 }
 
-// The step for eight devices, compiled for devices that are not present.
+// Compiles the step for eight devices that are not present.
 class AheadOfTime : public ::testing::TestWithParam<std::string_view> {
  protected:
   void SetUp() override {
@@ -103,7 +103,7 @@ TEST_P(AheadOfTime, EveryTargetCompilesTheStep) {
     EXPECT_EQ(topology.device_count(), 8);
     const CompiledProgram program = topology.compile(kStepText, {.num_partitions = 8});
     const MemoryStats stats = program.memory_stats();
-    // An eighth of w, x and y; the compilers may round up to their alignment.
+    // The arguments are an eighth of w, x and y. The compilers may round sizes up to their alignment.
     EXPECT_GE(stats.argument, (16 * 8 + 32 * 16 + 32 * 8) / 8 * 4) << target.name;
     EXPECT_LT(stats.argument, 2048) << target.name;
     EXPECT_EQ(stats.alias, 16 * 8 / 8 * 4) << target.name;

@@ -1,4 +1,5 @@
-// Bodies of requests are read, texts that end a reply are found, and answers have OpenAI's form.
+// Tests that bodies of requests are read, that texts that end a reply are found, and that answers have the form of
+// OpenAI's.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -85,7 +86,7 @@ TEST(ServeRequests, APlainPromptIsATextOrTokens) {
   EXPECT_THAT(read_text_request(R"({"prompt": [3, 4]})").prompt_ids, ElementsAre(3, 4));
 }
 
-// Returns the text that StopTexts passes on for pieces of text, joined by '|'.
+// Returns the text that StopTexts passes on for each piece, followed by '|'.
 std::string passed(std::vector<std::string> stops, const std::vector<std::string>& pieces) {
   StopTexts filter(std::move(stops));
   std::string out;
@@ -119,7 +120,7 @@ TEST(Answers, AWholeAnswerHasTextReasonUsageAndChances) {
   EXPECT_EQ(content.size(), 2u);
 }
 
-// The JSON of each event of a stream.
+// Returns the JSON of each event of a stream.
 std::vector<json> events_of(const std::string& stream) {
   std::vector<json> out;
   for (size_t at = 0; at < stream.size();) {

@@ -1,4 +1,4 @@
-// The replies that the scheduler writes at the same time equal the replies that each prompt gets alone.
+// Tests that replies that the scheduler writes at the same time equal the replies that each prompt gets alone.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -44,7 +44,7 @@ class Serving : public testing::Test {
     return out;
   }
   std::string greedy_text(int number) const { return reference["greedy"][number]["base"]["text"]; }
-  // Returns a job whose reply is drawn at random and does not end before the model's last position.
+  // Returns a job whose reply is sampled and does not end before the model's last position.
   ReplyJob drawn(uint64_t seed) const {
     ReplyJob out = job(0, 1000);
     out.options.sampling = {.temperature = 1.5, .seed = seed};
@@ -76,7 +76,7 @@ TEST_F(Serving, ANewRequestDoesNotWaitForOthersToEnd) {
   first->wait(milliseconds(60000));
   const Got second = read_all(*scheduler.submit(job(1, 2)));
   EXPECT_EQ(second.tokens, 2);
-  EXPECT_FALSE(first->wait(milliseconds(0)).ended);  // it has more than 100 tokens
+  EXPECT_FALSE(first->wait(milliseconds(0)).ended);  // the first reply has more than 100 tokens
   first->cancel();
 }
 

@@ -1,4 +1,4 @@
-// Pictures of shardings, compared character by character, on a mesh of 2 x 4.
+// Compares pictures of shardings on a mesh of 2 x 4 character by character.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -50,7 +50,7 @@ TEST(Picture, ReplicasShareABox) {
             "└───────┘\n");
 }
 
-// Minor axes vary fastest, so tp major gives another order than fsdp major.
+// Minor axes vary fastest. So with tp as the major axis, the order differs from that with fsdp as the major axis.
 TEST(Picture, TwoAxesOfADimAreDrawnInTheirOrder) {
   EXPECT_EQ(draw_partition({{{}, {"tp", "fsdp"}}}, kMesh, false),
             "┌─────┬─────┬─────┬─────┬─────┬─────┬─────┬─────┐\n"

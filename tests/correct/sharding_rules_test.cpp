@@ -1,4 +1,5 @@
-// Logical axes become mesh axes: the table, its overrides, meshes of recipes, and how much of a model a device stores.
+// Tests how logical axes become mesh axes: the table, its overrides, meshes of recipes, and how much of a model a
+// device stores.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -34,7 +35,7 @@ TEST(Rules, AxesThatTheMeshLacksDoNotSplit) {
   EXPECT_EQ(rules.partition({"batch", "length"}, {3, 32}, "w").dims, (Split{{}, {"sp"}}));
 }
 
-// GPT-2's 50257 tokens, and fewer key heads than devices of tp.
+// GPT-2 has 50257 tokens. Some models have fewer key heads than tp has devices.
 TEST(Rules, VocabulariesAndKeyHeadsThatDoNotDivideStayWhole) {
   const ShardingRules rules(kMesh);
   EXPECT_EQ(rules.partition({"vocab", "embed"}, {50257, 32}, "w").dims, (Split{{}, {"fsdp"}}));
@@ -90,7 +91,8 @@ int64_t held(const Model& model, const MeshAxes& mesh) {
   return elements;
 }
 
-// The purpose of fsdp and tp: a device stores its share of the matrices, and whole copies only of small vectors.
+// This is the purpose of fsdp and tp: a device stores its share of the matrices, and whole copies only of small
+// vectors.
 TEST(Mesh, ADeviceHoldsItsShareOfTheModel) {
   for (const char* name : {"llama", "qwen2", "qwen3", "gpt2"}) {
     const std::filesystem::path file = reference_model(name) / "config.json";
@@ -107,7 +109,7 @@ TEST(Mesh, ADeviceHoldsItsShareOfTheModel) {
   }
 }
 
-// One program whose values are split differently at each point gives the same as on one device.
+// The program's values are split differently at each point. It gives the same results as on one device.
 TEST(Mesh, ConstraintsDoNotChangeValues) {
   const Value x = random_value({DType::kF32, {8, 16}}, 1), w = random_value({DType::kF32, {16, 8}}, 2);
   auto result = [&](const MeshAxes& mesh) {

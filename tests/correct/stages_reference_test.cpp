@@ -1,4 +1,4 @@
-// docs/recipe.md is the reference that the key table and the table of stages give.
+// Tests that docs/recipe.md is the reference that the key table and the table of stages produce.
 #include <gtest/gtest.h>
 
 #include <filesystem>

@@ -1,5 +1,5 @@
-// Every table row of the stages is complete: the keys that it reads exist, its counts and losses have the shapes that
-// their callers expect, and its metrics read all of its sums.
+// Tests that every row of the stage table is complete: the keys that it reads exist, its counts and losses have the
+// shapes that their callers expect, and its metrics read all of its sums.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -46,7 +46,7 @@ TEST_P(EveryStage, ReadsWhatItsHeadNeeds) {
   if (stage.packs) EXPECT_EQ(stage.grouping, RowGrouping::kNone) << "grouped rows cannot be packed";
 }
 
-// Four sequences of three positions; the last two are filler.
+// The batch has four sequences of three positions. The last two sequences are filler.
 TEST_P(EveryStage, CountsFillerAsNothing) {
   GraphRun run;
   BatchInputs batch;

@@ -1,4 +1,4 @@
-// The load-balancing loss of experts is part of the training loss, in proportion to its coefficient.
+// Tests that the load-balancing loss of experts is part of the training loss, multiplied by its coefficient.
 #include <gtest/gtest.h>
 
 #include "resolve_run.h"
@@ -24,7 +24,7 @@ TEST(BalanceLoss, IsPartOfTheLossByItsShare) {
   EXPECT_EQ(first_loss("qwen3_moe", std::nullopt), first_loss("qwen3_moe", 0)) << "output_router_logits is false";
 }
 
-// Only training includes the balancing loss; the loss of a row does not.
+// The training loss includes the balancing loss; the loss of a row in an evaluation does not.
 TEST(BalanceLoss, IsNotPartOfAnEvaluation) {
   for (const char* stage : {"sft", "cls", "rm"}) {
     Recipe recipe = reference_recipe("mixtral");

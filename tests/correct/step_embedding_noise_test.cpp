@@ -1,4 +1,4 @@
-// NEFTune's noise: it is within its bound, spread evenly, and the same at every place of a row in the batch.
+// Tests NEFTune's noise: it is within its bound, uniformly distributed, and the same wherever a row is in the batch.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kFeatures = 64;
 
-// Returns the noise that is added to zeros, for rows of these numbers and positions in one line.
+// Returns the noise for one line. `rows` and `positions` have the row number and the position of each of its tokens.
 std::vector<double> noise(const std::vector<double>& rows, const std::vector<double>& positions, double seed) {
   const auto places = static_cast<int64_t>(rows.size());
   GraphRun run;

@@ -1,4 +1,5 @@
-// Training with the layers' matmuls in 8-bit floats, which the CPU emulates, compared with bfloat16.
+// Compares training with the layers' matrix products in 8-bit floats with training in bfloat16. The CPU emulates 8-bit
+// floats.
 #include <gtest/gtest.h>
 
 #include "loss_difference.h"

@@ -1,4 +1,4 @@
-// LoRA weights at the start of a run.
+// Tests the LoRA weights at the start of a run.
 #include <gtest/gtest.h>
 
 #include "training.h"
@@ -6,7 +6,8 @@
 namespace fettle {
 namespace {
 
-// Fresh LoRA weights change nothing: B is zero, and A is Kaiming-uniform with a = sqrt(5): uniform in +-1/sqrt(in).
+// New LoRA weights change nothing, because B is zero. A is Kaiming-uniform with a = sqrt(5), which is uniform in
+// +-1/sqrt(in).
 TEST(LoraStart, IsPefts) {
   Recipe recipe = reference_recipe("llama");
   recipe.lora_rank = 64;

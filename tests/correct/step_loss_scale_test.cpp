@@ -1,4 +1,4 @@
-// The loss scale of float16: when it changes, and what happens to a step whose gradients overflow.
+// Tests the loss scale of float16: when it changes, and what happens to a step whose gradients overflow.
 #include <gtest/gtest.h>
 
 #include "graph/ops.h"
@@ -23,8 +23,8 @@ TEST(LossScale, GrowsAfterTwoThousandGoodStepsAndHalvesAtAnOverflow) {
   EXPECT_EQ(got.at("halved").elements, (std::vector<double>{512, 0}));
 }
 
-// Starts with a scale that overflows at once: nothing changes until it has decreased; then the step is the same as
-// without overflow.
+// The first scale overflows at once. The state does not change until the scale has decreased. Then the step is the same
+// as without an overflow.
 TEST(LossScale, AnOverflowChangesNothingAndTheStepIsRunAgain) {
   Recipe recipe = reference_recipe("llama");
   recipe.finetuning_type = "full";

@@ -1,4 +1,4 @@
-// Compares the memory table with hand counts, the compiler's statistics and shardings.
+// Compares the memory table with counts made by hand, the compiler's statistics and shardings.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@
 namespace fettle {
 namespace {
 
-// The table of a step whose rows have 40 positions each.
+// Returns the memory table of a step whose rows have 40 positions each.
 MemoryTable table_of(const Run& run, const MemoryStats& stats, const MemoryShare& share, const std::string& device) {
   return memory_table(run, padded_shape(run.batch, 40), stats, share, device);
 }
@@ -41,7 +41,8 @@ Run job_for(const Recipe& recipe, int64_t devices = 1) {
 
 constexpr int64_t kGB = 1'000'000'000;
 
-// llama's reference model: vocab 256, hidden 64, mlp 96, 2 layers, 4 heads and 2 key heads of 16, an untied head.
+// llama's reference model has vocabulary 256, hidden size 64, MLP size 96, 2 layers, 4 heads and 2 key heads of size
+// 16, and an untied head.
 constexpr int64_t kLayer = 64 * 64 + 2 * 32 * 64 + 64 * 64 + 3 * 64 * 96 + 2 * 64;
 constexpr int64_t kBase = 2 * 256 * 64 + 2 * kLayer + 64;
 constexpr int64_t kPairs = 2 * 4 * ((64 + 64) * 2 + (64 + 32) * 2 + (64 + 96) * 3);
@@ -145,8 +146,8 @@ TEST(MemoryTable, Json) {
   EXPECT_TRUE(unknown["head_room_bytes"].is_null());
 }
 
-// The share of a 24 GB device: 95 %, or less when the allowance leaves less. The allowance of the made-up vendor is 1
-// GB, and 2 GB with several devices.
+// Returns the share of a 24 GB device: `utilization`, or less if the allowance leaves less. The made-up vendor has an
+// allowance of 1 GB, and of 2 GB with several devices.
 MemoryShare share(double utilization, int64_t devices, int64_t used = 0) {
   Vendor vendor = unknown_vendor();
   vendor.library_bytes = vendor.communication_bytes = kGB;

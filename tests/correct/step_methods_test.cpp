@@ -1,5 +1,5 @@
-// Compares twenty steps with each variant of LoRA, full tuning, freeze-tuning and low precision with Transformers +
-// PEFT (tests/reference/methods.py): losses, gradient norms and trained weights.
+// Compares twenty steps with recorded steps of Transformers + PEFT (tests/reference/methods.py): losses, gradient norms
+// and trained weights. The runs use each variant of LoRA, full tuning, freeze-tuning and low precision.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -19,10 +19,10 @@ using Json = nlohmann::json;
 
 struct Method {
   const char* name;
-  double bound;  // for losses, relative
+  double bound;  // relative bound for losses
 };
 
-// Returns the share of the elements that a bfloat16 can hold.
+// Returns the share of the elements that are exactly representable in bfloat16.
 double share_of_bf16(const std::map<std::string, Value>& arrays) {
   double kept = 0, all = 0;
   for (const auto& [name, array] : arrays)
@@ -130,7 +130,7 @@ TEST_P(MethodParity, TwentySteps) {
         if (name_of_layer(row.substr(0, row.find('[')), part[i]) != plain) continue;
         seen.insert(key);
         const std::vector<double>& all = result.trained.at(row).elements;
-        // The LoRA weights of the chosen layers are slices of an array for all layers.
+        // The LoRA weights of the chosen layers are slices of an array with all layers.
         const size_t slots = part.size() == 1 && row.find("{}") == std::string::npos
                                  ? 1
                                  : static_cast<size_t>(result.trained.at(row).shape.dims[0]);
@@ -141,7 +141,7 @@ TEST_P(MethodParity, TwentySteps) {
         EXPECT_NEAR(std::sqrt(square), norm, (bf16_weights ? 5e-3 : 1e-3) * norm) << key;
         for (size_t e = 0; e < wanted["first"].size(); ++e) {
           const double value = wanted["first"][e];
-          // Two of the distances between neighbouring bfloat16 values.
+          // The bound is twice the distance between neighbouring bfloat16 values.
           EXPECT_NEAR(all[at + e], value, 1e-3 + (bf16_weights ? std::abs(value) / 64 : 0)) << key << ' ' << e;
         }
       }
@@ -155,7 +155,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Method{"lora_plus", 1e-4}, Method{"pissa", 1e-4}, Method{"two_adapters", 1e-4},
                     Method{"freeze_last", 1e-4}, Method{"freeze_first", 1e-4}, Method{"experts", 1e-4},
                     Method{"experts_qwen3_moe", 1e-4}, Method{"experts_down", 1e-4}, Method{"experts_gpt_oss", 1e-4},
-                    Method{"experts_qwen3_5_moe", 1e-4}, Method{"all_linear_glm4_moe", 1e-4}, Method{"lora_fp16", 1e-3},
+                    Method{"experts_qwen3_5_moe", 1e-4}, Method{"all_linear_glm4_moe", 1e-4},
+                    Method{"experts_nemotron_h_moe", 1e-4}, Method{"experts_lfm2_moe", 1e-4},
+                    Method{"experts_llama4", 1e-4}, Method{"experts_granite4", 1e-4}, Method{"lora_fp16", 1e-3},
                     Method{"full_fp16", 1e-3}, Method{"full_bf16", 6e-3}, Method{"pure_bf16", 6e-3},
                     Method{"lora_dtype", 3e-3}, Method{"full_decay", 1e-4}, Method{"embedding_lr", 1e-4}),
     [](const auto& info) { return std::string(info.param.name); });

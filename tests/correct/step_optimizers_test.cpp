@@ -1,4 +1,4 @@
-// Compares twenty steps of full tuning with each update rule with its reference implementation (tests/reference).
+// Compares twenty steps of full tuning with the reference implementation of each update rule (tests/reference).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,12 +15,12 @@ const nlohmann::json& recorded_rules() {
   return rules;
 }
 
-// Codes of 8-bit state near a boundary, and Muon's products in bf16, may round to one side or the other.
+// Returns the bound of a rule. Codes of 8-bit state near a boundary and Muon's bf16 products may round up or down.
 double bound_of(const std::string& name) {
   return name.starts_with("muon") ? 5e-3 : name.ends_with("8bit") ? 1e-3 : 1e-4;
 }
 
-// `wanted` has the rates, losses and norms of `family` with this rule.
+// Compares full tuning of `family` with rule `name` with `wanted`, which has the recorded rates, losses and norms.
 void expect_full_tuning(const std::string& name, const std::string& family, const nlohmann::json& wanted) {
   const auto recorded = recorded_rules()[name];
   const double bound = bound_of(name);
@@ -72,7 +72,8 @@ std::vector<FusedCase> fused_cases() {
   return cases;
 }
 
-// Models with fused modules: their parts are separate dims, and the rule sees the weights as the checkpoint has them.
+// These models have fused modules. Their parts are a dim of their own, but the rule sees the weights as in the
+// checkpoint.
 TEST_P(FusedParity, TwentyFullSteps) {
   const auto& [rule, family] = GetParam();
   expect_full_tuning(rule, family, recorded_rules()[rule]["fused"][family]);
@@ -81,7 +82,7 @@ TEST_P(FusedParity, TwentyFullSteps) {
 INSTANTIATE_TEST_SUITE_P(Rules, FusedParity, testing::ValuesIn(fused_cases()),
                          [](const auto& info) { return info.param.rule + "_" + info.param.family; });
 
-// Names, shapes and partitions of a rule's state arrays for a parameter.
+// Returns the names, shapes and partitions of a rule's state arrays for one parameter.
 std::string state_of(const Run& run, const std::string& name) {
   std::string out;
   for (const Param& param : run.trained)

@@ -1,5 +1,5 @@
-// Compares logits, losses, final adapters and fully tuned weights of each family with Transformers' and PEFT's recorded
-// ones (tests/reference).
+// Compares logits, losses, final adapters and fully tuned weights of each family with those that Transformers and PEFT
+// recorded (tests/reference).
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -49,7 +49,7 @@ Recipe base_recipe(const std::filesystem::path& folder) {
   recipe.disable_shuffling = true;
   recipe.per_device_train_batch_size = 2;
   recipe.gradient_accumulation_steps = 2;
-  if (folder.filename() == "mixtral") {  // its balancing loss is computed over whole micro-batches
+  if (folder.filename() == "mixtral") {  // the record has the balancing loss of whole micro-batches
     recipe.per_device_train_batch_size = 4;
     recipe.gradient_accumulation_steps = 1;
   }
@@ -63,7 +63,7 @@ Recipe base_recipe(const std::filesystem::path& folder) {
 
 struct Training {
   std::vector<double> losses, norms;
-  std::vector<Param> params;  // that were trained
+  std::vector<Param> params;  // the parameters that were trained
   TrainState state;
 };
 

@@ -1,5 +1,5 @@
-// Compares twenty steps with each preference loss with TRL (tests/reference/preferences.py): losses, gradient norms and
-// logged metrics.
+// Compares twenty steps of each preference loss with recorded steps of TRL (tests/reference/preferences.py): losses,
+// gradient norms and logged metrics.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ Json recorded(const std::string& name) {
   return Json::parse(std::ifstream(source_folder() / "tests/reference/preferences.json"))[name];
 }
 
-// The recorded run's recipe and steps, with the keys `more` added.
+// Runs the recipe and the steps of the record, with the keys `more` added.
 TrainResult twenty_steps(const Json& wanted, std::vector<std::string> more = {}) {
   std::vector<std::string> words{"model_name_or_path=" + reference_model("llama").string(), "plugin=cpu", "stage=dpo",
                                  "weight_decay=0.01", "max_grad_norm=0.5"};
@@ -95,7 +95,8 @@ Run job_of(const Recipe& recipe) {
 TEST(PreferenceReference, CostsNothingWithANewAdapter) {
   Recipe recipe = pair_recipe();
   EXPECT_TRUE(job_of(recipe).reference.empty());
-  // An adapter that is trained further starts with an effect: the rewards are measured relative to that.
+  // An adapter that is trained further has an effect from the start. Rewards are measured relative to the model with
+  // this adapter.
   recipe.adapter_name_or_path = {(reference_model("llama") / "adapter_final").string()};
   EXPECT_EQ(job_of(recipe).reference.size(), job_of(recipe).trained.size());
   recipe.pref_loss = "orpo";
@@ -109,7 +110,7 @@ TEST(PreferenceReference, MayBeANamedModel) {
   recipe.ref_model = recipe.model_name_or_path;
   const TrainResult named = train(recipe, {.rows = rows});
   expect_equal_lists(named.losses, own.losses, 1e-6, "loss");
-  recipe.ref_model = reference_model("mistral").string();  // same shapes, other values
+  recipe.ref_model = reference_model("mistral").string();  // it has the same shapes, but other values
   const TrainResult other = train(recipe, {.rows = rows});
   EXPECT_GT(std::abs(other.losses[0] - own.losses[0]), 1e-3);
 }

@@ -1,5 +1,5 @@
-// Compares twenty QLoRA steps with Transformers, PEFT and bitsandbytes (tests/reference/quantised.py), with codes made
-// while loading and with codes of a checkpoint.
+// Compares twenty QLoRA steps with recorded steps of Transformers, PEFT and bitsandbytes
+// (tests/reference/quantised.py). The codes are made while loading, or are in the checkpoint.
 #include <gtest/gtest.h>
 
 #include "checkpoint/load.h"
@@ -13,10 +13,10 @@ namespace {
 using Json = nlohmann::json;
 
 struct Case {
-  const char* format;  // in quantised.json
+  const char* format;  // its name in quantised.json
   std::vector<std::string> keys;
   bool stored;
-  double bound;  // for losses, relative
+  double bound;  // relative bound for losses
 };
 
 class Qlora : public testing::TestWithParam<Case> {};

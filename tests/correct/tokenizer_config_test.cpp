@@ -1,4 +1,4 @@
-// Names of special tokens and chat templates are read in the layouts of Transformers 4 and 5.
+// Tests that special tokens and chat templates are read in the layouts of Transformers 4 and 5.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 
 const fs::path kReference = source_folder() / "tests/reference/tokenizer";
 
-// Copies only the reference tokenizer `name`, so that the test can add other files.
+// Copies only tokenizer.json of the reference tokenizer `name`, so that the test can add other files.
 class Folder {
  public:
   explicit Folder(const std::string& name) {
@@ -111,7 +111,7 @@ TEST(TokenizerConfig, WithoutAddBosOrEosThePostProcessorDecides) {
   auto encode = [&] { return Tokenizer::open(folder.path()).encode("a", true); };
   folder.write("tokenizer_config.json", R"({"add_eos_token": true, )" + names + "}");
   EXPECT_EQ(encode(), (std::vector<int32_t>{900, 64, 904}));
-  folder.write("tokenizer_config.json", R"({"add_bos_token": true, "add_eos_token": false})");  // without names
+  folder.write("tokenizer_config.json", R"({"add_bos_token": true, "add_eos_token": false})");  // no names
   EXPECT_EQ(encode(), (std::vector<int32_t>{900, 64}));
   folder.write("tokenizer_config.json", R"({"add_bos_token": false, )" + names + "}");
   EXPECT_EQ(encode(), (std::vector<int32_t>{64}));

@@ -1,4 +1,4 @@
-// Ids and texts equal those of the reference library for the difficult lines (tests/reference/tokenizer).
+// Tests that ids and texts equal those of the reference library for difficult lines (tests/reference/tokenizer).
 #include <gtest/gtest.h>
 
 #include <filesystem>

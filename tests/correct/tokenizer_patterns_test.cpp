@@ -1,5 +1,5 @@
-// Patterns match the same characters as in Hugging Face's engine (tests/reference/tokenizer/properties.json), and
-// matching a long text does not exceed the limit of steps.
+// Tests that patterns match the same characters as in Hugging Face's engine
+// (tests/reference/tokenizer/properties.json), and that matching a long text does not exceed the limit of steps.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-// Counts characters and hashes their code points: 64-bit FNV-1a of 4 bytes each, little endian.
+// Counts characters and hashes their code points with 64-bit FNV-1a. Each code point is 4 bytes, little endian.
 struct Characters {
   int64_t count = 0;
   uint64_t hash = 0xCBF29CE484222325;

@@ -1,4 +1,4 @@
-// Single normalizers, pre-tokenizers and decoders give the same as the reference library's.
+// Tests that single normalizers, pre-tokenizers and decoders give the same results as the reference library's.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -75,7 +75,7 @@ TEST(Steps, DecodersJoinAsTheReference) {
   }
 }
 
-// Ids as in the reference library. The charsmap removes only the character 1.
+// The ids are those of the reference library. The charsmap removes only the character U+0001.
 TEST(Steps, ThePrefixSpaceFollowsThePrecompiledNormalizer) {
   const json precompiled = {{"type", "Precompiled"},
                             {"precompiled_charsmap", "AAQAAAAIAAAAAAAAAAAAgAEF" + std::string(1348, 'A')}};

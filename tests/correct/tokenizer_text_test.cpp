@@ -1,4 +1,4 @@
-// Broken UTF-8, many threads, very long words and incomplete characters.
+// Tests broken UTF-8, many threads, very long words and incomplete characters.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -87,8 +87,7 @@ TEST(Text, ManyThreadsGetTheSameIds) {
   EXPECT_EQ(wrong, std::vector<int>(wrong.size(), 0));
 }
 
-// Both ways of merging give the same ids. A long prefix of a word that repeats one token has the same first ids as the
-// word, and decoding restores the word.
+// Encoding a word of a million random letters ends soon, and decoding restores the word.
 TEST(Text, AMillionLettersWithoutASpaceAreOneWord) {
   const Tokenizer tokenizer = Tokenizer::open(kReference / "gpt2");
   std::string word;

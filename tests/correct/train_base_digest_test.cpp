@@ -1,5 +1,5 @@
-// How a checkpoint recognises its base: the digest covers all files that are read in addition to the checkpoint, but
-// not their paths.
+// Tests how a checkpoint recognises its base. The digest covers all files that a run reads in addition to the
+// checkpoint, but not their paths.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Checkpoints written in the background: their content does not change while later steps run.
+// Tests checkpoints that are written in the background: their content does not change while later steps run.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The write begins before a step and ends after it. The step must not change what is written.
+// The write begins before a step and ends after it. The step must not change the bytes that are written.
 TEST(CheckpointWriter, ContainsTheRequestedStep) {
   TempFolder folder;
   for (const char* type : {"lora", "full"}) {
@@ -71,11 +71,11 @@ TEST(CheckpointWriter, ContainsTheRequestedStep) {
   }
 }
 
-// Without memory for the copy, the same files are written while training waits.
+// If there is no memory for the copy, training waits while the same files are written.
 TEST(CheckpointWriter, WithoutMemoryForTheCopyWritesTheSameFiles) {
   TempFolder folder;
   std::map<std::string, std::string> written[2];
-  const RunRecord record;  // only one start, because a checkpoint contains it to the second
+  const RunRecord record;  // both runs use one start, because a checkpoint contains the start to the second
   for (int64_t memory : {int64_t{0}, int64_t{1} << 40}) {
     const fs::path output = folder / (memory == 0 ? "direct" : "copied");
     Recipe recipe = run_recipe(output, "full");
@@ -115,7 +115,7 @@ TEST(DiskNeeded, CountsTheCheckpointsThatAreKept) {
   auto checkpoints = [&](int64_t limit, int64_t every, int64_t total, int64_t done, int64_t present) {
     recipe.save_total_limit = limit;
     const auto run = make_run(recipe, repository.config(), "config.json", 1);
-    // A checkpoint has f32 weights and two moments, and the f32 adapter in addition; the result is one adapter.
+    // A checkpoint has the f32 weights, two moments and an f32 adapter. The result is one adapter.
     const int64_t parameters = run.count(run.trained);
     const RunLength length{.total_steps = total, .save_every = every};
     return (disk_needed(run, length, done, present) - 4 * parameters) / (16.0 * static_cast<double>(parameters));
@@ -129,7 +129,8 @@ TEST(DiskNeeded, CountsTheCheckpointsThatAreKept) {
   EXPECT_EQ(checkpoints(0, 0, 100, 0, 0), 1) << "an interrupt saves one";
 }
 
-// Several processes write the weights for the result, not the optimizer's state.
+// If several processes train, they need room for the parts of the trained weights, from which process 0 makes the
+// result. Optimizer state is not in these parts.
 TEST(DiskNeeded, CountsThePartsOfSeveralProcesses) {
   TempFolder folder;
   Recipe recipe = run_recipe(folder / "out", "lora");
@@ -145,7 +146,8 @@ TEST(DiskNeeded, ALimitIsSuggestedOnlyWhereItHelps) {
   Recipe recipe = run_recipe(folder / "out", "lora");
   const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
   const RunLength length{.total_steps = 100, .save_every = 1};
-  // The disk has room for `room` checkpoints and the result; `present` checkpoints already exist.
+  // Returns the suggested limit. The disk has room for `room` checkpoints and the result, and `present` checkpoints
+  // already exist.
   auto limit = [&](int64_t own, double room, int64_t present) {
     recipe.save_total_limit = own;
     const auto run = make_run(recipe, repository.config(), "config.json", 1);

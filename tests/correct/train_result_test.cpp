@@ -1,4 +1,4 @@
-// The weights of every family are loaded, split over a mesh, and written as the bytes that were loaded.
+// Tests that the weights of every family are loaded, split over a mesh, and written with the same bytes.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -44,11 +44,13 @@ TEST_P(FullResult, HasTheBytesThatWereLoaded) {
 INSTANTIATE_TEST_SUITE_P(Families, FullResult, testing::ValuesIn(kFamilies),
                          [](const auto& info) { return info.param; });
 
-// PEFT's LoRA weights of experts are loaded onto a mesh and written with the same names, shapes and bytes.
+// PEFT's LoRA weights of experts are loaded, split over a mesh, and written with the same names, shapes and bytes.
 TEST(AdapterResult, LoraWeightsOfExpertsHaveTheBytesThatWereLoaded) {
   for (const char* adapter :
        {"mixtral/variants/experts_final", "mixtral/variants/experts_down", "qwen3_moe/variants/experts",
-        "gpt_oss/variants/experts_final", "qwen3_5_moe/variants/experts_final", "glm4_moe/variants/all_linear_final"}) {
+        "gpt_oss/variants/experts_final", "qwen3_5_moe/variants/experts_final", "glm4_moe/variants/all_linear_final",
+        "nemotron_h_moe/variants/experts_final", "lfm2_moe/variants/experts_final", "llama4/variants/experts_final",
+        "granite4/variants/experts_final"}) {
     const std::filesystem::path models = source_folder() / "tests/reference/models";
     Recipe recipe;
     recipe.model_name_or_path = (models / std::string(adapter).substr(0, std::string(adapter).find('/'))).string();

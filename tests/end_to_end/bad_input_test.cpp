@@ -1,4 +1,4 @@
-// Bad input: exit 2 (or 4), one message with what was found and the remedy, and no half-written files.
+// Tests bad input: exit code 2 (or 4), one message with what was found and the remedy, and no half-written files.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -129,7 +129,7 @@ TEST(BadRows, NoTrainedTokenAtAll) {
   EXPECT_THAT(run.err, HasSubstr("trained"));
 }
 
-// 129 tokens, but the models have 128 positions.
+// Returns a row of 129 tokens. The models have 128 positions.
 std::string long_row() {
   std::string ids = "1";
   for (int i = 1; i < 129; ++i) ids += ", 2";

@@ -1,4 +1,5 @@
-// A user keeps the best evaluation instead of the last step, and stops a run that no longer improves.
+// Tests runs that keep the best evaluation's weights instead of the last step's, and runs that stop when they no longer
+// improve.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,7 +11,7 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-// A run whose evaluation gets worse from the first one on, because the held-out rows differ from the trained ones.
+// In this run, the evaluation loss rises after a few steps, because the held-out rows differ from the trained rows.
 class BestCheckpoint : public testing::Test {
  protected:
   std::vector<std::string> words(const std::vector<std::string>& more) const {
@@ -29,7 +30,7 @@ class BestCheckpoint : public testing::Test {
   std::string weights(const std::string& name = "") const {
     return read_text(folder_ / "out" / name / "adapter_model.safetensors");
   }
-  // The step of the smallest evaluation loss in the log.
+  // Returns the step of the smallest evaluation loss in the log.
   int64_t best_step() const {
     int64_t step = 0;
     double least = INFINITY;

@@ -1,4 +1,5 @@
-// Keys that change a model before it is trained: the result has the changes, and a run continues only with them.
+// Tests keys that change a model before it is trained. The result has the changes, and a run continues only with the
+// same keys.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -41,14 +42,14 @@ TEST(RopeScaling, IsInTheResultAndInTheCheckpoint) {
   ASSERT_EQ(resumed.code, 0) << resumed.err;
   EXPECT_THAT(logged_losses(folder / "out"), ElementsAreArray(losses));
 
-  // The result is a model of the new length, which needs no further scaling.
+  // The result is a model of the new length. It needs no further scaling.
   const Outcome plan = run_fettle(
       folder, {"data", "model_name_or_path=" + (folder / "out").string(),
                "dataset=" + (reference_model("qwen3").parent_path() / "rows.jsonl").string(), "cutoff_len=400"});
   EXPECT_EQ(plan.code, 0) << plan.err;
 }
 
-// Rows with tokens that the model does not have yet.
+// Returns the words of a run. Its rows have tokens that the model does not have yet.
 std::vector<std::string> new_token_words(const TempFolder& folder, const std::string& output,
                                          const std::string& family) {
   std::string rows;
@@ -60,7 +61,7 @@ std::vector<std::string> new_token_words(const TempFolder& folder, const std::st
                "save_steps=3", "add_special_tokens=<svg>,</svg>"});
 }
 
-// The numbers in the line of the loss: of one model, or of the base and the tuned model.
+// Returns the numbers in the output line of the loss: one for a single model, two for the base and the tuned model.
 std::vector<double> figures_of_loss(const Outcome& evaluated) {
   std::istringstream line(evaluated.out.substr(std::min(evaluated.out.size(), evaluated.out.find(" loss ") + 6)));
   std::vector<double> figures;
@@ -68,7 +69,7 @@ std::vector<double> figures_of_loss(const Outcome& evaluated) {
   return figures;
 }
 
-// llama has a head of its own; in llama2 the embedding is the head.
+// llama has a head of its own. llama2's head is its embedding.
 TEST(NewTokens, AreTrainedResumedEvaluatedAndExported) {
   for (const std::string family : {"llama", "llama2"}) {
     SCOPED_TRACE(family);
@@ -111,7 +112,7 @@ TEST(NewTokens, AreTrainedResumedEvaluatedAndExported) {
     ASSERT_EQ(merged.code, 0) << merged.err;
     EXPECT_EQ(nlohmann::json::parse(read_text(folder / "merged/config.json"))["vocab_size"], 320);
     EXPECT_THAT(read_text(folder / "merged/tokenizer.json"), HasSubstr("</svg>"));
-    // The merged model has the tokens; it is evaluated as the base with its adapter.
+    // The merged model has the tokens. Its loss equals the loss of the base with the adapter.
     const Outcome again = run_fettle(folder, {"eval", "model_name_or_path=" + (folder / "merged").string(), "stage=pt",
                                               "eval_dataset=" + rows, "plugin=cpu"});
     EXPECT_EQ(again.code, 0) << again.err;
@@ -124,7 +125,7 @@ TEST(NewTokens, AreTrainedResumedEvaluatedAndExported) {
   }
 }
 
-// The names of its stored tensors are other than those in the adapter.
+// The names of the model's stored tensors differ from the names in the adapter.
 TEST(NewTokens, OfAModelWithImages) {
   const TempFolder folder;
   const Outcome run = run_fettle(folder, new_token_words(folder, "out", "gemma3_wrapped"));

@@ -1,5 +1,5 @@
-// Damaged checkpoints, leftovers and failed writes as a user sees them: what is wrong, in which file, and from where to
-// continue.
+// Tests damaged checkpoints, leftovers and failed writes. The messages tell a user what is wrong, in which file, and
+// from where to continue.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ std::vector<std::string> words(const fs::path& output) {
   return with(train_words(output), {"save_strategy=steps", "save_steps=2", "lora_dropout=0.1", "plot_loss=false"});
 }
 
-// A finished run with checkpoints 2, 4 and 6, made once and copied for each test.
+// A finished run with checkpoints 2, 4 and 6. It is made once and copied for each test.
 class Damaged : public testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -36,8 +36,8 @@ class Damaged : public testing::Test {
   Outcome resume(const std::string& value = "true") {
     return run_fettle(folder_, with(words(out()), {"resume_from_checkpoint=" + value}));
   }
-  // Checks that checkpoint 6 is refused with the message `said`, both when it is named and when it is the newest, and
-  // that continuing from the suggested checkpoint works.
+  // Checks that checkpoint 6 is refused with the messages `said`: when it is named, and when it is the newest. Then
+  // checks that the run continues from the checkpoint that the message suggests.
   void expect_refused(const std::vector<std::string>& said) {
     const std::string offered = "resume_from_checkpoint=" + in(4, "").parent_path().string();
     for (const std::string& value : {std::string("true"), in(6, "").string()}) {
@@ -107,7 +107,7 @@ TEST_F(Damaged, ThePreviousOneIsDamagedToo) {
   EXPECT_THAT(resume().err, AllOf(HasSubstr("checkpoint-6/state"), HasSubstr("no other complete checkpoint")));
 }
 
-// The leftovers of killed processes: working folders, a folder being deleted, a folder being replaced.
+// Killed processes leave working folders, folders that were being deleted, and folders that were being replaced.
 TEST_F(Damaged, LeftoversAreIgnoredAndRemoved) {
   const std::string id = "0123456789abcdef";
   const std::vector<std::string> left{"checkpoint-8.tmp-" + id, "checkpoint-2.tmp-" + id, "checkpoint-6.old-" + id,
@@ -151,8 +151,8 @@ TEST(SaveOnlyModel, WritesNoStateAndSaysThatItCannotBeResumed) {
   }
 }
 
-// With bfloat16 weights and no dtype key, one message says that training uses float32 and names the key. With any dtype
-// key there is no message.
+// The weights are bfloat16. Without a dtype key, one message says that training uses float32 and names the key. With a
+// dtype key there is no message.
 TEST(Dtype, OfA16BitModelWithoutAKeyIsSaid) {
   TempFolder folder;
   const fs::path model = folder / "model";
@@ -232,7 +232,7 @@ TEST(Overwrite, TheEarlierResultIsReplacedCompletely) {
                            "classification_report.txt", "eval_results.json"})
     EXPECT_FALSE(there(file)) << file;
 
-  // The old result is deleted only after the new one is complete.
+  // A failed run keeps the old result, because Fettle deletes it only when the new one is complete.
   const Outcome failed =
       run_fettle(folder, with(words(folder / "out"), {"overwrite_output_dir=true", "finetuning_type=full",
                                                       "learning_rate=1e30", "max_grad_norm=0", "max_steps=50"}));
@@ -243,7 +243,7 @@ TEST(Overwrite, TheEarlierResultIsReplacedCompletely) {
   EXPECT_TRUE(there("model.safetensors") && there("config.json"));
   EXPECT_FALSE(there("adapter_model.safetensors") || there("adapter_config.json"));
 
-  // The files have the same names as those of a larger model.
+  // These files have the names of the files of a larger model.
   for (const char* file :
        {"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json"})
     write_text(folder / "out" / file, "{}");

@@ -1,5 +1,4 @@
-// A user trains and evaluates a classifier: labels from the rows, metrics during training, and the same metrics from
-// `eval`.
+// Tests a classifier as a user does: labels from the rows, metrics during training, and the same metrics from `eval`.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,7 +10,7 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-// Three labels; the first word decides.
+// Returns rows with three labels. The first word of a text decides its label.
 std::string rows_text(int count) {
   const char* const labels[] = {"red", "green", "blue"};
   std::string lines = "text,label\n";
@@ -54,7 +53,7 @@ TEST(Classify, TrainAndEvalReportTheSameMetrics) {
   const json report = json::parse(read_text(folder / "out/classification_report.json"));
   EXPECT_EQ(report["accuracy"], results["eval_accuracy"]);
 
-  // The adapter includes its labels, so the stage need not be given.
+  // The adapter's folder has the labels, so the key `stage` is not needed.
   write_text(folder / "bare.jsonl", "{\"text\": \"red number 99\"}\n");
   const Outcome eval =
       run_fettle(folder, {"eval", "model_name_or_path=" + model, "adapter_name_or_path=" + out, "plugin=cpu",

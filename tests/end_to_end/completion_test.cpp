@@ -1,4 +1,4 @@
-// `fettle complete WORDS...` lists what may stand at the cursor, and the shells' completions show it.
+// Tests `fettle complete WORDS...`, which lists what may stand at the cursor, and the completions of the shells.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ using testing::Not;
 
 class Completion : public testing::Test {
  protected:
-  // The candidates without their meanings.
+  // Returns the candidates without their descriptions.
   std::vector<std::string> complete(std::vector<std::string> words) {
     words.insert(words.begin(), "complete");
     const Outcome run = run_fettle(folder, words);
@@ -73,7 +73,7 @@ TEST_F(Completion, FlagsAndTheirValues) {
   EXPECT_THAT(complete({"abacus", ""}), ElementsAre());
 }
 
-// What bash would put into the line for each of `lines`, one line of words each.
+// For each COMP_LINE, the script prints the completions of bash on one line.
 TEST_F(Completion, BashReplacesWhatFollowsTheEqualsSign) {
   write_text(folder.path() / "tune.yaml", "");
   write_text(folder.path() / "two words.yaml", "");

@@ -1,5 +1,5 @@
-// The output of `fettle doctor` for scripts and people: every check has a line, and a failed check does not stop the
-// others.
+// Tests the output of `fettle doctor` for scripts and for people. Every check has a line, and a failed check does not
+// stop the others.
 #include <gmock/gmock.h>
 
 #include "end_to_end/stand_in_hip.h"
@@ -13,7 +13,7 @@ using testing::Not;
 
 using Checks = std::map<std::string, nlohmann::json>;
 
-// Returns the checks by name; the last one when several have the same name.
+// Returns the checks by name. If several checks have the same name, returns the last of them.
 Checks checks_of(const Outcome& run) {
   Checks out;
   const nlohmann::json page = nlohmann::json::parse(run.out);
@@ -63,7 +63,7 @@ TEST(Doctor, WithoutThePluginTheDisksAreStillMeasured) {
                              HasSubstr("2 checks found a fault")));
 }
 
-// Makes a plugin that is linked to two libraries of ROCm, one of which exists.
+// Makes a plugin that is linked to two libraries of ROCm. Only one of them exists.
 TEST(Doctor, NamesEachLibraryThatIsMissing) {
   const TempFolder folder;
   const std::string made =

@@ -1,4 +1,4 @@
-// System calls that fail during a run, when it writes a log line, a checkpoint or the result; and a clock that passes
+// Tests system calls that fail while a run writes a log line, a checkpoint or the result, and a clock that passes
 // midnight.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ std::vector<std::string> words(const fs::path& output) {
   return with(train_words(output), {"save_strategy=steps", "save_steps=2", "plot_loss=false"});
 }
 
-// While alive, makes tests/faults/faults.cpp fail the chosen calls of the runs.
+// As long as this object exists, the chosen calls of all runs fail (tests/faults/faults.cpp).
 struct Faults {
   Faults(const std::string& call, const std::string& path, const std::string& how, const std::string& nth = "1",
          const std::string& count = "1")
@@ -39,8 +39,8 @@ bool is_complete(const fs::path& output, int64_t step) {
   return false;
 }
 
-// Two runs in one output_dir: the second is refused with a message that names the first, also with another recipe. The
-// folder of a killed run is taken over.
+// Two runs use one output_dir. The second run is refused, and the message names the first run. After a run was killed,
+// the next run takes over the folder.
 TEST(OneRun, HasItsOutputFolderForItself) {
   const TempFolder folder, second;
   const fs::path out = folder / "out";
@@ -132,8 +132,8 @@ TEST(Faults, AResultThatCannotBeWrittenFailsTheRun) {
   EXPECT_FALSE(fs::exists(folder / "out/adapter_model.safetensors"));
 }
 
-// A run with a smaller adapter left its result. The next run replaces it by renames and deletions, and is killed before
-// each of them in turn.
+// An earlier run left the result of a smaller adapter. The next run replaces this result by renames and deletions. In
+// each round, it is killed before another one of these calls.
 TEST(Faults, AKillWhileTheResultIsMovedLeavesNoMixture) {
   const TempFolder folder;
   const fs::path out = folder / "out";
@@ -184,7 +184,7 @@ constexpr const char* kDated =
     "{{ strftime_now('%d %b %Y') }}{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor "
     "%}";
 
-// The clock jumps by half a day whenever it is read, and the run is resumed ten days later.
+// The clock jumps by half a day whenever it is read. The run is resumed ten days later.
 TEST(Midnight, ChangesNeitherARunNorItsResume) {
   const TempFolder folder;
   const fs::path model = folder / "model";

@@ -1,5 +1,5 @@
-// `fettle COMMAND --help` shows the command's own flags, three examples and the most important keys; `--help-keys`
-// shows all keys.
+// Tests `fettle COMMAND --help`, which shows the command's own flags, three examples and the most important keys, and
+// `--help-keys`, which shows all keys.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ void PrintTo(const Command& command, std::ostream* out) {
   *out << command.name;
 }
 
-// Splits a shell line into words, which may be in double quotes, up to a redirection.
+// Splits a shell line into words, up to a redirection. Words may be in double quotes.
 std::vector<std::string> words_of(const std::string& line) {
   std::vector<std::string> words;
   std::string word;

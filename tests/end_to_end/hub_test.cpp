@@ -1,4 +1,4 @@
-// Tests commands with names on a hub. The hub runs on this machine.
+// Tests commands whose models and data sets are names on a hub. The hub runs on this machine.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -90,7 +90,7 @@ TEST_F(HubCommands, TrainsFromNamesAndKeepsThem) {
   EXPECT_TRUE(fs::exists(folder / "out/tokenizer.json"));
   EXPECT_FALSE(fs::is_symlink(folder / "out/tokenizer.json"));
 
-  // The adapter is put on the hub. It is then exported from there, without a request for the base.
+  // The adapter is put on the hub. The export fetches it from there and does not fetch the base again.
   for (const char* file : {"adapter_config.json", "adapter_model.safetensors"})
     hub.put(std::string("models/org/adapter/") + file, read_text(folder / "out" / file));
   const Outcome exported = run({"export", "model_name_or_path=org/llama", "adapter_name_or_path=org/adapter",

@@ -1,4 +1,4 @@
-// An installed program finds the plugins that pip has installed for the same prefix.
+// Tests that an installed program finds the plugins that pip installed under the same prefix.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,7 +11,8 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 
-// The program as a wheel installs it, PREFIX/lib/fettle/fettle. What it prints for the devices of `plugin`.
+// Copies the program to PREFIX/lib/fettle/fettle, where a wheel installs it. Returns what it prints for the devices of
+// `plugin`.
 std::string devices_of(const fs::path& prefix, const std::string& plugin) {
   fs::create_directories(prefix / "lib/fettle");
   const fs::path program = prefix / "lib/fettle/fettle";
@@ -49,7 +50,7 @@ TEST(InstalledProgram, AFolderOfPluginsMayBeOneThatPipInstalledInto) {
   EXPECT_THAT(devices_of(folder.path(), "abacus"), HasSubstr(place.string()));
 }
 
-// Without the wheel's libraries, the doctor names the package that has them.
+// If the libraries of ROCm's wheel are missing, the doctor names the package that has them.
 TEST(InstalledProgram, TheDoctorNamesRocmsPackage) {
   const TempFolder folder;
   const fs::path place = folder.path() / "jax_plugins/xla_rocm7";

@@ -1,6 +1,8 @@
-// kill -9 at random moments: the run always continues from its checkpoints and ends like an uninterrupted run.
+// Kills runs with SIGKILL at random moments. Each run continues from its checkpoints and ends like an uninterrupted
+// run.
 //
-// FETTLE_KILLS: number of kills (50). FETTLE_KILL_SEED: seed for the moments of the kills. scripts/kill_loop sets both.
+// Environment variables: FETTLE_KILLS is the number of kills (50); FETTLE_KILL_SEED is the seed of the random moments.
+// scripts/kill_loop sets both.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -48,8 +50,7 @@ int64_t newest_step(const fs::path& output) {
   return newest ? newest->step : 0;
 }
 
-// Kills the run at a random moment: at its start, some steps later, or during a write. Does not kill a run that ends
-// earlier.
+// Kills the run at a random moment: at its start, some steps later, or during a write. The run may end before that.
 void kill_somewhere(Running& running, const fs::path& output, std::mt19937& random) {
   auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint32_t>(n)); };
   const auto pause = [&](int64_t microseconds) {
@@ -90,7 +91,7 @@ TEST(Kill, EveryResumeContinuesAndEndsInTheSameLosses) {
       if (outcome.code == 0) continue;
       ++done;
       in_write += is_writing(output) ? 1 : 0;
-      // A folder with a checkpoint's name must be complete to its last byte.
+      // A folder with the name of a checkpoint must be complete to its last byte.
       for (const CheckpointFolder& checkpoint : list_checkpoints(output)) {
         ASSERT_TRUE(checkpoint.complete) << checkpoint.path;
         ASSERT_EQ(user_error([&] { StateReader(state_folder(checkpoint.path)).verify(); }), "no error");

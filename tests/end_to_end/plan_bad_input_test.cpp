@@ -1,4 +1,4 @@
-// Bad input of plan and mesh: one clear message with the sizes or the valid names, the right exit code, and no
+// Tests bad input of plan and mesh: one clear message with the sizes or the valid names, the right exit code, and no
 // compilation.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ TEST_P(PlanBadInput, IsRefusedWithARemedy) {
   for (const std::string& text : GetParam().said) EXPECT_THAT(run.err, HasSubstr(text));
 }
 
-// 4 heads, 2 key heads, hidden 64, mlp 96.
+// The model has 4 heads, 2 key heads, hidden size 64 and MLP size 96.
 INSTANTIATE_TEST_SUITE_P(
     Meshes, PlanBadInput,
     testing::Values(
@@ -83,7 +83,7 @@ class OtherVendor : public testing::TestWithParam<std::pair<std::string, std::st
   void SetUp() override { require_gpu_plugin(GetParam().first); }
 };
 
-// Without this check, the plugin would end the process.
+// Without Fettle's check, the plugin would end the process.
 TEST_P(OtherVendor, IsRefusedBeforeThePluginGetsIt) {
   const auto& [plugin, target] = GetParam();
   TempFolder folder;
@@ -96,7 +96,7 @@ INSTANTIATE_TEST_SUITE_P(Plugins, OtherVendor,
                          testing::Values(std::pair{"cuda", "mi300x:8"}, std::pair{"rocm", "h200:8"}),
                          [](const auto& info) { return info.param.first; });
 
-// A model of 70 B parameters, all trained in f32 in this machine's memory.
+// Returns the words of a run that trains all 70 B parameters of a model in f32 in this machine's memory.
 std::vector<std::string> too_large(const std::filesystem::path& output) {
   return {"model_name_or_path=" + (source_folder() / "examples/models/llama2-70b").string(),
           "plugin=cpu",
@@ -124,7 +124,7 @@ TEST(HostMemory, TrainingIsRefusedBeforeAnythingIsRead) {
   EXPECT_FALSE(std::filesystem::exists(folder / "out"));
 }
 
-// 300 MB are enough to start, but too little to compile.
+// With 300 MB, the program starts, but it has too little memory to compile.
 TEST(HostMemory, CompilingNeedsMemory) {
   TempFolder folder;
   const Outcome run = Running(folder.path(), plan_words({"plugin=cpu"}), "", "", rlim_t{300} << 20).wait();

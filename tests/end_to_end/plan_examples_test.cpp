@@ -1,4 +1,4 @@
-// The examples' recipes, compiled for hardware that is not present: they fit, as their README says, and compiling them
+// Compiles the examples' recipes for hardware that is not present. They fit, as their README says, and compiling them
 // needs no more memory than a laptop has.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ struct Recipe {
   const char* folder;
   const char* plugin;
   std::vector<std::string> changes;
-  double most;  // share of a device's memory
+  double most;  // largest share of a device's memory that the step may need
 };
 
 void PrintTo(const Recipe& recipe, std::ostream* out) {

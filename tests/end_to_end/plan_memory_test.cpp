@@ -1,10 +1,10 @@
-// Compares the peak in `fettle plan` with the memory that a step really takes, on the CPU plugin, where resident memory
-// is device memory.
+// Compares the peak that `fettle plan` shows with the memory that a step really takes. The test uses the CPU plugin,
+// because its device memory is resident memory.
 //
-// A fresh process takes the compiled step from the cache. It measures the maximum of anonymous resident memory while
-// steps run, minus the memory after loading the plugin and the program and before any array. The difference contains
-// weights, optimizer state, batch and temporaries, like the plan's peak, but neither the compiler's memory nor pages of
-// program files.
+// A fresh process takes the compiled step from the cache and runs steps. It measures the maximum of anonymous resident
+// memory during the steps, and subtracts the memory that it had when the plugin and the program were loaded but no
+// array existed. Like the plan's peak, the difference contains weights, optimizer state, batch and temporaries, but
+// neither the compiler's memory nor pages of program files.
 #include <gtest/gtest.h>
 #include <malloc.h>
 
@@ -23,7 +23,7 @@ namespace {
 
 constexpr int64_t kLength = 256;
 
-// 2.9 M parameters per layer and 6.3 M outside of the layers; no two shapes are equal.
+// Returns a config with 2.9 M parameters per layer and 6.3 M outside of the layers. No two shapes are equal.
 std::string config_json(int64_t layers) {
   nlohmann::json config = nlohmann::json::parse(R"({"model_type": "llama", "architectures": ["LlamaForCausalLM"],
     "vocab_size": 6144, "hidden_size": 512, "intermediate_size": 1408, "num_attention_heads": 8,
@@ -66,7 +66,7 @@ TrainState random_state(const Devices& devices, const Run& run) {
   return state;
 }
 
-// Not a test: the fresh process runs this. The last line of its output is the growth in bytes.
+// Not a test: the fresh process runs this function. The last line of its output is the growth in bytes.
 TEST(PlanMemory, DISABLED_MeasureInThisProcess) {
   const char* words = std::getenv("FETTLE_TEST_RECIPE");
   ASSERT_NE(words, nullptr);
@@ -106,8 +106,8 @@ struct Job4 {
   std::vector<std::string> words;
 };
 
-// At these sizes, the scratch of the plugin's matrix products is small compared with the other memory. The plugin's
-// statistics leave it out (14 to 28 MB here, more with more rows and threads).
+// The plugin's statistics leave out the scratch memory of its matrix products. At these sizes it is small (14 to 28
+// MB); it grows with the rows and threads.
 class PlanMemory : public testing::TestWithParam<Job4> {};
 
 TEST_P(PlanMemory, PeakIsTheMemoryOfAStep) {

@@ -1,5 +1,5 @@
-// `fettle plan --shards`: it shows how a step's arrays are split over devices, without compiling. The devices may be
-// absent.
+// Tests `fettle plan --shards`, which shows how a step's arrays are split over devices. It compiles nothing, and the
+// devices may be absent.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -38,7 +38,7 @@ TEST(PlanShards, DrawsTheMeshOfATarget) {
   EXPECT_THAT(run.out, HasSubstr("optimizer state m\n  each is split like adapters\n"));
 }
 
-// LoRA weights are split like their base: A like the input, B like the output.
+// LoRA weights are split like their base weight: A like the input dimension, B like the output dimension.
 TEST(PlanShards, JsonAgreesWithTheMeshOfThisMachine) {
   TempFolder folder;
   const Outcome run =

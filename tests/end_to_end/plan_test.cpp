@@ -1,4 +1,4 @@
-// `fettle plan` as scripts and people use it: the JSON's keys, the exit codes, `mesh: auto`.
+// Tests `fettle plan` as scripts and people use it: the keys of the JSON, the exit codes, and `mesh: auto`.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ std::vector<std::string> plan_words(const std::vector<std::string>& more) {
               more);
 }
 
-// A card like the MI300X with this much memory left after the allowance for libraries.
+// Returns the file of a card like the MI300X, on which `bytes` bytes are left after the allowance for libraries.
 std::string small_card(const TempFolder& folder, int64_t bytes) {
   constexpr int64_t kLibraries = 800'000'000;
   const std::filesystem::path file = folder.path() / "small.yaml";
@@ -104,7 +104,8 @@ TEST(Plan, FitFindsALargerBatch) {
   EXPECT_THAT(run.err.substr(next, run.err.find('\n', next) - next), HasSubstr("does not fit"));
 }
 
-// On a card that is too small for the policy of a large card, another policy is chosen, which fits.
+// On a large card, one policy is chosen. On a card that is too small for this policy, another policy is chosen, which
+// fits.
 TEST(Plan, AutoTakesTheLeastRecomputationThatFits) {
   TempFolder folder;
   auto plan = [&](const std::string& target) {
@@ -127,7 +128,7 @@ double last_loss(const std::filesystem::path& output) {
   return nlohmann::json::parse(read_text(output / "all_results.json"))["train_loss"];
 }
 
-// The chosen mesh keeps the rows of a step, so the losses stay the same.
+// The chosen mesh keeps the number of rows per step, so the losses stay the same.
 TEST(Train, MeshAutoTrainsAsTheUsualMesh) {
   TempFolder folder;
   const std::vector<std::string> four{"device_count=4", "per_device_train_batch_size=1", "max_steps=3"};

@@ -1,5 +1,5 @@
-// scripts/check_plugin_libraries lists libraries that a plugin loads and that are missing on this machine. Other tests
-// check what `make test` downloads.
+// Tests scripts/check_plugin_libraries, which lists the libraries that a plugin loads and that are missing on this
+// machine. Also tests what `make test` downloads.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -22,7 +22,7 @@ struct Printed {
   std::string text;
 };
 
-// Runs a shell command in the checkout; its standard error goes to its output.
+// Runs a shell command in the checkout. Returns its exit code and its output, which includes standard error.
 Printed run_shell(const std::string& command) {
   FILE* pipe = popen(("cd " + source_folder().string() + " && { " + command + "; } 2>&1").c_str(), "r");
   std::string text;
@@ -30,7 +30,7 @@ Printed run_shell(const std::string& command) {
   return {WEXITSTATUS(pclose(pipe)), text};
 }
 
-// A plugin that is linked to a library of ROCm; its RUNPATH leads to the library.
+// Makes a plugin that is linked to a fake library of ROCm. The plugin's RUNPATH leads to the library.
 TEST(PluginLibraries, AMissingLibraryIsNamed) {
   const TempFolder folder;
   const std::string here = folder.path().string(), cache = "FETTLE_CACHE=" + here + " ";
@@ -59,7 +59,7 @@ TEST(PluginLibraries, WithoutAPluginThereIsNothingToCheck) {
   EXPECT_THAT(run.text, HasSubstr("make plugins"));
 }
 
-// scripts/plugins.txt has the wheels of exactly these libraries. A plugin that opens other libraries needs other
+// scripts/plugins.txt lists wheels with exactly these libraries. A plugin that opens other libraries needs other
 // wheels.
 TEST(PluginLibraries, NvidiasPluginOpensExactlyTheseLibraries) {
   require_gpu_plugin("cuda");
@@ -71,7 +71,7 @@ TEST(PluginLibraries, NvidiasPluginOpensExactlyTheseLibraries) {
   for (std::string line, status, name, detail; std::getline(lines, line);) {
     std::istringstream words(line);
     words >> status >> name >> detail;
-    const bool by_plugin = !detail.starts_with(cache + "/plugins/nvidia/");  // else: all libraries in that folder
+    const bool by_plugin = !detail.starts_with(cache + "/plugins/nvidia/");  // else: a library of that folder
     if ((status == "ok" || status == "missing") && by_plugin) opened.insert(name);
   }
   EXPECT_EQ(opened, (std::set<std::string>{"libcublas.so.13", "libcublasLt.so.13", "libcudart.so.13", "libcudnn.so.9",

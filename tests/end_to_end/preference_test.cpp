@@ -1,4 +1,4 @@
-// A user trains on preferences: what is logged, how a run resumes, and the messages for unusable rows.
+// Tests training on preferences: what is logged, how a run resumes, and the messages for unusable rows.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

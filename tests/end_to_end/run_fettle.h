@@ -1,4 +1,4 @@
-// Defines run_fettle, which runs the program as a user does, and recipes for the reference models.
+// Defines run_fettle, which runs the program as a user does, and words for runs of the reference models.
 #pragma once
 
 #include <signal.h>
@@ -25,8 +25,8 @@ struct Outcome {
   int64_t most_resident = 0;  // maximum resident memory of the process in bytes
 };
 
-// A run in the background. Its output goes to files in `folder`. It runs in the folder `place` if that is given, and
-// may allocate at most `data_limit` bytes unless that is 0.
+// A run in the background. Its output goes to files in `folder`. If `place` is given, the run's current folder is
+// `place`. If `data_limit` is not 0, the run may allocate at most `data_limit` bytes.
 class Running {
  public:
   Running(const std::filesystem::path& folder, const std::vector<std::string>& arguments, const std::string& input = "",

@@ -1,4 +1,4 @@
-// `fettle data`, `plan`, `train` and `eval` count the same steps and lay out batches in the same way.
+// Tests that `fettle data`, `plan`, `train` and `eval` count the same steps and lay out batches in the same way.
 #include <gtest/gtest.h>
 
 #include "run_fettle.h"
@@ -15,7 +15,7 @@ struct Case {
   std::vector<std::string> words;
 };
 
-// Every stage on several devices, and other settings that change the layout of batches.
+// Returns every stage on several devices, and other settings that change the layout of batches.
 std::vector<Case> cases() {
   const Stage* sft = &stage_named("sft", "");
   std::vector<Case> out{{"AutoMesh", sft, {"mesh=auto", "device_count=2", "per_device_eval_batch_size=3"}},
@@ -36,7 +36,7 @@ std::string after(const std::string& text, const std::string& start) {
   return text.substr(first, text.find('\n', first) - first);
 }
 
-// If a stage has a reference model and there is no adapter, `eval` must be given that model.
+// Returns the reference model for `eval`. `eval` needs it if the stage has a reference model and there is no adapter.
 std::vector<std::string> measure_words(const Stage& stage) {
   if (stage.compares == nullptr) return {};
   return {"ref_model=" + reference_model("llama").string()};

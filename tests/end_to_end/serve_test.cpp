@@ -1,5 +1,5 @@
-// `fettle serve` over real sockets: whole and streamed answers, clients that disconnect or send invalid requests, and
-// how the server ends.
+// Tests `fettle serve` over real sockets: whole and streamed answers, clients that disconnect or send invalid requests,
+// and how the server ends.
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ class Socket {
   void send_text(const std::string& text) const {
     EXPECT_EQ(send(fd_, text.data(), text.size(), MSG_NOSIGNAL), std::ssize(text));
   }
-  // Reads until the text has arrived; if the text is empty, reads to the end.
+  // Reads until `wanted` has arrived. If `wanted` is empty, reads to the end.
   std::string read_until(const std::string& wanted) const {
     std::string out;
     char block[4096];
@@ -75,7 +75,7 @@ Answer answer_of(const std::string& text) {
   return out;
 }
 
-// Runs a server of a small model with a template. The server ends when this object is destroyed.
+// Runs a server of a small model with a chat template. The destructor ends the server.
 class Served {
  public:
   explicit Served(const std::vector<std::string>& flags = {}) {
@@ -134,7 +134,7 @@ std::string greedy_body(int number, const json& more = json::object()) {
   return body.dump();
 }
 
-// A request whose reply has about 120 tokens.
+// Returns a request whose reply has about 120 tokens.
 std::string long_body(int seed) {
   return greedy_body(
       0, {{"max_tokens", 1000}, {"temperature", 2}, {"top_p", 1}, {"top_k", 0}, {"seed", seed}, {"stream", true}});
@@ -210,7 +210,7 @@ TEST_F(Serve, AClientThatLeavesFreesItsRow) {
   for (int i = 0; i < 12; ++i) {
     const Socket socket(server->port);
     socket.send_text(server->request("/v1/completions", long_body(i)));
-    const std::string wanted = i % 2 == 0 ? "data: " : "HTTP/1.1 200";  // in the middle of the reply, or before it
+    const std::string wanted = i % 2 == 0 ? "data: " : "HTTP/1.1 200";  // leaves during the reply, or before it
     EXPECT_THAT(socket.read_until(wanted), HasSubstr(wanted));
   }
   EXPECT_TRUE(wait_until([&] {
@@ -336,7 +336,7 @@ TEST(ServeAlone, ASignalBeforeItListensEndsItToo) {
   Running running(folder.path(), {"serve", "model_name_or_path=" + reference_model("llama").string(), "plugin=cpu",
                                   "--port", "0", "--rows", "4"});
   wait_until([&] { return running.ended() || std::filesystem::exists(folder / "stderr"); });
-  for (int i = 0; i < 200 && !running.ended(); ++i) {  // at any moment of the start
+  for (int i = 0; i < 200 && !running.ended(); ++i) {  // signals arrive throughout the start
     running.send(SIGTERM);
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }

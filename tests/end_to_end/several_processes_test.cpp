@@ -1,5 +1,5 @@
-// Training by several processes on this machine, which are started in the way of launchers. The plugin
-// several_cpu_plugin computes the same as one process with all devices, so results must be equal to the bit.
+// Tests training by several processes on this machine, started in the ways of launchers. The plugin several_cpu_plugin
+// computes the same as one process with all devices, so results must be equal to the bit.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -27,17 +27,18 @@ using testing::Not;
 class SeveralProcesses : public testing::Test {
  protected:
   void SetUp() override { ASSERT_NE(Plugin::find("cpu"), ""); }
-  // Compiling takes most of the time.
+  // Without this setting, compiling would take most of the time.
   const Environment quick_{"XLA_FLAGS", "--xla_backend_optimization_level=0"};
 
-  // The words of a run with four devices and dropout, which all processes together or a single process can execute.
+  // Returns the words of a run with four devices and dropout. One process or several processes together can execute
+  // this run.
   std::vector<std::string> words(const std::string& output, const std::vector<std::string>& more = {}) const {
     return with(train_words(folder_ / output),
                 with({"device_count=4", "per_device_train_batch_size=1", "packing=true", "lora_dropout=0.1"}, more));
   }
 
-  // Starts `count` processes as torchrun does. `own` has additional words for single processes, by rank. With `apart`,
-  // each process runs in its own folder.
+  // Starts `count` processes as torchrun does. `own` maps a rank to additional words for this process. If `apart` is
+  // true, each process runs in its own folder.
   std::vector<Running> start(int count, const std::vector<std::string>& words,
                              const std::map<int, std::vector<std::string>>& own = {}, bool apart = false) {
     const std::string port = std::to_string(free_port());
@@ -104,7 +105,7 @@ TEST_F(SeveralProcesses, CheckpointsOfWeightsAloneAreThoseOfOne) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "two/checkpoint-3/state"));
 }
 
-// Four processes write a checkpoint; one process and two processes continue from it, and the reverse.
+// Four processes write checkpoints. One, two and four processes continue from checkpoint 4.
 TEST_F(SeveralProcesses, AnyNumberResumesWhatAnyOtherWrote) {
   const std::vector<std::string> saves{"save_strategy=steps", "save_steps=2"};
   const std::string weights = "adapter_model.safetensors";
@@ -139,7 +140,7 @@ TEST_F(SeveralProcesses, ASignalToOneSavesInAllAtOneStep) {
       << steps;
 }
 
-// A file has the name of the first checkpoint, so its writing is tried for 5 seconds.
+// The path of the first checkpoint is taken by a file, so Fettle tries to write the checkpoint for 5 seconds.
 TEST_F(SeveralProcesses, ACheckpointThatTakesLongIsNoHangingStep) {
   std::filesystem::create_directories(folder_ / "out");
   write_text(folder_ / "out/checkpoint-2", "");
@@ -176,7 +177,8 @@ TEST_F(SeveralProcesses, AHostWithAnotherRecipeIsNamed) {
   }
 }
 
-// The processes meet before they read the recipe and fetch the model, so no process waits for one that has ended.
+// The processes meet before they read the recipe and fetch the model. So if one process ends with an error, the others
+// end too instead of waiting.
 TEST_F(SeveralProcesses, AMistakeInOneRecipeEndsAll) {
   for (const auto& [mistake, named] : {std::pair<std::string, std::string>{"learning_rat=0.003", "learning_rat"},
                                        {"model_name_or_path=./nothing", "./nothing"}}) {
@@ -197,8 +199,8 @@ TEST_F(SeveralProcesses, ThePluginMustSupportThem) {
   }
 }
 
-// While processes compile, they may exchange measurements, so no process compiles alone: also when a program of its
-// cache is whole but does not load.
+// Processes that compile may exchange measurements, so either all processes compile or none. This also holds if the
+// cache of one process has a complete program that does not load.
 TEST_F(SeveralProcesses, AllCompileWhenTheProgramOfOneDoesNotLoad) {
   const std::vector<std::string> more{"compile_cache=programs"};
   auto programs = [&](int rank) {
@@ -222,7 +224,7 @@ TEST_F(SeveralProcesses, AllCompileWhenTheProgramOfOneDoesNotLoad) {
   ASSERT_FALSE(before.empty());
   expect_success(run(2, words("two", more), {}, true));
   EXPECT_EQ(inodes(), before) << "the programs are read";
-  for (const auto& file : programs(1)) {  // magic, length, checksum, statistics, program
+  for (const auto& file : programs(1)) {  // layout of the file: magic, length, checksum, statistics, program
     std::string bytes = read_text(file);
     uint64_t length = 0;
     std::memcpy(&length, bytes.data() + 8, sizeof length);
@@ -236,7 +238,7 @@ TEST_F(SeveralProcesses, AllCompileWhenTheProgramOfOneDoesNotLoad) {
   expect_same_result("one", "three", "adapter_model.safetensors");
 }
 
-// `fettle launch` with a shell that runs the commands on this host.
+// Runs `fettle launch` with a fake remote shell, which runs the commands on this host.
 TEST_F(SeveralProcesses, LaunchStartsThemAndPassesSignalsOn) {
   write_text(folder_ / "shell", "#!/bin/sh\nexec sh -c \"$2\"\n");
   std::filesystem::permissions(folder_ / "shell", std::filesystem::perms::owner_all);
@@ -274,7 +276,7 @@ TEST_F(SeveralProcesses, LaunchShowsNoToken) {
   EXPECT_THAT(one.err, Not(HasSubstr("hf_secret")));
 }
 
-// What the processes get as the first host's address.
+// Tests which address of the first host the processes get.
 TEST_F(SeveralProcesses, LaunchNamesTheFirstHost) {
   write_text(folder_ / "shell", "#!/bin/sh\necho \"$2\"\nexit 7\n");
   std::filesystem::permissions(folder_ / "shell", std::filesystem::perms::owner_all);
@@ -288,7 +290,8 @@ TEST_F(SeveralProcesses, LaunchNamesTheFirstHost) {
   EXPECT_THAT(launched({"--address", "10.0.0.1"}), HasSubstr("FETTLE_ADDRESS='10.0.0.1'"));
 }
 
-// Each process has its own current folder, as hosts have their own disks.
+// Each process has its own current folder, so `output_dir=here` means different folders, as on hosts with their own
+// disks.
 TEST_F(SeveralProcesses, OutputFoldersMustBeOne) {
   for (const Outcome& one : run(2, words("out", {"output_dir=here"}), {}, true)) {
     EXPECT_EQ(one.code, 2);

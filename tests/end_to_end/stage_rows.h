@@ -1,4 +1,4 @@
-// Defines stage_rows: rows that a stage of the table can train on.
+// Defines stage_rows, which returns rows that a stage can train on.
 #pragma once
 
 #include <nlohmann/json.hpp>

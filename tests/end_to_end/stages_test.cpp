@@ -1,4 +1,4 @@
-// Every stage of the table trains and is evaluated: the loss and the metrics of the training step equal those of an
+// Tests every stage: it trains and is evaluated. The loss and the metrics of the training step equal those of an
 // evaluation of the same rows and weights.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ using nlohmann::json;
 
 class StageRuns : public testing::TestWithParam<const Stage*> {
  protected:
-  // One step over all eight rows that changes nothing, then an evaluation of the same rows.
+  // Returns the words of a run: one step over all eight rows, then an evaluation of the same rows.
   std::vector<std::string> words() const {
     const std::string rows = (folder_ / "rows.jsonl").string();
     write_text(rows, stage_rows(stage_, 8));
@@ -62,7 +62,7 @@ TEST_P(StageRuns, Learns) {
   EXPECT_LT(logged("eval_loss")["eval_loss"].get<double>(), 0.95 * logged("loss")["loss"].get<double>());
 }
 
-// `eval` of the trained adapter gives the same results as the last evaluation of the training.
+// `eval` of the trained adapter gives the same figures as the last evaluation of the training run.
 TEST_P(StageRuns, EvalFindsTheSameFigures) {
   ASSERT_EQ(run_fettle(folder_, with(words(), {"learning_rate=0.005", "max_steps=3", "eval_steps=3"})).code, 0);
   const json wanted = logged("eval_loss");

@@ -16,7 +16,7 @@
 
 namespace fettle {
 
-// The runtime's counts for one kind of work on one device.
+// The counts of the stand-in runtime for one kind of work on one device.
 struct Work {
   int64_t calls = 0, bytes = 0;
 };
@@ -31,13 +31,13 @@ class StandInHip : public testing::Test {
                              " " + source + "/tests/stand_in_hip";
     ASSERT_EQ(std::system(make.c_str()), 0);
     set("LD_LIBRARY_PATH", libraries);
-    // Turns off autotuning, which takes long, and HIP graphs, which the stand-in runtime lacks.
+    // Turns off autotuning, which takes a long time, and HIP graphs, which the stand-in runtime does not have.
     set("XLA_FLAGS", "--xla_gpu_autotune_level=0 --xla_gpu_enable_command_buffer=");
     set("STAND_IN_COUNTS", (folder_ / "counts").string());
     set("FETTLE_ALLOW_DEVICE_WITHOUT_ARITHMETIC", "1");
   }
 
-  // Sets a variable for the programs that run from now on; tests/stand_in_hip has the names.
+  // Sets an environment variable for the programs that run from now on. tests/stand_in_hip has the names.
   void set(const char* name, const std::optional<std::string>& value) {
     environment_.push_back(std::make_unique<Environment>(name, value));
   }
@@ -48,7 +48,7 @@ class StandInHip : public testing::Test {
                      {"plugin=rocm", "compile_cache=" + (folder_ / "compiled").string(), "max_steps=4"}),
                 more);
   }
-  // Returns the words of a plan for the devices of this machine.
+  // Returns the words of `fettle plan` for the devices of this machine.
   std::vector<std::string> planning(const std::vector<std::string>& more) const {
     std::vector<std::string> out = words("out", more);
     out[0] = "plan";
@@ -56,7 +56,7 @@ class StandInHip : public testing::Test {
   }
   Outcome run(const std::vector<std::string>& words) { return run_fettle(folder_, words); }
 
-  // Returns the counts of the latest run that ended, by device.
+  // Returns the counts of the latest run that ended, one per device, for the kind of work `work`.
   std::vector<Work> counted(const std::string& work) const {
     std::vector<Work> found;
     std::ifstream in(folder_ / "counts");

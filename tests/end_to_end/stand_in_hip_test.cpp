@@ -17,13 +17,13 @@ using testing::Not;
 
 constexpr int64_t kMB = 1'000'000, kGB = 1'000'000'000;
 
-// Returns the bytes per device in the plan for this machine.
+// Returns the part `per_device` of the plan's JSON.
 nlohmann::json plan_of(const Outcome& run) {
   return nlohmann::json::parse(run.out)["per_device"];
 }
 
-// Because nothing is computed, a run's adapter equals the initial one. One CPU step with learning rate 0 gives the same
-// adapter.
+// Returns the initial adapter, which one CPU step with learning rate 0 leaves unchanged. The stand-in computes nothing,
+// so the adapters of its runs must equal this one.
 std::string initial_adapter(const TempFolder& folder) {
   const Outcome run = run_fettle(folder, with(train_words(folder / "cpu"), {"warmup_steps=1", "max_steps=1"}));
   EXPECT_EQ(run.code, 0) << run.err;
@@ -46,7 +46,7 @@ TEST_F(StandInHip, ARunTrainsSavesResumesAndExports) {
   EXPECT_THAT(resumed.err, AllOf(HasSubstr("step 3/4"), Not(HasSubstr("step 2/4"))));
   EXPECT_EQ(read_text(folder_ / "out/adapter_model.safetensors"), adapter);
 
-  // The exports have no adapter, because export refuses an adapter that changes no logit.
+  // Exports the model without an adapter, because export refuses an adapter that changes no logit.
   for (const char* plugin : {"rocm", "cpu"}) {
     const Outcome exported =
         run({"export", "model_name_or_path=" + reference_model("llama").string(), "export_dtype=bfloat16",
@@ -68,7 +68,7 @@ TEST_F(StandInHip, EachByteGoesOnceToEachOfEightDevicesThatNeedsIt) {
   const auto bytes = [&](const char* part) { return plan[part].get<int64_t>(); };
   const int64_t weights = bytes("frozen_bytes") + bytes("adapter_bytes") + bytes("optimizer_bytes");
   constexpr int64_t kSteps = 4, kProbe = 2 * 64 * 64 * 4, kScalars = 2000;
-  constexpr int64_t kArrays = 12 + 3 * 14 + 2;  // base weights; A and B with two moments each; the check of the devices
+  constexpr int64_t kArrays = 12 + 3 * 14 + 2;  // base weights; A and B with two moments each; the probe of the devices
   constexpr int64_t kArraysOfAStep = 13;
   ASSERT_EQ(sent.size(), 8u);
   for (const Work& device : sent) {
@@ -78,7 +78,7 @@ TEST_F(StandInHip, EachByteGoesOnceToEachOfEightDevicesThatNeedsIt) {
   }
   EXPECT_EQ(counted("between_devices").at(1).calls, 0);
 
-  // The devices allocate their memory in parallel, because the plugin fills a table for each, which takes seconds for a
+  // The devices allocate their memory in parallel. The plugin fills a table for each device, which takes seconds for a
   // large device.
   std::set<int64_t> different;
   for (const Work& thread : threads) different.insert(thread.bytes);
@@ -94,7 +94,7 @@ TEST_F(StandInHip, WithOffloadTheLayersStayInTheHostsMemory) {
 }
 
 // The plan assumes that every row has cutoff_len tokens. These rows are shorter, so their step needs less memory than
-// planned.
+// the plan shows.
 TEST_F(StandInHip, AStepThatIsTooLargeIsRefusedWithItsNumbers) {
   const std::vector<std::string> large = {"per_device_train_batch_size=64", "gradient_checkpointing=false"};
   const Outcome planned = run(with(planning({"--json"}), large));
@@ -109,7 +109,7 @@ TEST_F(StandInHip, AStepThatIsTooLargeIsRefusedWithItsNumbers) {
 
 TEST_F(StandInHip, WhatOtherProgramsHoldIsLeftToThem) {
   set("STAND_IN_HELD", 2 * kGB);
-  const Outcome trained = run(words("out", {"max_steps=1", "bf16=true"}));  // products by hipBLASLt
+  const Outcome trained = run(words("out", {"max_steps=1", "bf16=true"}));  // hipBLASLt computes bf16 products
   ASSERT_EQ(trained.code, 0) << trained.err;
   EXPECT_THAT(trained.err, HasSubstr("other programs use 1.20 GB of it; this program takes 2.00 GB"));
   EXPECT_LE(counted("pools").at(0).bytes, 2 * kGB + kMB);
@@ -125,7 +125,7 @@ TEST_F(StandInHip, ADeviceThatComputesNothingIsRefused) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "out"));
 }
 
-// The plugin's tables for the memory of eight MI300X are 49 GB of the host's.
+// For the memory of eight MI300X, the plugin's tables need 49 GB of host memory.
 TEST_F(StandInHip, AHostWithTooLittleMemoryForTheTablesIsToldSo) {
   set("STAND_IN_DEVICES", 8);
   set("STAND_IN_BYTES", 206'158'430'208);

@@ -1,4 +1,4 @@
-// Runs trainings as a user does: the files that they write, how they stop and how they continue.
+// Runs training as a user does. Tests the files that a run writes, how it stops and how it continues.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -41,7 +41,8 @@ TEST(Train, WritesTheFilesThatPeftAndTheTrainerWrite) {
       << "the screen and the file have the same run time";
 }
 
-// Dropout, shuffling, accumulation and a schedule: everything that has a position must continue where it stopped.
+// Returns the words of a run with dropout, shuffling, accumulation and a schedule. All of these must continue where
+// they stopped.
 std::vector<std::string> resumable(const std::filesystem::path& output) {
   return with(train_words(output), {"save_strategy=steps", "save_steps=3", "lora_dropout=0.1", "max_steps=8",
                                     "gradient_accumulation_steps=2", "lr_scheduler_type=cosine", "warmup_steps=2"});
@@ -64,8 +65,8 @@ TEST(Resume, LossesAreBitIdenticalToTheUninterruptedRun) {
   }
 }
 
-// Without the key, a resumed run saves the same values for the backward pass as the run before it, and repeats its
-// losses.
+// If gradient_checkpointing is not set again, a resumed run saves the same values for the backward pass as the run
+// before it, so it repeats the losses.
 TEST(Resume, KeepsWhatTheLayersSave) {
   TempFolder folder;
   const std::string key = "gradient_checkpointing=linear";
@@ -86,7 +87,7 @@ TEST(Resume, KeepsWhatTheLayersSave) {
 
 TEST(Resume, WithOtherKernelsContinuesAndReportsIt) {
   TempFolder folder;
-  // Kernels are used for rows of 256 positions or more.
+  // Kernels are used for sequences of 256 positions or more.
   const std::vector<std::string> words =
       with(resumable(folder / "out"), {"packing=true", "cutoff_len=256", "kernels=cpu_attention"});
   const Outcome whole = run_fettle(folder, words);
@@ -103,7 +104,7 @@ TEST(Resume, WithOtherKernelsContinuesAndReportsIt) {
   for (size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(std::stod(without[i]), std::stod(losses[i]), 1e-5) << i;
 }
 
-// Returns the lines of trainer_log.jsonl without the fields that depend on time.
+// Returns the lines of trainer_log.jsonl without the fields that contain times.
 std::vector<std::string> timeless_log(const std::filesystem::path& output) {
   std::vector<std::string> lines;
   std::ifstream in(output / "trainer_log.jsonl");
@@ -182,7 +183,7 @@ TEST(Train, StopsAtALossThatIsNotFiniteAndNamesTheRows) {
   EXPECT_FALSE(std::filesystem::exists(folder / "out/model.safetensors"));
 }
 
-// A row has a token whose embedding is infinite, so its loss is never finite.
+// One row has a token whose embedding is NaN, so the loss of this row is never finite.
 TEST(Train, ARowWithoutAFiniteLossCanBeLeftOutOnResume) {
   TempFolder folder;
   const std::filesystem::path model = folder / "model";

@@ -1,5 +1,5 @@
-// The exported model does not depend on the devices that check it, and not on whether several adapters are merged at
-// once or one by one.
+// Tests that the exported model depends neither on the devices that check it nor on whether several adapters are merged
+// at once or one by one.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -35,8 +35,8 @@ TEST(Export, OneAndEightDevicesWriteTheSame) {
   EXPECT_NEAR(eight.logits->kept, one.logits->kept, 1e-4);
 }
 
-// The merge starts from the weights that were used in training: the values of the codes, made here or read from the
-// checkpoint.
+// The adapter is merged into the weights that training used: the dequantised values of the codes. Fettle makes the
+// codes or reads them from the checkpoint.
 TEST(Export, AQuantisedBaseBecomesPlainWeights) {
   const std::string model = (source_folder() / "tests/reference/models/llama").string();
   for (const char* format : {"nf4", "int8"}) {
@@ -77,7 +77,7 @@ TEST(Export, AQuantisedBaseBecomesPlainWeights) {
   }
 }
 
-// Returns a folder's tensors by name.
+// Returns the tensors of a model folder by name.
 std::map<std::string, Value> tensors(const std::filesystem::path& folder) {
   const ModelRepository repository = ModelRepository::open(folder);
   std::map<std::string, Value> out;
@@ -86,8 +86,8 @@ std::map<std::string, Value> tensors(const std::filesystem::path& folder) {
   return out;
 }
 
-// An adapter that trained a module in full replaces the changes of earlier adapters; later LoRA weights are added to
-// it.
+// An adapter with a fully trained module replaces what earlier adapters changed in it. Later LoRA weights are added to
+// the replaced module.
 TEST(Export, AdaptersMergedAtOnceEqualAdaptersMergedOneByOne) {
   const std::string llama = source_folder().string() + "/tests/reference/models/llama";
   const Model model = make_model(nlohmann::json::parse(read_text(llama + "/config.json")), "config.json");
@@ -127,8 +127,8 @@ struct MergeCase {
 };
 class OneMerge : public testing::TestWithParam<MergeCase> {};
 
-// A run that first merges adapters trains on the same weights, bit for bit, as an export of the merged model contains.
-// This holds for any mesh.
+// Merging adapters at the start of a run gives bit for bit the same weights as exporting the merged model. This holds
+// for any mesh.
 TEST_P(OneMerge, LoadedWeightsEqualTheExportedOnes) {
   const auto& [name, options] = GetParam();
   const std::filesystem::path folder_of_model = reference_model(name);
@@ -200,8 +200,8 @@ INSTANTIATE_TEST_SUITE_P(
                     .gate_up_factor = 2}}}),
     [](const auto& info) { return std::string(info.param.model) + "_" + std::to_string(info.index); });
 
-// For an output whose weights are all zero, DoRA's norm is zero too. The output stays zero, also when training
-// continues.
+// If all weights of an output are zero, DoRA's norm of this output is zero too. The output stays zero, also when
+// training continues.
 TEST(Export, AnOutputOfZerosStaysZero) {
   const std::filesystem::path llama = source_folder() / "tests/reference/models/llama";
   const Model model = make_model(nlohmann::json::parse(read_text(llama / "config.json")), "config.json");

@@ -1,4 +1,4 @@
-// Several sequences that are decoded at the same time give the same as each sequence alone, for all times at which they
+// Tests that sequences that are decoded together get the same tokens as each sequence alone, no matter when sequences
 // join and leave.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,16 +10,16 @@
 namespace fettle {
 namespace {
 
-constexpr double kBound = 5e-5;  // f32 sums in another order; logits reach about 10
+constexpr double kBound = 5e-5;  // f32 sums are added in another order; logits reach about 10
 
-// Returns `length` token ids that differ from one `start` to the next.
+// Returns `length` token ids. Different values of `start` give different ids.
 std::vector<int32_t> sequence(int32_t start, int64_t length) {
   std::vector<int32_t> ids;
   for (int64_t i = 0; i < length; ++i) ids.push_back(static_cast<int32_t>((start + 7 * i + i * i % 5) % 250));
   return ids;
 }
 
-// Feeds given tokens, and compares the logits with those of a Generator.
+// Decodes given tokens in a batch, and compares the logits with those of a Generator.
 struct Fed {
   Loaded& model;
   BatchDecoder batch;
@@ -54,9 +54,9 @@ TEST_P(Batch, RowsThatComeAndGoEqualSequencesAlone) {
   Fed fed(model, 3);
   fed.join(2, sequence(3, 17));
   fed.step();
-  fed.join(0, sequence(90, 40));  // the sequence before it does not change
+  fed.join(0, sequence(90, 40));  // joins while row 2 is being decoded
   fed.step();
-  fed.rows.erase(2);  // leaves
+  fed.rows.erase(2);  // row 2 leaves
   fed.join(1, sequence(90, 30));
   fed.step();
   fed.join(2, sequence(11, 62));  // the cache has 64 positions
@@ -64,7 +64,8 @@ TEST_P(Batch, RowsThatComeAndGoEqualSequencesAlone) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, Batch,
-                         testing::Values("llama", "mistral", "qwen3", "gpt2", "gemma2", "gpt_oss", "qwen3_5_text"),
+                         testing::Values("llama", "mistral", "qwen3", "gpt2", "gemma2", "gpt_oss", "qwen3_5_text",
+                                         "llama4", "lfm2", "granite4", "falcon_h1", "nemotron_h_moe"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(BatchMesh, TwoShardsOfTheHeads) {

@@ -1,5 +1,5 @@
-// The cache changes nothing: with pieces, growth, going back, further turns and any mesh, the results equal those of a
-// fresh prefill.
+// Tests that decoding with a cache equals a fresh prefill: in pieces, with a growing cache, after going back, over
+// further turns and on any mesh.
 #include <gtest/gtest.h>
 
 #include "correct/generate_models.h"
@@ -11,7 +11,7 @@
 namespace fettle {
 namespace {
 
-constexpr double kBound = 5e-5;  // f32 sums in another order; logits reach about 10
+constexpr double kBound = 5e-5;  // f32 sums are added in another order; logits reach about 10
 
 std::vector<int32_t> long_sequence(const std::string& family) {
   const nlohmann::json sequences = reference_of(family)["sequences"];
@@ -21,7 +21,7 @@ std::vector<int32_t> long_sequence(const std::string& family) {
   return ids;
 }
 
-// Returns the logits after the last of `ids` from the training forward function, without a cache.
+// Returns the logits after the last of `ids`, computed by the forward function of training without a cache.
 std::vector<float> uncached(Loaded& model, const std::vector<int32_t>& ids) {
   const auto t = static_cast<int64_t>(ids.size());
   Program program;
@@ -66,7 +66,7 @@ TEST_P(Cache, EveryDivisionIntoPiecesIsTheSame) {
   Loaded model(reference_recipe(GetParam()));
   const std::vector<int32_t> ids = long_sequence(GetParam());
   const std::vector<float> wanted = uncached(model, ids);
-  // Stops at lengths for which padding to the next length would not fit.
+  // Stops at lengths at which a piece that is padded to the next size would not fit into the cache.
   for (const std::vector<size_t>& stops :
        {std::vector<size_t>{128}, {100, 128}, {120, 125, 128}, {5, 6, 111, 127, 128}}) {
     Generator generator(model.devices, model.run, model.state);
@@ -85,7 +85,7 @@ TEST_P(Cache, FurtherTurnsAndGoingBackEqualAFreshPrefill) {
   std::vector<int32_t> second = first;
   second.insert(second.end(), reply.begin(), reply.end());
   second.insert(second.end(), ids.begin() + 40, ids.begin() + 57);
-  std::vector<int32_t> other = first;  // another second turn: the cache goes back to the point where they differ
+  std::vector<int32_t> other = first;  // another second turn; the cache goes back to the first difference
   other.back() = (other.back() + 1) % 250;
   for (const std::vector<int32_t>& prompt : {second, other, first, second}) {
     Generator fresh(model.devices, model.run, model.state);

@@ -1,5 +1,5 @@
-// The CPU's attention equals its composite's body in whole programs: values and gradients, in loops under each
-// rematerialisation policy, with documents, windows and grouped heads, on one device and on eight.
+// Tests that the CPU's attention kernel equals the body of its composite in whole programs: values and gradients, in
+// loops with each rematerialisation policy, with documents, windows and grouped heads, on one device and on eight.
 #include <gtest/gtest.h>
 
 #include "environment.h"
@@ -47,15 +47,15 @@ struct Ran {
   std::vector<KernelUse> kernels;
 };
 
-// Runs layers of attention with weights between them. Returns the last layer's output and all gradients of a sum over
-// it.
+// Runs layers of attention with weights between them. Returns the last layer's output, and all gradients of a weighted
+// sum of this output.
 Ran run_layers(const Setting& s, DType dtype, Remat remat, const ChooseKernel& choose) {
   GraphRun run(s.mesh, choose);
   const ShardingRules rules{s.mesh};
   const ModelConfig config;
   const Weights none;
   const Partition rows = rules.partition({"batch", "length", "", ""}, {s.rows, s.length, 1, 1}, "x");
-  // Products of about 1, so that layers do not magnify differences.
+  // The products are about 1, so layers do not magnify differences.
   auto any = [&](DType type, Dims dims, uint32_t seed, double size) {
     return random_value({type, std::move(dims)}, seed, -size, size);
   };
@@ -121,7 +121,8 @@ TEST_P(CpuAttention, EqualsTheBody) {
     SCOPED_TRACE(static_cast<int>(remat));
     const Ran kernel = run_layers(s, DType::kF32, remat, choose);
     ASSERT_EQ(kernel.kernels.size(), 1u);
-    // Each layer calls forward and backward, and with full rematerialisation the forward once more.
+    // Each layer calls the forward and the backward kernel once, and with full rematerialisation the forward kernel
+    // again.
     EXPECT_EQ(kernel.kernels[0].calls, kLayers * (remat == Remat::kFull ? 3 : 2));
     expect_near(kernel, body, 1e-5);
   }
@@ -129,7 +130,7 @@ TEST_P(CpuAttention, EqualsTheBody) {
 
 TEST_P(CpuAttention, EqualsTheBodyInBf16) {
   const Setting& s = GetParam();
-  // Each layer rounds to 8 bits several times, and body and kernel round at different places.
+  // bf16 has 8 bits of precision. Each layer rounds several times, and the body and the kernel round different values.
   expect_near(run_layers(s, DType::kBF16, Remat::kFull, chooser(s.mesh.size())),
               run_layers(s, DType::kBF16, Remat::kFull, {}), 2e-2);
 }
@@ -159,7 +160,7 @@ TEST(CpuAttention, EightDevicesEqualOne) {
   }
 }
 
-// Rows that are too short for the kernel to be faster use the body. On CPUs without AVX2 all rows do.
+// For short rows the kernel is not faster, so the body is used. Without AVX2, the body is used for all rows.
 TEST(CpuAttention, LeavesShortRowsToTheBody) {
   chooser(1);
   const ChooseKernel choose = choose_among(select_kernels("cpu", {"auto"}));
@@ -173,7 +174,7 @@ TEST(CpuAttention, LeavesShortRowsToTheBody) {
   EXPECT_EQ(calls(256), 0u);
 }
 
-// Sites that the kernel does not support use the body.
+// The body is used for shapes and partitions that the kernel does not support.
 TEST(CpuAttention, LeavesOtherShapesToTheBody) {
   const Setting split{.name = "sp", .rows = 4, .mesh = MeshAxes{{{"fsdp", 4}, {"sp", 2}}}};
   EXPECT_TRUE(run_layers(split, DType::kF32, Remat::kFull, chooser(8)).kernels.empty());

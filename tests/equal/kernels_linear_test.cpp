@@ -1,5 +1,5 @@
-// The CPU's matrix products equal their composite's body in whole programs: values and gradients, in loops under each
-// rematerialisation policy, with frozen and trained weights, on one device and on eight.
+// Tests that the CPU's kernel for matrix products equals the body of its composite in whole programs: values and
+// gradients, in loops with each rematerialisation policy, with frozen and trained weights, on one device and on eight.
 #include <gtest/gtest.h>
 
 #include "environment.h"
@@ -29,7 +29,8 @@ struct Ran {
   std::vector<KernelUse> kernels;
 };
 
-// Each layer is x + (x down^T) up, with `up` in the transposed form.
+// Runs layers that compute x + tanh(tanh(x down^T) up). The second product uses `transposed`, so both weights are
+// [narrow, wide].
 Ran run_layers(const Setting& s, Remat remat, const ChooseKernel& choose) {
   GraphRun run(s.mesh, choose);
   const ShardingRules rules{s.mesh};
@@ -81,7 +82,8 @@ TEST_P(CpuLinear, EqualsTheBody) {
     const Ran body = run_layers(s, remat, {}), kernel = run_layers(s, remat, chooser(s.mesh.size()));
     EXPECT_TRUE(body.kernels.empty());
     ASSERT_EQ(kernel.kernels.size(), 1u);
-    // Each layer computes two products forward and two for dx, one for each trained weight, and the forward pass again.
+    // Each layer computes two products in the forward pass, two for the gradient of x, one for each trained weight, and
+    // the two forward products again under full rematerialisation.
     EXPECT_EQ(kernel.kernels[0].calls, kLayers * (4 + (s.trained ? 2 : 0) + (remat == Remat::kFull ? 2 : 0)));
     expect_near(kernel, body, s.dtype == DType::kF32 ? 1e-5 : 2e-2);
   }
@@ -112,7 +114,8 @@ TEST(CpuLinear, TheSameBitsEachTime) {
   }
 }
 
-// Tensor parallelism splits weights, and for few rows, packing the weight takes longer than it saves.
+// The body is used under tensor parallelism, because it splits the weights, and for few rows, because packing the
+// weight takes longer than the kernel saves.
 TEST(CpuLinear, LeavesOthersToTheBody) {
   const Setting split{.name = "tp", .mesh = {{{"fsdp", 4}, {"tp", 2}}}};
   EXPECT_TRUE(run_layers(split, Remat::kFull, chooser(8)).kernels.empty());

@@ -1,5 +1,5 @@
-// Attention in blocks of queries equals attention over all queries at once, forward and backward, over random heads
-// with windows, documents and padding.
+// Tests that attention in blocks of queries equals attention over all queries at once, forward and backward, with
+// random inputs, windows, documents and padding.
 #include <gtest/gtest.h>
 
 #include "graph/autodiff/grad.h"
@@ -21,7 +21,7 @@ Value any(Dims dims, uint32_t seed) {
   return random_value({DType::kF32, std::move(dims)}, seed);
 }
 
-// Two rows: one with three documents and padding, one with a single document.
+// Returns two rows of segment ids: one row has three documents and padding, the other a single document.
 Value segments_of(int64_t t) {
   Value out{{DType::kI32, {2, t}}, {}};
   for (int64_t i = 0; i < t; ++i) out.elements.push_back(i < t / 4 ? 1 : i < t / 2 + 1 ? 2 : i < t - 3 ? 3 : 0);
@@ -29,7 +29,7 @@ Value segments_of(int64_t t) {
   return out;
 }
 
-// Computes the definition in double: a softmax over the keys that a query may see.
+// Computes attention by its definition in double: a softmax over the keys that a query may see.
 std::vector<double> reference(const Setting& s, const Value& q, const Value& k, const Value& v, const Value& segments,
                               double scale) {
   const int64_t h = 4, group = s.query_heads / s.key_heads;
@@ -89,8 +89,8 @@ TEST_P(Blockwise, EqualsAttentionAtOnce) {
   for (size_t e = 0; e < wanted.size(); ++e) ASSERT_NEAR(got.at("once/out").elements[e], wanted[e], 2e-6) << e;
 }
 
-// With blocks of 8, the blocks of 40 positions are computed in one group, of 48 in two, and of 32 in four; 21 and 37
-// positions leave a partial block.
+// In blocks of 8, 40 positions are computed in one group of blocks, 48 positions in two groups, and 32 in four. With 21
+// and 37 positions, the last block is partial.
 INSTANTIATE_TEST_SUITE_P(Settings, Blockwise,
                          testing::Values(Setting{"grouped", 40, 8, 4, 2, 0}, Setting{"plain", 32, 8, 2, 2, 0},
                                          Setting{"window", 48, 8, 4, 2, 7}, Setting{"wide_window", 32, 4, 4, 1, 20},
@@ -99,7 +99,7 @@ INSTANTIATE_TEST_SUITE_P(Settings, Blockwise,
                                          Setting{"rest_and_window", 21, 8, 2, 2, 5}),
                          [](const auto& info) { return info.param.name; });
 
-// Returns the elements of the largest array of a program.
+// Returns the number of elements of the largest array in a program's text.
 int64_t largest_array(const std::string& text) {
   int64_t largest = 0;
   for (size_t at = text.find("tensor<"); at != std::string::npos; at = text.find("tensor<", at + 1)) {
@@ -114,7 +114,8 @@ int64_t largest_array(const std::string& text) {
   return largest;
 }
 
-// For any length, the largest array has the scores of one block of queries (or of the remaining queries) for two heads.
+// For any length, the largest array has the scores of two heads for one block of queries, or for the queries of the
+// last, partial block.
 TEST(BlockwiseMemory, NoWholeScoresWhateverTheLength) {
   const ModelConfig config;
   const Weights none;
@@ -133,7 +134,7 @@ TEST(BlockwiseMemory, NoWholeScoresWhateverTheLength) {
       const Tensor out = attention(f, inputs[0], inputs[1], inputs[2], {.causal = causal}, nullptr);
       const Tensors grads = grad(reduce_sum(out, {0, 1, 2, 3}), inputs);
       for (size_t i = 0; i < grads.size(); ++i) program.output(std::to_string(i), grads[i]);
-      // With a causal mask, queries of whole blocks do not see the remaining keys.
+      // With a causal mask, the queries of whole blocks do not see the keys of the partial block.
       const int64_t rest = length % block, seen = causal ? length - rest : length;
       EXPECT_EQ(largest_array(program.text()), 2 * std::max(block * seen, rest * length))
           << length << (causal ? " causal" : " both ways");

@@ -1,5 +1,5 @@
-// The gated delta rule in chunks equals its definition token by token, with documents and padding in a row and with a
-// state from earlier tokens. The same is tested for the short convolution.
+// Tests that the gated delta rule in chunks equals its definition token by token, with documents and padding in a row
+// and with a state from earlier tokens. Tests the same for the short convolution.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -19,7 +19,7 @@ Value numbers(Dims dims, uint32_t seed, double low = -1, double high = 1) {
   return random_value({DType::kF32, std::move(dims)}, seed, low, high);
 }
 
-// Two rows: one with three documents and padding, one with a single document.
+// Returns two rows of segment ids: one row has three documents and padding, the other a single document.
 Value segments_of(int64_t t) {
   Value out{{DType::kI32, {kRows, t}}, {}};
   for (int64_t i = 0; i < t; ++i) out.elements.push_back(i < t / 4 ? 1 : i < t / 2 + 1 ? 2 : i < t - 2 ? 3 : 0);
@@ -110,7 +110,7 @@ TEST(DeltaRule, ChunksEqualTheDefinition) {
     }
 }
 
-// With equal keys and full rates, the powers of the triangular matrix would grow beyond f32.
+// All keys are equal and `beta` is 1. With these inputs, powers of the triangular matrix would exceed the range of f32.
 TEST(DeltaRule, RepeatedKeysStayExact) {
   constexpr int64_t kLength = 64;
   Inputs in(kLength);

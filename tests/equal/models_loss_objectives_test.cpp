@@ -1,4 +1,5 @@
-// Losses of supervised tuning other than cross-entropy, compared with PyTorch's values and with finite differences.
+// Tests the losses of supervised tuning other than cross-entropy. They are compared with PyTorch's values and with
+// finite differences.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -30,7 +31,7 @@ Value logits_of(double (*logit)(int64_t, int64_t)) {
   return out;
 }
 
-// With this head, the hidden states are the logits.
+// Returns the identity as head, so the logits are the hidden states.
 Value unit_head() {
   Value out{{DType::kF32, {kWords, kWords}}, {}};
   for (int64_t i = 0; i < kWords * kWords; ++i) out.elements.push_back(i % (kWords + 1) == 0 ? 1 : 0);
@@ -39,10 +40,10 @@ Value unit_head() {
 
 struct Got {
   double sum;
-  std::vector<double> slope;  // by the logits, [place, word]
+  std::vector<double> slope;  // gradient by the logits, [position, token]
 };
 
-// Computes the objective in chunks of `bytes` of logits.
+// Returns the objective and its gradient, computed in chunks of at most `bytes` bytes of logits.
 Got objective_of(const TokenObjective& wanted, int64_t bytes) {
   const ModelConfig config;
   const Weights none;
@@ -68,13 +69,13 @@ struct Recorded {
   const char* name;
   TokenObjective objective;
   double sum;
-  std::vector<double> slope;  // at the places of kShown
+  std::vector<double> slope;  // gradients at the positions and tokens of kShown
 };
 
 const std::vector<std::pair<int64_t, int64_t>> kShown = {{0, 3}, {0, 4}, {2, 24}, {3, 1}, {4, 0}, {1, 5}};
 
-// These values are from PyTorch in f64. LLaMA-Factory's functions for these losses were used, and the results
-// multiplied by the number of trained tokens.
+// The values were computed in PyTorch in f64 with LLaMA-Factory's functions for these losses, and multiplied by the
+// number of trained tokens.
 const std::vector<Recorded>& recorded() {
   static const std::vector<Recorded> all = {
       {"dft",
@@ -114,7 +115,7 @@ double log_total(const std::vector<double>& x) {
   return std::log(total);
 }
 
-// Computes the objective in double by its definition, with given weights of the tokens.
+// Computes the objective in double by its definition. `weights` has the weight of each token.
 double defined(const std::vector<std::vector<double>>& x, const std::vector<double>& weights, double near) {
   double sum = 0;
   for (int64_t t = 0; t < kPlaces; ++t) {
@@ -168,7 +169,7 @@ TEST(TokenObjective, SlopesAreTheFiniteDifferencesWithFixedWeights) {
   }
 }
 
-// If several logits are equal, the entropy counts only as many of them as are needed.
+// The entropy is over the 20 largest logits. If all 25 logits are equal, it still counts only 20 of them.
 TEST(TokenObjective, EqualLogitsCountOneByOne) {
   const ModelConfig config;
   const Weights none;

@@ -1,4 +1,5 @@
-// The loss that is computed in chunks equals the loss computed at once and the plain definition, forward and backward.
+// Tests that the loss that is computed in chunks equals the loss computed at once and the plain definition, forward and
+// backward.
 #include <gtest/gtest.h>
 
 #include "graph/autodiff/grad.h"
@@ -14,7 +15,7 @@ constexpr int64_t kB = 2, kT = 24, kD = 6, kV = 11;
 const Value kHidden = random_value({DType::kF32, {kB, kT, kD}}, 1, -2, 2);
 const Value kHead = random_value({DType::kF32, {kV, kD}}, 2, -1, 1);
 
-// Every third position and the end of the first row are not trained.
+// Returns the targets. Every third position and the end of the first row are not trained.
 Value targets() {
   Value out{{DType::kI32, {kB, kT}}, {}};
   for (int64_t i = 0; i < kB * kT; ++i)
@@ -22,7 +23,7 @@ Value targets() {
   return out;
 }
 
-// Returns the cross-entropy of one position in double, and the place of its largest logit.
+// Returns the cross-entropy of one position, computed in double, and the index of its largest logit.
 std::pair<double, int64_t> reference(int64_t position, int64_t target) {
   std::vector<double> logits(kV, 0);
   for (int64_t v = 0; v < kV; ++v)
@@ -32,7 +33,7 @@ std::pair<double, int64_t> reference(int64_t position, int64_t target) {
   return {std::log(total) - logits[target], std::max_element(logits.begin(), logits.end()) - logits.begin()};
 }
 
-// The definition as a graph, which is differentiated like any graph.
+// Computes the loss by its definition with ordinary ops, which are differentiated like any graph.
 Tensor plain_loss(const Tensor& hidden, const Tensor& head, const Tensor& targets) {
   const Tensor scores = dot_general(hidden, head, {.lhs_contracting = {2}, .rhs_contracting = {1}});
   const Tensor log_total = log(reduce_sum(exp(scores), {-1}));
@@ -56,7 +57,7 @@ TEST(TokenLoss, ChunksEqualTheWhole) {
     run.output(name + "/dhead", grads[1]);
   };
   give("plain", plain_loss(hidden, head, wanted));
-  // The bytes of the logits of 24, 6 and 1 positions of both rows.
+  // Bytes of logits per chunk: enough for 24, 6 and 1 positions of both rows.
   const std::vector<std::pair<std::string, int64_t>> budgets{{"whole", 1 << 20}, {"six", kB * 6 * kV * 4}, {"one", 1}};
   for (const auto& [name, bytes] : budgets) {
     const TokenLoss loss =
@@ -87,7 +88,7 @@ TEST(TokenLoss, ChunksEqualTheWhole) {
   }
 }
 
-// The program shows the size of a chunk: no array of all logits when the budget forbids it.
+// The text of the program shows the size of a chunk: if the budget is small, no array has the logits of all positions.
 TEST(TokenLoss, LogitsOfAllPositionsNeverExistInChunks) {
   const ModelConfig config;
   const Weights none;

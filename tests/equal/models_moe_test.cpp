@@ -1,5 +1,5 @@
-// A mixture of experts equals the weighted sum over all experts applied to every token, for any routing and mesh:
-// result and gradients, with all tokens sent to one expert, with some experts idle, and balanced.
+// Tests that a mixture of experts equals the weighted sum over all experts applied to every token, for any routing and
+// mesh. Results and gradients are compared: with all tokens sent to two experts, with idle experts, and balanced.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -29,7 +29,7 @@ ModelConfig config_of(bool normalised) {
   return config;
 }
 
-// Returns router weights that add `favour` to the scores of experts; the first element of each token is 1.
+// Returns router weights that add favour[e] to the score of expert e, because the first element of each token is 1.
 Value router_of(const std::vector<double>& favour) {
   Value out = random_value({DType::kF32, {kExperts, kWidth}}, 5, -0.5, 0.5);
   for (int64_t e = 0; e < kExperts; ++e) out.elements[static_cast<size_t>(e * kWidth)] = favour[static_cast<size_t>(e)];
@@ -42,7 +42,7 @@ Value tokens_of(int64_t rows, int64_t length) {
   return out;
 }
 
-// Computes the definition, with the router of moe.cpp: the k largest values of a softmax.
+// Computes the mixture by its definition, with the router of moe.cpp: the k largest values of a softmax.
 Tensor every_expert(const ModelConfig& c, const Layer& layer, const Tensor& x) {
   const Tensor scores = dot_general(x, layer["gate.weight"], {.lhs_contracting = {2}, .rhs_contracting = {1}});
   const Tensor powers = exp(scores);
@@ -120,8 +120,8 @@ TEST_P(Mixture, EqualsEveryExpert) {
 
 const std::vector<double> kBalanced(kExperts, 0), kToTwo{9, 0, 0, 0, 0, 7, 0, 0}, kIdle{1, -9, 1, -9, 1, 1, -9, -9};
 
-// In the second-last case, no axis divides the numbers of rows and positions. The last case has fewer tokens than
-// experts.
+// In the case "uneven_ep8", the mesh axis divides neither the number of rows nor the number of positions. In the case
+// "few_tokens", there are fewer tokens than experts.
 INSTANTIATE_TEST_SUITE_P(Routings, Mixture,
                          testing::Values(Routing{"balanced", kBalanced, {}}, Routing{"to_two", kToTwo, {}},
                                          Routing{"idle", kIdle, {}}, Routing{"not_normalised", kIdle, {}, 4, 24, false},
@@ -134,7 +134,7 @@ INSTANTIATE_TEST_SUITE_P(Routings, Mixture,
                                          Routing{"few_tokens", kBalanced, {}, 1, 3}),
                          [](const auto& info) { return info.param.name; });
 
-// With equal scores, the first experts are chosen, as by torch.topk, and equal probabilities give a loss of k.
+// With equal scores, the first experts are chosen, as by torch.topk. Equal probabilities give a balance loss of k.
 TEST(Routes, BalanceLossOfEqualScores) {
   const ModelConfig config = config_of(true);
   const ShardingRules rules{MeshAxes{}};

@@ -1,5 +1,5 @@
-// Whole models: attention in blocks of queries equals attention over all queries at once, and each layer has its own
-// window.
+// Tests attention in whole models: attention in blocks of queries equals attention over all queries at once, and each
+// layer has its own window.
 #include <gtest/gtest.h>
 
 #include "graph/autodiff/grad.h"
@@ -14,7 +14,7 @@ namespace {
 
 using Tensors = std::vector<Tensor>;
 
-// Each layer has its own window: 0 means none, and one wider than the row has no effect.
+// Each layer has its own window. 0 means no window, and a window that is wider than the row has no effect.
 TEST(Windows, ByLayer) {
   const Recipe recipe = reference_recipe("llama");
   Devices& devices = cpu_devices();
@@ -51,7 +51,7 @@ TEST(Windows, ByLayer) {
 
 class Model40 : public testing::TestWithParam<const char*> {};
 
-// Loss and gradients of all weights of a packed batch.
+// Compares the loss and the gradients of all weights for a packed batch.
 TEST_P(Model40, BlocksOfEightEqualAttentionAtOnce) {
   Recipe recipe = reference_recipe(GetParam());
   recipe.finetuning_type = "full";

@@ -1,4 +1,4 @@
-// A classifier's steps do not depend on the mesh or on padding.
+// Tests that a classifier's steps depend neither on the mesh nor on padding.
 #include <gtest/gtest.h>
 
 #include "class_rows.h"

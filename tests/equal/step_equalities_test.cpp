@@ -1,4 +1,5 @@
-// Equalities of the step: accumulation and one large batch, packed and separate rows, the remat policies.
+// Tests equalities of the step: accumulation equals one large batch, packed rows equal separate rows, and all
+// rematerialisation policies agree.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,7 +23,7 @@ class Step : public testing::TestWithParam<Tuning> {
   }
 };
 
-// The micro-batches have different token counts, so a mean of their means would differ.
+// The micro-batches have different numbers of tokens, so the mean of their means would be a different loss.
 TEST_P(Step, AccumulationEqualsOneLargeBatch) {
   Recipe apart = recipe(), together = recipe();
   apart.gradient_accumulation_steps = 4;
@@ -90,13 +91,14 @@ TEST_P(Rows, PackedRowsEqualRowsApart) {
   EXPECT_EQ(packed.tokens, apart.tokens);
   EXPECT_EQ(packed.correct, apart.correct);
   EXPECT_GT(apart.tokens[0], 0);
-  // A row gives the same losses in a batch as alone.
+  // A row has the same losses in a batch and alone.
   const RowLosses first = evaluate(GetParam(), {pair[0]}, 1, false);
   EXPECT_NEAR(first.loss[0], apart.loss[0], 1e-6 * first.loss[0]);
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, Rows,
-                         testing::Values("llama", "mistral", "gpt2", "gpt_oss", "cohere2", "qwen3_5_text"),
+                         testing::Values("llama", "mistral", "gpt2", "gpt_oss", "cohere2", "qwen3_5_text", "llama4",
+                                         "lfm2", "granite4", "falcon_h1", "nemotron_h_moe"),
                          [](const auto& info) { return std::string(info.param); });
 
 // The loss is the mean over the tokens of the whole step, not the mean of the micro-batches' means.

@@ -1,5 +1,5 @@
-// Training with kernels equals training with the composites' bodies: losses, norms and gradients of models with
-// windows, caps, slopes and grouped heads, on packed rows. The step's other equalities hold with kernels, too.
+// Tests that training with kernels equals training with the composites' bodies: losses, norms and gradients of models
+// with windows, caps, slopes and grouped heads, on packed rows. The step's other equalities hold with kernels, too.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -53,8 +53,8 @@ double distance(const TrainResult& got, const TrainResult& wanted) {
   return std::sqrt(error / length);
 }
 
-// The body and the kernel round to 8 bits at different places. Compared with the gradients in f32, the kernel's are as
-// exact as the body's.
+// The body and the kernel round different values to bf16. Compared with the f32 gradients, the kernel's gradients are
+// as exact as the body's.
 TEST(TrainingWithKernelsInBf16, IsAsExactAsTheBodies) {
   Recipe recipe = recipe_of("llama", "lora");
   const TrainResult exact = train(recipe, {.steps = 1});

@@ -1,4 +1,4 @@
-// Rows that share lines give the same losses and gradients as rows in their own lines, in every stage.
+// Tests that rows that share lines give the same losses and gradients as rows in their own lines, in every stage.
 #include <gtest/gtest.h>
 
 #include "class_rows.h"
@@ -10,9 +10,10 @@ namespace {
 
 struct Setting {
   std::string name, model, stage, type;
-  Lines lines;  // as the run must decide
+  Lines lines;  // the value that the run must choose
   int64_t rows = 4, accumulation = 1;
   std::string problem = "";
+  bool weighted = false;
 };
 
 std::vector<Example> labelled_rows(const std::string& problem) {
@@ -33,7 +34,13 @@ std::vector<Example> labelled_rows(const std::string& problem) {
 std::vector<Example> rows_of(const Setting& setting) {
   if (setting.stage == "dpo" || setting.stage == "rm") return preference_pairs();
   if (setting.stage == "kto") return judged_replies();
-  return setting.stage == "cls" ? labelled_rows(setting.problem) : reference_rows();
+  if (setting.stage == "cls") return labelled_rows(setting.problem);
+  std::vector<Example> rows = reference_rows();
+  if (setting.weighted)
+    for (size_t row = 0; row < rows.size(); ++row)
+      for (size_t i = 0; i < rows[row].input_ids.size(); ++i)
+        rows[row].weights.push_back(0.5f * static_cast<float>((row + i) % 5));
+  return rows;
 }
 
 Recipe recipe_of(const Setting& setting) {
@@ -59,7 +66,7 @@ TEST_P(SharedLines, EqualLinesOfTheirOwn) {
   const TrainResult own = train(recipe, options);
   options.laid = true;
   const TrainResult laid = train(recipe, options);
-  // If a micro-batch must keep its rows, sharing lines may gain nothing.
+  // If a micro-batch must keep its rows, sharing lines may save no positions.
   EXPECT_LE(laid.positions, own.positions);
   if (setting.lines == Lines::kRegrouped) EXPECT_LT(laid.positions, own.positions);
   EXPECT_LE(laid.shapes.size(), kMostShapes);
@@ -78,6 +85,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Setting{"pt", "llama", "pt", "lora", Lines::kRegrouped},
                     Setting{"sft", "llama", "sft", "lora", Lines::kRegrouped},
                     Setting{"sft_accumulated", "gpt2", "sft", "lora", Lines::kRegrouped, 1, 6},
+                    Setting{"sft_weighted", "llama", "sft", "lora", Lines::kRegrouped, 4, 1, "", true},
                     Setting{"sft_full", "mistral", "sft", "full", Lines::kShared, 6},
                     Setting{"sft_full_accumulated", "llama", "sft", "full", Lines::kRegrouped, 2, 3},
                     Setting{"balanced_experts", "mixtral", "sft", "full", Lines::kShared, 6},
@@ -88,7 +96,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Setting{"cls_last", "llama_classifier", "cls", "full", Lines::kShared, 6, 1, kMulti}),
     [](const auto& test) { return test.param.name; });
 
-// With eight devices, the same rows are laid into other lines.
+// With eight devices, the same rows share lines in another way.
 class SharedLinesOnDevices : public testing::TestWithParam<Setting> {};
 
 TEST_P(SharedLinesOnDevices, EightTrainAsOne) {
@@ -108,11 +116,14 @@ TEST_P(SharedLinesOnDevices, EightTrainAsOne) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Stages, SharedLinesOnDevices,
-                         testing::Values(Setting{"sft", "llama", "sft", "lora"}, Setting{"dpo", "llama", "dpo", "lora"},
+                         testing::Values(Setting{"sft", "llama", "sft", "lora"},
+                                         Setting{"sft_weighted", "llama", "sft", "lora", {}, 8, 1, "", true},
+                                         Setting{"dpo", "llama", "dpo", "lora"},
                                          Setting{"cls", "llama_classifier", "cls", "lora", {}, 8, 1, kSingle}),
                          [](const auto& test) { return test.param.name; });
 
-// `plan` counts the memory of the step with the largest micro-batches, whose loop adds up gradients.
+// `plan` counts the memory of the step with the largest micro-batches. A step with more micro-batches needs at most one
+// more copy of the gradients.
 TEST(SharedLines, NeedNoMoreMemoryThanThePlanCounts) {
   Recipe recipe = reference_recipe("llama");
   recipe.cutoff_len = 40;

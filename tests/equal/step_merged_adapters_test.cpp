@@ -1,5 +1,5 @@
-// Adapters that are merged before the start take effect in every case: if the new run trains the weight, adds an
-// adapter to it or freezes it.
+// Tests that adapters that are merged before the start take effect, whether the new run trains the merged weight, adds
+// an adapter to it or freezes it.
 #include <gtest/gtest.h>
 
 #include "made_adapter.h"
@@ -13,7 +13,7 @@ Model model_of(const std::string& name) {
   return make_model(nlohmann::json::parse(read_text(reference_model(name) / "config.json")), "config.json");
 }
 
-// A new adapter on q_proj, which has no effect yet, after the others were merged.
+// Returns a recipe that merges adapters and adds a new adapter on q_proj, which has no effect yet.
 Recipe new_adapter(const std::string& model, std::vector<std::string> merged) {
   Recipe recipe = reference_recipe(model);
   recipe.adapter_name_or_path = std::move(merged);
@@ -69,7 +69,7 @@ TEST(MergedAdapters, LayersInHostMemoryStartMerged) {
   EXPECT_NEAR(first_loss(recipe), wanted, 1e-6 * wanted);
 }
 
-// Before the first step, the model equals its reference.
+// Before the first step, the model equals its reference model.
 TEST(MergedAdapters, TheReferenceIsMergedToo) {
   const TempFolder folder;
   const std::string a1 = (folder / "a1").string();

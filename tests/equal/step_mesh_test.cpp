@@ -1,4 +1,5 @@
-// Training on eight devices equals training on one, for any mesh: full tuning and LoRA, accumulation, dropout.
+// Tests that training on eight devices equals training on one, for any mesh: full tuning and LoRA, accumulation,
+// dropout.
 #include <gtest/gtest.h>
 
 #include "temp_folder.h"
@@ -16,7 +17,7 @@ Recipe recipe_of(const Mesh& mesh, const std::string& type, const std::string& m
   recipe.mesh = mesh;
   recipe.finetuning_type = type;
   recipe.lora_dropout = 0.1;
-  // The noise makes rounding errors of gated delta nets grow above the bound within three steps.
+  // Only llama gets noise. In gated delta nets, noise makes rounding errors exceed the bound within three steps.
   if (model == "llama") recipe.neftune_noise_alpha = 1;
   recipe.gradient_accumulation_steps = 2;
   int64_t shards = 1;
@@ -56,7 +57,7 @@ INSTANTIATE_TEST_SUITE_P(Meshes, MeshTest,
                                          Mesh{{"dp", 2}, {"fsdp", 2}, {"tp", 2}}, Mesh{{"fsdp", 2}, {"sp", 4}}),
                          [](const auto& info) { return name_of(info.param); });
 
-// Packed rows that are long enough for attention in blocks, on meshes with several axes at once.
+// The packed rows are long enough for attention in blocks. The meshes have several axes.
 TEST(Mesh, OtherFamiliesPackedInBlocksEqualOneDevice) {
   const std::vector<std::pair<std::string, Mesh>> runs{{"gpt2", {{"dp", 2}, {"tp", 2}, {"sp", 2}}},
                                                        {"mistral", {{"fsdp", 2}, {"tp", 2}, {"sp", 2}}}};
@@ -71,7 +72,7 @@ TEST(Mesh, OtherFamiliesPackedInBlocksEqualOneDevice) {
   }
 }
 
-// One loop over the layers recomputes everything, the other only attention's scores.
+// One of the two loops over layers recomputes everything, the other only attention's scores.
 TEST(Mesh, PartsOfTheLayersComputedAgainEqualOneDevice) {
   const Mesh mesh{{"fsdp", 2}, {"tp", 2}, {"sp", 2}};
   Recipe one = recipe_of({}, "full"), eight = recipe_of(mesh, "full");
@@ -88,14 +89,15 @@ struct FamilyMesh {
 
 class FamilyMeshTest : public testing::TestWithParam<FamilyMesh> {};
 
-// Weights, heads, mlp, vocabulary and positions are split at the same time; LoRA weights are split like their base.
+// Weights, heads, MLP, vocabulary and positions are split at the same time. LoRA weights are split like their base
+// weights.
 TEST_P(FamilyMeshTest, EightDevicesEqualOne) {
   const auto& [model, type, mesh] = GetParam();
   const TrainOptions options{.steps = 3, .rate = type == "full" ? 5e-4 : 5e-3};
   expect_equal(train(recipe_of(mesh, type, model), options), train(recipe_of({}, type, model), options), model);
 }
 
-// The last mesh has 4 devices for 2 key heads, so that devices share them.
+// In the last case, tp has 4 devices for 2 key heads, so two devices share each key head.
 INSTANTIATE_TEST_SUITE_P(Families, FamilyMeshTest,
                          testing::Values(FamilyMesh{"gpt2", "full", {{"fsdp", 4}, {"tp", 2}}},
                                          FamilyMesh{"mixtral", "full", {{"ep", 8}}},
@@ -133,12 +135,19 @@ INSTANTIATE_TEST_SUITE_P(Families, FamilyMeshTest,
                                          FamilyMesh{"gemma4_e2b", "full", {{"fsdp", 2}, {"sp", 2}, {"tp", 2}}},
                                          FamilyMesh{"gemma4_e2b", "lora", {{"dp", 2}, {"fsdp", 2}, {"tp", 2}}},
                                          FamilyMesh{"deepseek_v3", "lora", {{"fsdp", 2}, {"sp", 2}, {"tp", 2}}},
+                                         FamilyMesh{"llama4", "full", {{"ep", 4}, {"tp", 2}}},
+                                         FamilyMesh{"lfm2", "full", {{"fsdp", 2}, {"sp", 2}, {"tp", 2}}},
+                                         FamilyMesh{"lfm2_moe", "lora", {{"ep", 4}, {"tp", 2}}},
+                                         FamilyMesh{"granite4", "full", {{"fsdp", 2}, {"ep", 2}, {"tp", 2}}},
+                                         FamilyMesh{"falcon_h1", "full", {{"fsdp", 2}, {"sp", 2}, {"tp", 2}}},
+                                         FamilyMesh{"nemotron_h", "lora", {{"dp", 2}, {"fsdp", 2}, {"tp", 2}}},
+                                         FamilyMesh{"nemotron_h_moe", "full", {{"ep", 4}, {"tp", 2}}},
                                          FamilyMesh{"llama", "lora", {{"fsdp", 2}, {"tp", 4}}}),
                          [](const auto& info) {
                            return info.param.model + "_" + info.param.type + "_" + name_of(info.param.mesh);
                          });
 
-// GPT-2's own vocabulary size, 50257, is not divisible by 2 or 4 either.
+// 257 is not divisible by 2 or 4. Neither is GPT-2's real vocabulary size, 50257.
 TEST(Mesh, AVocabularyThatDoesNotDivideStaysWhole) {
   TempFolder folder;
   nlohmann::json config = nlohmann::json::parse(read_text(reference_model("gpt2") / "config.json"));

@@ -1,4 +1,4 @@
-// Variants of LoRA and freeze-tuning on eight devices equal those on one.
+// Tests that variants of LoRA and freeze-tuning give the same results on eight devices as on one.
 #include <gtest/gtest.h>
 
 #include "training.h"
@@ -39,11 +39,14 @@ INSTANTIATE_TEST_SUITE_P(
                     std::pair{"experts_of_mixtral", Words{"target_parameters=gate_up_proj,down_proj"}},
                     std::pair{"experts_of_gpt_oss", Words{"target_parameters=gate_up_proj,down_proj,router.weight"}},
                     std::pair{"experts_of_qwen3_5_moe", Words{"target_parameters=gate_up_proj,down_proj,gate.weight"}},
+                    std::pair{"experts_of_nemotron_h_moe",
+                              Words{"target_parameters=experts.up_proj,experts.down_proj"}},
                     std::pair{"freeze", Words{"finetuning_type=freeze", "freeze_trainable_layers=1",
                                               "freeze_extra_modules=embed_tokens"}}),
     [](const auto& info) { return std::string(info.param.first); });
 
-// Base and LoRA weights together equal the original base, also for a module with separate parts (GPT-2's c_attn).
+// The base and the LoRA weights together equal the original base, also for a module with separate parts (GPT-2's
+// c_attn).
 TEST(Pissa, StartsAtTheBase) {
   for (const char* model : {"gpt2", "phi3"}) {
     Recipe recipe = reference_recipe(model);

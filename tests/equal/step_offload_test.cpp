@@ -1,4 +1,4 @@
-// Steps whose weights, gradients and optimizer state are in host memory equal steps that keep them on the device.
+// Tests that steps with weights, gradients and optimizer state in host memory equal steps that keep them on the device.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -33,9 +33,9 @@ TEST(Offload, LoraEqualsTheDevices) {
   expect_equal_runs(recipe, offloaded(recipe), 1e-6);
 }
 
-// Checks that the dropout masks are the same, because other masks would change the losses by a hundredth. Weights are
-// not compared: dropout makes some gradients small, and Adam's first steps turn rounding noise in small gradients into
-// whole steps.
+// Checks that the dropout masks are the same: other masks would change the losses by one percent. Weights are not
+// compared, because dropout makes some gradients small, and Adam's first steps turn the rounding noise of small
+// gradients into whole steps.
 TEST(Offload, DropoutHasTheSameMasks) {
   Recipe recipe = reference_recipe("llama");
   recipe.lora_dropout = 0.1;
@@ -52,7 +52,7 @@ TEST(Offload, FullTuningWithMicroBatchesEqualsTheDevices) {
   expect_equal_runs(recipe, offloaded(recipe), 1e-6);
 }
 
-// Two parts of the layers, one of which is trained; only the optimizer state is offloaded.
+// The layers are in two groups, and only one group is trained. Only the optimizer state is offloaded.
 TEST(Offload, StateAloneEqualsTheDevices) {
   Recipe recipe = reference_recipe("qwen3");
   recipe.finetuning_type = "freeze";
@@ -62,7 +62,7 @@ TEST(Offload, StateAloneEqualsTheDevices) {
   expect_equal_runs(recipe, other, 1e-6);
 }
 
-// In 16 bits, the master weights are offloaded with the state, and the step computes with copies of them.
+// With 16-bit weights, the master weights are offloaded with the optimizer state. The step computes with 16-bit copies.
 TEST(Offload, MastersEqualTheDevices) {
   Recipe recipe = reference_recipe("llama");
   recipe.finetuning_type = "full";
@@ -83,7 +83,8 @@ TEST(Offload, EightBitStateOnEightDevicesEqualsTheDevices) {
 TEST(Offload, QuantisedLayersEqualTheDevices) {
   Recipe recipe = reference_recipe("llama");
   recipe.quantization_bit = 4;
-  // A few gradients are small, and Adam's first steps, of 5e-3, enlarge their rounding noise.
+  // A few gradients are small. Adam's first steps have size 5e-3, so they magnify the rounding noise of these
+  // gradients.
   expect_equal_runs(recipe, offloaded(recipe), 1e-6, 1e-4);
 }
 

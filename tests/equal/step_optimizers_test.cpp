@@ -1,4 +1,5 @@
-// Each update rule on eight devices equals one device. Its state is split like its weights if the sizes are divisible.
+// Tests that each update rule gives the same results on eight devices as on one. State is split like its weights if the
+// sizes are divisible.
 #include <gtest/gtest.h>
 
 #include "optim/optimizer.h"
@@ -13,14 +14,14 @@ struct MeshCase {
 };
 class OptimizerMesh : public testing::TestWithParam<MeshCase> {};
 
-// Every rule is tested. Rules that depend on rows and columns are also tested on a model with fused modules.
+// Returns every rule. Rules that depend on rows and columns are also tested on a model with fused modules.
 std::vector<MeshCase> mesh_cases() {
   std::vector<MeshCase> cases{{"adafactor", "gpt2"}, {"muon", "gpt2"}};
   for (const UpdateRule& rule : update_rules()) cases.push_back({std::string(rule.name)});
   return cases;
 }
 
-// Signs, codes of 8-bit state and products in bf16 magnify rounding.
+// Returns the bound of a rule. Signs (Lion), the codes of 8-bit state and bf16 products (Muon) magnify rounding errors.
 double bound_of(const std::string& optim) {
   if (optim == "muon") return 1e-3;
   return optim == "lion_32bit" || optim.ends_with("8bit") ? 1e-4 : 1e-5;

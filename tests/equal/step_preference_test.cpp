@@ -1,5 +1,5 @@
-// Steps on preferences are equal with one large batch and with accumulation, on one device and eight, with and without
-// rematerialisation.
+// Tests that steps on preferences are equal with one large batch and with accumulation, on one device and on eight,
+// with and without rematerialisation.
 #include <gtest/gtest.h>
 
 #include "preference_rows.h"

@@ -1,4 +1,5 @@
-// QLoRA equals training on a checkpoint with the dequantised weights, on any mesh and with any rematerialisation.
+// Tests that QLoRA equals training on a checkpoint with the dequantised weights, on any mesh and with any
+// rematerialisation.
 #include <gtest/gtest.h>
 
 #include "adapters/block_codes.h"
@@ -13,7 +14,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-// Rows of 2 and 5 blocks: 2 blocks can be split over two devices, 5 blocks cannot.
+// Returns a config whose weight rows have 2 or 5 blocks. 2 blocks can be split over two devices, 5 blocks cannot.
 nlohmann::json wide_config() {
   nlohmann::json config = nlohmann::json::parse(std::ifstream(reference_model("llama") / "config.json"));
   config.update({{"hidden_size", 128},
@@ -24,7 +25,7 @@ nlohmann::json wide_config() {
   return config;
 }
 
-// Random weights; `change` modifies those of linear layers.
+// Writes a model with random weights. `change` modifies the weights of linear layers.
 void write_model(const std::filesystem::path& folder, const std::function<void(std::span<float>, int64_t)>& change) {
   write_text(folder / "config.json", wide_config().dump());
   const Model model = make_model(wide_config(), "config.json");
@@ -123,7 +124,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"nf4_dora", {"quantization_bit=4", "use_dora=true"}, {kNf4, true}, true}),
     [](const auto& info) { return std::string(info.param.name); });
 
-// No array of the step contains all linear layers in full precision: only activations are saved for the reverse loop.
+// No array of the step contains all linear layers in full precision. The backward loop gets only saved activations.
 TEST(QuantisedBase, NothingOfTheStepHoldsAllWeights) {
   Recipe recipe = reference_recipe("llama");
   recipe.quantization_bit = 4;

@@ -1,4 +1,4 @@
-// Resuming, writing and exporting a classifier gives the trained classifier, for all names that checkpoints use for its
+// Tests that resuming, writing and exporting keep the trained classifier, for all names that checkpoints use for its
 // weights.
 #include <gtest/gtest.h>
 
@@ -39,7 +39,7 @@ TEST(ClassifierFiles, AResumedRunWithAHeadContinuesBitForBit) {
   EXPECT_EQ(adapter["modules_to_save"], Json({"classifier", "pooler"}));
 }
 
-// Exports a LoRA adapter of bert. The result is a complete classifier.
+// Exports a LoRA adapter of bert. The exported model is a complete classifier.
 TEST(ClassifierFiles, AnAdapterMergedIsAClassifier) {
   const TempFolder folder;
   Recipe recipe = class_recipe("bert", kSingle, "lora");
@@ -68,7 +68,8 @@ TEST(ClassifierFiles, AnAdapterMergedIsAClassifier) {
   for (size_t i = 0; i < wanted.elements.size(); ++i) EXPECT_NEAR(got.elements[i], wanted.elements[i], 1e-4) << i;
 }
 
-// A causal model becomes a classifier: its language-model head is dropped, the new one comes from the adapter.
+// A causal model becomes a classifier: its language-model head is dropped, and the classifier head comes from the
+// adapter.
 TEST(ClassifierFiles, ACausalModelsAdapterMerged) {
   const TempFolder folder;
   Recipe recipe = class_recipe("llama2", kSingle, "lora");  // its head was tied to the embedding
@@ -110,7 +111,7 @@ TEST(ClassifierFiles, FullTuningWritesWhatItLoaded) {
   }
 }
 
-// Writes the model's tensors under other names to a new folder.
+// Writes the model's tensors to a new folder. `rename` returns each tensor's new name, or "" to leave it out.
 void rename_tensors(const std::string& model, const std::filesystem::path& folder,
                     const std::function<std::string(std::string)>& rename) {
   const ModelRepository from = ModelRepository::open(reference_model(model));
@@ -132,7 +133,7 @@ void rename_tensors(const std::string& model, const std::filesystem::path& folde
   write_text(folder / "config.json", config.dump());
 }
 
-// Tests the names in a checkpoint of only an encoder and in old checkpoints. They have no head, so it starts with
+// Reads a checkpoint with the tensor names of an encoder alone and of old checkpoints. It has no head, so the head gets
 // random values from the seed.
 TEST(ClassifierFiles, OtherNamesOfAnEncodersWeights) {
   const TempFolder folder;
@@ -163,7 +164,7 @@ TEST(ClassifierFiles, OtherNamesOfAnEncodersWeights) {
   }
 }
 
-// XLM-RoBERTa is RoBERTa with another name, also in Transformers.
+// XLM-RoBERTa is RoBERTa under another name. Transformers treats it in the same way.
 TEST(ClassifierFiles, XlmRobertaIsReadAsRoberta) {
   const Json config = ModelRepository::open(reference_model("roberta")).config();
   Json other = config;

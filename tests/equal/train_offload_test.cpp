@@ -1,4 +1,4 @@
-// Runs with their state in host memory: checkpoints, and steps that change nothing.
+// Tests runs with their state in host memory: checkpoints, and steps that change nothing.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -36,7 +36,7 @@ TEST(Offload, CheckpointsGoBothWays) {
   expect_equal_lists(got, wanted, 1e-6, "loss");
 }
 
-// The step returns its inputs unchanged, in place.
+// If the loss is not finite, the step returns its inputs unchanged, in the same memory.
 TEST(Offload, WhatIsNotFiniteChangesNothing) {
   TempFolder folder;
   Recipe recipe = offloaded(run_recipe(folder / "out", "full"));

@@ -1,4 +1,4 @@
-// A run that moves from mesh to mesh through checkpoints equals a run that stays on its mesh.
+// Tests that a run that moves from mesh to mesh through checkpoints equals a run that stays on its mesh.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -36,7 +36,7 @@ TEST_P(Meshes, EightTwoOneFourEqualsEight) {
     CheckpointWriter(run.run, run.repository, run.batches.identity()).save(run.state, {});
     from.emplace(state_folder(run.folder()));
   };
-  // The first part is also the beginning of the run that stays on its mesh.
+  // The first part of the moving run is also the beginning of the run that stays on its mesh.
   TrainingRun whole(on_devices(8, folder / "out", GetParam()));
   take_leg(whole);
   wanted = got;
@@ -47,7 +47,7 @@ TEST_P(Meshes, EightTwoOneFourEqualsEight) {
   }
   expect_equal_lists(got, wanted, 1e-5, "loss");
   EXPECT_EQ(sources, whole.sources) << "the order of rows";
-  // The first epoch is complete by now and has each row once.
+  // The first epoch is complete here. It has each row once.
   std::multiset<std::string> seen;
   for (int64_t step = 0; step < whole.batches.steps_per_epoch(); ++step)
     seen.insert(sources[static_cast<size_t>(step)].begin(), sources[static_cast<size_t>(step)].end());

@@ -1,4 +1,4 @@
-// Tests where the cache is, who may use it, and which of its files count as safe.
+// Tests where the cache is, who may use it, and which files in it count as safe.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>

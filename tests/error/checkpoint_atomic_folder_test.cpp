@@ -70,7 +70,7 @@ TEST(FilesErrors, JsonPosition) {
   EXPECT_THAT(user_error([&] { read_json_file(folder / "x.json"); }),
               HasSubstr("x.json: is not valid JSON: syntax error at line 2, column 4, at `,]}`"));
   write_text(folder / "x.json", "{\"a\": 1e999}");
-  EXPECT_THAT(user_error([&] { read_json_file(folder / "x.json"); }), HasSubstr("a number in it is too large"));
+  EXPECT_THAT(user_error([&] { read_json_file(folder / "x.json"); }), HasSubstr("a number is too large"));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Broken or hostile GGUF files are refused with a reason and a remedy.
+// Tests that broken or hostile GGUF files are refused with a reason and a remedy.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -37,7 +37,7 @@ std::string tensor(const std::string& name, const std::vector<uint64_t>& dims, u
   return out + raw(type) + raw(offset);
 }
 
-// A file with these keys and tensors, and `data` bytes of data.
+// Returns the bytes of a GGUF file with these keys and tensors, and `data` bytes of data.
 std::string file(const std::vector<std::string>& keys, const std::vector<std::string>& tensors, size_t data = 64) {
   std::string out = "GGUF" + raw<uint32_t>(3) + raw<uint64_t>(tensors.size()) + raw<uint64_t>(keys.size());
   for (const std::string& each : keys) out += each;
@@ -139,7 +139,7 @@ TEST(BadGguf, SeveralFilesAreListed) {
   EXPECT_EQ(find_gguf(folder.path()), std::nullopt);
 }
 
-// In a hub's cache, the names of the parts are links to blobs that are named by their checksums.
+// In a hub's cache, the parts of a model are links. Each link points to a blob that is named by its checksum.
 TEST(GgufParts, MayBeLinks) {
   const TempFolder folder;
   write_text(folder / "blobs/one",
@@ -158,7 +158,7 @@ TEST(GgufParts, MayBeLinks) {
   }
 }
 
-// Sparse files take no room on the disk, but their lists and experts would take GBs of memory.
+// The files are sparse, so they take no room on the disk. Reading their lists and experts would take GBs of memory.
 TEST(BadGguf, HugeCountsAreRefused) {
   const std::string start = file({key("a", 9, raw(0) + raw<uint64_t>((1u << 24) + 1))}, {}, 0);
   EXPECT_THAT(header_error(start + std::string(1u << 25, '\0')), HasSubstr("Fettle reads lists of up to 16777216"));

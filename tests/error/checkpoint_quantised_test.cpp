@@ -1,4 +1,4 @@
-// Checkpoints in bitsandbytes' formats that differ from what their config.json says.
+// Tests checkpoints in bitsandbytes' formats whose tensors do not fit their config.json.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +18,8 @@ const std::string kWeight = "model.layers.1.mlp.up_proj.weight";
 
 class QuantisedCheckpoint : public testing::Test {
  protected:
-  // Returns the result of checking the model after `change` to the tensor `name` (its shape and bytes), or without it.
+  // Copies the model with tensor `name` changed and returns the error of checking the copy. `change` edits the tensor's
+  // shape and bytes; if it returns false, the copy does not have the tensor.
   std::string changed(const std::string& name, const std::function<bool(Shape&, Bytes&)>& change,
                       const std::string& format = "nf4") {
     const std::filesystem::path from = source_folder() / "tests/reference/models/llama/quantised" / format;
@@ -42,7 +43,8 @@ class QuantisedCheckpoint : public testing::Test {
     const ModelRepository broken = ModelRepository::open(folder.path());
     return user_error([&] { check_weights(broken, make_model(broken.config(), "config.json")); });
   }
-  // Returns the settings with `from` replaced by `to`.
+  // Returns the error of checking a copy of the model in whose quantisation settings the text `from` is replaced by
+  // `to`.
   std::string with_setting(const std::string& from, const std::string& to) {
     return changed(kWeight + ".quant_state.bitsandbytes__nf4", [&](Shape& shape, Bytes& bytes) {
       std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());

@@ -120,7 +120,8 @@ TEST_F(BadModel, UnknownTensorNamesNearOnes) {
               AllOf(HasSubstr("no tensor 'h.0.attn.weight' among its 1"), HasSubstr("transformer.h.0.attn.weight")));
 }
 
-// A weight in 8-bit floats without its factors, with a wrong number of them, and without a word in config.json.
+// A weight in 8-bit floats is refused if its scale factors are missing or have a wrong shape or dtype, or if
+// config.json has wrong block sizes.
 TEST_F(BadModel, WeightsInEightBitFloats) {
   auto write = [&](const std::string& quantisation, const std::vector<std::pair<std::string, Shape>>& tensors) {
     write_text(folder_ / "config.json", R"({"quantization_config": )" + quantisation + "}");

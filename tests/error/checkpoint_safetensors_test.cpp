@@ -1,4 +1,4 @@
-// Hostile .safetensors files: each malformed field gives a UserError that names the file and the place.
+// Tests hostile .safetensors files: each malformed field gives a UserError that names the file and the field.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -22,7 +22,7 @@ std::string length_of(uint64_t bytes) {
 
 class HostileFile : public testing::Test {
  protected:
-  // Returns the error of opening a file of these bytes, without the part that all messages share.
+  // Returns the error of opening a file with these bytes, without the text that all messages share.
   std::string open_bytes(const std::string& bytes) {
     write_text(path_, bytes);
     const std::string error = user_error([&] { SafetensorsFile::open(path_); });
@@ -149,7 +149,7 @@ TEST_F(HostileFile, Offsets) {
   EXPECT_THAT(open_header("{}", 8), HasSubstr("8 bytes follow the last tensor, at offset 0"));
 }
 
-// Every change of a single byte of the header and every truncation gives an error or a valid file.
+// Changes each byte of the header to every value: the file is refused or is valid. Every truncated file is refused.
 TEST_F(HostileFile, EveryByteFlipAndEveryTruncation) {
   const std::string header = R"({"__metadata__":{"f":"pt"},"a":{"dtype":"F16","shape":[1,2],"data_offsets":[0,4]},)"
                              R"("b":{"dtype":"U8","shape":[],"data_offsets":[4,5]}} )";
@@ -173,7 +173,7 @@ TEST_F(HostileFile, EveryByteFlipAndEveryTruncation) {
     }
     put(at, good[at]);
   }
-  EXPECT_GT(sound, 8 + static_cast<int>(header.size()));  // each position's own value, and other valid names
+  EXPECT_GT(sound, 8 + static_cast<int>(header.size()));  // unchanged bytes, and bytes that only change a name
   for (size_t size = 0; size < good.size(); ++size) EXPECT_NE(open_bytes(good.substr(0, size)), "no error") << size;
 }
 

@@ -1,4 +1,4 @@
-// Damaged training state: a run never resumes from wrong bytes.
+// Tests damaged training state: a run never resumes from wrong bytes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -26,7 +26,7 @@ class DamagedStateFiles : public testing::Test {
     manifest_ = read_text(folder_ / "state/manifest.json");
     shards_ = read_text(folder_ / "state/shards-00001.bin");
   }
-  // Returns the error of reading everything.
+  // Returns the error of reading all arrays.
   std::string read_error() {
     return user_error([&] { read_all(); });
   }
@@ -103,7 +103,7 @@ TEST_F(DamagedStateFiles, ManifestIsGoneOrNotOurs) {
   EXPECT_THROW(read_all(), DamagedState);
 }
 
-// Every changed byte of the manifest is an error, unless only spaces between values change.
+// Changing any byte of the manifest gives an error, unless the change only adds or removes spaces between values.
 TEST_F(DamagedStateFiles, EveryByteOfTheManifestCounts) {
   const nlohmann::json good = nlohmann::json::parse(manifest_);
   std::fstream file(folder_ / "state/manifest.json", std::ios::binary | std::ios::in | std::ios::out);

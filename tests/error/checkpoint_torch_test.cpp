@@ -1,5 +1,5 @@
-// Broken or hostile PyTorch checkpoints are refused with a reason. Fettle executes nothing from them and needs little
-// time and memory.
+// Tests that broken or hostile PyTorch checkpoints are refused with a reason. Fettle executes nothing from them and
+// needs little time and memory.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -37,7 +37,7 @@ std::string one_tensor(int64_t elements, int64_t offset, const std::vector<int64
   return Pickle().dict().raw("(").text("w").tensor("0", elements, offset, dims, strides).raw("u").stop();
 }
 
-// Calls with which a pickle can do harm when it is executed.
+// These calls would do harm if Fettle executed the pickle.
 TEST(HostilePickle, CallsAreRefusedByName) {
   const std::string command = "touch /tmp/fettle-was-here";
   for (const auto& [module, name] : {std::pair<const char*, const char*>{"os", "system"},
@@ -60,11 +60,12 @@ TEST(HostilePickle, CallsAreRefusedByName) {
 }
 
 TEST(HostilePickle, InstructionsThatCheckpointsDoNotNeed) {
-  // NEWOBJ, INST, OBJ, EXT1, REDUCE of a storage type, NEXT_BUFFER, PERSID, protocol 0's INT.
+  // NEWOBJ, INST, OBJ, EXT1, NEXT_BUFFER, PERSID and protocol 0's INT.
   for (const char* op : {"\x81", "i", "o", "\x82\x01", "\x97", "Pkey\n", "I01\n"})
     EXPECT_THAT(pickle_error(Pickle().global("collections", "OrderedDict").raw(")").raw(op).stop()),
                 HasSubstr("is not needed for checkpoints"))
         << static_cast<int>(op[0]);
+  // REDUCE calls a storage type.
   EXPECT_THAT(pickle_error(Pickle().global("torch", "FloatStorage").raw("(").number(1 << 30).raw("tR").stop()),
               HasSubstr("it calls 'torch.FloatStorage'"));
   // BUILD sets attributes. Its argument must be a dict, and so must the object.
@@ -96,7 +97,8 @@ TEST(HostilePickle, StackAndMemo) {
               HasSubstr("a name in it is too long"));
 }
 
-// A dict that contains itself, a million nested lists, tuples that double in size with each line, and very many values.
+// A dict that contains itself, a million nested tuples, tuples that double in size with each instruction, and very many
+// values.
 TEST(HostilePickle, BombsStaySmall) {
   EXPECT_THAT(pickle_error(Pickle().raw("}q\x01").text("me").raw("h\x01s").stop()), HasSubstr("'me' is a dict"));
   std::string deep;
@@ -108,7 +110,7 @@ TEST(HostilePickle, BombsStaySmall) {
   EXPECT_THAT(pickle_error(Pickle().raw(std::string(3 << 20, ']')).stop()), HasSubstr("more than 2097152 values"));
   EXPECT_THAT(pickle_error(Pickle().raw("N" + std::string(3 << 20, '\x94')).stop()),
               HasSubstr("stores more than 2097152"));
-  // One long tuple as the arguments, or as the dims, of many calls.
+  // One long tuple is the arguments, or the dims, of many calls.
   const std::string wide = "(" + std::string(100000, 'N') + "tq\x01";
   EXPECT_THAT(pickle_error(Pickle().global("torch", "Size").raw(wide + "R").stop()), HasSubstr("too many values"));
 }
@@ -170,7 +172,7 @@ TEST(TorchFileErrors, BrokenZip) {
   EXPECT_EQ(file_error(good), "no error");
   for (size_t length = 4; length < good.size(); length += 7)
     EXPECT_THAT(file_error(good.substr(0, length)), HasSubstr("download it again")) << length;
-  EXPECT_THAT(file_error(zip_of({{"x/data.pkl", ""}}, 8)), HasSubstr("'x/data.pkl' in it is compressed"));
+  EXPECT_THAT(file_error(zip_of({{"x/data.pkl", ""}}, 8)), HasSubstr("its member 'x/data.pkl' is compressed"));
   // Changes each byte of the directory. The result must be a clear error or a consistent file.
   for (size_t at = good.size() - 140; at < good.size(); ++at) {
     std::string bad = good;

@@ -1,4 +1,5 @@
-// Files that become shorter while they are mapped: an error names the file. No SIGBUS, and no zeros in place of values.
+// Tests files that become shorter while they are mapped. Fettle reports an error that names the file. It is not
+// ended by SIGBUS, and it does not read zeros in place of values.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -68,14 +69,14 @@ TEST_F(Truncated, OtherFilesStayReadable) {
   EXPECT_NE(read_error("a"), "no error");
   const HostArray values = intact.read(*intact.find("b"));
   EXPECT_EQ(std::count(values.data(), values.data() + values.bytes(), std::byte{1}), values.bytes());
-  // A new mapping at the address of the lost one has no error.
+  // A new mapping at the address of the old one works again.
   file_.reset();
   fs::copy_file(other, path_, fs::copy_options::overwrite_existing);
   file_.emplace(SafetensorsFile::open(path_));
   EXPECT_EQ(read_error("a"), "no error");
 }
 
-// The kernel reads the mapped bytes here. It returns an error instead of raising a signal.
+// Here write() reads the mapped bytes. It returns an error (EFAULT) instead of raising SIGBUS.
 TEST_F(Truncated, CopyingToAnotherFileNamesTheSource) {
   fs::resize_file(path_, 4096);
   const std::string error = user_error([&] {
@@ -106,7 +107,7 @@ TEST_P(TruncatedLoad, Stops) {
   EXPECT_GE(pieces, 1);
 }
 
-// With and without conversion.
+// The file is in f32, so loading as bf16 converts the values.
 INSTANTIATE_TEST_SUITE_P(Dtypes, TruncatedLoad, testing::Values(DType::kF32, DType::kBF16));
 
 TEST(TruncatedState, ReadingReportsADamagedCheckpoint) {
@@ -121,7 +122,7 @@ TEST(TruncatedState, ReadingReportsADamagedCheckpoint) {
                   AllOf(HasSubstr("shards-00001.bin: the file became shorter"), HasSubstr("checkpoint is damaged"))));
 }
 
-// Bus errors outside of FileMapping memory end the process as usual.
+// A bus error outside of the memory that FileMapping mapped ends the process as usual.
 TEST_F(Truncated, OtherBusErrorsStillKill) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(

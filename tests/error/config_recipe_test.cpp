@@ -110,9 +110,9 @@ TEST_F(BadRecipe, FeaturesThatDoNotExistAreNamed) {
   EXPECT_THAT(message("optim: grokadamw\n"),
               testing::StartsWith(
                   "FILE:1: optim: grokadamw is not available in this version; use one of adamw_torch, adamw_8bit, "));
-  EXPECT_EQ(
-      message("report_to: [wandb, swanlab]\n"),
-      "FILE:1: report_to: swanlab is not available in this version; use one of none, tensorboard, wandb, trackio");
+  EXPECT_EQ(message("report_to: [wandb, swanlab]\n"),
+            "FILE:1: report_to: swanlab is not available in this version; use one of none, tensorboard, wandb, "
+            "trackio, mlflow");
   EXPECT_EQ(message("quantization_bit: 3\n"), "FILE:1: quantization_bit: 3 is not available in this version");
   EXPECT_EQ(message("galore_rank: 5\n"), "FILE:1: galore_rank is not available in this version; remove the key");
   EXPECT_EQ(message("shift_attn: true\n"), "FILE:1: shift_attn is not available in this version; remove the key");

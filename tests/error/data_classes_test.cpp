@@ -114,7 +114,7 @@ TEST_F(ClassErrors, RowsWithoutLabelOrText) {
   expect({R"({"text": "", "label": 1})"}, "the text is empty");
   expect({R"({"text": "a", "label": {"x": 1}})"}, "a label must be a name or a number");
   spec.cutoff_len = 0;
-  expect({R"({"text": "a", "label": 1})"}, "leave no tokens for text");
+  expect({R"({"text": "a", "label": 1})"}, "leave no room for text");
 }
 
 TEST_F(ClassErrors, NoRowsToReadLabelsFrom) {

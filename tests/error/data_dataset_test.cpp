@@ -44,7 +44,7 @@ TEST_F(DataErrors, BrokenRowsNameFileAndLine) {
               "a.jsonl:1: byte 11 of the line (0xc3) is not UTF-8; convert the file");
   expect_says(failure_of("a.jsonl", "{\"text\": \"a\", \"meta\": {\"x\": \"k\", \"x\": \":\"}}\n"),
               "a.jsonl:1: an object has the key 'x' twice");
-  expect_says(failure_of("a.jsonl", "{\"text\": 1e999}\n"), "a.jsonl:1: not valid JSON: a number in it is too large");
+  expect_says(failure_of("a.jsonl", "{\"text\": 1e999}\n"), "a.jsonl:1: not valid JSON: a number is too large");
   expect_says(failure_of("a.jsonl", std::string("PK\x03\x04\0\0", 6)), "a zero byte; is this a binary file?");
   expect_says(failure_of("a.json", "[{\"text\": \"a\"},\n {\"text\": nope}]"),
               "a.json:2: not valid JSON: syntax error at column 11, at `ope}`");
@@ -128,8 +128,8 @@ TEST_F(DataErrors, RowsOfAnUnknownOrWrongFormat) {
        "only text can be trained"},
       {R"({"messages": [{"role": "user", "content": [{"type": 7, "value": "x"}]}]})",
        "'content' has a part of type 7, but only text can be trained"},
-      {R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a", "weight": 2}]})",
-       "'weight' of a message must be 0 or 1"},
+      {R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a", "weight": -0.5}]})",
+       "'weight' of a message must be from 0 to 1000, but it is -0.5"},
       {R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}], "tools": "{"})",
        "'tools' is a text, but not valid JSON"},
       {R"({"prompt": null, "completion": "a"})", "'prompt' is null"},
@@ -150,7 +150,7 @@ TEST_F(DataErrors, RowsOfAnUnknownOrWrongFormat) {
   }
 }
 
-// Such a row is left out and counted, in all formats.
+// A row with an empty reply is left out and counted, in all formats.
 TEST_F(DataErrors, RowsWithAnEmptyReplyAreLeftOut) {
   for (const char* row : {R"({"instruction": "q", "output": ""})", R"({"instruction": "q", "output": null})",
                           R"({"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": " "}]})",
@@ -169,7 +169,7 @@ TEST_F(DataErrors, TheFirstBadRowIsNamedWhateverThreadRunsFirst) {
   std::string text;
   for (int i = 1; i <= 3000; ++i) text += i % 1000 == 0 ? "{\"nothing\": 1}\n" : "{\"text\": \"a\"}\n";
   expect_says(failure_of("a.jsonl", text), "a.jsonl:1000:");
-  // A row of invalid JSON comes after an earlier unusable row.
+  // The row with invalid JSON comes after a row of no known format. The error names the first of the two.
   expect_says(failure_of("a.jsonl", "{\"nothing\": 1}\n{broken\n"), "a.jsonl:1: no known format");
 }
 
@@ -208,10 +208,10 @@ TEST_F(DataErrors, TextAfterTheArrayOfRows) {
 }
 
 TEST_F(DataErrors, NumbersBeyondAnyRange) {
-  expect_says(failure_of("a.jsonl", "{\"prompt\": 1e999}\n"), "a.jsonl:1: not valid JSON: a number in it is too large");
+  expect_says(failure_of("a.jsonl", "{\"prompt\": 1e999}\n"), "a.jsonl:1: not valid JSON: a number is too large");
 }
 
-// Copying such a value would overflow the stack.
+// Copying a value that is nested so deeply would overflow the stack.
 TEST_F(DataErrors, JsonInAStringMayNotNestDeeperThanARow) {
   const std::string deep = std::string(1000000, '[') + std::string(1000000, ']');
   auto row = [&](const std::string& call) {

@@ -94,7 +94,7 @@ TEST_F(Filling, AFileThatGrowsDuringReadingIsNotStored) {
   for (int i = 0; i < 50'000; ++i) text += "{\"text\": \"row " + std::to_string(i) + std::string(200, 'x') + "\"}\n";
   const auto file = folder.write("rows.jsonl", text);
   spec.sets = {file.string()};
-  // The draft appears when the file's key is known and before its rows are read.
+  // The draft of the store appears after the file's key was computed and before the file's rows are read.
   std::thread writer([&] {
     std::error_code none;
     while (!std::filesystem::exists(spec.cache, none) || std::filesystem::is_empty(spec.cache, none)) {
@@ -115,7 +115,7 @@ TEST_F(Filling, StopsWhileTheFilesAreInspected) {
   EXPECT_EQ(code, 130);
 }
 
-// Exceptions in the pipeline's threads are rethrown here, and the threads end.
+// Exceptions in the pipeline's threads are rethrown in the calling thread, and the pipeline's threads end.
 TEST_F(Filling, ExceptionsOfThreadsAreRethrown) {
   std::string text;
   for (int i = 0; i < 30'000; ++i) text += "{\"text\": \"" + std::string(100, 'x') + "\"}\n";

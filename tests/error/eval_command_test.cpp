@@ -1,4 +1,4 @@
-// The messages of `fettle eval` for unusable rows and keys.
+// Tests the messages of `fettle eval` for unusable rows and keys.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

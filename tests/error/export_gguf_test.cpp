@@ -1,4 +1,4 @@
-// Refused exports to GGUF: the message, and that no files are left.
+// Tests exports to GGUF that are refused: the message is right, and no files are left.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -46,7 +46,7 @@ class GgufExportError : public testing::Test {
     write_json_file(file, value);
   }
 
-  // Returns the message, after checking that neither the folder nor a working folder exists.
+  // Returns the message of the refused export. Checks that neither the output folder nor a temporary folder is left.
   std::string refused(const Recipe& from) {
     const std::string message = user_error([&] { run_export(Request(from, Command::kExport)); });
     for (const auto& entry : fs::directory_iterator(folder_.path()))
@@ -79,7 +79,7 @@ TEST_F(GgufExportError, ATokenizerThatGgufCannotExpress) {
     tokenizer["pre_tokenizer"] = {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"use_regex", true}};
   });
   EXPECT_THAT(refused(recipe(model)), AllOf(HasSubstr("tokenizer.json"), HasSubstr("pre_tokenizer")));
-  // An added token that takes the space before it has other ids as GGUF.
+  // GGUF has no lstrip. With lstrip, an added token takes the space before it, so the ids of a text differ.
   const fs::path strips = copy_of("llama2");
   change(strips / "tokenizer.json", [](nlohmann::json& tokenizer) {
     for (nlohmann::json& token : tokenizer["added_tokens"]) token["lstrip"] = true;
@@ -123,7 +123,7 @@ TEST_F(GgufExportError, WeightsThatAreNotFiniteOrTooLarge) {
 }
 
 TEST_F(GgufExportError, AFullDisk) {
-  // A limit on the size of files stands for a full disk.
+  // A limit on the size of files simulates a full disk.
   rlimit before{};
   getrlimit(RLIMIT_FSIZE, &before);
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);

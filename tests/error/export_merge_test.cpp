@@ -1,4 +1,4 @@
-// Tests exports that are refused: the message, and that no files remain.
+// Tests exports that are refused: the message is right, and no files are left.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -50,7 +50,7 @@ void scaled_adapter(const fs::path& to, float factor) {
 
 class ExportError : public testing::Test {
  protected:
-  // Returns the message, after checking that neither the folder nor a working folder exists.
+  // Returns the message of the refused export. Checks that neither the output folder nor a temporary folder is left.
   std::string refused(const Recipe& recipe) {
     const std::string message = user_error([&] { run_export(Request(recipe, Command::kExport)); });
     for (const auto& entry : fs::directory_iterator(folder_.path()))
@@ -136,7 +136,7 @@ TEST_F(ExportError, AMergeThatTheDtypeCannotRepresent) {
               AllOf(HasSubstr("_proj.weight"), HasSubstr("float16"), HasSubstr("bfloat16 or float32")));
 }
 
-// A head of any shape in an otherwise valid adapter.
+// The adapter is valid, except that its classifier head has a wrong shape.
 TEST_F(ExportError, AHeadThatIsNotAMatrix) {
   for (const Dims& dims : {Dims{}, Dims{2}, Dims{1000000000000, 0}, Dims{3, 5}}) {
     const AdapterFolder adapter = read_adapter(kModels / "llama/adapter_final");

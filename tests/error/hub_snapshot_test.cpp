@@ -37,7 +37,7 @@ class HubRefusals : public testing::Test {
       Snapshot::open(hub.settings(), *read_repo_name(RepoKind::kModel, "org/small-model")).fetch({"model.safetensors"});
     });
   }
-  // In the cache, no file under its final name is incomplete or has wrong content.
+  // Checks the cache: no file under its final name is incomplete or has wrong content.
   void expect_no_weights() {
     for (const auto& entry : fs::recursive_directory_iterator(hub.cache())) {
       EXPECT_NE(entry.path().filename(), "model.safetensors");
@@ -137,7 +137,7 @@ TEST_F(HubRefusals, StatusOfTheCdn) {
 TEST_F(HubRefusals, RedirectsToOtherSchemes) {
   for (const char* target : {"file:///etc/passwd", "ftp://127.0.0.1/x", "gopher://x"}) {
     hub.set_faults({{{"kind", "redirect"}, {"to", target}, {"match", "/resolve/"}}});
-    EXPECT_THAT(fetch_error(), HasSubstr("wanted http or https; it is not followed")) << target;
+    EXPECT_THAT(fetch_error(), HasSubstr("wanted http or https; the redirect is not followed")) << target;
   }
   EXPECT_THAT(user_error([] { redirect_target("https://a.org/x", "http://a.org/y"); }),
               HasSubstr("a.org redirects to http:, wanted https"));
@@ -194,7 +194,7 @@ TEST_F(HubRefusals, AFileThatDoesNotFitOnTheDisk) {
   }
 }
 
-// The first signal ends the download. The partial file stays, and the locks are released.
+// The first signal ends the download. The part that was downloaded stays, and the locks are released.
 TEST_F(HubRefusals, AnInterruptKeepsThePart) {
   hub.set_faults({{{"kind", "slow"}, {"match", "model.safetensors"}, {"rate", 20000}}});
   const pid_t child = fork();

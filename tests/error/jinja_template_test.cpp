@@ -51,7 +51,8 @@ TEST(Jinja, NamesLineAndReason) {
   }
 }
 
-// Each of these templates would take hours or all memory. The error names the limit that ends it.
+// Expects that each template is stopped by a limit, which the error names. Without limits, each would take hours or all
+// memory.
 void expect_stopped(std::initializer_list<std::string> sources) {
   for (const std::string& source : sources) {
     SCOPED_TRACE(source);
@@ -62,7 +63,7 @@ void expect_stopped(std::initializer_list<std::string> sources) {
   }
 }
 
-// Returns a template that doubles `name` n times, which gives a value of 2^n parts that share memory.
+// Returns a template that doubles `name` n times. The value then has 2^n parts, which share memory.
 std::string doubled(const std::string& name, const std::string& start, int times) {
   std::string loop = "{% set ns." + name + " = " + start + " %}{% for i in range(" + std::to_string(times) + ") %}";
   return loop + "{% set ns." + name + " = [ns." + name + ", ns." + name + "] %}{% endfor %}";

@@ -1,4 +1,4 @@
-// The values of the recipe's `kernels`: auto and off, names, and unknown names.
+// Tests the values of the recipe's `kernels`: auto and off, names, and unknown names.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

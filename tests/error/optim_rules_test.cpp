@@ -1,4 +1,4 @@
-// Invalid hyperparameters of update rules.
+// Tests invalid hyperparameters of update rules.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -55,7 +55,7 @@ TEST(OptimArgs, NumbersOutOfRange) {
         << rule;
 }
 
-// Every default is in its own range.
+// Every default is within the range of its argument.
 TEST(OptimArgs, DefaultsAreValid) {
   for (const UpdateRule& rule : update_rules())
     for (const OptimArgument& argument : rule.args) {

@@ -10,7 +10,7 @@
 namespace fettle {
 namespace {
 
-// A loop with a gather, a fusion, a dot and device groups along a mesh axis.
+// Returns a program with a loop, a gather, a fusion, a dot and device groups along a mesh axis.
 HloBuilder small_program() {
   HloBuilder build;
   const int64_t fused = build.computation("fused");
@@ -41,7 +41,7 @@ void expect_error(const HloBuilder& build, const std::string& words) {
   }
 }
 
-// All bytes must be either refused or read without harm.
+// Checks that the bytes are either refused or read without harm.
 void expect_no_harm(std::string_view bytes) {
   try {
     const HloModule module = read_hlo(bytes);

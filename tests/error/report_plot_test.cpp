@@ -1,4 +1,4 @@
-// If a plot cannot be written, this is a user error.
+// Tests that a plot that cannot be written is a user error.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Changes to a model that cannot be made are refused with the key and the remedy.
+// Tests changes to a model that cannot be made: the message names the key and the remedy.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

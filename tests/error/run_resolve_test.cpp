@@ -1,4 +1,4 @@
-// Recipes that cannot train the given model.
+// Tests recipes that cannot train the given model.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

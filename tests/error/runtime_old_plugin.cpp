@@ -1,4 +1,4 @@
-// A plugin with an older API than Fettle supports. Fettle may read only its version.
+// A fake plugin with an older PJRT API than Fettle supports. Fettle may read only the version from it.
 #include <cstddef>
 
 namespace {

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Returns the error's text; fails unless it is a DeviceError (exit 4).
+// Returns the text of the DeviceError (exit code 4) that the action throws. The test fails if it throws none.
 template <typename Action>
 std::string device_error(const Action& action) {
   try {
@@ -119,7 +119,7 @@ TEST_F(PluginError, TruncatedPlugin) {
   }
 }
 
-// A shared object that every Linux has.
+// Loads libc, a shared object that every Linux system has.
 TEST_F(PluginError, SharedObjectThatIsNotAPlugin) {
   std::ifstream maps("/proc/self/maps");
   std::string libc;

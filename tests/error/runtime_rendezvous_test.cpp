@@ -45,7 +45,7 @@ TEST(Rendezvous, SaysThatThePortIsTaken) {
       ThrowsMessage<UserError>(AllOf(HasSubstr("another program uses the port"), HasSubstr("FETTLE_STORE_PORT"))));
 }
 
-// The settings are longer than the pipe holds, so they are still being written when the program has ended.
+// The settings are larger than a pipe's buffer, so Fettle is still writing them when the program has already ended.
 TEST(Rendezvous, SaysThatRedisIsMissing) {
   const Environment nowhere("PATH", "/nowhere");
   EXPECT_THAT([&] { RedisServer(free_port(), std::string(1u << 20, 'x'), true); },

@@ -1,4 +1,4 @@
-// A request that cannot be answered gets an error that names the field and the remedy.
+// Tests requests that cannot be answered: the error names the field and the remedy.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Invalid meshes and rules: the message has the sizes or the valid names.
+// Tests invalid meshes and rules: the message has the sizes or the valid names.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

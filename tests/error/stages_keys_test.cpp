@@ -1,4 +1,4 @@
-// Keys that belong to other stages, that a stage refuses, or that contradict each other.
+// Tests keys that belong to other stages, that a stage refuses, or that contradict each other.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

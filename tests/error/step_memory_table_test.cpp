@@ -1,4 +1,4 @@
-// A step that does not fit: exit code 3 and remedies that apply to this recipe.
+// Tests a step that does not fit: the exit code is 3, and the remedies apply to this recipe.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@
 namespace fettle {
 namespace {
 
-// The table of a step whose rows have 40 positions each.
+// Returns the memory table of a step whose rows have 40 positions each.
 MemoryTable table_of(const Run& run, const MemoryStats& stats, const MemoryShare& share, const std::string& device) {
   return memory_table(run, padded_shape(run.batch, 40), stats, share, device);
 }
@@ -78,7 +78,7 @@ TEST(RequireFit, LargeWeights) {
   recipe.finetuning_type = "full";
   recipe.per_device_train_batch_size = 1;
   recipe.bf16 = true;
-  // Weights and moments need 0.7 MB, and all else needs little.
+  // Weights and moments need 0.7 MB. Everything else needs little.
   const std::string message = does_not_fit(recipe, 1'200'000, 1'000'000);
   EXPECT_THAT(message, AllOf(HasSubstr("finetuning_type: lora"), Not(HasSubstr("per_device_train_batch_size")),
                              Not(HasSubstr("bf16: true")), Not(HasSubstr("gradient_checkpointing")),
@@ -86,7 +86,7 @@ TEST(RequireFit, LargeWeights) {
   EXPECT_LT(message.find("finetuning_type"), message.find("cutoff_len"));
 }
 
-// On a 24 GB card, the recipe's share is 22.8 GB, but 23 GB could be used.
+// The card has 24 GB. The recipe's share is 22.8 GB, but 23 GB could be used.
 TEST(RequireFit, ALargerShareIsARemedy) {
   const MemoryShare share{
       .total = 24'000'000'000, .utilization = 0.95, .allowance = 1'000'000'000, .limit = 22'800'000'000};

@@ -1,4 +1,4 @@
-// Adapters that cannot be merged before the start.
+// Tests adapters that cannot be merged before the start.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Broken tokenizer files are user errors; the message names the file and the fault.
+// Tests broken tokenizer files: the user error names the file and the fault.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -25,7 +25,7 @@ class Files : public testing::Test {
 
   void write(const std::string& name, const std::string& content) { std::ofstream(dir_ / name) << content; }
 
-  // Returns the message of the error that opening throws. It must be a UserError.
+  // Returns the message of the UserError that opening throws. The test fails if it throws none.
   std::string error() {
     try {
       Tokenizer::open(dir_);
@@ -61,7 +61,7 @@ TEST_F(Files, BrokenJsonIsReportedWithItsPlace) {
   EXPECT_SAYS(error_of("{\n  \"model\": {,\n"), "tokenizer.json: is not valid JSON: syntax error at line 2, column 13");
   EXPECT_SAYS(error_of(""), "tokenizer.json: is not valid JSON: the text ends too early");
   EXPECT_SAYS(error_of("{\"model\": {\"type\": \"BP"), "tokenizer.json: is not valid JSON: the text ends too early");
-  EXPECT_SAYS(error_of("{\"model\": 1e999}"), "tokenizer.json: is not valid JSON: a number in it is too large");
+  EXPECT_SAYS(error_of("{\"model\": 1e999}"), "tokenizer.json: is not valid JSON: a number is too large");
   EXPECT_SAYS(error_of("[1, 2]"), "wanted an object");
   const std::string deep = std::string(1000000, '[') + std::string(1000000, ']');
   EXPECT_SAYS(error_of(deep), "tokenizer.json: is not valid JSON: values are nested more than 100 deep");
@@ -120,7 +120,7 @@ TEST_F(Files, BadPatternsAndBehaviours) {
   EXPECT_SAYS(error_of(start + R"("pattern": {"Glob": "a"}, "behavior": "Isolated"}})"), "pre_tokenizer.pattern");
 }
 
-// Each of these patterns can match the text in more ways than a machine can try.
+// Each of these patterns can match the text in more ways than a computer can try.
 TEST_F(Files, PatternsThatBacktrackForeverAreRefused) {
   const std::string text = std::string(5000, 'x') + "b";
   for (const std::string pattern : {"(x+)+$", "(?:x|x)+$", "(x+x+)+[yz]", "(?:x*)*[yz]", "(.*)*[yz]"}) {

@@ -1,4 +1,4 @@
-// Broken SentencePiece and rank files, and texts that a model cannot encode, are user errors.
+// Tests that broken SentencePiece and rank files, and texts that a model cannot encode, are user errors.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -52,14 +52,14 @@ TEST_F(Models, TruncatedSentencePiece) {
   const std::string good = read(kReference / "sp_bpe/tokenizer.model");
   ASSERT_GT(good.size(), 1000u);
   write("tokenizer.model", good.substr(0, 777));
-  EXPECT_SAYS(error(), "tokenizer.model: not a SentencePiece model: its 777 bytes do not parse as one; fetch");
+  EXPECT_SAYS(error(), "tokenizer.model: not a SentencePiece model: its 777 bytes cannot be parsed; fetch");
   write("tokenizer.model", "");
   EXPECT_SAYS(error(), "it has no pieces");
   write("tokenizer.model", "version https://git-lfs.github.com/spec/v1\n");
   EXPECT_SAYS(error(), "not a SentencePiece model");
 }
 
-// Wrong bytes give an error or a tokenizer, never a crash.
+// A changed byte gives an error or another tokenizer, never a crash.
 TEST_F(Models, AnyBrokenByteIsAnErrorOrATokenizer) {
   for (const char* name : {"sp_bpe", "sp_unigram"}) {
     const std::string good = read(kReference / name / "tokenizer.model");

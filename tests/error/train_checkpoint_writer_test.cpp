@@ -1,4 +1,4 @@
-// Checkpoints that cannot be written, and checkpoints from which a run cannot continue.
+// Tests checkpoints that cannot be written, and checkpoints from which a run cannot continue.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -87,7 +87,7 @@ TEST_F(FailedSave, IsReportedByTheDestructor) {
               AllOf(HasSubstr("checkpoint-2 could not be saved"), HasSubstr("no checkpoint is complete yet")));
 }
 
-// The checkpoint of a run's first step.
+// Writes a checkpoint at step 1. The tests compare it with other runs.
 class OtherRun : public testing::Test {
  protected:
   OtherRun() {
@@ -158,7 +158,7 @@ TEST_F(OtherRun, AnotherAdapterShapeNamesTheWeight) {
   EXPECT_THAT(error(recipe("full")), AllOf(HasSubstr("finetuning_type"), HasSubstr("lora"), HasSubstr("full")));
 }
 
-// Other kernels only round differently, so the run continues after a warning with their names.
+// Other kernels change only the rounding, so the run continues. A warning names the kernels.
 TEST_F(OtherRun, OtherKernelsAreNamed) {
   const Recipe again = recipe();
   const ModelRepository repository = ModelRepository::open(again.model_name_or_path);
@@ -216,7 +216,7 @@ TEST_F(OtherRun, ABaseWithOtherWeightsIsRefusedWithBothPaths) {
   EXPECT_THAT(error(other), AllOf(HasSubstr("checkpoint-1 was trained with weights of a base model that differ"),
                                   HasSubstr("model_name_or_path was " + recipe().model_name_or_path),
                                   HasSubstr("this run has " + other.model_name_or_path), HasSubstr("start a new run")));
-  StateWriter(folder_ / "old/state").finish({{"step", 1}});  // like checkpoints before base digests
+  StateWriter(folder_ / "old/state").finish({{"step", 1}});  // as in checkpoints from before base digests existed
   const ModelRepository repository = ModelRepository::open(other.model_name_or_path);
   const auto run = make_run(other, repository.config(), "config.json", 1);
   EXPECT_EQ(user_error([&] { check_base(StateReader(folder_ / "old/state"), base_identity(run, repository)); }),

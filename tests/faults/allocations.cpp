@@ -1,10 +1,11 @@
-// Implements FAULT_CALL=allocate, which makes large allocations of Fettle itself fail. faults.cpp has the other
-// settings.
+// Implements FAULT_CALL=allocate, which makes large allocations of Fettle's own code fail. faults.cpp describes the
+// other settings.
 //
-//   FAULT_MIN  allocations of fewer bytes always go through (1000000)
+//   FAULT_MIN  allocations of fewer bytes never fail (1000000)
 //
 // An allocation is Fettle's own when the first caller outside of libstdc++ is the program or one of its libraries
-// (fettle_columns.so), not a plugin or a system library. Its path in the log is "BYTES FILE+OFFSET" of the caller.
+// (fettle_columns.so), not a plugin or a system library. The log shows it as "BYTES FILE+OFFSET", where FILE+OFFSET is
+// the caller.
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <signal.h>
@@ -28,13 +29,13 @@ void* __libc_memalign(size_t, size_t);
 
 namespace {
 
-size_t smallest = ~size_t{0};  // bytes; nothing fails before the library has started
+size_t smallest = ~size_t{0};  // bytes; nothing fails before start() has run
 thread_local bool asking = false;
 
 __attribute__((constructor)) void start() {
   if (!is_chosen("allocate")) return;
   void* frame = nullptr;
-  backtrace(&frame, 1);  // its first call loads a library
+  backtrace(&frame, 1);  // the first call of backtrace loads a library
   const char* text = getenv("FAULT_MIN");
   smallest = text == nullptr ? 1'000'000 : strtoull(text, nullptr, 10);
 }
@@ -44,7 +45,7 @@ std::string file_name(const char* path) {
   return slash == nullptr ? path : slash + 1;
 }
 
-// Returns "FILE+OFFSET" of Fettle's code that asked for memory; empty when other code did.
+// Returns the "FILE+OFFSET" of Fettle's code that requested the memory, or "" when other code did.
 std::string caller() {
   void* frames[16];
   const int count = backtrace(frames, 16);

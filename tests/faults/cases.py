@@ -21,20 +21,20 @@ OPTIMIZERS = ["adamw_torch", "adafactor", "adamw_8bit", "sgd", "lion_32bit", "li
 
 
 def stage_cases():
-    """Returns {name: words} of every stage with every method; the optimizers take turns."""
+    """Returns {name: words}: the command-line words of every stage with every method. The optimizers take turns."""
     cases = {}
     for s, stage in enumerate(STAGES):
         for m, (method, words) in enumerate(METHODS.items()):
             fitting = OPTIMIZERS if method in ["full", "freeze"] else OPTIMIZERS[:-1]
             optimizer = fitting[(s + m) % len(fitting)]
-            if method == "pissa" and stage in ["dpo", "kto"]:  # its base cannot be the reference model
+            if method == "pissa" and stage in ["dpo", "kto"]:  # PiSSA's changed base is no reference model
                 words = words + ["ref_model={disk}/model"]
             cases[f"{stage}-{method}-{optimizer}"] = ["model_name_or_path={disk}/model", f"stage={stage}", *words,
                                                      "dataset={disk}/" + stage + ".jsonl", f"optim={optimizer}"]
     return cases
 
 
-# Short runs with two checkpoints, whose calls fail one by one.
+# Short runs with two checkpoints. Their calls fail one by one.
 SHORT = {f"short-{method}": ["model_name_or_path={disk}/model", "stage=sft", *METHODS[method], "max_steps=4",
                              "save_steps=2", "dataset={disk}/sft.jsonl"] for method in ["lora", "full"]}
 
@@ -52,7 +52,7 @@ def write_lines(path, rows):
 
 
 def write_inputs(disk):
-    """Writes the models' folders and the rows. The large model still needs its weights."""
+    """Writes the models' folders and the rows. sweep.py makes the weights of the large model."""
     disk.mkdir(parents=True, exist_ok=True)
     files = ["config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]
     for name in ["model", "large"]:

@@ -1,22 +1,23 @@
-// A library for LD_PRELOAD that makes chosen calls of a process fail, as a bad disk or a full one would.
+// A library for LD_PRELOAD that makes chosen calls of a process fail, as if the disk were broken or full.
 //
-//   FAULT_CALL    which calls: open, write, fsync, rename, mkdir, unlink, allocate (allocations.cpp), or a list with
-//                 commas
-//   FAULT_PATH    only those whose path contains this text; empty: all
-//   FAULT_NTH     the first of these calls that fails, counted from 1 in each process; 0: none fails
-//   FAULT_COUNT   how many fail in a row (1); "all": that one and every later one
-//   FAULT_ERRNO   how they fail: a name (ENOSPC, EIO, ESTALE, EACCES, ...), or
-//                 KILL: the process gets SIGKILL in place of the call; KILL_AFTER: right after the call
-//   FAULT_LOG     a file that gets a line for each of these calls: "NUMBER CALL PATH", with " !" when it failed
+//   FAULT_CALL    the chosen calls: open, write, fsync, rename, mkdir, unlink, allocate (allocations.cpp); several are
+//                 separated by commas
+//   FAULT_PATH    chooses only calls whose path contains this text; if empty, all calls
+//   FAULT_NTH     the number of the first chosen call that fails, counted from 1 in each process; 0: no call fails
+//   FAULT_COUNT   the number of chosen calls that fail in a row (1); "all": the first one and all later ones
+//   FAULT_ERRNO   how the calls fail: the name of an errno (ENOSPC, EIO, ESTALE, EACCES, ...), or
+//                 KILL: the process gets SIGKILL instead of the call, or
+//                 KILL_AFTER: the process gets SIGKILL right after the call
+//   FAULT_LOG     a file that gets a line for each chosen call: "NUMBER CALL PATH", with " !" if the call failed
 //   FAULT_BUDGET  the number of bytes that the disk holds. When the writes under FAULT_PATH have used them, the next
 //                 FAULT_COUNT writes fail with ENOSPC. Deleting files frees nothing. The log then has lines with "fits"
 //                 (NUMBER is the bytes so far) and "full"
 //   FAULT_CLOCK   EPOCH+STEP: time() gives EPOCH seconds at first and STEP seconds more with every call
 //
-// open: open, openat, creat, fopen. write: write, pwrite, writev, fwrite, ftruncate, fallocate. fsync: fsync,
-// fdatasync. rename: rename, renameat, renameat2, link. unlink: unlink, unlinkat, rmdir, remove. NUMBER counts the
-// chosen calls, so a run with FAULT_NTH=0 tells which numbers there are. System calls that a library makes without
-// going through libc's functions, such as those within fclose, are not seen.
+// Each call stands for several functions of libc. open: open, openat, creat, fopen. write: write, pwrite, writev,
+// fwrite, ftruncate, fallocate. fsync: fsync, fdatasync. rename: rename, renameat, renameat2, link. unlink: unlink,
+// unlinkat, rmdir, remove. NUMBER counts the chosen calls, so the log of a run with FAULT_NTH=0 shows how many there
+// are. System calls that libc makes itself, such as those within fclose, are not seen.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -96,7 +97,7 @@ void log_call(long number, const char* call, const std::string& path, bool fails
   syscall(SYS_close, fd);
 }
 
-// Returns whether the disk is too full to write so many bytes.
+// Returns whether the disk has no room for `bytes` more bytes.
 bool is_full(const std::string& path, size_t bytes) {
   Plan& chosen = plan();
   if (!chosen.limited || path.find(chosen.path) == std::string::npos) return false;
@@ -246,7 +247,7 @@ int fdatasync(int fd) {
   return at_path<int(int)>("fsync", "fdatasync", path_of(fd), fd);
 }
 
-// For a rename, FAULT_PATH may be in either name.
+// A rename counts if FAULT_PATH is in the old or in the new name.
 int rename(const char* from, const char* to) {
   return at_path<int(const char*, const char*)>("rename", "rename", std::string(from) + " -> " + to, from, to);
 }

@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""Breaks training runs in many ways, and checks each time that the run ends as docs/errors.md and docs/checkpoints.md
-say, that complete checkpoints are intact to the bit, and that the next start ends like an unbroken run, to the bit.
+"""Breaks training runs in many ways. Checks after each fault that the run ends as docs/errors.md and
+docs/checkpoints.md say, that complete checkpoints are intact to the bit, and that the next start ends like an unbroken
+run, to the bit.
 
 usage: tests/faults/sweep.py [MODE ...] [--seconds S] [--seed N] [--count N] [--repeat TRIAL] ...
 
   kills        SIGKILL at random moments, over all stages and methods
-  calls        each open, write, fsync, rename, mkdir and unlink of a run fails once, in turn
-  allocations  each allocation of Fettle's own over 1 MB fails once, in turn
-  disk         the disk is full at each megabyte: until the run ends, or only for three writes
+  calls        each open, write, fsync, rename, mkdir and unlink of a run fails, one in each trial
+  allocations  each allocation of over 1 MB by Fettle's own code fails, one in each trial
+  disk         the disk is full after each number of megabytes: until the run ends, or only for three writes
 
-Without a mode it runs all of them. Each gets an equal part of --seconds, and stops early when it is through. Every
-failure is one line with the command that repeats it. The exit code is 1 if there was one.
+Without a mode it runs all of them. Each mode gets an equal part of --seconds, and ends early when all its trials are
+done. Every failure is printed with the command that repeats it. The exit code is 1 if there was a failure.
 """
 import argparse
 import collections
@@ -47,7 +48,7 @@ class Failure(Exception):
 
 
 class Place:
-    """A worker's folders: `disk` is what the faults see, `logs` what they do not."""
+    """A worker's folders: `out`, in which calls may fail, and `logs`, in which they never fail."""
 
     def __init__(self, sweep, name):
         self.sweep, self.name = sweep, name
@@ -97,7 +98,7 @@ class Place:
         return log.read_text(errors="replace").splitlines() if log.exists() else []
 
     def result(self):
-        """Returns what the run has left as its result: the losses as logged, and the digests of the weights."""
+        """Returns the result of the run: the logged losses, and the digests of the weights."""
         log, losses = self.out / "trainer_log.jsonl", []
         for line in log.read_text().splitlines() if log.exists() else []:
             record = json.loads(line)
@@ -109,7 +110,7 @@ class Place:
         return losses, files
 
     def checkpoints(self):
-        """Returns {step: digest of its state} of the folders with a checkpoint's name."""
+        """Returns {step: digest of the state} for each folder that has the name of a checkpoint."""
         found = {}
         for folder in self.out.glob("checkpoint-*"):
             if folder.name[len("checkpoint-"):].isdigit():
@@ -178,7 +179,7 @@ class Sweep:
         return found
 
     def check_end(self, place, case):
-        """After a run that ended with 0."""
+        """Checks the result of a run that ended with exit code 0."""
         losses, files = place.result()
         wanted_losses, wanted_files = self.reference(case)[0]
         if losses != wanted_losses:
@@ -194,7 +195,7 @@ class Sweep:
             raise Failure(f"leftovers in output_dir: {left}")
 
     def go_on(self, place, case, before):
-        """The next start: it must end like an unbroken run, from the newest checkpoint."""
+        """Starts the run again. It must continue from the newest checkpoint and end like an unbroken run."""
         newest = max(before, default=0)
         code = place.run(self.cases[case])
         if code != 0:
@@ -213,7 +214,7 @@ class Sweep:
             raise Failure(f"exit code {code} without a proper message: {place.message()}")
 
     def check_named(self, place):
-        """The message names the file of the call that failed, or a folder in which it lies."""
+        """Checks that the message names the file of the call that failed, or the folder of this file."""
         text = (place.logs / "stderr").read_text(errors="replace")
         failed = next(line for line in place.calls() if line.endswith(" !"))
         paths = [pathlib.Path(path).relative_to(self.disk) for path in failed[:-2].split(" ", 2)[2].split(" -> ")]
@@ -224,7 +225,7 @@ class Sweep:
     # Trials. Each returns a word for the table.
 
     def kill(self, place, case, *moments):
-        """Starts and kills until a run ends; each start gets the next moment, a share of the unbroken run's time."""
+        """Starts the run and kills it, until a start ends by itself. Moments are shares of an unbroken run's time."""
         seconds, kills = self.reference(case)[2], 0
         for moment in [float(m) for m in moments] + [None]:
             process = place.start(self.cases[case])
@@ -289,7 +290,7 @@ class Sweep:
         self.go_on(place, case, before)
         return f"exit {code}, next start resumed"
 
-    # What the modes try, as texts "MODE:CASE:ARGUMENT:...".
+    # The trials of each mode, as texts "MODE:CASE:ARGUMENT:...".
 
     def kill_trials(self, random_numbers):
         names = list(cases.stage_cases())

@@ -1,5 +1,5 @@
-// Takes any text as adapter_config.json: it is read, a module's rank and scale are found and it is written again, or it
-// is refused with UserError.
+// Reads any text as adapter_config.json. The config is read, the rank and scale of a module are looked up and the
+// config is turned into JSON again; or the text is refused with UserError.
 #include "checkpoint/peft/adapter_files.h"
 #include "fuzz/fuzzed.h"
 #include "temp_folder.h"

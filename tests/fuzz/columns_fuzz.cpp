@@ -1,5 +1,5 @@
-// Takes any bytes as a Parquet file, when they begin with PAR1, or as an Arrow file: its rows are read, or it is
-// refused with UserError.
+// Reads any bytes that begin with PAR1 as a Parquet file, and other bytes as an Arrow file. The rows are read, or the
+// file is refused with UserError.
 #include <cstdlib>
 #include <string_view>
 

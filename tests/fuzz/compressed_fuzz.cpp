@@ -1,5 +1,5 @@
-// Takes any bytes as a gzip or Zstandard file (only if they begin like one): its lines are read, up to a megabyte, or
-// it is refused with UserError.
+// Reads any bytes as a data file. If they begin like a gzip or Zstandard file, they are decompressed. Up to a megabyte
+// of lines is read, or the file is refused with UserError.
 #include "data/read/byte_stream.h"
 #include "fuzz/fuzzed.h"
 #include "temp_folder.h"

@@ -1,4 +1,4 @@
-// Takes any text as a model's config.json: a family reads it and lists its parameters, or it is refused with UserError.
+// Reads any text as a model's config.json. A family reads it and lists its parameters, or it is refused with UserError.
 #include "checkpoint/files.h"
 #include "fuzz/fuzzed.h"
 #include "models/model.h"

@@ -1,4 +1,4 @@
-// Takes any text as dataset_info.json: its data set `rows` is found, or it is refused with UserError.
+// Reads any text as dataset_info.json. Its data set `rows` is found, or the file is refused with UserError.
 #include "data/read/dataset_info.h"
 #include "fuzz/fuzzed.h"
 #include "temp_folder.h"

@@ -9,7 +9,7 @@
 
 namespace fettle {
 
-// Writes the input to `file` and calls `read`. Readers may refuse it, with UserError.
+// Writes the input to `file` and calls `read`, which may refuse the file with UserError.
 template <typename Read>
 int take_input(const uint8_t* data, size_t size, const std::filesystem::path& file, Read&& read) {
   std::ofstream(file, std::ios::binary).write(reinterpret_cast<const char*>(data), static_cast<std::streamsize>(size));

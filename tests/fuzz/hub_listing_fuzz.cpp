@@ -1,4 +1,4 @@
-// Takes any text as a listing of a repository in the cache: it is read or rejected. A listing that is read names only
+// Reads any text as a cached listing of a repository. The listing is read or rejected. If it is read, it names only
 // files inside the repository.
 #include "fuzz/fuzzed.h"
 #include "hub/listing.h"

@@ -1,4 +1,4 @@
-// Takes any text as a template: it renders or throws UserError, within the interpreter's limits.
+// Reads any text as a template. It is rendered within the interpreter's limits, or UserError is thrown.
 #include "base/error.h"
 #include "jinja/template.h"
 

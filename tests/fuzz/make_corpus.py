@@ -1,5 +1,5 @@
-"""Writes the seeds of corpus/tokenizer_json and corpus/sentencepiece, small tokenizers that use every part, and of
-corpus/gguf, small models.
+"""Writes the seed inputs of three fuzz targets: small tokenizers that use every part of the format
+(corpus/tokenizer_json and corpus/sentencepiece), and small models (corpus/gguf).
 
 Needs `sentencepiece`.
 """
@@ -53,7 +53,7 @@ def seeds():
 
 
 def models():
-    os.chdir(HERE)  # the model keeps the name
+    os.chdir(HERE)  # the model stores the path of rules.tsv, which must not depend on the machine
     rules = HERE / "rules.tsv"
     rules.write_text("BD\t31 2044 32\n65 301\tE9\n")
     for name, options in {
@@ -75,7 +75,7 @@ def gguf_text(text: str) -> bytes:
 
 
 def gguf_value(value) -> bytes:
-    """The type of a value of a GGUF file, and the value."""
+    """Returns the bytes of a GGUF value: its type, then the value."""
     if isinstance(value, list):
         items = [gguf_value(item) for item in value]
         return struct.pack("<I", 9) + items[0][:4] + struct.pack("<Q", len(items)) + b"".join(item[4:] for item in items)
@@ -86,7 +86,7 @@ def gguf_value(value) -> bytes:
 
 
 def gguf_model(architecture: str, tensors: dict, **values) -> bytes:
-    """A GGUF file of tensors, each given as (dims as the file has them, type, bytes)."""
+    """Returns a GGUF file. Each tensor is given as (dims in the order of the file, type, size in bytes)."""
     values = {"general.architecture": architecture, **{f"{architecture}.{key}": value for key, value in {
         "block_count": 1, "context_length": 16, "embedding_length": 32, "feed_forward_length": 32,
         "attention.head_count": 2, "attention.layer_norm_rms_epsilon": 1e-5}.items()}, **values}  # fmt: skip

@@ -1,4 +1,4 @@
-// Takes any text as a recipe: it is read, or refused with UserError. A last line after a zero byte is an override.
+// Reads any text as a recipe, or refuses it with UserError. The text after the first zero byte is an override.
 #include "base/error.h"
 #include "config/recipe.h"
 #include "temp_folder.h"

@@ -1,5 +1,5 @@
-// Takes any bytes as a data file: rows are read, their format is detected and they are rendered, or refused with
-// UserError or BadRow. The first byte chooses the kind of file.
+// Reads any bytes as a data file. Rows are read, their format is detected and they are rendered, or they are refused
+// with UserError or BadRow. The first byte chooses the kind of file.
 #include <unistd.h>
 
 #include <fstream>

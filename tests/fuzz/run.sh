@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Fuzzes every target for SECONDS each (default 60) with clang's libFuzzer, AddressSanitizer and UBSan, JOBS targets at
-# a time (default: the number of cores). New inputs are kept in FOLDER (default: fuzz in the cache), and the next run
-# starts from them. When a target crashes, its input stays there and the script fails. Every run has another seed, which
-# it prints; with that FETTLE_FUZZ_SEED and the same inputs a run makes the same new ones, as far as it gets in the time.
+# Fuzzes every target for SECONDS each (default 60) with clang's libFuzzer, AddressSanitizer and UBSan. JOBS targets run
+# at a time (default: the number of cores). New inputs are kept in FOLDER (default: `fuzz` in the cache), and the next
+# run starts from them. When a target crashes, the script writes the input to FOLDER and fails.
+# Every run uses a new random seed and prints it. To repeat a run, set FETTLE_FUZZ_SEED to that seed and start from the
+# same inputs. The run then tries the same inputs in the same order, but their number depends on the machine's speed.
 # Usage: tests/fuzz/run.sh [SECONDS [FOLDER [SUBJECT ...]]]
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -25,7 +26,7 @@ cmake --build "$build" --parallel "$jobs" --target "${subjects[@]/#/fuzz_}"
 mkdir -p "$found"
 echo "fuzz: ${#subjects[@]} targets for $seconds s each, FETTLE_FUZZ_SEED=$seed, inputs in $found"
 
-# Copies the reference files of a subject, by which its fuzzing starts beside tests/fuzz/corpus.
+# Copies a subject's reference files to a folder. Fuzzing starts from them and from tests/fuzz/corpus.
 copy_references() {
   local file reference=$root/tests/reference
   local files=()

@@ -1,5 +1,6 @@
-// Takes any bytes as a .safetensors file: its tensors are read, or it is refused with UserError. Every tensor must lie
-// in the file. Unless the input begins with an 'x', the first 8 bytes are replaced by a fitting header length.
+// Reads any bytes as a .safetensors file. Its tensors are read, or the file is refused with UserError. Every tensor
+// must lie in the file. Unless the input begins with an 'x', the first 8 bytes are replaced by a header length that
+// fits.
 #include <algorithm>
 #include <cstdlib>
 

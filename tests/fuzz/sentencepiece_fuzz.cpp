@@ -1,5 +1,5 @@
-// Takes any bytes as tokenizer.model, a SentencePiece model or ranks: it opens, encodes and decodes, or is refused with
-// UserError.
+// Reads any bytes as tokenizer.model, which is a SentencePiece model or a list of ranks. The tokenizer opens, encodes
+// and decodes, or the file is refused with UserError.
 #include "base/error.h"
 #include "temp_folder.h"
 #include "tokenizer/tokenizer.h"

@@ -1,4 +1,4 @@
-// Takes any text as model.safetensors.index.json, beside a shard with the tensor w: the folder opens, or it is refused
+// Reads any text as model.safetensors.index.json, next to a shard with the tensor w. The folder opens, or it is refused
 // with UserError.
 #include "checkpoint/repository.h"
 #include "fuzz/fuzzed.h"

@@ -1,4 +1,4 @@
-// Takes any text as tokenizer.json: it opens, encodes and decodes, or is refused with UserError.
+// Reads any text as tokenizer.json. The tokenizer opens, encodes and decodes, or the file is refused with UserError.
 #include "base/error.h"
 #include "temp_folder.h"
 #include "tokenizer/tokenizer.h"

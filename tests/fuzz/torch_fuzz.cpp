@@ -1,5 +1,5 @@
-// Takes any bytes as a PyTorch checkpoint: as a pickle, and as a zip file whose members' ranges are then read. It gives
-// tensors or UserError. Every view must lie in its storage, every member in the file.
+// Reads any bytes as a PyTorch checkpoint: as a pickle, and as a zip file whose members are read as pickles. The result
+// is tensors or UserError. Every view must lie in its storage, and every member in the file.
 #include <algorithm>
 #include <cstdlib>
 

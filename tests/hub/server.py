@@ -25,13 +25,13 @@ import urllib.parse
 
 ROOT = os.path.abspath(sys.argv[1])
 LARGE = (".safetensors", ".bin", ".parquet")
-PAGE = 3  # entries of a page of a listing
+PAGE = 3  # entries per page of a listing
 lock = threading.Lock()
 used = {}  # fault -> how often it happened
 
 
 def take_fault(kind, path, places):
-    """Returns the fault of this kind that matches the path, if it has not happened often enough.
+    """Returns the first fault of this kind whose `match` is in the path and whose `times` are not used up; else None.
 
     {"kind": "cut" | "stall" | "wrong" | "longer" | "status" | "redirect" | "norange" | "slow", "match": part of the path,
      "times": how often (default 1), "after": bytes that are sent before, "status": ..., "headers": {...}, "to": ...,
@@ -198,7 +198,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return
         self.wfile.write(body)
 
-    # Returns the repository, or None after refusing.
+    # Returns the repository. If the request must be refused, sends the refusal and returns None.
     def repo(self, kind, name, revision):
         found = Repo(kind, name, revision)
         token = self.headers.get("Authorization", "")
@@ -269,7 +269,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             entries.append(entry)
         folders = sorted({os.path.dirname(file) for file in repo.files()} - {""})
         entries += [{"type": "directory", "path": path, "size": 0, "oid": "0" * 40} for path in folders]
-        listed = os.path.join(ROOT, "listing.json")  # lies about the files
+        listed = os.path.join(ROOT, "listing.json")  # a test writes here a list with other files
         if os.path.exists(listed):
             entries = json.loads(read(listed))
         begin = int(query.get("cursor", "0"))

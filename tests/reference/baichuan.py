@@ -1,8 +1,8 @@
-"""Baichuan 2 as a small PyTorch module: it computes the same as the published 7B and 13B, with their weights' names.
+"""Baichuan 2 as a small PyTorch module. It computes the same as the published 7B and 13B, and has their weight names.
 
-7B: rotary positions. 13B: ALiBi, a bias on the scores that grows with the distance, with a slope for each head. Both:
-RMSNorm, one W_pack for q, k and v, a gated MLP, and a head whose rows are scaled to length 1 before each use (NormHead).
-Transformers does not have this family; `register()` adds it.
+The 7B has rotary positions. The 13B has ALiBi, a bias on the scores that grows with the distance; each head has its own
+slope. Both have RMSNorm, one W_pack for q, k and v, a gated MLP, and a head whose rows are scaled to length 1 before
+each use (NormHead). Transformers does not have this family; `register()` adds it.
 """
 
 import math
@@ -26,12 +26,13 @@ class Config(transformers.PretrainedConfig):
         self.hidden_act, self.initializer_range, self.rms_norm_eps = hidden_act, initializer_range, rms_norm_eps
 
     def alibi(self):
-        """Only the 7B's config has a number of positions."""
+        """Returns whether the model uses ALiBi, as the 13B does: its config has no number of positions."""
         return getattr(self, "max_position_embeddings", None) is None
 
 
 def slopes(heads):
-    """ALiBi's slopes: a geometric series for a power of two; otherwise those and every other slope of twice as many heads."""
+    """Returns ALiBi's slopes. If `heads` is a power of two, they are a geometric series. Otherwise, they are the
+    slopes of the next smaller power of two, followed by every other slope of twice that power."""
     power = 2 ** math.floor(math.log2(heads))
     series = lambda count: [2 ** (-8 * (i + 1) / count) for i in range(count)]
     return series(power) + series(2 * power)[0::2][: heads - power]
@@ -143,7 +144,8 @@ class Model(transformers.PreTrainedModel):
         return dict(input_ids=input_ids)
 
     def forward(self, input_ids, attention_mask=None, labels=None, num_items_in_batch=None, **_):
-        """Rows are padded on the right, where no earlier position can see it, so the mask is not needed."""
+        """Computes logits and loss. The mask is not needed, because padding is at the end of a row, where no earlier
+        position can see it."""
         logits = self.lm_head(self.model(input_ids))
         loss = None
         if labels is not None:

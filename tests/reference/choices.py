@@ -1,4 +1,4 @@
-"""Records log-probabilities of choices after questions, computed by the llama model with its adapter and without.
+"""Records log-probabilities of choices after questions. The llama model computes them with and without its adapter.
 
 usage: choices.py      (writes choices.json; README.md has the format)
 """
@@ -16,7 +16,7 @@ FOLDER = families.MODELS / FAMILY
 
 
 def questions(tokenizer):
-    """Random words: questions of one to six words, with two to five choices of one to three words."""
+    """Returns random questions of one to six words, each with two to five choices of one to three words."""
     words = sorted(text for text in tokenizer.get_vocab() if text.isascii() and text.isalpha())
     draw = random.Random(11)
     text = lambda most: " ".join("".join(draw.sample(words, 2)) for _ in range(draw.randrange(1, most + 1)))

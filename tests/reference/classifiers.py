@@ -1,7 +1,7 @@
-"""Builds tiny classifiers and records what Transformers and PEFT compute with them: BERT, RoBERTa, Llama.
+"""Builds tiny classifiers (BERT, RoBERTa, Llama) and records what Transformers and PEFT compute with them.
 
-Each has a head with three outputs, for one label, for several labels and for three numbers. `reward`: 20 steps of TRL's
-RewardTrainer on the llama model of record.py.
+Each has a head with three outputs, which mean one label, several labels or three numbers. `reward` has 20 steps of
+TRL's RewardTrainer on the llama model of record.py.
 
 usage: classifiers.py      (writes models/{bert,roberta,llama_classifier}/, models/llama/reward_init/, classifiers.json)
 """
@@ -29,13 +29,13 @@ PROBLEMS = ["single_label_classification", "multi_label_classification", "regres
 NAMES = ["bert", "roberta", "llama_classifier"]
 LORA, FULL = loop.LORA, loop.FULL
 ROWS = LORA["per_device_train_batch_size"] * LORA["gradient_accumulation_steps"]
-SHOWN = 6  # rows whose logits are recorded
+SHOWN = 6  # number of rows whose logits are recorded
 
 
 def make_config(name):
     if name == "bert":
         return transformers.BertConfig(**ENCODER, max_position_embeddings=64, pad_token_id=0)
-    if name == "roberta":  # another activation than in BERT
+    if name == "roberta":  # with another activation than BERT
         return transformers.RobertaConfig(
             **ENCODER, max_position_embeddings=64, pad_token_id=1, bos_token_id=0, eos_token_id=2, type_vocab_size=1,
             layer_norm_eps=1e-5, hidden_act="gelu_new",
@@ -69,7 +69,8 @@ def write_model(name):
 
 
 def rows():
-    """Rows from rows.jsonl: ids from 2 on (0 and 1 are padding), token types 1 in the second half, labels derived from the ids."""
+    """Returns rows made from rows.jsonl. Ids start at 2 (0 and 1 are padding), token types are 1 in the second half,
+    and the ids determine the labels."""
     out = []
     for row in families.load_rows():
         ids = [max(i, 2) for i in row["input_ids"]]

@@ -1,8 +1,9 @@
-"""Loads the classifiers that Fettle writes with Transformers and PEFT, and compares both programs' results on the same texts.
+"""Loads the classifiers that Fettle writes in Transformers and PEFT, and compares both programs' results on the same
+texts.
 
-Every family for which Transformers has a classifier is tested with a random head. BERT, RoBERTa and Llama without a head
-are also trained for a few steps, whole and with an adapter; the adapter's merge is compared too. The tokenizer is that of
-the reference models, which adds no special tokens, since only the ids matter.
+Every family for which Transformers has a classifier is tested with a random head. BERT, RoBERTa and Llama are also
+trained from models without a head for a few steps: in full and with an adapter, which is also merged. The tokenizer is
+that of the reference models. It adds no special tokens, which does not matter, because both programs get the same ids.
 
 usage: classifiers_live.py FETTLE
 """
@@ -27,7 +28,7 @@ NAMES = ["blue", "green", "red"]
 CAUSAL = [name for name in families.FAMILIES if not name.startswith("baichuan")]
 READ = CAUSAL + ["bert", "roberta"]
 TAUGHT = ["bert", "roberta", "llama"]
-BOUND = 1e-5  # of a probability
+BOUND = 1e-5  # bound for the difference of two probabilities
 
 
 def write_texts(folder, count):
@@ -49,7 +50,7 @@ def add_tokenizer(folder):
 
 
 def with_head(family, folder):
-    """The family's reference model with a random head for three labels."""
+    """Writes the family's reference model with a random head for three labels."""
     torch.manual_seed(5)
     source = families.MODELS / ("llama_classifier" if family == "llama" else family)
     model = Auto.from_pretrained(source, num_labels=len(NAMES), dtype=torch.float32)
@@ -62,7 +63,7 @@ def with_head(family, folder):
 
 
 def without_head(family, folder):
-    """The model as pre-training left it: BERT as the encoder alone, RoBERTa as a masked language model."""
+    """Writes the model as after pre-training: BERT as an encoder alone, RoBERTa as a masked language model."""
     auto = dict(bert=transformers.AutoModel, roberta=transformers.AutoModelForMaskedLM)
     auto.get(family, transformers.AutoModelForCausalLM).from_pretrained(families.MODELS / family).save_pretrained(folder)
     add_tokenizer(folder)

@@ -1,6 +1,6 @@
-"""Builds the tiny random models of the reference, one per family, with a byte-level tokenizer and training rows.
+"""Builds the tiny random models of the reference (one per family), their byte-level tokenizer and the training rows.
 
-Every weight is a bfloat16 value stored in float32, so that a bfloat16 copy of a model has exactly the same weights.
+Every weight is a bfloat16 value stored in float32, so a bfloat16 copy of a model has exactly the same weights.
 """
 
 import json
@@ -41,7 +41,7 @@ COMMON = dict(
 
 
 def make_config(family):
-    """The config of `family`. Each has a feature that reveals wrong reading."""
+    """Returns the config of `family`. It has values that reveal errors in how the config is read."""
     if family == "llama":  # 8 frequencies: one kept, one blended, six divided by `factor`
         rope = dict(
             rope_type="llama3",
@@ -62,12 +62,12 @@ def make_config(family):
     if family == "qwen3":
         rope = dict(rope_type="default", rope_theta=1000000.0)
         return transformers.Qwen3Config(**COMMON, head_dim=32, rope_parameters=rope, rms_norm_eps=1e-6)
-    if family == "gemma2":  # a window on the first layer, caps that scores and logits reach
+    if family == "gemma2":  # a window on the first layer; caps that are small enough to limit scores and logits
         return transformers.Gemma2Config(
             **COMMON | dict(tie_word_embeddings=True), head_dim=32, query_pre_attn_scalar=24, sliding_window=16,
             attn_logit_softcapping=4.0, final_logit_softcapping=8.0, pad_token_id=None,
         )  # fmt: skip
-    if family == "gemma3":  # two of three layers with a window; frequencies that differ between kinds of layers
+    if family == "gemma3":  # windows on two of three layers; windowed and full layers have different rope frequencies
         rope = dict(
             full_attention=dict(rope_type="linear", rope_theta=50000.0, factor=4.0),
             sliding_attention=dict(rope_type="default", rope_theta=1000.0),
@@ -77,7 +77,7 @@ def make_config(family):
             query_pre_attn_scalar=24, sliding_window=12, sliding_window_pattern=3, rope_parameters=rope,
             pad_token_id=None,
         )  # fmt: skip
-    if family == "phi3":  # 12 of a head's 16 dims are rotated, with other frequencies beyond 32 positions
+    if family == "phi3":  # 12 of a head's 16 dims are rotated; other frequencies if a row has more than 32 positions
         rope = dict(
             rope_type="longrope",
             rope_theta=10000.0,
@@ -99,7 +99,7 @@ def make_config(family):
     if family == "baichuan7b":
         keys = {key: value for key, value in COMMON.items() if key != "num_key_value_heads"}
         return baichuan.Config(**keys)
-    if family == "baichuan13b":  # 6 heads: slopes of a power of two and of twice as many heads
+    if family == "baichuan13b":  # 6 heads: the slopes of 4 heads and two slopes of 8 heads
         drop = ("num_key_value_heads", "max_position_embeddings")
         keys = {key: value for key, value in COMMON.items() if key not in drop}
         keys |= dict(hidden_size=48, num_attention_heads=6, model_max_length=128)
@@ -127,7 +127,7 @@ FAMILIES = [
     "llama", "llama2", "mistral", "qwen2", "qwen3", "gpt2", "gemma2", "phi3", "starcoder2", "gemma3", "gpt_bigcode",
     "baichuan7b", "baichuan13b", "mixtral", "qwen3_moe", *more_families.CONFIGS,
 ]  # fmt: skip
-# Transformers uses phi3's long frequencies for a whole batch when one row is long; Fettle decides for each row.
+# If one row of a batch is long, Transformers uses phi3's long frequencies for the whole batch. Fettle decides per row.
 ROW_BY_ROW = ["phi3"]
 OF_EXPERTS = [
     "mixtral", "qwen3_moe", "gpt_oss", "qwen2_moe", "glm4_moe", "deepseek_v3", "qwen3_next", "qwen3_5_moe",
@@ -136,7 +136,7 @@ OF_EXPERTS = [
 ]  # fmt: skip
 # The balancing loss of experts is computed per micro-batch, not per row.
 AT_ONCE = ["mixtral"]
-# Published as pytorch_model*.bin: the number of shards of our copy.
+# Families that are published as pytorch_model*.bin, with the number of shards of our copy.
 IN_BIN = {"baichuan7b": 1, "baichuan13b": 2}
 
 
@@ -146,7 +146,7 @@ def auto_class(family):
 
 
 def make_model(family):
-    """A random model of `family`. Matrices preserve the scale of their input; norms and biases have random, not neutral, values."""
+    """Returns a random model. Matrices preserve the scale of their input. Norms and biases are random, not neutral."""
     torch.manual_seed(1000 + FAMILIES.index(family))
     config = make_config(family)
     model = auto_class(family).from_config(config, dtype=torch.float32, attn_implementation="eager")
@@ -161,7 +161,7 @@ def make_model(family):
                 value = 0.2 * noise + (0 if norm_of_zero else 1)
                 if family.startswith("gemma4") and name.endswith("q_norm.weight"):  # the scores have no other factor
                     value = value / 4
-            elif "embed_tokens" in name or "wte" in name or "embed_in" in name:  # logits of a tied head should have a magnitude of a few units
+            elif "embed_tokens" in name or "wte" in name or "embed_in" in name:  # tied heads give logits of a few units
                 value = noise * (0.3 if model.config.tie_word_embeddings else 1.0)
             elif "wpe" in name:
                 value = 0.1 * noise
@@ -179,7 +179,7 @@ def make_model(family):
                 *parts, value = more_families.random_float8(value)
                 model.float8 = getattr(model, "float8", {}) | {name: parts}
             parameter.copy_(value)
-        for name, buffer in model.named_buffers():  # shifts that change which experts are chosen
+        for name, buffer in model.named_buffers():  # these change which experts are chosen
             if name.endswith(("e_score_correction_bias", "expert_bias")):
                 buffer.copy_((0.1 * torch.randn_like(buffer)).bfloat16().float())
             if name.endswith("layer_scalar"):
@@ -188,7 +188,7 @@ def make_model(family):
 
 
 def stored_tensors(model):
-    """The parameters with checkpoint names: one tensor per layer and expert, where Transformers fuses the experts."""
+    """Yields the parameters by checkpoint name. Where Transformers fuses experts, yields a tensor per expert."""
     mixtral = model.config.model_type in ("mixtral", "minimax_m2")
     short = mixtral or model.config.model_type == "lfm2_moe"
     gate, up, down = ("w1", "w3", "w2") if short else ("gate_proj", "up_proj", "down_proj")
@@ -211,7 +211,7 @@ def stored_tensors(model):
 
 
 def old_spelling(config):
-    """The same config.json as Transformers 4 wrote it: `torch_dtype`, `rope_theta` and `rope_scaling` at the top."""
+    """Returns config.json as Transformers 4 wrote it, with `torch_dtype`, `rope_theta` and `rope_scaling`."""
     config = dict(config)
     config["torch_dtype"] = config.pop("dtype")
     rope = dict(config.pop("rope_parameters"))
@@ -223,7 +223,7 @@ def old_spelling(config):
 
 
 def tokenizer_json():
-    """A byte-level BPE of printable ASCII: 96 characters, 158 merges, then <|bos|> and <|eos|>; every id prints."""
+    """Returns a byte-level BPE of printable ASCII: 96 characters, 158 merges, <|bos|>, <|eos|>. Every id prints."""
     letters = [c for c in string.printable[:94]] + ["Ġ", "Ċ"]
     vocab = {letter: i for i, letter in enumerate(letters)}
     merges = []
@@ -244,14 +244,14 @@ def tokenizer_json():
 
 
 def write_json(path, value):
-    """Writes `value` with one line for each list of numbers."""
+    """Writes `value` as JSON. Each list of numbers is on one line."""
     text = json.dumps(value, indent=1, ensure_ascii=False)
     one_line = lambda found: re.sub(r"\s+", " ", found[0]).replace("[ ", "[").replace(" ]", "]")
     path.write_text(re.sub(r"\[[-+\d.,e\s]+\]", one_line, text) + "\n")
 
 
 def write_bin(state, folder, shards):
-    """Writes pytorch_model.bin or, for several shards, the shards and their index."""
+    """Writes pytorch_model.bin, or several shards and their index."""
     names = ["pytorch_model.bin"]
     if shards > 1:
         names = [f"pytorch_model-{i + 1:05d}-of-{shards:05d}.bin" for i in range(shards)]
@@ -296,7 +296,7 @@ def write_model(family):
         config["quantization_config"] = dict(
             quant_method="fp8", fmt="e4m3", activation_scheme="dynamic", weight_block_size=[128, 128]
         )
-    if family == "qwen2":  # as published: a window that is switched off
+    if family == "qwen2":  # the published config has a window that is switched off
         config |= dict(use_sliding_window=False, sliding_window=16, max_window_layers=1)
     if family in ("llama2", "qwen2"):
         config = old_spelling(config)
@@ -312,7 +312,7 @@ def write_model(family):
 
 
 def write_rows():
-    """80 rows of 5..40 ids from a noisy rule (learnable), their prompts masked with -100."""
+    """Writes 80 rows of 5 to 40 ids, which follow a noisy rule and so can be learned. Prompts are masked with -100."""
     draw = random.Random(11)
     lines = []
     for _ in range(80):
@@ -336,7 +336,7 @@ def load_model(family, dtype=torch.float32):
         model = baichuan.Model(baichuan.Config.from_pretrained(folder))
         model.load_state_dict(read_bin(folder))
         return model.to(dtype).eval()
-    if family in (more_families.MXFP4, more_families.FLOAT8):  # the one needs a GPU to be read, the other is checked above
+    if family in (more_families.MXFP4, more_families.FLOAT8):  # reading MXFP4 needs a GPU; check_float8 reads FLOAT8
         return make_model(family).to(dtype)
     return auto_class(family).from_pretrained(
         MODELS / family, dtype=dtype, attn_implementation="eager"

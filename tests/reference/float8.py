@@ -2,7 +2,7 @@
 
 usage: float8.py        (writes float8.json: x, weight and the gradient of y; y and the gradients of x and weight)
 
-Each factor has one scale, the smallest power of two that keeps its largest value in range; sums are taken in float64.
+Each operand has one scale: the smallest power of two that keeps its largest value in range. Sums are in float64.
 """
 
 import json
@@ -24,7 +24,7 @@ def rounded(x, dtype):
 
 
 def spread(generator, *shape):
-    """Values over nine powers of two, so that the smallest of them lose bits."""
+    """Returns values over nine powers of two, so that the smallest values lose bits."""
     values = torch.randn(shape, generator=generator) * 2.0 ** torch.randint(-6, 3, shape, generator=generator)
     return values.to(torch.bfloat16)
 

@@ -1,15 +1,15 @@
-"""Writes gguf/: GGUF files that llama.cpp's own conversion makes of models/ and of tokenizer/, and blocks of every type.
+"""Writes gguf/: GGUF files that llama.cpp's converter makes from models/ and tokenizer/, and blocks of every type.
 
     python3 gguf_files.py LLAMA_CPP LIBRARY [blocks]
 
 LLAMA_CPP is llama.cpp's source folder, such as vendor/llama.cpp of llama_cpp_python-0.3.36.tar.gz from PyPI. LIBRARY is
-a library with its encoders, such as xllamacpp/xllamacpp.abi3.so of xllamacpp's wheel (requirements-llama-cpp.txt). It
-needs what tests/reference/python_env.sh installs and the packages pyyaml, requests and tqdm. With `blocks`, only the
-blocks are written.
+a library with llama.cpp's encoders, such as xllamacpp/xllamacpp.abi3.so of xllamacpp's wheel
+(requirements-llama-cpp.txt). The script needs what tests/reference/python_env.sh installs and the packages pyyaml,
+requests and tqdm. With `blocks`, only the blocks are written.
 
-models/NAME.gguf has Q8_0 weights, tokenizer/NAME.gguf only a vocabulary. blocks.safetensors has for each type a few
+models/NAME.gguf has Q8_0 weights, tokenizer/NAME.gguf only a vocabulary. For each type, blocks.safetensors has a few
 random blocks and the values to which the `gguf` library decodes them. encoded.safetensors has random values of several
-distributions and the blocks to which the `gguf` library encodes them, or for the K types llama.cpp.
+distributions and the blocks to which the `gguf` library encodes them (llama.cpp for the K types).
 """
 import ctypes
 import json
@@ -33,8 +33,8 @@ from conversion.base import TextModel  # noqa: E402
 
 MODELS = ("llama llama2 mistral mixtral qwen2 qwen3 qwen3_moe gemma gemma2 gemma3 phi3 starcoder2 gpt_bigcode gpt2 gpt_neox olmo2 olmo3 smollm3 "
           "granite seed_oss ernie4_5 glm glm4 cohere2 ministral3").split()  # fmt: skip
-# Each tokenizer, the model whose config goes with it, and the name of its words' pattern. Small tokenizers are unknown
-# to llama.cpp, which knows them by a hash.
+# For each tokenizer, the model whose config it gets, and the name of its word pattern. llama.cpp recognises tokenizers
+# by a hash, which these small ones do not have, so the script gives the pattern.
 TOKENIZERS = {"llama3": ("llama", "llama-bpe"), "qwen2": ("qwen3", "qwen2"), "gpt2": ("gpt2", "gpt-2"), "sp_bpe": ("llama", "default")}
 ENCODED = "F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1".split()
 ENCODED_BY_LLAMA_CPP = "Q4_K Q5_K Q6_K".split()
@@ -45,7 +45,7 @@ load_hparams = ModelBase.load_hparams
 
 
 def all_hparams(folder: pathlib.Path, is_mistral_format: bool) -> dict:
-    """The fields of a config, with those that Transformers 5 no longer writes and the conversion wants."""
+    """Returns the fields of a config. Adds fields that the converter reads and Transformers 5 no longer writes."""
     found = load_hparams(folder, is_mistral_format)
     found.setdefault("n_ctx", found.get("n_positions"))
     found.setdefault("rotary_pct", (found.get("rope_parameters") or {}).get("partial_rotary_factor", 1.0))
@@ -56,7 +56,7 @@ def convert(folder: pathlib.Path, out: pathlib.Path, pattern: str, pieces: bool 
     ModelBase.load_hparams = staticmethod(all_hparams)
     hparams = all_hparams(folder, False)
     kind = get_model_class(get_model_architecture(hparams, ModelType.TEXT))
-    if not vocabulary_only:  # Transformers adds a token to Qwen 2's small vocabulary
+    if not vocabulary_only:  # Transformers adds a token to Qwen 2's small vocabulary, so it is read from the file
         tokenizer = json.loads((folder / "tokenizer.json").read_text())
         added = {token["id"]: token["content"] for token in tokenizer["added_tokens"]}
         tokens = {**{i: token for token, i in tokenizer["model"]["vocab"].items()}, **added}
@@ -66,7 +66,7 @@ def convert(folder: pathlib.Path, out: pathlib.Path, pattern: str, pieces: bool 
 
     def set_vocab(self):
         self._set_vocab_sentencepiece() if pieces else self._set_vocab_gpt2()
-        if pieces:  # Llama's own models do not
+        if pieces:  # the converter does not write it for Llama's own models
             self.gguf_writer.add_remove_extra_whitespaces(True)
 
     kind.set_vocab = set_vocab
@@ -96,7 +96,7 @@ def write_tokenizers():
             else:
                 tokenizer = json.loads((folder / "tokenizer.json").read_text())
                 config["vocab_size"] = len(tokenizer["model"]["vocab"]) + len(tokenizer["added_tokens"])
-            for key in ("bos_token_id", "eos_token_id", "pad_token_id"):  # of another tokenizer
+            for key in ("bos_token_id", "eos_token_id", "pad_token_id"):  # these ids belong to another tokenizer
                 config.pop(key, None)
             (folder / "config.json").write_text(json.dumps(config))
             shutil.copy(HERE / "models" / model / "model.safetensors", folder)
@@ -119,7 +119,8 @@ def write_blocks():
 
 
 def values_to_encode() -> numpy.ndarray:
-    """Rows of 256: normal, with large ones, positive, shifted, with zeros, all zeros, one value, large and small."""
+    """Returns rows of 256 values of several kinds: normal, heavy-tailed, positive, shifted, sparse, all zero, constant,
+    one nonzero, large and small."""
     random = numpy.random.default_rng(17)
     normal = random.standard_normal((8, 256)) * 0.02
     sparse = random.standard_normal((2, 256)) * (random.random((2, 256)) < 0.3)

@@ -1,6 +1,6 @@
-"""Fettle and huggingface_hub share a cache: each finds what the other fetched, and they wait for each other's locks.
+"""Tests that Fettle and huggingface_hub share a cache: each finds what the other fetched, and waits for its locks.
 
-Both ask the hub of tests/hub/server.py. usage: hub.py FETTLE
+Both use the hub of tests/hub/server.py. usage: hub.py FETTLE
 """
 import json
 import os
@@ -47,7 +47,7 @@ def fettle(*words, home, offline=False):
 
 
 def resolved():
-    """How often a file was asked for since the last call."""
+    """Returns how often a file was requested since the last call."""
     path = os.path.join(root, "log.jsonl")
     lines = open(path).read().splitlines() if os.path.exists(path) else []
     os.path.exists(path) and os.remove(path)
@@ -60,7 +60,7 @@ def check(what, found, wanted):
 
 
 try:
-    # What huggingface_hub fetched, Fettle finds, with and without a network.
+    # Fettle finds what huggingface_hub fetched, with and without a network.
     theirs = os.path.join(work, "theirs")
     cache = os.path.join(theirs, "hub")
     folder = snapshot_download("org/llama", cache_dir=cache)
@@ -73,7 +73,7 @@ try:
     shutil.rmtree(os.path.join(cache, "models--org--llama", "trees"), ignore_errors=True)
     check("also without its listing", fettle("download", "org/llama", home=theirs, offline=True), folder)
 
-    # The other way round.
+    # huggingface_hub finds what Fettle fetched.
     ours = os.path.join(work, "ours")
     cache = os.path.join(ours, "hub")
     folder = fettle("download", "org/llama", home=ours)
@@ -92,7 +92,7 @@ try:
     sizes = sum(os.path.getsize(os.path.join(model, name)) for name in os.listdir(folder))
     check("and counts the bytes", report.size_on_disk, sizes)
 
-    # Fettle waits for a file that huggingface_hub is fetching, and the other way round.
+    # Each waits while the other is fetching the same file.
     etag = os.path.basename(os.readlink(os.path.join(folder, "config.json")))
     waits = os.path.join(work, "waits")
     lock = os.path.join(waits, "hub", ".locks", "models--org--llama", etag + ".lock")
@@ -112,7 +112,7 @@ try:
     check("Fettle waits for its lock", time.time() - start > 1, True)
     holder.join()
 
-    # Transformers loads what Fettle fetched, offline.
+    # Transformers loads offline what Fettle fetched.
     code = ("from transformers import AutoConfig, AutoTokenizer, AutoModelForCausalLM as M\n"
             "AutoTokenizer.from_pretrained('org/llama'); print(M.from_pretrained('org/llama').config.model_type)")
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Exports models to GGUF, reads the files with the gguf library and runs them in llama.cpp (both from wheels).
 
-- SmolLM2-135M-Instruct: each tensor of each type is what the gguf library, or for the K types llama.cpp's own encoder,
-  makes of the base's values. The F16 file's greedy replies in llama.cpp, with its own rendering of the chat template
-  and its own tokenizer, are those of `fettle generate`.
-- The small models of models/: llama.cpp gives, from F32 files, the greedy tokens that Transformers gave
+- SmolLM2-135M-Instruct: each tensor equals what the gguf library encodes from the base's values. Tensors of the K types
+  have an error of at most 1.03 times that of llama.cpp's encoder. Greedy replies of the F16 file in llama.cpp, with
+  llama.cpp's chat template and tokenizer, equal those of `fettle generate`.
+- The small models of models/: from F32 files, llama.cpp gives the greedy tokens that Transformers gave
   (reference.json).
 
 usage: llama_cpp.py PROGRAM
@@ -30,7 +30,7 @@ TYPES = "f32 f16 bf16 q8_0 q6_k q5_k_m q5_1 q5_0 q4_k_m q4_1 q4_0"
 PROMPTS = ["What is the capital of France?", "Write one sentence about the sea.", "Count from one to five."]
 TOKENS = 24
 K_TYPES = ("Q4_K", "Q5_K", "Q6_K")
-# Those whose config GGUF can express. StarCoder 2's has a window, which llama.cpp does not have.
+# GGUF can express the configs of these models. StarCoder 2's config has a window, which llama.cpp does not support.
 FAMILIES = "llama llama2 qwen2 qwen3 mixtral gemma gpt2 gpt_neox olmo2 granite seed_oss ernie4_5 glm4 ministral3".split()
 
 
@@ -42,7 +42,7 @@ def fettle(*words: str) -> str:
 
 
 def encoder():
-    """Returns llama.cpp's own encoder: (values, type) -> bytes."""
+    """Returns a function (values, type) -> bytes that calls llama.cpp's own encoder."""
     library = ctypes.CDLL(importlib.util.find_spec("xllamacpp.xllamacpp").origin)
     library.ggml_quantize_chunk.restype = ctypes.c_size_t
     library.ggml_quantize_chunk.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p] + [ctypes.c_int64] * 3 + [ctypes.c_void_p]
@@ -67,12 +67,12 @@ def rounded_to_bf16(values):
 
 
 def check_tensors(folder: pathlib.Path):
-    """Compares each tensor of each file with the base's values in that type."""
+    """Compares each tensor of each file with the base's values encoded in the tensor's type."""
     values = {}
     for tensor in gguf.GGUFReader(SMOL).tensors:
         shape = [int(n) for n in reversed(tensor.shape)]
         value = gguf.dequantize(tensor.data, tensor.tensor_type).astype(numpy.float32).reshape(shape)
-        # A run holds decoded blocks in bfloat16, and the export writes what a run holds.
+        # A run keeps decoded blocks as bfloat16, and the export writes the values of a run.
         values[tensor.name] = value if tensor.tensor_type.name in ("F32", "F16", "BF16") else rounded_to_bf16(value)
     encode = encoder()
     for file in sorted(folder.glob("*.gguf")):
@@ -105,7 +105,7 @@ def server(file: pathlib.Path):
 
 
 def check_replies(file: pathlib.Path):
-    """Compares greedy replies of llama.cpp and of Fettle. A reply may differ from where two tokens are nearly equal."""
+    """Checks that llama.cpp's greedy replies equal Fettle's."""
     runs = server(file)
     for prompt in PROMPTS:
         answer = runs.handle_chat_completions({"messages": [{"role": "user", "content": prompt}], "max_tokens": TOKENS,

@@ -1,4 +1,4 @@
-"""The training loop of the reference: Hugging Face Trainer's semantics in one page, in a fixed row order."""
+"""The training loop of the reference: what Hugging Face's Trainer does, on one page and in a fixed row order."""
 
 import contextlib
 
@@ -18,7 +18,8 @@ VARIANT = LORA | dict(max_steps=10, warmup_steps=3)
 
 
 def settings_of(family, settings):
-    """Returns `settings` for batches of one row in a family that needs it, or of all rows; a step has the same rows."""
+    """Returns `settings`. For families that need it, micro-batches have one row, or all rows of the step. Each step has
+    the same rows as before."""
     rows = settings["per_device_train_batch_size"] * settings["gradient_accumulation_steps"]
     if family in families.AT_ONCE:
         return settings | dict(per_device_train_batch_size=rows, gradient_accumulation_steps=1)
@@ -28,7 +29,7 @@ def settings_of(family, settings):
 
 
 def collate(rows):
-    """Right-padded input_ids, attention_mask and labels of `rows`."""
+    """Returns input_ids, attention_mask and labels of `rows`, padded on the right."""
     width = max(len(row["input_ids"]) for row in rows)
     pad = lambda values, fill: values + [fill] * (width - len(values))
     return dict(
@@ -39,7 +40,7 @@ def collate(rows):
 
 
 def decayed_names(model):
-    """The weights that decay under HF Trainer's rule: all but biases and norms."""
+    """Returns the names of the weights that decay under the Trainer's rule: all except biases and norms."""
     forbidden = [r"bias", r"layernorm", r"rmsnorm", r"(?:^|\.)norm(?:$|\.)", r"_norm(?:$|\.)"]
     return set(get_parameter_names(model, [torch.nn.LayerNorm], forbidden))
 

@@ -1,4 +1,4 @@
-"""Records 20 steps of the llama model with each variant of LoRA, freeze-tuning and low precision by Transformers + PEFT.
+"""Records 20 steps of the llama model by Transformers + PEFT: each variant of LoRA, freeze-tuning and low precision.
 
 usage: methods.py [METHOD ...]      (updates methods.json and models/llama/variants/; README.md has the format)
 """
@@ -31,7 +31,7 @@ def final_adapter(model):
 
 
 def started(name, family=FAMILY, **options):
-    """A PEFT folder in variants/ with a new adapter, loaded for training."""
+    """Writes a PEFT folder with a new adapter to variants/ and loads it for training."""
     folder = families.MODELS / family / "variants" / name
     record.save_adapter(record.make_adapter(families.load_model(family), family, **options), folder)
     return record.load_adapter(family, folder, trainable=True)
@@ -48,7 +48,7 @@ def adapter(name, family=FAMILY, keep=False, **options):
 
 
 def lora_plus():
-    """peft.optimizers.create_loraplus_optimizer's groups, with the recipe's weight decay."""
+    """Trains with the parameter groups of peft.optimizers.create_loraplus_optimizer and the recipe's weight decay."""
     model = record.load_adapter(FAMILY, FOLDER / "adapter_init", trainable=True)
     fast = {id(p) for name, p in model.named_parameters() if "lora_B" in name}
 
@@ -71,7 +71,7 @@ def lora_plus():
 
 
 def pissa():
-    """Exact PiSSA. The final adapter is the change that PEFT saves for the original base (rank 2 r)."""
+    """Trains exact PiSSA. The final adapter is the change that PEFT saves for the original base (rank 2 r)."""
     base = families.load_model(FAMILY)
     model = record.make_adapter(base, FAMILY, init_lora_weights="pissa")
     out = train(model)
@@ -85,7 +85,7 @@ def pissa():
 
 
 def two_adapters():
-    """adapter_final merged into the base, adapter_init trained on it."""
+    """Merges adapter_final into the base and trains adapter_init on the merged base."""
     base = record.load_adapter(FAMILY, FOLDER / "adapter_final").merge_and_unload()
     model = peft.PeftModel.from_pretrained(base, FOLDER / "adapter_init", is_trainable=True)
     out = train(model)
@@ -93,7 +93,7 @@ def two_adapters():
 
 
 def freeze(recipe, trained):
-    """Freeze-tuning as in LLaMA-Factory: only parameters with one of `trained` in their names are trained."""
+    """Does LLaMA-Factory's freeze-tuning: only parameters whose names contain an entry of `trained` are trained."""
     model = families.load_model(FAMILY)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(any(part in name for part in trained))
@@ -103,7 +103,7 @@ def freeze(recipe, trained):
 
 
 def full(family=FAMILY, optimizer=loop.adamw, **recipe):
-    """Full tuning with the recipe's keys; `optimizer` takes the groups of loop.train."""
+    """Does full tuning with the recipe's keys. `optimizer` gets the groups of loop.train."""
     model = families.load_model(family)
     out = train(model, loop.FULL | {key: recipe[key] for key in recipe if key in loop.FULL}, optimizer=optimizer)
     final = {name: record.summary(name, p) for name, p in families.stored_tensors(model)}
@@ -111,7 +111,7 @@ def full(family=FAMILY, optimizer=loop.adamw, **recipe):
 
 
 def slow_embeddings(rate):
-    """AdamW with another learning rate for the token embedding and the head: the matrices with a row per token."""
+    """Returns an AdamW with another learning rate for the token embedding and the head, which have a row per token."""
 
     def optimizer(groups, lr, betas, eps):
         tables = lambda p: p.dim() == 2 and p.shape[0] == families.COMMON["vocab_size"]
@@ -126,7 +126,7 @@ def slow_embeddings(rate):
 
 
 class Bfloat16AdamW(torch.optim.Optimizer):
-    """AdamW on bfloat16 weights: state and arithmetic are float32, and each new weight is rounded to bfloat16."""
+    """AdamW on bfloat16 weights. State and arithmetic are float32, and each new weight is rounded to bfloat16."""
 
     def __init__(self, groups, lr, betas, eps):
         super().__init__(groups, dict(lr=lr))
@@ -148,7 +148,8 @@ class Bfloat16AdamW(torch.optim.Optimizer):
 
 
 def bfloat16_weights(lora):
-    """Weights, and so the arithmetic, in bfloat16 without autocast: of the whole model, or of base and adapter."""
+    """Trains with bfloat16 weights without autocast, so the arithmetic is bfloat16, too. `lora`: base and adapter are
+    bfloat16; otherwise the whole model."""
     if not lora:
         model = families.load_model(FAMILY, torch.bfloat16)
         out = train(model, loop.FULL, optimizer=Bfloat16AdamW)
@@ -193,7 +194,30 @@ METHODS = {
         target_parameters=[*PARAMETERS, "mlp.gate.weight"],
     )
     | dict(family="qwen3_5_moe"),
-    # PEFT makes a pair of twice the rank for the experts' gate and up, and one for the router.
+    # These experts have no gate.
+    "experts_nemotron_h_moe": lambda: adapter(
+        "experts", "nemotron_h_moe", keep=True, target_modules=["q_proj"],
+        target_parameters=["mixer.experts.up_proj", "mixer.experts.down_proj", "mixer.gate.weight"],
+    )
+    | dict(family="nemotron_h_moe"),
+    "experts_lfm2_moe": lambda: adapter(
+        "experts", "lfm2_moe", keep=True, target_modules=["q_proj"],
+        target_parameters=["feed_forward.experts.gate_up_proj", "feed_forward.experts.down_proj", "feed_forward.gate.weight"],
+    )
+    | dict(family="lfm2_moe"),
+    "experts_llama4": lambda: adapter(
+        "experts", "llama4", keep=True, target_modules=r"language_model\.model\.layers\.\d+\.self_attn\.q_proj",
+        target_parameters=["feed_forward.experts.gate_up_proj", "feed_forward.experts.down_proj"],
+    )
+    | dict(family="llama4"),
+    "experts_granite4": lambda: adapter(
+        "experts", "granite4", keep=True, target_modules=["q_proj"],
+        target_parameters=[
+            "block_sparse_moe.experts.gate_up_proj", "block_sparse_moe.experts.down_proj", "block_sparse_moe.router.weight",
+        ],
+    )
+    | dict(family="granite4"),
+    # PEFT adapts the experts' gate and up with one pair of twice the rank, and it also adapts the router.
     "all_linear_glm4_moe": lambda: adapter(
         "all_linear", "glm4_moe", keep=True, target_modules="all-linear", use_rslora=True
     )

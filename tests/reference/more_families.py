@@ -1,4 +1,4 @@
-"""Configs of the families after the first fifteen: small, with the fields, flags and layer patterns of the published ones."""
+"""Small configs of the families after the first fifteen, with fields, flags and layer patterns of published models."""
 
 import safetensors.torch
 import torch
@@ -9,8 +9,8 @@ YARN = dict(
     rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=32, beta_fast=32.0,
     beta_slow=1.0,
 )  # fmt: skip
-# PEFT's all-linear also adds LoRA weights to experts; these are the modules that the records adapt instead. Where a
-# checkpoint has a tensor for each expert, PEFT also takes gate_proj, up_proj and down_proj as the experts'.
+# PEFT's all-linear would also adapt experts. The records adapt these modules instead. If a checkpoint has a tensor for
+# each expert, the targets gate_proj, up_proj and down_proj match the experts in PEFT, too.
 MLP = ["gate_proj", "up_proj", "down_proj"]
 TARGETS = dict(
     qwen2_moe=["q_proj", "k_proj", "v_proj", "o_proj", *MLP, "shared_expert_gate"],
@@ -29,16 +29,16 @@ TARGETS = dict(
     llama4=r"language_model\.model\.layers\.\d+\.(self_attn|feed_forward|feed_forward\.shared_expert)\.\w+_proj",
     qwen3_5_moe=r"model\.language_model\.layers\.\d+\.(self_attn|linear_attn|mlp|mlp\.shared_expert)\.\w+_(proj\w*|gate)",
 )  # fmt: skip
-# These have a tower for images; their text model is recorded.
+# These models also have a tower for images. Only their text model is recorded.
 WRAPPED = (
     "gemma3_wrapped", "mistral3", "qwen3_5", "qwen3_5_moe", "gemma4", "gemma4_moe", "gemma4_e2b", "gemma4_unified",
     "llama4",
 )  # fmt: skip
-# The checkpoint has one tensor with the weights of all experts.
+# One tensor of the checkpoint has the weights of all experts of a layer.
 FUSED = ("gpt_oss", "qwen3_5_moe", "gemma4", "llama4", "granitemoehybrid")
-# The weights of all experts are [experts, in, out], else [experts, out, in].
+# The weights of all experts are [experts, in, out]; in other families, [experts, out, in].
 IN_FIRST = ("gpt_oss", "llama4")
-# Names that Transformers changes while it loads: its own, and those of the files.
+# Transformers changes these names when it loads a checkpoint: its own names, and the names in the files.
 IN_FILES = dict(
     granitemoehybrid={
         "experts.gate_up_proj": "input_linear.weight", "experts.down_proj": "output_linear.weight",
@@ -69,7 +69,7 @@ def olmo2(common):
     return transformers.Olmo2Config(**common, rope_parameters=rope, rms_norm_eps=1e-6, pad_token_id=None)
 
 
-def olmo3(common):  # three layers of four with a window; yarn on the fourth only
+def olmo3(common):  # windows on three of four layers; yarn on the fourth layer only
     rope = dict(full_attention=YARN, sliding_attention=dict(rope_type="default", rope_theta=10000.0))
     return transformers.Olmo3Config(
         **common | dict(num_hidden_layers=4), rope_parameters=rope, sliding_window=12, rms_norm_eps=1e-6,
@@ -109,7 +109,7 @@ def glm4(common):
     return transformers.Glm4Config(**common, head_dim=32, pad_token_id=None)
 
 
-def cohere2(common):  # the third of three layers sees everything and has no rope
+def cohere2(common):  # the last of three layers has neither window nor rope
     return transformers.Cohere2Config(
         **common | dict(num_hidden_layers=3, tie_word_embeddings=True), sliding_window=12, sliding_window_pattern=3,
         logit_scale=0.25, pad_token_id=None,
@@ -130,7 +130,7 @@ def text_keys(common, family, **more):
     return transformers.AutoConfig.for_model(family, **common | more).to_dict()
 
 
-def gemma3_wrapped(common):  # as in the 4B: rope_scaling of the full layers, a head that the outer level ties
+def gemma3_wrapped(common):  # as in the 4B: the full layers have rope_scaling, and only the outer config ties the head
     rope = dict(
         full_attention=dict(rope_type="linear", rope_theta=50000.0, factor=4.0),
         sliding_attention=dict(rope_type="default", rope_theta=1000.0),
@@ -159,14 +159,14 @@ def mistral3(common):
     )
 
 
-def gpt_oss(common):  # a window on the first layer; yarn whose blend does not end at whole dims
+def gpt_oss(common):  # a window on the first layer; yarn whose blend ends between two dims
     return transformers.GptOssConfig(
         **common, head_dim=16, num_local_experts=8, num_experts_per_tok=3, sliding_window=12,
         rope_parameters=YARN | dict(truncate=False), pad_token_id=None,
     )  # fmt: skip
 
 
-def qwen3_5_keys(common):  # two linear layers, a full one, and two linear layers after the last full one
+def qwen3_5_keys(common):  # twice: two linear layers and a full one; then two linear layers
     kinds = ["linear_attention", "linear_attention", "full_attention"]
     return common | dict(
         num_hidden_layers=8, layer_types=[*kinds, *kinds, *kinds[:2]], head_dim=32, linear_num_key_heads=2,
@@ -201,7 +201,7 @@ def qwen2_moe(common):  # the middle of three layers is dense
     )  # fmt: skip
 
 
-def glm4_moe(common):  # a dense layer, then two with experts; the correction changes the choice
+def glm4_moe(common):  # a dense layer, then two with experts; the correction bias changes which experts are chosen
     return transformers.Glm4MoeConfig(
         **common | dict(num_hidden_layers=3), head_dim=16, n_routed_experts=8, num_experts_per_tok=2,
         moe_intermediate_size=32, first_k_dense_replace=1, use_qk_norm=True, routed_scaling_factor=1.5,
@@ -209,7 +209,7 @@ def glm4_moe(common):  # a dense layer, then two with experts; the correction ch
     )  # fmt: skip
 
 
-def deepseek_v3(common):  # 2 of 4 groups of experts, latent attention, yarn that also scales the scores
+def deepseek_v3(common):  # the best 2 of 4 groups of experts, latent attention, yarn that also scales the scores
     rope = YARN | dict(mscale=1.0, mscale_all_dim=0.8)
     return transformers.DeepseekV3Config(
         **common | dict(num_hidden_layers=3, num_key_value_heads=4), n_routed_experts=16, num_experts_per_tok=3,
@@ -225,7 +225,7 @@ LATENT = dict(
 )  # fmt: skip
 
 
-def deepseek_v2(common):  # queries without a small vector, the best 2 of 4 groups, two shared experts
+def deepseek_v2(common):  # queries without a low-rank projection, the best 2 of 4 groups, two shared experts
     return transformers.DeepseekV2Config(
         **common | LATENT, q_lora_rank=None, n_routed_experts=16, num_experts_per_tok=3, n_group=4, topk_group=2,
         topk_method="group_limited_greedy", n_shared_experts=2, first_k_dense_replace=1, routed_scaling_factor=4.0,
@@ -371,7 +371,7 @@ def store_fused(model, folder):
 
 
 def store_in_mxfp4(model, folder):
-    """Replaces the experts' weights in a saved model by blocks and scales."""
+    """Replaces the experts' weights in a saved model by MXFP4 blocks and scales."""
     state = safetensors.torch.load_file(folder / "model.safetensors")
     for name, parts in model.mxfp4.items():
         del state[name]
@@ -379,12 +379,12 @@ def store_in_mxfp4(model, folder):
     safetensors.torch.save_file(state, folder / "model.safetensors", metadata=dict(format="pt"))
 
 
-def qwen3_fp8(common):  # a grid of 2 x 1 or 1 x 2 blocks of the MLP's weights
+def qwen3_fp8(common):  # the MLP's weights have 2 x 1 or 1 x 2 blocks
     return transformers.Qwen3Config(**common | dict(intermediate_size=256), head_dim=32, rms_norm_eps=1e-6)
 
 
 def store_in_float8(model, folder):
-    """Replaces the weights of linear layers in a saved model by codes and scales."""
+    """Replaces the weights of linear layers in a saved model by 8-bit codes and scales."""
     state = safetensors.torch.load_file(folder / "model.safetensors")
     for name, (codes, scales) in model.float8.items():
         state |= {name: codes, f"{name}_scale_inv": scales}
@@ -392,7 +392,7 @@ def store_in_float8(model, folder):
 
 
 def check_float8(model, folder):
-    """Transformers reads the values of `model`."""
+    """Checks that Transformers reads the values of `model` from the folder."""
     read = transformers.AutoModelForCausalLM.from_pretrained(
         folder, dtype=torch.float32, quantization_config=transformers.FineGrainedFP8Config(dequantize=True)
     )
@@ -401,7 +401,7 @@ def check_float8(model, folder):
 
 
 def random_float8(value):
-    """Codes and scales of a weight, and their values by Transformers' formula."""
+    """Returns random codes and scales of a weight, and their values by Transformers' formula."""
     grid = [(size + 127) // 128 for size in value.shape]
     scales = (0.5 + torch.rand(grid)) * value.abs().max() / 448
     repeated = scales.repeat_interleave(128, 0).repeat_interleave(128, 1)[: value.shape[0], : value.shape[1]]
@@ -410,14 +410,14 @@ def random_float8(value):
 
 
 def random_mxfp4(parameter):
-    """Blocks and scales of a weight [E, in, out], and its values by Transformers' formula."""
+    """Returns random blocks and scales of a weight [E, in, out], and their values by Transformers' formula."""
     experts, inputs, outputs = parameter.shape
     blocks = torch.randint(0, 256, (experts, outputs, inputs // 32, 16), dtype=torch.uint8)
     scales = torch.randint(122, 126, (experts, outputs, inputs // 32), dtype=torch.uint8)
     return blocks, scales, mxfp4.convert_moe_packed_tensors(blocks, scales, dtype=torch.float32)
 
 
-# The fields of the published checkpoints that Transformers 5 saves in another form.
+# Published checkpoints have these fields. Transformers 5 saves them in another form.
 GEMMA4_HEADS = dict(global_head_dim=32, num_global_key_value_heads=1)
 
 
@@ -429,7 +429,7 @@ def gemma4_text_keys(common, **more):
             full_attention=dict(rope_type="proportional", rope_theta=50000.0, partial_rotary_factor=0.25),
             sliding_attention=dict(rope_type="default", rope_theta=1000.0),
         ),
-        pad_token_id=common["eos_token_id"],  # Transformers trains no embedding of the padding; no row has this id
+        pad_token_id=common["eos_token_id"],  # Transformers does not train the padding's embedding; no row has this id
     ) | more  # fmt: skip
 
 
@@ -445,21 +445,21 @@ def gemma4_config(common, **more):
     return transformers.Gemma4Config(text_config=text, vision_config=gemma4_vision(), audio_config=None)
 
 
-def gemma4(common):  # as the 31B: values from the keys' projection on full layers
+def gemma4(common):  # as the 31B: full layers use the projection of keys for their values, too
     return gemma4_config(
         common, **GEMMA4_HEADS, attention_k_eq_v=True, hidden_size_per_layer_input=0,
         use_bidirectional_attention="vision",
     )  # fmt: skip
 
 
-def gemma4_moe(common):  # as the 26B-A4B: experts beside the MLP
+def gemma4_moe(common):  # as the 26B-A4B: each layer has experts beside the MLP
     return gemma4_config(
         common, **GEMMA4_HEADS, attention_k_eq_v=True, hidden_size_per_layer_input=0, enable_moe_block=True,
         num_experts=8, top_k_experts=2, moe_intermediate_size=32,
     )  # fmt: skip
 
 
-def gemma4_e2b(common):  # as the E2B: two layers of each kind, then as many that use their keys and values
+def gemma4_e2b(common):  # as the E2B: four layers, then four layers that use their keys and values
     return gemma4_config(
         common, global_head_dim=32, num_hidden_layers=8, num_key_value_heads=1, hidden_size_per_layer_input=16,
         vocab_size_per_layer_input=common["vocab_size"], num_kv_shared_layers=4, use_double_wide_mlp=True,
@@ -467,7 +467,7 @@ def gemma4_e2b(common):  # as the E2B: two layers of each kind, then as many tha
     )  # fmt: skip
 
 
-def gemma4_unified(common):  # as the 12B; the towers are single layers
+def gemma4_unified(common):  # as the 12B; its towers have a single layer
     text = transformers.Gemma4UnifiedTextConfig(
         **gemma4_text_keys(common, **GEMMA4_HEADS, attention_k_eq_v=True, num_hidden_layers=3, layer_types=None)
     ).to_dict()
@@ -476,7 +476,7 @@ def gemma4_unified(common):  # as the 12B; the towers are single layers
 
 
 def as_published(config):
-    """The sizes of heads by kind of layer, as in the published config.json; Transformers 5 saves them by layer."""
+    """Returns the published form of config.json: head sizes by kind of layer. Transformers 5 saves them by layer."""
     text = config.get("text_config", {})
     if "per_layer_config" in text:
         full = next(iter(text.pop("per_layer_config").values()))

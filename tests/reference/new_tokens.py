@@ -1,9 +1,9 @@
-"""Trains adapters with new tokens with Fettle and loads them with Transformers and PEFT.
+"""Trains adapters that add tokens in Fettle, and loads them in Transformers and PEFT.
 
     FETTLE=build/fettle "$(tests/reference/python_env.sh)" tests/reference/new_tokens.py
 
-For a model with a head of its own and one with a tied head: tokenizers of adapter and exported model give the same ids,
-the base with PEFT's adapter and the exported model compute the same logits, and new tokens have trained rows.
+Tests a model with a head of its own and one with a tied head. The tokenizers of the adapter and of the exported model
+give the same ids. The base with PEFT's adapter has the same logits as the exported model. New tokens have trained rows.
 """
 import json
 import os

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Asks `fettle serve` with the openai client: whole answers, streams, logprobs, stop, seed, tools, errors, a client that
-leaves, and 24 requests at once. Greedy replies must be those that Transformers gave (reference.json).
+"""Tests `fettle serve` with the openai client: whole answers, streams, logprobs, stop, seed, tools, errors, clients that
+disconnect, and 24 requests at once. Greedy replies must equal those of Transformers (reference.json).
 
 usage: openai_client.py PROGRAM
 """
@@ -91,7 +91,7 @@ def check(client):
     refused(openai.BadRequestError, lambda: client.completions.create(model="tiny", prompt="a " * 500), "at most 128")
     refused(openai.AuthenticationError, lambda: client.with_options(api_key="wrong").models.list(), "API key")
 
-    for _ in range(6):  # clients that leave
+    for _ in range(6):  # clients that disconnect
         stream = client.completions.create(model="tiny", prompt="a", max_tokens=1000, temperature=2, stream=True)
         next(iter(stream))
         stream.close()

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Asks `fettle serve` with the openai client (openai_client.py). Usage: openai_client.sh PROGRAM
+# Tests `fettle serve` with the openai client (openai_client.py). Usage: openai_client.sh PROGRAM
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 python=$("$here/../../scripts/python_with.sh" "$here/requirements-openai.txt")

@@ -1,7 +1,8 @@
-"""Records the results of reference implementations of the update rules; README.md has the file format.
+"""Records the results of reference implementations of the update rules. README.md has the file format.
 
 usage: optimizers.py [RECORD ...]
-Writes optimizers.json: the named records, or all; the others stay. Needs bitsandbytes (requirements-optimizers.txt).
+Writes the named records, or all, to optimizers.json. Other records stay. Needs bitsandbytes
+(requirements-optimizers.txt).
 
 Each rule has two records: the rule alone on made-up gradients, and full tuning of the llama model. Rules that depend on
 rows and columns also have full tuning of models whose weights Fettle stores in another shape. The references are
@@ -28,7 +29,8 @@ STEPS = 20
 RATE = 1e-2
 DECAY = 0.1
 BETAS, EPSILON = (0.9, 0.99), 1e-8
-# Weights of the rule's record. In 8 bits, blocks of 256 are parts of a row, whole rows, or neither (with a remainder).
+# The shapes of the rules' weights. Blocks of 256 values, which 8-bit state has, are parts of a row, several whole rows,
+# or neither (with a shorter last block).
 SHAPES = {"wide": (24, 512), "narrow": (160, 32), "odd": (70, 70), "small": (12, 20), "vector": (48,)}
 
 
@@ -42,7 +44,7 @@ bitsandbytes.backends.cpu.ops._quant_blockwise_fp32_direct = quantize_nearest
 
 
 def numbers(shape, seed):
-    """The same in tests/graph_run.h (random_value): a linear congruential sequence in [-1, 1)."""
+    """Returns the same as random_value in tests/graph_run.h: a linear congruential sequence in [-1, 1)."""
     count, state, out = 1, (seed * 2654435761 + 1) % 2**32, []
     for size in shape:
         count *= size
@@ -53,14 +55,14 @@ def numbers(shape, seed):
 
 
 def gradient(shape, seed, step):
-    """Gradients whose size differs much between rows and whose sign changes every few steps."""
+    """Returns a gradient whose size differs much between rows and whose sign changes every few steps."""
     rows = torch.arange(shape[0], dtype=torch.float64)
     scale = 10 ** -((rows * 7 % 5) / 2) * (1 if (step // 6) % 2 == 0 else -0.5)
     return (numbers(shape, seed + 100 * step).double() * scale.reshape(-1, *[1] * (len(shape) - 1))).float()
 
 
 class MuonAndAdamW(torch.optim.Optimizer):
-    """torch.optim.Muon for the matrices for which `hidden` is true, torch.optim.AdamW for the others."""
+    """Updates matrices for which `hidden` is true with torch.optim.Muon, and other weights with torch.optim.AdamW."""
 
     def __init__(self, groups, hidden, lr, betas, eps, **options):
         split = [(g, [p for p in g["params"] if hidden(p)], [p for p in g["params"] if not hidden(p)]) for g in groups]
@@ -78,7 +80,7 @@ class MuonAndAdamW(torch.optim.Optimizer):
 
 
 def make(name, groups, lr, betas, eps, hidden=lambda p: p.ndim == 2):
-    """The reference optimizer of a record: `groups` have their own weight_decay."""
+    """Returns the reference optimizer of a record. `groups` have their own weight_decay."""
     if name == "adamw_torch":
         return torch.optim.AdamW(groups, lr=lr, betas=betas, eps=eps)
     if name == "adamw_8bit":
@@ -130,7 +132,7 @@ FUSED = ("adafactor", "adafactor_scaled", "muon", "muon_original")
 
 
 def record_rule(name):
-    """Norm and first values of each weight after STEPS steps."""
+    """Returns the norm and the first values of each weight after STEPS steps."""
     weights = {key: torch.nn.Parameter(numbers(shape, 1 + i)) for i, (key, shape) in enumerate(SHAPES.items())}
     groups = [
         dict(params=[w for w in weights.values() if w.ndim > 1], weight_decay=DECAY),
@@ -145,14 +147,14 @@ def record_rule(name):
 
 
 def keep_embeddings(model):
-    """Like Trainer.create_optimizer; a later `manager.initialize()` would undo it."""
+    """Keeps 32-bit state for embeddings, as Trainer does. A later `manager.initialize()` would undo it."""
     for module in model.modules():
         if isinstance(module, torch.nn.Embedding):
             manager.register_module_override(module, "weight", {"optim_bits": 32})
 
 
 def record_full(name, family="llama"):
-    """Losses and norms of loop.FULL with the rule instead of AdamW."""
+    """Returns the losses and norms of loop.FULL with this rule instead of AdamW."""
     model = families.load_model(family)
     layers = re.compile(r"\.(layers|h)\.\d+\.")
     hidden = {id(p) for key, p in model.named_parameters() if p.ndim == 2 and layers.search(key)}

@@ -1,7 +1,7 @@
-"""Compares Fettle with Transformers + PEFT on the models of this folder. The reference is computed again and compared
-with the recorded one; then `fettle train`, `export` and `generate` run on the same models.
+"""Compares Fettle with Transformers + PEFT on the models of this folder. First, the reference is computed again and
+compared with the recorded one. Then `fettle train`, `export` and `generate` run on the same models.
 
-Prints the largest differences per family; exit 1 when one exceeds its bound or a command fails.
+Prints the largest differences per family. The exit code is 1 if one exceeds its bound or a command fails.
 """
 
 import argparse
@@ -40,14 +40,14 @@ class Table:
 
 
 def relative(found, wanted):
-    """Returns the largest relative difference of two lists; NaN when their lengths differ."""
+    """Returns the largest relative difference between two lists, or NaN if their lengths differ."""
     if len(found) != len(wanted):
         return NAN
     return max(abs(a - b) / max(abs(b), 1e-30) for a, b in zip(found, wanted))
 
 
 def tensor_difference(found, wanted):
-    """Returns the largest |found - wanted| / |wanted| (norms) of two sets of tensors; NaN when their names differ."""
+    """Returns the largest |found - wanted| / |wanted| (norms) of two sets of tensors, or NaN if their names differ."""
     if set(found) != set(wanted):
         return NAN
     gap = lambda name: (found[name].float() - wanted[name].float()).norm() / wanted[name].float().norm()
@@ -80,7 +80,7 @@ class Fettle:
 
 
 def check_recorded(table, family, recorded, live):
-    """Compares values computed with this machine's Transformers + PEFT with the recorded ones."""
+    """Compares the values that this machine's Transformers + PEFT compute with the recorded values."""
     folder = families.MODELS / family
     arrays = safetensors.torch.load_file(folder / "logits.safetensors")
     for length in record.SEQUENCES:
@@ -108,7 +108,7 @@ def compute_live(family):
 
 
 def compared_weights(weights):
-    """Returns `weights` without those that only rounding noise changes (key biases without rope); see README.md."""
+    """Returns `weights` without those that only rounding noise changes: key biases without rope (see README.md)."""
     d = families.COMMON["hidden_size"]
     less_keys = lambda bias: torch.cat([bias[:d], bias[d + (len(bias) - d) // 2 :]])
     return {name: less_keys(w) if name.endswith("attn.c_attn.bias") else w for name, w in weights.items()}
@@ -155,7 +155,7 @@ def check_greedy(table, family, fettle, recorded):
 
 
 def check_variants(table, family, fettle, recorded):
-    """Tests bfloat16, rsLoRA, DoRA and a subset of targets on the family that has records of them."""
+    """Tests bfloat16, rsLoRA, DoRA and a subset of the targets, if the family has records of them."""
     folder = families.MODELS / family
     keys = dict(model_name_or_path=folder, finetuning_type="lora")
     if "lora_losses_bf16" in recorded:

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Compares Fettle with other libraries on this machine. FETTLE names the program, by default build/fettle.
-# usage: parity.sh                                    all of it
-#        parity.sh short                              two families, the trackers and the server
-#        parity.sh trackers                           TensorBoard, W&B, trackio
+# Compares Fettle with other libraries on this machine. FETTLE is the path of the program (default: build/fettle).
+# usage: parity.sh                                    all parts
+#        parity.sh short                              two families, the trackers except MLflow, and the server
+#        parity.sh trackers                           TensorBoard, W&B, trackio, MLflow
 #        parity.sh server                             `fettle serve` with the openai client
 #        parity.sh gguf                               exported GGUF files in llama.cpp and the gguf library
 #        parity.sh tokenizers                         real and random tokenizers: tokenizers, sentencepiece, tiktoken
@@ -17,8 +17,11 @@ python=$("$here/python_env.sh")
 what=${1:-all}
 shift $(($# > 0))
 failed=0
-if [[ $what == all || $what == short || $what == trackers ]]; then
+if [[ $what == short ]]; then
   "$here/trackers.sh" "$program" || failed=1
+fi
+if [[ $what == all || $what == trackers ]]; then
+  "$here/trackers.sh" "$program" --mlflow || failed=1
 fi
 if [[ $what == all || $what == short || $what == server ]]; then
   "$here/openai_client.sh" "$program" || failed=1

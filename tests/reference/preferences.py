@@ -1,9 +1,9 @@
 """Records 20 steps of the llama model with each preference loss, by TRL.
 
 The sigmoid, hinge and IPO losses and KTO run in TRL's own trainers, which get the pairs as tokens. ORPO, SimPO, label
-smoothing and the chosen reply's own loss run in a loop like loop.py, with the losses of TRL's ORPOTrainer and CPOTrainer.
-Their log-probabilities are means over the reply's tokens. For CPO with the sigmoid loss they are sums, and the initial
-model is the reference.
+smoothing and the loss of the chosen reply run in a loop like loop.py, with the losses of TRL's ORPOTrainer and
+CPOTrainer, whose log-probabilities are means over a reply's tokens. For CPO with the sigmoid loss, they are sums, and
+the initial model is the reference.
 
 usage: preferences.py      (writes preferences.json; README.md has the format)
 """
@@ -30,7 +30,7 @@ KTO_MICRO = 4
 
 
 def pairs():
-    """Pair i: row 2i with its own reply and with the reply of row 2i + 1, cut to LONGEST."""
+    """Returns the pairs. Pair i is row 2i with its own reply and with the reply of row 2i + 1, cut to LONGEST."""
     rows = families.load_rows()
     out = []
     for mine, other in zip(rows[0::2], rows[1::2]):
@@ -43,8 +43,8 @@ def pairs():
 
 
 def judged():
-    """The pairs' prompts with the chosen reply (good) or the rejected one (bad), in the order good, bad, good, good.
-    Each also has the next row's reply; the last row of a step has that of the first."""
+    """Returns the pairs' prompts with the chosen reply (good) or the rejected reply (bad): good, bad, good, good, and
+    so on. Each also has the reply of the next row in its step; the last row of a step has the reply of the first."""
     rows = []
     for i, pair in enumerate(pairs() * 2):
         good = i % 4 != 1
@@ -64,7 +64,7 @@ def started(folder):
 
 
 def trained_by_trl(trainer, config, rows, folder, settings, micro, accumulation, **options):
-    """Runs TRL's trainer over `rows` in their order."""
+    """Runs TRL's trainer over `rows` in the given order."""
 
     class InOrder(trainer):
         def _prepare_dataset(self, dataset, *args, **kwargs):
@@ -91,7 +91,7 @@ def trained_by_trl(trainer, config, rows, folder, settings, micro, accumulation,
 
 
 def logps(model, batch):
-    """Returns sums over the reply's tokens, and the numbers of tokens."""
+    """Returns the sum of the log-probabilities of each reply's tokens, and the number of these tokens."""
     scores = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits[:, :-1].log_softmax(-1)
     labels = batch["labels"][:, 1:]
     mask = labels != -100
@@ -99,7 +99,8 @@ def logps(model, batch):
 
 
 def trained_by_loss(loss_of, folder="adapter_init"):
-    """Runs a loop like loop.py's. `loss_of` gets the model, the initial model, and the batch of chosen rows before rejected ones."""
+    """Runs a loop like that in loop.py. `loss_of` gets the model, the initial model, and a batch with the chosen rows
+    first and then the rejected ones."""
     model, start = started(folder), families.load_model(FAMILY)
     rows, settings = pairs(), SETTINGS
     parameters = [p for p in model.parameters() if p.requires_grad]

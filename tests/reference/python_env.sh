@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Prints the path of a Python with CPU torch, Transformers and PEFT; makes its environment in the cache when missing.
-# (FETTLE_CACHE, by default ~/.cache/fettle; FETTLE_PYTHON names a Python that has them already.)
+# Prints the path of a Python with CPU torch, Transformers and PEFT. If this environment is missing, makes it in the
+# cache (FETTLE_CACHE, default ~/.cache/fettle). If FETTLE_PYTHON is set, prints its value: a Python that has these
+# packages.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 if [[ -n ${FETTLE_PYTHON:-} ]]; then
@@ -10,8 +11,8 @@ fi
 cache=${FETTLE_CACHE:-$HOME/.cache/fettle}
 env="$cache/parity-$(cat "$here/requirements.txt" "$here/python_env.sh" | sha256sum | cut -c1-12)"
 
-# torch's wheel wants a gigabyte of CUDA libraries only to be imported. On the CPU none is called, so empty ones do:
-# every function that torch looks for in them answers 100, CUDA's "no device", or names that error.
+# To be imported, torch's wheel needs a gigabyte of CUDA libraries. On the CPU it calls none of them, so stubs are
+# enough. Their functions return 100, CUDA's code for "no device", or the name of this error.
 stub_cuda_libraries() {
   local lib="$1" work library version
   work=$(mktemp -d)

@@ -3,7 +3,7 @@
 usage: quantised.py      (writes quantised.safetensors, models/llama/quantised/, quantised.json; bitsandbytes as in
                           requirements-optimizers.txt)
 
-bitsandbytes quantises the absmax on the CPU by the approximation that optimizers.py explains and replaces.
+bitsandbytes' quantiser for absmax on the CPU is an approximation. It is replaced, as optimizers.py explains.
 """
 
 import shutil
@@ -22,12 +22,12 @@ import record
 
 FAMILY = "llama"
 FOLDER = families.MODELS / FAMILY
-SHAPES = {"wide": (96, 192), "ragged": (5, 50)}  # 288 blocks, two nested ones; one block and a short one
+SHAPES = {"wide": (96, 192), "ragged": (5, 50)}  # 288 blocks (two nested blocks); 4 blocks, the last is short
 TYPES = ("nf4", "fp4")
 
 
 def values(name):
-    """Values whose magnitudes differ between rows, with one block of zeros; all are bfloat16 values."""
+    """Returns bfloat16 values whose magnitudes differ between rows. One block is all zeros."""
     shape = SHAPES[name]
     scale = 10 ** (torch.arange(shape[0]) % 4 / 2 - 2).reshape(-1, 1)
     out = (optimizers.numbers(shape, 5) ** 3 * scale).bfloat16()
@@ -70,7 +70,7 @@ def load(folder, **options):
 
 
 def store(kind):
-    """The model in bitsandbytes' format, as save_pretrained writes it."""
+    """Writes the model in bitsandbytes' format, as save_pretrained does, and returns the folder."""
     folder = FOLDER / "quantised" / kind
     shutil.rmtree(folder, ignore_errors=True)
     load(FOLDER, quantization_config=config_of(kind)).save_pretrained(folder)
@@ -80,7 +80,8 @@ def store(kind):
 
 
 def dequantise(codes, state):
-    """bitsandbytes' general quantiser: its fast one on the CPU treats blocks that cross rows differently."""
+    """Returns the values of the codes. Uses bitsandbytes' general code, because its fast code on the CPU treats blocks
+    that cross rows differently."""
     absmax = state.absmax
     if state.nested:
         absmax = bitsandbytes.functional.dequantize_blockwise(absmax, state.state2) + state.offset
@@ -88,7 +89,7 @@ def dequantise(codes, state):
 
 
 def dequantised(folder):
-    """The model with plain weights: the values of the codes."""
+    """Returns the model with plain weights, which have the values of the codes."""
     model = load(folder)
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
@@ -105,7 +106,7 @@ def dequantised(folder):
 
 
 def train(folder):
-    # bitsandbytes' own products on the CPU use bfloat16 or rounded activations; here only weights are rounded.
+    # On the CPU, bitsandbytes' products use bfloat16 or rounded activations. Here, only the weights are rounded.
     model = peft.PeftModel.from_pretrained(dequantised(folder), FOLDER / "adapter_init", is_trainable=True)
     out = loop.train(model, families.load_rows(), loop.LORA)
     state = peft.get_peft_model_state_dict(model)

@@ -1,4 +1,4 @@
-"""Records the reference values of Transformers + PEFT that the parity tests use; README.md has the file formats.
+"""Records the values of Transformers + PEFT that the parity tests compare with. README.md has the file formats.
 
 usage: record.py [FAMILY ...] [--schedules]      (no argument: everything)
 """
@@ -23,7 +23,7 @@ warnings.filterwarnings("ignore", category=FutureWarning)
 
 SEQUENCES = {17: 21, 40: 22}  # length -> seed
 NEW_TOKENS = 24
-MARGIN = 0.02  # greedy choices closer than this could flip between two correct programs
+MARGIN = 0.02  # if two logits are closer than this, correct programs could choose differently
 VARIANTS = {
     "rslora": dict(use_rslora=True),
     "qv": dict(target_modules=["q_proj", "v_proj"]),
@@ -37,7 +37,7 @@ def sequence(length):
 
 
 def digits(value):
-    """`value` with every float rounded to 9 significant digits."""
+    """Returns `value` with every float rounded to 9 significant digits."""
     if isinstance(value, float):
         return float(f"{value:.9g}")
     if isinstance(value, dict):
@@ -48,7 +48,7 @@ def digits(value):
 
 
 def make_adapter(model, family, **options):
-    """`model` with new LoRA weights (rank 4, alpha 8) on all linear layers of its blocks; A is random and B zero."""
+    """Returns `model` with new LoRA weights (rank 4, alpha 8) on all linear layers of its blocks: A random, B 0."""
     torch.manual_seed(77)
     keys = dict(r=4, lora_alpha=8, lora_dropout=0.0, target_modules="all-linear", task_type="CAUSAL_LM")
     keys |= dict(fan_in_fan_out=family == "gpt2")
@@ -94,7 +94,7 @@ def greedy(model, prompt):
 
 
 def pick_prompts(tokenizer, models):
-    """Returns two prompts whose greedy continuation is unambiguous with every one of `models` and never reaches an end token."""
+    """Returns two prompts for which the greedy continuation of each of `models` is unambiguous and has no end token."""
     words = [text for text in tokenizer.get_vocab() if text.isascii() and text.isalpha() and len(text) == 2]
     draw, found = random.Random(3), []
     while len(found) < 2:
@@ -110,10 +110,10 @@ def pick_prompts(tokenizer, models):
 
 
 def summary(name, tensor, family=""):
-    """Norm and first values of a weight. Leaves out key biases without rope: their gradients are only rounding noise."""
+    """Returns shape, norm and first values of a weight. Leaves out key biases without rope, which are noise."""
     flat = tensor.detach().float().flatten()
     if name.endswith("query_key_value.bias") or (name.endswith("k_proj.bias") and "glm" in family):
-        flat = flat[:16]  # glm: the dims of the first head that are rotated; gpt_neox: its query part
+        flat = flat[:16]  # glm: the rotated dims of the first head; gpt_neox: the query part of the first head
     if name.endswith("attn.c_attn.bias"):
         flat = flat[: families.COMMON["hidden_size"]]
     return dict(shape=list(tensor.shape), count=len(flat), norm=float(flat.norm()), first=flat[:8].tolist())

@@ -1,9 +1,9 @@
-"""Writes rope_scaling.json: what Transformers computes with the rope that `rope_scaling` asks for.
+"""Writes rope_scaling.json: the logits of Transformers with the rope that the key `rope_scaling` requests.
 
     "$(tests/reference/python_env.sh)" tests/reference/rope_scaling.py
 
-Each case has a model of models/, the kind of scaling, the length of the longest row, token ids beyond the model's own
-length, and the logits after the last one. The factor and the fields are those that LLaMA-Factory sets.
+Each case has a model of models/, the kind of scaling, the length of the longest row, token ids, and the logits after
+the last id. The factor and the fields are those that LLaMA-Factory sets.
 """
 import json
 import math

@@ -1,4 +1,4 @@
-"""Records how many steps Hugging Face's Trainer makes of rows, epochs and shares of the steps.
+"""Records how many steps Hugging Face's Trainer runs. Epochs may be fractions, and intervals shares of all steps.
 
 usage: run_lengths.py        (writes run_lengths.json: the recipe's keys, the rows, and the Trainer's numbers of steps)
 """
@@ -10,7 +10,7 @@ import transformers
 
 import families
 
-# rows, rows of a micro-batch, micro-batches, epochs, max_steps, warmup_steps, save_steps
+# rows, rows per micro-batch, micro-batches per step, epochs, max_steps, warmup_steps, save_steps
 RUNS = [
     (80, 2, 2, 3, -1, 0, 10),
     (81, 2, 2, 3, -1, 0.1, 10),

@@ -18,7 +18,7 @@ SCHEDULES = {
 
 
 def multipliers(name, warmup, options):
-    """The factors on the learning rate at steps 0, 1, ... 49."""
+    """Returns the factors on the learning rate at steps 0, 1, ... 49."""
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
     schedule = transformers.get_scheduler(name, optimizer, warmup, STEPS, scheduler_specific_kwargs=options)
     out = []

@@ -2,7 +2,7 @@
 
 Usage: templates.py LLAMA_FACTORY_CHECKOUT > templates.json
 
-Only its module of templates runs, with stand-ins for what that imports, and with a tokenizer whose ids are texts.
+Only LLaMA-Factory's template module runs. Stand-ins replace what it imports, and the tokenizer's ids are texts.
 """
 import importlib
 import json

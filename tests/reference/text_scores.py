@@ -1,4 +1,4 @@
-"""Records ROUGE by rouge_score and BLEU by sacrebleu for random and chosen texts.
+"""Records the ROUGE scores of rouge_score and the BLEU scores of sacrebleu for random texts and for chosen texts.
 
 usage: text_scores.py      (writes text_scores.json; README.md has the format)
 """

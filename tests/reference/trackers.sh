@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# Compares what trackers show of a run with its log (trackers.py), with the trackers' own readers.
-# Usage: trackers.sh PROGRAM
+# Compares what the trackers' own readers show of a run with the run's log (trackers.py).
+# Usage: trackers.sh PROGRAM [--mlflow]
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-python=$("$here/../../scripts/python_with.sh" "$here/requirements-trackers.txt")
-exec "$python" "$here/trackers.py" "$1"
+requirements=requirements-trackers.txt
+[[ ${2:-} != --mlflow ]] || requirements=requirements-mlflow.txt
+python=$("$here/../../scripts/python_with.sh" "$here/$requirements")
+exec "$python" "$here/trackers.py" "$@"

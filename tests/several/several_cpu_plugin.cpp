@@ -5,7 +5,12 @@
 // uploaded, through the store of the run. Then each process runs the whole program on all devices of its client. So the
 // results are those of one process with all devices, to the bit. If a process uploads wrong bytes, the results of all
 // processes are wrong, as in a real run.
+//
+// SEVERAL_RECORD: a folder, which gets each program of a single process with the bytes of its first launch: N.mlir, and
+// for each device D the argument N-in-A-D and the result N-out-R-D. tests/reference/gloo.py runs them. SEVERAL_HANG: a
+// file; when it exists, the next launch of the process whose number it contains never ends.
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
@@ -31,7 +36,7 @@ const PJRT_Api* inner = nullptr;
 PJRT_Api outer;
 int64_t rank = 0, processes = 1, each = 1;  // `each`: devices of one process
 PJRT_Client* client = nullptr;
-PJRT_Client_Create_Args store;  // its callbacks
+PJRT_Client_Create_Args store;  // arguments of Fettle's call, with the callbacks of the store
 std::mutex mutex;
 
 [[noreturn]] void die(const std::string& what) {
@@ -48,7 +53,7 @@ void check(PJRT_Error* error, const char* what) {
 }
 
 PJRT_Error* store_error(PJRT_Error_Code, const char* message, size_t size) {
-  // The store is gone because the run ends. The watching thread then ends this process.
+  // The store disappears when the run ends. Waits, because Fettle's watching thread then ends this process.
   std::this_thread::sleep_for(std::chrono::seconds(30));
   die("the store: " + std::string(message, size));
 }
@@ -92,8 +97,8 @@ void destroy(PJRT_Event* event) {
   check(inner->PJRT_Event_Destroy(&args), "PJRT_Event_Destroy");
 }
 
-// The buffers of one array on all devices, in the order of the inner client's devices. Owns the buffers of other
-// processes.
+// The buffers of one array on all devices, in the order of the inner client's devices. The object owns the buffers that
+// stand for other processes' parts.
 struct Array {
   std::vector<PJRT_Buffer*> buffers;
   ~Array() {
@@ -101,7 +106,7 @@ struct Array {
       if (static_cast<int64_t>(i) / each != rank && buffers[i] != nullptr) destroy(buffers[i]);
   }
 };
-std::map<PJRT_Buffer*, std::shared_ptr<Array>> arrays;  // by buffer of this process
+std::map<PJRT_Buffer*, std::shared_ptr<Array>> arrays;  // keys: the buffers of this process
 
 std::vector<PJRT_Device*> inner_devices() {
   ARGS(PJRT_Client_AddressableDevices_Args, args);
@@ -130,7 +135,7 @@ PJRT_Error* create(PJRT_Client_Create_Args* args) {
   if (error != nullptr) return error;
   const std::vector<PJRT_Device*> all = inner_devices();
   own_devices.assign(all.begin() + rank * each, all.begin() + (rank + 1) * each);
-  // Like in real plugins, a missing process is noticed here.
+  // As in real plugins, creating the client fails if a process is missing.
   put("topology/" + std::to_string(rank), "here");
   for (int64_t other = 0; processes > 1 && other < processes; ++other) get("topology/" + std::to_string(other));
   return nullptr;
@@ -155,7 +160,8 @@ PJRT_Error* process_of_device(PJRT_DeviceDescription_ProcessIndex_Args* args) {
   return nullptr;
 }
 
-// Returns the devices of the inner program in the order of its arguments, as positions in inner_devices().
+// Returns the positions in inner_devices() of the devices on which the inner program runs, in the order of its
+// arguments.
 std::vector<size_t> positions_of(PJRT_LoadedExecutable* executable) {
   ARGS(PJRT_LoadedExecutable_AddressableDevices_Args, args);
   args.executable = executable;
@@ -227,7 +233,7 @@ PJRT_Buffer* upload(const Bytes& like, const std::string& data, PJRT_Device* dev
   return args.buffer;
 }
 
-// Returns the array on all devices. `own` is this process's part of it.
+// Returns the array on all devices. `own` has this process's buffers of the array.
 std::shared_ptr<Array> complete(const std::vector<PJRT_Buffer*>& own, const std::string& key) {
   if (const auto known = arrays.find(own[0]); known != arrays.end()) return known->second;
   const std::vector<PJRT_Device*> all = inner_devices();
@@ -250,13 +256,52 @@ std::shared_ptr<Array> complete(const std::vector<PJRT_Buffer*>& own, const std:
   return array;
 }
 
+std::map<PJRT_LoadedExecutable*, std::string> texts;  // of the programs, while they are recorded
+
+PJRT_Error* compile(PJRT_Client_Compile_Args* args) {
+  PJRT_Error* const error = inner->PJRT_Client_Compile(args);
+  if (error == nullptr && std::getenv("SEVERAL_RECORD") != nullptr) {
+    const std::lock_guard lock(mutex);
+    texts[args->executable] = std::string(args->program->code, args->program->code_size);
+  }
+  return error;
+}
+
+void write_file(const std::string& path, const std::string& bytes) {
+  std::FILE* const file = std::fopen(path.c_str(), "w");
+  if (file == nullptr || std::fwrite(bytes.data(), 1, bytes.size(), file) != bytes.size()) die("cannot write " + path);
+  std::fclose(file);
+}
+
+// Writes a program before its first launch, and returns how the names of its files begin; "" for other launches.
+std::string record_program(PJRT_LoadedExecutable* executable) {
+  static int count = 0;
+  const auto found = texts.find(executable);
+  if (found == texts.end()) return "";
+  const std::string name = std::string(std::getenv("SEVERAL_RECORD")) + "/" + std::to_string(count++);
+  write_file(name + ".mlir", found->second);
+  texts.erase(found);
+  return name;
+}
+
+void hang_if_told() {
+  const char* const path = std::getenv("SEVERAL_HANG");
+  std::FILE* const file = path == nullptr ? nullptr : std::fopen(path, "r");
+  if (file == nullptr) return;
+  int process = 0;
+  const bool told = std::fscanf(file, "%d", &process) == 1 && process == getpid();
+  std::fclose(file);
+  while (told) pause();
+}
+
 PJRT_Error* execute(PJRT_LoadedExecutable_Execute_Args* args) {
   static int64_t launch = 0;
   const std::lock_guard lock(mutex);
+  hang_if_told();
   const std::string name = "launch/" + std::to_string(launch++);
   const std::vector<size_t> positions = positions_of(args->executable);
   if (positions.size() != static_cast<size_t>(each * processes)) die("a program for some of the devices");
-  std::vector<size_t> own;  // launch positions of this process's devices
+  std::vector<size_t> own;  // positions of this process's devices in the launch
   for (size_t i = 0; i < positions.size(); ++i)
     if (is_own(positions[i])) own.push_back(i);
 
@@ -280,6 +325,11 @@ PJRT_Error* execute(PJRT_LoadedExecutable_Execute_Args* args) {
     held.push_back(array);
     for (size_t i = 0; i < positions.size(); ++i) in[i].push_back(array->buffers[positions[i]]);
   }
+  const std::string record = record_program(args->executable);
+  if (!record.empty())
+    for (size_t i = 0; i < in.size(); ++i)
+      for (size_t a = 0; a < in[i].size(); ++a)
+        write_file(record + "-in-" + std::to_string(a) + "-" + std::to_string(i), read(in[i][a]).data);
   std::vector<PJRT_Buffer* const*> in_lists;
   std::vector<PJRT_Buffer**> out_lists;
   for (size_t i = 0; i < positions.size(); ++i) {
@@ -293,6 +343,10 @@ PJRT_Error* execute(PJRT_LoadedExecutable_Execute_Args* args) {
   all.num_devices = positions.size(), all.device_complete_events = events.data();
   if (PJRT_Error* const error = inner->PJRT_LoadedExecutable_Execute(&all)) return error;
   for (PJRT_Event* const event : events) await(event);
+  if (!record.empty())
+    for (size_t i = 0; i < out.size(); ++i)
+      for (size_t o = 0; o < out[i].size(); ++o)
+        write_file(record + "-out-" + std::to_string(o) + "-" + std::to_string(i), read(out[i][o]).data);
   for (size_t i = 0, next = 0; i < positions.size(); ++i) {
     if (!is_own(positions[i]) || args->device_complete_events == nullptr)
       destroy(events[i]);
@@ -332,6 +386,7 @@ extern "C" const PJRT_Api* GetPjrtApi() {
   outer.PJRT_Client_ProcessIndex = process_index;
   outer.PJRT_DeviceDescription_ProcessIndex = process_of_device;
   outer.PJRT_LoadedExecutable_AddressableDevices = program_devices;
+  outer.PJRT_Client_Compile = compile;
   outer.PJRT_LoadedExecutable_Execute = execute;
   outer.PJRT_Buffer_Destroy = destroy_buffer;
   return &outer;

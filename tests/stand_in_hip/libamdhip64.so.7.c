@@ -1,6 +1,8 @@
-// A HIP runtime without a device: device memory is host memory, copies copy, kernels compute nothing. With it AMD's
-// real plugin runs as a client on a machine without a GPU. Functions that are not here return 100 (make_stand_ins.sh).
+// A HIP runtime without a device. Device memory is host memory, copies are made, and kernels compute nothing. With this
+// runtime, AMD's real plugin runs as a client on a machine without a GPU. All other HIP functions return error 100;
+// scripts/make_stand_ins.sh makes them.
 //
+// STAND_IN_HANG: a file; while it exists, the next kernel of the process whose number it contains never ends.
 // STAND_IN_DEVICES: how many devices there are (1). STAND_IN_BYTES: the memory of each (4 GB). STAND_IN_HELD: bytes of
 // each that other programs hold (0). STAND_IN_COUNTS: a file that gets a line "NAME DEVICE CALLS BYTES" for each kind
 // of work and device when the process ends.
@@ -30,7 +32,7 @@ static size_t device_bytes(void) {
 static __thread int current;  // the device that this thread chose
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
-// What is counted, by device.
+// The kinds of work that are counted for each device.
 enum { kToDevice, kFromDevice, kBetweenDevices, kWithinDevice, kKernels, kPools, kPoolThreads, kWorks };
 static const char* const kNames[kWorks] = {"to_device", "from_device", "between_devices", "within_device",
                                            "kernels",   "pools",       "pool_thread"};
@@ -81,7 +83,7 @@ static int allocate(void** out, size_t bytes, int device) {
   blocks[at].device = device;
   if (device != kHost) taken[device] += bytes;
   pthread_mutex_unlock(&mutex);
-  if (device != kHost && bytes >= device_bytes() / 2) {  // the plugin's pool
+  if (device != kHost && bytes >= device_bytes() / 2) {  // so large a block is the plugin's pool
     count(kPools, device, bytes);
     count(kPoolThreads, device, (uint64_t)syscall(SYS_gettid));
   }
@@ -101,7 +103,7 @@ static int release(void* data) {
   return kSuccess;
 }
 
-// The block that holds an address; its device is kHost for memory that is not ours too, and then there is no start.
+// The block that contains an address. For addresses outside of all blocks, `start` is NULL and `device` is kHost.
 struct place {
   char* start;
   size_t bytes;
@@ -205,7 +207,7 @@ int hipDeviceGetAttribute(int* out, int attribute, int device) {
   return kSuccess;
 }
 
-// Places of fields in hipDeviceProp_tR0600, whose size is 1,472 bytes.
+// Offsets of fields in hipDeviceProp_tR0600, whose size is 1,472 bytes.
 int hipGetDevicePropertiesR0600(char* out, int device) {
   static const struct {
     int at, value;
@@ -314,7 +316,7 @@ int hipPointerGetAttributes(void* out, const void* data) {
   return kSuccess;
 }
 
-// Copies, which are done when the call returns.
+// Copies. They are complete when the call returns.
 int hipMemcpy(void* to, const void* from, size_t bytes, int kind) {
   return copy(to, from, bytes);
 }
@@ -350,7 +352,7 @@ int hipMemsetD32Async(int* to, int value, size_t elements, void* stream) {
   return kSuccess;
 }
 
-// Streams, events, modules and functions are blocks that know their device. All work is done when it is given.
+// Streams, events, modules and functions are blocks that store their device's number. All work is done at once.
 static int make_object(void** out) {
   int* object = calloc(1, 64);
   *object = current;
@@ -414,6 +416,18 @@ int hipLaunchHostFunc(void* stream, void (*function)(void*), void* data) {
 }
 
 // Kernels: loaded, launched and counted; they compute nothing.
+static int launch(int device) {
+  const char* hang = getenv("STAND_IN_HANG");
+  FILE* file = hang == NULL ? NULL : fopen(hang, "r");
+  int process = 0;
+  if (file != NULL) {
+    const int named = fscanf(file, "%d", &process);
+    fclose(file);
+    if (named == 1 && process == getpid())
+      for (;;) pause();
+  }
+  return count(kKernels, device, 0), kSuccess;
+}
 int hipModuleLoadData(void** out, const void* image) {
   return make_object(out);
 }
@@ -437,10 +451,10 @@ int hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(int* out, void* function,
 }
 int hipModuleLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                           unsigned shared, void* stream, void** arguments, void** extra) {
-  return count(kKernels, hipGetStreamDeviceId(stream), 0), kSuccess;
+  return launch(hipGetStreamDeviceId(stream));
 }
 int hipLaunchKernel(const void* function, ...) {
-  return count(kKernels, current, 0), kSuccess;
+  return launch(current);
 }
 void** __hipRegisterFatBinary(const void* data) {
   static void* registered[8];

@@ -1,4 +1,4 @@
-// Matrix products by hipBLASLt: one algorithm is offered for each, and it computes nothing.
+// A stand-in for hipBLASLt. It offers one algorithm for each matrix product, and computes nothing.
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -44,7 +44,7 @@ int hipblasLtMatmulPreferenceDestroy(void* preference) {
   return free(preference), kSuccess;
 }
 
-// hipblasLtMatmulHeuristicResult_t: all zero is an algorithm without workspace that can be used.
+// hipblasLtMatmulHeuristicResult_t. All zeros mean a usable algorithm that needs no workspace.
 typedef struct {
   uint8_t algorithm[16];
   size_t most_workspace, workspace;

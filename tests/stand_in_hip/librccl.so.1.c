@@ -1,4 +1,4 @@
-// Collectives without a network: they check rank and count, and move nothing.
+// A stand-in for RCCL. Its collectives check the rank and the number of elements, and move nothing.
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>

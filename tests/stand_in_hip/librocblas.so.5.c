@@ -1,4 +1,4 @@
-// Matrix products by rocBLAS, which compute nothing.
+// A stand-in for rocBLAS, whose matrix products compute nothing.
 #include <stdlib.h>
 
 enum { kSuccess = 0 };

@@ -32,7 +32,7 @@ class HostArray {
   std::byte* data() { return bytes_.get(); }
   const std::byte* data() const { return bytes_.get(); }
   int64_t bytes() const { return shape_.bytes(); }
-  // The elements as type T, which must have the size of the dtype.
+  // Returns the elements as type T. T must have the size of the dtype.
   template <typename T>
   std::span<T> as() {
     internal_check(sizeof(T) == static_cast<size_t>(byte_size(shape_.dtype)), "HostArray::as: wrong width for {}",

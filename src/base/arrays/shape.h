@@ -8,8 +8,9 @@
 
 namespace fettle {
 
-// Element types, named as in StableHLO (i1, i8, ui8, ..., bf16, f16, f32, f64). Only the factors of matrix products
-// inside a program are 8-bit floats. Host arrays, files, and a program's arguments and results never are.
+// Element types, named as in StableHLO (i1, i8, ui8, ..., bf16, f16, f32, f64). Of the 8-bit floats, only F8_E4M3
+// occurs in files; its values are converted when they are read. Inside a program, only the factors of matrix products
+// are 8-bit floats. Host arrays and a program's arguments and results never are.
 enum class DType : uint8_t {
   kPred,
   kI8,
@@ -36,7 +37,7 @@ bool is_float8(DType dtype);
 double largest_float8(DType dtype);              // the largest finite value
 bool is_integer(DType dtype);                    // signed or unsigned, not kPred
 std::string_view stablehlo_name(DType dtype);    // "bf16", "ui8"
-std::string_view safetensors_name(DType dtype);  // "BF16", "U8"
+std::string_view safetensors_name(DType dtype);  // "BF16", "U8"; "" for 8-bit floats other than F8_E4M3
 // Reads the name that safetensors uses, such as "F64" or "BOOL" (kPred). Throws UserError for an unknown name.
 DType dtype_from_safetensors(std::string_view name);
 // Reads the name that Hugging Face uses, such as "bfloat16" or "torch.float32". Throws UserError for an unknown name.

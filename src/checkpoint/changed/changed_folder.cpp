@@ -20,9 +20,9 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-constexpr const char* kChangedVersion = "1";  // of the folder's files; changes when Fettle writes others
+constexpr const char* kChangedVersion = "1";  // raise it when Fettle writes the folder's files differently
 
-// The files of a model folder, by name, with links resolved.
+// Returns the files of a model folder by name, with links resolved.
 std::map<std::string, fs::path> linked_files(const fs::path& model) {
   std::map<std::string, fs::path> files;
   std::error_code code;
@@ -70,8 +70,7 @@ bool grow(Changed& changed, const fs::path& model, const NewTokens& tokens) {
   GrownTokenizer tokenizer = add_to_tokenizer(model, tokens);
   const Json size = text_level(changed.config).value("vocab_size", Json());
   if (!size.is_number_integer())
-    throw UserError("{}: {} does not say vocab_size, so no token can be added", tokens.at,
-                    (model / "config.json").string());
+    throw UserError("{}: {} lacks vocab_size, so no token can be added", tokens.at, (model / "config.json").string());
   changed.rows = vocabulary_rows(size.get<int64_t>(), tokenizer);
   const bool grows = changed.rows.after > changed.rows.before;
   if (tokenizer.files.empty() && !grows) return false;

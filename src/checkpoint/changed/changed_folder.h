@@ -1,4 +1,4 @@
-// Defines changed_folder: a model folder with other settings or tokens than those in its files.
+// Defines changed_folder, which returns a copy of a model folder with changed settings or added tokens.
 #pragma once
 
 #include <filesystem>
@@ -18,10 +18,10 @@ struct ModelChanges {
   bool any() const { return rope.asked() || tokens.asked(); }
 };
 
-// Returns a folder in Fettle's cache that is `model` with the changes: it has files of its own for config.json, for the
-// tokenizer and for rows of new tokens (kNewRows), and links to the model's other files. Without `weights`, it has no
-// rows. Returns `model` when nothing changes. Throws UserError as scale_rope, add_to_tokenizer and write_new_rows, and
-// when the cache cannot be written.
+// Returns a folder in Fettle's cache that holds `model` with the changes. The folder has its own config.json. If tokens
+// are added, it also has its own tokenizer files and, with Weights::kRequired, the rows of the new tokens (kNewRows).
+// Its other files are links to the model's files. Returns `model` when nothing changes. Throws UserError like
+// scale_rope, add_to_tokenizer and write_new_rows, and when the cache cannot be written.
 std::filesystem::path changed_folder(const std::filesystem::path& model, const ModelChanges& changes,
                                      ModelRepository::Weights weights);
 

@@ -28,7 +28,7 @@ std::vector<float> read_rows(const StoredTensor& table, int64_t first, int64_t c
   return rows;
 }
 
-// The mean of the rows with these numbers, below `before`.
+// Returns the mean of the rows below `before` for which wanted(row) is true.
 template <typename Wanted>
 std::vector<double> mean_of_rows(const StoredTensor& table, int64_t before, const Wanted& wanted) {
   const int64_t width = table.entry->shape.dims[1];
@@ -47,7 +47,7 @@ std::vector<double> mean_of_rows(const StoredTensor& table, int64_t before, cons
   return sum;
 }
 
-// The mean of the rows of these ids, each as often as it occurs.
+// Returns the mean of the rows of these ids. An id that occurs n times counts n times.
 std::vector<double> mean_of_ids(const StoredTensor& table, const std::vector<int32_t>& ids) {
   std::vector<double> sum(static_cast<size_t>(table.entry->shape.dims[1]), 0);
   for (const int32_t id : ids) {
@@ -57,7 +57,7 @@ std::vector<double> mean_of_ids(const StoredTensor& table, const std::vector<int
   return sum;
 }
 
-// Returns the rows from `rows.first` on.
+// Returns the rows from `rows.first` to `rows.after`, in f32.
 std::vector<float> new_rows(const StoredTensor& table, const VocabularyRows& rows, const NewTokens& tokens,
                             const GrownTokenizer& tokenizer) {
   const int64_t width = table.entry->shape.dims[1];
@@ -104,7 +104,8 @@ void write_new_rows(const std::filesystem::path& folder, const ModelRepository& 
   const Family& family = family_of(model.config(), file);
   std::vector<StoredTensor> tables;
   for (const Param& param : family.params(family.read(ConfigReader(model.config(), file)))) {
-    const bool head = param.role == Role::kHead && model.contains(param.hf_name);  // a classifier has none
+    const bool head =
+        param.role == Role::kHead && model.contains(param.hf_name);  // a classifier's checkpoint may have no head
     if (param.role == Role::kTokenEmbedding || head) tables.push_back(model.find(param.hf_name));
   }
   // Some checkpoints have a second copy of a tied head.

@@ -1,4 +1,4 @@
-// Defines write_new_rows, which gives new tokens their rows of the embedding and of the head.
+// Defines write_new_rows, which writes the rows that new tokens need in the embedding and in the head.
 #pragma once
 
 #include <filesystem>
@@ -9,18 +9,19 @@
 
 namespace fettle {
 
-// How many rows embedding and head have.
+// The numbers of rows of the embedding and the head.
 struct VocabularyRows {
-  int64_t before = 0;  // those of the model
-  int64_t after = 0;   // a multiple of 64 if it is larger, as in LLaMA-Factory
-  int64_t first = 0;   // rows below it stay
+  int64_t before = 0;  // in the model's files
+  int64_t after = 0;   // with the new tokens; a multiple of 64 if larger than `before`, as in LLaMA-Factory
+  int64_t first = 0;   // the first row that is written; the rows before it stay
 };
 VocabularyRows vocabulary_rows(int64_t model_rows, const GrownTokenizer& tokenizer);
 
-// Writes the rows from `rows.first` on into kNewRows of `folder`, for the embedding and for a head of its own. The row
-// of a new token is the mean of the others with noise of deviation 1 / sqrt(its size), or the mean of its description's
-// tokens; so are rows that belong to no token. Other rows keep their values. They depend only on the model, the tokens
-// and tokens.seed.
+// Writes the rows from `rows.first` on to the file kNewRows in `folder`: for the embedding, and for the head if it is a
+// tensor of its own. An old row that belongs to no new token keeps its values. Any other row is the mean of the old
+// rows plus noise with standard deviation 1 / sqrt(row length). With tokens.from_descriptions, the row of a token with
+// a description is the mean of the rows of the description's tokens instead, and gets noise only with
+// tokens.with_noise. The values depend only on the model, the tokens and tokens.seed.
 void write_new_rows(const std::filesystem::path& folder, const ModelRepository& model, const VocabularyRows& rows,
                     const NewTokens& tokens, const GrownTokenizer& tokenizer);
 

@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-// As the tokenizers library makes it of a text.
+// An entry of added_tokens, with the settings that the tokenizers library gives to a token that is added as a string.
 struct TokenToAdd {
   std::string content;
   int32_t id = 0;
@@ -29,7 +29,7 @@ struct TokenToAdd {
   }
 };
 
-// Puts the tokens into a list of added tokens, in which an id may occur once.
+// Adds the tokens to a list of added tokens. Removes earlier entries with the same ids.
 void add_to_list(Json& list, const std::vector<TokenToAdd>& tokens) {
   if (!list.is_array()) list = Json::array();
   for (const TokenToAdd& token : tokens) {
@@ -50,8 +50,8 @@ std::optional<Json> read_if_there(const fs::path& file) {
   return read_json_file(file);
 }
 
-// Returns the changed files. Without tokenizer.json, the vocabulary's own file cannot be changed, and the tokens go
-// into the files beside it.
+// Returns the changed files by name. Without tokenizer.json, the tokens go into tokenizer_config.json and
+// added_tokens.json, because Fettle does not change vocabulary files such as tokenizer.model.
 std::map<std::string, std::string> changed_files(const fs::path& model, const std::vector<TokenToAdd>& tokens) {
   std::map<std::string, std::string> files;
   std::optional<Json> fast = read_if_there(model / "tokenizer.json");

@@ -1,5 +1,5 @@
-// Defines NewTokens, which a recipe adds to a model's vocabulary, and add_to_tokenizer, which adds them to its
-// tokenizer's files.
+// Defines NewTokens: the tokens that a recipe adds to a model's vocabulary. Also defines add_to_tokenizer, which adds
+// them to the tokenizer's files.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@
 namespace fettle {
 
 struct NewTokens {
-  std::vector<std::string> plain;                   // found in the text like words
-  std::vector<std::string> special;                 // left out of replies
-  std::map<std::string, std::string> descriptions;  // of special tokens
-  bool from_descriptions = false;                   // rows start as the mean of the description's tokens
-  bool with_noise = true;                           // and get noise
+  std::vector<std::string> plain;                   // not special: replies show them
+  std::vector<std::string> special;                 // special: replies leave them out
+  std::map<std::string, std::string> descriptions;  // special token -> its description
+  bool from_descriptions = false;                   // rows start as the mean of the rows of the description's tokens
+  bool with_noise = true;                           // adds noise to these means
   bool resize = false;                              // the embedding has a row for every token of the tokenizer
   uint64_t seed = 42;
   std::string at;  // where the keys were set, for messages
@@ -23,17 +23,18 @@ struct NewTokens {
   bool asked() const { return resize || !plain.empty() || !special.empty(); }
 };
 
-// What the tokenizer's files become.
+// The result of add_to_tokenizer.
 struct GrownTokenizer {
   std::map<std::string, std::string> files;               // changed files by name
   std::map<std::string, int32_t> added;                   // the new tokens and their ids
-  int64_t size_before = 0, size = 0;                      // the largest id + 1
+  int64_t size_before = 0, size = 0;                      // largest id + 1, without and with the new tokens
   std::map<std::string, std::vector<int32_t>> described;  // ids of each new token's description
 };
 
-// Returns the files of the tokenizer in `model` with the new tokens behind all others, in the order in which they are
-// given, the plain ones first. Tokens that it has already stay; special ones become special. Throws UserError as
-// Tokenizer::open, and for an empty token.
+// Adds the tokens to the files of the tokenizer in `model` and returns the changed files. New tokens get the next free
+// ids: first the plain tokens, then the special tokens, each in the given order. A token that the tokenizer already has
+// keeps its id; if it is in `special`, it becomes special. Throws UserError like Tokenizer::open, and for an empty
+// token.
 GrownTokenizer add_to_tokenizer(const std::filesystem::path& model, const NewTokens& tokens);
 
 }  // namespace fettle

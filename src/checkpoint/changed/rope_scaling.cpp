@@ -22,7 +22,7 @@ Json& text_of(Json& config) {
   return names(config, "text_config") && config["text_config"].is_object() ? config["text_config"] : config;
 }
 
-// The settings of the layers that see all positions.
+// Returns the rope settings of the layers without a window.
 Json& settings_of(Json& text) {
   Json& settings = text[names(text, "rope_parameters") ? "rope_parameters" : "rope_scaling"];
   return names(settings, "full_attention") ? settings["full_attention"] : settings;
@@ -32,13 +32,14 @@ int64_t original_length(const Json& text, const Json& settings, const std::strin
   for (const auto& [object, key] : {std::pair{&settings, kOriginal}, {&text, kLongest}})
     if (names(*object, key) && (*object)[key].is_number_integer() && (*object)[key] > 0)
       return (*object)[key].get<int64_t>();
-  throw UserError("{}: rope_scaling: {} does not say {}; add it there", scaling.at, file, kLongest);
+  throw UserError("{}: rope_scaling: {} lacks {}; add this key to the file", scaling.at, file, kLongest);
 }
 
-// Reads the config with a trial value, which only a family with rope takes over.
+// Throws UserError when the model has no rope that can be scaled. Reads the config with a trial value: only a family
+// with rope takes the value over.
 void check_family(Json config, const RopeScaling& scaling, const std::string& file) {
   const Family* family = find_family(config);
-  if (family == nullptr) return;  // another message says so later
+  if (family == nullptr) return;  // a later check reports an unknown family
   Json& text = text_of(config);
   settings_of(text) = {{"rope_type", "linear"}, {"factor", 2.0}};
   const ModelConfig read = family->read(ConfigReader(config, file));
@@ -64,7 +65,8 @@ bool scale_rope(Json& config, const RopeScaling& scaling, const std::string& fil
   const Json old = settings.is_object() ? settings : Json::object();
   const std::string old_type = old.value("rope_type", old.value("type", "default"));
   if (old_type != "default")
-    warn("{}: rope_scaling replaces the model's own ({}); remove the key to keep that", scaling.at, old_type);
+    warn("{}: rope_scaling replaces the model's own scaling ({}); remove the key to keep the model's", scaling.at,
+         old_type);
   Json changed{{"rope_type", scaling.type}, {"factor", static_cast<double>(factor)}};
   for (const char* kept : {"rope_theta", "partial_rotary_factor"})
     if (names(old, kept)) changed[kept] = old[kept];

@@ -7,9 +7,9 @@
 
 namespace fettle {
 
-// How positions are stretched, as LLaMA-Factory's rope_scaling does it.
+// How positions are stretched. The methods are those of LLaMA-Factory's rope_scaling.
 struct RopeScaling {
-  std::string type;               // linear, dynamic, yarn or llama3; empty: not at all
+  std::string type;               // linear, dynamic, yarn or llama3; empty: no scaling
   std::optional<int64_t> length;  // tokens of the longest row; none: twice the model's own
   std::string at;                 // where the key was set, for messages
 

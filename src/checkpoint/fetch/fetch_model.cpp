@@ -61,8 +61,8 @@ std::string lower(std::string text) {
   return text;
 }
 
-// Returns whether the file's name has `word` between '-', '.' or '/', in any case. For example, "x-Q4_K_M.gguf" has the
-// word "Q4_K_M", but not "Q4_K".
+// Returns whether the file's name has `word` between '-', '.' or its ends, in upper or lower case. For example,
+// "x-Q4_K_M.gguf" has the word "q4_k_m", but not "Q4_K". An empty word is in every name.
 bool contains_word(const std::string& path, const std::string& word) {
   const std::string in = "." + lower(file_name(path)) + ".", wanted = lower(word);
   auto ends = [](char c) { return c == '-' || c == '.'; };
@@ -111,8 +111,8 @@ void fetch_weights(const Snapshot& snapshot, const RepoName& repo) {
       std::find_if(std::begin(kWeights), std::end(kWeights), [&](const char* name) { return snapshot.has(name); });
   if (found == std::end(kWeights))
     throw UserError(
-        "{} has no weights that Fettle reads: neither model.safetensors nor pytorch_model.bin nor an index of either; "
-        "it has {}",
+        "{} has no weights that Fettle reads: neither model.safetensors nor pytorch_model.bin nor the index of one of "
+        "these; it has {}",
         repo.id, first_names(snapshot));
   const std::string name = *found;
   snapshot.fetch(name.ends_with(".json") ? shards_of(snapshot, name, repo) : Names{name});

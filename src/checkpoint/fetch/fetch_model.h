@@ -20,15 +20,16 @@ struct HubGguf {
 // Reads one of these two forms; returns nullopt for any other text.
 std::optional<HubGguf> read_hub_gguf(const std::string& text);
 
-// Fetches the file, or all parts of it, and returns the (first) file. `wanted` may be empty when the repository has
-// only one. Throws UserError, which lists the files, when no file or more than one matches.
+// Fetches the file, or all its parts, and returns the path of the file or of the first part. `wanted` may be empty when
+// the repository has only one GGUF model. Throws UserError, which lists the files, when no file or more than one
+// matches.
 std::filesystem::path fetch_gguf(const HubSettings& settings, const HubGguf& file);
 
-// Fetches config.json, the tokenizer's files, code that auto_map names and, if required, the weights, in the first of
-// these forms that exists: model.safetensors, the shards of model.safetensors.index.json, pytorch_model.bin, or the
-// shards of pytorch_model.bin.index.json. Returns the folder. If a repository has only GGUF files, fetches and returns
-// the GGUF file, which contains all of this. Throws UserError like Snapshot and fetch_gguf, and when the repository
-// lacks weights or a shard.
+// Fetches config.json, generation_config.json and the tokenizer's files; all *.py files if auto_map names code; and, if
+// required, the weights. The weights are the first of these that exists: model.safetensors, the shards of
+// model.safetensors.index.json, pytorch_model.bin, or the shards of pytorch_model.bin.index.json. Returns the folder.
+// If a repository has only GGUF files, fetches and returns the GGUF file, which contains all of this. Throws UserError
+// like Snapshot and fetch_gguf, and when the repository lacks weights or a shard.
 std::filesystem::path fetch_model(const HubSettings& settings, const RepoName& repo, ModelRepository::Weights weights);
 
 // Fetches an adapter's configuration, weights and labels.

@@ -28,7 +28,7 @@ float inverse_of(float scale) {
   return scale == 0 ? 0 : 1 / scale;
 }
 
-// Writes the low four bits of element i to the low half, of element i + 16 to the high half of byte i.
+// Writes the low four bits of the elements i and i + 16 to the low and the high half of byte i.
 void put_low_bits(const int* codes, uint8_t* at) {
   for (int i = 0; i < kInBlock / 2; ++i)
     at[i] = static_cast<uint8_t>((codes[i] & 15) | (codes[i + kInBlock / 2] & 15) << 4);
@@ -40,7 +40,8 @@ void put_fifth_bits(const int* codes, uint8_t* at) {
   std::memcpy(at, &bits, sizeof bits);
 }
 
-// Codes of 0 ... 2 half - 1 around `half`: the value of largest magnitude becomes code 0. Returns the scale.
+// Writes codes 0 ... 2 half - 1. The code `half` means 0, and the value of largest magnitude gets code 0. Returns the
+// scale.
 float symmetric_codes(const float* values, int half, int* codes) {
   float farthest = 0;
   for (int i = 0; i < kInBlock; ++i)
@@ -55,7 +56,8 @@ struct Range {
   float scale, least;
 };
 
-// Codes of 0 ... largest from the smallest to the largest value.
+// Writes codes 0 ... largest: 0 for the smallest value, `largest` for the largest value. Returns the scale and the
+// smallest value.
 Range range_codes(const float* values, int largest, int* codes) {
   const auto [low, high] = std::minmax_element(values, values + kInBlock);
   const float scale = (*high - *low) / static_cast<float>(largest), inverse = inverse_of(scale);

@@ -92,7 +92,8 @@ void set_windows(const GgufFields& fields, Json& config, int64_t pattern) {
   config["layer_types"] = types;
 }
 
-// Replaces the names of the fields that all families share with the names that GPT's config uses.
+// Renames common fields to the names in GPT's config, for example hidden_size to n_embd, and removes fields that GPT
+// lacks.
 void rename_for_gpt(const GgufFields& fields, Json& config) {
   for (const auto& [from, to] : {std::pair{"hidden_size", "n_embd"},
                                  {"intermediate_size", "n_inner"},

@@ -1,4 +1,5 @@
-// Defines Encoding: how a GGUF file stores a tensor whose bytes are not simply its elements.
+// Defines Encoding: how a GGUF file stores a tensor in blocks, with its rows in another order, or with a constant
+// added.
 #pragma once
 
 #include <cstddef>

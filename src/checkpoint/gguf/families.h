@@ -21,12 +21,13 @@ struct GgufName {
   std::string gguf, hf;
 };
 
-// The differences between how the file stores weights and how Hugging Face does.
+// How the weights of a GGUF file differ from those of Hugging Face.
 struct GgufStorage {
-  bool pairs_rows = false;   // in q and k, the two rows that rope turns together are neighbours
-  bool parts_first = false;  // q|k|v: all heads of q, then of k, then of v; else q, k, v of each head in turn
-  bool adds_one = false;     // norms are stored as 1 + w
-  bool transposes = false;   // Hugging Face's linear weights are [in, out] (Conv1D)
+  bool pairs_rows = false;  // in q and k, the two rows that rope turns together are neighbours
+  // A fused q|k|v has all heads of q, then k, then v. Hugging Face has q, k and v of each head in turn.
+  bool parts_first = false;
+  bool adds_one = false;    // norms are stored as 1 + w
+  bool transposes = false;  // Hugging Face's linear weights are [in, out] (Conv1D)
 };
 
 struct GgufFamily {
@@ -43,8 +44,8 @@ struct GgufFamily {
 // All families, one for each pair of architecture and model_type.
 const std::vector<GgufFamily>& gguf_families();
 
-// Returns the family as which a model of this model_type is written. Throws UserError, which lists the supported types,
-// when there is none.
+// Returns the family for writing a model of this model_type. Throws UserError, which lists the supported types, when
+// there is none.
 const GgufFamily& gguf_family_for(const std::string& model_type, const std::string& model);
 
 // Returns the family of the file. Throws UserError, which names the supported architectures, when there is none.

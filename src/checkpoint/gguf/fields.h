@@ -24,17 +24,17 @@ class GgufFields {
 
   bool has(const std::string& key) const { return find(key) != nullptr; }
   const nlohmann::json* find(const std::string& key) const;  // nullptr when there is no such key
-  // Each throws UserError when the value has another type. The functions without `otherwise` also throw when the key is
-  // missing.
+  // These functions throw UserError when the value has another type. Those without `otherwise`, except id(), also throw
+  // when the key is missing.
   int64_t integer(const std::string& key) const;  // >= 0; for a list of equal elements, one of them
   int64_t integer(const std::string& key, int64_t otherwise) const;
   double number(const std::string& key, double otherwise) const;
   bool flag(const std::string& key, bool otherwise) const;
   std::string text(const std::string& key, const std::string& otherwise) const;
-  std::optional<int64_t> id(const std::string& key) const;  // the id of a token
+  std::optional<int64_t> id(const std::string& key) const;  // the id of a token; nullopt when the file names none
 
   const GgufTensor* tensor(std::string_view name) const;  // nullptr when there is none
-  // Returns the elements of a small f32 tensor as the doubles with the shortest decimals; empty when there is no such
+  // Returns the elements of a small f32 tensor, each converted by shortest_double(); empty when there is no such
   // tensor.
   std::vector<double> floats(std::string_view tensor) const;
 

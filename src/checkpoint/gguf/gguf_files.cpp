@@ -15,7 +15,7 @@ class OpenedGguf : public TensorFile {
   OpenedGguf(MappedFile map, std::vector<TensorEntry> entries) : TensorFile(std::move(map), std::move(entries)) {}
 };
 
-// Part numbers in a file's name count from 1. Returns the number of parts; 0 when it is not the name of a first part.
+// Returns N when `name` ends with -00001-of-0000N.gguf, the name of a first part; 0 for any other name.
 int64_t parts_in_name(const std::string& name) {
   constexpr std::string_view kFirst = "-00001-of-", kEnding = ".gguf";
   constexpr size_t kDigits = 5, kTail = kFirst.size() + kDigits + kEnding.size();
@@ -25,7 +25,7 @@ int64_t parts_in_name(const std::string& name) {
   return std::stoll(digits);
 }
 
-// Returns the paths of all parts of which the header counts `count`.
+// Returns the paths of the `count` parts that the header of `first` states. Throws UserError when one is missing.
 std::vector<fs::path> existing_parts(const fs::path& first, int64_t count) {
   if (count <= 1) return {first};
   if (parts_in_name(first.filename().string()) != count)

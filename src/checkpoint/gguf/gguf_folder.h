@@ -6,20 +6,20 @@
 
 namespace fettle {
 
-// The name of the weights in such a folder, which is a link to the GGUF file.
+// The name of the weights in such a folder. It is a link to the GGUF file.
 inline constexpr const char* kGgufWeights = "model.gguf";
 
-// Returns the GGUF file that `model` means: the file `model`, or the only GGUF file in the folder `model` if that has
-// no other weights. Image projectors (mmproj) and parts after the first do not count. Returns nothing when `model` is
-// anything else. Throws UserError, which lists the files, when there are several.
+// Returns the GGUF file for the path `model`: `model` itself, or the only GGUF file in the folder `model` if the folder
+// has no other weights. Image projectors (mmproj) and parts after the first do not count. Returns nullopt for any other
+// path. Throws UserError, which lists the files, when there are several.
 std::optional<std::filesystem::path> find_gguf(const std::filesystem::path& model);
 
-// Returns a folder in Fettle's cache with the config, the tokenizer and the chat template of the file, written when the
-// file or one of its parts is new or has changed, and a link to the file. Throws UserError as read_gguf_header,
-// gguf_family_of, gguf_config and write_gguf_tokenizer, and when the cache cannot be written.
+// Returns a folder in Fettle's cache with the config, the tokenizer and the chat template of the file, and a link to
+// the file. Writes the folder when the file or one of its parts is new or has changed. Throws UserError like
+// read_gguf_header, gguf_family_of, gguf_config and write_gguf_tokenizer, and when the cache cannot be written.
 std::filesystem::path gguf_folder(const std::filesystem::path& file);
 
-// Writes such a folder, without the cache, to `folder`, which it makes.
+// Writes the files of such a folder to `folder`, without the cache. Makes `folder` if it is missing.
 void write_gguf_folder(const std::filesystem::path& file, const std::filesystem::path& folder);
 
 }  // namespace fettle

@@ -105,7 +105,7 @@ void check_version(uint32_t version, const std::string& name) {
                   version);
 }
 
-// Reads the entry of one tensor. `offset` is counted from the first tensor's byte.
+// Reads the entry of one tensor. Its offset is relative to the first byte of the first tensor.
 GgufTensor read_tensor(HeaderBytes& bytes, const std::string& file) {
   GgufTensor tensor;
   tensor.name = bytes.text("a tensor's name");
@@ -147,7 +147,8 @@ int64_t alignment_of(const GgufHeader& header, const std::string& file) {
   return alignment;
 }
 
-// Checks that the tensors lie inside the file, in the order of their offsets, and do not overlap.
+// Makes the offsets relative to the file and sorts the tensors by offset. Throws UserError when tensors overlap or lie
+// outside of the file.
 void place_tensors(GgufHeader& header, size_t end_of_header, size_t file_bytes, const std::string& file) {
   const int64_t alignment = alignment_of(header, file);
   const int64_t size = static_cast<int64_t>(file_bytes);

@@ -1,4 +1,4 @@
-// Defines GgufHeader: the metadata and the places of the tensors of a GGUF file.
+// Defines GgufHeader: the metadata of a GGUF file and the positions of its tensors.
 //
 // Source: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. Versions 2 and 3 are read.
 #pragma once

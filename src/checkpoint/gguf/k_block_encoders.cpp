@@ -2,6 +2,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "base/arrays/host_array.h"
 #include "checkpoint/gguf/block_encoders.h"
@@ -11,14 +12,14 @@ namespace {
 
 constexpr int kInLarge = 256;
 
-// Writes the value as f16 and returns what was written.
+// Writes the value as f16 and returns the rounded value.
 float put_rounded(float value, uint8_t* at) {
   const uint16_t bits = f32_to_f16(value);
   std::memcpy(at, &bits, sizeof bits);
   return f16_to_f32(bits);
 }
 
-// Nearest integer of a value >= 0, at most `largest`. Compilers vectorise it.
+// Returns the nearest integer of a value >= 0, at most `largest`. Compilers can vectorise it.
 int nearest_code(float value, float largest) {
   return static_cast<int>(std::min(std::max(value, 0.0f), largest) + 0.5f);
 }
@@ -38,9 +39,9 @@ ScaleAndOffset find_range(const float* x, const float* weights, float largest) {
   float sum_w = 0, sum_x = 0, sum_xx = 0;
   for (int i = 0; i < kCount; ++i) sum_w += weights[i], sum_x += weights[i] * x[i], sum_xx += weights[i] * x[i] * x[i];
   ScaleAndOffset best{(high - low) / largest, -low};
-  double least = -1;
-  // From 1 code less to 1 code more than the range holds, in steps of 0.1. Step 0 comes first, so that it is kept when
-  // several are equally good.
+  double least = std::numeric_limits<double>::infinity();
+  // Tries scales at which the range has largest - 1 to largest + 1 codes, in steps of 0.1 codes. Step 0 comes first, so
+  // that it wins when several steps are equally good.
   constexpr int kSteps = 10;
   for (int number = 0; number <= 2 * kSteps; ++number) {
     const int step = number <= kSteps ? number : kSteps - number;
@@ -61,8 +62,8 @@ ScaleAndOffset find_range(const float* x, const float* weights, float largest) {
     if (!(scale > 0)) continue;
     const double error =
         scale * scale * qq + offset * offset * w + sum_xx - 2 * scale * offset * q - 2 * scale * qx + 2 * offset * sx;
-    if (least < 0 || error < 0.999999 * least) {
-      least = error;
+    if (error < 0.999999 * least) {
+      least = std::max(error, 0.0);  // rounding makes the error of an exact fit slightly negative
       best = {static_cast<float>(scale), static_cast<float>(offset)};
     }
   }
@@ -80,7 +81,8 @@ double error_of(const float* x, const float* weights, int count, float scale, fl
   return sum;
 }
 
-// Q4_K and Q5_K: eight groups of 32 values whose scales and offsets have six bits each. Writes these to block[0, 16).
+// Encodes the eight groups of 32 values of a Q4_K or Q5_K block. Writes their scales and offsets, six bits each, to
+// block[0, 16), and the codes to `codes`.
 void encode_groups(const float* values, int largest, uint8_t* block, int* codes) {
   constexpr int kGroups = 8, kGroup = kInLarge / kGroups;
   std::array<ScaleAndOffset, kGroups> found;
@@ -102,18 +104,18 @@ void encode_groups(const float* values, int largest, uint8_t* block, int* codes)
   std::memset(packed, 0, 12);
   for (int group = 0; group < kGroups; ++group) {
     const ScaleAndOffset& one = found[static_cast<size_t>(group)];
-    // The six bits change both numbers, so that a neighbour of the nearest pair may fit better.
+    // Rounding to six bits changes both numbers, so a neighbour of the nearest pair may fit better.
     const int near_s = unit > 0 ? nearest_code(one.scale / unit, 63) : 0;
     const int near_m = offset_unit > 0 ? nearest_code(one.offset / offset_unit, 63) : 0;
     int s = near_s, m = near_m;
-    double least = -1;
+    double least = std::numeric_limits<double>::infinity();
     for (const int ds : {0, -1, 1})
       for (const int dm : {0, -1, 1}) {
         const int tried_s = std::clamp(near_s + ds, 0, 63), tried_m = std::clamp(near_m + dm, 0, 63);
         const double error =
             error_of(values + group * kGroup, weights + group * kGroup, kGroup, unit * static_cast<float>(tried_s),
                      offset_unit * static_cast<float>(tried_m), static_cast<float>(largest));
-        if (least < 0 || error < least) least = error, s = tried_s, m = tried_m;
+        if (error < least) least = error, s = tried_s, m = tried_m;
       }
     if (group < 4) {
       packed[group] |= static_cast<uint8_t>(s);
@@ -129,15 +131,15 @@ void encode_groups(const float* values, int largest, uint8_t* block, int* codes)
   }
 }
 
-// The low four bits of 64 elements in 32 bytes.
+// Writes the low four bits of each group of 64 elements to 32 bytes.
 void put_four_bits(const int* codes, uint8_t* at) {
   for (int i = 0; i < kInLarge; i += 64)
     for (int j = 0; j < 32; ++j)
       at[i / 2 + j] = static_cast<uint8_t>((codes[i + j] & 15) | (codes[i + 32 + j] & 15) << 4);
 }
 
-// Returns the scale with the least squared error of scale * code, codes -32 ... 31. Large values weigh more. The scale
-// has the sign that makes the value of largest magnitude negative.
+// Returns the scale for which scale * code, with codes -32 ... 31, has the least squared error. Large values weigh
+// more. The sign of the scale makes the code of the value of largest magnitude negative.
 float find_scale(const float* x, int count) {
   float farthest = 0;
   for (int i = 0; i < count; ++i)

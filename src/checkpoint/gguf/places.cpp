@@ -66,7 +66,8 @@ NumberedName split_numbers(const std::string& name) {
   return out;
 }
 
-// The text model of a checkpoint with images has other prefixes.
+// Returns the weight's name in a checkpoint without images. The text model of a checkpoint with images has other
+// prefixes.
 std::string without_wrapper(const std::string& name) {
   for (const auto& [prefix, plain] : {std::pair{"model.language_model.", "model."},
                                       {"language_model.model.", "model."},
@@ -140,7 +141,8 @@ bool GgufPlaces::transposes(const std::string& hf, const Dims& dims) const {
          hf.find(".c_") != std::string::npos;
 }
 
-// Each head's rows: the file has (pair, part), Hugging Face (part, pair).
+// Returns the swap for the rows of q or k. Within each head, the file has the order (pair, part), Hugging Face (part,
+// pair).
 RowSwap GgufPlaces::swap(const GgufTensor& tensor, int64_t heads, int64_t parts) const {
   const int64_t rows = tensor.dims.front();
   if (heads <= 0 || rows % (heads * parts) != 0)

@@ -1,4 +1,5 @@
-// Defines GgufPlaces: where a GGUF file has the tensors of a Hugging Face checkpoint. Reading and writing share it.
+// Defines GgufPlaces, which maps the tensors of a Hugging Face checkpoint to those of a GGUF file, for reading and
+// writing.
 #pragma once
 
 #include <map>
@@ -11,10 +12,10 @@
 
 namespace fettle {
 
-// The place of a tensor of a Hugging Face checkpoint.
+// The tensor of a GGUF file that stores a tensor of a Hugging Face checkpoint.
 struct GgufTarget {
   std::string tensor;             // "blk.3.ffn_up_exps.weight"
-  std::optional<int64_t> expert;  // which of the tensor's first dim, when it has all experts
+  std::optional<int64_t> expert;  // the index in the tensor's first dim, when it has all experts
 };
 
 class GgufPlaces {
@@ -22,14 +23,15 @@ class GgufPlaces {
   // Keeps a reference to the family. `file` is for messages.
   GgufPlaces(const GgufFamily& family, int64_t heads, int64_t kv_heads, std::string file);
 
-  // Adds the entries of the checkpoint that the file's tensor stores: one, or one for each expert. Their shapes, rows
-  // and values are Hugging Face's; `encoding` and `strides` say how the file has them. Throws UserError for an unknown
+  // Adds the checkpoint's entries that the file's tensor stores: one, or one for each expert. Shapes, row order and
+  // values are those of Hugging Face; `encoding` and `strides` describe the file. Throws UserError for an unknown
   // tensor, and for a type that Fettle does not read.
   void add(const GgufTensor& tensor, std::vector<TensorEntry>& entries) const;
 
-  // The other direction: the place of the tensor with this name; nullopt when the family's table does not have it.
+  // Returns the file's tensor for the checkpoint's tensor `hf`; nullopt when the family's table does not have it.
   std::optional<GgufTarget> find(const std::string& hf) const;
-  // The file's dims (of one expert's part) of a tensor with these dims.
+  // Returns the file's dims of a tensor with the dims `dims` in the checkpoint. For an expert, these are the dims of
+  // its part.
   Dims stored_dims(const std::string& hf, const Dims& dims) const;
 
  private:
@@ -42,10 +44,10 @@ class GgufPlaces {
   const GgufFamily& family_;
   std::string file_;
   int64_t heads_, kv_heads_;
-  std::map<std::string, std::string> hf_, gguf_;  // the family's names by either side
+  std::map<std::string, std::string> hf_, gguf_;  // Hugging Face's names by GGUF's, and GGUF's by Hugging Face's
 };
 
-// Whether the tensor is a table of rope's factors, which is no weight of the checkpoint.
+// Returns whether the tensor is a table of rope's factors. A Hugging Face checkpoint has no such tensor.
 bool is_table_of_rope(const std::string& gguf_tensor);
 
 }  // namespace fettle

@@ -24,7 +24,7 @@ constexpr const char* kSeedCoder =
 
 using Named = std::pair<std::string_view, const NamedPreTokenizer*>;
 
-// Of several names with the same words, the first one is written.
+// The known names. When several names mean the same method, GGUF files get the first one.
 const std::vector<Named>& named_pre_tokenizers() {
   static const NamedPreTokenizer kGpt2{.pattern = nullptr};
   static const NamedPreTokenizer kComposedGpt2{.pattern = nullptr, .composes = true};
@@ -63,7 +63,7 @@ const std::vector<Named>& named_pre_tokenizers() {
   return kNamed;
 }
 
-// Leaves out what does not change ids, so that equal tokenizers have equal texts.
+// Removes settings that do not change ids, so that equivalent tokenizers compare as equal.
 Json canonical(Json part) {
   if (!part.is_object()) return part;
   const std::string type = part.value("type", "");

@@ -1,5 +1,6 @@
-// Defines pre_tokenizer_of, which tells how a byte-level BPE tokenizer cuts texts into words. GGUF files name the
-// method in tokenizer.ggml.pre. Also defines pre_tokenizer_name, which finds the name for a tokenizer.json.
+// Defines pre_tokenizer_of, which returns the method by which a byte-level BPE tokenizer cuts texts into words. GGUF
+// files name the method in tokenizer.ggml.pre. Also defines pre_tokenizer_name, which finds the name for a
+// tokenizer.json.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -16,10 +17,11 @@ struct NamedPreTokenizer {
   bool adds_bos = false;  // used when tokenizer.ggml.add_bos_token is missing
 };
 
-// Throws UserError, which names `file`, when the name is unknown.
+// Returns the method with this name. Throws UserError, which names `file`, when the name is unknown.
 const NamedPreTokenizer& pre_tokenizer_of(const std::string& name, const std::string& file);
 
-// Returns the name that llama.cpp has for the words of this tokenizer.json (byte-level BPE); "" when it has none.
+// Returns llama.cpp's name for the method by which this tokenizer.json (byte-level BPE) cuts texts; "" when it has
+// none.
 std::string pre_tokenizer_name(const nlohmann::json& tokenizer);
 
 nlohmann::json normalizer_json(const NamedPreTokenizer& pre);

@@ -16,7 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-// Tokens with which models end a turn. A file may name another token as the end of a text.
+// Tokens with which models end a turn. The file's eos token may be another token.
 constexpr const char* kEnds[] = {"<|eot_id|>", "<|im_end|>", "<|end|>",       "<end_of_turn>",
                                  "<|eom_id|>", "<|eot|>",    "<|endoftext|>", "<|end_of_text|>"};
 
@@ -58,8 +58,8 @@ GgufTokens read_tokens(const GgufFields& fields) {
   return tokens;
 }
 
-// If a file with a SentencePiece tokenizer does not give the ids of special tokens, they are the ids that llama.cpp
-// assumes.
+// Returns the id of a special token; nullopt when there is none. If a file with a SentencePiece tokenizer lacks the
+// key, the id is the one that llama.cpp assumes.
 std::optional<int64_t> special_id(const GgufFields& fields, const GgufTokens& tokens, const std::string& name) {
   static const std::map<std::string, int64_t> kOfPieces = {{"unknown", 0}, {"bos", 1}, {"eos", 2}};
   const std::string key = "tokenizer.ggml." + name + "_token_id";
@@ -112,7 +112,8 @@ void write_byte_level(const GgufFields& fields, const GgufTokens& tokens, const 
       token["id"] = id;
       added.push_back(token);
     }
-    // Leaves out unused tokens only: the tokenizers library renumbers added tokens that are not in the vocabulary.
+    // The vocabulary has the added tokens too, because the tokenizers library gives a new id to an added token that is
+    // not in the vocabulary. Only unused tokens are left out.
     if (tokens.type[id] != kUnusedToken) vocabulary.emplace(text, id);
   }
   for (const Json& merge : list(fields, "tokenizer.ggml.merges")) {

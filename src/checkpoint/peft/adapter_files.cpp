@@ -36,7 +36,8 @@ std::string_view suffix(AdapterPart part) {
   return "";
 }
 
-// Returns whether `pattern` matches all of `path`, or all that follows one of its dots.
+// Returns whether `pattern` matches the whole of `path`, or everything after one of its dots: `q_proj` matches
+// `layers.0.q_proj`.
 bool matches(const std::string& pattern, std::string_view path) {
   const std::string whole = "(?:.*\\.)?(?:" + pattern + ")";
   int error_number = 0;
@@ -125,7 +126,7 @@ class AdapterFields {
   std::set<std::string> seen_;
 };
 
-// Checks how A and B were initialised: some methods also change the base weights, and PEFT repeats that on loading.
+// Refuses methods of initialising A and B that also change the base weights: PEFT repeats that change on loading.
 void check_initialisation(AdapterFields& reader) {
   const OrderedJson* value = reader.field("init_lora_weights");
   if (value == nullptr || value->is_boolean()) return;
@@ -165,8 +166,8 @@ std::vector<AdapterTensor> name_tensors(const SafetensorsFile& file, const Adapt
   return tensors;
 }
 
-// Returns whether the module's LoRA weights belong to a parameter of experts. The model's config has the number of
-// experts.
+// Returns whether the module's LoRA weights belong to a parameter of experts. (adapter_config.json does not state the
+// number of experts.)
 bool of_parameter(const AdapterConfig& config, std::string_view module) {
   while (module.ends_with(".base_layer")) module.remove_suffix(std::string_view(".base_layer").size());
   return std::any_of(config.target_parameters.begin(), config.target_parameters.end(), [&](const std::string& target) {

@@ -2,8 +2,8 @@
 //
 // Keys are base_model.model.<module path>.lora_A.weight [r, in] and .lora_B.weight [out, r] (also for a Conv1D base).
 // DoRA adds .lora_magnitude_vector [out]. A parameter of E experts has lora_A [E r, in] and lora_B [out, r E] under
-// <module>; the first of two parameters of a module has them under <module>.base_layer. The parameters of
-// modules_to_save have their own names after "base_model.model.".
+// <module>; if a module has two such parameters, the weights of the first are under <module>.base_layer. The parameters
+// of modules_to_save have their own names after "base_model.model.".
 #pragma once
 
 #include <filesystem>
@@ -26,8 +26,8 @@ struct AdapterConfig {
   double lora_dropout = 0;
   std::vector<std::string> target_modules;  // names or paths of modules, written in sorted order
   std::string target_pattern;               // alternative: one regular expression over paths, or "all-linear"
-  // exclude_modules, layers_to_transform and layers_pattern as read. They choose modules, but the tensors already name
-  // the chosen ones, so Fettle only writes them back.
+  // exclude_modules, layers_to_transform and layers_pattern as read. They choose modules. Fettle takes the chosen
+  // modules from the names of the tensors, and only writes these fields back.
   nlohmann::json selection = nlohmann::json::object();
   // Module name, path or regular expression -> rank or alpha of the modules that match. The first match counts.
   std::vector<std::pair<std::string, int64_t>> rank_pattern;
@@ -72,18 +72,18 @@ struct AdapterFolder {
   const TensorEntry* find(std::string_view parameter) const { return file.find(adapter_key(parameter)); }
 };
 
-// The PEFT features that the caller supports, besides plain LoRA. Other features are refused by name.
+// The PEFT features that the caller supports in addition to plain LoRA. Other features are refused by name.
 struct AdapterSupport {
   bool dora = false;
   bool modules_to_save = false;
   bool target_parameters = false;
 };
 
-// Throws UserError, which names file and field, when a field changes results but is not in AdapterConfig (bias, another
-// PEFT method, PiSSA, ...) or not in `support`. Such fields are never ignored.
+// Reads adapter_config.json. Throws UserError, which names file and field, when a field changes results but is not in
+// AdapterConfig (bias, another PEFT method, PiSSA, ...) or not in `support`. Such fields are never ignored.
 AdapterConfig read_adapter_config(const std::filesystem::path& folder, AdapterSupport support = {});
-// Also checks the tensors: known keys, float dtypes, both A and B for each module, ranks equal to the config's, and
-// magnitudes if and only if use_dora is set.
+// Reads the config and the tensors. Also checks the tensors: known keys, float dtypes, both A and B for each module,
+// ranks equal to the config's, and magnitudes if and only if use_dora is set.
 AdapterFolder read_adapter(const std::filesystem::path& folder, AdapterSupport support = {});
 
 // Returns the text of adapter_config.json. It has fields for both old and new versions of PEFT.

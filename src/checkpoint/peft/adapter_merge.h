@@ -59,8 +59,8 @@ class AdapterMerge {
   std::optional<StoredTensor> saved(const std::string& name) const;
   // Returns whether LoRA weights change the tensor.
   bool adds_to(const std::string& name) const;
-  // Returns the changes of the tensor. `read` returns the values before the changes, with the dims in the checkpoint.
-  // DoRA's norms are computed from these values.
+  // Returns the changes of the tensor. `read` writes the values before the changes, with the dims in the checkpoint.
+  // DoRA needs these values for its norms.
   TensorMerge merge_of(const std::string& name, const ReadValues& read) const;
 
  private:
@@ -76,8 +76,8 @@ class AdapterMerge {
   static TensorMerge::Change of_all_experts(const HostArray& a, const HostArray& b, int64_t experts, bool in_first);
   bool in_first(const Param& param) const;
   void check(const AdapterFolder& adapter, const LoraOptions& options) const;
-  // Returns the index of the first adapter whose LoRA weights change the tensor: the one after the last adapter that
-  // replaced it (modules_to_save).
+  // Returns the index of the adapter that follows the last one that replaced the tensor (modules_to_save); 0 when none
+  // did. Only the LoRA weights from this adapter on change the tensor.
   size_t first_lora(const std::string& name) const;
   // Returns nullopt when the adapter does not change the tensor.
   std::optional<LoraPair> lora_of(const AdapterFolder& adapter, const LoraOptions& options, const Place& place) const;

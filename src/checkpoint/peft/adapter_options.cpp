@@ -15,7 +15,8 @@ AdapterFolder open_adapter(const std::filesystem::path& folder) {
 
 namespace {
 
-// A table of another size belongs to another vocabulary.
+// Throws UserError when the adapter's embedding or head has another number of rows than the model's: then it belongs to
+// another vocabulary.
 void check_rows(const Param& param, const TensorEntry& found, const std::string& file) {
   const bool table = param.role == Role::kTokenEmbedding || param.role == Role::kHead;
   if (!table || found.shape.rank() != 2 || found.shape.dims[0] == param.dims[0]) return;
@@ -26,7 +27,7 @@ void check_rows(const Param& param, const TensorEntry& found, const std::string&
       file, param.hf_name, found.shape.dims[0], param.dims[0]);
 }
 
-// The model has one table for embedding and head; an adapter may have a copy for each use.
+// Throws UserError unless the adapter's copies of embedding and head are equal. The model has one table for both.
 void check_tied(const AdapterFolder& adapter, const Model& model) {
   const std::string embedding = model.head().hf_name, head = tied_head(model);
   const TensorEntry *first = adapter.find(embedding, AdapterPart::kSaved),
@@ -65,7 +66,7 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
              std::ranges::none_of(model.params, [&](const Param& param) { return saved_with(param.hf_name, name); });
     });
   size_t known = 0;
-  bool whole = true;  // modules with LoRA weights have them on all of their layers
+  bool whole = true;  // every module with LoRA weights has them on all its layers
   std::set<int64_t> layers_with;
   // The tensors' names say which modules have LoRA weights.
   for (const std::string& linear : model.linears()) {
@@ -87,8 +88,8 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
   }
   if (!whole && !has_one_kind(model))
     throw UserError(
-        "{}: only some layers have LoRA weights. For {}, whose layers differ in kind, that is not supported; merge the "
-        "adapter with PEFT",
+        "{}: only some layers have LoRA weights. This is not supported for {}, because its layers differ in kind; "
+        "merge the adapter with PEFT",
         file, model.family->model_type);
   if (!whole) options.layers.assign(layers_with.begin(), layers_with.end());
   if (!whole)
@@ -120,8 +121,9 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
     }
     if (!options.layers.empty())
       throw UserError(
-          "{}: LoRA weights of experts together with linear layers that have LoRA weights on some layers only are not "
-          "supported",
+          "{}: experts have LoRA weights, and linear layers have them on some layers only; Fettle does not support "
+          "both "
+          "in one adapter",
           file);
     for (const Param& param : expert_lora_params(model, options))
       for (int64_t layer = 0; layer < param.layer_count(); ++layer)
@@ -145,10 +147,10 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
     known += tensor.part == AdapterPart::kSaved && saved.contains(tensor.module) ? 1 : 0;
   if (known != adapter.tensors.size())
     throw UserError(
-        "{}: of {} tensors, {} belong to linear layers of the blocks or to saved modules of this {} model; is it "
+        "{}: only {} of {} tensors belong to linear layers of the blocks or to saved modules of this {} model; is it "
         "another model's adapter? LoRA weights outside of the blocks (PEFT's all-linear adds them to a pooler) are not "
-        "supported: merge it with PEFT",
-        file, adapter.tensors.size(), known, model.family->model_type);
+        "supported: merge the adapter with PEFT",
+        file, known, adapter.tensors.size(), model.family->model_type);
   return options;
 }
 

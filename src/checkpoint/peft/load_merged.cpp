@@ -10,7 +10,8 @@
 namespace fettle {
 namespace {
 
-// The changes of each layer. They are computed when the layer's first box is read and freed after its last box.
+// The changes of each layer's tensor. They are computed when the first box of the layer is read and freed after the
+// last box.
 class LayerMerges {
  public:
   LayerMerges(const Param& param, const AdapterMerge& merge, const FindTensor& find)

@@ -19,15 +19,15 @@ class AtomicFolder {
   };
 
   // Creates the working folder (and its parents) and removes the working folders for NAME that crashed runs left.
-  // Throws UserError with the path and the remedy when the place is not writable.
+  // Throws UserError with the path and the remedy when it cannot be created.
   AtomicFolder(const std::filesystem::path& target, Existing existing);
   AtomicFolder(const AtomicFolder&) = delete;
   AtomicFolder& operator=(const AtomicFolder&) = delete;
   ~AtomicFolder();  // removes the working folder unless committed
 
   const std::filesystem::path& path() const { return working_; }
-  // Flushes all files and folders to the disk, then renames the working folder. Throws UserError, also if
-  // Presence::check throws.
+  // Flushes all files and folders to the disk, then renames the working folder. Throws UserError when that fails, and
+  // when Presence::check throws.
   void commit();
 
  private:
@@ -42,7 +42,8 @@ class AtomicFolder {
 // Removes the working folders of `target` that ended processes (presence.h) left. Restores the old folder when a
 // process died between the two renames.
 void clean_leftovers(const std::filesystem::path& target);
-// Does the same for everything in `folder`, including files with temporary names. Returns what was removed.
+// Does the same for all targets in `folder`, including files with temporary names, and removes the presence files of
+// dead processes. Returns the paths that were removed.
 std::vector<std::filesystem::path> clean_folder(const std::filesystem::path& folder);
 
 // Renames a folder before deleting it, so that a half-deleted folder never has the original name.

@@ -12,7 +12,7 @@ namespace fettle {
 struct CheckpointFolder {
   std::filesystem::path path;
   int64_t step = 0;
-  bool complete = false;  // state/manifest.json is valid and all files that it names have their sizes
+  bool complete = false;  // state/manifest.json is valid, and its files have the sizes that it states
 };
 
 std::filesystem::path checkpoint_path(const std::filesystem::path& output_dir, int64_t step);  // .../checkpoint-N

@@ -298,7 +298,7 @@ bool Presence::goes_first(const Owner& other, const std::string& id, double wait
   return id < owner_.id || waited > pace_.dead_after;
 }
 
-// The caller has the lock, except when it waits.
+// The caller has locked mutex_ unless `waits` is true.
 void Presence::remove_dead(const Owner& dead, const std::string& id, bool waits) {
   info("{} was killed or crashed; this run takes over {}", dead.text(), folder_.string());
   std::error_code ignored;
@@ -308,7 +308,8 @@ void Presence::remove_dead(const Owner& dead, const std::string& id, bool waits)
   removed_.insert(id);
 }
 
-// If the file is missing, another run has considered this run dead, or somebody has removed the file.
+// Renews the heartbeat. If the file is missing, another run has considered this run dead, or somebody has removed the
+// file.
 void Presence::renew() {
   if (utimensat(AT_FDCWD, file_.c_str(), nullptr, 0) == 0 || errno != ENOENT) return;
   try {

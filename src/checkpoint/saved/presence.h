@@ -3,9 +3,9 @@
 //
 // The file is FOLDER/.fettle-ID, where ID is the process's name (process_name.h). It contains the owner's host, process
 // id and start time. Its modification time is the owner's last heartbeat; a thread renews it. The names of unfinished
-// files and folders also contain the ID. It shows whether they are leftovers.
+// files and folders also contain the ID, so that another process can find out whether they are leftovers.
 //
-// If owner and reader run on the same kernel, also in different containers, the owner's lock on its file decides,
+// If owner and reader run on the same kernel, even in different containers, the owner's lock on its file decides,
 // because the lock ends with the owner. If the file system has no locks, the owner is alive if a process with its id
 // and start time exists. On different machines, a lock shows that the owner is alive. Without a lock, the owner counts
 // as dead when its last heartbeat is older than Pace::dead_after.
@@ -46,10 +46,11 @@ struct Owner {
   std::string text() const;
 };
 
-// Reads a file that contains json(). Fields that are missing or broken stay empty.
+// Reads a file that contains json(). If a field is missing or broken, `boot` is empty and the later fields keep their
+// defaults; the default of `run` is true here.
 Owner read_owner(const std::filesystem::path& file);
 
-// Times of heartbeats, in seconds.
+// Seconds between two heartbeats, and the age of the last heartbeat at which its owner counts as dead.
 struct Pace {
   double heartbeat = 10, dead_after = 120;
 };
@@ -101,8 +102,8 @@ class Presence {
   std::thread heart_;
 };
 
-// Returns whether the process called `id` still works in `folder`; the process is dead when it has no file there. This
-// process must have a presence in the folder: life_of renews its file and compares the modification times of the two
+// Returns whether the process called `id` still works in `folder`. A process without a file there is dead. This process
+// must have a presence in the folder: life_of renews this process's file and compares the modification times of both
 // files, because the file server sets both times.
 Life life_of(const std::filesystem::path& folder, const std::string& id, double dead_after = Pace().dead_after);
 // Removes the files of dead processes. This process must have a presence in the folder.

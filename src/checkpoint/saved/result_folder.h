@@ -17,8 +17,8 @@ namespace fettle {
 
 class ResultFolder {
  public:
-  // Creates the working folder in `output_dir`, which must exist and in which this process must have a presence. Throws
-  // UserError.
+  // Creates the working folder in `output_dir`. `output_dir` must exist, and this process must have a presence there.
+  // Throws UserError.
   explicit ResultFolder(const std::filesystem::path& output_dir);
   ResultFolder(const ResultFolder&) = delete;
   ~ResultFolder();  // removes the working folder unless committed
@@ -26,8 +26,8 @@ class ResultFolder {
   const std::filesystem::path& path() const { return working_; }
   // Lets commit() also delete OUTPUT_DIR/`file`, unless the result has a file of that name.
   void drop(const std::string& file) { dropped_.push_back(file); }
-  // Flushes all files to the disk and moves them. Throws UserError, also when Presence::check does; commit() may then
-  // be called again.
+  // Flushes all files to the disk and moves them. Throws UserError when this or Presence::check fails; commit() may
+  // then be called again.
   void commit();
 
  private:

@@ -28,7 +28,7 @@ class DamagedState : public UserError {
   using UserError::UserError;
 };
 
-// Returns 32 hexadecimal digits.
+// Returns the XXH3-128 hash of the bytes as 32 hexadecimal digits.
 std::string xxh3_128(std::span<const std::byte> bytes);
 
 class StateWriter {
@@ -79,7 +79,8 @@ class StateWriter {
 // Move-only.
 class StateReader {
  public:
-  // Reads and checks the manifest and the files' sizes. Throws DamagedState.
+  // Reads and checks the manifest and the files' sizes. Throws DamagedState, or UserError for a state of another
+  // version.
   explicit StateReader(const std::filesystem::path& folder);
 
   const std::filesystem::path& folder() const { return folder_; }

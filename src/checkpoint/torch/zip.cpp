@@ -117,8 +117,8 @@ std::vector<ZipMember> read_zip(std::span<const std::byte> file, const std::stri
     at += kCentralSize + name_bytes + extra_bytes + comment_bytes;
     if ((flags & 1) != 0 || method != 0 || packed != size)
       throw UserError(
-          "{}: '{}' in it is compressed or encrypted, but torch.save stores bytes "
-          "unchanged; load it with PyTorch and save it again",
+          "{}: its member '{}' is compressed or encrypted, but torch.save stores bytes unchanged; load the file with "
+          "PyTorch and save it again",
           path, name);
     in.check(local, kLocalSize);
     if (in.number<uint32_t>(local) != kLocal) in.broken("a member of the zip file does not start where it should");

@@ -64,13 +64,16 @@ class AxolotlReader {
     out_.tool = "Axolotl";
     read_sets("datasets", "dataset");
     read_sets("test_datasets", "eval_dataset");
+    read_texts();
     read_intervals();
     read_method();
     read_schedule();
     read_template();
     read_plugins();
     read_tokens();
+    read_model();
     read_usual();
+    drop_empty_keys();
     return std::move(out_);
   }
 
@@ -102,6 +105,28 @@ class AxolotlReader {
     out_.meant.emplace_back(to, entries);
   }
 
+  // The texts of pretraining_dataset, which is one data set or a list of them.
+  void read_texts() {
+    const YAML::Node given = at("pretraining_dataset");
+    if (!given.IsDefined()) return;
+    if (has("datasets"))
+      throw UserError("{}: pretraining_dataset and datasets cannot be used together; keep one of them", where(given));
+    YAML::Node entries(YAML::NodeType::Sequence);
+    const auto add = [&](const YAML::Node& one) {
+      if (!one.IsScalar() && !one.IsMap())
+        throw UserError("{}: pretraining_dataset: found {}, wanted a name or a map with path", where(given),
+                        describe_node(one));
+      entries.push_back(one.IsMap() ? sets_.texts(one) : one.Scalar());
+    };
+    if (given.IsSequence())
+      for (const auto& item : given) add(item);
+    else
+      add(given);
+    handle("pretraining_dataset");
+    out_.meant.emplace_back("dataset", entries);
+    mean("stage", "pt");
+  }
+
   // Steps between checkpoints and evaluations as shares of the run.
   void read_intervals() {
     const double epochs = number("num_epochs", 1);
@@ -110,6 +135,7 @@ class AxolotlReader {
       handle(from);
       const double times = number(from, 0);
       if (times <= 0 || has(steps)) continue;
+      handle(steps);  // an empty key
       if (std::string_view(from) == "evals_per_epoch" && !evaluates()) continue;
       handle(strategy);
       mean(strategy, times == 1 ? "epoch" : "steps");
@@ -138,7 +164,10 @@ class AxolotlReader {
     if (is_on("reward_model")) {
       handle("reward_model");
       mean("stage", "rm");
+      if (text("num_labels") == "1") handle("num_labels");  // the score
     }
+    if (is_on("float16") && has("fp16") && !is_on("fp16")) handle("fp16");  // 16 bits without loss scaling
+    if (is_on("auto_resume_from_checkpoints") && !has("resume_from_checkpoint")) handle("resume_from_checkpoint");
     const std::string checkpointing = text("gradient_checkpointing");
     if (checkpointing == "offload" || checkpointing == "offload_disk") {
       handle("gradient_checkpointing");
@@ -209,6 +238,11 @@ class AxolotlReader {
       const auto is = [&](const char* word) { return name.find(word) != std::string::npos; };
       if (is("cut_cross_entropy") || is("liger") || is("kernels") || is("expert_parallel"))
         continue;  // another computation with the same results
+      if (is("swanlab") || is("otel") || is("opentelemetry")) {
+        warn("{}: the plugin '{}' has no effect here: trainer_log.jsonl has every figure, and report_to names trackers",
+             where(item), name);
+        continue;
+      }
       throw UserError("{}: the plugin '{}' is not available; remove it if the run does not need its feature",
                       where(item), name);
     }
@@ -216,11 +250,72 @@ class AxolotlReader {
 
   // The tokenizer's own special tokens are used. Only a token that ends a text could change what is trained.
   void read_tokens() {
-    handle("special_tokens");
-    const YAML::Node map = at("special_tokens");
-    if (map.IsDefined() && map.IsMap() && map["eos_token"].IsDefined() && map["eos_token"].IsScalar())
-      mean("eos_token", map["eos_token"].Scalar());
+    for (const char* key : {"special_tokens", "tokens"}) {
+      const YAML::Node map = at(key);
+      const bool is_map = map.IsDefined() && map.IsMap();
+      if (is_map || std::string_view(key) == "special_tokens") handle(key);  // a list of `tokens` adds tokens
+      if (is_map && map["eos_token"].IsDefined() && map["eos_token"].IsScalar())
+        mean("eos_token", map["eos_token"].Scalar());
+    }
     handle("eot_tokens");  // Fettle finds the chat template's end-of-turn tokens
+  }
+
+  // How the base is read.
+  void read_model() {
+    if (const YAML::Node map = at("bnb_config_kwargs"); map.IsDefined() && map.IsMap()) {
+      handle("bnb_config_kwargs");
+      for (const auto& pair : map) {
+        const std::string key = pair.first.Scalar();
+        if (key == "bnb_4bit_compute_dtype") continue;  // that of the run
+        if ((key != "bnb_4bit_use_double_quant" && key != "bnb_4bit_quant_type") || !pair.second.IsScalar())
+          throw UserError("{}: bnb_config_kwargs.{} is not available; remove the key", where(pair.first), key);
+        mean(key == "bnb_4bit_quant_type" ? "quantization_type" : "double_quantization", pair.second.Scalar());
+      }
+    }
+    if (const YAML::Node map = at("model_config"); map.IsDefined() && map.IsMap()) {
+      handle("model_config");
+      for (const auto& pair : map) {
+        const std::string key = pair.first.Scalar();
+        if ((key != "output_router_logits" && key != "router_aux_loss_coef") || !pair.second.IsScalar())
+          throw UserError("{}: model_config.{} is not available; set the field in the model folder's config.json",
+                          where(pair.first), key);
+        mean(key == "router_aux_loss_coef" ? "moe_aux_loss_coef" : "output_router_logits", pair.second.Scalar());
+      }
+    }
+    // Weights in MXFP4 are read as 16-bit weights, if the base is trained or gets adapters.
+    const YAML::Node kwargs = at("model_quantization_config_kwargs");
+    if (text("model_quantization_config") == "Mxfp4Config" && kwargs.IsDefined() && kwargs.IsMap() &&
+        kwargs["dequantize"].IsDefined() && bool_from_text(kwargs["dequantize"].as<std::string>("")) == true) {
+      handle("model_quantization_config");
+      handle("model_quantization_config_kwargs");
+    }
+    read_unfrozen();
+  }
+
+  // `unfrozen_parameters` may freeze what an image model has besides its text model. Other choices are refused.
+  void read_unfrozen() {
+    const YAML::Node list = at("unfrozen_parameters");
+    if (!list.IsDefined()) return;
+    bool whole = false;
+    if (list.IsSequence())
+      for (const auto& item : list) {
+        std::string name = item.IsScalar() ? item.Scalar() : "";
+        if (name.starts_with('^')) name.erase(0, 1);
+        while (name.ends_with('*') || name.ends_with('.')) name.pop_back();
+        whole = whole || name == "model.language_model" || name == "language_model" || name == "model";
+      }
+    if (!whole)
+      throw UserError(
+          "{}: unfrozen_parameters trains only parameters whose names match, which is not available; "
+          "finetuning_type: freeze trains whole layers",
+          where(list));
+    handle("unfrozen_parameters");
+  }
+
+  // An empty key of the file does not contradict what another key means.
+  void drop_empty_keys() {
+    for (const auto& [key, value] : out_.meant)
+      if (root_[key].IsDefined() && root_[key].IsNull()) handle(key.c_str());
   }
 
   void read_usual() {

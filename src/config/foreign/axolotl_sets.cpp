@@ -30,6 +30,8 @@ class Set {
       read_prompt(type);
     } else if (name == "alpaca") {
       entry_["formatting"] = "alpaca_prompt";
+    } else if (name.starts_with("alpaca:")) {
+      read_alpaca_style(name.substr(name.find(':') + 1));
     } else if (name == "completion") {
       entry_["formatting"] = "text";
       if (!text(set_, "field").empty()) columns_["text"] = text(set_, "field");
@@ -50,6 +52,21 @@ class Set {
   }
   bool is_conversation() const { return is_conversation_; }
 
+  // An item of pretraining_dataset.
+  ordered_json read_texts() {
+    static const std::set<std::string> kKnown = {"path",        "name",  "split",      "type",
+                                                 "text_column", "field", "data_files", "trust_remote_code"};
+    if (!set_["path"].IsDefined()) throw UserError("{}: found a data set without `path`; add it", where(set_));
+    refuse_unknown_keys(kKnown);
+    if (const std::string type = text(set_, "type"); !type.empty() && type != "pretrain" && type != "completion")
+      throw UserError("{}: the type '{}' of pretraining_dataset is not available; use pretrain", where(set_), type);
+    read_place();
+    entry_["formatting"] = "text";
+    for (const char* key : {"text_column", "field"})
+      if (const std::string column = text(set_, key); !column.empty()) entry_["columns"] = {{"text", column}};
+    return entry_;
+  }
+
  private:
   static std::string text(const YAML::Node& map, const char* key) {
     if (!map.IsDefined() || !map.IsMap()) return "";
@@ -58,7 +75,14 @@ class Set {
   }
   std::string where(const YAML::Node& node) const { return fmt::format("{}:{}", file_, node.Mark().line + 1); }
 
-  void refuse_unknown_keys() const {
+  void refuse_unknown_keys(const std::set<std::string>& known = known_keys()) const {
+    for (const auto& pair : set_)
+      if (!known.contains(pair.first.Scalar()) && !pair.second.IsNull())
+        throw UserError("{}: the data set key '{}' is not available; describe the columns in dataset_info.json",
+                        where(pair.first), pair.first.Scalar());
+  }
+
+  static const std::set<std::string>& known_keys() {
     static const std::set<std::string> kKnown = {"path",
                                                  "type",
                                                  "split",
@@ -83,10 +107,7 @@ class Set {
                                                  "train_on_eot",
                                                  "trust_remote_code",
                                                  "chat_template"};
-    for (const auto& pair : set_)
-      if (!kKnown.contains(pair.first.Scalar()) && !pair.second.IsNull())
-        throw UserError("{}: the data set key '{}' is not available; describe the columns in dataset_info.json",
-                        where(pair.first), pair.first.Scalar());
+    return kKnown;
   }
 
   // Where the rows are.
@@ -107,6 +128,12 @@ class Set {
     }
     if (!text(set_, "split").empty()) entry_["split"] = text(set_, "split");
     if (!text(set_, "name").empty()) entry_["subset"] = text(set_, "name");
+  }
+
+  // Alpaca's rows with the prompt text of another style: `alpaca:chat` and its like.
+  void read_alpaca_style(const std::string& style) {
+    entry_["formatting"] = "alpaca_prompt";
+    entry_["prompt"] = {{"style", style}};
   }
 
   // A custom prompt: `type` is a map.
@@ -262,6 +289,10 @@ class Set {
 };
 
 }  // namespace
+
+std::string AxolotlSets::texts(const YAML::Node& set) {
+  return Set(set, file_, false).read_texts().dump();
+}
 
 std::string AxolotlSets::entry(const YAML::Node& node) {
   Set set(node, file_, pairs_);

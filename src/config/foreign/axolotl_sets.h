@@ -17,6 +17,8 @@ class AxolotlSets {
   // One data set as an item of `dataset`: its name, or an entry of dataset_info.json as JSON. Throws UserError for what
   // Fettle does not have.
   std::string entry(const YAML::Node& set);
+  // The same for an item of pretraining_dataset, whose rows are texts.
+  std::string texts(const YAML::Node& set);
 
   // The `chat_template` of each set of conversations so far ("" if it has none), with its place for messages.
   const std::vector<std::pair<std::string, std::string>>& templates() const { return templates_; }

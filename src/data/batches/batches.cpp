@@ -73,6 +73,7 @@ Batches::Batches(Examples examples, BatchSpec spec) : examples_(std::move(exampl
   while (!spec_.packing && spec_.lengths.size() > 1 && spec_.lengths[spec_.lengths.size() - 2] >= longest)
     spec_.lengths.pop_back();
   choose_shapes();
+  for (BatchShape& one : shapes_) one.weighted = examples_.weighted();
 }
 
 // Examples are packed once, so that every epoch has the same number of groups; the epochs shuffle these.
@@ -206,7 +207,8 @@ std::vector<Batches::Sequence> Batches::laid_out(const std::vector<int64_t>& gro
   std::vector<Sequence> out;
   for (size_t g = 0; g < groups.size(); ++g) {
     Sequence documents;
-    for (int64_t example : examples_of(groups[g])) documents.push_back({example, examples_.tokens(example)});
+    for (int64_t example : examples_of(groups[g]))
+      documents.push_back({example, examples_.tokens(example), {}, examples_.weights(example)});
     if (spec_.grouping == RowGrouping::kPairs) {
       for (const Document& document : documents) out.push_back({document});
       continue;
@@ -238,6 +240,7 @@ Batches::Laid Batches::lay(const std::vector<Sequence>& sequences) const {
       longest = std::max(longest, length);
     }
     Laid out{padded_shape(spec_, *std::ranges::lower_bound(spec_.lengths, longest)), {.used = spec_.micro_batches}};
+    out.shape.weighted = examples_.weighted();
     for (int64_t s = 0; s < static_cast<int64_t>(lengths.size()); ++s)
       out.layout.places.push_back({s / spec_.sequences, s % spec_.sequences, 0});
     return out;
@@ -319,6 +322,11 @@ Batch Batches::at(int64_t step) const {
     batch.classes = HostArray::zeros({DType::kF32, {S, K}});
     classes = batch.classes.as<float>();
   }
+  std::span<float> weights;
+  if (batch.shape.weighted) {
+    batch.weights = HostArray::zeros(shape.with_dtype(DType::kF32));
+    weights = batch.weights.as<float>();
+  }
   std::fill(tokens.begin(), tokens.end(), spec_.pad_id);
   std::fill(targets.begin(), targets.end(), kIgnore);
   int64_t row = 0;
@@ -336,6 +344,8 @@ Batch Batches::at(int64_t step) const {
         if (K > 0) token_types[at] = document[i].second() ? 1 : 0;
         if (i + 1 < length) targets[at] = document[i + 1].label();
         batch.trained_tokens += targets[at] != kIgnore;
+        if (!weights.empty() && targets[at] != kIgnore)
+          weights[at] = document.weights.empty() ? 1 : document.weights[i + 1];
       }
       batch.real_tokens += document.length();
       const std::span<const float> taught = examples_.classes(document.example);

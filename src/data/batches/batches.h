@@ -38,6 +38,7 @@ struct Batch {
   HostArray preferences;       // [S]: each document's Preference as a number; 0 where it has none
   HostArray token_types;       // labelled rows only: 1 for tokens of the second text
   HostArray classes;           // labelled rows only: f32 [S, classes a row]; 0 in filler and rows without a label
+  HostArray weights;           // shape.weighted only: f32, the factor on the loss of each target; 0 where none
   int64_t trained_tokens = 0;  // targets other than kIgnore, over the whole batch; for labelled rows: rows with a label
   int64_t real_tokens = 0;     // tokens that are not padding
   std::vector<std::string> sources;  // [S] where each document came from; "" for filler
@@ -96,6 +97,7 @@ class Batches {
   struct Document {
     int64_t example;
     std::span<const Token> tokens, reply = {};
+    std::span<const float> weights = {};  // of `tokens`; empty: 1
     int64_t length() const { return static_cast<int64_t>(tokens.size() + reply.size()); }
     Token operator[](size_t i) const { return i < tokens.size() ? tokens[i] : reply[i - tokens.size()]; }
   };

@@ -14,7 +14,7 @@ namespace {
 // The fixed cost of a micro-batch, in positions of one device: each micro-batch reads the weights once more.
 constexpr int64_t kMicroBatchCost = 32;
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max() / 1024;
-constexpr int64_t kLeastGain = 100;  // another shape must save at least 1 / kLeastGain of the positions
+constexpr int64_t kLeastGain = 100;  // another shape must lower the cost by more than 1 / kLeastGain
 
 // Lines with the number of positions that are free in each. A tree of maxima finds the first line with enough free
 // positions.
@@ -94,7 +94,7 @@ std::vector<BatchShape> candidates(const BatchSpec& spec, int64_t longest, int64
   return out;
 }
 
-// Whether the shape holds every step.
+// Returns whether the shape holds every step whose sequences have at most `longest` tokens.
 bool holds_all(const BatchShape& shape, const BatchSpec& spec, int64_t longest) {
   const int64_t lines = spec.lines == Lines::kRegrouped ? sequences_per_group(spec.grouping) : spec.sequences;
   return shape.length >= longest && shape.lines >= lines;
@@ -179,7 +179,8 @@ std::vector<BatchShape> choose_shapes(const std::vector<std::vector<int64_t>>& s
     for (size_t i = 0; i < best.size(); ++i) sum += std::min(best[i], costs[shape][i]);
     return sum;
   };
-  // The shape that lowers the sum of costs most. When `sure` is true, only shapes that hold every step are considered.
+  // Returns the index of the shape that gives the smallest sum of costs when it is added. If `sure` is true, considers
+  // only the shapes that hold every step.
   auto best_addition = [&](const std::vector<int64_t>& best, bool sure) {
     size_t found = all.size();
     for (size_t shape = 0; shape < all.size(); ++shape)

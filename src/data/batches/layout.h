@@ -20,6 +20,7 @@ struct BatchShape {
   int64_t length = 0;         // T
   int64_t sequences = 1;      // S: sequences are numbered from 1 to S
   bool counted = false;       // a step may use fewer micro-batches, and its program is told how many
+  bool weighted = false;      // the arrays include Batch::weights
 
   bool operator==(const BatchShape&) const = default;
 };

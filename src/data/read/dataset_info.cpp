@@ -28,7 +28,7 @@ const std::vector<std::string_view> kColumns = {"prompt",  "query",  "response",
 const std::vector<std::string_view> kTags = {"role_tag",      "content_tag",     "spans_tag",    "user_tag",
                                              "assistant_tag", "observation_tag", "function_tag", "system_tag"};
 
-const std::vector<std::string_view> kPrompt = {"format", "no_input_format", "system_format", "system_prompt"};
+const std::vector<std::string_view> kPrompt = {"style", "format", "no_input_format", "system_format", "system_prompt"};
 
 std::string hint(const std::string& word, const std::vector<std::string_view>& known) {
   auto near = nearest(word, known);
@@ -80,7 +80,14 @@ bool flag_of(const std::string& where, const ordered_json& entry, const char* ke
 
 PromptFormat prompt_format(const std::string& where, const ordered_json& value) {
   PromptFormat out;
-  for (const auto& [key, text] : words(where, value, kPrompt)) {
+  const auto texts = words(where, value, kPrompt);
+  if (const auto style = texts.find("style"); style != texts.end()) {
+    const std::optional<PromptFormat> known = alpaca_style(style->second);
+    if (!known)
+      throw UserError("{}.style: '{}' is not known; use one of instruct, chat, chatml, phi", where, style->second);
+    out = *known;
+  }
+  for (const auto& [key, text] : texts) {
     if (key == "format") out.format = text;
     if (key == "no_input_format") out.no_input_format = text;
     if (key == "system_format") out.system_format = text;

@@ -102,8 +102,8 @@ std::string DataCache::key(const DataSource& source, const Tokenizer& tokenizer,
   }
   key.add(source.formatting).add(source.ranking ? "ranking" : "").add(source.drop_system ? "drop_system" : "");
   if (const auto& prompt = source.prompt)
-    for (const std::string* text :
-         {&prompt->format, &prompt->no_input_format, &prompt->system_format, &prompt->system_prompt})
+    for (const std::string* text : {&prompt->format, &prompt->no_input_format, &prompt->system_format,
+                                    &prompt->system_prompt, &prompt->no_input_system_prompt})
       key.add("prompt").add(*text);
   for (const auto* names : {&source.columns, &source.tags}) {
     for (const auto& [what, name] : *names) key.add(what).add(name);

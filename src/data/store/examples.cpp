@@ -63,6 +63,15 @@ int64_t Examples::classes_per_row() const {
   return parts_.empty() ? 0 : parts_.front().store->classes_per_row();
 }
 
+std::span<const float> Examples::weights(int64_t i) const {
+  const Place at = place(i);
+  return at.part.store->weights(at.row);
+}
+
+bool Examples::weighted() const {
+  return std::ranges::any_of(parts_, [](const Part& part) { return part.store->weighted(); });
+}
+
 uint64_t Examples::digest(int64_t i) const {
   const Place at = place(i);
   return at.part.store->row(at.row).digest;
@@ -85,6 +94,9 @@ Example Examples::operator[](int64_t i) const {
   if (!example.second_text.empty()) example.second_text.resize(example.input_ids.size(), 0);
   const std::span<const float> classes = this->classes(i);
   example.classes.assign(classes.begin(), classes.end());
+  const std::span<const float> weights = this->weights(i);
+  if (std::ranges::any_of(weights, [](float weight) { return weight != 1; }))
+    example.weights.assign(weights.begin(), weights.end());
   return example;
 }
 

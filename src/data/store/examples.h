@@ -28,6 +28,8 @@ class Examples {
   Preference preference(int64_t i) const;
   std::span<const float> classes(int64_t i) const;  // like Example::classes; empty when there is no label
   int64_t classes_per_row() const;                  // 0 except for labelled rows
+  std::span<const float> weights(int64_t i) const;  // as Example::weights
+  bool weighted() const;                            // whether weights() may return weights
   uint64_t digest(int64_t i) const;                 // equal for equal tokens, labels, preference and classes
   std::string source(int64_t i) const;              // "file:line"
   Example operator[](int64_t i) const;              // a copy

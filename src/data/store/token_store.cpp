@@ -52,16 +52,25 @@ uint64_t checksum(const json& info) {
   return XXH3_64bits(text.data(), text.size());
 }
 
-uint64_t digest(std::span<const Token> tokens, Preference preference, std::span<const float> classes) {
-  const auto seed = static_cast<uint64_t>(preference);
-  const uint64_t taught = classes.empty() ? seed : XXH3_64bits_withSeed(classes.data(), classes.size_bytes(), seed);
-  return XXH3_64bits_withSeed(tokens.data(), tokens.size_bytes(), taught);
+uint64_t digest(std::span<const Token> tokens, std::span<const float> classes, const Example& example) {
+  uint64_t seed = static_cast<uint64_t>(example.preference);
+  for (const std::span<const float> values : {classes, std::span<const float>(example.weights)})
+    if (!values.empty()) seed = XXH3_64bits_withSeed(values.data(), values.size_bytes(), seed);
+  return XXH3_64bits_withSeed(tokens.data(), tokens.size_bytes(), seed);
 }
 
 void add_words(const Example& example, std::vector<Token>& words) {
   for (size_t i = 0; i < example.input_ids.size(); ++i)
     words.emplace_back(example.input_ids[i], example.labels[i] != kIgnore,
                        !example.second_text.empty() && example.second_text[i] != 0);
+}
+
+// Returns a weight for each token of the example.
+std::vector<float> stored_weights(const Example& example) {
+  if (example.weights.empty()) return std::vector<float>(example.input_ids.size(), 1);
+  internal_check(example.weights.size() == example.input_ids.size(), "{}: {} ids, {} weights", example.source,
+                 example.input_ids.size(), example.weights.size());
+  return example.weights;
 }
 
 // Returns the example's classes, or `per_row` NaNs when the row has no label.
@@ -100,7 +109,7 @@ std::shared_ptr<const TokenStore> TokenStore::open(const fs::path& folder, std::
   store->folder_ = folder;
   store->report_ = info.value("report", json());
   store->classes_per_row_ = info.value("classes_per_row", int64_t{0});
-  for (const char* name : {"tokens", "rows", "classes"}) {
+  for (const char* name : {"tokens", "rows", "classes", "weights"}) {
     if (!info.contains(name)) continue;
     const fs::path path = folder / name;
     const int handle = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -121,6 +130,8 @@ std::shared_ptr<const TokenStore> TokenStore::open(const fs::path& folder, std::
       store->tokens_ = {static_cast<const Token*>(data), bytes / sizeof(Token)};
     else if (std::string_view(name) == "classes")
       store->classes_ = {static_cast<const float*>(data), bytes / sizeof(float)};
+    else if (std::string_view(name) == "weights")
+      store->weights_ = {static_cast<const float*>(data), bytes / sizeof(float)};
     else
       store->rows_ = {static_cast<const StoredRow*>(data), bytes / sizeof(StoredRow)};
   }
@@ -132,8 +143,11 @@ std::shared_ptr<const TokenStore> TokenStore::open(const fs::path& folder, std::
 
 std::shared_ptr<const TokenStore> TokenStore::of(const std::vector<Example>& examples) {
   std::shared_ptr<TokenStore> store(new TokenStore);
-  for (const Example& example : examples)
+  bool weighted = false;
+  for (const Example& example : examples) {
     store->classes_per_row_ = std::max(store->classes_per_row_, static_cast<int64_t>(example.classes.size()));
+    weighted = weighted || !example.weights.empty();
+  }
   for (const Example& example : examples) {
     internal_check(example.input_ids.size() == example.labels.size(), "{}: {} ids, {} labels", example.source,
                    example.input_ids.size(), example.labels.size());
@@ -143,10 +157,13 @@ std::shared_ptr<const TokenStore> TokenStore::of(const std::vector<Example>& exa
     add_words(example, store->kept_tokens_);
     const std::vector<float> classes = stored_classes(example, store->classes_per_row_);
     store->kept_classes_.insert(store->kept_classes_.end(), classes.begin(), classes.end());
+    if (weighted) {
+      const std::vector<float> weights = stored_weights(example);
+      store->kept_weights_.insert(store->kept_weights_.end(), weights.begin(), weights.end());
+    }
     store->kept_rows_.push_back(
         {.end = store->kept_tokens_.size(),
-         .digest = digest({store->kept_tokens_.end() - example.length(), store->kept_tokens_.end()}, example.preference,
-                          classes),
+         .digest = digest({store->kept_tokens_.end() - example.length(), store->kept_tokens_.end()}, classes, example),
          .file = static_cast<uint32_t>(store->kept_rows_.size()),
          .trained = static_cast<uint32_t>(example.trained_tokens()) & kMostTrained,
          .preference = static_cast<uint32_t>(example.preference) & 3});
@@ -154,6 +171,7 @@ std::shared_ptr<const TokenStore> TokenStore::of(const std::vector<Example>& exa
   store->tokens_ = store->kept_tokens_;
   store->rows_ = store->kept_rows_;
   store->classes_ = store->kept_classes_;
+  store->weights_ = store->kept_weights_;
   return store;
 }
 
@@ -181,7 +199,7 @@ TokenWriter::TokenWriter(fs::path folder, int64_t classes_per_row)
 }
 
 TokenWriter::~TokenWriter() {
-  for (File* file : {&tokens_file_, &rows_file_, &classes_file_}) {
+  for (File* file : {&tokens_file_, &rows_file_, &classes_file_, &weights_file_}) {
     if (file->handle != nullptr) std::fclose(file->handle);
     XXH3_freeState(file->hash);
   }
@@ -217,13 +235,30 @@ void TokenWriter::fail() const {
   throw UserError("{} cannot be written: {}; {}", folder_.string(), std::strerror(reason), kRemedy);
 }
 
+// Makes the file of weights when the first row has weights. All tokens before it have weight 1.
+void TokenWriter::write_weights(const Example& example) {
+  if (example.weights.empty() && weights_file_.handle == nullptr) return;
+  if (weights_file_.handle == nullptr) {
+    weights_file_ = create("weights");
+    const std::vector<float> ones(kBufferBytes / sizeof(float), 1);
+    for (uint64_t left = end_; left > 0;) {
+      const uint64_t count = std::min<uint64_t>(left, ones.size());
+      write(weights_file_, ones.data(), count * sizeof(float));
+      left -= count;
+    }
+  }
+  const std::vector<float> weights = stored_weights(example);
+  write(weights_file_, weights.data(), weights.size() * sizeof(float));
+}
+
 void TokenWriter::add(const Example& example, uint32_t file, int64_t line) {
+  write_weights(example);
   words_.clear();
   add_words(example, words_);
   const std::vector<float> classes = stored_classes(example, classes_per_row_);
   end_ += words_.size();
   const StoredRow row{.end = end_,
-                      .digest = digest(words_, example.preference, classes),
+                      .digest = digest(words_, classes, example),
                       .line = static_cast<uint64_t>(line),
                       .file = file,
                       .trained = static_cast<uint32_t>(example.trained_tokens()) & kMostTrained,
@@ -235,12 +270,16 @@ void TokenWriter::add(const Example& example, uint32_t file, int64_t line) {
 
 std::shared_ptr<const TokenStore> TokenWriter::finish(const json& report, const fs::path& place, bool replace) {
   json info = {{"format", kFormat}, {"report", report}, {"classes_per_row", classes_per_row_}};
-  for (auto [name, file] : {std::pair{"tokens", &tokens_file_}, {"rows", &rows_file_}, {"classes", &classes_file_}}) {
+  for (auto [name, file] : {std::pair{"tokens", &tokens_file_},
+                            {"rows", &rows_file_},
+                            {"classes", &classes_file_},
+                            {"weights", &weights_file_}}) {
     if (file->handle == nullptr) continue;
     close(*file);
     info[name] = {{"bytes", file->bytes}, {"xxh3", XXH3_64bits_digest(file->hash)}};
   }
-  // The report is written and parsed once, so that bytes that are not UTF-8 are replaced as in the file.
+  // Writing replaces bytes that are not UTF-8. `info` is written and parsed here, so that the checksum below is that of
+  // the value that TokenStore::open parses from the file.
   info = json::parse(written(info));
   std::ofstream about(folder_ / "store.json");
   about << written({{"store", info}, {"xxh3", checksum(info)}}) << "\n";

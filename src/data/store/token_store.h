@@ -1,9 +1,10 @@
 // Defines TokenStore: the tokenised rows of one data set, mapped from the disk; and TokenWriter, which makes one.
 //
-// A store is a folder of four files: `tokens` (one 32-bit word a token), `rows` (one StoredRow a row), `classes` (for
-// labelled rows: the same number of f32 for each row, NaN without a label) and `store.json` (the writer's `report`, the
-// XXH3 hashes of the other files, and its own hash). It appears by a rename when it is complete, or not at all.
-// Everything is in the order of the rows and in this machine's byte order.
+// A store is a folder of files: `tokens` (one 32-bit word a token), `rows` (one StoredRow a row), `classes` (for
+// labelled rows: the same number of f32 for each row, NaN without a label), `weights` (one f32 a token, only if a row
+// has weights) and `store.json` (the writer's `report`, the XXH3 hashes of the other files, and its own hash). It
+// appears by a rename when it is complete, or not at all. Everything is in the order of the rows and in this machine's
+// byte order.
 #pragma once
 
 #include <xxhash.h>
@@ -41,7 +42,7 @@ static_assert(sizeof(Token) == 4);
 
 struct StoredRow {
   uint64_t end = 0;             // where its tokens end in the store; they begin where those of the previous row end
-  uint64_t digest = 0;          // hash of its tokens, of which tokens are trained, and of its classes
+  uint64_t digest = 0;          // hash of its tokens, of which tokens are trained, of its classes and weights
   uint64_t line = 0;            // its line in the file; 0: not from a file
   uint32_t file = 0;            // the number of the file in the data set
   uint32_t trained : 30 = 0;    // as Example::trained_tokens
@@ -60,12 +61,12 @@ class TokenStore {
 
   int64_t size() const { return static_cast<int64_t>(rows_.size()); }
   const StoredRow& row(int64_t i) const { return rows_[static_cast<size_t>(i)]; }
-  std::span<const Token> tokens(int64_t i) const {
-    const uint64_t begin = i == 0 ? 0 : rows_[static_cast<size_t>(i) - 1].end;
-    const uint64_t end = rows_[static_cast<size_t>(i)].end;
-    if (begin > end || end > tokens_.size()) throw_lost();
-    return tokens_.subspan(begin, end - begin);
+  std::span<const Token> tokens(int64_t i) const { return part_of(tokens_, i); }
+  // As Example::weights; empty if no row of the store has weights.
+  std::span<const float> weights(int64_t i) const {
+    return weights_.empty() ? std::span<const float>() : part_of(weights_, i);
   }
+  bool weighted() const { return !weights_.empty(); }
   // As Example::classes; all NaN when the row has no label.
   std::span<const float> classes(int64_t i) const {
     return classes_.subspan(static_cast<size_t>(i * classes_per_row_), static_cast<size_t>(classes_per_row_));
@@ -80,15 +81,23 @@ class TokenStore {
  private:
   TokenStore() = default;
   [[noreturn]] void throw_lost() const;
+  // Returns the values of row i among the values of all tokens.
+  template <typename T>
+  std::span<const T> part_of(std::span<const T> all, int64_t i) const {
+    const uint64_t begin = i == 0 ? 0 : rows_[static_cast<size_t>(i) - 1].end;
+    const uint64_t end = rows_[static_cast<size_t>(i)].end;
+    if (begin > end || end > all.size()) throw_lost();
+    return all.subspan(begin, end - begin);
+  }
 
   std::filesystem::path folder_;
   std::vector<FileMapping> mappings_;
   std::vector<Token> kept_tokens_;
   std::vector<StoredRow> kept_rows_;
-  std::vector<float> kept_classes_;
+  std::vector<float> kept_classes_, kept_weights_;
   std::span<const Token> tokens_;
   std::span<const StoredRow> rows_;
-  std::span<const float> classes_;
+  std::span<const float> classes_, weights_;
   int64_t classes_per_row_ = 0;
   nlohmann::json report_;
 };
@@ -104,10 +113,11 @@ class TokenWriter {
 
   // Each label must be its token id or kIgnore.
   void add(const Example& example, uint32_t file, int64_t line);
-  // Closes the store, maps it and renames it to `place`; with an empty `place` the store is not kept. If `place`
-  // already has a store, for example from a faster process, that store stays, unless `replace` is set and the file
-  // system can swap two folders. Returns the store that this writer made in both cases; its files may be unlinked.
-  // Throws UserError when the store cannot be read back.
+  // Closes the store, maps it and renames its folder to `place`. Always returns the store that this writer made. If
+  // `place` is empty, the destructor of the writer removes the files; the returned store stays valid. The same happens
+  // if `place` already exists, for example because another process was faster: the store in `place` stays. But if
+  // `replace` is set and the file system can swap two folders, the new store replaces the store in `place`. Throws
+  // UserError when the store cannot be read back.
   std::shared_ptr<const TokenStore> finish(const nlohmann::json& report, const std::filesystem::path& place,
                                            bool replace = false);
 
@@ -119,12 +129,13 @@ class TokenWriter {
   };
   File create(const char* name) const;
   void write(File& file, const void* data, size_t bytes) const;
+  void write_weights(const Example& example);
   void close(File& file) const;
   [[noreturn]] void fail() const;
 
   std::filesystem::path folder_;
   int64_t classes_per_row_;
-  File tokens_file_, rows_file_, classes_file_;
+  File tokens_file_, rows_file_, classes_file_, weights_file_;
   std::vector<Token> words_;
   uint64_t end_ = 0;
 };

@@ -40,7 +40,8 @@ void check_gguf_logits(Devices& devices, const Request& request, const fs::path&
   for (GgufReport& report : files) {
     const fs::path opened = scratch / report.type;
     write_gguf_folder(folder / report.file, opened);
-    // The file's values as they are, not rounded to the dtype that a quantised file counts as.
+    // Uses the file's values without rounding. Otherwise they would be rounded to the dtype that quantised files are
+    // read as.
     nlohmann::json config = read_json_file(opened / "config.json");
     config["torch_dtype"] = "float32";
     write_json_file(opened / "config.json", config);
@@ -60,7 +61,7 @@ std::string format_gguf(const std::vector<GgufReport>& files) {
     else
       text += fmt::format(
           "; logits of {} prompts of {} tokens, f32: largest difference {:.3g} of {:.3g}, the same most "
-          "likely token at {:.1f} % of the places",
+          "likely token at {:.1f} % of the positions",
           kCheckedPrompts, kCheckedLength, file.logits->difference, file.logits->scale, 100 * file.logits->agreement);
   }
   return text;

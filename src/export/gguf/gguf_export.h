@@ -1,4 +1,4 @@
-// Defines GgufExport: an export to GGUF files, in the steps of run_export().
+// Defines write_gguf_files and check_gguf_logits: the steps of run_export() for GGUF files.
 #pragma once
 
 #include <filesystem>
@@ -12,7 +12,7 @@
 
 namespace fettle {
 
-// What is known of one written file.
+// The results for one written file.
 struct GgufReport {
   std::string file, type;
   int64_t bytes = 0;
@@ -20,19 +20,20 @@ struct GgufReport {
   std::optional<GgufLogits> logits;  // when the check fits the device
 };
 
-// Writes TITLE-TYPE.gguf for each type, and a Modelfile for the first one, to `folder`. Then checks each file: the
-// weights by check_gguf_weights(), the logits by LogitReference::check_gguf(). `count` receives what the merge changed.
-// Throws as these functions and GgufWriter do.
+// Writes TITLE-TYPE.gguf for each type, and a Modelfile for the first type, to `folder`. Then checks the weights of
+// each file with check_gguf_weights(). `count` receives the changes that the merge made. Throws the same errors as
+// check_gguf_weights() and GgufWriter.
 std::vector<GgufReport> write_gguf_files(const GgufPlan& plan, const std::vector<const GgufFileType*>& types,
                                          const std::string& title, const BaseTensors& base, const AdapterMerge* merge,
                                          const std::filesystem::path& model_folder, const std::filesystem::path& folder,
                                          MergeCount& count);
 
-// Compares the logits of each file with those of base and adapters. Uses the folder `scratch`.
+// Compares the logits of each file with the logits of base and adapters (LogitReference::check_gguf). Uses the folder
+// `scratch`.
 void check_gguf_logits(Devices& devices, const Request& request, const std::filesystem::path& folder,
                        const std::filesystem::path& scratch, std::vector<GgufReport>& files);
 
-// One line for each file; no newline at the end.
+// Formats one line for each file; no newline at the end.
 std::string format_gguf(const std::vector<GgufReport>& files);
 
 }  // namespace fettle

@@ -23,7 +23,7 @@ GgufTensor as_f32(const std::string& name, const Dims& dims) {
   return {name, dims, type, 0, product(dims) * type->bytes};
 }
 
-// Sets where the file has the tensor's parts, by the rules by which files are read.
+// Sets how the file stores the tensor's parts. Uses the code that reads GGUF files.
 void find_place(const GgufPlaces& places, PlannedTensor& tensor) {
   std::vector<TensorEntry> entries;
   places.add(as_f32(tensor.name, tensor.dims), entries);
@@ -40,13 +40,13 @@ void find_place(const GgufPlaces& places, PlannedTensor& tensor) {
 std::vector<PlannedTensor> plan_tensors(const GgufPlaces& places, const BaseTensors& base, const std::string& model) {
   std::vector<PlannedTensor> planned;
   std::map<std::string, size_t> index;
-  std::vector<std::map<int64_t, const BaseTensor*>> experts;  // of each planned tensor
+  std::vector<std::map<int64_t, const BaseTensor*>> experts;  // keyed by expert; one map for each planned tensor
   for (const BaseTensor& tensor : base.all()) {
     const auto target = places.find(tensor.param);
     if (!target)
       throw UserError(
-          "{}: llama.cpp has no place for its tensor '{}'; export the model as safetensors (without export_gguf)",
-          model, tensor.param);
+          "{}: llama.cpp has no name for the tensor '{}'; export the model as safetensors (without export_gguf)", model,
+          tensor.param);
     const auto [at, is_new] = index.emplace(target->tensor, planned.size());
     if (is_new) {
       planned.push_back({target->tensor, places.stored_dims(tensor.param, tensor.shape.dims), {}, {}, {}});
@@ -69,7 +69,7 @@ std::vector<PlannedTensor> plan_tensors(const GgufPlaces& places, const BaseTens
   return planned;
 }
 
-// "1.7B"; a mixture of experts "8x7B": the size of one expert and of all else.
+// Returns "1.7B"; for a mixture of experts "8x7B", where 7B is the size of one expert together with all other weights.
 std::string size_label(const std::vector<PlannedTensor>& tensors, const std::vector<GgufTable>& tables) {
   double count = 0;
   int64_t experts = 0;

@@ -15,10 +15,10 @@ namespace {
 
 constexpr int64_t kBytesAtOnce = int64_t{16} << 20;  // of f32 values
 
-// The rows of a part, in the order of the file.
+// The rows of one part in the order of the file.
 struct FileRows {
   int64_t rows, columns;
-  int64_t period;  // rows that the file has in another order lie within so many rows
+  int64_t period;  // rows move only within groups of this many rows
 };
 
 FileRows rows_of(const PlannedTensor& tensor) {
@@ -34,7 +34,7 @@ FileRows rows_of(const PlannedTensor& tensor) {
   return {dims[first], dims.back(), swap.swaps() ? swap.first * swap.second * swap.inner : 1};
 }
 
-// The box of a part's tensor that has these rows of the file.
+// Returns the box of a part's tensor that has the rows [first, first + count) of the file.
 Box box_of(const PlannedTensor& tensor, const Dims& dims, int64_t first, int64_t count) {
   Box box{Dims(dims.size(), 0), dims};
   const size_t d = tensor.place.strides.empty() ? 0 : 1;  // a transposed tensor's columns are the file's rows
@@ -42,7 +42,7 @@ Box box_of(const PlannedTensor& tensor, const Dims& dims, int64_t first, int64_t
   return box;
 }
 
-// Brings the values of the box into the file's order and adds what the file adds.
+// Returns the values of the box in the file's order, in the form in which the file stores them (1 + w for some norms).
 std::vector<float> in_file_order(const PlannedTensor& tensor, const FileRows& shape, const HostArray& values,
                                  int64_t rows) {
   const std::span<const float> from = values.as<float>();
@@ -64,7 +64,7 @@ std::vector<float> in_file_order(const PlannedTensor& tensor, const FileRows& sh
 void check_finite(const std::string& name, const HostArray& values) {
   for (const float value : values.as<float>())
     if (!std::isfinite(value))
-      throw UserError("'{}' has the value {}; the model is broken, and a GGUF file of it would be too", name, value);
+      throw UserError("'{}' has the value {}; the model is broken, so its GGUF file would be broken, too", name, value);
 }
 
 void encode_and_write(const std::vector<float>& values, const FileRows& shape, int64_t offset_rows, size_t index,
@@ -88,7 +88,7 @@ int64_t rows_at_once(const PlannedTensor& tensor, const FileRows& shape) {
   return std::max(shape.period, fitting / shape.period * shape.period);
 }
 
-// Writes one part. `index` is the tensor's in the files, `types` are its types there.
+// Writes one part. `index` is the number of the tensor in the files, `types` has the tensor's type in each file.
 void write_part(const PlannedTensor& tensor, size_t expert, const MergedTensor& from, size_t index,
                 const std::vector<const BlockType*>& types, std::vector<GgufOutput>& files, MergeCount& count) {
   const FileRows shape = rows_of(tensor);
@@ -113,8 +113,8 @@ void write_part(const PlannedTensor& tensor, size_t expert, const MergedTensor& 
   from.stored().file->release(*from.stored().entry);
 }
 
-// The largest error of a type, as a share of the values' size, when each block's values are as unfavourable as they can
-// be: half a step (Q4_0 and Q5_0: a whole one) of a block whose other values are small.
+// Returns the largest possible error of a type, as a share of the values' size. It is reached by a block with one large
+// value whose other values are small: half a step of the codes (a whole step for Q4_0 and Q5_0).
 double bound_of(const BlockType& type) {
   static const std::map<std::string_view, double> kBounds{
       {"F32", 0},    {"F16", 5e-4}, {"BF16", 4e-3}, {"Q8_0", 0.025}, {"Q6_K", 0.1}, {"Q5_K", 0.2},
@@ -188,7 +188,7 @@ GgufError check_gguf_weights(const GgufPlan& plan, const BaseTensors& base, cons
       const double error = std::sqrt(sums.error), size = std::sqrt(sums.square);
       double bound = bound_of(stored);
       if (tensor.place.encoding.shift != 0) bound += 1e-6;
-      // The scale of a block is an f16: values below its smallest become 0.
+      // The scale of a block is an f16, so values below the smallest f16 become 0.
       const double floor = stored.name == "F32" ? 0 : 1e-7 * std::sqrt(static_cast<double>(sums.elements));
       internal_check(error <= std::max(bound * size, floor),
                      "{}: '{}' differs from the merged weights by {:.3g} of its size as {} (at most {})", file.string(),

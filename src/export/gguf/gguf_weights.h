@@ -1,4 +1,5 @@
-// Defines write_gguf_weights and check_gguf_weights: the weights of GGUF files, and whether they are what was merged.
+// Defines write_gguf_weights and check_gguf_weights, which write the weights of GGUF files and compare them with the
+// merged values.
 #pragma once
 
 #include <filesystem>
@@ -16,21 +17,22 @@ struct GgufOutput {
   GgufWriter writer;
 };
 
-// Writes all tensors to all files, a block of rows at a time. Memory holds such a block, or a whole tensor where the
-// file has its rows in another order. `merge` may be null. Throws UserError when a value is not finite, or when the
-// file's type cannot represent it.
+// Writes all tensors to all files, a block of rows at a time. Memory holds one such block, or a whole tensor if the
+// file has the tensor's rows in another order. `merge` may be null. Throws UserError when a value is not finite, or
+// when the type of a file cannot represent it.
 MergeCount write_gguf_weights(const GgufPlan& plan, const BaseTensors& base, const AdapterMerge* merge,
                               std::vector<GgufOutput>& files);
 
-// The largest error of a tensor in a file: the root of the mean squared error, as a share of that of the values.
+// The largest error of a tensor in a file: the root of the mean squared error, as a share of the root of the mean
+// square of the values.
 struct GgufError {
   double error = 0, bound = 0;
   std::string tensor;
 };
 
-// Reads the file back by way of its Hugging Face names and compares each tensor with the merged values. F32 must be
-// equal; norms that are stored as 1 + w differ by the rounding of that sum. Returns the tensor with the
-// largest error. Throws InternalError when one is beyond it, and UserError when the type cannot represent a tensor.
+// Reads the file back under Hugging Face's names and compares each tensor with the merged values. F32 must be equal;
+// norms that are stored as 1 + w may differ by the rounding of this sum. Returns the tensor with the largest error.
+// Throws InternalError when an error is above its bound, and UserError when the type cannot represent a tensor.
 GgufError check_gguf_weights(const GgufPlan& plan, const BaseTensors& base, const AdapterMerge* merge,
                              const GgufFileType& type, const std::filesystem::path& file);
 

@@ -9,7 +9,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The text without white space and quotes around it.
+// Returns the text without the white space and quotes around it.
 std::string trimmed(const std::string& text) {
   const char* around = " \t\r\"'";
   const size_t first = text.find_first_not_of(around);

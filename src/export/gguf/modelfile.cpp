@@ -18,11 +18,12 @@ using Talk = std::vector<Message>;
 // The texts around the messages of each role.
 struct TurnTexts {
   std::string system_before, system_after, user_before, user_after, reply_before, reply_after;
-  std::string default_system;  // rendered where a conversation has no system message
+  std::string default_system;  // rendered when a conversation has no system message
   bool has_system = false;
 };
 
-// The prompt without the bos token, which Ollama adds itself; nullopt when the template refuses the conversation.
+// Returns the prompt without the bos token, which Ollama adds itself; nullopt when the template refuses the
+// conversation.
 std::optional<std::string> rendered(const ChatTemplate& chat, const std::string& bos, const Talk& talk) {
   try {
     std::string text = chat.prompt_text(talk);
@@ -32,7 +33,7 @@ std::optional<std::string> rendered(const ChatTemplate& chat, const std::string&
   }
 }
 
-// Splits `text` at the messages' contents, in their order; nullopt when one does not occur.
+// Splits `text` at the contents of the messages, in their order; nullopt when a content does not occur.
 std::optional<std::vector<std::string>> split_at(const std::string& text, const Talk& talk) {
   std::vector<std::string> between;
   size_t at = 0;
@@ -68,7 +69,7 @@ std::optional<TurnTexts> find_texts(const ChatTemplate& chat, const std::string&
   if (!one || !three) return std::nullopt;
   texts.user_before = (*one)[0];
   texts.reply_before = (*one)[1];
-  // What the template writes after a message, when no reply is asked for.
+  // The text that the template writes after a message when no reply is asked for.
   const std::string whole = chat.text({kUser});
   const auto without = split_at(whole, {kUser});
   if (without && texts.reply_before.starts_with((*without)[1])) {
@@ -83,7 +84,7 @@ std::optional<TurnTexts> find_texts(const ChatTemplate& chat, const std::string&
     texts.has_system = true;
     texts.system_before = (*parts)[0];
     const std::string& after = (*parts)[1];
-    // Without a system message, some templates write one of their own.
+    // Without a system message, some templates write a default one.
     const std::string& first = texts.user_before;
     if (first.size() > texts.system_before.size() + after.size() && first.starts_with(texts.system_before) &&
         first.ends_with(after)) {
@@ -99,7 +100,7 @@ std::optional<TurnTexts> find_texts(const ChatTemplate& chat, const std::string&
   return texts;
 }
 
-// What Ollama makes of the texts.
+// Returns the prompt that Ollama renders from the texts.
 std::string composed(const TurnTexts& texts, const Talk& talk) {
   std::string out;
   const bool has_own = !talk.empty() && talk.front().role == "system";
@@ -128,7 +129,7 @@ bool can_be_quoted(const TurnTexts& texts) {
   return true;
 }
 
-// The TEMPLATE and SYSTEM lines; "" when the chat template is of another form.
+// Returns the TEMPLATE and SYSTEM lines; "" when the chat template cannot be written as a TEMPLATE.
 std::string template_lines(const std::filesystem::path& folder, const GgufMetadata& metadata) {
   const Tokenizer tokenizer = Tokenizer::open(folder);
   if (!tokenizer.chat_template()) return "";
@@ -155,13 +156,13 @@ std::string modelfile(const std::string& gguf, const std::filesystem::path& fold
   try {
     lines = template_lines(folder, metadata);
   } catch (const UserError&) {
-    // A template that Fettle cannot render has no lines.
+    // There is no TEMPLATE for a chat template that Fettle cannot render.
   }
   if (lines.empty())
     out +=
-        "# The chat template is in the file (tokenizer.chat_template). It has no form that Fettle can state as an "
-        "Ollama\n# template. Ollama uses one of its own if it recognises the model's; `ollama show --template NAME` "
-        "shows which.\n";
+        "# The chat template is in the GGUF file (tokenizer.chat_template). Fettle cannot write it as an Ollama\n"
+        "# template. If Ollama recognises it, Ollama uses a similar template of its own;\n"
+        "# `ollama show --template NAME` shows which.\n";
   out += lines;
   for (const std::string& stop : stop_texts(metadata)) {
     if (stop.find('"') != std::string::npos || stop.find('\n') != std::string::npos) continue;

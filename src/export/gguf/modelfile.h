@@ -1,4 +1,4 @@
-// Defines modelfile: the file from which `ollama create` takes a GGUF model.
+// Defines modelfile, which writes the file from which `ollama create` imports a GGUF model.
 #pragma once
 
 #include <filesystem>
@@ -8,10 +8,11 @@
 
 namespace fettle {
 
-// Returns the text of a Modelfile for the GGUF file `gguf`, which lies beside it. `folder` is the model folder with the
-// tokenizer and its chat template. Ollama's templates are texts of its own kind: TEMPLATE is stated when the chat
-// template gives each role a text before and a text after its message, which is verified by rendering conversations
-// with both. Else a comment says that Ollama has to recognise the template in the file.
+// Returns the text of a Modelfile for the GGUF file `gguf`, which is in the same folder as the Modelfile. `folder` is
+// the model folder with the tokenizer and its chat template. Ollama's templates have a format of their own. TEMPLATE is
+// written if the chat template writes a fixed text before and after the messages of each role. To verify this,
+// conversations are rendered with both templates. Otherwise, a comment says that Ollama has to recognise the template
+// in the file.
 std::string modelfile(const std::string& gguf, const std::filesystem::path& folder, const GgufMetadata& metadata);
 
 }  // namespace fettle

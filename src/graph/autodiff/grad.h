@@ -12,14 +12,14 @@ namespace fettle {
 // gradient has the shape and dtype of its tensor. If y does not depend on a tensor, its gradient is zeros.
 std::vector<Tensor> grad(const Tensor& y, const std::vector<Tensor>& wrt);
 
-// Returns the cotangents of `wrt`, given those of `outputs`. All tensors are in the current block. Null stands for zero
-// in both lists.
+// Returns the cotangents of `wrt`, given the cotangents of `outputs`. All tensors are in the current block. In both
+// lists, null stands for zero.
 std::vector<Tensor> backprop(const std::vector<Tensor>& outputs, const std::vector<Tensor>& cotangents,
                              const std::vector<Tensor>& wrt);
 
-// Which operands and results of a scan are active, that is, depend on values whose gradient is wanted. `scan_activity`
-// starts from the operands that are active outside. In later trips of the loop, activity spreads from one carry to
-// others. Only floats can be active.
+// The active operands and results of a scan: those that depend on a value whose gradient is wanted. Only floats can be
+// active. `scan_activity` starts from the operands that are active outside of the loop, and adds the carries that
+// become active only in later trips.
 struct ScanActivity {
   std::vector<bool> operands, results;
 };

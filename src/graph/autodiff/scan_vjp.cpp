@@ -1,6 +1,7 @@
 // Builds the reverse loop of a scan. Vocabulary: the scan node N has the forward body F. The reverse body G begins with
-// a copy of F ("the copy") and continues with the VJPs of the copy's nodes. Values of F that the policy saves become
-// further stacked results of N; G reads them instead of its copies. Pruning then removes the copies that nothing reads.
+// a copy of F ("the copy") and continues with the VJPs of the copy's nodes. The values of F that the policy saves
+// become additional stacked results of N. G reads these results instead of the copied nodes. Pruning then removes the
+// nodes of the copy that nothing reads.
 #include "graph/autodiff/scan_vjp.h"
 
 #include <map>
@@ -121,8 +122,8 @@ class ReverseLoop {
   }
 
   // Returns the nodes of the copy that depend on the carries. The other nodes depend only on the slices (for example,
-  // weights converted to another dtype). Saving such a value in every trip would store the whole stack a second time,
-  // so only those that are matrix products are saved.
+  // weights converted to another dtype). If such a value were saved in every trip, the whole stack would be stored a
+  // second time. So of these nodes, only matrix products are saved.
   std::set<int32_t> made_of_carries() const {
     std::set<int32_t> out;
     for (int64_t c = 0; c < carries(); ++c) out.insert(copy_of_input(c).node());
@@ -132,8 +133,8 @@ class ReverseLoop {
     return out;
   }
 
-  // Walks back from the outputs through the nodes after the copy. A value of the copy that they read becomes an input
-  // of the loop, is saved, or is computed again from its own operands.
+  // Walks back from the outputs through the nodes after the copy. Each value of the copy that these nodes read becomes
+  // an input of the loop, is saved, or is computed again from its own operands.
   void choose_saved() {
     const std::set<int32_t> carried = made_of_carries();
     std::set<int32_t> visited;

@@ -23,7 +23,7 @@ std::string quoted(const std::string& text) {
   return out + '"';
 }
 
-// Formats a name after '@': in quotes unless it is an identifier.
+// Formats a symbol name, which follows an '@': in quotes unless it is an identifier.
 std::string symbol(const std::string& name) {
   const bool plain = std::ranges::all_of(
       name, [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '.' || c == '$'; });
@@ -64,7 +64,8 @@ std::string one_or_tuple(const std::vector<std::string>& types) {
   return types.size() == 1 ? types[0] : fmt::format("({})", fmt::join(types, ", "));
 }
 
-// Formats the cost of one of `shards` equal calls. The plan reads it from the compiled program.
+// Formats the cost of one device's call, which is 1 / `shards` of the whole cost. `fettle plan` reads this text from
+// the compiled program.
 std::string cost_text(const CustomCall& call, int64_t shards) {
   std::vector<std::string> parts;
   if (call.cost.flops > 0) parts.push_back(fmt::format("fettle_flops = \"{}\"", call.cost.flops / shards));

@@ -66,9 +66,9 @@ Dims free_dims(int64_t rank, const Dims& batching, const Dims& contracting) {
   return out;
 }
 
-// Returns the cotangent of one operand. `times` multiplies ct [batch, own free, other free] by `other` over the other's
-// free dims, which gives [batch, own free, other's contracting dims in order]. A permutation then restores the
-// operand's order of dims.
+// Returns the cotangent of one operand. ct has the dims [batch, own free, other free]. `times` multiplies ct by `other`
+// and contracts the free dims of `other`, which gives [batch, own free, other's contracting dims in order]. A
+// permutation then restores the operand's order of dims.
 Tensor dot_operand_grad(const Tensor& operand, const Tensor& other, const Dims& own_batching,
                         const Dims& own_contracting, const Dims& other_batching, const Dims& other_contracting,
                         bool operand_is_lhs, const std::function<Tensor(const DotDims&)>& times) {

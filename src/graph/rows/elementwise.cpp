@@ -84,7 +84,8 @@ Tensor where(const Tensor& pred, const Tensor& value) {
   return select(pred, value, zeros_like(value));
 }
 
-// If both operands are equal, the first one gets the whole cotangent.
+// Returns the cotangents of the operands of a maximum or minimum. If both operands are equal, the first one gets the
+// whole cotangent.
 Tensors larger_vjp(const VjpArgs& a, const char* direction) {
   const Tensor first = compare(x(a), direction, y(a));
   return {where(first, ct(a)), where(logical_not(first), ct(a))};

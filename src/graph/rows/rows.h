@@ -54,9 +54,9 @@ bool in_range_and_unique(const Dims& dims, int64_t rank);
 // Returns the first operand's shape.
 std::vector<Shape> same_shape(Shapes operands, const Attributes&);
 
-// "stablehlo.add %0, %1 : tensor<2xf32>": operands and result have one type.
+// Formats an op whose operands and result have one type: "stablehlo.add %0, %1 : tensor<2xf32>".
 std::string plain_text(NodeText& node, Printer&);
-// "stablehlo.convert %0 : (tensor<2xf32>) -> tensor<2xbf16>".
+// Formats an op with the types of all values: "stablehlo.convert %0 : (tensor<2xf32>) -> tensor<2xbf16>".
 std::string typed_text(NodeText& node, Printer&);
 
 // Accessors for parts of a VJP's arguments.

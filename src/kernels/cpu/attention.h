@@ -13,22 +13,22 @@ namespace fettle::cpu {
 
 struct BlockOps;
 
-// The sizes and options of one call of attention, which models/blocks/attention.h defines (here without a cache).
+// The sizes and options of one call of attention without a cache (models/blocks/attention.h defines the options).
 // Arrays are dense and row-major.
 struct AttentionProblem {
   int64_t rows = 0, length = 0, heads = 0, key_heads = 0, width = 0;  // B, T, N, K, H
   DType dtype = DType::kF32;  // dtype of q, k, v, o and their gradients: f32 or bf16
   bool causal = true;
-  int64_t window = 0;  // keys that a query sees, itself included; 0: no limit. Causal only
+  int64_t window = 0;  // number of keys that a query sees, itself included; 0: no limit. Only with `causal`
   float scale = 1, softcap = 0;
   const float* slopes = nullptr;                        // [N], or null
   const int32_t* segments = nullptr;                    // [B, T]
   const void *q = nullptr, *k = nullptr, *v = nullptr;  // [B, T, N, H], [B, T, K, H] twice
-  const BlockOps* ops = nullptr;                        // null: the fastest table of this CPU
+  const BlockOps* ops = nullptr;                        // null: the fastest table of functions for this CPU
 };
 
-// Returns the bytes of scratch memory, aligned to 64 bytes, that the calls below need. They depend only on the dims and
-// the dtype.
+// Returns the bytes of scratch memory, aligned to 64 bytes, that attention() and attention_backward() need. The number
+// depends only on the dims and the dtype.
 int64_t attention_workspace(const AttentionProblem& problem);
 int64_t attention_backward_workspace(const AttentionProblem& problem);
 

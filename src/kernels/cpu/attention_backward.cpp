@@ -1,6 +1,6 @@
-// A task handles one head and one range of key blocks (a "part"). It computes the gradients of its keys, and writes its
-// share of the queries' gradients to a separate array. Afterwards, the arrays of all parts, and of heads that share
-// keys, are summed in a fixed order.
+// A task handles one head and one range of key blocks (a "part"). It computes the gradients of the keys in this range,
+// and writes its contribution to the queries' gradients to a separate array. Afterwards, the arrays of all parts, and
+// of heads that share keys, are summed in a fixed order.
 #include <algorithm>
 #include <limits>
 
@@ -10,7 +10,7 @@
 namespace fettle::cpu {
 namespace {
 
-constexpr int64_t kTasks = 32;  // at least this many tasks, if there are enough blocks
+constexpr int64_t kTasks = 32;  // the least number of tasks, if there are enough blocks
 
 int64_t part_count(const AttentionProblem& p, const PackedSizes& s) {
   const int64_t wanted = (kTasks + p.rows * p.heads - 1) / (p.rows * p.heads);
@@ -30,7 +30,7 @@ class Workspace {
     };
     queries = take(heads_ * s.blocks * s.across_block());
     d_out = take(heads_ * s.blocks * s.across_block());
-    // In f32, the rows are the same whether they are packed across or down.
+    // In f32, packing across and packing down give the same rows.
     const bool apart = s.across != s.width;
     queries_down = apart ? take(heads_ * s.blocks * s.down_block()) : queries;
     d_out_down = apart ? take(heads_ * s.blocks * s.down_block()) : d_out;
@@ -44,7 +44,7 @@ class Workspace {
     d_values = &take(heads_ * s.padded * s.width)->f32;
   }
 
-  // Returns the block `block` of head `head`; heads are numbered over all rows.
+  // Returns block number `block` of head `head`; heads are numbered over all rows of the batch.
   Word* across(Word* base, int64_t head, int64_t block) const {
     return base + (head * sizes.blocks + block) * sizes.across_block();
   }
@@ -109,7 +109,7 @@ class Backward {
   int64_t key_head_of(int64_t head) const {
     return head / p_.heads * p_.key_heads + head % p_.heads / (p_.heads / p_.key_heads);
   }
-  // Returns the first block of a part; part number `parts` gives the end.
+  // Returns the first block of a part. For `part` = number of parts, returns the end of the last part.
   int64_t first_block(int64_t part) const { return part * s_.blocks / w_.parts; }
 
   void pack_queries(int64_t head, int64_t block) const {
@@ -126,7 +126,7 @@ class Backward {
     float* logs = w_.logs + head * s_.padded + block * kBlock;
     ops_.row_dots(at(g_.o, p_.dtype, from), at(g_.d_o, p_.dtype, from), p_.dtype, stride, rows, p_.width, dots);
     std::copy_n(g_.log_sum + head * p_.length + block * kBlock, rows, logs);
-    // Fills the rows after the last one so that their weights become 0.
+    // Fills the rows after the last one such that their weights become 0.
     std::fill(dots + rows, dots + kBlock, 0.0F);
     std::fill(logs + rows, logs + kBlock, std::numeric_limits<float>::max());
   }
@@ -159,8 +159,8 @@ class Backward {
     Word* apart = reinterpret_cast<Word*>(weights + kBlock * kBlock);
     const Word* score_words = reinterpret_cast<const Word*>(scores);
     const Word* weight_words = reinterpret_cast<const Word*>(weights);
-    // With pairs, the gradients packed across and packed down are in separate arrays; those packed across use every
-    // second row.
+    // With pairs, the gradients packed across have an array of their own. The values packed down take every second row
+    // of `scores` and `weights`.
     const Word* across = ops_.pairs ? apart : score_words;
     const int64_t across_row = ops_.pairs ? kBlock / 2 : kBlock, down_row = ops_.pairs ? 2 * kBlock : kBlock;
     const bool round = p_.dtype == DType::kBF16;

@@ -1,4 +1,4 @@
-// Defines the parts that forward and backward attention share: sizes of packed blocks, and which keys a block of
+// Defines the parts that forward and backward attention share: the sizes of packed blocks, and which keys a block of
 // queries sees.
 #pragma once
 
@@ -21,7 +21,7 @@ struct PackedSizes {
 };
 PackedSizes packed_sizes(const AttentionProblem& problem, bool pairs);
 
-// Lowest and highest segment of each block of a row.
+// The lowest and highest segment of each block of a row.
 class BlockSegments {
  public:
   BlockSegments(const AttentionProblem& problem, int64_t blocks);
@@ -35,7 +35,7 @@ class BlockSegments {
   std::vector<Range> ranges_;
 };
 
-// Which part of a block of keys a block of queries sees.
+// Which keys of one block a block of queries sees.
 struct Visibility {
   bool any;
   ScoreBlock mask;  // only the fields about the mask are set
@@ -44,14 +44,15 @@ struct Visibility {
 void look(const AttentionProblem& problem, const BlockSegments& segments, int64_t row, int64_t query_block,
           int64_t key_block, Visibility& out);
 
-// The blocks of keys [first, last] that a block of queries may see, according to positions only.
+// The blocks of keys [first, last] that a block of queries may see, judged by positions only. query_blocks() returns
+// the converse.
 struct BlockRange {
   int64_t first, last;
 };
 BlockRange key_blocks(const AttentionProblem& problem, int64_t blocks, int64_t query_block);
 BlockRange query_blocks(const AttentionProblem& problem, int64_t blocks, int64_t key_block);
 
-// Returns the offset, in elements, of row `row`, position `position`, head `head` in an array.
+// Returns the offset, in elements, of row `row`, position `position` and head `head` in an array.
 inline int64_t offset(const AttentionProblem& p, int64_t heads, int64_t row, int64_t position, int64_t head) {
   return ((row * p.length + position) * heads + head) * p.width;
 }

@@ -10,8 +10,8 @@ namespace {
 
 using Tensors = std::vector<Tensor>;
 
-// The data that the calls for one composite share. Operands of the calls: q, k, v, segments, window (0: none), slopes
-// (0: none).
+// The data that the calls for one composite share. The operands of the calls are q, k, v, segments, window (0: none)
+// and slopes (0: none).
 struct Site {
   Shape q, k;
   Partition split_q, split_k, split_segments;
@@ -64,8 +64,8 @@ std::optional<Site> read(const CompositeSite& site) {
   return out;
 }
 
-// The call returns its scratch memory as a result that nothing reads. So the compiler allocates and reuses it like
-// other memory. It is part of the compiler's temporaries, so the cost states no workspace.
+// The call returns its scratch memory as a result that nothing reads. So the compiler allocates this memory and reuses
+// it. The memory is counted among the compiler's temporaries, so CallCost states no workspace.
 Shape scratch(int64_t bytes) {
   return {DType::kU8, {bytes}};
 }

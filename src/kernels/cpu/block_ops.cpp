@@ -16,8 +16,8 @@ extern const BlockOps k_avx2, k_avx512, k_avx512_bf16, k_amx_bf16;
 #ifdef __x86_64__
 namespace {
 
-// Asks Linux once for this process's permission to use AMX's tiles. Linux then makes room for the tiles where it saves
-// the state of a thread.
+// Asks Linux once for permission to use AMX's tiles in this process. Linux then saves the tiles with the state of each
+// thread.
 bool tiles_are_permitted() {
   constexpr int kRequestFeature = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM and XFEATURE_XTILEDATA
   static const bool permitted = syscall(SYS_arch_prctl, kRequestFeature, kTileData) == 0;

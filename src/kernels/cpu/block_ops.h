@@ -45,15 +45,16 @@ struct BlockOps {
   const char* name;  // "avx512_bf16"
   bool pairs;        // words are pairs of bf16; else f32
 
-  // Packs `rows` x `width` elements of `dtype` (f32 or bf16), whose rows lie `stride` elements apart, as
-  // padded_rows x row_words words, contracted along the width (pack_across) or along the rows (pack_down: two source
-  // rows make a row of pairs; padded_rows is then even, and padded_rows / 2 rows are written).
+  // Packs `rows` x `width` elements of `dtype` (f32 or bf16), whose rows lie `stride` elements apart, as padded_rows x
+  // row_words words. pack_across packs for a contraction along the width. pack_down packs for a contraction along the
+  // rows; with pairs, two source rows make one row of words, so padded_rows is even and padded_rows / 2 rows are
+  // written.
   void (*pack_across)(const void* from, DType dtype, int64_t stride, int64_t rows, int64_t width, int64_t padded_rows,
                       int64_t row_words, Word* to);
   void (*pack_down)(const void* from, DType dtype, int64_t stride, int64_t rows, int64_t width, int64_t padded_rows,
                     int64_t row_words, Word* to);
-  // Packs a transposed block: each of `rows` source rows, of `width` elements, becomes a column. The result has a row
-  // of `row_words` words (a multiple of 16) for each word along the width. An odd width is padded.
+  // Packs a transposed block: each of the `rows` source rows, which have `width` elements, becomes a column. The result
+  // has one row of `row_words` words (a multiple of 16) for each word along the width. An odd width is padded.
   void (*pack_turned)(const void* from, DType dtype, int64_t stride, int64_t rows, int64_t width, int64_t row_words,
                       Word* to);
   // Computes c[m][n] = (accumulate ? c : 0) + sum over k of a(m, k) * b[k][n], k in words. a(m, k) is a[m * a_row + k],
@@ -63,13 +64,13 @@ struct BlockOps {
 
   void (*transpose)(const Word* from, int64_t rows, int64_t columns, Word* to);
 
-  // Turns scores into weights exp(score - top), packed across and stored in place of the scores, and updates the
-  // softmax. Weights are rounded to bf16 when `round` is true. Returns true when a correction is not 1.
+  // Replaces the scores in place by the weights exp(score - top), packed across, and updates the running softmax.
+  // Weights are rounded to bf16 when `round` is true. Returns true when a correction is not 1.
   bool (*softmax)(const ScoreBlock& block, const SoftmaxRows& rows, bool round);
-  // Computes gradients from the rows' log-sum-exp and dot(o, do): `block.scores` become the gradients of the products
-  // in f32, packed across; `weights` (same layout) contain do * v at first and then the probabilities. With pairs,
-  // `across` gets the gradients packed across [rows][columns / 2], and scores and weights become packed down [rows /
-  // 2][columns].
+  // Computes gradients from the rows' log-sum-exp and dot(o, do). `block.scores` become the f32 gradients of the
+  // products of query and key, packed across. `weights` (same layout) contains do * v at first, and then the
+  // probabilities. With pairs, `across` gets the gradients packed across [rows][columns / 2], and scores and weights
+  // become packed down [rows / 2][columns].
   void (*softmax_gradient)(const ScoreBlock& block, const float* log_sum, const float* out_dot, float* weights,
                            Word* across, bool round);
 
@@ -84,7 +85,7 @@ struct BlockOps {
   // Computes out[r] = dot product of row r of x and row r of y.
   void (*row_dots)(const void* x, const void* y, DType dtype, int64_t stride, int64_t rows, int64_t width, float* out);
 
-  int64_t row_step;  // `product` is fastest when m is a multiple of this
+  int64_t row_step;  // `product` is fastest when m is a multiple of row_step
 };
 
 // Returns the fastest table that this CPU can run, for operands of `dtype` (f32 or bf16).

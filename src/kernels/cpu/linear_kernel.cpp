@@ -83,7 +83,7 @@ Tensor input_gradient(const LinearSite& site, int64_t rows, const Tensor& dy, co
               dy, weight);
 }
 
-// Computes dw = dy^T x, or x^T dy when the weight is transposed. Each device sums over its rows.
+// Computes dw = dy^T x, or x^T dy when the weight is transposed. Each device sums over its own rows.
 Tensor weight_gradient(const LinearSite& site, int64_t rows, const Tensor& dy, const Tensor& x) {
   const int64_t devices = site.mesh.size();
   Shape result{devices == 1 ? site.weight.dtype : DType::kF32, site.weight.dims};
@@ -131,7 +131,7 @@ std::optional<Kernel> linear_kernel(const CompositeSite& composite) {
   return [read = *found](const Tensors& inputs) -> Tensors {
     LinearSite site = read;
     // In an f32 product, a bf16 weight is widened while it is packed. In a bf16 product, an f32 weight is rounded
-    // first, as in the body.
+    // first; the body does the same.
     const Tensor weight = site.x.dtype == DType::kBF16 ? convert(inputs[1], DType::kBF16) : inputs[1];
     site.weight = weight.shape();
     const int64_t rows = shard_of(site.x, site.rows, site.mesh).elements() / site.in;

@@ -1,4 +1,4 @@
-// Defines the row "cpu_linear": the composite "linear" (models/blocks/layers.h) on the CPU through the FFI.
+// Defines the table row "cpu_linear": the composite "linear" (models/blocks/layers.h) on the CPU through the FFI.
 #pragma once
 
 #include <optional>
@@ -8,13 +8,14 @@
 
 namespace fettle::cpu {
 
-// Returns the kernel for f32 and bf16 when the rows are split over the whole mesh, or the mesh is one device.
+// Returns the kernel for f32 and bf16 when the rows are split over the whole mesh, or when the mesh is one device;
+// otherwise returns nullopt.
 std::optional<Kernel> linear_kernel(const CompositeSite& site);
 // Returns true for 64 rows or more on CPUs with AVX2 (benchmarks/linear_202611.md).
 bool linear_pays(const CompositeSite& site);
 
 inline constexpr const char* kLinearKernel = "cpu_linear/1";
-// The handler's name. It includes a version, so that programs in the compile cache never call a different version.
+// The handler's name. It includes a version, so that programs in the compile cache never call another version.
 inline constexpr const char* kProductTarget = "fettle_cpu_product_1";
 void register_linear(const Plugin& plugin);
 

@@ -8,11 +8,11 @@
 namespace fettle::cpu {
 namespace {
 
-constexpr int64_t kPanel = 64;      // columns of a panel; the tables' functions multiply a divisor of this at once
+constexpr int64_t kPanel = 64;      // columns of a panel; BlockOps::product takes a divisor of this number at once
 constexpr int64_t kDepth = 128;     // words along k that are multiplied at once
 constexpr int64_t kTileRows = 128;  // largest number of rows in a tile
 constexpr int64_t kTilePanels = 2;
-constexpr int64_t kSmall = 1'000'000;  // about as many multiplications as take the time to wake a thread
+constexpr int64_t kSmall = 1'000'000;  // multiplications; a smaller product takes less time than waking a thread
 
 int64_t quotient_up(int64_t value, int64_t by) {
   return (value + by - 1) / by;
@@ -24,7 +24,7 @@ struct Plan {
   int64_t words;     // words of the operands along k
   int64_t panels;    // panels of b
   bool a_as_it_is;   // a is not packed; the product reads the operand itself
-  int64_t a_row;     // words from one row of a, packed or not, to the next
+  int64_t a_row;     // words from one row of a to the next, whether a is packed or not
   int64_t a_words;   // words of the packed a
   int64_t row_step;  // rows that one task packs
 
@@ -62,8 +62,8 @@ void pack_panel(const MatrixProduct& p, const Plan& plan, int64_t panel, int64_t
                         width, to);
 }
 
-// Packs a part of a. When a is transposed ("turned"), these are its words [first, first + count) along k; otherwise its
-// rows [first, first + count).
+// Packs a part of a: its words [first, first + count) along k when a is transposed ("turned"), otherwise its rows
+// [first, first + count).
 void pack_a(const MatrixProduct& p, const Plan& plan, int64_t first, int64_t count, Word* to) {
   if (p.a.turned) {
     const int64_t per_word = plan.ops->pairs ? 2 : 1, row = first * per_word;
@@ -98,7 +98,7 @@ void multiply_tile(const MatrixProduct& p, const Plan& plan, const Word* a, cons
 }  // namespace
 
 int64_t product_workspace(const MatrixProduct& product) {
-  // An upper bound for every table of functions: it assumes one element per word.
+  // Computes an upper bound for every BlockOps table: it assumes one element per word.
   const int64_t b = quotient_up(product.n, kPanel) * kPanel * product.k;
   const bool a_packed = product.a.turned || product.a.dtype != DType::kF32;
   const bool native = product.a.dtype == DType::kF32;

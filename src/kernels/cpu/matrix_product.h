@@ -1,4 +1,4 @@
-// Defines matrix products on the CPU: c = a b, where each operand is stored row by row or transposed ("turned").
+// Defines matrix products on the CPU: c = a b. Each operand is stored row by row, or transposed ("turned").
 //
 // b is first packed into panels that are a few vectors wide. Elements are rounded once, when c is stored. Each element
 // is summed in a fixed order, which does not depend on the number of threads.
@@ -25,11 +25,11 @@ struct MatrixProduct {
   int64_t m = 0, n = 0, k = 0;
   ProductOperand a, b;
   DType result = DType::kF32;     // dtype of c: f32 or bf16
-  const BlockOps* ops = nullptr;  // null: this CPU's fastest table for the operands' dtypes
+  const BlockOps* ops = nullptr;  // null: the fastest table of this CPU for the operands' dtypes
 };
 
-// Returns the bytes of scratch memory, aligned to 64 bytes, that multiply() needs. They depend only on the sizes and
-// the dtypes.
+// Returns the bytes of scratch memory, aligned to 64 bytes, that multiply() needs. The number depends only on the sizes
+// and the dtypes.
 int64_t product_workspace(const MatrixProduct& product);
 void multiply(const MatrixProduct& product, void* c, void* workspace, const ParallelFor& parallel);
 

@@ -7,8 +7,8 @@
 namespace fettle::cpu {
 namespace {
 
-// Counts the tasks that have not begun and those that have not ended. A pool thread may start after all tasks are
-// taken, even after the call has returned.
+// Counts the tasks that have not begun, and the tasks that have not ended. A thread of the pool may start after all
+// tasks are taken, even after the call has returned.
 struct Tasks {
   int64_t count;
   const std::function<void(int64_t)>* task;

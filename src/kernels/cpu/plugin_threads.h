@@ -6,8 +6,8 @@
 
 namespace fettle::cpu {
 
-// The calling thread runs tasks too, and waits only for tasks that other threads have begun. So it never waits for a
-// free thread. `pool` must outlive the result.
+// The calling thread also runs tasks. At the end, it waits only for tasks that other threads have begun, so it never
+// waits for a free thread. `pool` must outlive the result.
 ParallelFor plugin_threads(xla::ffi::ThreadPool& pool);
 
 }  // namespace fettle::cpu

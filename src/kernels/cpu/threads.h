@@ -1,4 +1,4 @@
-// Defines ParallelFor: how the CPU's kernels share work among threads.
+// Defines ParallelFor: how the kernels for the CPU share work among threads.
 #pragma once
 
 #include <cstdint>

@@ -63,7 +63,7 @@ void tile_rows(int64_t n, int64_t k, const Word* a, int64_t a_row, const Word* b
   if (column < n) tile_block<kRows, 1>(k, a, a_row, b + column, b_row, c + column, c_row, accumulate);
 }
 
-// Does the same for a block whose a is transposed: transposes a first.
+// Does the same for a block whose a is transposed: first transposes a back.
 template <int kRows>
 void turned_tile_rows(int64_t n, int64_t k, const Word* a, int64_t a_row, const Word* b, int64_t b_row, float* c,
                       int64_t c_row, bool accumulate) {
@@ -83,7 +83,7 @@ void turned_tile_rows(int64_t n, int64_t k, const Word* a, int64_t a_row, const 
   }
 }
 
-// Uses tiles for all whole tiles, and vectors for the remaining rows and the remaining part of k.
+// Computes BlockOps::product: the whole tiles with AMX, the remaining rows and the remaining part of k with vectors.
 void tile_product(int64_t m, int64_t n, int64_t k, const Word* a, int64_t a_row, bool a_transposed, const Word* b,
                   int64_t b_row, float* c, int64_t c_row, bool accumulate) {
   const int64_t rows = m / kTile * kTile, words = k / kTile * kTile;

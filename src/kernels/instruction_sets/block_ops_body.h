@@ -1,8 +1,9 @@
-// Implements one BlockOps table for the instruction set that the including file is compiled for.
+// Implements one BlockOps table for the instruction set for which the including file is compiled.
 //
-// The including file defines FETTLE_LANES (f32 values of a vector), and FETTLE_PAIRS when bf16 pairs are multiplied by
-// an instruction. Everything here has internal linkage and calls no function of the standard library. Otherwise the
-// linker might use this file's copy of a shared function everywhere, also on CPUs that lack its instructions.
+// The including file defines FETTLE_LANES (number of f32 values in a vector), and FETTLE_PAIRS when an instruction
+// multiplies pairs of bf16. Everything here has internal linkage and calls no function of the standard library.
+// Otherwise the linker might use this file's copy of a shared function everywhere, also on CPUs that lack its
+// instructions.
 #pragma once
 
 #ifdef FETTLE_PAIRS
@@ -16,7 +17,7 @@ namespace {
 
 constexpr int64_t kLanes = FETTLE_LANES;
 constexpr int64_t kBytes = kLanes * 4;
-// Vector types of GCC and Clang. The `loose` ones need no alignment and may alias any type.
+// Vector types of GCC and Clang. The `Loose` types need no alignment and may alias any type.
 typedef float Floats __attribute__((vector_size(kBytes)));
 typedef int32_t Ints __attribute__((vector_size(kBytes)));
 typedef uint32_t Bits __attribute__((vector_size(kBytes)));  // sums wrap around
@@ -148,7 +149,8 @@ void panel(int64_t k, const Word* a, int64_t a_row, const Word* b, int64_t b_row
     for (int v = 0; v < kVectors; ++v) store(c + r * c_row + v * kLanes, sum[r][v]);
 }
 
-// The largest numbers of vectors and of rows for which the sums and the right operand's vectors fit into registers.
+// The largest numbers of vectors and of rows for which the sums and the vectors of the right operand fit into
+// registers.
 constexpr int kPanelVectors = kLanes == 16 ? 4 : kLanes == 8 ? 2 : 2;
 constexpr int kPanelRows = 6;
 constexpr int kTallRows = kLanes == 16 ? 24 : 12;  // largest number of rows with one vector

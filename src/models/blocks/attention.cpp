@@ -9,16 +9,16 @@
 namespace fettle {
 namespace {
 
-constexpr double kMasked = -1e30;  // below every score; finite, so that a row with all keys masked stays finite
+constexpr double kMasked = -1e30;  // far below every real score; finite, so that a fully masked row stays finite
 
 struct Keys {
   Tensor k_BSKH, v_BSKH;
-  Tensor index_S;  // i32: place in the row
+  Tensor index_S;  // i32: index in the row
   Tensor segments_BS;
 };
 
-// Computes one block of queries over all `keys`. `index` is the place of each query in its row: i32 [T], or [B, T] when
-// rows differ.
+// Computes attention for one block of queries over all `keys`. `index` is the index of each query in its row: i32 [T],
+// or [B, T] when it differs between the rows.
 Tensor attend(const Tensor& q_BTNH, const Tensor& index, const Tensor& segments_BT, const Keys& keys,
               const AttentionOptions& options) {
   const int64_t b = q_BTNH.dim(0), t = q_BTNH.dim(1), n = q_BTNH.dim(2), h = q_BTNH.dim(3);
@@ -59,7 +59,7 @@ Tensor attend(const Tensor& q_BTNH, const Tensor& index, const Tensor& segments_
   return reshape(transpose(out_BKTGH, {0, 2, 1, 3, 4}), {b, t, n, keys.v_BSKH.dim(3)});
 }
 
-// Turns [B, T, ...] into [T / block, B, block, ...], and back.
+// Reshapes [B, T, ...] into [T / block, B, block, ...].
 Tensor to_blocks(const Tensor& x, int64_t block) {
   Dims split{x.dim(0), x.dim(1) / block, block}, order{1, 0, 2};
   for (int64_t i = 2; i < x.rank(); ++i) {
@@ -91,13 +91,13 @@ Tensor blockwise(const Tensor& q_BTNH, const Tensor& segments_BT, const Keys& ke
   return from_blocks(out.ys[0]);
 }
 
-// Computes the queries [start, end) of a row, one block at a time, over the keys that any of them may see.
+// Computes the queries [start, end) of a row, one block at a time, over the keys that any query of the range may see.
 Tensor blockwise_range(const std::vector<Tensor>& inputs, const Tensor& index_T, const AttentionOptions& options,
                        int64_t start, int64_t end, int64_t block) {
   const Tensor &q_BTNH = inputs[0], &k_BTKH = inputs[1], &v_BTKH = inputs[2], &segments_BT = inputs[3];
   const Keys seen{slice(k_BTKH, 1, 0, end), slice(v_BTKH, 1, 0, end), slice(index_T, 0, 0, end),
                   slice(segments_BT, 1, 0, end)};
-  // Positions of queries are relative to the start of the range, so positions of keys must be relative to it too.
+  // Indices of queries are relative to the start of the range, so indices of keys must be, too.
   const Keys shifted{seen.k_BSKH, seen.v_BSKH, seen.index_S - constant(static_cast<double>(start), DType::kI32),
                      seen.segments_BS};
   return blockwise(slice(q_BTNH, 1, start, end), slice(segments_BT, 1, start, end), shifted, options, block);
@@ -121,7 +121,7 @@ Tensor attention_body(const std::vector<Tensor>& inputs, AttentionOptions option
                                   std::min(block, end - start)));
     return concatenate(outputs, 1);
   }
-  // Keys after a query are never seen: each quarter of the queries reads only the keys up to its end.
+  // Keys after a query are never seen. So each quarter of the queries reads only the keys up to the quarter's end.
   const int64_t groups = blocks % 4 == 0 ? 4 : blocks % 2 == 0 ? 2 : 1, part = whole / groups;
   for (int64_t g = 0; g < groups; ++g)
     outputs.push_back(blockwise_range(inputs, index_T, options, g * part, (g + 1) * part, block));
@@ -129,7 +129,7 @@ Tensor attention_body(const std::vector<Tensor>& inputs, AttentionOptions option
   return concatenate(outputs, 1);
 }
 
-// Writes each row's new keys or values at its own place filled_B.
+// Returns the cache with each row's new keys or values written to it. Row b is written from position filled_B[b] on.
 Tensor appended(Tensor cache_BSKH, const Tensor& new_BTKH, const Tensor& filled_B) {
   const Tensor zero = constant(0, DType::kI32);
   for (int64_t row = 0; row < cache_BSKH.dim(0); ++row)
@@ -154,8 +154,8 @@ std::vector<double> alibi_slopes(int64_t heads) {
   std::vector<double> out;
   for (int64_t i = 1; i <= power; ++i)
     out.push_back(std::exp2(-8.0 * static_cast<double>(i) / static_cast<double>(power)));
-  // With a number of heads that is not a power of two, the remaining heads take every second slope of the sequence for
-  // twice as many heads.
+  // If the number of heads is not a power of two, the remaining heads take every second slope of the sequence for twice
+  // as many heads.
   for (int64_t i = 0; power + i < heads; ++i)
     out.push_back(std::exp2(-8.0 * static_cast<double>(2 * i + 1) / static_cast<double>(2 * power)));
   return out;
@@ -186,8 +186,8 @@ Tensor attention(const Forward& f, const Tensor& q_BTNH, const Tensor& k_BTKH, c
     const int64_t s = keys_BSKH.dim(1);
     const Tensor own_T = iota({DType::kI32, {t}}, 0);
     const Tensor index = b == 1 ? own_T + reshape(f.cache->filled, {}) : expand(own_T, 0) + expand(f.cache->filled, 1);
-    // During generation a row is one document without padding, and the positions of the cache that are not filled yet
-    // come after every query.
+    // During generation, a row is one document without padding. The positions of the cache that are not filled yet come
+    // after every query.
     Keys keys{keys_BSKH, values_BSKH, iota({DType::kI32, {s}}, 0), full(1, {DType::kI32, {b, s}})};
     Tensor segments = full(1, {DType::kI32, {b, t}});
     if (options.chunk) {

@@ -1,4 +1,4 @@
-// Defines attention: causal or not, within documents, with sliding windows, grouped heads and an optional cache.
+// Defines attention: with or without a causal mask, within documents, with sliding windows, grouped heads and a cache.
 #pragma once
 
 #include "models/blocks/layers.h"
@@ -6,7 +6,7 @@
 
 namespace fettle {
 
-// Queries, keys and values, divided into heads. The values may have another H than queries and keys.
+// Queries, keys and values, divided into heads. The H of the values may differ from the H of queries and keys.
 struct Heads {
   Tensor q_BTNH, k_BTKH, v_BTKH;
 };
@@ -14,8 +14,8 @@ struct Heads {
 struct AttentionOptions {
   double scale = 1;    // scores are q.k * scale
   double softcap = 0;  // scores become cap * tanh(score / cap); 0: no cap
-  // ALiBi: a head's slope times the distance of query and key is subtracted from its scores. One per query head, or
-  // empty.
+  // ALiBi: one slope per query head, or empty. A head's slope times the distance of query and key is subtracted from
+  // the scores.
   std::vector<double> slopes;
   bool causal = true;  // false: a query sees all keys of its document; then there is no window, cache or slopes
   Tensor sinks_N;      // a logit per query head that takes part in the softmax and has no value; null: none
@@ -23,19 +23,19 @@ struct AttentionOptions {
   Tensor window;  // i32 scalar: number of keys that a query sees, itself included; null: all before it
 };
 
-// The slopes of Press et al., "Train Short, Test Long", for any number of heads.
+// Returns the slopes of Press et al., "Train Short, Test Long", for any number of heads.
 std::vector<double> alibi_slopes(int64_t heads);
 
-// Attention of q_BTNH over k_BTKH and v_BTKH; returns [B, T, N, H]. The softmax is computed in f32. A query sees the
-// keys of its own document; with a causal mask, only the keys at or before its position. With a cache, new keys are
-// written at f.cache->filled and a query sees all keys that the cache holds; k and v may be null when the cache has
-// them already.
+// Returns the attention of q_BTNH over k_BTKH and v_BTKH, [B, T, N, H]. The softmax is computed in f32. A query sees
+// the keys of its own document; with a causal mask, only those at or before its position. With a cache, new keys are
+// written at position f.cache->filled, and a query sees all keys in the cache; k and v may be null when the cache
+// already has them.
 //
-// Without a cache and sinks this is the composite "attention" of q, k, v, f.segments and, if there is one, the window,
-// with the options as attributes: scale, softcap (f64), causal (i1), slopes (f32), window (i64; 0: none, -1: only its
-// input says). When T is larger than f.attention_block, the body processes queries in blocks of that size and
+// Without a cache and sinks, this is the composite "attention" of q, k, v, f.segments and, if there is one, the window.
+// The options are its attributes: scale, softcap (f64), causal (i1), slopes (f32), window (i64; 0: none, -1: only the
+// input has it). When T is larger than f.attention_block, the body processes queries in blocks of that size and
 // recomputes the scores in the backward pass, so that no [T, T] array exists (after Rabe & Staats, "Self-attention does
-// not need O(n^2) memory"). With f.remat.scores_again, it also recomputes them when T is smaller.
+// not need O(n^2) memory"). With f.remat.scores_again, it recomputes the scores for smaller T, too.
 Tensor attention(const Forward& f, const Tensor& q_BTNH, const Tensor& k_BTKH, const Tensor& v_BTKH,
                  const AttentionOptions& options, LayerCache* cache);
 

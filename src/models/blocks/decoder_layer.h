@@ -9,7 +9,7 @@
 
 namespace fettle {
 
-// What all layers of one forward pass share.
+// The values that all layers of one forward pass share.
 class Decoder {
  public:
   explicit Decoder(Forward& f);
@@ -24,12 +24,12 @@ class Decoder {
   Heads rotate(const Layer& layer, const Heads& heads) const;    // applies the layer's rope, if it has one
   // Returns the values that the queries see, [B, T, N H].
   Tensor seen_values(const Layer& layer, const Heads& heads, LayerCache* cache) const;
-  // Does the same as seen_values, followed by the linear layer `output` of the attention module.
+  // Does the same as seen_values, and then applies the linear layer `output` of the attention module.
   Tensor attend(const Layer& layer, const Heads& heads, LayerCache* cache, const std::string& output = "o_proj") const;
   // Computes all three steps, with norms on the heads of q and k if the config has them.
   Tensor attention(const Layer& layer, const Tensor& x_BTD, LayerCache* cache) const;
 
-  // Returns the norm over all heads together: it treats x_BTNH as vectors of N H values.
+  // Returns the norm over all heads together: each vector of N H values in x_BTNH is normalised as a whole.
   Tensor norm_of_all_heads(const Layer& layer, const std::string& name, const Tensor& x_BTNH) const;
 
   // Returns whether the layer has rope (i1); null when all layers do.
@@ -56,7 +56,7 @@ void add_attention(ParamList& list, const ModelConfig& config);
 void add_mlp(ParamList& list, const ModelConfig& config);
 void add_gated(ParamList& list, const ModelConfig& config, const MlpNames& names, int64_t size, bool bias = false);
 
-// The usual layer: x + attention(norm(x)), then y + mlp(norm(y)).
+// Adds and computes the usual layer: x + attention(norm(x)), then y + mlp(norm(y)).
 void add_pre_norm_layer(ParamList& list, const ModelConfig& config);
 Tensor pre_norm_layer(const Decoder& decoder, const Layer& layer, const Tensor& x_BTD, LayerCache* cache);
 

@@ -105,7 +105,8 @@ Tensor activation(const std::string& name, const Tensor& x) {
     return convert(x32 * (erf(x32 * std::sqrt(0.5)) + 1.0) * 0.5, x.dtype());
   }
   throw UserError(
-      "activation function '{}' is not implemented; silu, gelu, gelu_new, gelu_pytorch_tanh, relu and relu2 are", name);
+      "activation function '{}' is not implemented; wanted silu, gelu, gelu_new, gelu_pytorch_tanh, relu or relu2",
+      name);
 }
 
 Tensor log_sigmoid(const Tensor& x) {

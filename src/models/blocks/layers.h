@@ -16,20 +16,20 @@ struct ProductForm {
   bool transposed = false;  // the weight is [I, O..]
   bool in_f32 = false;      // the result is f32, else of x's dtype
 };
-// Returns x_..I times weight [O.., I]. The weight is converted to x's dtype first. For x_BTI this is the composite
-// "linear". Without `rules`, no input is split.
+// Returns x_..I times weight [O.., I]. The weight is first converted to x's dtype. For x_BTI, the product is the
+// composite "linear". Without `rules`, no input is split.
 Tensor product(const ShardingRules* rules, const Tensor& x, const Tensor& weight, ProductForm form = {});
 
-// Applies a layer's `module`: x_..I times `module`.weight [O.., I], plus its bias if it has one, plus the adapter's
-// part. A fused module returns [.., parts, O].
+// Applies a layer's `module`: x_..I times `module`.weight [O.., I], plus the bias if there is one, plus the adapter. A
+// fused module returns [.., parts, O].
 Tensor linear(const Forward& f, const Layer& layer, const std::string& module, const Tensor& x, LinearForm form = {});
 
-// Returns x / sqrt(mean(x^2) + eps) * (weight + weight_offset), computed in f32 and returned in x's dtype. The weight
-// may be null: then it is 1.
+// Returns x / sqrt(mean(x^2) + eps) * (weight + weight_offset), computed in f32 and returned in x's dtype. If the
+// weight is null, 1 is used instead.
 Tensor rms_norm(const Tensor& x, const Tensor& weight_D, double eps, double weight_offset = 0);
-// `bias_D` may be null.
+// Returns (x - mean) / sqrt(variance + eps) * weight_D + bias_D, computed in f32. `bias_D` may be null.
 Tensor layer_norm(const Tensor& x, const Tensor& weight_D, const Tensor& bias_D, double eps);
-// Applies the norm of the config's kind, in a layer or outside of the layers. Its weights are `name`.weight and, for
+// Applies the norm of the config's kind, inside or outside of the layers. The weights are `name`.weight and, for
 // LayerNorm, `name`.bias.
 Tensor norm(const ModelConfig& config, const Layer& layer, const std::string& name, const Tensor& x);
 Tensor norm(const ModelConfig& config, const Weights& weights, const std::string& name, const Tensor& x);
@@ -37,13 +37,13 @@ Tensor norm(const ModelConfig& config, const Weights& weights, const std::string
 // Returns cap * tanh(x / cap), or x itself when cap is 0.
 Tensor soft_cap(const Tensor& x, double cap);
 
-// Applies an activation function of Hugging Face's ACT2FN: silu, gelu, gelu_new (= gelu_pytorch_tanh), relu, relu2.
-// Throws UserError when `name` is another one.
+// Applies an activation function of Hugging Face's ACT2FN: silu, gelu, gelu_new (= gelu_pytorch_tanh), relu, relu2 (the
+// square of relu). Throws UserError for another name.
 Tensor activation(const std::string& name, const Tensor& x);
 
 // Returns log(1 + exp(x)).
 Tensor softplus(const Tensor& x);
-// Returns log(1 / (1 + exp(-x))) without overflow and with the right slope at 0.
+// Returns log(1 / (1 + exp(-x))), without overflow and with the right derivative at 0.
 Tensor log_sigmoid(const Tensor& x);
 
 // Returns the embeddings of the ids times the model's embedding scale, in the dtype f.compute and with the residual

@@ -8,8 +8,8 @@
 namespace fettle {
 namespace {
 
-// Returns the positions per chunk, c. Every device takes an equal part of them, and c / sp divides T / sp. The chunk's
-// logits fit the budget (bytes on one device).
+// Returns c, the number of positions per chunk. Every device computes an equal part of a chunk, and c / sp divides T /
+// sp. The logits of a chunk take at most `budget` bytes on one device.
 int64_t chunk_length(const Forward& f, int64_t b, int64_t t, int64_t v, int64_t budget) {
   const MeshAxes& mesh = f.sharding.mesh();
   const Partition split = f.sharding.partition({"act_vocab"}, {v}, "logits");
@@ -22,8 +22,8 @@ int64_t chunk_length(const Forward& f, int64_t b, int64_t t, int64_t v, int64_t 
   return sp;
 }
 
-// Cuts [B, T, ...] into [T / c, B, c, ...]; each chunk takes an equal share from the part of every device of sp.
-// from_chunks() reverses it.
+// Cuts [B, T, ...] into [T / c, B, c, ...]. Each chunk takes an equal share from the part of every device along sp.
+// from_chunks() does the reverse.
 Tensor to_chunks(const Tensor& x, int64_t chunk, int64_t sp) {
   const int64_t b = x.dim(0), t = x.dim(1), n = t / chunk;
   Dims split{b, sp, n, chunk / sp}, order{2, 0, 1, 3}, merged{n, b, chunk};
@@ -72,8 +72,8 @@ Tensor top_entropy(const Tensor& logits_BCV, int64_t most) {
   const Tensor x = logits_BCV - top;
   const Tensor none = zeros_like(reduce_max(x, {-1}));
   const Tensor lowest = constant(-1e30, DType::kF32);
-  // Each turn takes the largest value below those taken before. It takes all equal values, as long as fewer than `most`
-  // were taken.
+  // Each trip takes the largest value below those already taken, and all values equal to it, as long as fewer than
+  // `most` were taken.
   const std::vector<Tensor> carries{none + 1.0, none + static_cast<double>(most), none, none};
   const ScanStep out =
       scan(most, carries, {}, [&](const Tensor&, const std::vector<Tensor>& c, const std::vector<Tensor>&) -> ScanStep {
@@ -86,7 +86,7 @@ Tensor top_entropy(const Tensor& logits_BCV, int64_t most) {
   return log(out.carries[2]) - out.carries[3] / out.carries[2];
 }
 
-// For one chunk: the trained loss of each token, and its derivative with respect to the logits.
+// The trained loss of each token of one chunk, and its derivative with respect to the logits.
 struct ChunkObjective {
   Tensor losses_BC, slope_BCV;
 };
@@ -139,7 +139,7 @@ TokenLoss token_loss(const Forward& f, const Tensor& hidden_BTD, const Tensor& h
   const int64_t b = hidden_BTD.dim(0), t = hidden_BTD.dim(1), v = head_VD.dim(0);
   const int64_t sp = f.sharding.mesh().size_of("sp");
   const int64_t chunk = chunk_length(f, b, t, v, options.chunk_bytes);
-  // Gathers the head once, not once per chunk.
+  // Gathers the head once, instead of once per chunk.
   const Tensor head = f.sharding.constrain(convert(head_VD, f.compute), {"act_vocab", ""});
 
   std::vector<Tensor> carries{constant(0, DType::kF32)};

@@ -11,7 +11,7 @@ struct TokenLoss {
   Tensor correct_BT;  // f32, 1 where the largest logit is the target's
 };
 
-// What is trained besides plain cross-entropy. Gradients do not flow through a token's weight or the other model.
+// The objective, if it is not plain cross-entropy. Gradients do not flow through a token's weight or the other model.
 struct TokenObjective {
   enum class Weight {
     kOne,
@@ -26,19 +26,19 @@ struct TokenObjective {
 };
 
 struct LossOptions {
-  bool differentiable = false;    // makes `sum` differentiable; its gradient is computed together with the value
-  bool head_trained = false;      // also makes it differentiable with respect to the head
+  bool differentiable = false;    // makes `sum` differentiable; the gradient is computed together with the value
+  bool head_trained = false;      // also makes `sum` differentiable with respect to the head
   Tensor weights_BT;              // f32: factor on the loss of each token in `sum`; null: 1
   TokenObjective objective = {};  // the objective of `sum`; losses_BT are always cross-entropy
   int64_t chunk_bytes = int64_t{128} << 20;  // bytes of one chunk's f32 logits on one device
 };
 
-// Takes hidden_BTD in f.compute, head_VD, and targets_BT in i32 (kIgnore = -100 for tokens that are not trained).
+// Returns the loss. Takes hidden_BTD in f.compute, head_VD, and targets_BT in i32 (kIgnore = -100: not trained).
 TokenLoss token_loss(const Forward& f, const Tensor& hidden_BTD, const Tensor& head_VD, const Tensor& targets_BT,
                      const LossOptions& options);
 
-// Returns the head [V, D] that computes the logits. If the family normalises the head (normalised_head), each token's
-// vector has length 1.
+// Returns the head [V, D] that computes the logits. If the family normalises the head (normalised_head), each of its V
+// vectors has length 1.
 Tensor head_of(const Model& model, const Weights& weights);
 // Returns the f32 logits [.., V] of hidden states [.., D].
 Tensor logits(const Forward& f, const Tensor& hidden, const Tensor& head_VD);

@@ -13,20 +13,21 @@ struct StateSpace {
   Tensor state_BNKH;  // after the last position, f32
 };
 
-// For each head, with the state S [K, H] (zero at first), at each position: S <- exp(decay) S + k x^T; out = S^T q. All
-// inputs are f32: x [B, T, N, H], k and q [B, T, G, K] (each is used by N / G neighbouring heads), decay [B, T, N].
-// `state` is the state before the first position; the first document continues from it. Null: zero.
+// Computes, for each head with the state S [K, H] (zero at first), at each position: S <- exp(decay) S + k x^T; out =
+// S^T q. All inputs are f32: x [B, T, N, H], k and q [B, T, G, K], decay [B, T, N]. Each k and q is used by N / G
+// neighbouring heads. `state` is the state before the first position; the first document continues from it. Null: zero.
 //
-// Positions are computed in chunks, one after another.
+// Positions are computed in chunks, one chunk after another. Within a chunk, positions are computed at the same time.
 StateSpace state_space(const Tensor& x, const Tensor& k, const Tensor& q, const Tensor& decay,
                        const Tensor& segments_BT, int64_t chunk, const Tensor& state = {});
 
 // Adds the parameters of a layer's Mamba2, config.mamba2: in_proj, conv1d, dt_bias, A_log, D, norm, out_proj.
 void add_mamba2(ParamList& list, const ModelConfig& config);
-// Factors on what in_proj gives (Falcon-H1).
+// Factors on the results of in_proj (Falcon-H1).
 struct MambaFactors {
   double gate = 1, x = 1, k = 1, q = 1, step = 1;
 };
+// Computes a layer's Mamba2.
 Tensor mamba2(const Forward& f, const Layer& layer, const Tensor& x_BTD, LayerCache* cache,
               const MambaFactors& factors = {});
 // Returns the arrays of the cache: the convolution's last inputs and the state.

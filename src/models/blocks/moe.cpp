@@ -1,11 +1,11 @@
-// A mixture of experts sorts tokens by expert and cuts them into blocks, each with tokens of one expert. A loop over
-// the blocks gathers a block's tokens and its expert's weights, and adds the result to the tokens. The number of blocks
-// is known only after routing. It has an upper bound, and the loop ends after the blocks that are used.
+// Tokens are sorted by expert and cut into blocks, each with tokens of one expert. A loop over the blocks gathers a
+// block's tokens and its expert's weights, and adds the result to the tokens. The number of blocks is known only after
+// routing. It has an upper bound, and the loop ends after the blocks that are used.
 //
-// Every array in that loop has leading dims that number the devices along the batch axes, sp, ep and tp. They are
-// called device dims, and P in shapes. The loop therefore runs without communication: tokens are gathered along ep
-// before it, and results are summed over ep and tp after it. Other letters: n tokens of one device, k experts of a
-// token, S = n k, E experts, R experts of one device, Z tokens of a block.
+// Every array in this loop has four leading dims, whose indices are a device's positions along the batch axes, sp, ep
+// and tp. They are called device dims (P in shapes). So the loop runs without communication: tokens are gathered along
+// ep before the loop, and results are summed over ep and tp after the loop. Other letters: n tokens of one device, k
+// experts of a token, S = n k, E experts, R experts of one device, Z tokens of a block.
 #include "models/blocks/moe.h"
 
 #include <algorithm>
@@ -62,8 +62,8 @@ class DeviceDims {
   }
 
  private:
-  // Adds the dim of a mesh axis. A dim that is not divisible by the number of devices is not split (such as a batch of
-  // one row during generation).
+  // Adds the dim of a mesh axis. A dim that the number of devices does not divide is not split (such as a batch of one
+  // row during generation).
   void add(const char* axis, int64_t devices, int64_t dim) {
     const bool divides = dim % devices == 0;
     sizes_.push_back(divides ? devices : 1);
@@ -76,7 +76,7 @@ class DeviceDims {
   int64_t rows_, length_, width_;
 };
 
-constexpr size_t kData = 2, kOfExperts = 3, kAll = 4;  // numbers of leading device dims
+constexpr size_t kData = 2, kOfExperts = 3, kAll = 4;  // leading device dims: batch and sp; with ep; all four
 
 Tensor number(int64_t value) {
   return constant(static_cast<double>(value), DType::kF32);
@@ -90,7 +90,7 @@ Tensor where(const Tensor& pred) {
   return convert(pred, DType::kF32);
 }
 
-// Returns the inclusive running sum along `dim`, by doubling.
+// Returns the inclusive running sum along `dim`. The number of ops grows with the logarithm of the dim.
 Tensor running_sum(Tensor x, int64_t dim) {
   for (int64_t step = 1; step < x.dim(dim); step *= 2) {
     Dims low(static_cast<size_t>(x.rank()), 0), none = low;
@@ -100,7 +100,7 @@ Tensor running_sum(Tensor x, int64_t dim) {
   return x;
 }
 
-// Converts to i32, because f32 counts exactly only up to 2^24.
+// Converts to i32, because f32 has exact integers only up to 2^24.
 Tensor to_i32(const Tensor& x) {
   return convert(x, DType::kI32);
 }
@@ -110,7 +110,7 @@ Tensor places_of(const Dims& dims, int64_t dim) {
 }
 
 // Returns the inclusive running sum of zeros and ones, in i32, along the second-last dim, which may be long. Within a
-// chunk it multiplies by a triangular matrix.
+// chunk, the sums are a product with a triangular matrix.
 Tensor running_count(const Tensor& x) {
   constexpr int64_t kChunk = 64;
   const int64_t dim = x.rank() - 2, length = x.dim(dim), last = x.dim(-1);
@@ -139,7 +139,7 @@ struct Routes {
   Tensor experts, weights;  // f32 [2 dims, n, k]
 };
 
-// One of the largest values along the last dim.
+// One of the largest values along the last dim, for each vector along it.
 struct Largest {
   Tensor place;  // the value's index, f32 [..]
   Tensor there;  // f32 [.., values]: 1 at that index, 0 elsewhere
@@ -147,8 +147,8 @@ struct Largest {
 
 constexpr double kNever = -1e30;
 
-// Returns the `count` largest values, the largest first; the first of equal values comes first. Values of kNever cannot
-// be chosen.
+// Returns the `count` largest values, the largest first; among equal values, the one with the lowest index comes first.
+// Values of kNever cannot be chosen.
 std::vector<Largest> largest_of(Tensor values, int64_t count) {
   values = stop_gradient(values);
   const Tensor place = counting(values.dims(), values.rank() - 1), end = number(values.dim(-1));
@@ -204,8 +204,8 @@ Tensor router_logits(const Forward& f, const Layer& layer, const Tensor& x_nD) {
   return convert(y, DType::kF32);
 }
 
-// Returns the experts with the best scores for each token. Of experts with equal scores, the one with the lower number
-// comes first.
+// Returns the experts with the best scores for each token. Among experts with equal scores, the one with the lower
+// number comes first.
 Routes route(Forward& f, const Layer& layer, const Tensor& x_nD, const Tensor& mask_n1) {
   const ModelConfig& c = f.config;
   const Tensor logits = router_logits(f, layer, x_nD);
@@ -241,14 +241,14 @@ Routes route(Forward& f, const Layer& layer, const Tensor& x_nD, const Tensor& m
 // Blocks of tokens, which the loop slices. All tokens of a block go to one expert. Dims: the block's number, then 3
 // device dims.
 struct Blocks {
-  Tensor tokens_Z;   // i32; n for places without a token
+  Tensor tokens_Z;   // i32 token number; n marks an entry without a token
   Tensor weights_Z;  // f32, from the router
   Tensor expert_1;   // i32, numbered among the experts of the device
-  Tensor used;       // i32 scalar: the most blocks that any device uses
+  Tensor used;       // i32 scalar: the largest number of blocks that a device uses
   int64_t count;     // upper bound of `used`
 };
 
-// Returns the tokens per block when `s` tokens are sent to experts.
+// Returns the number of tokens per block when `s` tokens are sent to experts.
 int64_t block_size(const ModelConfig& c, int64_t s) {
   const auto fair = static_cast<uint64_t>(std::max<int64_t>(1, s / c.num_experts));
   return std::clamp(static_cast<int64_t>(std::bit_floor(fair)), kSmallestBlock, kLargestBlock);
@@ -274,7 +274,7 @@ Blocks make_blocks(const ModelConfig& c, const DeviceDims& devices, const Routes
   const Tensor filled = blocks_for(reshape(slice(so_far, 3, s - 1, s), dims({r})));  // by expert
   const Tensor ends = running_sum(filled, 3);
   const Tensor starts = (ends - filled) * static_cast<double>(z);
-  // -1 for experts that another device stores.
+  // The index of each slot in the blocks; -1 if another device stores the slot's expert.
   const Tensor place = reduce_sum(to_i32(sent) * (so_far + expand(starts, 3)), {-1}) - 1.0;
 
   const Tensor zero = constant(0, DType::kI32);
@@ -294,7 +294,7 @@ Blocks make_blocks(const ModelConfig& c, const DeviceDims& devices, const Routes
   auto by_block = [&](const Tensor& x, int64_t width) {
     return transpose(reshape(x, dims({count, width})), {3, 0, 1, 2, 4});
   };
-  // The maximum is taken in f32. If the numbers are too large for f32 to hold exactly, the loop runs all blocks.
+  // The maximum is taken in f32. If the numbers are too large to be exact in f32, the loop runs all blocks.
   const Tensor last = convert(slice(ends, 3, r - 1, r), DType::kF32);
   const Tensor used = count < int64_t{1} << 24 ? to_i32(reduce_max(last, {0, 1, 2, 3}))
                                                : constant(static_cast<double>(count), DType::kI32);
@@ -305,8 +305,8 @@ Blocks make_blocks(const ModelConfig& c, const DeviceDims& devices, const Routes
           .count = count};
 }
 
-// Arranges the weights of all experts [E, O, I] as [4 device dims, R, O I / tp]. tp splits dim `split_dim` (1 or 2); 0
-// means that it splits no dim.
+// Arranges the weights of all experts [E, O, I] as [4 device dims, R, O I / tp]. tp splits dim `split_dim` (1 or 2) of
+// the weights; 0 means that tp splits no dim.
 Tensor rows_of_experts(const DeviceDims& devices, const Tensor& weight, int64_t split_dim) {
   const int64_t p = devices.size(2), t = devices.size(3), r = weight.dim(0) / p;
   if (split_dim == 0) {
@@ -324,8 +324,8 @@ Tensor rows_of_experts(const DeviceDims& devices, const Tensor& weight, int64_t 
   return devices.constrain(broadcast_in_dim(rows, devices.with(kAll, flat), {2, 3, 4, 5}), kAll);
 }
 
-// A linear layer of each expert: its weights and, with LoRA, those of lora_A and lora_B. `out` and `in` are sizes on
-// one device. The rows of weights are [out, in], or [in, out] (in_first).
+// A linear layer of each expert: its weights and, with LoRA, lora_A and lora_B. `out` and `in` are sizes on one device.
+// Each expert's weight is one row with the elements of [out, in], or [in, out] (in_first).
 struct ExpertLinear {
   int64_t out, in;
   Tensor weights, a, b;
@@ -346,8 +346,8 @@ class ExpertLinears {
     const int64_t inner = f_.config.expert_size;
     ExpertLinear out{inner / devices_.size(3), f_.config.expert_in(), rows(module + ".weight", 1), {}, {}};
     if (!f_.expert_lora || f_.expert_lora->gate_up.empty()) return out;
-    const Tensor b = part(f_.expert_lora->gate_up + ".lora_B.weight");
-    add_lora(out, f_.expert_lora->gate_up, 0, slice(by_expert(b), 1, half * inner, (half + 1) * inner), 1);
+    const LoraPair lora = lora_of(f_.expert_lora->gate_up);
+    add_lora(out, {lora.a_ErI, slice(lora.b_EOr, 1, half * inner, (half + 1) * inner)}, 0, 1);
     out.scale = f_.expert_lora->gate_up_scale;
     return out;
   }
@@ -363,9 +363,10 @@ class ExpertLinears {
     if (layer_.has(names.gate_up + "_bias"))
       out.bias = rows_of_experts(devices_, expand(outputs_by_device(part(names.gate_up + "_bias"), 1), 2), 1);
     if (!f_.expert_lora || f_.expert_lora->gate_up.empty()) return out;
-    const Tensor b = by_expert(part(f_.expert_lora->gate_up + ".lora_B.weight"));
-    const Dims apart = names.in_turns ? Dims{e, inner, 2, b.dim(2)} : Dims{e, 2, inner, b.dim(2)};
-    add_lora(out, f_.expert_lora->gate_up, 0, outputs_by_device(reshape(b, apart), 1), 1);
+    const LoraPair lora = lora_of(f_.expert_lora->gate_up);
+    const int64_t rank = lora.b_EOr.dim(2);
+    const Dims apart = names.in_turns ? Dims{e, inner, 2, rank} : Dims{e, 2, inner, rank};
+    add_lora(out, {lora.a_ErI, outputs_by_device(reshape(lora.b_EOr, apart), 1)}, 0, 1);
     out.scale = f_.expert_lora->gate_up_scale;
     return out;
   }
@@ -380,7 +381,7 @@ class ExpertLinears {
       out.bias = rows_of_experts(devices_,
                                  expand(convert(layer_[module + "_bias"], DType::kF32) / static_cast<double>(t), 2), 0);
     if (!f_.expert_lora || f_.expert_lora->down.empty()) return out;
-    add_lora(out, f_.expert_lora->down, 2, by_expert(part(f_.expert_lora->down + ".lora_B.weight")), 0);
+    add_lora(out, lora_of(f_.expert_lora->down), 2, 0);
     out.scale = f_.expert_lora->scale;
     return out;
   }
@@ -390,7 +391,7 @@ class ExpertLinears {
   Tensor rows(const std::string& name, int64_t split_dim) const {
     return rows_of_experts(devices_, part(name), split_dim);
   }
-  // Joins the two output dims of gate_up at `dim`, [F, 2] or [2, F], in such an order that equal parts of the result
+  // Joins the two output dims of gate_up at `dim`, [F, 2] or [2, F]. The order is such that equal parts of the result
   // belong to the devices of tp.
   Tensor outputs_by_device(const Tensor& x, int64_t dim) const {
     const int64_t t = devices_.size(3), inner = f_.config.expert_size;
@@ -405,13 +406,19 @@ class ExpertLinears {
     std::swap(order[dim], order[dim + 1]);
     return reshape(transpose(reshape(x, apart), order), joint);
   }
-  // lora_B [O, r, E] -> [E, O, r].
-  static Tensor by_expert(const Tensor& b) { return transpose(b, {2, 0, 1}); }
-  void add_lora(ExpertLinear& linear, const std::string& lora, int64_t split_a, const Tensor& b_EOr,
-                int64_t split_b) const {
-    linear.a = rows(lora + ".lora_A.weight", split_a);
-    linear.b = rows_of_experts(devices_, b_EOr, split_b);
-    linear.rank = b_EOr.dim(2);
+  struct LoraPair {
+    Tensor a_ErI, b_EOr;
+  };
+  // Returns the LoRA weights of the module `lora`. They are stored as A [E, r, I] and B [O, r, E], or swapped.
+  LoraPair lora_of(const std::string& lora) const {
+    const Tensor a = part(lora + ".lora_A.weight"), b = part(lora + ".lora_B.weight");
+    if (f_.config.experts.swapped_lora) return {transpose(b, {2, 1, 0}), transpose(a, {0, 2, 1})};
+    return {a, transpose(b, {2, 0, 1})};
+  }
+  void add_lora(ExpertLinear& linear, const LoraPair& lora, int64_t split_a, int64_t split_b) const {
+    linear.a = rows_of_experts(devices_, lora.a_ErI, split_a);
+    linear.b = rows_of_experts(devices_, lora.b_EOr, split_b);
+    linear.rank = lora.b_EOr.dim(2);
   }
 
   const Forward& f_;
@@ -441,7 +448,7 @@ void add_expert_params(ParamList& list, const ModelConfig& c) {
   if (!c.routing.factors.empty()) list.add(c.routing.factors, {e}, {""}, Role::kCoefficients, Init::kOnes);
   if (c.expert_bias) list.add(c.experts.router + ".bias", {e}, {""}, Role::kBias, Init::kZeros);
   if (c.experts.fused()) {
-    // Adds gate_up or its bias. `before` and `after` are the dims before and after the outputs.
+    // Adds the parameter gate_up or its bias. `before` and `after` are the dims before and after the outputs.
     auto add = [&](const std::string& name, const Dims& before, const Dims& after, Role role) {
       Dims dims{e};
       LogicalAxes axes{"experts"};

@@ -1,7 +1,7 @@
 // Defines the MLP of a mixture of experts: a router sends each token to a few of many MLPs.
 //
-// Experts have no capacity limit: each takes all tokens that are sent to it, and none is dropped. Each device of `ep`
-// stores its share of the experts and computes them for the tokens of all devices along `ep`.
+// Experts have no capacity limit: each expert takes all tokens that are sent to it, and none is dropped. Each device
+// along `ep` stores its share of the experts and computes them for the tokens of all devices along `ep`.
 #pragma once
 
 #include "models/blocks/layers.h"
@@ -12,8 +12,8 @@ namespace fettle {
 // down.
 void add_expert_params(ParamList& list, const ModelConfig& config);
 
-// Returns the mixture's result for x_BTD. The router reads `routed_BTD`, or x_BTD if that is null. Adds the routing
-// statistics to f.router unless that is null.
+// Returns the mixture's result for x_BTD. The router reads `routed_BTD`, or x_BTD if `routed_BTD` is null. Adds the
+// routing statistics to f.router unless f.router is null.
 Tensor experts_mlp(Forward& f, const Layer& layer, const Tensor& x_BTD, const Tensor& routed_BTD = {});
 
 // Returns how many blocks of tokens the experts of one device compute in a layer, if the `rows` x `length` tokens of a
@@ -21,14 +21,14 @@ Tensor experts_mlp(Forward& f, const Layer& layer, const Tensor& x_BTD, const Te
 // the loop runs.
 int64_t balanced_blocks(const ModelConfig& config, const MeshAxes& mesh, int64_t rows, int64_t length);
 
-// Each token fills `experts_per_token` slots, one after another. Returns the number of the token to which each slot of
-// `slots` (i32) belongs.
+// Each token fills `experts_per_token` slots, which have consecutive numbers. Returns for each slot number in `slots`
+// (i32) the number of the token to which the slot belongs.
 Tensor token_of_slot(const Tensor& slots, int64_t experts_per_token);
 
-// Returns the initial value of Forward::router: zeros.
+// Returns zeros, the initial value of Forward::router.
 Tensor no_routes(const ModelConfig& config);
-// Returns the load-balancing loss, an f32 scalar (eq. 4 to 6 of Switch Transformer, as Transformers computes it): 1
-// when all experts are used equally. Reads f.router, which counts the tokens of documents over all layers.
+// Returns the load-balancing loss, an f32 scalar (eq. 4 to 6 of Switch Transformer, computed like Transformers). It is
+// 1 when all experts are used equally. Reads f.router, which counts the tokens of documents over all layers.
 Tensor balance_loss(const Forward& f);
 
 }  // namespace fettle

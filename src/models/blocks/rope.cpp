@@ -28,14 +28,15 @@ void stretch_yarn(std::vector<double>& frequencies, const RopeParameters& rope, 
   }
 }
 
-// Returns what the base is multiplied by, to the power (R - 2) / R, for documents of these lengths (NTK, as
-// Transformers' _compute_dynamic_ntk_parameters): 1 up to the model's own length.
+// Returns g for documents of these lengths: NTK multiplies the rope base by g^(R / (R - 2)), like Transformers'
+// _compute_dynamic_ntk_parameters. g is 1 up to the model's own length.
 Tensor growth_of(const RopeParameters& rope, const Tensor& lengths_B) {
   const Tensor times = lengths_B * (rope.factor / static_cast<double>(rope.original_max_position_embeddings));
   return maximum(times - (rope.factor - 1), constant(1, DType::kF32));
 }
 
-// A base that is multiplied by g^(R / (R - 2)) multiplies frequency i by g to this power [R / 2].
+// Returns the exponents e [R / 2]: if the rope base is multiplied by g^(R / (R - 2)), frequency i is multiplied by
+// g^e[i].
 Tensor table_of_exponents(int64_t rotary_dim) {
   std::vector<double> exponents;
   for (int64_t i = 0; i < rotary_dim; i += 2)
@@ -56,7 +57,7 @@ std::vector<double> inverse_frequencies(const RopeParameters& rope, int64_t rota
                       : 0;
     if (!divisors.empty()) frequency /= divisors[static_cast<size_t>(i / 2)];
     if (rope.rope_type == "linear") frequency /= rope.factor;
-    if (rope.rope_type == "llama3") {  // keeps high frequencies, divides low ones, blends between
+    if (rope.rope_type == "llama3") {  // keeps high frequencies, divides low ones, and blends between them
       const double context = static_cast<double>(rope.original_max_position_embeddings);
       const double wavelength = 2 * std::numbers::pi / frequency;
       if (wavelength > context / rope.low_freq_factor) {

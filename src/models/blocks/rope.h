@@ -1,4 +1,4 @@
-// Defines rotary embedding of queries and keys. Source: RoFormer; the ways of scaling follow
+// Defines rotary embedding of queries and keys. Source: RoFormer. The types of scaling follow
 // transformers/modeling_rope_utils.py.
 #pragma once
 
@@ -13,16 +13,17 @@ struct Rope {
   bool interleaved = false;
 };
 
-// Returns the frequency for each pair of rotated dims [R / 2]: positions are multiplied by it. longrope divides the
-// frequencies by `divisors`, which is empty for other types.
+// Returns the frequency for each pair of rotated dims [R / 2]; the angle is position times frequency. longrope divides
+// the frequencies by `divisors`, which is empty for other types.
 std::vector<double> inverse_frequencies(const RopeParameters& rope, int64_t rotary_dim,
                                         const std::vector<double>& divisors);
 
-// longrope has different factors for short and for long documents. `lengths_B` (i32) has the number of tokens of each
-// row's document; when it is null, each row's largest position + 1 is used.
+// Returns the cosines and sines for the positions. longrope has different factors for short and for long documents.
+// `lengths_B` (i32) has the number of tokens of each row's document; when it is null, each row's largest position + 1
+// is used.
 Rope rope_tables(const RopeParameters& rope, int64_t head_dim, const Tensor& positions_BT, const Tensor& lengths_B);
-// Rotates the first R dims of x and leaves the others as they are. Dims i and i + R / 2 turn by angle i; with
-// `interleaved`, dims 2i and 2i + 1 do.
+// Rotates the first R dims of x and leaves the other dims unchanged. Dims i and i + R / 2 are rotated by angle i; with
+// `interleaved`, dims 2i and 2i + 1.
 Tensor apply_rope(const Rope& rope, const Tensor& x_BTNH);
 
 }  // namespace fettle

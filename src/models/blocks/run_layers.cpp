@@ -16,7 +16,7 @@ struct GroupStack {
   Tensor slices;                 // [repeats, ...]; with a period above 1 [repeats, offsets, ...]
 };
 
-// Returns the slices [L, ...] of a group, by trips of its loop.
+// Returns the slices [L, ...] of a group as [trips, ...], where each trip of the loop computes one period.
 Tensor by_trip(const Tensor& slices, const LayerGroup& group) {
   if (group.period == 1) return slices;
   Dims apart = slices.dims();
@@ -49,7 +49,7 @@ std::vector<GroupStack> stacks_of(const Forward& f, const std::string& layer_pre
   return out;
 }
 
-// A range of a group's repeats whose layers save the same values.
+// A range of a group's repeats. The layers of a part save the same kinds of values.
 struct Part {
   int64_t first, repeats;
   Remat saves;
@@ -67,7 +67,7 @@ class Layers {
  public:
   Layers(Forward& f, const LayerBody& body, LayerValues& values) : f_(f), body_(body), values_(values) {}
 
-  // Returns what a group's loop carries after the residual stream and the cache.
+  // Returns the values that a group's loop carries after the residual stream and the cache.
   std::vector<Tensor> others(const LayerGroup& group) const {
     std::vector<Tensor> out;
     if (f_.router) out.push_back(f_.router);
@@ -76,7 +76,7 @@ class Layers {
     return out;
   }
 
-  // Takes these values over from `carried`.
+  // Stores these values after a loop. `carried` has all values that the loop carried.
   void take_others(const LayerGroup& group, const std::vector<Tensor>& carried) {
     size_t next = 1 + (f_.cache ? f_.cache->arrays.size() : 0);
     if (f_.router) f_.router = carried[next++];
@@ -84,7 +84,7 @@ class Layers {
       for (auto& [name, value] : values_.kept) value = carried[next++];
   }
 
-  // Computes layer number `offset` of period number `trip` (i32) from its weights.
+  // Computes layer number `offset` of period number `trip` (i32) from the layer's weights.
   ScanStep one(const LayerGroup& group, const Tensor& trip, int64_t offset, const std::vector<GroupStack>& stacks,
                const std::vector<Tensor>& carried, const std::vector<Tensor>& weights) {
     auto at = [&](int64_t each, int64_t first) {
@@ -101,7 +101,7 @@ class Layers {
     take_others(group, carried);
     ScanStep step{carried, {}};
     LayerCache cache;
-    // Start indices of the layer's slice of each array; empty: the layer has no such array.
+    // Start indices of the layer's slice in each array; empty when the layer has no such array.
     std::vector<std::vector<Tensor>> starts(f_.cache ? f_.cache->kinds.size() : 0);
     for (size_t i = 0; i < starts.size(); ++i) {
       const CacheArray& kind = f_.cache->kinds[i];
@@ -133,8 +133,8 @@ class Layers {
     const bool scores_again = f_.remat.scores_again;
     for (const Part& part : parts_of(f_, group)) {
       f_.remat.scores_again = scores_again && part.saves != Remat::kFull;
-      // In a period of several layers, each layer is an inner loop of one trip. The outer loop then saves only what the
-      // inner loops save.
+      // In a period of several layers, each layer is an inner loop of one trip. The outer loop then saves only the
+      // values that the inner loops save.
       const Remat outer = group.period == 1 || part.saves == Remat::kNone ? part.saves : Remat::kDots;
       const ScanBody body = [&](const Tensor& trip, const std::vector<Tensor>& carried,
                                 const std::vector<Tensor>& weights) {

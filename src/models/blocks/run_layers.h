@@ -9,22 +9,22 @@
 
 namespace fettle {
 
-// One layer's arrays of the cache, by name. The layer replaces them with arrays that include the new tokens.
+// One layer's arrays of the cache, by name. The layer replaces each array by one that includes the new tokens.
 using LayerCache = std::map<std::string, Tensor>;
 using LayerBody = std::function<Tensor(const Layer& layer, const Tensor& x_BTD, LayerCache* cache)>;
 
-// Values besides the residual stream that layers read.
+// Values that the layers read in addition to the residual stream.
 struct LayerValues {
-  std::map<std::string, Tensor> slices;  // [L, ...]: each layer finds its slice among its weights
+  std::map<std::string, Tensor> slices;  // [L, ...]: each layer gets its slice among its weights
   // Values that each layer before `first_reader` may replace. The layers from `first_reader` on only read them.
   std::map<std::string, Tensor> kept;
   int64_t first_reader = 0;
 };
 
 // Runs `body(layer, x, cache)` over all layers, with one scan for each group of layers (layer_groups.h). A group
-// repeats the same sequence of layers, its period. A scan's body has the code of one period. `body` can see from the
-// weights of `layer` which kind of layer it is. Each layer is rematerialised by itself. With f.cache, the body gets the
-// layer's part of the cache. `values` may be null.
+// repeats a sequence of layers, its period. The body of a scan has the code of one period. The weights in `layer` tell
+// `body` which kind of layer it computes. Each layer is rematerialised by itself. With f.cache, `body` gets the layer's
+// part of the cache. `values` may be null.
 Tensor run_layers(Forward& f, const std::string& layer_prefix, const Tensor& x_BTD, const LayerBody& body,
                   LayerValues* values = nullptr);
 

@@ -5,7 +5,7 @@
 namespace fettle {
 namespace {
 
-// Returns bool [.., T, S]: whether each position belongs to each row.
+// Returns bool [.., T, S]: whether each position belongs to each sequence.
 Tensor belongs(const Tensor& numbers, int64_t rows) {
   return compare(expand(numbers, numbers.rank()), "EQ", iota({DType::kI32, {rows}}, 0) + 1.0);
 }
@@ -16,7 +16,7 @@ Dims all_but_last(const Tensor& x) {
   return dims;
 }
 
-// Returns x at one position of each row: the one where `taken_BT` is true.
+// Returns x at one position of each sequence: the position where `taken_BT` is true.
 Tensor at_rows(const Tensor& x_BTD, const Tensor& taken_BT, const Tensor& numbers_BT, int64_t rows) {
   const int64_t b = x_BTD.dim(0), t = x_BTD.dim(1), d = x_BTD.dim(2);
   const Tensor zero = constant(0, DType::kI32);

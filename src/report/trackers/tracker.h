@@ -40,6 +40,9 @@ class Tracker {
  public:
   virtual ~Tracker() = default;
   virtual void log(const TrackedFigures& figures) = 0;
+  // Writes what earlier calls of log() only collected. Called when no more figures wait. If it throws, it keeps them
+  // for the next call.
+  virtual void flush() {}
   virtual void finish(bool succeeded) = 0;
 };
 
@@ -53,5 +56,6 @@ const std::vector<TrackerRow>& tracker_rows();
 std::unique_ptr<Tracker> open_tensorboard(const TrackedRun& run);
 std::unique_ptr<Tracker> open_wandb(const TrackedRun& run);
 std::unique_ptr<Tracker> open_trackio(const TrackedRun& run);
+std::unique_ptr<Tracker> open_mlflow(const TrackedRun& run);
 
 }  // namespace fettle

@@ -21,15 +21,12 @@ struct OpenTracker {
   bool warned = false;
 
   void write() {
-    while (!missing.empty()) {
-      try {
-        tracker->log(missing.front());
-      } catch (const Error& error) {
-        if (!std::exchange(warned, true))
-          warn("report_to: {}: {}; the metrics are kept and written later, and training continues", name, error.what());
-        return;
-      }
-      missing.pop_front();
+    try {
+      for (; !missing.empty(); missing.pop_front()) tracker->log(missing.front());
+      tracker->flush();
+    } catch (const Error& error) {
+      if (!std::exchange(warned, true))
+        warn("report_to: {}: {}; the metrics are kept and written later, and training continues", name, error.what());
     }
   }
 
@@ -48,7 +45,7 @@ struct OpenTracker {
 
 const std::vector<TrackerRow>& tracker_rows() {
   static const std::vector<TrackerRow> rows{
-      {"tensorboard", open_tensorboard}, {"wandb", open_wandb}, {"trackio", open_trackio}};
+      {"tensorboard", open_tensorboard}, {"wandb", open_wandb}, {"trackio", open_trackio}, {"mlflow", open_mlflow}};
   return rows;
 }
 

@@ -18,7 +18,7 @@ using Json = nlohmann::json;
 constexpr int kDeviceCode = static_cast<int>(ExitCode::kDevice);
 
 constexpr const char* kTraining = "training";
-constexpr double kOtherPhases = 6;  // loading, compiling and evaluating may take this factor longer
+constexpr double kOtherPhases = 6;  // loading, compiling and evaluating may take this factor longer than a step
 
 double read_seconds(const char* name, double usual) {
   const std::string text = environment(name);
@@ -29,7 +29,7 @@ double read_seconds(const char* name, double usual) {
   return value;
 }
 
-// Ends the watching thread of a process that fails by itself.
+// Thrown to end the watching thread of a process that fails by itself.
 struct Ended {};
 
 std::string key_of(int rank) {
@@ -133,8 +133,8 @@ void Fate::publish() {
   run_.put(key_of(run_.rank()), status.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
-// Reads a process's status and notes whether it changed. Ends this process when the other process has failed, died or
-// hangs.
+// Reads a process's status and records whether the status changed. Ends this process when the other process has failed,
+// died or hangs.
 Json Fate::observe(int rank) {
   Seen& seen = seen_[static_cast<size_t>(rank)];
   const auto text = run_.try_get(key_of(rank), rank);

@@ -17,17 +17,17 @@ namespace fettle {
 
 struct FateTimes {
   double beat = 0.5;    // seconds between two signs of life
-  double silence = 8;   // a process without a sign of life for so long has died
-  double hang = 3600;   // a training step that takes so long hangs; other phases get six times as long
+  double silence = 8;   // a process without a sign of life for this time has died
+  double hang = 3600;   // a training step that takes this long hangs; other phases get six times as long
   double farewell = 3;  // how long a failing process waits until the others know of the failure
   // Reads FETTLE_HEARTBEAT_SECONDS (silence) and FETTLE_HANG_SECONDS. Throws UserError.
   static FateTimes from_environment();
 };
 
-// A thread writes signs of life to the store and watches the signs of the other processes: process 0 watches all, and
-// all watch process 0. When one has failed, died or hangs, every process prints why and ends with the same exit code;
-// the thread then ends this process without returning to its caller. After a hang, a table shows all processes with
-// their hosts, steps and phases.
+// A thread writes signs of life to the store and watches the signs of the other processes: process 0 watches all
+// processes, and all processes watch process 0. When a process has failed, died or hangs, every process prints why and
+// ends with the same exit code. The thread ends its own process without returning to the caller of Fate. After a hang,
+// a table shows all processes with their hosts, steps and phases.
 //
 // If one process gets a signal (interrupt.h), all processes stop before the same step.
 class Fate {
@@ -36,14 +36,14 @@ class Fate {
   Fate(const Fate&) = delete;
   ~Fate();  // stops watching; without leave(), the others treat this process as dead
 
-  // Tells what this process does from now on, such as "loading weights". The call counts as progress.
+  // Sets what this process does from now on, such as "loading weights". The call counts as progress.
   void enter(const std::string& phase);
-  // Call before each step. Returns 0 when the step may run. Returns the signal when the run stops before this step,
-  // which is the same step in every process. Waits until the processes agree on this step.
+  // Call this before each step. Returns 0 when the step may run. If a process got a signal, waits until all processes
+  // agree on the step before which the run stops; returns the signal when this step is reached.
   int stop_before(int64_t step);
-  // Tells the others that this process ends with this exit code, and waits shortly until those that live know.
+  // Tells the others that this process ends with this exit code. Waits shortly until the others know this.
   void fail(int exit_code, const std::string& message);
-  // Waits until all processes have come to their end. Then watching stops.
+  // Waits until all processes have come to their end, and then stops watching.
   void leave();
 
  private:
@@ -67,7 +67,7 @@ class Fate {
   std::mutex mutex_;  // protects the members down to `done_`
   std::condition_variable changed_;
   std::string phase_ = "starting";
-  int64_t beat_ = 0, next_ = 0;  // next_: steps before it were launched
+  int64_t beat_ = 0, next_ = 0;  // next_: all earlier steps were launched
   int64_t held_ = -1, stop_at_ = -1;
   int signal_ = 0;
   int failed_ = 0;

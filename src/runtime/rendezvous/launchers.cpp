@@ -8,18 +8,19 @@
 namespace fettle {
 namespace {
 
-// One row per launcher. "" in a column: the launcher has no such variable.
+// One table row per launcher. "" in a column: the launcher has no such variable.
 struct Launcher {
   const char* name;
   Engine engine;
   const char* mark;  // set in every process that the launcher starts, and in no other
   const char *rank, *size, *local_rank, *local_size;
-  const char* address;  // the first of a list of hosts counts
+  const char* address;  // a host, or a list of hosts, whose first entry is used
   const char* port;     // a port that the launcher uses itself; the store uses this port + 2
   const char* job;
 };
 
-// With PMIx, rank and size come from the library. The variables of its launchers are read only when it is missing.
+// With PMIx, rank and size come from the library. The variables in the rows with kPmix are read only when the library
+// is missing.
 constexpr Launcher kLaunchers[] = {
     {"fettle launch", Engine::kRedis, "FETTLE_RANK", "FETTLE_RANK", "FETTLE_SIZE", "FETTLE_LOCAL_RANK",
      "FETTLE_LOCAL_SIZE", "FETTLE_ADDRESS", "", "FETTLE_JOB"},

@@ -18,18 +18,18 @@ struct ProcessPlace {
   Engine engine = Engine::kRedis;
   int rank = 0, size = 1;
   int local_rank = 0, local_size = 1;  // among the processes of this host
-  bool local_known = true;             // false: the launcher does not say; Rendezvous counts the hosts' names
+  bool local_known = true;             // false: the launcher does not say; Rendezvous counts those of this host
   std::string address;                 // where process 0 can be reached; Redis only
   int port = 0;                        // port of the store; Redis only
   std::string job;                     // the same text in all processes of this run and in no other run; not a secret
 };
 
-// Returns an environment variable's value; "" when it is not set.
+// Returns the value of an environment variable; "" when it is not set.
 using ReadVariable = std::function<std::string(const char* name)>;
 
-// Returns the place that the first matching launcher gives; nullopt when there is no launcher, or when it started only
-// one process. Reads no files and contacts no host. FETTLE_STORE_PORT overrides the port. Throws UserError, which names
-// the variable, when it is missing or not a number in its range.
+// Returns the place that the first matching launcher gives. Returns nullopt when there is no launcher, or when the
+// launcher started only one process. Reads no files and contacts no host. FETTLE_STORE_PORT overrides the port. Throws
+// UserError, which names the variable, when a variable is missing or is not a number in its range.
 std::optional<ProcessPlace> find_place(const ReadVariable& variable);
 
 // Returns the first host of a list in SLURM's notation: "gpu[03-05,9],login" gives "gpu03".

@@ -1,5 +1,5 @@
-// Defines open_pmix_store, which loads the PMIx store. Fettle starts without the PMIx library. Only a run that was
-// started by a launcher with PMIx loads it.
+// Defines open_pmix_store, which loads the PMIx store. Fettle starts without the PMIx library. A run loads the library
+// only if a launcher with PMIx started it.
 #pragma once
 
 #include <memory>
@@ -11,9 +11,9 @@ namespace fettle {
 
 struct ProcessPlace;
 
-// Returns the store of the launcher's PMIx server and corrects `place` with the numbers of the server. Returns null
-// with the reason in `fault` when the module fettle_pmix.so or the PMIx library does not load, or when there is no PMIx
-// server.
+// Returns the store of the launcher's PMIx server, and replaces the numbers in `place` by the server's numbers. Returns
+// null with the reason in `fault` when the module fettle_pmix.so or the PMIx library does not load, or when there is no
+// PMIx server.
 std::unique_ptr<Store> open_pmix_store(ProcessPlace& place, std::string& fault);
 
 }  // namespace fettle

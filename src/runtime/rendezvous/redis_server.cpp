@@ -16,8 +16,8 @@
 namespace fettle {
 namespace {
 
-// At the log level "notice", the server prints that it is ready. It reads its settings from standard input, so that
-// other users cannot see the password among its arguments.
+// Returns the server's settings. The server reads them from standard input, so that other users cannot see the password
+// among its arguments. At the log level "notice", the server prints that it is ready.
 std::string settings(int port, const std::string& password, bool local) {
   std::string text = fmt::format(
       "port {}\nbind {}\nrequirepass {}\nsave \"\"\nappendonly no\ndaemonize no\ndir /\nloglevel notice\n"
@@ -30,7 +30,8 @@ std::string settings(int port, const std::string& password, bool local) {
   return text;
 }
 
-// Returns what the server wrote until it said that it is ready; `ready` is false when the server ended instead.
+// Returns what the server wrote until it reported that it is ready. Sets `ready` to false when the server ended
+// instead.
 std::string read_log(int log, bool& ready) {
   std::string text;
   char part[4096];
@@ -67,7 +68,8 @@ RedisServer::RedisServer(int port, const std::string& password, bool local) {
   close(in[0]);
   close(out[1]);
   const std::string text = settings(port, password, local);
-  // A server that has ended reads nothing; its log says why, so this process must live on.
+  // A server that has ended reads nothing, and the write raises SIGPIPE. This process must survive, to print the
+  // server's log.
   const auto before = signal(SIGPIPE, SIG_IGN);
   bool ready = write(in[1], text.data(), text.size()) == static_cast<ssize_t>(text.size());
   signal(SIGPIPE, before);

@@ -12,7 +12,7 @@
 namespace fettle {
 namespace {
 
-// Seconds for one answer of the server: a few attempts are made within the patience.
+// Returns how many seconds to wait for one answer of the server, so that a few attempts fit into the patience.
 double answer_time(double patience) {
   return std::clamp(patience / 4, 1.0, 10.0);
 }

@@ -16,9 +16,10 @@ namespace fettle {
 
 class RedisStore : public Store {
  public:
-  // Connects, again and again until `seconds` have passed: process 0 may start its server later. Throws UserError with
-  // the address and the last reason. A later call whose connection fails connects again and repeats the command; when
-  // the server has given no answer for `patience` seconds, that call and all after it throw DeviceError.
+  // Connects. Tries again until `seconds` have passed, because process 0 may start its server later; then throws
+  // UserError with the address and the last reason. If the connection fails later, a call connects again and repeats
+  // its command. When the server has not answered for `patience` seconds, that call and all later calls throw
+  // DeviceError.
   RedisStore(const std::string& address, int port, const std::string& password, double seconds, double patience = 8);
   ~RedisStore() override;
 
@@ -27,10 +28,10 @@ class RedisStore : public Store {
 
  private:
   using Reply = std::unique_ptr<redisReply, void (*)(redisReply*)>;
-  // Returns a complaint; "" when connected.
+  // Tries once to connect. Returns the reason of the failure; "" when connected.
   std::string connect(double seconds);
   void disconnect();
-  // Returns the answer to the command, which must be repeatable.
+  // Sends the command and returns the answer. A command may be sent several times.
   Reply ask(const std::function<void*(redisContext*)>& command);
 
   const std::string address_, password_;
@@ -38,7 +39,7 @@ class RedisStore : public Store {
   const double patience_;
   std::mutex mutex_;
   redisContext* connection_ = nullptr;
-  std::optional<Clock::time_point> silent_since_;  // the server has not answered since then
+  std::optional<Clock::time_point> silent_since_;  // since when the server has not answered
 };
 
 }  // namespace fettle

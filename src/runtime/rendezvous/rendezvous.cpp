@@ -4,7 +4,9 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <fstream>
 #include <random>
+#include <set>
 #include <thread>
 
 #include "base/environment.h"
@@ -12,6 +14,7 @@
 #include "base/interrupt.h"
 #include "base/seconds_since.h"
 #include "runtime/rendezvous/fate.h"
+#include "runtime/rendezvous/lent_store.h"
 #include "runtime/rendezvous/pmix_module.h"
 #include "runtime/rendezvous/redis_server.h"
 #include "runtime/rendezvous/redis_store.h"
@@ -19,14 +22,14 @@
 namespace fettle {
 namespace {
 
-// Returns the ranks for a message: all of them if they are few, else their number.
+// Returns the ranks for a message: all of them if they are few, else the first ones and the number of the others.
 std::string list_ranks(const std::vector<int>& ranks) {
   constexpr size_t kShown = 8;
   if (ranks.size() <= kShown) return fmt::format("{}", fmt::join(ranks, ", "));
   return fmt::format("{} and {} more", fmt::join(ranks.begin(), ranks.begin() + kShown, ", "), ranks.size() - kShown);
 }
 
-// Values are any bytes, so the joined text has their lengths.
+// Joins the values into one text. A value may have any bytes, so its length comes first.
 std::string pack(const std::vector<std::string>& values) {
   std::string text;
   for (const std::string& value : values) text += fmt::format("{}:{}", value.size(), value);
@@ -51,6 +54,14 @@ std::string hash_of(const std::string& text) {
 std::string random_text() {
   std::random_device random;
   return fmt::format("{:08x}{:08x}", random(), random());
+}
+
+// A text without blanks that the kernel makes when it starts, so hosts of equal name differ in it. All containers of a
+// host have the same.
+std::string start_of_host() {
+  std::string text;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> text;
+  return text.empty() ? "-" : text;
 }
 
 // The store of one run must not be taken for that of another. This is no protection against other users of the network,
@@ -87,24 +98,29 @@ Rendezvous::Rendezvous(ProcessPlace place, std::unique_ptr<Store> store, Seconds
     : place_(std::move(place)), store_(std::move(store)), prefix_(hash_of(place_.job) + "/") {
   hosts_.assign(static_cast<size_t>(size()), "not there yet");
   const std::string mine = random_text();
-  const std::vector<std::string> all = exchange("start", mine + " " + host_name(), wait);
+  const std::vector<std::string> all = exchange("start", mine + " " + start_of_host() + " " + host_name(), wait);
   for (size_t other = 0; other < all.size(); ++other) {
     const size_t space = all[other].find(' ');
     nonces_.push_back(all[other].substr(0, space));
-    hosts_[other] = all[other].substr(space + 1);
+    machines_.push_back(all[other].substr(space + 1));
+    hosts_[other] = machines_.back().substr(machines_.back().find(' ') + 1);
   }
   if (!place_.local_known) {
-    place_.local_size = static_cast<int>(std::ranges::count(hosts_, hosts_[static_cast<size_t>(rank())]));
-    place_.local_rank =
-        static_cast<int>(std::count(hosts_.begin(), hosts_.begin() + rank(), hosts_[static_cast<size_t>(rank())]));
+    const std::string& here = machines_[static_cast<size_t>(rank())];
+    place_.local_size = static_cast<int>(std::ranges::count(machines_, here));
+    place_.local_rank = static_cast<int>(std::count(machines_.begin(), machines_.begin() + rank(), here));
   }
   if (nonce(rank()) != mine)
     throw UserError(
-        "{} takes part in this run already, so this process was started again while the others of the run before are "
-        "still there; they end soon: then start all processes together, with resume_from_checkpoint=true",
+        "{} already takes part in this run: this process was restarted, but the other processes of the earlier run "
+        "still exist. They end soon; then start all processes together, with resume_from_checkpoint=true",
         name_of(rank()));
   prefix_ = hash_of(fmt::format("{} {}", place_.job, fmt::join(nonces_, " "))) + "/";
   starting_ = false;
+}
+
+int Rendezvous::host_count() const {
+  return static_cast<int>(std::set<std::string>(machines_.begin(), machines_.end()).size());
 }
 
 std::string Rendezvous::name_of(int rank) const {
@@ -131,7 +147,7 @@ std::vector<std::string> Rendezvous::exchange(const std::string& name, const std
   const Clock::time_point start = Clock::now();
   if (rank() != 0) {
     put(fmt::format("{}/{}", key, rank()), mine);
-    // Process 0 says who is missing, so it gets a little time to do that.
+    // Process 0 reports the missing processes, so it gets a little more time.
     const std::optional<std::string> all = get(joined, wait + Seconds(5), 0);
     if (!all) throw DeviceError("{}: no answer from {} after {:.0f} s", name, name_of(0), wait.count());
     if (all->starts_with('!')) throw DeviceError("{}", all->substr(1));
@@ -175,7 +191,7 @@ std::unique_ptr<Rendezvous> join_run() {
   if (store == nullptr && place->address.empty())
     throw UserError("{} started process {} of {}, which needs PMIx: {}", place->launcher, place->rank, place->size,
                     fault);
-  if (store == nullptr) store = open_redis_store(*place);
+  store = store == nullptr ? open_redis_store(*place) : lend_redis_store(*place, std::move(store));
   return std::make_unique<Rendezvous>(*place, std::move(store));
 }
 

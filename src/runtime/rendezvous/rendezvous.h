@@ -15,28 +15,34 @@
 
 namespace fettle {
 
-// One object per process. Thread-safe, but all processes must call exchange() and barrier() with the same names, and
-// one name may be used by one thread at a time.
+// Each process has one Rendezvous. Thread-safe, but all processes must call exchange() and barrier() with the same
+// names, and only one thread at a time may use a given name.
 class Rendezvous {
  public:
   using Seconds = std::chrono::duration<double>;
   // How long processes wait for the others to start.
   static constexpr Seconds kStartTime{600};
 
-  // Joins the run. `store`: how to reach the others. Throws DeviceError that names the processes that are missing after
-  // `wait`, and UserError when another process is already this rank: this one was started again without the others.
+  // Joins the run. `store` connects the processes. Throws DeviceError that names the processes that are missing after
+  // `wait`. Throws UserError when another process already has this rank: then this process was restarted without the
+  // others.
   Rendezvous(ProcessPlace place, std::unique_ptr<Store> store, Seconds wait = kStartTime);
 
   const ProcessPlace& place() const { return place_; }
   int rank() const { return place_.rank; }
   int size() const { return place_.size; }
   const std::string& host(int rank) const { return hosts_[static_cast<size_t>(rank)]; }
+  // Whether both processes run on one host: their hosts have the same name and were started at the same moment.
+  bool same_host(int rank, int other) const {
+    return machines_[static_cast<size_t>(rank)] == machines_[static_cast<size_t>(other)];
+  }
+  int host_count() const;
   // A random text of that process, which differs from that of every other process that has had its rank.
   const std::string& nonce(int rank) const { return nonces_[static_cast<size_t>(rank)]; }
-  // "process 3 (gpu07)"
+  // Returns "process 3 (gpu07)".
   std::string name_of(int rank) const;
 
-  // Keys of callers must not begin with "fettle/". In the store, every key follows `prefix_`.
+  // `key` must not begin with "fettle/". In the store, every key begins with `prefix_`.
   void put(const std::string& key, const std::string& value) { store_->put(prefix_ + key, value); }
   std::optional<std::string> try_get(const std::string& key, int owner = Store::kAnyone) {
     return store_->try_get(prefix_ + key, owner);
@@ -44,13 +50,14 @@ class Rendezvous {
   // Waits until the key exists. Returns nullopt when it does not exist after `wait`.
   std::optional<std::string> get(const std::string& key, Seconds wait, int owner = Store::kAnyone);
 
-  // Returns in every process the values of all processes, by rank. `name` says what the processes do, for messages. The
-  // same name may be used again. Throws DeviceError, which names the processes that did not call it within `wait`.
+  // Returns in every process the values of all processes, by rank. `name` says in messages what the processes do. The
+  // same name may be used again. Throws DeviceError, which names the processes that did not call exchange() within
+  // `wait`.
   std::vector<std::string> exchange(const std::string& name, const std::string& mine, Seconds wait = kStartTime);
   void barrier(const std::string& name, Seconds wait = kStartTime) { exchange(name, "", wait); }
 
-  // Call at the end, after a last barrier: process 0, which has the store, waits until the other processes no longer
-  // need it.
+  // Call this at the end, after a last barrier. Process 0, which has the store, waits until the other processes no
+  // longer need the store.
   void leave();
 
   Store& store() { return *store_; }
@@ -60,18 +67,19 @@ class Rendezvous {
   std::unique_ptr<Store> store_;
   std::string prefix_;                       // begins the names of all keys; differs between runs
   std::vector<std::string> hosts_, nonces_;  // of each process, by rank
+  std::vector<std::string> machines_;        // the host's name and the kernel's number of its start, by rank
   bool starting_ = true;                     // only the thread of the constructor uses this object
   std::mutex mutex_;
   std::map<std::string, int64_t> uses_;  // how often each name was used
 };
 
-// Returns the store in the Redis server of process 0. Starts this server if `place` says that this process is process
-// 0. The server ends with the calling thread. Waits up to `wait` for the server. Throws UserError.
+// Returns the store in the Redis server of process 0. Process 0 starts this server, which ends with the calling thread.
+// Waits up to `wait` for the server. Throws UserError.
 std::unique_ptr<Store> open_redis_store(const ProcessPlace& place, Rendezvous::Seconds wait = Rendezvous::kStartTime);
 
-// Joins the run that this process belongs to, as the environment says; null when this process runs alone. Process 0
-// starts a Redis server if the run needs one; it ends with this process, so make the Rendezvous on the main thread.
-// Throws UserError.
+// Joins the run that this process belongs to, as the environment says. Returns null when this process runs alone.
+// Process 0 starts a Redis server if the run needs one. The server ends with the calling thread, so call this on the
+// main thread. Throws UserError.
 std::unique_ptr<Rendezvous> join_run();
 
 }  // namespace fettle

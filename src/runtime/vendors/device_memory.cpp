@@ -7,7 +7,7 @@
 namespace fettle {
 namespace {
 
-// A function of a driver's C interface. All of them return 0 on success.
+// A function of a driver's C interface. Every such function returns 0 on success.
 template <typename... Arguments>
 class DriverCall {
  public:

@@ -15,11 +15,11 @@ struct DriverMemory {
 };
 
 // Returns the memory of each device that this process can see, in the driver's order. `library` is the driver's
-// library: CUDA's ("libcuda.so.1") or HIP's ("libamdhip64.so.7"). Empty when the library is missing or reports an
-// error.
+// library: CUDA's ("libcuda.so.1") or HIP's ("libamdhip64.so.7"). Returns an empty list when the library is missing or
+// reports an error.
 std::vector<DriverMemory> driver_memory(const std::string& library);
 
-// Bytes of one device. All zero when they are not known.
+// How much of one device's memory this program may use, in bytes. All members are zero when the memory is not known.
 struct MemoryShare {
   int64_t total = 0;       // memory that the driver reports
   double utilization = 0;  // requested share of `total` (gpu_memory_utilization)
@@ -33,9 +33,9 @@ struct MemoryShare {
   double fraction() const { return static_cast<double>(limit) / static_cast<double>(total); }
 };
 
-// Returns the share of a device. Other programs and this program's context use `used` bytes of it. Its limit is the
-// requested share, or the memory without the allowance and other programs if that is less. `devices` is the number of
-// devices that the program runs on.
+// Returns the share of a device with `total` bytes. Other programs and this program's context use `used` bytes of this
+// memory. The limit is the requested share, or the memory without the allowance and other programs if that is less.
+// `devices` is the number of devices that the program runs on.
 MemoryShare share_memory(const Vendor& vendor, int64_t total, int64_t used, double utilization, int64_t devices);
 
 }  // namespace fettle

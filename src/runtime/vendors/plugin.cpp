@@ -23,7 +23,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Where pip installs wheels when this program is part of one: the program is PREFIX/lib/fettle/fettle then.
+// Adds the folders into which pip installs wheels, for the case that this program is part of a wheel. The program is
+// then PREFIX/lib/fettle/fettle.
 void add_site_packages(std::vector<fs::path>& folders, const fs::path& program) {
   std::vector<fs::path> found;
   std::error_code none;
@@ -69,8 +70,8 @@ std::vector<fs::path> shared_objects(const fs::path& folder, std::string_view wo
   return files;
 }
 
-// The folder of a vendor's plugin where pip has installed the vendor's wheels for JAX ("jax_plugins/xla_cuda13"). Of
-// several versions, the last one.
+// Returns the folder in which pip has installed the plugin of the vendor's wheels for JAX ("jax_plugins/xla_cuda13").
+// If there are several versions, returns the folder of the last one.
 fs::path wheel_folder(const fs::path& packages, const std::string& name) {
   fs::path found;
   std::error_code none;
@@ -115,8 +116,7 @@ bool is_whole(std::ifstream& file, uint64_t size) {
   });
 }
 
-// Throws unless the file exists and looks like a shared object, because dlopen's own messages do not explain these
-// faults.
+// Throws unless the file exists and looks like a shared object. dlopen's own messages do not explain these faults.
 void check_file(const fs::path& path, const Vendor& vendor) {
   std::error_code error;
   if (!fs::exists(path, error)) {
@@ -132,8 +132,9 @@ void check_file(const fs::path& path, const Vendor& vendor) {
                       path.string());
   }
   if (!is_whole(file, fs::file_size(path))) {
-    throw DeviceError("plugin {}: cut off, {} bytes are less than its headers say; delete it and fetch it again",
-                      path.string(), fs::file_size(path));
+    throw DeviceError(
+        "plugin {}: the file is cut off: it has {} bytes, fewer than its headers state; delete it and fetch it again",
+        path.string(), fs::file_size(path));
   }
 }
 

@@ -14,20 +14,21 @@ namespace fettle {
 
 struct Vendor;
 
-// A plugin stays loaded until the process ends, because vendors' libraries crash after dlclose. Immutable once loaded,
-// so all members may be called from any thread; loading the same file again gives the same object.
+// A plugin stays loaded until the process ends, because vendors' libraries crash after dlclose. A Plugin does not
+// change after loading, so all members may be called from any thread. Loading the same file again gives the same
+// object.
 class Plugin {
  public:
   // Finds and loads a plugin. `name_or_path` is a path to a shared object, a vendor's name ("cpu", "cuda", "rocm",
-  // ...), or empty for the best plugin on this machine (a GPU's plugin if its device file and the plugin exist, else
+  // ...), or "" for the best plugin on this machine (a GPU's plugin if its device file and the plugin exist, else
   // "cpu"). A name is searched for in $FETTLE_PLUGIN_PATH (folders separated by ':'), then in plugins/ and ../plugins/
-  // beside the executable, then in the cache ($FETTLE_CACHE or ~/.cache/fettle)/plugins; in each as
-  // <folder>/<name>/*.so or a <folder>/*<name>*.so. Throws DeviceError with the searched places and the remedy when no
-  // plugin is found, when the file is not a shared object, lacks GetPjrtApi or has too old an API, when a library is
-  // missing, and when another user could have changed a plugin in the cache.
+  // beside the executable, then in plugins/ of the cache ($FETTLE_CACHE or ~/.cache/fettle). In each folder, the file
+  // is <folder>/<name>/*.so or <folder>/*<name>*.so. Throws DeviceError with the searched places and the remedy when no
+  // plugin is found. Also throws it when the file is not a shared object, lacks GetPjrtApi or has too old an API, when
+  // a library is missing, and when another user could have changed a plugin in the cache.
   static std::shared_ptr<const Plugin> load(const std::string& name_or_path = "");
-  // Returns the file that load() would load; empty when there is none. Loads nothing. Throws UserError like
-  // find_cache().
+  // Returns the path of the file that load() would load; an empty path when there is none. Loads nothing. Throws
+  // UserError like find_cache().
   static std::filesystem::path find(const std::string& name_or_path);
 
   Plugin(const Plugin&) = delete;
@@ -38,7 +39,8 @@ class Plugin {
   const Vendor& vendor() const { return *vendor_; }
   int api_major() const { return api_major_; }
   int api_minor() const { return api_minor_; }
-  // Returns true when the vendor's libraries are missing and stand-ins replace them: Topology works, Client does not.
+  // Returns true when the vendor's libraries are missing and stand-ins replace them. Topology then works, but Client
+  // does not.
   bool compiles_only() const { return compiles_only_; }
   // Returns the plugin's attributes, such as "stablehlo_current_version" -> "1.20.0". Lists are joined by '.'.
   const std::map<std::string, std::string>& attributes() const { return attributes_; }

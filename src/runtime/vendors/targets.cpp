@@ -13,7 +13,8 @@ namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 
-// capability, cores, FPUs and threads of a core, shared memory of a core and a block, L2, GHz, NVLinks, warp
+// Columns: capability, cores, FPUs and threads per core, shared memory per core and per block, L2, GHz, NVLinks, warp
+// size
 const Chip kA100{"8.0", 108, 64, 2048, 167936, 166912, 40 * kMiB, 1.41, 12};
 const Chip kH100{"9.0a", 132, 128, 2048, 233472, 232448, 50 * kMiB, 1.98, 18};
 const Chip kH100Pcie{"9.0a", 114, 128, 2048, 233472, 232448, 50 * kMiB, 1.755, 0};
@@ -95,8 +96,8 @@ constexpr int64_t gib(double count) {
   return static_cast<int64_t>(count * 1024) * kMiB;
 }
 
-// The memory of each device is the smallest that public reports show (sources: docs/targets.md). name, title, plugin,
-// memory, bf16 and f32 TFLOP/s, memory GB/s, link GB/s, link peers, network GB/s, host GB/s, chip
+// The memory of each device is the smallest that public reports show (sources: docs/targets.md). Columns: name, title,
+// plugin, memory, bf16 and f32 TFLOP/s, memory GB/s, link GB/s, link peers, network GB/s, host GB/s, chip
 std::vector<Target> table() {
   std::vector<Target> rows = {
       {"mi210", "AMD Instinct MI210", "rocm", 65520 * kMiB, 181, 45.3, 1638.4, 150, 3, 12.5, 32, kMI200},
@@ -160,7 +161,7 @@ const Target& target_named(std::string_view name) {
     spellings.push_back(plain(target.name));
     known.push_back(target.name);
   }
-  // Suggests the names that begin with the text ("a100" is the beginning of two names), or else the nearest name (for
+  // Suggests the names that begin with the text ("a100" begins two names), or else the most similar name (for
   // "mi300y").
   const auto close = nearest(wanted, {spellings.begin(), spellings.end()});
   for (size_t i = 0; i < known.size(); ++i)
@@ -168,8 +169,9 @@ const Target& target_named(std::string_view name) {
   for (size_t i = 0; meant.empty() && close && i < known.size(); ++i)
     if (spellings[i] == *close) meant.push_back(known[i]);
   throw UserError(
-      "target: \"{}\" is not known{} There are {}; with \":\" and the number of devices as in mi300x:8. Others can be "
-      "described in a file: see docs/targets.md",
+      "target: \"{}\" is not known{} Known targets: {}. For several devices, add \":\" and their number: mi300x:8. A "
+      "file "
+      "can describe other targets: see docs/targets.md",
       name, meant.empty() ? "." : fmt::format("; did you mean {}?", fmt::join(meant, " or ")), fmt::join(known, ", "));
 }
 

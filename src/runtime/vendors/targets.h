@@ -22,8 +22,8 @@ struct Chip {
   int threads_per_warp = 32;
 };
 
-// Figures are from the makers' data sheets, for one device. (A card whose two dies appear as two devices counts as
-// two.) Rates are for dense products that accumulate in f32; link rates are for one direction. 1 GB is 1e9 bytes.
+// One device with figures from the maker's data sheet. (A card whose two dies appear as two devices counts as two.)
+// Rates are for dense products that accumulate in f32; link rates are for one direction. 1 GB is 1e9 bytes.
 struct Target {
   std::string name;          // as users say it: "mi300x"
   std::string title;         // "AMD Instinct MI300X"
@@ -43,13 +43,13 @@ struct Target {
   std::string config;  // text of a stream_executor.GpuTargetConfigProto for Topology::create
 };
 
-// Returns the config text for a target's figures and chip.
+// Returns the text of `config` for a target's figures and chip.
 std::string config_text(const Target& target);
 
-// All targets, by vendor and age.
+// Returns all targets, by vendor and age.
 const std::vector<Target>& targets();
-// Case, '-', '_' and blanks in a name do not matter ("A100-80GB" and "a100_80" are the same). Throws UserError, which
-// names the nearest and all known targets.
+// Returns the target. Case, '-', '_' and blanks in the name do not matter ("A100-80GB" and "a100_80" are the same). If
+// the name is unknown, throws UserError, which names the most similar target and all known targets.
 const Target& target_named(std::string_view name);
 
 }  // namespace fettle

@@ -15,9 +15,9 @@ namespace fettle {
 // A PJRT topology made from a target description. Move-only. compile() may be called from several threads.
 class Topology {
  public:
-  // `target_config` is the text of a stream_executor.GpuTargetConfigProto (see targets.h); `shape` is "slices x hosts x
-  // devices" as "1x1x8". Throws DeviceError when the plugin cannot compile without a device (CPU), or when the
-  // description is of another vendor. (The plugin itself would end the process then.)
+  // `target_config` is the text of a stream_executor.GpuTargetConfigProto (see targets.h). `shape` is "slices x hosts x
+  // devices", for example "1x1x8". Throws DeviceError when the plugin cannot compile without a device (CPU), or when
+  // the description is for another vendor. (In the second case, the plugin itself would end the process.)
   static Topology create(std::shared_ptr<const Plugin> plugin, const std::string& target_config,
                          const std::string& shape);
   ~Topology();

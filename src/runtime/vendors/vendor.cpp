@@ -9,19 +9,20 @@
 namespace fettle {
 namespace {
 
-// For the CPU plugin, because its own peak does not include temporaries.
+// Returns the peak for the CPU plugin, whose own figure does not include temporaries.
 int64_t sum_of_parts(const MemoryStats& stats) {
   return stats.argument + stats.output - stats.alias + stats.temp;
 }
 
-// For the GPU plugins. With pinned host memory, their own peak is wrong: it counts host memory as device memory. Of the
-// temporaries in the two memories, it counts only the larger.
+// Returns the peak for the GPU plugins. With pinned host memory, their own figure is wrong: it counts host memory as
+// device memory, and it counts the temporaries of only one of the two memories, the larger ones.
 int64_t reported_or_parts(const MemoryStats& stats) {
   const bool on_host = stats.host_argument + stats.host_output + stats.host_temp > 0;
   return stats.reported_peak > 0 && !on_host ? stats.reported_peak : sum_of_parts(stats);
 }
 
-// The GPU plugins of all vendors are built from the same source of XLA, so the rows differ only in names.
+// The GPU plugins of all vendors are built from the same XLA sources, so their rows differ only in the values given
+// here.
 Vendor gpu_vendor(std::string_view name, std::string_view platform, std::string_view device_file, const Driver& driver,
                   std::vector<std::string_view> opened_libraries, std::string_view remedy) {
   return {
@@ -67,12 +68,13 @@ const std::vector<Vendor>& vendors() {
           "install ROCm's libraries: the package amdrocm-core-sdk7.14-gfx942 of AMD's repository for an MI300X, other "
           "devices have their own (docs/gpus.md). The plugin comes with the wheel's extra [rocm], or with `make "
           "plugins`, which also makes stand-ins for the libraries, enough for `fettle plan`"),
-      gpu_vendor("cuda", "CUDA", "/dev/nvidiactl",
-                 {"libcuda.so.1", "CUDA_VISIBLE_DEVICES", "cuDriverGetVersion", 1000, "/sys/module/nvidia/version"},
-                 {"libcudart.so.13", "libcublas.so.13", "libcublasLt.so.13", "libcudnn.so.9", "libcufft.so.12",
-                  "libcupti.so.13", "libnccl.so.2", "libnvJitLink.so.13", "libnvrtc.so.13"},
-                 "run `make plugins` to fetch the plugin, the compiler parts it needs and, where NVIDIA's driver is, "
-                 "CUDA's libraries; or install the wheel with its extra [cuda] (docs/install.md)"),
+      gpu_vendor(
+          "cuda", "CUDA", "/dev/nvidiactl",
+          {"libcuda.so.1", "CUDA_VISIBLE_DEVICES", "cuDriverGetVersion", 1000, "/sys/module/nvidia/version"},
+          {"libcudart.so.13", "libcublas.so.13", "libcublasLt.so.13", "libcudnn.so.9", "libcufft.so.12",
+           "libcupti.so.13", "libnccl.so.2", "libnvJitLink.so.13", "libnvrtc.so.13"},
+          "run `make plugins` to fetch the plugin, the compiler parts it needs and, if NVIDIA's driver is there, "
+          "CUDA's libraries; or install the wheel with its extra [cuda] (docs/install.md)"),
       {
           .name = "cpu",
           .file_word = "cpu",

@@ -1,4 +1,4 @@
-// Defines Vendor, which states how plugins differ. Each vendor has one row, with the reasons.
+// Defines Vendor, which states how plugins differ. Each vendor has one table row.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace fettle {
 
-// How host bytes reach a buffer that is built in pieces.
+// How host bytes are copied into a buffer that BufferBuilder fills in pieces.
 enum class Staging {
   kHostMemory,       // the device is this host: the filled memory becomes the array, without a copy
   kTransferManager,  // pieces go through the plugin's asynchronous transfer manager
@@ -21,7 +21,7 @@ enum class Staging {
 struct Driver {
   std::string_view library;  // the driver's library, which reports a device's memory (device_memory.h); "" = none
   std::string_view visible_devices;  // the environment variable that chooses devices
-  std::string_view version_call;     // the call that returns version_unit * major + version_unit / 100 * minor
+  std::string_view version_call;     // the driver's function for version_unit * major + version_unit / 100 * minor
   int version_unit = 1;
   std::string_view version_file;  // a file with the version of the kernel driver
 };
@@ -42,9 +42,9 @@ struct Vendor {
   // Bytes of device memory per byte of the allocator's table in host memory. XLA's allocator has 8 bytes of table for
   // 256 bytes.
   int64_t pool_bytes_per_host_byte = 32;
-  // Device memory that is used in addition to the program's memory, per device: library_bytes for context, code and the
-  // libraries' workspaces, and, with several devices, communication_bytes for the buffers of the communication library.
-  // Cautious values from the vendors' documents and experience.
+  // Device memory that is used in addition to the program's memory, per device. library_bytes is for context, code and
+  // the libraries' workspaces. With several devices, communication_bytes is added for the buffers of the communication
+  // library. Both are cautious values from the vendors' documents and from experience.
   int64_t library_bytes = 0, communication_bytes = 0;
   // Host memory that compiling a step takes. Measured: 0.57 GB for Llama 3.1 405B with a GPU plugin.
   int64_t compile_bytes = 700'000'000;
@@ -52,19 +52,20 @@ struct Vendor {
   // The environment variable that limits how many GiB of host memory may be pinned. If it is not set, the limit is 64
   // GiB. "" = no limit.
   std::string_view pinned_limit = "";
-  // Computes the peak bytes of one run on a device from the plugin's statistics, which plugins count differently.
+  // Returns the peak bytes of one run on a device. Plugins count their statistics differently.
   int64_t (*peak_bytes)(const MemoryStats& stats) = nullptr;
 };
 
 // The capability of the CPU plugin's devices.
 inline constexpr std::string_view kHostCapability = "host";
 
-// Returns the 8-bit float types that a device of this capability ("8.9", "gfx942:sramecc+:xnack-") can multiply;
-// nothing when it cannot, or when the capability is not known. The CPU emulates them. Sources: NVIDIA's CUDA guide
-// (from 8.9 on), AMD's instruction sets (CDNA 3 has the FNUZ types, CDNA 4 and RDNA 4 have OCP's types).
+// Returns the 8-bit float types that a device of this capability ("8.9", "gfx942:sramecc+:xnack-") can multiply.
+// Returns nullopt when the device has no such products, or when the capability is not known. The CPU emulates these
+// products. Sources: NVIDIA's CUDA guide (from 8.9 on), AMD's instruction sets (CDNA 3 has the FNUZ types, CDNA 4 and
+// RDNA 4 have OCP's types).
 std::optional<Float8> float8_of(std::string_view capability);
 
-// All table rows, in the order of preference.
+// Returns all table rows, in the order of preference.
 const std::vector<Vendor>& vendors();
 const Vendor* vendor_named(std::string_view name);  // null when unknown
 const Vendor& vendor_of_file(std::string_view file_name);

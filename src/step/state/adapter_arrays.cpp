@@ -15,7 +15,7 @@
 namespace fettle {
 namespace {
 
-// Runs a program on device arrays. Its outputs go to `arrays` under their names.
+// Runs a program on device arrays and adds its outputs to `outputs` by name.
 void apply(Devices& devices, const Program& program, const Bindings& inputs,
            std::map<std::string, DeviceBuffer>& outputs) {
   for (auto& [name, buffer] : run_program(devices.compile(program), inputs))

@@ -17,7 +17,8 @@ constexpr PartOfBatch kParts[] = {{BatchPart::kTokens, "tokens", &Batch::tokens}
                                   {BatchPart::kSequences, "rows", &Batch::sequence_numbers},
                                   {BatchPart::kTokenTypes, "token_types", &Batch::token_types},
                                   {BatchPart::kClasses, "classes", &Batch::classes},
-                                  {BatchPart::kPreferences, "preferences", &Batch::preferences}};
+                                  {BatchPart::kPreferences, "preferences", &Batch::preferences},
+                                  {BatchPart::kWeights, "weights", &Batch::weights}};
 
 const PartOfBatch& find(BatchPart part) {
   for (const PartOfBatch& one : kParts)
@@ -35,13 +36,16 @@ std::vector<BatchArray> batch_arrays(const Run& run, const BatchShape& shape, Ba
     axes.insert(axes.begin(), "");
   }
   std::vector<BatchArray> out;
-  for (const BatchPart part : run.stage->batch) {
+  std::vector<BatchPart> parts = run.stage->batch;
+  if (shape.weighted) parts.push_back(BatchPart::kWeights);
+  for (const BatchPart part : parts) {
     const PartOfBatch& found = find(part);
     BatchArray array{part, found.name, {DType::kI32, places}, axes, found.from};
     if (!by_position(part)) {
       array.shape.dims = {shape.sequences};
       array.axes = {""};
     }
+    if (part == BatchPart::kWeights) array.shape.dtype = DType::kF32;
     if (part == BatchPart::kClasses) {
       array.shape.dtype = DType::kF32;
       array.shape.dims.push_back(run.labels()->classes_per_row());

@@ -12,11 +12,12 @@ namespace fettle {
 // Counts bytes and formats the progress line. The caller supplies the time.
 class LoadProgressText {
  public:
-  // With `live`, the line is replaced often. Otherwise a line is printed after each quarter of the bytes, from 2 s on.
+  // If `live` is true, the line is replaced often. Otherwise a line is printed after each quarter of the bytes, from 2
+  // s on.
   LoadProgressText(int64_t total, bool live) : total_(total), live_(live) {}
-  // Returns the line to show after `bytes` more, `seconds` after the start; empty when there is nothing to show.
+  // Counts `bytes` more, `seconds` after the start, and returns the line to show; "" when there is nothing to show.
   std::string after(int64_t bytes, double seconds);
-  // Returns the last line, "loaded 4.6 GB of weights in 3.1 s (1.48 GB/s)"; empty when the load took less than 2 s.
+  // Returns the last line, "loaded 4.6 GB of weights in 3.1 s, 1.48 GB/s"; "" when the load took less than 2 s.
   std::string at_end(double seconds) const;
 
  private:

@@ -7,8 +7,8 @@
 namespace fettle {
 namespace {
 
-// Returns the mesh positions of the devices to copy from: for each distinct box the first device that holds it, if that
-// device belongs to this process.
+// Returns the mesh positions of the devices to copy from. For each distinct box, this is the first device that stores
+// the box, if that device belongs to this process.
 std::vector<int> first_positions(const DeviceBuffer& buffer) {
   std::vector<int> positions;
   const std::vector<int> part_of = buffer.layout().part_of();

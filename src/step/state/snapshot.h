@@ -11,7 +11,7 @@
 namespace fettle {
 
 // A global array as its distinct boxes (rectangular parts), each of them dense. With several processes, this has only
-// the boxes that this process owns: a box belongs to the process of the first device that holds it.
+// the boxes that this process owns: a box belongs to the process of the first device that stores the box.
 struct HostShards {
   struct Shard {
     Box box;

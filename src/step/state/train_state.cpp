@@ -21,7 +21,7 @@ Layout param_layout(const Run& run, const Param& param) {
   return layout_of(run.partition(param), stacked_shape(param, DType::kF32).dims, run.sharding.mesh());
 }
 
-// Provides the base weights, which are read or initialised at random, with adapters merged into them.
+// Provides the base weights, read from the checkpoint or initialised at random, with adapters merged into them.
 class BaseWeights {
  public:
   BaseWeights(Devices& devices, const Run& run, const ModelRepository& repository)
@@ -51,8 +51,8 @@ class BaseWeights {
       if (!one.dtype) state.buffers.emplace(frozen_input(one), load(one, run_.frozen_dtype));
     for (const QuantisedWeight& weight : run_.quantised) quantised_into(weight, state);
   }
-  // The reference model has its own folder; otherwise it is a copy of the base, or of the adapter with which the run
-  // starts.
+  // Loads the reference model into `state`. It comes from its own folder, or else is a copy of the base or of the
+  // adapter with which the run starts.
   void reference_into(TrainState& state) {
     if (run_.reference.empty()) return;
     const bool own = run_.reference_folder.empty();

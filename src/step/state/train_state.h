@@ -26,11 +26,12 @@ std::vector<StateArray> trained_arrays(const Run& run);
 // Loads the weights onto their devices: base weights from the repository (random ones for train_from_scratch), the
 // adapter from adapter_name_or_path or a new one. With `optimizer`, adds the initial optimizer state. Shows progress.
 TrainState load_state(Devices& devices, const Run& run, const ModelRepository& repository, bool optimizer);
-// Does the same, but reads all arrays that training changes from a checkpoint, bit for bit. Another mesh may have
-// written the checkpoint. Throws DamagedState.
+// Does the same, but reads the arrays that training changes from a checkpoint, bit for bit. The checkpoint may come
+// from another mesh. Throws DamagedState.
 TrainState load_state(Devices& devices, const Run& run, const ModelRepository& repository, StateReader& checkpoint);
 
-// Uploads the batch and returns its arrays by program input name: all micro-batches [A, B, T], or one [B, T].
+// Uploads the batch and returns its arrays by program input name: all micro-batches [A, B, T], or one micro-batch [B,
+// T].
 std::map<std::string, DeviceBuffer> upload_batch(const Devices& devices, const Run& run, const Batch& batch);
 std::map<std::string, DeviceBuffer> upload_micro_batch(const Devices& devices, const Run& run, const Batch& batch,
                                                        int64_t micro_batch);
@@ -39,7 +40,7 @@ struct StepOutcome {
   double loss = 0;
   double grad_norm = 0;
   double loss_scale = 0;                  // float16: the loss scale of the next step
-  std::map<std::string, double> metrics;  // for preferences: rewards/chosen, ... (preference.h)
+  std::map<std::string, double> metrics;  // for preferences: rewards/chosen, ... (stages/preferences.h)
   bool overflowed = false;  // float16 gradients overflowed: only the loss scale changed, and the step must run again
   bool finite() const;
 };

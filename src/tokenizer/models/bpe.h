@@ -52,8 +52,9 @@ class Bpe : public TokenModel {
   // is faster. Returns false and changes nothing when the vocabulary does not allow it.
   bool take_bytes();
 
-  // True when cutting a text before every run of the character `mark` does not change its ids, because no token has a
-  // mark after another character.
+  // Returns true if a cut of the text before each run of the character `mark` cannot change the ids: no token has
+  // `mark` after another character. Returns false also for a model that works on bytes, has
+  // ignore_merges, a prefix or a suffix, or lacks the token `mark`.
   bool may_cut_before(std::string_view mark) const;
 
  protected:
@@ -63,7 +64,7 @@ class Bpe : public TokenModel {
   Bpe(Vocabulary vocabulary, size_t merges);
   void read_merges(const JsonField& field);
   void index_characters();
-  // Sets the symbols of which a word consists at the start.
+  // Fills `symbols` with the ids of the word's characters or bytes, before any merge.
   void start_word(std::string_view word, std::vector<int32_t>& symbols) const;
   void start_characters(std::string_view word, std::vector<int32_t>& symbols) const;
   int32_t character_id(char32_t character) const;  // -1 when there is none
@@ -76,10 +77,10 @@ class Bpe : public TokenModel {
   std::string suffix_;  // suffix of the symbol at the end of a word
   Options options_;
   bool takes_bytes_ = false;
-  std::array<int32_t, 256> byte_ids_{};  // ids of the byte alphabet, or of <0x00>... when byte_fallback_
+  std::array<int32_t, 256> byte_ids_{};  // takes_bytes_: ids of the byte alphabet; byte_fallback: ids of <0x00>...
   std::vector<int32_t> character_ids_;   // ids of the characters below U+10000; -1 when there is none
-  std::unordered_map<std::string_view, int32_t>
-      words_;  // ignore_merges: ids of whole words, as bytes when takes_bytes_
+  // With ignore_merges and takes_bytes_: the ids of whole words. The keys are bytes and point into word_texts_.
+  std::unordered_map<std::string_view, int32_t> words_;
   std::vector<std::string> word_texts_;
 };
 

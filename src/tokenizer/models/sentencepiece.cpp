@@ -22,7 +22,7 @@ using sentencepiece::TrainerSpec;
 ModelProto parse(const std::string& bytes, const std::string& origin) {
   ModelProto proto;
   if (!proto.ParseFromString(bytes)) {
-    throw UserError("{}: not a SentencePiece model: its {} bytes do not parse as one; fetch the file again", origin,
+    throw UserError("{}: not a SentencePiece model: its {} bytes cannot be parsed; fetch the file again", origin,
                     bytes.size());
   }
   if (proto.pieces().empty()) throw UserError("{}: not a SentencePiece model: it has no pieces", origin);
@@ -135,7 +135,8 @@ std::string text_of_bytes(std::string_view bytes) {
 }
 
 Decoder make_decoder(const sentencepiece::NormalizerSpec& spec) {
-  // When extra spaces were removed, each token at the start loses one space.
+  // With remove_extra_whitespaces, each token loses one leading space while the text is still empty. Otherwise only the
+  // first token can lose one (the dummy prefix).
   const bool removes = spec.remove_extra_whitespaces();
   const bool strips = removes || spec.add_dummy_prefix();
   return [removes, strips](std::vector<std::string>& tokens) {

@@ -11,7 +11,7 @@ namespace {
 
 // The score of an unknown character is lower than the lowest score by this number, as in SentencePiece.
 constexpr double kUnknownPenalty = 10.0;
-// Sums in single precision restart at zero beyond this, as in SentencePiece.
+// When a sum in single precision is larger than this, the sums restart at zero, as in SentencePiece.
 constexpr double kLargestSum = 100'000;
 
 }  // namespace
@@ -53,7 +53,7 @@ void Unigram::build_trie() {
   std::vector<std::pair<std::string_view, int32_t>> tokens;
   for (int32_t id = 0; id < vocabulary_.size(); ++id) {
     const std::string* token = vocabulary_.token(id);
-    // If a token occurs twice, the vocabulary finds one of them. The trie must find the same.
+    // If a token occurs twice, the vocabulary finds one of its ids. The trie must find the same id.
     if (token == nullptr || token->empty() || vocabulary_.id(*token) != id || std::isnan(scores_[id])) continue;
     tokens.emplace_back(*token, id);
   }

@@ -12,10 +12,10 @@ class Unigram : public TokenModel {
   // Reads a `model` of type Unigram. `vocab` is a list of [token, score]; the position in the list is the id.
   static std::unique_ptr<TokenModel> read(const JsonField& field);
   struct Options {
-    std::optional<int32_t> unk_id;  // the id of a run of unknown characters; without it they cause
-                                    // a UserError
+    // The id of a run of unknown characters. Without unk_id, an unknown character causes a UserError.
+    std::optional<int32_t> unk_id;
     bool byte_fallback = false;
-    bool single_precision = false;  // round sums as SentencePiece does; this decides between equal splits
+    bool single_precision = false;  // round sums like SentencePiece, so that equal splits are decided alike
   };
   // `scores` has the score of each id. A token whose score is NaN never matches. Throws UserError, which names
   // `origin`, when unk_id has no token.

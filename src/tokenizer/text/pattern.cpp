@@ -124,8 +124,8 @@ class Sets {
   bool is_ascii() const { return texts_ == Texts::kAscii; }
 
  private:
-  // The newer characters whose category starts with `category` ("": all), except those whose category starts with
-  // `but`.
+  // Returns the newer characters whose category starts with `category` ("": all). Leaves out those whose category
+  // starts with `but`.
   std::string newer(std::string_view category, std::string_view but = "none") const {
     std::string items;
     if (texts_ != Texts::kAll) return items;

@@ -19,8 +19,8 @@ constexpr size_t kJitStackStart = 64 << 10;
 constexpr size_t kJitStackMost = 256 << 20;
 constexpr uint32_t kHeapMostKib = 1 << 20;
 
-// The steps that one attempt to match may take. Hugging Face's engine has the same limit. Long texts get more, because
-// a good pattern may take a few steps for each byte.
+// Returns the number of steps that one attempt to match may take. Hugging Face's engine allows 10 million steps. Long
+// texts get more, because a good pattern may take a few steps for each byte.
 uint32_t step_limit(size_t text_bytes) {
   constexpr size_t kSteps = 10'000'000, kStepsPerByte = 16;
   return static_cast<uint32_t>(std::min<size_t>(kSteps + kStepsPerByte * text_bytes, UINT32_MAX));

@@ -50,7 +50,7 @@ uint32_t category(char32_t c) {
   return mask;
 }
 
-// True when the character is in Unicode `version`.0.
+// Returns true when version `version`.0 of Unicode has the character.
 bool is_of_version(char32_t c, uint8_t version) {
   UVersionInfo age;
   u_charAge(c, age);

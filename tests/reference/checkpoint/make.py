@@ -1,6 +1,6 @@
 """Writes the small files of this folder with Hugging Face's libraries, for tests/correct/checkpoint_*.
 
-Run with transformers, peft, safetensors and torch: python make.py [folder]. The tests never run this.
+Run it with transformers, peft, safetensors and torch: python make.py [folder]. The tests do not run it.
 """
 
 import collections
@@ -18,7 +18,7 @@ HERE = HERE if HERE.is_dir() else HERE.parent
 
 
 def fill(tensor, start):
-    """Numbers that every dtype represents exactly."""
+    """Returns numbers that every dtype represents exactly, in the shape of `tensor`."""
     count = torch.arange(start, start + tensor.numel()) % 97
     return count.reshape(tensor.shape).to(tensor.dtype)
 
@@ -35,7 +35,7 @@ def mixed():
 
 
 def views():
-    """The same tensors twice: as views in a PyTorch checkpoint, and dense."""
+    """Writes the same tensors twice: as views in a PyTorch checkpoint, and dense."""
     matrix = fill(torch.zeros((4, 6), dtype=torch.bfloat16), 5)
     storage = fill(torch.zeros((40,)), 2)
     state = collections.OrderedDict(

@@ -3,8 +3,8 @@
     python3 compare_templates.py FETTLE [FILE.jinja...]
 
 Jinja2 has the same settings as in Transformers. Each template is rendered with the conversations of make_jinja.py and
-those below. Texts must be equal, and templates that fail in Jinja2 must fail in Fettle. Prints a line for each wheel and
-the first differences; the exit code is 1 when there are any.
+of this file. The texts must be equal, and a template that fails in Jinja2 must fail in Fettle. Prints a line for each
+wheel and the first differences. The exit code is 1 if there are differences.
 """
 import ast
 import collections
@@ -55,7 +55,7 @@ CONTEXTS = {**make_jinja.CONTEXTS, **make_jinja.MORE_CONTEXTS, **MORE}
 
 
 def literals(source: bytes):
-    """The strings of a Python file; strings joined by + count as one."""
+    """Yields the strings of a Python file. Strings that are joined by + count as one."""
 
     def joined(node):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -76,7 +76,7 @@ def literals(source: bytes):
 
 
 def values(node, key: str):
-    """The strings under `key` anywhere in a JSON value, including those of a list of named templates."""
+    """Yields the strings under `key` anywhere in a JSON value, including those in a list of named templates."""
     if isinstance(node, dict):
         for name, value in node.items():
             if name == key and isinstance(value, str):
@@ -89,7 +89,7 @@ def values(node, key: str):
 
 
 def templates(wheel: str) -> dict[str, str]:
-    """Chat templates of a wheel by name, without duplicates."""
+    """Returns the chat templates of a wheel by name, without duplicates."""
     found = {}
     archive = wheels.open_wheel(wheel)
     for path in sorted(archive.namelist()):
@@ -124,7 +124,7 @@ def fettle(program: str, source: str) -> list[dict]:
 
 def check(program: str, name: str, source: str, count: collections.Counter) -> None:
     count["templates"] += 1
-    # The form in which Jinja2 reads a file.
+    # Jinja2 converts line ends when it reads a file.
     source = source.replace("\r\n", "\n").replace("\r", "\n") if name.endswith(".jinja") else source
     missed = False
     for (context, given), found in zip(CONTEXTS.items(), fettle(program, source)):

@@ -1,7 +1,7 @@
-"""Records what Jinja2, with the settings of Transformers' chat templates, renders for the cases below.
+"""Records what Jinja2 renders for the cases below, with the settings that Transformers uses for chat templates.
 
-Run it with a Python that has transformers and jinja2; it writes jinja_cases.json to this folder. A case that fails is
-recorded as failing and must fail in Fettle, too.
+Run it with a Python that has transformers and jinja2. It writes jinja_cases.json to this folder. If a case fails, the
+failure is recorded, and the case must fail in Fettle, too.
 """
 
 import json
@@ -271,7 +271,7 @@ TEMPLATES = {
 {%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}
 """,
     "gemma_like": """{{ bos_token }}{% if messages[0]['role'] == 'system' %}{% set first_user_prefix = messages[0]['content'] | trim + '\\n\\n' %}{% set loop_messages = messages[1:] %}{% else %}{% set first_user_prefix = "" %}{% set loop_messages = messages %}{% endif %}{% for message in loop_messages %}{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception("Conversation roles must alternate user/assistant/user/assistant/...") }}{% endif %}{% if (message['role'] == 'assistant') %}{% set role = "model" %}{% else %}{% set role = message['role'] %}{% endif %}{{ '<start_of_turn>' + role + '\\n' + (first_user_prefix if loop.first else "") }}{% if message['content'] is string %}{{ message['content'] | trim }}{% elif message['content'] is iterable %}{% for item in message['content'] %}{% if item['type'] == 'image' %}{{ '<image>' }}{% elif item['type'] == 'text' %}{{ item['text'] | trim }}{% endif %}{% endfor %}{% endif %}{{ '<end_of_turn>\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<start_of_turn>model\\n' }}{% endif %}""",
-    # Failures.
+    # Templates that fail.
     "bad_undefined_attribute": "{{ nothing.more }}",
     "bad_undefined_sum": "{{ nothing + 1 }}",
     "bad_undefined_call": "{{ nothing() }}",
@@ -337,7 +337,7 @@ def render(source, context):
             text, spans = _render_with_assistant_indices(compiled_template=template, **{"documents": None, **context})
             return {"text": text, "spans": [[len(text[:a].encode()), len(text[:b].encode())] for a, b in spans]}
         return {"text": template.render(**context)}
-    except Exception as error:  # every kind of failure counts
+    except Exception as error:  # all kinds of failures count
         return {"error": f"{type(error).__name__}: {error}"}
 
 

@@ -2,10 +2,10 @@
 
     python3 compare.py FETTLE [MODEL_DIR...]
 
-Without folders, it tests the tokenizers in the wheels of ../wheels.txt. The reference is `tokenizers` for a
-tokenizer.json, `sentencepiece` or `tiktoken` for a tokenizer.model, `tiktoken` for *.tiktoken and tekken.json. It compares
-ids with and without special tokens, and decoded texts. Prints a line for each tokenizer and the first differences; the
-exit code is the number of tokenizers with differences.
+Without folders, it tests the tokenizers in the wheels of ../wheels.txt. The reference is `tokenizers` for
+tokenizer.json, `sentencepiece` or `tiktoken` for tokenizer.model, and `tiktoken` for *.tiktoken and tekken.json. It
+compares ids with and without special tokens, and decoded texts. Prints a line for each tokenizer and the first
+differences. The exit code is the number of tokenizers with differences.
 """
 import base64
 import json
@@ -28,7 +28,7 @@ BLOCKS = [
     (0x2E80, 0x30FF), (0x3130, 0x4DBF), (0x4E00, 0x9FFF), (0xA000, 0xA7FF), (0xAC00, 0xD7A3), (0xE000, 0xE0FF),
     (0xF900, 0xFEFF), (0xFF00, 0xFFFF), (0x10000, 0x1044F), (0x1D400, 0x1D7FF), (0x1F000, 0x1FAFF), (0x20000, 0x2A6DF),
     (0xE0000, 0xE01FF)]
-# File in a wheel -> the folder in which it is tested, and its name there.
+# Wheel, file in the wheel, folder in which it is tested, and its name there.
 TOKENIZERS = [
     ("litellm", "litellm/litellm_core_utils/tokenizers/anthropic_tokenizer.json", "claude2", "tokenizer.json"),
     ("litellm", "litellm/litellm_core_utils/tokenizers/deepseek_tokenizer.json", "deepseek-v3", "tokenizer.json"),
@@ -81,7 +81,7 @@ def fettle(program: str, folder: str, option: list[str], rows: list) -> list:
 
 
 class Json:
-    """tokenizer.json in the `tokenizers` library."""
+    """Reads tokenizer.json with the `tokenizers` library."""
 
     def __init__(self, folder):
         from tokenizers import Tokenizer
@@ -99,7 +99,7 @@ class Json:
 
 
 class SentencePiece:
-    """tokenizer.model. Leaves out texts with control symbols, which Fettle finds and `sentencepiece` does not."""
+    """Reads tokenizer.model. Leaves out texts with control symbols: Fettle finds them, and `sentencepiece` does not."""
 
     def __init__(self, folder):
         import sentencepiece
@@ -116,7 +116,7 @@ class SentencePiece:
 
 
 class Ranks:
-    """Rank files and tekken.json, for texts without special tokens."""
+    """Reads rank files and tekken.json, for texts without special tokens."""
 
     def __init__(self, folder, file):
         import tiktoken
@@ -134,7 +134,8 @@ class Ranks:
             ranks = {base64.b64decode(token): int(rank) for token, rank in pairs}
             pattern, first = RANK_FILES[len(ranks)]
             self.shift, bos = 0, len(ranks) if first else None
-        # Qwen's program composes characters with the tables of its Python version; those of `tokenizers` are fixed.
+        # Qwen's program composes characters with the Unicode tables of its Python version. The tables of `tokenizers`
+        # are fixed.
         self.normalize = normalizers.NFC().normalize_str if len(ranks) == 151643 else str
         self.bos = [] if bos is None else [bos]
         self.encoding = tiktoken.Encoding("ranks", pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
@@ -179,7 +180,7 @@ def compare(program: str, folder: pathlib.Path) -> bool:
 
 
 def unpack(to: pathlib.Path) -> list[pathlib.Path]:
-    """The tokenizers of the wheels as model folders."""
+    """Writes the tokenizers of the wheels as model folders and returns the folders."""
     for wheel, path, folder, name in TOKENIZERS:
         (to / folder).mkdir(exist_ok=True)
         (to / folder / name).write_bytes(wheels.open_wheel(wheel).read(path))

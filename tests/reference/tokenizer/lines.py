@@ -1,4 +1,4 @@
-"""The difficult lines whose ids are recorded; `python3 lines.py` writes them to lines.json."""
+"""The difficult lines whose ids are recorded. `python3 lines.py` writes them to lines.json."""
 import json
 import pathlib
 import random
@@ -162,7 +162,7 @@ LINES = [
 
 
 def random_lines(count: int) -> list[str]:
-    """Short strings of characters that are difficult in sequence, from a fixed seed."""
+    """Returns short strings of characters that are difficult in combination, from a fixed seed."""
     source = random.Random(20240131)
     pool = list("aAzZ09 .,'-_!?\n\t\r") + [
         "  ", "'s", "'LL", "\r\n", "é", "e\u0301", "ß", "Ж", "ж", "α", "ش", "ا", "ک", "अ", "\u093f", "ก", "中", "の", "가",

@@ -1,4 +1,4 @@
-"""Records pairs.json: texts and text pairs as rows, cut to lengths, by Transformers. Usage: make_pairs.py"""
+"""Records pairs.json: rows of texts and of text pairs, cut to several lengths by Transformers. Usage: make_pairs.py"""
 import json
 import pathlib
 
@@ -19,7 +19,7 @@ LENGTHS = [7, 10, 64]
 
 
 def post_processors(tokenizer) -> dict:
-    """The tokenizer's own post_processor, and others instead of it; ids 1 and 2 are their special tokens."""
+    """Returns the tokenizer's own post_processor and others to use instead, whose special tokens are ids 1 and 2."""
     own = json.loads(tokenizer.backend_tokenizer.to_str())["post_processor"]
     token = tokenizer.convert_ids_to_tokens
     a, b = token(1), token(2)
@@ -46,7 +46,8 @@ def main() -> None:
             rows = []
             for first, second in TEXTS:
                 for length in LENGTHS:
-                    # Passed as a list, as when tokenising data sets: a single empty second text would count as absent.
+                    # The second text is passed in a list, as when data sets are tokenised. As a plain string, an empty
+                    # text would count as absent.
                     pair = None if second is None else [second]
                     out = tokenizer([first], pair, truncation=True, max_length=length, return_token_type_ids=True)
                     rows.append({"ids": out["input_ids"][0], "types": out["token_type_ids"][0]})

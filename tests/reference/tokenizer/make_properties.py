@@ -2,8 +2,8 @@
 
     python3 make_properties.py
 
-For each pattern: how many characters match it, and the 64-bit FNV-1a hash of their code points (4 bytes each, little
-endian, ascending).
+For each pattern, it records the number of matching characters and the 64-bit FNV-1a hash of their code points (4 bytes
+each, little endian, ascending).
 """
 import json
 import pathlib
@@ -16,7 +16,7 @@ PATTERNS = [r"\p{L}", r"\p{Lu}", r"\p{Ll}", r"\p{Lt}", r"\p{Lm}", r"\p{Lo}", r"\
             r"\p{S}", r"\p{Z}", r"\p{C}", r"\p{Cn}", r"\P{L}", r"\s", r"\S", r"\w", r"\W", r"\d", r"[\w]", r"[\s\S]", r"[^\s\p{L}\p{N}]",
             r"[[:alpha:]]", r"[[:punct:]]", r"[[:upper:]]", r"[[:lower:]]", r"[[:space:]]", r"\p{Han}", r"\p{Latin}", r"\p{Cyrillic}",
             r"\p{Alphabetic}", r"\p{Emoji}"]  # fmt: skip
-MARK = "\x01"  # between the characters; no pattern's match joins two of them
+MARK = "\x01"  # separates the characters, so that no match contains two of them
 CHUNK = 4000
 
 

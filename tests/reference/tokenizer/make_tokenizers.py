@@ -1,4 +1,4 @@
-"""Trains the small tokenizers of this folder and records the reference library's results on the difficult lines.
+"""Trains the small tokenizers of this folder and records what the reference library does with the difficult lines.
 
     python3 make_tokenizers.py [record]
 
@@ -89,7 +89,8 @@ def qwen2() -> Tokenizer:
 
 
 def edges() -> Tokenizer:
-    """Added tokens of every kind, a normalizer that changes lengths, a prefix space, an unknown token."""
+    """Returns a tokenizer with added tokens of every kind, a normalizer that changes lengths, a prefix space and an
+    unknown token."""
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
     tokenizer.normalizer = normalizers.Sequence([
         normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase(),
@@ -110,7 +111,7 @@ def edges() -> Tokenizer:
 
 
 def llama2() -> Tokenizer:
-    """Like the files converted from SentencePiece: the whole text is one word."""
+    """Returns a tokenizer like those converted from SentencePiece: the whole text is one word."""
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     tokenizer.pre_tokenizer = pre_tokenizers.Split("▁", "merged_with_next")
@@ -140,7 +141,7 @@ def bert() -> Tokenizer:
 
 
 def unigram() -> Tokenizer:
-    """From the SentencePiece model in sp_unigram, with its charsmap."""
+    """Returns the SentencePiece model in sp_unigram, with its charsmap, as a tokenizer.json."""
     proto = sentencepiece_proto("sp_unigram")
     tokenizer = Tokenizer(models.Unigram([(p.piece, p.score) for p in proto.pieces], unk_id=0, byte_fallback=True))
     tokenizer.normalizer = normalizers.Sequence([
@@ -164,7 +165,7 @@ def sentencepiece_proto(name: str):
 
 
 def train_sentencepiece(name: str, **options) -> None:
-    """A charsmap of a few rules keeps the file small: the usual one has 240 KB."""
+    """Trains a SentencePiece model. Its charsmap has only a few rules, because the usual charsmap has 240 KB."""
     import sentencepiece
 
     (HERE / name).mkdir(exist_ok=True)
@@ -191,7 +192,8 @@ def record_sentencepiece(name: str) -> None:
     reference = sentencepiece.SentencePieceProcessor(model_file=str(HERE / name / "tokenizer.model"))
     ids, decoded = [], []
     for line in all_lines()[::EVERY]:
-        # Control symbols in a text are found, as by Transformers; the library treats them as plain text.
+        # Fettle finds control symbols in a text, as Transformers does. The sentencepiece library treats them as plain
+        # text.
         plain = not any(symbol in line for symbol in ("<s>", "</s>", "<unk>", "<ctl>"))
         row = reference.encode(line) if plain else None
         text = reference.decode(row) if plain else None
@@ -201,7 +203,7 @@ def record_sentencepiece(name: str) -> None:
 
 
 def make_ranks() -> None:
-    """Llama 3's file layout with the vocabulary of llama3."""
+    """Writes the vocabulary of llama3 in the file layout of Llama 3's tokenizer.model."""
     byte_of = {c: b for b, c in pre_alphabet().items()}
     vocab = json.loads((HERE / "llama3" / "tokenizer.json").read_text())["model"]["vocab"]
     folder = HERE / "ranks"
@@ -227,7 +229,7 @@ def record_ranks() -> None:
     write(HERE / "ranks" / "ids.json", {"every": EVERY, "ids": ids, "decoded": [None] * len(ids)})
 
 
-EVERY = 3  # of the later lines, so that the folder stays small
+EVERY = 3  # records every third of the later lines, so that the folder stays small
 TOKENIZERS = {"gpt2": (gpt2, 1), "llama3": (llama3, 1), "qwen2": (qwen2, 1), "edges": (edges, 1),
               "llama2": (llama2, EVERY), "bert": (bert, EVERY), "unigram": (unigram, EVERY)}
 
@@ -265,7 +267,7 @@ BEHAVIORS = ["removed", "isolated", "merged_with_previous", "merged_with_next", 
 
 
 def steps() -> dict:
-    """The results of single normalizers, pre-tokenizers and decoders."""
+    """Returns the results of single normalizers, pre-tokenizers and decoders."""
     pre = [pre_tokenizers.Split(Regex(r"[\s,]+|x"), behavior, invert=invert)
            for behavior in BEHAVIORS for invert in (False, True)]
     pre += [pre_tokenizers.Split("a", behavior) for behavior in BEHAVIORS]

@@ -1,11 +1,11 @@
-"""Compares `fettle tokenize` with the reference libraries on many random tokenizers, trained on a small text.
+"""Compares `fettle tokenize` with the reference libraries on many random tokenizers, which are trained on a small text.
 
     python3 random_configs.py FETTLE [--count N] [--seconds S] [--seed K] [--only I] [--keep FOLDER]
 
-Most are a tokenizer.json with random normalizers, pre-tokenizers, a model, added tokens, a post-processor and decoders;
-every fourth is a SentencePiece model with random options. It compares the ids of over 2,000 lines with and without special
-tokens, the texts of these ids, and the texts of random ids. Prints the first differences and a count per component; the
-exit code is 1 when there are any.
+Most are a tokenizer.json with random normalizers, pre-tokenizers, model, added tokens, post-processor and decoders.
+Every fourth is a SentencePiece model with random options. It compares the ids of over 2,000 lines with and without
+special tokens, the texts of these ids, and the texts of random ids. Prints the first differences and their number per
+component. The exit code is 1 if there are differences.
 """
 import argparse
 import collections
@@ -45,7 +45,7 @@ FAMILIES = ("normalizer", "pre_tokenizer", "model", "post_processor", "decoder")
 
 
 class Sampler:
-    """The parts of one random tokenizer; records the names of the chosen ones."""
+    """Draws the parts of one random tokenizer, and records the names of the parts that were drawn."""
 
     def __init__(self, seed, charsmaps):
         self.random = random.Random(seed)
@@ -111,7 +111,7 @@ class Sampler:
         ][kind]())  # fmt: skip
 
     def model(self, byte_level, lines):
-        """A tokenizer with a model trained on `lines`, whose options are then changed at random."""
+        """Returns a tokenizer with a model that is trained on `lines`. Its options are then changed at random."""
         kind = self.one(["BPE"] * 5 + ["WordPiece"] * 2 + ["Unigram"] * 3)
         special = ["<unk>", *self.random.sample(["<s>", "</s>", "[CLS]", "<pad>"], 2)]
         alphabet = pre_tokenizers.ByteLevel.alphabet() if byte_level or self.maybe(0.2) else []
@@ -161,8 +161,8 @@ class Sampler:
         tokens = [AddedToken(text, single_word=self.maybe(0.3), lstrip=self.maybe(0.3), rstrip=self.maybe(0.3),
                              normalized=self.maybe(), special=self.maybe(0.4))
                   for text in self.random.sample(ADDED, self.random.randint(0, 8))]  # fmt: skip
-        # The reference finds a token that is normalized to nothing everywhere. When two tokens are normalized to the
-        # same text, it may choose either.
+        # If an added token is normalized to an empty text, the reference finds it everywhere. If two tokens are
+        # normalized to the same text, the reference may choose either.
         spell = tokenizer.normalizer.normalize_str if tokenizer.normalizer else str
         tokens = {spell(t.content) if t.normalized else t.content: t for t in tokens}
         tokens = [token for spelling, token in tokens.items() if spelling]
@@ -220,7 +220,7 @@ def sentencepiece_model(sampler, lines):
 
 
 def charsmaps(lines):
-    """The replacement tables that SentencePiece builds from its rules, as in tokenizer.json."""
+    """Returns the replacement tables that SentencePiece builds from its rules, in the form of tokenizer.json."""
     found = []
     for rule in ("nmt_nfkc", "nfkc", "nmt_nfkc_cf"):
         model = io.BytesIO()
@@ -233,7 +233,7 @@ def charsmaps(lines):
 
 
 def field(message, wanted):
-    """The bytes of the first field `wanted` of a protobuf message."""
+    """Returns the bytes of the first field with number `wanted` of a protobuf message."""
     at = 0
 
     def varint():
@@ -270,7 +270,7 @@ def quiet():
 
 
 class Reference:
-    """Returns the reference library's results for lines and ids; None where it fails on one."""
+    """Gives the reference library's results for lines and ids. A result is None if the library fails."""
 
     def __init__(self, tokenizer):
         self.tokenizer = tokenizer
@@ -310,11 +310,11 @@ class SentencePieceReference:
 
 
 class Refused(Exception):
-    """Fettle names what it does not support."""
+    """Fettle refused the tokenizer and named the unsupported part."""
 
 
 def misses(program, folder, checks):
-    """Yields (what, input, wanted, got) wherever Fettle differs; `checks` are (what, options, rows, wanted)."""
+    """Yields (what, input, wanted, got) for every difference. `checks` are (what, options, rows, wanted)."""
     for what, options, rows, wanted in checks:
         known = [i for i, each in enumerate(wanted) if each is not None]
         try:

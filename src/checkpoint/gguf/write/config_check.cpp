@@ -18,7 +18,7 @@
 namespace fettle {
 namespace {
 
-// Numbers of a file are 32-bit floats.
+// Compares numbers with the precision of 32-bit floats, which GGUF files store.
 bool are_close(double a, double b) {
   return std::abs(a - b) <= 2e-6 * std::max(std::abs(a), std::abs(b));
 }
@@ -27,12 +27,12 @@ bool are_close(const std::vector<double>& a, const std::vector<double>& b) {
   return std::ranges::equal(a, b, [](double x, double y) { return are_close(x, y); });
 }
 
-// These two are the same function.
+// Returns hidden_act. gelu_new and gelu_pytorch_tanh are the same function, so both give gelu_pytorch_tanh.
 std::string activation_of(const ModelConfig& config) {
   return config.hidden_act == "gelu_new" ? "gelu_pytorch_tanh" : config.hidden_act;
 }
 
-// The frequencies that a head's dims turn with, in short and in long texts.
+// Returns whether both rotate the dims of a head with the same frequencies, in short and in long texts.
 bool same_rope(const RopeParameters& a, const RopeParameters& b, int64_t head_dim) {
   const int64_t dims = a.rotary_dim(head_dim);
   if (dims != b.rotary_dim(head_dim) || a.interleaved != b.interleaved) return false;
@@ -44,7 +44,7 @@ bool same_rope(const RopeParameters& a, const RopeParameters& b, int64_t head_di
          are_close(frequencies(a, a.long_factor), frequencies(b, b.long_factor));
 }
 
-// Documents longer than this turn otherwise; 0: none do.
+// Returns the length above which longrope uses its long factors; 0 when all texts have the same factors.
 int64_t turn_of(const RopeParameters& rope) {
   return rope.rope_type == "longrope" && rope.short_factor != rope.long_factor ? rope.original_max_position_embeddings
                                                                                : 0;
@@ -58,7 +58,7 @@ struct Difference {
   std::string field, wanted, got;
 };
 
-// Returns the first setting that differs; windows are compared elsewhere.
+// Returns the first setting that differs. Does not compare windows: check_windows does.
 std::optional<Difference> first_difference(const ModelConfig& a, const ModelConfig& b) {
   std::optional<Difference> found;
   const auto note = [&](const char* field, bool same, const auto& x, const auto& y) {
@@ -112,7 +112,7 @@ std::optional<Difference> first_difference(const ModelConfig& a, const ModelConf
 }
 
 void check_windows(const ModelConfig& a, const ModelConfig& b, const std::string& model) {
-  // A window as long as the longest text is none.
+  // A window as long as the longest text has no effect.
   const auto windows = [](const ModelConfig& config) {
     std::vector<int64_t> out = config.window;
     out.resize(static_cast<size_t>(config.num_hidden_layers), 0);
@@ -122,12 +122,12 @@ void check_windows(const ModelConfig& a, const ModelConfig& b, const std::string
   const std::vector<int64_t> wanted = windows(a), got = windows(b);
   if (wanted == got) return;
   if (std::ranges::all_of(got, [](int64_t window) { return window == 0; })) {
-    warn("{}: llama.cpp has no sliding window in this family; with more than {} tokens it computes other replies",
+    warn("{}: llama.cpp has no sliding window in this family; its replies to texts of more than {} tokens differ",
          model, std::ranges::max(wanted));
     return;
   }
-  throw UserError("{}: GGUF cannot express its sliding windows ({}) for this family; export it as safetensors", model,
-                  fmt::join(wanted, ", "));
+  throw UserError("{}: GGUF cannot express the model's sliding windows ({}) for this family; export it as safetensors",
+                  model, fmt::join(wanted, ", "));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Defines check_expressible: whether a GGUF file says the same about a model as its config.json.
+// Defines check_expressible, which checks that a GGUF file describes a model as its config.json does.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -10,9 +10,9 @@ namespace fettle {
 
 struct GgufFamily;
 
-// Reads the metadata and the tables back and compares the config with the model's. `tensors` are those of the file.
-// `model` names the model in messages. Throws UserError that names the first setting which GGUF cannot express. Warns
-// when only the window of attention is lost, which llama.cpp does not have in this family.
+// Reads a config back from the metadata, the tables and `tensors` (the tensors of the file), and compares it with
+// `config`. Throws UserError, which names `model` and the first setting that GGUF cannot express. If only the sliding
+// window is lost, because llama.cpp has none in this family, warns instead.
 void check_expressible(const GgufFamily& family, const GgufMetadata& metadata, const std::vector<GgufTable>& tables,
                        std::vector<GgufTensor> tensors, const ModelConfig& config, const std::string& model);
 

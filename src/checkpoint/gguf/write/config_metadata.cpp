@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// The field of rope_parameters or rope_scaling; null when config.json does not have it.
+// Returns the field of rope_parameters or rope_scaling; null when config.json does not have it.
 Json rope_field(const Json& json, const char* field) {
   for (const char* at : {"rope_parameters", "rope_scaling"}) {
     if (!json.contains(at) || !json[at].is_object()) continue;
@@ -23,7 +23,7 @@ Json rope_field(const Json& json, const char* field) {
   return {};
 }
 
-// By what llama3's rule divides each frequency.
+// Returns the factors by which llama3's rule divides the frequencies.
 std::vector<float> llama3_factors(const RopeParameters& rope, int64_t head_dim) {
   RopeParameters plain = rope;
   plain.rope_type = "default";
@@ -51,7 +51,7 @@ std::vector<GgufTable> set_rope(const ModelConfig& config, const Json& json, Ggu
     metadata.set_integer(".rope.scaling.original_context_length", rope.original_max_position_embeddings);
     metadata.set_number(".rope.scaling.yarn_beta_fast", rope.beta_fast);
     metadata.set_number(".rope.scaling.yarn_beta_slow", rope.beta_slow);
-    // llama.cpp computes the usual factor itself.
+    // Without this key, llama.cpp computes the usual factor itself.
     for (const char* field : {"attn_factor", "attention_factor"})
       if (const Json given = rope_field(json, field); given.is_number())
         metadata.set_number(".rope.scaling.yarn_attn_factor", given.get<double>());
@@ -63,7 +63,7 @@ std::vector<GgufTable> set_rope(const ModelConfig& config, const Json& json, Ggu
   return {};
 }
 
-// Sets the window, and which layers have it unless each `usual`-th layer sees everything.
+// Sets the window. Also sets the list of the layers that have it, unless these are all layers except every `usual`-th.
 void set_window(const ModelConfig& config, int64_t usual, GgufMetadata& metadata) {
   const auto widest = std::ranges::max_element(config.window);
   if (widest == config.window.end() || *widest == 0) return;
@@ -127,7 +127,7 @@ void gemma3_metadata(const ModelConfig& config, const Json&, GgufMetadata& metad
   set_window(config, 6, metadata);
 }
 
-// Phi-3 has a window in every layer, or 0 for none.
+// In Phi-3 all layers have the same window. 0 means no window.
 void phi3_metadata(const ModelConfig& config, const Json& json, GgufMetadata& metadata) {
   const int64_t scaled = config.rope.original_max_position_embeddings;
   metadata.set_integer(

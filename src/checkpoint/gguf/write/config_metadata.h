@@ -1,7 +1,7 @@
 // Defines set_config_metadata: the keys of a GGUF file that describe the model, from its config.json.
 //
-// It is the inverse of gguf_config(). check_expressible() (config_check.h) verifies that for each model that is
-// written.
+// It is the inverse of gguf_config(). For each model that is written, check_expressible() (config_check.h) compares the
+// two.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -21,7 +21,8 @@ struct GgufTable {
   std::vector<float> values;
 };
 
-// Sets the keys of the family and returns its tables. `json` is the level of config.json with the text model's fields.
+// Sets the keys that describe the model and returns its tables. `json` is the level of config.json with the text
+// model's fields.
 std::vector<GgufTable> set_config_metadata(const GgufFamily& family, const ModelConfig& config,
                                            const nlohmann::json& json, GgufMetadata& metadata);
 

@@ -19,13 +19,13 @@ bool has_part(const std::string& tensor, std::string_view part) {
   return tensor.find(part) != std::string::npos;
 }
 
-// Whether the tensor is never quantised.
+// Returns whether the tensor is never quantised.
 bool stays_f32(const std::string& tensor, const Dims& dims) {
   return dims.size() < 2 || !tensor.ends_with(".weight") || tensor.ends_with("_norm.weight") ||
          has_part(tensor, "ffn_gate_inp.weight") || tensor == "position_embd.weight";
 }
 
-// The first and the last eighth of the layers, and every third one between them.
+// Returns true for the first and the last eighth of the layers, and for every third layer between them.
 bool matters_more(int64_t layer, int64_t layers) {
   return layer < layers / 8 || layer >= 7 * layers / 8 || (layer - layers / 8) % 3 == 2;
 }
@@ -48,7 +48,7 @@ std::string_view quantised_type(const GgufFileType& file, const std::string& ten
   return file.type;
 }
 
-// The type with smaller blocks that takes the place of one whose blocks do not fit.
+// Returns the type with smaller blocks that replaces `type` when a row is not a whole number of its blocks.
 std::string_view smaller_blocks(std::string_view type) {
   return type == "Q4_K" ? "Q5_0" : type == "Q5_K" ? "Q5_1" : type == "Q6_K" ? "Q8_0" : type;
 }

@@ -1,6 +1,6 @@
 // Defines GgufFileType: which type each tensor of a GGUF file has.
 //
-// Source: llama.cpp, which calls them ftype (llama.h) and chooses the tensors' types in convert_hf_to_gguf.py and
+// Source: llama.cpp, which calls it ftype (llama.h) and chooses the tensors' types in convert_hf_to_gguf.py and
 // llama-quant.cpp.
 #pragma once
 
@@ -14,9 +14,9 @@ namespace fettle {
 
 struct GgufFileType {
   std::string_view key;   // the value of export_gguf: "q4_k_m"
-  std::string_view name;  // in names of files: "Q4_K_M"
+  std::string_view name;  // the name of the type in names of files: "Q4_K_M"
   int64_t number;         // general.file_type
-  std::string_view type;  // of most tensors: "Q4_K"
+  std::string_view type;  // the type of most tensors: "Q4_K"
   // Layers that matter more have attn_v and ffn_down in Q6_K (the mixtures K_M).
   bool mixes = false;
 };
@@ -24,7 +24,7 @@ struct GgufFileType {
 // Returns the type with this key; null when there is none.
 const GgufFileType* find_gguf_file_type(std::string_view key);
 
-// What the choice depends on, besides the tensor.
+// The properties of the model that the types of its tensors depend on.
 struct GgufSizes {
   int64_t layers = 0;
   int64_t experts = 0;  // 0: none

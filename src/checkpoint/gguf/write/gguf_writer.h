@@ -17,7 +17,7 @@ int64_t bytes_of(const Dims& dims, const BlockType& type);
 class GgufWriter {
  public:
   // Creates `path`, reserves its full size and writes the header. The writer sets the offsets and sizes of `tensors`,
-  // in their order. Throws UserError when the folder is not writable or the disk is full.
+  // in their order. Throws UserError when the folder is not writable, and DoesNotFit when the disk is full.
   GgufWriter(std::filesystem::path path, const GgufMetadata& metadata, std::vector<GgufTensor> tensors);
 
   const std::filesystem::path& path() const { return file_.path(); }

@@ -9,7 +9,7 @@
 namespace fettle {
 namespace {
 
-// The numbers of the types of values in a file.
+// Returns the number that stands for the type of a value in a file.
 template <typename T>
 constexpr uint32_t kind_of() {
   if constexpr (std::is_same_v<T, uint32_t>) return 4;

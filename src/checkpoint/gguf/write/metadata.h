@@ -21,7 +21,7 @@ class GgufMetadata {
 
   // Adds a key, or replaces its value. A leading '.' stands for the architecture, as in GgufFields.
   void set(const std::string& key, GgufValue value);
-  // The same for an integer >= 0; throws UserError when it does not fit into 32 bits.
+  // Does the same for an integer >= 0. Throws UserError when the integer does not fit into 32 bits.
   void set_integer(const std::string& key, int64_t value);
   void set_number(const std::string& key, double value) { set(key, static_cast<float>(value)); }
 
@@ -36,8 +36,8 @@ class GgufMetadata {
 // Returns the header as it would be read from a file with these keys and tensors.
 GgufHeader header_of(const GgufMetadata& metadata, std::vector<GgufTensor> tensors);
 
-// Returns the bytes of a file's header, version 3, up to the first tensor's byte. The offsets of `tensors` count from
-// there.
+// Returns the bytes of a file's header, version 3, up to the first byte of the first tensor. The offsets of `tensors`
+// are relative to that byte.
 std::string header_bytes(const GgufMetadata& metadata, const std::vector<GgufTensor>& tensors);
 
 // Tensors begin at multiples of this.

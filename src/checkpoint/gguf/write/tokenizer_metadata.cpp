@@ -23,14 +23,14 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr float kScoreOfAdded = -1000, kScoreOfUnused = -10000;
-constexpr const char* kSpace = "\u2581";  // SentencePiece's
+constexpr const char* kSpace = "\u2581";  // SentencePiece's character for a space
 
-// The lists of a GGUF file's tokens.
+// The tokens of a GGUF file. Each list has one element for each id.
 struct TokenLists {
   std::vector<std::string> text;
   std::vector<int32_t> type;
   std::vector<float> score;
-  std::vector<bool> named;  // a tokenizer's file has the token
+  std::vector<bool> named;  // the tokenizer's files have a token with this id
 
   explicit TokenLists(int64_t count) {
     for (int64_t id = 0; id < count; ++id) text.push_back(fmt::format("[PAD{}]", id));
@@ -92,7 +92,7 @@ void add_added_tokens(const Json& tokenizer, const TokenizerConfig& config, cons
   }
 }
 
-// The two parts of a merge: "a b" or ["a", "b"].
+// Returns the two parts of a merge: "a b" or ["a", "b"].
 std::pair<std::string, std::string> parts_of_merge(const Json& merge, const fs::path& file) {
   if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string())
     return {merge[0].get<std::string>(), merge[1].get<std::string>()};
@@ -108,8 +108,8 @@ void set_byte_level(const Json& tokenizer, const fs::path& file, TokenLists& tok
   const std::string pre = pre_tokenizer_name(tokenizer);
   if (pre.empty())
     throw UserError(
-        "{}: llama.cpp is not known to cut texts into words as this tokenizer's pre_tokenizer and normalizer do, so "
-        "that GGUF cannot express it; export the model as safetensors (without export_gguf)",
+        "{}: Fettle knows no method of llama.cpp that cuts texts into words like this tokenizer's pre_tokenizer and "
+        "normalizer, so GGUF cannot express it; export the model as safetensors (without export_gguf)",
         file.string());
   for (const auto& [token, id] : model["vocab"].items()) tokens.set(id.get<int64_t>(), token, kNormalToken, 0, file);
   std::vector<std::string> merges;
@@ -126,8 +126,8 @@ bool is_byte_token(const std::string& token) {
   return token.size() == 6 && token.starts_with("<0x") && token.ends_with(">");
 }
 
-// The pieces of a tokenizer.json that was made from SentencePiece. Its merges are in the order of the scores of the
-// tokens that they make.
+// Adds the pieces of a tokenizer.json that was made from a SentencePiece model. The order of the merges gives the
+// scores: the earlier the merge that makes a token, the higher the token's score.
 void add_pieces_of_merges(const Json& tokenizer, const fs::path& file, TokenLists& tokens) {
   const Json& model = tokenizer["model"];
   std::map<std::string, float> scores;
@@ -144,14 +144,14 @@ void add_pieces_of_merges(const Json& tokenizer, const fs::path& file, TokenList
   }
 }
 
-// Returns whether the file is a SentencePiece model, and adds its pieces.
+// Adds the pieces of a SentencePiece model. Returns false when the file is missing or not such a model.
 bool add_pieces_of_model(const fs::path& file, TokenLists& tokens, GgufMetadata& metadata) {
   std::error_code ignored;
   if (!fs::is_regular_file(file, ignored)) return false;
   sentencepiece::ModelProto model;
   if (!model.ParseFromString(read_file(file)) || model.pieces_size() == 0) return false;
   if (model.trainer_spec().model_type() != sentencepiece::TrainerSpec::BPE)
-    throw UserError("{}: is a SentencePiece model of another kind than BPE, which llama.cpp's models do not have",
+    throw UserError("{}: is a SentencePiece model of another kind than BPE, but Fettle writes only BPE to GGUF",
                     file.string());
   for (int id = 0; id < model.pieces_size(); ++id) {
     const sentencepiece::SentencePiece& piece = model.pieces(id);
@@ -163,7 +163,7 @@ bool add_pieces_of_model(const fs::path& file, TokenLists& tokens, GgufMetadata&
   return true;
 }
 
-// config.json's and generation_config.json's ids of the ends of a text, in this order.
+// Returns the ids of eos_token_id in config.json, then those in generation_config.json, each id once.
 std::vector<int64_t> listed_ends(const Json& json, const Json& generation) {
   std::vector<int64_t> ids;
   for (const Json* from : {&json, &generation}) {
@@ -216,7 +216,7 @@ void set_special_ids(const fs::path& folder, const TokenizerConfig& config, cons
   if (others.size() > 1) metadata.set_integer("tokenizer.ggml.eom_token_id", others[1]);
 }
 
-// What the tokenizer adds around a text, and before its first word.
+// Sets the keys that state whether the tokenizer adds bos, eos, and a space before the first word.
 void set_behaviour(const fs::path& folder, bool pieces, GgufMetadata& metadata) {
   const Tokenizer tokenizer = Tokenizer::open(folder);
   const std::string text = "a";
@@ -247,7 +247,7 @@ void set_templates(const TokenizerConfig& config, GgufMetadata& metadata) {
   if (main != config.chat_templates.end()) metadata.set(key, main->second);
 }
 
-// Texts that show how a tokenizer cuts words, digits, spaces, scripts and marks.
+// Returns texts that show how a tokenizer cuts words, digits, spaces, scripts and marks.
 std::vector<std::string> sample_texts(const GgufMetadata& metadata) {
   std::vector<std::string> texts{
       "Hello, world!",
@@ -342,8 +342,8 @@ void check_tokenizer(const fs::path& folder, const GgufMetadata& metadata, const
   fs::create_directories(scratch);
   write_gguf_tokenizer(GgufFields(header, {}, name), scratch);
   const Tokenizer wanted = Tokenizer::open(folder), got = Tokenizer::open(scratch);
-  // llama.cpp puts a space after such a token, as Transformers' older tokenizers do and its newer ones do not. No GGUF
-  // file says which, so texts with these tokens are not compared.
+  // llama.cpp and Transformers' older tokenizers put a space after such a token; newer tokenizers do not. A GGUF file
+  // does not state which is right, so texts with these tokens are not compared.
   const std::vector<std::string> cut_out = cut_out_of_pieces(metadata);
   for (const std::string& text : sample_texts(metadata)) {
     if (std::ranges::any_of(cut_out, [&](const std::string& token) { return text.find(token) != std::string::npos; }))

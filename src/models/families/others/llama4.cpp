@@ -69,7 +69,8 @@ ModelConfig read_llama4(const ConfigReader& r) {
   c.experts = {.router = "feed_forward.router",
                .down = "feed_forward.experts.down_proj",
                .gate_up = "feed_forward.experts.gate_up_proj",
-               .in_first = true};
+               .in_first = true,
+               .swapped_lora = true};
   c.routing = {.sigmoid = true, .normalised = false, .on_inputs = true};
   r.read_experts(c, r.integer("num_local_experts", 16), 1);
   c.router_aux_loss_coef = 0;  // Transformers computes no such loss

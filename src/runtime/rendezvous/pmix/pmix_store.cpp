@@ -1,9 +1,9 @@
 // The module fettle_pmix.so: a Store in the PMIx server of the launcher (srun --mpi=pmix, mpirun).
 //
 // SLURM's server does not support publish and lookup. So a key stays in the process that puts it, and other processes
-// ask that process for it. If the key does not exist yet, a plain get returns at once between two hosts, but waits on
-// the same host; if the other host is dead, it never returns. So each get runs in the background, and Fettle sets its
-// own deadline.
+// ask that process for the key. If the key does not exist yet, a plain get returns at once when the two processes are
+// on different hosts, but waits when they are on the same host. If the other host is dead, the get never returns. So
+// each get runs in the background, and Fettle sets its own deadline.
 #include <pmix.h>
 #include <signal.h>
 #include <xxhash.h>
@@ -20,13 +20,13 @@
 namespace fettle {
 namespace {
 
-// PMIx allows keys of at most 511 characters.
+// Returns a hash of the key as text, because PMIx allows only keys of at most 511 characters.
 std::string short_key(const std::string& key) {
   return fmt::format("f.{:016x}{:016x}", XXH3_64bits(key.data(), key.size()),
                      XXH3_64bits_withSeed(key.data(), key.size(), 1));
 }
 
-// The values that requests for one key have found. A request may end after its caller has gone.
+// The results of the requests for one key. A request may end after its caller has returned.
 struct Answers {
   std::mutex mutex;
   std::condition_variable changed;
@@ -80,7 +80,7 @@ class PmixStore : public Store {
   bool request(const std::string& key, int rank, const std::shared_ptr<Answers>& answers) const {
     pmix_proc_t from;
     PMIX_PROC_LOAD(&from, self_.nspace, static_cast<pmix_rank_t>(rank));
-    // The server may read these after the call, so they must live as long as the process.
+    // The server may read these options after the call, so they must live as long as the process.
     static pmix_info_t* const wishes = [] {
       pmix_info_t* made = nullptr;
       PMIX_INFO_CREATE(made, 2);
@@ -101,7 +101,7 @@ class PmixStore : public Store {
   std::mutex mutex_;
 };
 
-// Reads a number about the job or a process; -1 when the server does not say.
+// Returns a number about the job or a process; -1 when the server does not have it.
 int number_of(const pmix_proc_t& about, const char* key) {
   pmix_value_t* value = nullptr;
   if (PMIx_Get(&about, key, nullptr, 0, &value) != PMIX_SUCCESS || value == nullptr) return -1;

@@ -1,4 +1,4 @@
-#include "models/families/others/mamba_config.h"
+#include "models/families/hybrid/mamba_config.h"
 
 #include <fmt/ranges.h>
 

@@ -9,7 +9,7 @@
 #include "models/blocks/moe.h"
 #include "models/decoder.h"
 #include "models/families/families.h"
-#include "models/families/others/mamba_config.h"
+#include "models/families/hybrid/mamba_config.h"
 
 namespace fettle {
 namespace {

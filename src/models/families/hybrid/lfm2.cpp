@@ -34,12 +34,12 @@ LayerSet convolution_layers(const ConfigReader& r, int64_t layers) {
 }
 
 ModelConfig read_both(const ConfigReader& r) {
-  // Configs before Transformers 4.56 have their own names for some fields.
+  // The first configs have their own names for some fields. As in Transformers, these take precedence.
   nlohmann::json json = r.json();
   for (const auto& [then, now] : {std::pair{"block_ff_dim", "intermediate_size"},
                                   {"num_heads", "num_attention_heads"},
                                   {"tie_embedding", "tie_word_embeddings"}})
-    if (!json.contains(now) && json.contains(then)) json[now] = json[then];
+    if (json.contains(then)) json[now] = json[then];
   const ConfigReader reader(json, r.file());
   ModelConfig c = read_decoder_config(reader, true);
   c.norm_eps = reader.number("norm_eps", reader.number("block_norm_eps", 1e-5));
@@ -55,8 +55,10 @@ ModelConfig read_lfm2(const ConfigReader& r) {
   ModelConfig c = read_both(r);
   if (r.flag("block_auto_adjust_ff_dim", true)) {
     const int64_t multiple = r.integer("block_multiple_of", 256);
-    c.intermediate_size = static_cast<int64_t>(r.number("block_ffn_dim_multiplier", 1) *
-                                               static_cast<double>(2 * c.intermediate_size / 3));
+    const double factor = r.number("block_ffn_dim_multiplier", 1);
+    if (!(factor > 0 && factor <= 1000))
+      throw UserError("{}: block_ffn_dim_multiplier is {}, wanted a number above 0 and at most 1000", r.file(), factor);
+    c.intermediate_size = static_cast<int64_t>(factor * static_cast<double>(2 * c.intermediate_size / 3));
     c.intermediate_size = (c.intermediate_size + multiple - 1) / multiple * multiple;
   }
   return c;

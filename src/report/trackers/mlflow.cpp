@@ -1,0 +1,190 @@
+// MLflow: a run on the tracking server that MLFLOW_TRACKING_URI names.
+//
+// Source: MLflow's REST API 2.0 (experiments, runs/search, runs/create, runs/log-batch, runs/update). The server gives
+// a run its id, so Fettle tags the run with its own id and finds it again by that tag when training resumes.
+#include <algorithm>
+#include <cmath>
+#include <ctime>
+
+#include "base/environment.h"
+#include "base/error.h"
+#include "hub/http.h"
+#include "report/trackers/tracker.h"
+
+namespace fettle {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::ptrdiff_t kMetricsInOneCall = 1000;  // limits of the API
+constexpr size_t kParamsInOneCall = 100;
+constexpr size_t kLongestParam = 6000;
+constexpr const char* kIdTag = "fettle.run_id";
+
+HubSettings server_of_environment() {
+  HubSettings out;
+  out.endpoint = environment("MLFLOW_TRACKING_URI");
+  while (out.endpoint.ends_with('/')) out.endpoint.pop_back();
+  if (!out.endpoint.starts_with("http://") && !out.endpoint.starts_with("https://"))
+    throw UserError(
+        "MLFLOW_TRACKING_URI is {}, wanted the address of a server: start one with `mlflow server` and set "
+        "MLFLOW_TRACKING_URI=http://127.0.0.1:5000",
+        out.endpoint.empty() ? "not set" : "'" + out.endpoint + "'");
+  const std::string user = environment("MLFLOW_TRACKING_USERNAME"), password = environment("MLFLOW_TRACKING_PASSWORD");
+  if (!user.empty() && !password.empty()) {
+    const size_t host = out.endpoint.find("://") + 3;
+    out.endpoint.insert(host, escaped(user, false) + ":" + escaped(password, false) + "@");
+  } else {
+    out.token = environment("MLFLOW_TRACKING_TOKEN");
+    check_token(out.token, "MLFLOW_TRACKING_TOKEN");
+  }
+  return out;
+}
+
+// JSON has no number for NaN and infinity; the server reads these texts.
+Json number(double value) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
+  return value;
+}
+
+int64_t milliseconds(double seconds) {
+  return std::llround(seconds * 1000);
+}
+
+// MLflow allows letters, digits and _-./: and spaces in names.
+std::string allowed_name(std::string name) {
+  for (char& c : name)
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0 &&
+        std::string_view("_-./: ").find(c) == std::string_view::npos)
+      c = '_';
+  return name;
+}
+
+class Mlflow : public Tracker {
+ public:
+  explicit Mlflow(const TrackedRun& run) : run_(run), server_(server_of_environment()) {}
+
+  void log(const TrackedFigures& figures) override {
+    for (const auto& [name, value] : figures.values)
+      waiting_.push_back({{"key", allowed_name(name)},
+                          {"value", number(value)},
+                          {"timestamp", milliseconds(figures.time)},
+                          {"step", figures.step}});
+  }
+
+  // The first call makes the run, so that a server that is down at the start of training may come back.
+  void flush() override {
+    open();
+    while (!waiting_.empty()) {
+      const auto end = waiting_.begin() + std::min(std::ssize(waiting_), kMetricsInOneCall);
+      call("runs/log-batch", {{"run_id", id_}, {"metrics", Json(std::vector<Json>(waiting_.begin(), end))}});
+      waiting_.erase(waiting_.begin(), end);
+    }
+  }
+
+  void finish(bool succeeded) override {
+    flush();
+    call("runs/update", {{"run_id", id_},
+                         {"status", succeeded ? "FINISHED" : "FAILED"},
+                         {"end_time", milliseconds(static_cast<double>(std::time(nullptr)))}});
+  }
+
+ private:
+  // Returns the reply of one function of the API. Throws UserError with the server's message when it refuses.
+  Json call(const std::string& function, const Json& request, bool may_be_missing = false) const {
+    const HttpReply reply = http_post(server_, server_.endpoint + "/api/2.0/mlflow/" + function,
+                                      request.dump(-1, ' ', false, Json::error_handler_t::replace));
+    return parsed(reply, function, may_be_missing);
+  }
+
+  Json parsed(const HttpReply& reply, const std::string& function, bool may_be_missing) const {
+    Json out = Json::parse(reply.body, nullptr, false);
+    if (reply.status == 200 && out.is_object()) return out;
+    const std::string code = out.is_object() ? out.value("error_code", "") : "";
+    if (may_be_missing && code == "RESOURCE_DOES_NOT_EXIST") return nullptr;
+    if (reply.status == 401 || reply.status == 403)
+      throw UserError(
+          "{} refuses access (status {}); set MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and "
+          "MLFLOW_TRACKING_PASSWORD",
+          host_of(server_.endpoint), reply.status);
+    throw UserError("{} answers {} with status {}: {}", host_of(server_.endpoint), function, reply.status,
+                    out.is_object() ? out.value("message", "no message") : "this is not MLflow's answer");
+  }
+
+  std::string experiment() const {
+    if (const std::string id = environment("MLFLOW_EXPERIMENT_ID"); !id.empty()) return id;
+    std::string name = environment("MLFLOW_EXPERIMENT_NAME");
+    if (name.empty()) name = run_.project;
+    const std::string by_name = "experiments/get-by-name?experiment_name=" + escaped(name, false);
+    const HttpReply reply = http_get(server_, server_.endpoint + "/api/2.0/mlflow/" + by_name, 1);
+    const Json found = parsed(reply, "experiments/get-by-name", true);
+    if (found.is_null()) return call("experiments/create", {{"name", name}}).at("experiment_id");
+    const Json& experiment = found.at("experiment");
+    if (experiment.value("lifecycle_stage", "active") == "deleted")
+      throw UserError(
+          "the experiment '{}' was deleted on {}; restore it, or set project or MLFLOW_EXPERIMENT_NAME to "
+          "another name",
+          name, host_of(server_.endpoint));
+    return experiment.at("experiment_id");
+  }
+
+  // Finds the run of an earlier start, or makes a new one.
+  void open() {
+    if (!id_.empty()) return;
+    try {
+      std::string id = environment("MLFLOW_RUN_ID");
+      const std::string experiment_id = id.empty() ? experiment() : "";
+      if (id.empty()) {
+        const Json found = call("runs/search", {{"experiment_ids", {experiment_id}},
+                                                {"filter", fmt::format("tags.`{}` = '{}'", kIdTag, run_.id)},
+                                                {"max_results", 1}});
+        const Json runs = found.value("runs", Json::array());
+        if (!runs.empty()) id = runs[0].at("info").at("run_id");
+      }
+      if (id.empty()) {
+        id = make(experiment_id);
+      } else {
+        call("runs/update", {{"run_id", id}, {"status", "RUNNING"}});
+      }
+      id_ = id;
+    } catch (const Json::exception& error) {
+      throw UserError("{} does not answer as MLflow does: {}", host_of(server_.endpoint), error.what());
+    }
+  }
+
+  std::string make(const std::string& experiment_id) const {
+    Json tags = {{{"key", kIdTag}, {"value", run_.id}}, {{"key", "mlflow.source.name"}, {"value", "fettle"}}};
+    const Json made = call("runs/create", {{"experiment_id", experiment_id},
+                                           {"run_name", run_.name},
+                                           {"start_time", milliseconds(static_cast<double>(run_.started.seconds))},
+                                           {"tags", tags}});
+    std::string id = made.at("run").at("info").at("run_id");
+    Json params = Json::array();
+    auto send = [&] {
+      if (!params.empty()) call("runs/log-batch", {{"run_id", id}, {"params", std::exchange(params, Json::array())}});
+    };
+    for (const auto& [key, value] : run_.config.items()) {
+      std::string text =
+          value.is_string() ? value.get<std::string>() : value.dump(-1, ' ', false, Json::error_handler_t::replace);
+      if (text.size() > kLongestParam) text = text.substr(0, kLongestParam - 3) + "...";
+      params.push_back({{"key", allowed_name(key)}, {"value", text}});
+      if (params.size() == kParamsInOneCall) send();
+    }
+    send();
+    return id;
+  }
+
+  TrackedRun run_;
+  HubSettings server_;
+  std::string id_;             // MLflow's id of the run; empty until the server has answered
+  std::vector<Json> waiting_;  // metrics that the server has not accepted yet
+};
+
+}  // namespace
+
+std::unique_ptr<Tracker> open_mlflow(const TrackedRun& run) {
+  return std::make_unique<Mlflow>(run);
+}
+
+}  // namespace fettle

@@ -1,0 +1,151 @@
+#include "runtime/rendezvous/lent_store.h"
+
+#include <arpa/inet.h>
+#include <fmt/ranges.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <random>
+#include <sstream>
+#include <thread>
+#include <vector>
+
+#include "base/environment.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/seconds_since.h"
+#include "runtime/rendezvous/fate.h"
+#include "runtime/rendezvous/redis_server.h"
+#include "runtime/rendezvous/redis_store.h"
+
+namespace fettle {
+namespace {
+
+// A Redis store whose server process 0 owns, within a job that PMIx can end.
+class LentStore : public Store {
+ public:
+  LentStore(std::unique_ptr<Store> pmix, std::unique_ptr<RedisServer> server, std::unique_ptr<RedisStore> store)
+      : pmix_(std::move(pmix)), server_(std::move(server)), store_(std::move(store)) {}
+  void put(const std::string& key, const std::string& value) override { store_->put(key, value); }
+  std::optional<std::string> try_get(const std::string& key, int owner) override { return store_->try_get(key, owner); }
+  void end_job(int exit_code, const std::string& message) override { pmix_->end_job(exit_code, message); }
+
+ private:
+  std::unique_ptr<Store> pmix_;
+  std::unique_ptr<RedisServer> server_;
+  std::unique_ptr<RedisStore> store_;
+};
+
+// A port that is free now. Another program may take it before the server does; then the server does not start.
+int free_port() {
+  const int one = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  socklen_t size = sizeof address;
+  const bool found = one >= 0 && bind(one, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
+                     getsockname(one, reinterpret_cast<sockaddr*>(&address), &size) == 0;
+  if (one >= 0) close(one);
+  return found ? ntohs(address.sin_port) : 0;
+}
+
+std::string random_password() {
+  std::random_device random;
+  std::string text;
+  for (int i = 0; i < 8; ++i) text += fmt::format("{:08x}", random());
+  return text;
+}
+
+// The addresses of this host's networks, and its name.
+std::vector<std::string> own_addresses() {
+  std::vector<std::string> found{host_name()};
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) != 0) return found;
+  for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
+    if (one->ifa_addr == nullptr || (one->ifa_flags & IFF_LOOPBACK) != 0 || (one->ifa_flags & IFF_RUNNING) == 0)
+      continue;
+    char text[NI_MAXHOST];
+    const bool four = one->ifa_addr->sa_family == AF_INET;
+    if (!four && one->ifa_addr->sa_family != AF_INET6) continue;
+    if (getnameinfo(one->ifa_addr, four ? sizeof(sockaddr_in) : sizeof(sockaddr_in6), text, sizeof text, nullptr, 0,
+                    NI_NUMERICHOST) == 0 &&
+        std::string_view(text).find('%') == std::string_view::npos)  // not an address of one link only
+      found.emplace_back(text);
+  }
+  freeifaddrs(all);
+  return found;
+}
+
+std::optional<std::string> wait_for(Store& store, const std::string& key, int owner, double seconds) {
+  for (const Clock::time_point start = Clock::now(); seconds_since(start) < seconds;) {
+    if (std::optional<std::string> value = store.try_get(key, owner)) return value;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return std::nullopt;
+}
+
+// Connects to the server that "PORT PASSWORD ADDRESS..." describes; null when no address answers.
+std::unique_ptr<RedisStore> connect(const std::string& description) {
+  std::istringstream words(description);
+  int port = 0;
+  std::string password;
+  words >> port >> password;
+  const double patience = FateTimes::from_environment().silence;
+  for (std::string address; words >> address;) try {
+      return std::make_unique<RedisStore>(address, port, password, 3, patience);
+    } catch (const UserError&) {
+      // the next address may be in a network that this host reaches
+    }
+  return nullptr;
+}
+
+}  // namespace
+
+std::unique_ptr<Store> lend_redis_store(const ProcessPlace& place, std::unique_ptr<Store> pmix,
+                                        Rendezvous::Seconds wait) {
+  const std::string offer = "fettle/redis", verdict = "fettle/redis/use";
+  const auto answer_of = [&](int rank) { return fmt::format("{}/{}", offer, rank); };
+  std::unique_ptr<RedisServer> server;
+  std::unique_ptr<RedisStore> store;
+  std::string why;
+  if (place.rank == 0) {
+    const bool local = place.local_known && place.local_size == place.size;
+    const std::string password = random_password();
+    const int port = free_port();
+    std::string description = "none";
+    try {
+      server = std::make_unique<RedisServer>(port, password, local);
+      description = fmt::format("{} {}", port, password);
+      store = connect(description + " 127.0.0.1");
+      description += fmt::format(" {}", local ? "127.0.0.1" : fmt::format("{}", fmt::join(own_addresses(), " ")));
+    } catch (const UserError& error) {
+      why = error.what();
+    }
+    pmix->put(offer, store != nullptr ? description : "none");
+    bool all = store != nullptr;
+    for (int other = 1; all && other < place.size; ++other) {
+      const auto answer = wait_for(*pmix, answer_of(other), other, wait.count());
+      all = answer == "yes";
+      if (!all) why = fmt::format("process {} does not reach process 0 on {}", other, host_name());
+    }
+    pmix->put(verdict, all ? "yes" : "no");
+    if (!all) {
+      store = nullptr;
+      info("{}; the processes exchange values through PMIx, which is slower", why);
+    }
+  } else {
+    const auto described = wait_for(*pmix, offer, 0, Rendezvous::kStartTime.count());
+    if (described && *described != "none") {
+      store = connect(*described);
+      pmix->put(answer_of(place.rank), store != nullptr ? "yes" : "no");
+      // Process 0 waits for the others in turn.
+      if (wait_for(*pmix, verdict, 0, place.size * wait.count()) != "yes") store = nullptr;
+    }
+  }
+  if (store == nullptr) return pmix;
+  return std::make_unique<LentStore>(std::move(pmix), std::move(server), std::move(store));
+}
+
+}  // namespace fettle

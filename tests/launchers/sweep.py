@@ -1,0 +1,367 @@
+#!/usr/bin/env python3
+"""Trains with several processes under real launchers, breaks the runs, and checks what docs/hosts.md says of them.
+
+usage (root): tests/launchers/run.sh [--seconds S] [--seed N] [--launchers ...] [--plugins ...] [--repeat TRIAL] ...
+
+A trial is LAUNCHER:PLUGIN:PROCESSES:WHAT:RANK:MOMENT:AGAIN. LAUNCHER is one of srun (PMIx), srun-plain (PMIx, without
+--kill-on-bad-exit), srun-redis (--mpi=none), mpirun, torchrun (its variables, set by hand) and launch (fettle launch).
+PLUGIN is cpu (tests/several; results must equal one process's to the bit) or rocm (AMD's plugin on tests/stand_in_hip,
+which computes nothing). WHAT happens to process RANK at MOMENT, a share of the unbroken run's time:
+
+  run    nothing                 all end with 0
+  kill   SIGKILL                 the launcher ends with another code, all processes are gone 15 s later
+  term   SIGTERM                 the launcher ends with 143 and a checkpoint is there
+  hang   a launch never ends     the launcher ends with 4 (srun: or 143), and a table of the processes is printed
+  cut    its host's network ends the processes of both sides are gone 15 s later
+
+Then AGAIN processes continue, and the run must end like an unbroken run of one process. The hosts are those of
+with_hosts.sh, within which this runs. The exit code is 1 if a trial failed.
+"""
+import argparse
+import collections
+import hashlib
+import json
+import os
+import pathlib
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/faults"))
+import cases  # noqa: E402
+
+HOSTS = ["n1", "n2"]
+STEPS = 8
+LIMIT = 240  # seconds after which a run counts as hanging
+SILENCE = 8  # FETTLE_HEARTBEAT_SECONDS, as it is by default
+GONE = 15  # seconds after which no process may be left: SILENCE, the others' farewell, and a busy machine
+LAUNCHERS = ["srun", "srun-plain", "srun-redis", "mpirun", "torchrun", "launch"]
+RANKS = ["SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "RANK", "FETTLE_RANK"]
+
+
+class Failure(Exception):
+    pass
+
+
+def digest(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+class Sweep:
+    def __init__(self, options):
+        self.options = options
+        self.folder = pathlib.Path(options.folder).resolve()
+        self.disk = self.folder / "disk"
+        shutil.rmtree(self.disk, ignore_errors=True)
+        cases.write_inputs(self.disk)
+        build = pathlib.Path(options.build).resolve()
+        program = self.folder / "program"  # a copy, so that a build meanwhile changes nothing
+        shutil.rmtree(program, ignore_errors=True)
+        program.mkdir()
+        for file in ["fettle", "fettle_columns.so", "fettle_pmix.so", "tests/several_cpu_plugin.so"]:
+            shutil.copy(build / file, program)
+        self.fettle = program / "fettle"
+        self.several = program / "several_cpu_plugin.so"
+        found = subprocess.run([self.fettle, "devices", "plugin=cpu"], capture_output=True, text=True, check=True)
+        self.inner = re.search(r"plugin cpu \((.*?)\)", found.stdout).group(1)
+        self.libraries = self.folder / "libraries"
+        if "rocm" in options.plugins:
+            rocm = pathlib.Path(os.environ.get("FETTLE_CACHE", pathlib.Path.home() / ".cache/fettle"))
+            subprocess.run([ROOT / "scripts/make_stand_ins.sh", rocm / "plugins/rocm/xla_rocm_plugin.so",
+                            self.libraries, ROOT / "tests/stand_in_hip"], check=True)
+        self.out = self.disk / "out"
+        self.log = self.folder / "log"
+        self.references, self.seconds = {}, {}
+        self.figures = collections.defaultdict(list)
+
+    # Starting.
+
+    def words(self, plugin):
+        local = self.folder / "local"
+        words = {"model_name_or_path": self.disk / "model", "dataset": self.disk / "sft.jsonl", "output_dir": self.out,
+                 "data_cache": local / "rows", "compile_cache": local / "compiled", "cutoff_len": 48, "lora_rank": 4,
+                 "lora_dropout": 0.1, "learning_rate": 0.002, "per_device_train_batch_size": 1, "logging_steps": 1,
+                 "save_strategy": "steps", "save_steps": 2, "save_total_limit": 0, "plot_loss": "false",
+                 "max_steps": STEPS, "resume_from_checkpoint": "true"}
+        if plugin == "cpu":
+            words |= {"plugin": self.several, "device_count": 4}
+        else:
+            words |= {"plugin": "rocm", "mesh": "fsdp=4"}
+        return [f"{key}={value}" for key, value in words.items()]
+
+    def environment(self, plugin, count):
+        variables = {"FETTLE_HEARTBEAT_SECONDS": str(SILENCE), "SEVERAL_HANG": str(self.folder / "hang"),
+                     "STAND_IN_HANG": str(self.folder / "hang"), "FETTLE_HANG_SECONDS": str(self.options.hang)}
+        if plugin == "cpu":
+            variables |= {"FETTLE_INNER_PLUGIN": str(self.inner), "XLA_FLAGS": "--xla_backend_optimization_level=0"}
+        else:
+            variables |= {"LD_LIBRARY_PATH": str(self.libraries), "FETTLE_ALLOW_DEVICE_WITHOUT_ARITHMETIC": "1",
+                          "STAND_IN_DEVICES": "4" if count == 1 else "2", "STAND_IN_BYTES": "2000000000",
+                          "XLA_FLAGS": "--xla_gpu_autotune_level=0 --xla_gpu_enable_command_buffer="}
+        return variables
+
+    def commands(self, launcher, plugin, count):
+        """Returns the commands that start the run; with torchrun's variables one for each process."""
+        train = [str(self.fettle), "train", *self.words(plugin)]
+        if count == 1:
+            return [["on", HOSTS[0], *train]]
+        each = count // len(HOSTS)
+        if launcher.startswith("srun"):
+            srun = ["srun", f"--nodes={len(HOSTS)}", f"--ntasks-per-node={each}",
+                    "--mpi=none" if launcher == "srun-redis" else "--mpi=pmix"]
+            return [srun + ([] if launcher == "srun-plain" else ["--kill-on-bad-exit=1"]) + train]
+        if launcher == "mpirun":
+            hosts = ",".join(f"{host}:{each}" for host in HOSTS)
+            return [["mpirun", "--allow-run-as-root", "--bind-to", "none", "--mca", "plm_rsh_agent", "on", "-H", hosts,
+                     *train]]
+        if launcher == "launch":
+            return [[str(self.fettle), "launch", "--hosts", ",".join(HOSTS), "--per-host", str(each), "--shell",
+                     str(self.folder / "bin/on"), *train[2:]]]
+        variables = [[f"RANK={rank}", f"WORLD_SIZE={count}", f"LOCAL_RANK={rank % each}", f"LOCAL_WORLD_SIZE={each}",
+                      "MASTER_ADDR=n1", "MASTER_PORT=29500"] for rank in range(count)]
+        return [["on", HOSTS[rank // each], "env", *variables[rank], *train] for rank in range(count)]
+
+    def start(self, launcher, plugin, count):
+        environment = os.environ | self.environment(plugin, count)
+        with open(self.log, "w") as log:
+            return [subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment,
+                                     cwd=self.folder)
+                    for command in self.commands(launcher, plugin, count)]
+
+    def processes(self):
+        """Returns {rank: process id} of the training processes that live."""
+        found = {}
+        for entry in pathlib.Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            try:
+                if os.readlink(entry / "exe") != str(self.fettle) or b"\0train\0" not in (entry / "cmdline").read_bytes():
+                    continue
+                variables = dict(pair.split("=", 1) for pair in (entry / "environ").read_text().split("\0") if "=" in pair)
+                if (entry / "stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
+                    continue
+            except OSError:
+                continue
+            rank = next((int(variables[name]) for name in RANKS if name in variables), 0)
+            found[rank] = int(entry.name)
+        return found
+
+    def clear(self):
+        shutil.rmtree(self.out, ignore_errors=True)
+        (self.folder / "hang").unlink(missing_ok=True)
+
+    # What is left.
+
+    def text(self):
+        return self.log.read_text(errors="replace")
+
+    def message(self):
+        return " / ".join(line for line in self.text().strip().splitlines() if line)[-600:]
+
+    def result(self):
+        losses = []
+        for line in (self.out / "trainer_log.jsonl").read_text().splitlines():
+            record = json.loads(line)
+            if record.get("loss") is not None:
+                losses.append((record["current_steps"], record["loss"]))
+        return losses, digest(self.out / "adapter_model.safetensors")
+
+    def checkpoints(self):
+        return {int(folder.name[11:]): folder for folder in self.out.glob("checkpoint-*") if folder.name[11:].isdigit()}
+
+    def reference(self, plugin):
+        """The result of one process, of an unbroken run."""
+        if plugin not in self.references:
+            for _ in range(2):  # the first one compiles
+                self.clear()
+                started = time.monotonic()
+                code = self.wait(self.start("alone", plugin, 1))
+                self.seconds[plugin] = time.monotonic() - started
+                if code != 0:
+                    raise Failure(f"one process ends with {code}: {self.message()}")
+            self.references[plugin] = self.result()
+        return self.references[plugin]
+
+    # Trials.
+
+    def wait(self, started, limit=LIMIT):
+        """Returns the first exit code that is not 0; of several processes, that of a process which was not killed."""
+        end, codes = time.monotonic() + limit, []
+        for process in started:
+            try:
+                codes.append(process.wait(max(0.1, end - time.monotonic())))
+            except subprocess.TimeoutExpired:
+                self.end(started)
+                raise Failure(f"no end after {limit:.0f} s: {self.message()}") from None
+        codes = [code if code >= 0 else 128 - code for code in codes]
+        return next((code for code in codes if code not in (0, 137)), max(codes))
+
+    def end(self, started):
+        for process in started:
+            process.kill()
+        for process in self.processes().values():
+            os.kill(process, signal.SIGKILL)
+        for process in started:
+            process.wait()
+
+    def gone(self, since):
+        while left := self.processes():
+            if time.monotonic() - since > GONE:
+                for process in left.values():
+                    os.kill(process, signal.SIGKILL)
+                raise Failure(f"process {sorted(left)} is still there after {GONE} s: {self.message()}")
+            time.sleep(0.05)
+        return time.monotonic() - since
+
+    def unbroken_seconds(self, launcher, plugin, count):
+        key = launcher, plugin, count
+        if key not in self.seconds:
+            for _ in range(2):
+                self.clear()
+                started = time.monotonic()
+                code = self.wait(self.start(launcher, plugin, count))
+                self.seconds[key] = time.monotonic() - started
+                self.check_end(code, plugin)
+        return self.seconds[key]
+
+    def check_end(self, code, plugin):
+        if code != 0:
+            raise Failure(f"exit code {code}: {self.message()}")
+        wanted, found = self.reference(plugin), self.result()
+        if found != wanted:
+            raise Failure(f"losses or weights differ from one process's: {found[0]} instead of {wanted[0]}")
+
+    def break_it(self, started, launcher, count, what, rank):
+        """Returns the exit code and how long the end took."""
+        there = self.processes()
+        if rank not in there:
+            return None, 0
+        if what == "kill":
+            os.kill(there[rank], signal.SIGKILL)
+        elif what == "term":
+            os.kill(there[rank], signal.SIGTERM)
+        elif what == "hang":
+            (self.folder / "hang").write_text(f"{there[rank]}\n")
+        elif what == "cut":
+            subprocess.run(["ip", "link", "set", f"to-{HOSTS[rank * len(HOSTS) // count]}", "down"], check=True)
+        began = time.monotonic()
+        try:
+            if what in ("kill", "cut"):
+                self.gone(began)
+        finally:  # SLURM waits minutes for a lost host, so the launcher's end is awaited with the network
+            if what == "cut":
+                for host in HOSTS:
+                    subprocess.run(["ip", "link", "set", f"to-{host}", "up"], check=True)
+        code = self.wait(started)
+        self.gone(time.monotonic())
+        return code, time.monotonic() - began
+
+    def trial(self, launcher, plugin, count, what, rank, moment, again):
+        count, rank, moment, again = int(count), int(rank), float(moment), int(again)
+        self.reference(plugin)
+        seconds = self.unbroken_seconds(launcher, plugin, count)
+        self.clear()
+        began = time.monotonic()
+        started = self.start(launcher, plugin, count)
+        if what == "run":
+            self.check_end(self.wait(started), plugin)
+            self.figures[f"{launcher} {plugin} {count} run"].append(time.monotonic() - began)
+            return "like one process"
+        while time.monotonic() - began < moment * seconds and any(one.poll() is None for one in started):
+            time.sleep(0.01)
+        code, took = self.break_it(started, launcher, count, what, rank)
+        if code is None or code == 0:
+            if code is None:
+                code = self.wait(started)
+            self.check_end(code, plugin)
+            return "it ended before"
+        text = self.text()
+        wanted = {"kill": [4, 137, 143, 9], "term": [143], "hang": [4, 143], "cut": None}[what]
+        if launcher in ("launch", "torchrun") and what == "kill":
+            wanted = [4, 137]
+        if wanted is not None and code not in wanted:
+            raise Failure(f"exit code {code}, wanted one of {wanted}: {self.message()}")
+        if "internal error" in text or "terminate called" in text:
+            raise Failure(f"exit code {code} without a proper message: {self.message()}")
+        if what == "hang" and not re.search(r"process +host +phase +step", text):
+            raise Failure(f"no table of the processes: {self.message()}")
+        self.figures[f"{launcher} {plugin} {count} {what}"].append(took)
+        if what == "term" and not self.checkpoints() and "step 1/" in text:
+            raise Failure(f"no checkpoint: {self.message()}")
+        newest = max(self.checkpoints(), default=0)
+        (self.folder / "hang").unlink(missing_ok=True)
+        code = self.wait(self.start(launcher if again > 1 else "alone", plugin, again))
+        if newest and "no checkpoint in" in self.text():
+            raise Failure(f"the next start did not use checkpoint-{newest}")
+        self.check_end(code, plugin)
+        return "continued like one process"
+
+    def trials(self, numbers):
+        """First one of each kind, then any."""
+        chosen = self.options
+        for plugin in chosen.plugins:
+            for launcher in chosen.launchers:
+                yield f"{launcher}:{plugin}:{numbers.choice(chosen.counts)}:run:0:0:0"
+        while True:
+            kinds = [(launcher, plugin, what) for launcher in chosen.launchers for plugin in chosen.plugins
+                     for what in chosen.what]
+            numbers.shuffle(kinds)
+            for launcher, plugin, what in kinds:
+                count = numbers.choice(chosen.counts)
+                yield ":".join([launcher, plugin, str(count), what, str(numbers.randrange(count)),
+                                f"{numbers.uniform(0.05, 1):.3f}", str(numbers.choice([1, 2, 4]))])
+
+    def attempt(self, trial):
+        try:
+            return True, self.trial(*trial.split(":"))
+        except Failure as failure:
+            for process in self.processes().values():
+                os.kill(process, signal.SIGKILL)
+            subprocess.run(["scancel", "--user=root"], check=False)
+            shutil.copy(self.log, self.folder / ("failed-" + trial.replace(":", "-")))
+            return False, f"FAILED: {failure}\n  repeat: tests/launchers/run.sh --repeat {trial}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=1200, help="how long (1200)")
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 31))
+    parser.add_argument("--launchers", nargs="+", choices=LAUNCHERS, default=LAUNCHERS)
+    parser.add_argument("--plugins", nargs="+", choices=["cpu", "rocm"], default=["cpu", "rocm"])
+    parser.add_argument("--what", nargs="+", choices=["kill", "term", "hang", "cut"],
+                        default=["kill", "term", "hang", "cut"])
+    parser.add_argument("--counts", nargs="+", type=int, choices=[2, 4], default=[2, 4])
+    parser.add_argument("--hang", type=float, default=8, help="FETTLE_HANG_SECONDS (8)")
+    parser.add_argument("--build", default=ROOT / "build")
+    parser.add_argument("--folder", required=True, help="that of with_hosts.sh")
+    parser.add_argument("--repeat", metavar="TRIAL", help="only this one")
+    options = parser.parse_args()
+    sweep = Sweep(options)
+    print(f"seed {options.seed}", flush=True)
+    end, failed, passed = time.monotonic() + options.seconds, [], collections.Counter()
+    trials = [options.repeat] if options.repeat else sweep.trials(random.Random(options.seed))
+    for trial in trials:
+        if time.monotonic() > end:
+            break
+        began = time.monotonic()
+        fine, word = sweep.attempt(trial)
+        print(f"{trial}  {word}  ({time.monotonic() - began:.0f} s)", flush=True)
+        if fine:
+            passed[word] += 1
+        else:
+            failed.append(trial)
+    for word, count in passed.items():
+        print(f"  {count:4d}  {word}")
+    for name, seconds in sorted(sweep.figures.items()):
+        print(f"  {name}: {len(seconds)} times, {min(seconds):.1f} to {max(seconds):.1f} s")
+    print(f"{len(failed)} of {len(failed) + sum(passed.values())} trials failed; seed {options.seed}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

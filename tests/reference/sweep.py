@@ -1,0 +1,86 @@
+"""Runs other tools' example recipes on scaled-down models and groups the results; llama_factory_sweep.py and axolotl_sweep.py use it."""
+
+import collections
+import concurrent.futures
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tarfile
+import time
+
+CACHE = pathlib.Path(os.environ.get("FETTLE_CACHE") or pathlib.Path.home() / ".cache" / "fettle")
+
+
+def checkout(repository, commit, folders, to, mirror=None):
+    """Writes `folders` of a GitHub repository at `commit` to the folder `to`. `mirror`: a git directory that has the commit."""
+    git = pathlib.Path(mirror) if mirror else CACHE / "sweeps" / (repository.replace("/", "+") + ".git")
+    if not mirror and not git.exists():
+        subprocess.run(["git", "init", "--quiet", "--bare", str(git)], check=True)
+    if not mirror:
+        url = f"https://github.com/{repository}"
+        subprocess.run(["git", "--git-dir", str(git), "fetch", "--quiet", "--depth", "1", url, commit], check=True)
+    archive = subprocess.Popen(["git", "--git-dir", str(git), "archive", commit, *folders], stdout=subprocess.PIPE)
+    with tarfile.open(fileobj=archive.stdout, mode="r|") as files:
+        files.extractall(to, filter="data")
+    if archive.wait() != 0:
+        sys.exit(f"{git} does not have {repository} at {commit}")
+
+
+def run(words, folder, seconds, text=""):
+    """Runs one command with `text` as its input; returns its exit code, its output and its messages."""
+    flags = dict(XLA_FLAGS="--xla_backend_optimization_level=0", WANDB_MODE="offline", HF_HUB_OFFLINE="1")
+    try:
+        done = subprocess.run(
+            words, cwd=folder, env=os.environ | flags, input=text, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, timeout=seconds, text=True, errors="replace",
+        )  # fmt: skip
+        return done.returncode, done.stdout, done.stderr
+    except subprocess.TimeoutExpired:
+        return 124, "", f"error: did not end within {seconds} s"
+
+
+def reason(messages):
+    """The message of a refusal on one line."""
+    lines = messages.strip().splitlines()
+    first = next((i for i, line in enumerate(lines) if line.startswith(("error:", "fettle:", "internal error"))), None)
+    text = " ".join(lines[first:] if first is not None else lines[-2:])
+    return re.sub(r"\s+", " ", text)[:400]
+
+
+class Sweep:
+    """Results by recipe. `substance` maps names of reasons to patterns; a refusal that fits none is a fault of Fettle."""
+
+    def __init__(self, substance):
+        self.substance = substance
+        self.rows = []
+
+    def kind(self, text):
+        return next((name for name, pattern in self.substance.items() if re.search(pattern, text, re.S)), "OTHER")
+
+    def add(self, recipe, code, messages, seconds):
+        text = "" if code == 0 else reason(messages)
+        kind = "runs" if code == 0 else self.kind(text)
+        self.rows.append((recipe, kind, text))
+        print(f"{kind:24} {seconds:5.1f} s  {recipe}" + (f"\n{'':34}{text}" if text else ""), flush=True)
+
+    def table(self):
+        counts = collections.Counter(kind for _, kind, _ in self.rows)
+        width = max(map(len, counts), default=0)
+        print(f"\n{len(self.rows)} recipes")
+        for kind, count in counts.most_common():
+            print(f"  {kind:{width}} {count}")
+        return counts
+
+
+def all_at_once(tasks, jobs):
+    """Runs the functions in `tasks`, `jobs` at a time, and yields their results with their seconds."""
+
+    def timed(task):
+        start = time.monotonic()
+        return task(), time.monotonic() - start
+
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        for future in [pool.submit(timed, task) for task in tasks]:
+            yield future.result()
