@@ -20,11 +20,17 @@ struct ExpertParameters {
 };
 
 ExpertParameters parameters_of(const ModelConfig& c) {
-  if (c.experts.fused()) return {c.experts.router + ".weight", c.experts.gate_up, c.experts.down};
+  const ExpertNames& names = c.experts;
+  if (!names.module.empty())
+    return {names.router_module + ".weight", names.module + ".gate_up_proj", names.module + ".down_proj"};
+  if (names.fused()) return {names.router + ".weight", names.gate_up, names.down};
   static const std::string kOlder = "block_sparse_moe.";  // in files of Mixtral
-  const std::string& router = c.experts.router;
-  return {(router.starts_with(kOlder) ? "mlp." + router.substr(kOlder.size()) : router) + ".weight",
-          "mlp.experts.gate_up_proj", "mlp.experts.down_proj"};
+  auto newer = [](const std::string& name) {
+    return name.starts_with(kOlder) ? "mlp." + name.substr(kOlder.size()) : name;
+  };
+  const std::string module = newer(names.down.substr(0, names.down.find(".{}")));
+  return {newer(names.router) + ".weight", module + (names.gated() ? ".gate_up_proj" : ".up_proj"),
+          module + ".down_proj"};
 }
 
 // Returns the module that has the parameter.
@@ -76,22 +82,24 @@ Tensor random_bits_of_rows(int64_t features, const DropoutKey& key) {
 }
 
 std::vector<std::string> lora_modules(const Model& model, const std::vector<std::string>& targets) {
-  const std::vector<std::string> linears = model.linears();
+  const std::vector<std::string>& refused = model.family->without_lora;
+  std::vector<std::string> linears = model.linears();
+  for (const std::string& linear : refused) std::erase(linears, linear);
+  auto means = [](const std::string& target, const std::string& linear) {
+    return target == "all" || target == "all-linear" || target == linear || linear.ends_with("." + target);
+  };
   std::vector<std::string> out;
-  for (const std::string& linear : linears) {
-    const bool wanted = std::any_of(targets.begin(), targets.end(), [&](const std::string& target) {
-      return target == "all" || target == "all-linear" || target == linear || linear.ends_with("." + target);
-    });
-    if (wanted) out.push_back(linear);
-  }
+  for (const std::string& linear : linears)
+    if (std::ranges::any_of(targets, [&](const std::string& target) { return means(target, linear); }))
+      out.push_back(linear);
   for (const std::string& target : targets) {
-    const bool matches = target == "all" || target == "all-linear" ||
-                         std::any_of(out.begin(), out.end(), [&](const std::string& linear) {
-                           return target == linear || linear.ends_with("." + target);
-                         });
-    if (!matches)
-      throw UserError("lora_target: '{}' matches no linear layer of {}; use all or names of {}", target,
-                      model.family->model_type, fmt::join(linears, ", "));
+    if (std::ranges::any_of(out, [&](const std::string& linear) { return means(target, linear); })) continue;
+    for (const std::string& linear : refused)
+      if (means(target, linear))
+        throw UserError("lora_target: PEFT does not load adapters with {} of {}; use all or names of {}", linear,
+                        model.family->model_type, fmt::join(linears, ", "));
+    throw UserError("lora_target: '{}' matches no linear layer of {}; use all or names of {}", target,
+                    model.family->model_type, fmt::join(linears, ", "));
   }
   return out;
 }
@@ -149,14 +157,15 @@ std::vector<Param> parameter_lora_weights(const Model& model, const LoraOptions&
   if (parameter == all.router) return {a, b};
   const bool down = parameter == all.down;
   const int64_t rank = down ? options.rank : options.rank * options.gate_up_factor;
-  a.dims = {c.num_experts, rank, down ? c.expert_size : c.hidden_size};
+  a.dims = {c.num_experts, rank, down ? c.expert_size : c.expert_in()};
   a.axes = {"experts", "rank", down ? "mlp" : "embed"};
   a.fused = 0;
   // The outputs of gate_up are gate's outputs and then up's outputs. tp would have to split each half, so tp does not
   // split B.
-  b.dims = {down ? c.hidden_size : 2 * c.expert_size, rank, c.num_experts};
+  b.dims = {down ? c.expert_in() : (c.experts.gated() ? 2 : 1) * c.expert_size, rank, c.num_experts};
   b.axes = {down ? "embed" : "", "rank", "experts"};
   b.fused = 1;
+  if (c.experts.swapped_lora) std::swap(a.dims[2], b.dims[0]), std::swap(a.axes[2], b.axes[0]);
   return {a, b};
 }
 
@@ -185,7 +194,8 @@ std::vector<Param> lora_params_of(const Model& model, const LoraOptions& options
         return linear_lora_params(model, options, base);
   if (!base.has_experts() && base.role != Role::kRouter) return {};
   const ExpertParameters all = parameters_of(model.config);
-  const bool down = base.role == Role::kExpertDown || base.hf_name.ends_with("." + all.down);
+  const bool down =
+      base.role == Role::kExpertDown || base.hf_name == model.family->layer_prefix + model.config.experts.down;
   const std::string& parameter = base.role == Role::kRouter ? all.router : down ? all.down : all.gate_up;
   const bool adapted = std::ranges::find(options.parameters, parameter) != options.parameters.end();
   return adapted ? parameter_lora_weights(model, options, parameter) : std::vector<Param>{};
@@ -227,7 +237,8 @@ std::optional<ExpertLora> expert_lora(const LoraOptions& options) {
                  .scale = options.scale(),
                  .gate_up_scale = options.scale(options.gate_up_factor)};
   for (const std::string& parameter : options.parameters) {
-    const bool gate_up = parameter.ends_with(".gate_up_proj"), down = parameter.ends_with(".down_proj");
+    const bool gate_up = parameter.ends_with(".gate_up_proj") || parameter.ends_with(".up_proj"),
+               down = parameter.ends_with(".down_proj");
     (gate_up ? out.gate_up : down ? out.down : out.router) = lora_of_parameter(options, parameter);
   }
   return out;

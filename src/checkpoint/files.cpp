@@ -173,9 +173,34 @@ void write_file(const fs::path& path, std::string_view content) {
   sync_path(path.parent_path().empty() ? "." : path.parent_path());
 }
 
+namespace {
+
+// Returns the text with {"__float__": "Infinity"} in place of each Infinity outside of strings. Python writes Infinity
+// into JSON (for example in the configs of Nemotron-H), Transformers 5 writes the other form.
+std::string with_marked_infinity(std::string text) {
+  constexpr std::string_view kInfinity = "Infinity";
+  bool quoted = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (quoted && text[i] == '\\') {
+      ++i;
+    } else if (text[i] == '"') {
+      quoted = !quoted;
+    } else if (!quoted && std::string_view(text).substr(i).starts_with(kInfinity)) {
+      const size_t sign = i > 0 && text[i - 1] == '-' ? 1 : 0;
+      const std::string marked =
+          fmt::format("{{\"__float__\": \"{}\"}}", text.substr(i - sign, kInfinity.size() + sign));
+      text.replace(i - sign, kInfinity.size() + sign, marked);
+      i += marked.size() - sign - 1;
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
 template <class Json>
 Json read_json_file(const fs::path& path) {
-  const std::string text = read_file(path);
+  const std::string text = with_marked_infinity(read_file(path));
   try {
     return parse_json<Json>(text);
   } catch (const UserError& error) {

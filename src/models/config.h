@@ -1,6 +1,7 @@
 // Defines ModelConfig: the fields of a model's config.json, under Hugging Face's names.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
@@ -50,13 +51,20 @@ enum class Norm {
 };
 
 // Names of the modules of a mixture of experts within a layer; {} is the number of the expert. If gate_up has a name,
-// then gate_up and down are parameters with the weights of all experts, and gate and up are empty.
+// then gate_up and down are parameters with the weights of all experts, and gate and up are empty. If only gate is
+// empty, experts have no gate: they compute down(act(up(x))).
 struct ExpertNames {
   std::string router, gate = {}, up = {}, down, gate_up = {};
+  // The router's and the experts' modules in Transformers, which PEFT's adapters name, if the files have other names.
+  std::string router_module = {}, module = {};
   bool in_first = false;  // gate_up and down are [E, in, out], else [E, out, in]
+  // PEFT takes these [E, in, out] for [E, out, in], because Transformers does not mark them as transposed: its lora_A
+  // has the outputs and its lora_B the inputs.
+  bool swapped_lora = false;
   bool in_turns = false;  // outputs of gate_up alternate between gate and up; else all outputs of the gate come first
 
   bool fused() const { return !gate_up.empty(); }
+  bool gated() const { return fused() || !gate.empty(); }
 
   // Returns the names in most families that store each expert separately.
   static ExpertNames one_by_one() {
@@ -78,7 +86,9 @@ struct Routing {
   // best experts (best_two), or else the score of its best expert.
   int64_t groups = 1, top_groups = 1;
   bool best_two = true;
-  double scale = 1;  // factor on the weights of a token's experts
+  double scale = 1;        // factor on the weights of a token's experts
+  double epsilon = 1e-20;  // is added to the sum of a token's sigmoids before they are divided by it
+  bool on_inputs = false;  // the weights multiply the experts' inputs, else their results
 };
 
 // An MLP beside the experts, which is applied to every token.
@@ -94,10 +104,20 @@ struct ClampedSwiglu {
 };
 
 enum class Mlp {
-  kGated,       // down_proj(act(gate_proj(x)) * up_proj(x))
-  kFusedGated,  // like kGated, with gate and up in one gate_up_proj
-  kPlain,       // c_proj(act(c_fc(x)))
+  kGated,       // down(act(gate(x)) * up(x))
+  kFusedGated,  // like kGated, with gate and up in one module, `up`
+  kPlain,       // down(act(up(x)))
   kExperts,     // a mixture (moe.h) of gated experts, each of expert_size
+};
+
+// Names of the modules of a dense MLP within a layer.
+struct MlpNames {
+  std::string gate = "mlp.gate_proj", up = "mlp.up_proj", down = "mlp.down_proj";
+
+  // Returns gate_proj, up_proj and down_proj of this module.
+  static MlpNames in(const std::string& module) {
+    return {module + ".gate_proj", module + ".up_proj", module + ".down_proj"};
+  }
 };
 
 // Sizes of DeepSeek's multi-head latent attention. Its keys and values are computed from one vector of key_rank
@@ -118,6 +138,50 @@ struct DeltaNet {
   int64_t value_size() const { return value_heads * value_dim; }
   int64_t channels() const { return 2 * key_size() + value_size(); }
   LayerSet other_layers() const;
+};
+
+// Sizes of Mamba2, and the layers that have it. Mamba2 is a linear attention in which a group of heads has the same
+// keys and queries.
+struct Mamba2 {
+  std::string module = "mamba";
+  int64_t heads = 0, head_dim = 0, groups = 1, state = 0;
+  int64_t width = 4;  // width of the convolution
+  bool conv_bias = true, in_bias = false, out_bias = false;
+  bool normed = true;       // a norm over each group of heads, after the gate
+  double least_step = 0;    // lower bound of the step size (time_step_limit)
+  double largest_step = 0;  // upper bound of the step size; 0: none
+  LayerSet layers = {};
+
+  int64_t inner() const { return heads * head_dim; }
+  int64_t channels() const { return inner() + 2 * groups * state; }   // of the convolution: x, B and C
+  int64_t projected() const { return inner() + channels() + heads; }  // outputs of in_proj: gate, x, B, C and dt
+};
+
+// Sizes of LFM2's short convolutions, and the layers that have them.
+struct Lfm2 {
+  int64_t width = 3;
+  bool bias = false;
+  LayerSet layers = {};
+};
+
+// Settings of Llama 4 in addition to the fields below.
+struct Llama4 {
+  bool qk_norm = true;  // norms without weights on each head of q and k, after rope, on the layers with rope
+  // Queries of the layers without rope are multiplied by 1 + growth * log(1 + floor((position + 1) / unit)).
+  double growth = 0, unit = 8192;
+};
+
+// The layers of Nemotron-H with attention and the layers with an MLP. The other layers have Mamba2 or experts.
+struct NemotronH {
+  LayerSet attention, mlp;
+};
+
+// Factors of Falcon-H1: on the inputs and results of attention and Mamba2, on the keys, on the parts of Mamba2's
+// in_proj (gate, x, B, C, dt), and on the gate and the result of the MLP.
+struct FalconH1 {
+  double attention_in = 1, attention_out = 1, keys = 1, mamba_in = 1, mamba_out = 1;
+  std::array<double, 5> mamba_parts{1, 1, 1, 1, 1};
+  double mlp_gate = 1, mlp_out = 1;
 };
 
 // Settings of Gemma 4 in addition to the fields below. Layers with a window have heads of head_dim; the other layers
@@ -146,10 +210,12 @@ struct ModelConfig {
   Norm norm = Norm::kRms;
   double norm_eps = 1e-6;  // rms_norm_eps, norm_epsilon, layer_norm_epsilon
   Mlp mlp = Mlp::kGated;
+  MlpNames mlp_names;
   std::string hidden_act = "silu";
   std::optional<ClampedSwiglu> clamped_swiglu;  // activation of the experts, instead of hidden_act
   ExpertNames experts;
   int64_t expert_size = 0;   // inner size of one expert
+  int64_t expert_width = 0;  // size of the vectors that experts read and return; 0: hidden_size
   bool expert_bias = false;  // biases on the router and on the experts' linear layers
   int64_t num_experts = 0;
   int64_t experts_per_token = 0;
@@ -159,11 +225,17 @@ struct ModelConfig {
   double router_aux_loss_coef = 0;        // factor of the loss that balances the experts; 0: no such loss
   std::optional<LatentAttention> latent;
   std::optional<DeltaNet> delta_net;  // sizes of the layers with linear attention
+  std::optional<Mamba2> mamba2;       // sizes of the layers with Mamba2
+  std::optional<NemotronH> nemotron_h;
+  std::optional<FalconH1> falcon_h1;
+  std::optional<Lfm2> lfm2;
+  std::optional<Llama4> llama4;
   std::optional<Gemma4> gemma4;
   bool tie_word_embeddings = false;
   double embedding_scale = 1;
-  double residual_scale = 1;        // factor on the results that attention and MLP add to the residual stream
-  double logit_scale = 1;           // factor on the token logits
+  double residual_scale = 1;  // factor on the results that attention and MLP add to the residual stream
+  double logit_scale = 1;     // factor on the token logits
+  std::string attention_module = "self_attn";
   std::string fused_qkv;            // the module that computes q, k and v together ("qkv_proj"), or ""
   bool attention_bias = false;      // biases on q, k and v
   std::optional<bool> output_bias;  // a bias on the output projection; nullopt: the value of attention_bias
@@ -180,7 +252,10 @@ struct ModelConfig {
   int64_t type_vocab_size = 0;  // number of token types (encoders)
   int64_t first_position = 0;   // row for position 0 in the table of learned positions (roberta)
   RopeParameters rope;
-  std::vector<bool> rotates;                 // for each layer, whether it has rope; empty: all have
+  std::vector<bool> rotates;  // for each layer, whether it has rope; empty: all have
+  // On layers with rope, a query sees only the keys of its own chunk of this many positions of its document. 0: no
+  // chunks.
+  int64_t attention_chunk = 0;
   std::optional<RopeParameters> local_rope;  // rope of the layers with a window, if it differs from `rope`
   std::vector<int64_t> window;  // for each layer, the keys that a query sees, itself included; 0 = all keys before it
   DType dtype = DType::kF32;    // dtype of the weights in the checkpoint, or before quantisation
@@ -190,6 +265,8 @@ struct ModelConfig {
   std::optional<int32_t> bos_token_id, pad_token_id;
   std::vector<std::string> dropouts;  // fields with dropout in the base model, which Fettle does not apply
 
+  // Returns the size of the vectors that the experts read and return.
+  int64_t expert_in() const { return expert_width > 0 ? expert_width : hidden_size; }
   // Documents longer than this number of tokens use other rope frequencies (longrope, dynamic). 0: all documents use
   // the same.
   int64_t rope_turn() const {

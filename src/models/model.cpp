@@ -71,7 +71,14 @@ const std::vector<Family>& families() {
                                        gemma4_text_family(),
                                        gemma4_family(),
                                        gemma4_unified_text_family(),
-                                       gemma4_unified_family()};
+                                       gemma4_unified_family(),
+                                       llama4_text_family(),
+                                       llama4_family(),
+                                       lfm2_family(),
+                                       lfm2_moe_family(),
+                                       granite4_family(),
+                                       falcon_h1_family(),
+                                       nemotron_h_family()};
   return all;
 }
 

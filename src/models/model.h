@@ -150,6 +150,8 @@ struct Family {
   // Prefixes of tensors that belong to the checkpoint but not to the text model (a vision tower). They are not loaded;
   // export and full tuning copy them.
   std::vector<std::string> carried = {};
+  // Linear layers within a layer that LoRA leaves out, because PEFT refuses adapters with them.
+  std::vector<std::string> without_lora = {};
   std::string head = "lm_head";  // the module that gives the logits of tokens
   bool encoder = false;          // tokens attend in both directions; it can only classify
 };

@@ -96,7 +96,7 @@ TEST_P(Export, MergedLogitsAreThoseOfTheAdapter) {
 
   ASSERT_TRUE(report.logits);
   EXPECT_LT(report.logits->difference_from_adapter, 1e-4 * report.logits->scale);
-  EXPECT_GT(report.logits->difference_from_base, 1e-2 * report.logits->scale);
+  EXPECT_GT(report.logits->difference_from_base, 5e-3 * report.logits->scale);
   EXPECT_NEAR(report.logits->kept, 1, 1e-3);
   EXPECT_THAT(format_export(report), testing::HasSubstr("merged and base + adapter"));
 }
@@ -107,10 +107,14 @@ TEST(ExportFiles, LoraWeightsOfExpertsAreMerged) {
   // Some checkpoints have one tensor per expert. Others have one tensor for all experts, as [E, in, out] or as [E, out,
   // in]. The LoRA weights of a fused gate_up have twice the rank.
   const std::vector<std::tuple<std::string, std::string, int64_t>> adapters{
-      {"mixtral", "experts_final", 2 * (8 * 3 + 2)},      // q_proj, v_proj and the experts of two layers
-      {"gpt_oss", "experts_final", 2 * (2 + 1)},          // q_proj and the experts
-      {"qwen3_5_moe", "experts_final", 8 * 3 + 6},        // experts and router; out_proj of six layers
-      {"glm4_moe", "all_linear_final", 2 * 25 + 3 * 4}};  // experts and router of two layers; attention
+      {"mixtral", "experts_final", 2 * (8 * 3 + 2)},     // q_proj, v_proj and the experts of two layers
+      {"gpt_oss", "experts_final", 2 * (2 + 1)},         // q_proj and the experts
+      {"qwen3_5_moe", "experts_final", 8 * 3 + 6},       // experts and router; out_proj of six layers
+      {"glm4_moe", "all_linear_final", 2 * 25 + 3 * 4},  // experts and router of two layers; attention
+      {"nemotron_h_moe", "experts_final", 3 * 17 + 1},   // experts without a gate and router of three layers; q_proj
+      {"lfm2_moe", "experts_final", 3 * 25 + 1},         // experts and router of three layers; q_proj
+      {"llama4", "experts_final", 2 * 2 + 4},            // experts of two layers; q_proj
+      {"granite4", "experts_final", 5 * 3 + 1}};         // experts and router of five layers; q_proj
   for (const auto& [model, adapter, tensors] : adapters) {
     const TempFolder folder;
     Recipe recipe = export_recipe(kModels / model, folder / "merged");
@@ -137,15 +141,19 @@ TEST(ExportFiles, AdapterOfAGgufFileIsMergedIntoTheValuesOfTheRun) {
 }
 
 // The run decodes the codes on the device; the export decodes them in memory. Both must get the same values.
-TEST(ExportFiles, ExpertsIn4BitsHaveTheValuesOfTheRun) {
-  for (const char* model : {"mixtral", "qwen3_5_moe", "gpt_oss"}) {
+TEST(ExportFiles, BasesIn4BitsHaveTheValuesOfTheRun) {
+  const std::string experts = "variants/experts_final", linear = "adapter_final";
+  const std::vector<std::pair<std::string, std::string>> adapters{
+      {"mixtral", experts}, {"qwen3_5_moe", experts}, {"gpt_oss", experts},  {"granite4", experts},
+      {"llama4", linear},   {"lfm2", linear},         {"falcon_h1", linear}, {"nemotron_h", linear}};
+  for (const auto& [model, adapter] : adapters) {
     const TempFolder folder;
     Recipe recipe = export_recipe(kModels / model, folder / "merged");
-    recipe.adapter_name_or_path = {(kModels / model / "variants/experts_final").string()};
+    recipe.adapter_name_or_path = {(kModels / model / adapter).string()};
     recipe.quantization_bit = 4;
     const auto run = make_run(recipe, ModelRepository::open(kModels / model).config(), "config.json", 1);
-    EXPECT_TRUE(
-        std::ranges::any_of(run.quantised, [](const QuantisedWeight& weight) { return weight.base.has_experts(); }));
+    EXPECT_TRUE(std::ranges::any_of(
+        run.quantised, [&](const QuantisedWeight& weight) { return weight.base.has_experts() || adapter == linear; }));
     const ExportReport report = run_export(Request(recipe, Command::kExport));
     EXPECT_LT(report.logits->difference_from_adapter, 1e-4 * report.logits->scale) << model;
     EXPECT_GT(report.logits->difference_from_base, 1e-2 * report.logits->scale) << model;

@@ -6,9 +6,11 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/files.h"
 #include "checkpoint/load.h"
 #include "families.h"
 #include "reference_models.h"
+#include "temp_folder.h"
 
 namespace fettle {
 namespace {
@@ -85,6 +87,22 @@ TEST(Config, KeysAndValuesOfSharingLayersAreUnused) {
   }
   EXPECT_FALSE(unused("7.self_attn.q_proj"));
   EXPECT_TRUE(unused("8.self_attn.q_proj")) << "beyond the last layer";
+}
+
+// Published configs of Nemotron-H have Infinity, as Python writes it. Transformers 5 writes an object instead.
+TEST(Config, InfinityIsReadInBothForms) {
+  Json config = config_of("nemotron_h");
+  config["note"] = "an \\ and \"Infinity\" in a string";
+  const std::string object = R"({"__float__":"Infinity"})";
+  std::string text = config.dump();
+  ASSERT_NE(text.find(object), std::string::npos);
+  text.replace(text.find(object), object.size(), "Infinity");
+  const TempFolder folder;
+  write_text(folder / "config.json", text);
+  EXPECT_EQ(read_json_file(folder / "config.json"), config);
+  EXPECT_EQ(make_model(config, "c").config.mamba2->largest_step, 0) << "no bound";
+  write_text(folder / "config.json", R"({"time_step_limit": [-Infinity, 1]})");
+  EXPECT_EQ(read_json_file(folder / "config.json")["time_step_limit"], Json({{{"__float__", "-Infinity"}}, 1}));
 }
 
 TEST(Config, BothSpellingsOfTransformersAreEqual) {

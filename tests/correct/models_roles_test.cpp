@@ -38,8 +38,10 @@ std::vector<Model> all_models() {
 // Returns the name of the model's form. Models of one model_type may have different parameters.
 std::string form_of(const Model& model) {
   const ModelConfig& c = model.config;
-  const std::string suffix = !c.gemma4 ? "" : c.num_experts > 0 ? "_moe" : c.gemma4->layer_size > 0 ? "_e2b" : "";
-  return model.family->model_type + suffix;
+  const std::string& type = model.family->model_type;
+  if (type == "granitemoehybrid") return c.mamba2 ? type : type + "_dense";
+  const bool moe = (c.gemma4 || c.nemotron_h) && c.num_experts > 0;
+  return type + (moe ? "_moe" : c.gemma4 && c.gemma4->layer_size > 0 ? "_e2b" : "");
 }
 
 Names names_of(const Model& model, Role role) {
@@ -60,8 +62,9 @@ TEST(Roles, FollowFromTheShape) {
       EXPECT_EQ(param.stacked(), param.hf_name.starts_with(model.family->layer_prefix));
       if (!coefficients)
         EXPECT_EQ(param.has_experts(), param.dims.size() >= 3 && (param.fused < 0 || param.dims.size() == 4));
-      if (!model.config.delta_net && !model.config.expert_layers && !model.config.gemma4)
-        EXPECT_EQ(param.layers.count(), param.stacked() ? model.config.num_hidden_layers : 0);
+      const ModelConfig& c = model.config;
+      if (!c.delta_net && !c.expert_layers && !c.gemma4 && !c.mamba2 && !c.nemotron_h && !c.lfm2)
+        EXPECT_EQ(param.layers.count(), param.stacked() ? c.num_hidden_layers : 0);
       const bool several = std::ranges::count(model.params, param.hf_name, &Param::hf_name) > 1;
       EXPECT_EQ(param.stack_name() == param.hf_name, !several) << "the stack has all layers with the parameter";
       EXPECT_EQ(std::ranges::count(model.params, param.stack_name(), &Param::stack_name), 1);
@@ -74,8 +77,10 @@ TEST(Roles, OneEmbeddingAndOneHead) {
     SCOPED_TRACE(model.family->model_type);
     EXPECT_EQ(names_of(model, Role::kTokenEmbedding).size(), 1u);
     const size_t heads = model.classifies() || model.config.tie_word_embeddings ? 0 : 1;
-    EXPECT_EQ(names_of(model, Role::kHead),
-              Names(heads, model.family->model_type == "gpt_neox" ? "embed_out.weight" : "lm_head.weight"));
+    const std::string& type = model.family->model_type;
+    EXPECT_EQ(names_of(model, Role::kHead), Names(heads, type == "gpt_neox" ? "embed_out.weight"
+                                                         : type == "llama4" ? "language_model.lm_head.weight"
+                                                                            : "lm_head.weight"));
     const ClassifierHead& head = model.family->classifier;
     EXPECT_EQ(names_of(model, Role::kClassifier).size(), model.classifies() ? head.modules.size() : 0);
     EXPECT_EQ(names_of(model, Role::kClassifierBias).size(), model.classifies() && head.bias ? head.modules.size() : 0);
@@ -135,7 +140,31 @@ TEST(Roles, LinearLayers) {
   deepseek_v2[0] = "self_attn.q_proj";
   Names gemma4_e2b = decoder;
   gemma4_e2b.insert(gemma4_e2b.end(), {"per_layer_input_gate", "per_layer_projection"});
+  Names llama4 = attention;
+  for (const char* module : {"feed_forward.shared_expert.", "feed_forward."})
+    for (const char* name : {"gate_proj", "up_proj", "down_proj"}) llama4.push_back(std::string(module) + name);
+  const Names lfm2{"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.out_proj", "conv.in_proj",
+                   "conv.out_proj",    "feed_forward.w1",  "feed_forward.w3",  "feed_forward.w2"};
+  Names granite4_dense = attention, falcon_h1 = attention;
+  granite4_dense.insert(granite4_dense.end(), {"shared_mlp.input_linear", "shared_mlp.output_linear"});
+  Names granite4{"mamba.in_proj", "mamba.out_proj"};
+  granite4.insert(granite4.end(), granite4_dense.begin(), granite4_dense.end());
+  falcon_h1.insert(falcon_h1.end(), {"mamba.in_proj", "mamba.out_proj", "feed_forward.gate_proj",
+                                     "feed_forward.up_proj", "feed_forward.down_proj"});
+  Names nemotron{"mixer.in_proj", "mixer.out_proj", "mixer.q_proj", "mixer.k_proj", "mixer.v_proj", "mixer.o_proj"};
+  Names nemotron_moe = nemotron;
+  nemotron.insert(nemotron.end(), {"mixer.up_proj", "mixer.down_proj"});
+  nemotron_moe.insert(nemotron_moe.end(), {"mixer.shared_experts.up_proj", "mixer.shared_experts.down_proj",
+                                           "mixer.fc1_latent_proj", "mixer.fc2_latent_proj"});
   const std::map<std::string, Names> others{
+      {"llama4", llama4},
+      {"lfm2", lfm2},
+      {"lfm2_moe", lfm2},
+      {"granitemoehybrid", granite4},
+      {"granitemoehybrid_dense", granite4_dense},
+      {"falcon_h1", falcon_h1},
+      {"nemotron_h", nemotron},
+      {"nemotron_h_moe", nemotron_moe},
       {"gemma4_e2b", gemma4_e2b},
       {"phi3", {"self_attn.qkv_proj", "self_attn.o_proj", "mlp.gate_up_proj", "mlp.down_proj"}},
       {"glm",
@@ -189,7 +218,12 @@ TEST(Roles, RouterAndExperts) {
        {"block_sparse_moe.gate", "block_sparse_moe.experts.{}.w1", "block_sparse_moe.experts.{}.w3",
         "block_sparse_moe.experts.{}.w2"}},
       {"qwen3_5_moe", {"mlp.gate", "", "", ""}},
-      {"gemma4_moe", {"router.proj", "", "", ""}}};
+      {"gemma4_moe", {"router.proj", "", "", ""}},
+      {"llama4", {"feed_forward.router", "", "", ""}},
+      {"lfm2_moe",
+       {"feed_forward.gate", "feed_forward.experts.{}.w1", "feed_forward.experts.{}.w3", "feed_forward.experts.{}.w2"}},
+      {"granitemoehybrid", {"block_sparse_moe.router.layer", "", "", ""}},
+      {"nemotron_h_moe", {"mixer.gate", "", "mixer.experts.{}.up_proj", "mixer.experts.{}.down_proj"}}};
   const Role roles[] = {Role::kRouter, Role::kExpertGate, Role::kExpertUp, Role::kExpertDown};
   for (const Model& model : all_models())
     for (size_t i = 0; i < 4; ++i) {

@@ -25,7 +25,7 @@ std::vector<std::string> all_models() {
 // Returns whether checkpoints use this name for a token embedding or a head.
 bool is_named_embedding(const std::string& name) {
   for (const char* known : {"embed_tokens.weight", "wte.weight", "word_embeddings.weight", "lm_head.weight",
-                            "embed_in.weight", "embed_out.weight"})
+                            "embed_in.weight", "embed_out.weight", "model.embeddings.weight"})
     if (name.ends_with(known)) return true;
   return false;
 }
@@ -37,8 +37,8 @@ void expect_training_follows_names(const Run& run, const std::string& model, boo
     const std::string& name = param.hf_name;
     const OptimWeight weight = optim_weight(run, param);
     // These vectors are neither biases nor norms. PyTorch's usual choice applies weight decay to them.
-    const bool coefficients = name.ends_with(".sinks") || name.ends_with(".A_log") || name.ends_with("router.scale") ||
-                              name.ends_with("router.per_expert_scale");
+    const bool coefficients = name.ends_with(".sinks") || name.ends_with(".A_log") || name.ends_with(".D") ||
+                              name.ends_with("router.scale") || name.ends_with("router.per_expert_scale");
     const bool vector = (param.stored_dims().size() == 1 && !coefficients) || name.ends_with("_proj_bias");
     const bool magnitude = name.ends_with("lora_magnitude_vector");
     EXPECT_TRUE(param.trained);
@@ -50,8 +50,8 @@ void expect_training_follows_names(const Run& run, const std::string& model, boo
       EXPECT_DOUBLE_EQ(weight.rate, is_named_embedding(name) ? 0.1 : 1);
     EXPECT_EQ(weight.embedding, name.ends_with("_embeddings.weight") || name.ends_with("embed_tokens.weight") ||
                                     name.ends_with("embed_tokens_per_layer.weight") ||
-                                    name.ends_with("embed_in.weight") || name.ends_with(".wte.weight") ||
-                                    name.ends_with(".wpe.weight"));
+                                    name.ends_with("model.embeddings.weight") || name.ends_with("embed_in.weight") ||
+                                    name.ends_with(".wte.weight") || name.ends_with(".wpe.weight"));
   }
   EXPECT_GT(decaying, 0) << model;
   for (const Param& param : run.frozen) EXPECT_FALSE(param.trained) << model << ' ' << param.hf_name;
@@ -73,7 +73,8 @@ TEST(Roles, DecideDecayAndRateOfAdapters) {
       std::set<std::string> names;  // a stack may be cut
       for (const Param& param : trained)
         if (param.role == role) names.insert(param.hf_name);
-      EXPECT_EQ(names.size(), job_of(model, words).model.linears().size()) << model;
+      const Model& of = job_of(model, words).model;
+      EXPECT_EQ(names.size(), of.linears().size() - of.family->without_lora.size()) << model;
     }
   }
 }

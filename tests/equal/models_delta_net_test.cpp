@@ -8,6 +8,7 @@
 #include "graph/ops.h"
 #include "graph_run.h"
 #include "models/blocks/delta_net.h"
+#include "models/blocks/short_convolution.h"
 
 namespace fettle {
 namespace {

@@ -135,6 +135,13 @@ INSTANTIATE_TEST_SUITE_P(Families, FamilyMeshTest,
                                          FamilyMesh{"gemma4_e2b", "full", {{"fsdp", 2}, {"sp", 2}, {"tp", 2}}},
                                          FamilyMesh{"gemma4_e2b", "lora", {{"dp", 2}, {"fsdp", 2}, {"tp", 2}}},
                                          FamilyMesh{"deepseek_v3", "lora", {{"fsdp", 2}, {"sp", 2}, {"tp", 2}}},
+                                         FamilyMesh{"llama4", "full", {{"ep", 4}, {"tp", 2}}},
+                                         FamilyMesh{"lfm2", "full", {{"fsdp", 2}, {"sp", 2}, {"tp", 2}}},
+                                         FamilyMesh{"lfm2_moe", "lora", {{"ep", 4}, {"tp", 2}}},
+                                         FamilyMesh{"granite4", "full", {{"fsdp", 2}, {"ep", 2}, {"tp", 2}}},
+                                         FamilyMesh{"falcon_h1", "full", {{"dp", 2}, {"sp", 2}, {"tp", 2}}},
+                                         FamilyMesh{"nemotron_h", "lora", {{"dp", 2}, {"sp", 2}, {"tp", 2}}},
+                                         FamilyMesh{"nemotron_h_moe", "full", {{"ep", 4}, {"tp", 2}}},
                                          FamilyMesh{"llama", "lora", {{"fsdp", 2}, {"tp", 4}}}),
                          [](const auto& info) {
                            return info.param.model + "_" + info.param.type + "_" + name_of(info.param.mesh);

@@ -21,5 +21,23 @@ TEST(Lora, ATargetThatNamesNoLinearLayerListsThem) {
   EXPECT_THAT(user_error([&] { lora_modules(model, {"fc"}); }), testing::HasSubstr("'fc'"));
 }
 
+// PEFT refuses adapters with the output of Nemotron-H's Mamba2. `all` leaves it out; its name is an error.
+TEST(Lora, ATargetThatPeftRefusesIsNamed) {
+  nlohmann::json config{{"model_type", "nemotron_h"}, {"hybrid_override_pattern", "M*-"}};
+  for (const char* size :
+       {"vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim",
+        "mamba_num_heads", "mamba_head_dim", "n_groups", "ssm_state_size"})
+    config[size] = 4;
+  const Model model = make_model(config, "config.json");
+  const std::vector<std::string> modules = lora_modules(model, {"all"});
+  EXPECT_THAT(modules, testing::Contains("mixer.in_proj"));
+  EXPECT_THAT(modules, testing::Not(testing::Contains("mixer.out_proj")));
+  EXPECT_THAT(user_error([&] {
+                lora_modules(model, {"in_proj", "out_proj"});
+              }),
+              testing::AllOf(testing::HasSubstr("PEFT does not load adapters with mixer.out_proj of nemotron_h"),
+                             testing::HasSubstr("mixer.in_proj")));
+}
+
 }  // namespace
 }  // namespace fettle

@@ -140,6 +140,35 @@ TEST(ModelConfig, WhatIsNotImplementedIsRefused) {
   const Json moe =
       changed(changed(changed(gemma4, "enable_moe_block", true), "num_experts", 4), "moe_intermediate_size", 8);
   EXPECT_THAT(message(changed(moe, "top_k_experts", 5)), HasSubstr("top_k_experts (5) is more than the 4 experts"));
+  const Json llama4 = of_type("llama4_text"), lfm2 = of_type("lfm2"), granite4 = of_type("granitemoehybrid"),
+             falcon = of_type("falcon_h1"), nemotron = of_type("nemotron_h");
+  EXPECT_THAT(message(changed(llama4, "layer_types", {"full_attention", "chunked_attention"})),
+              AllOf(HasSubstr("layer 0 has the type 'full_attention'"), HasSubstr("must be chunked_attention")));
+  EXPECT_THAT(message(changed(llama4, "moe_layers", {2})), HasSubstr("'moe_layers' contains 2"));
+  EXPECT_THAT(message(changed(llama4, "interleave_moe_layer_step", 3)), HasSubstr("no layer has experts"));
+  EXPECT_THAT(message(changed(lfm2, "layer_types", {"conv", "mamba"})),
+              AllOf(HasSubstr("'layer_types' contains 'mamba'"), HasSubstr("conv and full_attention")));
+  EXPECT_THAT(message(changed(lfm2, "layer_types", {"conv"})), HasSubstr("not a list of 2 layers"));
+  EXPECT_THAT(message(changed(lfm2, "block_ffn_dim_multiplier", -1)),
+              HasSubstr("block_ffn_dim_multiplier is -1, wanted a number above 0"));
+  EXPECT_THAT(message(changed(of_type("lfm2_moe"), "num_dense_layers", 2)),
+              HasSubstr("num_dense_layers (2) leaves no layer with experts"));
+  EXPECT_THAT(message(changed(granite4, "position_embedding_type", "alibi")),
+              AllOf(HasSubstr("position_embedding_type is 'alibi'"), HasSubstr("rope and nope")));
+  EXPECT_THAT(message(changed(granite4, "layer_types", {"mamba", "conv"})), HasSubstr("'layer_types' contains 'conv'"));
+  EXPECT_THAT(message(changed(changed(granite4, "mamba_n_heads", 6), "mamba_d_head", 16)),
+              HasSubstr("mamba_n_heads (6) times mamba_d_head (16) is not 128"));
+  const Json sized = changed(changed(falcon, "mamba_d_ssm", 96), "mamba_n_heads", 6);
+  EXPECT_THAT(message(changed(sized, "mamba_n_groups", 4)), HasSubstr("(6) is not divisible by mamba_n_groups (4)"));
+  EXPECT_THAT(message(changed(sized, "mamba_rms_norm", true)), HasSubstr("'mamba_norm_before_gate' is true"));
+  EXPECT_THAT(message(changed(sized, "ssm_multipliers", {1, 2})),
+              HasSubstr("'ssm_multipliers' has 2 numbers, wanted 5"));
+  EXPECT_THAT(message(changed(sized, "time_step_limit", 3)), HasSubstr("'time_step_limit' is 3, wanted two numbers"));
+  EXPECT_THAT(message(nemotron), HasSubstr("'hybrid_override_pattern' is ''"));
+  EXPECT_THAT(message(changed(nemotron, "hybrid_override_pattern", "M*X")),
+              HasSubstr("'hybrid_override_pattern' is 'M*X'"));
+  EXPECT_THAT(message(changed(nemotron, "layers_block_type", {"mamba", "conv"})),
+              HasSubstr("'layers_block_type' contains 'conv'"));
   const Json mixtral = of_type("mixtral"), qwen = of_type("qwen3_moe");
   EXPECT_THAT(message(changed(mixtral, "router_jitter_noise", 0.1)), HasSubstr("'router_jitter_noise' is 0.1"));
   EXPECT_THAT(message(changed(mixtral, "num_experts_per_tok", 9)), HasSubstr("(9) is more than the 8 experts"));

@@ -131,7 +131,8 @@ FAMILIES = [
 ROW_BY_ROW = ["phi3"]
 OF_EXPERTS = [
     "mixtral", "qwen3_moe", "gpt_oss", "qwen2_moe", "glm4_moe", "deepseek_v3", "qwen3_next", "qwen3_5_moe",
-    "gpt_oss_mxfp4", "deepseek_v2", "glm4_moe_lite", "minimax_m2", "gemma4_moe",
+    "gpt_oss_mxfp4", "deepseek_v2", "glm4_moe_lite", "minimax_m2", "gemma4_moe", "llama4", "lfm2_moe", "granite4",
+    "nemotron_h_moe",
 ]  # fmt: skip
 # The balancing loss of experts is computed per micro-batch, not per row.
 AT_ONCE = ["mixtral"]
@@ -165,7 +166,8 @@ def make_model(family):
             elif "wpe" in name:
                 value = 0.1 * noise
             else:
-                inputs = 0 if conv_inputs_first else 1 if family.startswith("gpt_oss") and parameter.ndim == 3 else -1
+                first = family.startswith(more_families.IN_FIRST) and parameter.ndim == 3
+                inputs = 0 if conv_inputs_first else 1 if first else -1
                 width = parameter.shape[inputs]
                 gain = 2.0 if name.startswith("lm_head") else 1.0
                 value = noise * gain / math.sqrt(width)
@@ -178,7 +180,7 @@ def make_model(family):
                 model.float8 = getattr(model, "float8", {}) | {name: parts}
             parameter.copy_(value)
         for name, buffer in model.named_buffers():  # these change which experts are chosen
-            if name.endswith("e_score_correction_bias"):
+            if name.endswith(("e_score_correction_bias", "expert_bias")):
                 buffer.copy_((0.1 * torch.randn_like(buffer)).bfloat16().float())
             if name.endswith("layer_scalar"):
                 buffer.copy_((1 + 0.2 * torch.randn_like(buffer)).bfloat16().float())
@@ -188,19 +190,22 @@ def make_model(family):
 def stored_tensors(model):
     """Yields the parameters by checkpoint name. Where Transformers fuses experts, yields a tensor per expert."""
     mixtral = model.config.model_type in ("mixtral", "minimax_m2")
-    gate, up, down = ("w1", "w3", "w2") if mixtral else ("gate_proj", "up_proj", "down_proj")
+    short = mixtral or model.config.model_type == "lfm2_moe"
+    gate, up, down = ("w1", "w3", "w2") if short else ("gate_proj", "up_proj", "down_proj")
     for name, parameter in model.named_parameters():
         if any(part in name for part in more_families.TOWER):
             continue
         if model.config.model_type == "gpt_neox":  # Transformers renames the head while loading
             name = name.replace("lm_head.", "embed_out.")
         stored = name.replace(".mlp.", ".block_sparse_moe.") if mixtral else name
+        for module, file in more_families.IN_FILES.get(model.config.model_type, {}).items():
+            stored = stored.replace(module, file)
         head, _, kind = stored.rpartition(".")
         if not head.endswith(".experts") or model.config.model_type in more_families.FUSED:
             yield stored, parameter
             continue
         for expert, weight in enumerate(parameter):
-            parts = {down: weight} if kind == "down_proj" else dict(zip((gate, up), weight.chunk(2)))
+            parts = {down: weight} if kind == "down_proj" else {up: weight} if kind == "up_proj" else dict(zip((gate, up), weight.chunk(2)))
             for part, value in parts.items():
                 yield f"{head}.{expert}.{part}.weight", value
 

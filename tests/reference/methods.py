@@ -194,6 +194,29 @@ METHODS = {
         target_parameters=[*PARAMETERS, "mlp.gate.weight"],
     )
     | dict(family="qwen3_5_moe"),
+    # These experts have no gate.
+    "experts_nemotron_h_moe": lambda: adapter(
+        "experts", "nemotron_h_moe", keep=True, target_modules=["q_proj"],
+        target_parameters=["mixer.experts.up_proj", "mixer.experts.down_proj", "mixer.gate.weight"],
+    )
+    | dict(family="nemotron_h_moe"),
+    "experts_lfm2_moe": lambda: adapter(
+        "experts", "lfm2_moe", keep=True, target_modules=["q_proj"],
+        target_parameters=["feed_forward.experts.gate_up_proj", "feed_forward.experts.down_proj", "feed_forward.gate.weight"],
+    )
+    | dict(family="lfm2_moe"),
+    "experts_llama4": lambda: adapter(
+        "experts", "llama4", keep=True, target_modules=r"language_model\.model\.layers\.\d+\.self_attn\.q_proj",
+        target_parameters=["feed_forward.experts.gate_up_proj", "feed_forward.experts.down_proj"],
+    )
+    | dict(family="llama4"),
+    "experts_granite4": lambda: adapter(
+        "experts", "granite4", keep=True, target_modules=["q_proj"],
+        target_parameters=[
+            "block_sparse_moe.experts.gate_up_proj", "block_sparse_moe.experts.down_proj", "block_sparse_moe.router.weight",
+        ],
+    )
+    | dict(family="granite4"),
     # PEFT adapts the experts' gate and up with one pair of twice the rank, and it also adapts the router.
     "all_linear_glm4_moe": lambda: adapter(
         "all_linear", "glm4_moe", keep=True, target_modules="all-linear", use_rslora=True

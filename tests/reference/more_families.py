@@ -20,20 +20,38 @@ TARGETS = dict(
     qwen3_next=["q_proj", "k_proj", "v_proj", "o_proj", "in_proj_qkvz", "in_proj_ba", "out_proj", "shared_expert_gate"],
     gemma4_moe=r"model\.language_model\.layers\.\d+\.((self_attn|mlp)\.\w+_proj|router\.proj)",
     gemma4_e2b=r"model\.language_model\.layers\.\d+\.((self_attn|mlp)\.\w+_proj|per_layer_input_gate|per_layer_projection)",
+    lfm2_moe=["q_proj", "k_proj", "v_proj", "out_proj", "in_proj"],
+    granite4=r".*\.(self_attn|mamba|shared_mlp)\.\w+_(proj|linear)",
+    falcon_h1=["q_proj", "k_proj", "v_proj", "o_proj", "in_proj", *MLP],  # PEFT refuses out_proj of Mamba2
+    falcon_h1_gated=["q_proj", "k_proj", "v_proj", "o_proj", "in_proj", *MLP],
+    nemotron_h=["q_proj", "k_proj", "v_proj", "o_proj", "in_proj", "up_proj", "down_proj"],
+    nemotron_h_moe=["q_proj", "k_proj", "v_proj", "o_proj", "in_proj", "fc1_latent_proj", "fc2_latent_proj"],
+    llama4=r"language_model\.model\.layers\.\d+\.(self_attn|feed_forward|feed_forward\.shared_expert)\.\w+_proj",
     qwen3_5_moe=r"model\.language_model\.layers\.\d+\.(self_attn|linear_attn|mlp|mlp\.shared_expert)\.\w+_(proj\w*|gate)",
 )  # fmt: skip
 # These models also have a tower for images. Only their text model is recorded.
 WRAPPED = (
     "gemma3_wrapped", "mistral3", "qwen3_5", "qwen3_5_moe", "gemma4", "gemma4_moe", "gemma4_e2b", "gemma4_unified",
+    "llama4",
 )  # fmt: skip
 # One tensor of the checkpoint has the weights of all experts of a layer.
-FUSED = ("gpt_oss", "qwen3_5_moe", "gemma4")
+FUSED = ("gpt_oss", "qwen3_5_moe", "gemma4", "llama4", "granitemoehybrid")
+# The weights of all experts are [experts, in, out]; in other families, [experts, out, in].
+IN_FIRST = ("gpt_oss", "llama4")
+# Transformers changes these names when it loads a checkpoint: its own names, and the names in the files.
+IN_FILES = dict(
+    granitemoehybrid={
+        "experts.gate_up_proj": "input_linear.weight", "experts.down_proj": "output_linear.weight",
+        "router.weight": "router.layer.weight",
+    },
+    nemotron_h={"model.": "backbone."},
+)  # fmt: skip
 # The experts are stored in MXFP4.
 MXFP4 = "gpt_oss_mxfp4"
 # The linear layers are stored in 8-bit floats.
 FLOAT8 = "qwen3_fp8"
 TOWER = (
-    "vision_tower.", "multi_modal_projector.", "visual.", "embed_vision.", "vision_embedder.", "audio_tower.", "embed_audio.",
+    "vision_tower.", "vision_model.", "multi_modal_projector.", "visual.", "embed_vision.", "vision_embedder.", "audio_tower.", "embed_audio.",
 )  # fmt: skip
 # Norms of these families multiply by 1 + weight, as Gemma's do.
 NORMS_OF_ZERO = ("qwen3_5", "qwen3_next")
@@ -246,6 +264,104 @@ def qwen3_5_moe(common):
     return transformers.Qwen3_5MoeConfig(text_config=text, vision_config=VISION, tie_word_embeddings=False)
 
 
+def llama4(common):  # experts on every second layer; the last layer without rope; rows longer than a chunk
+    rope = dict(
+        rope_type="llama3", rope_theta=500000.0, factor=16.0, low_freq_factor=1.0, high_freq_factor=1.0,
+        original_max_position_embeddings=32,
+    )  # fmt: skip
+    text = text_keys(
+        common | dict(num_hidden_layers=4), "llama4_text", head_dim=32, intermediate_size=48, intermediate_size_mlp=96,
+        num_local_experts=8, interleave_moe_layer_step=2, no_rope_layer_interval=4, attention_chunk_size=12,
+        attn_temperature_tuning=True, floor_scale=8, attn_scale=0.1, rope_parameters=rope, pad_token_id=None,
+    )  # fmt: skip
+    vision = dict(
+        hidden_size=32, intermediate_size=128, num_hidden_layers=1, num_attention_heads=2, image_size=28, patch_size=14,
+        vision_output_dim=32, projector_input_dim=32, projector_output_dim=32,
+    )  # fmt: skip
+    return transformers.Llama4Config(text_config=text, vision_config=vision, tie_word_embeddings=False)
+
+
+def lfm2(common):  # an adjusted size of the MLP: 2/3 of 132, rounded up to a multiple of 48
+    return transformers.Lfm2Config(
+        **common | dict(tie_word_embeddings=True, num_hidden_layers=5, intermediate_size=132), block_multiple_of=48,
+        layer_types=["conv", "conv", "full_attention", "conv", "full_attention"], pad_token_id=None,
+        rope_parameters=dict(rope_type="default", rope_theta=10000.0),
+    )  # fmt: skip
+
+
+def lfm2_moe(common):  # a dense layer first; the bias changes the choice
+    return transformers.Lfm2MoeConfig(
+        **common | dict(tie_word_embeddings=True, num_hidden_layers=4), num_dense_layers=1, num_experts=8,
+        num_experts_per_tok=2, moe_intermediate_size=32, layer_types=["conv", "conv", "full_attention", "conv"],
+        pad_token_id=None, rope_parameters=dict(rope_type="default", rope_theta=10000.0),
+    )  # fmt: skip
+
+
+GRANITE4 = dict(
+    embedding_multiplier=6.0, attention_multiplier=0.125, residual_multiplier=0.22, logits_scaling=2.0,
+    rms_norm_eps=1e-5, shared_intermediate_size=96, pad_token_id=None,
+)  # fmt: skip
+
+
+def granite4(common):  # as the H models: Mamba2 layers, attention without rope, experts
+    return transformers.GraniteMoeHybridConfig(
+        **common | dict(tie_word_embeddings=True, num_hidden_layers=5, intermediate_size=32), **GRANITE4,
+        num_local_experts=8, num_experts_per_tok=2, position_embedding_type="nope",
+        layer_types=["mamba", "mamba", "attention", "mamba", "mamba"], mamba_n_heads=8, mamba_d_head=16,
+        mamba_d_state=16, mamba_n_groups=1, mamba_expand=2, mamba_chunk_size=16,
+    )  # fmt: skip
+
+
+def granite4_dense(common):  # as the Micro: attention with rope only, no experts
+    return transformers.GraniteMoeHybridConfig(
+        **common | dict(tie_word_embeddings=True), **GRANITE4, num_local_experts=0, num_experts_per_tok=0,
+        position_embedding_type="rope", layer_types=["attention", "attention"], mamba_n_heads=8, mamba_d_head=16,
+        rope_parameters=dict(rope_type="default", rope_theta=10000.0),
+    )  # fmt: skip
+
+
+def falcon_h1(common):  # attention and Mamba2 side by side; factors in many places
+    return transformers.FalconH1Config(
+        **common, head_dim=16, mamba_d_ssm=96, mamba_n_heads=6, mamba_d_head=16, mamba_d_state=16, mamba_n_groups=2,
+        mamba_chunk_size=16, mamba_norm_before_gate=False, mamba_rms_norm=True, lm_head_multiplier=0.5,
+        embedding_multiplier=2.0, mlp_multipliers=[0.9, 0.5], key_multiplier=0.7, attention_out_multiplier=0.6,
+        attention_in_multiplier=1.2, ssm_multipliers=[0.8, 1.1, 0.9, 1.2, 0.7], ssm_in_multiplier=1.25,
+        ssm_out_multiplier=0.4, pad_token_id=None, rope_parameters=dict(rope_type="default", rope_theta=1e11),
+    )  # fmt: skip
+
+
+def falcon_h1_gated(common):  # as the 0.5B: no norm after Mamba2
+    config = falcon_h1(common)
+    config.mamba_rms_norm = False
+    return config
+
+
+NEMOTRON = dict(
+    head_dim=32, mamba_num_heads=6, mamba_head_dim=16, ssm_state_size=16, n_groups=2, chunk_size=16, pad_token_id=None,
+)  # fmt: skip
+
+
+def nemotron_keys(common):
+    return {key: value for key, value in common.items() if key != "num_hidden_layers"}
+
+
+def nemotron_h(common):  # as the 9B v2
+    return transformers.NemotronHConfig(**nemotron_keys(common), **NEMOTRON, hybrid_override_pattern="M-M*-M-")
+
+
+def nemotron_h_moe(common):  # as Nemotron 3 Nano and Super; the latter's experts read a smaller vector
+    return transformers.NemotronHConfig(
+        **nemotron_keys(common), **NEMOTRON, hybrid_override_pattern="MEM*EME", n_routed_experts=8,
+        num_experts_per_tok=2, moe_intermediate_size=32, moe_shared_expert_intermediate_size=48,
+        routed_scaling_factor=2.5, moe_latent_size=48,
+    )  # fmt: skip
+
+
+def phi(common):
+    rope = dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5)
+    return transformers.PhiConfig(**common | dict(num_key_value_heads=4), rope_parameters=rope, pad_token_id=None)
+
+
 def store_fused(model, folder):
     """Stores all experts of a layer in one tensor, as published. Transformers saves a tensor for each expert."""
     state = safetensors.torch.load_file(folder / "model.safetensors")
@@ -375,5 +491,6 @@ CONFIGS = dict(
     glm4_moe=glm4_moe, deepseek_v3=deepseek_v3, qwen3_next=qwen3_next, qwen3_5_moe=qwen3_5_moe,
     gpt_oss_mxfp4=gpt_oss, deepseek_v2=deepseek_v2, glm4_moe_lite=glm4_moe_lite, minimax_m2=minimax_m2,
     gemma4=gemma4, gemma4_moe=gemma4_moe, gemma4_e2b=gemma4_e2b, gemma4_unified=gemma4_unified,
-    qwen3_fp8=qwen3_fp8,
+    qwen3_fp8=qwen3_fp8, llama4=llama4, lfm2=lfm2, lfm2_moe=lfm2_moe, granite4=granite4, granite4_dense=granite4_dense,
+    falcon_h1=falcon_h1, falcon_h1_gated=falcon_h1_gated, nemotron_h=nemotron_h, nemotron_h_moe=nemotron_h_moe, phi=phi,
 )  # fmt: skip

@@ -14,6 +14,9 @@ class InOrder(transformers.Trainer):
     def _get_train_sampler(self, *_):
         return torch.utils.data.SequentialSampler(self.train_dataset)
 
+    def get_decay_parameter_names(self, model):
+        return [name for name in super().get_decay_parameter_names(model) if name in loop.decayed_names(model)]
+
 
 def train(model, settings, folder):
     keys = dict(settings)

@@ -109,7 +109,8 @@ TensorMerge::Change AdapterMerge::of_all_experts(const HostArray& a, const HostA
 }
 
 bool AdapterMerge::in_first(const Param& param) const {
-  return param.role == Role::kExpertsFused && model_.config.experts.in_first;
+  const ExpertNames& names = model_.config.experts;
+  return param.role == Role::kExpertsFused && names.in_first && !names.swapped_lora;
 }
 
 AdapterMerge::AdapterMerge(const Model& model, std::vector<AdapterFolder> adapters)
@@ -137,13 +138,14 @@ void AdapterMerge::check(const AdapterFolder& adapter, const LoraOptions& option
     const std::optional<LoraPair> lora = lora_of(adapter, options, place);
     if (!lora) continue;
     Dims a = lora->a->shape.dims, b = lora->b->shape.dims, dims{b[0], a[1]};
-    // PEFT stores A as [E r, in] and B as [out, r E] for all experts; gate and up are halves of one parameter.
+    // PEFT stores A as [E r, in] and B as [out, r E] for all experts. If experts have a gate, gate and up are halves of
+    // one parameter.
     if (place.param->has_experts()) {
       const int64_t all = place.param->dims[0] * lora->rank;
       if (a[0] != all || b[1] != all) refuse(name, dims, wanted);
     }
     if (place.param->of_experts()) {
-      const int64_t halves = place.param->role == Role::kExpertDown ? 1 : 2;
+      const int64_t halves = place.param->role == Role::kExpertDown || !model_.config.experts.gated() ? 1 : 2;
       if (b[0] % halves != 0) refuse(name, dims, wanted);
       dims[0] /= halves;
     }
@@ -191,7 +193,8 @@ TensorMerge AdapterMerge::merge_of(const std::string& name, const ReadValues& re
     } else if (param->of_experts()) {
       const int64_t experts = param->dims[0], expert = index % experts, rank = lora->rank;
       const int64_t out_dim = param->dims[1], in = param->dims[2];
-      const int64_t first = param->role == Role::kExpertUp ? out_dim : 0;  // the outputs of up follow those of the gate
+      const bool second = param->role == Role::kExpertUp && model_.config.experts.gated();
+      const int64_t first = second ? out_dim : 0;  // the outputs of up follow those of the gate
       TensorEntry by_expert = *lora->b;
       by_expert.shape.dims = {lora->b->shape.dims[0], rank, experts};
       change.left = read_box(adapter, by_expert, {{first, 0, expert}, {out_dim, rank, 1}}, {out_dim, rank});

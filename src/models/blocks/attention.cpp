@@ -161,6 +161,18 @@ std::vector<double> alibi_slopes(int64_t heads) {
   return out;
 }
 
+namespace {
+
+// Numbers the chunks of all documents of a row, so that a chunk takes the place of a document. Padding stays 0.
+Tensor chunks_of_documents(const Forward& f, const Tensor& chunk) {
+  const int64_t most = (f.segments.dim(1) - 1) / f.config.attention_chunk + 1;  // chunks of one document
+  if (most == 1) return f.segments;
+  const Tensor numbers = f.segments * static_cast<double>(most) + f.positions / chunk;
+  return select(compare(f.segments, "EQ", constant(0, DType::kI32)), zeros_like(numbers), numbers);
+}
+
+}  // namespace
+
 Tensor attention(const Forward& f, const Tensor& q_BTNH, const Tensor& k_BTKH, const Tensor& v_BTKH,
                  const AttentionOptions& options, LayerCache* cache) {
   PathScope scope("attention");
@@ -176,19 +188,25 @@ Tensor attention(const Forward& f, const Tensor& q_BTNH, const Tensor& k_BTKH, c
     const Tensor index = b == 1 ? own_T + reshape(f.cache->filled, {}) : expand(own_T, 0) + expand(f.cache->filled, 1);
     // During generation, a row is one document without padding. The positions of the cache that are not filled yet come
     // after every query.
-    const Keys keys{keys_BSKH, values_BSKH, iota({DType::kI32, {s}}, 0), full(1, {DType::kI32, {b, s}})};
-    return attend(q_BTNH, index, full(1, {DType::kI32, {b, t}}), keys, options);
+    Keys keys{keys_BSKH, values_BSKH, iota({DType::kI32, {s}}, 0), full(1, {DType::kI32, {b, s}})};
+    Tensor segments = full(1, {DType::kI32, {b, t}});
+    if (options.chunk) {
+      keys.segments_BS = broadcast_to(expand(keys.index_S / options.chunk, 0), {b, s});
+      segments = broadcast_to(b == 1 ? expand(index / options.chunk, 0) : index / options.chunk, {b, t});
+    }
+    return attend(q_BTNH, index, segments, keys, options);
   }
+  const Tensor segments = options.chunk ? chunks_of_documents(f, options.chunk) : f.segments;
   if (options.sinks_N || v_BTKH.dim(3) != k_BTKH.dim(3)) {  // no kernel supports these
-    std::vector<Tensor> inputs{q_BTNH, k_BTKH, v_BTKH, f.segments};
+    std::vector<Tensor> inputs{q_BTNH, k_BTKH, v_BTKH, segments};
     if (options.window) inputs.push_back(options.window);
     return attention_body(inputs, options, f.attention_block, f.remat.scores_again);
   }
   const LogicalAxes queries{"batch", "length", "act_heads", ""}, keys{"batch", "length", "act_kv_heads", ""};
-  std::vector<Tensor> inputs{q_BTNH, k_BTKH, v_BTKH, f.segments};
+  std::vector<Tensor> inputs{q_BTNH, k_BTKH, v_BTKH, segments};
   std::vector<Partition> partitions{f.sharding.fitting(queries, q_BTNH.dims()), f.sharding.fitting(keys, k_BTKH.dims()),
                                     f.sharding.fitting(keys, v_BTKH.dims()),
-                                    f.sharding.fitting({"batch", "length"}, f.segments.dims())};
+                                    f.sharding.fitting({"batch", "length"}, segments.dims())};
   if (options.window) {
     inputs.push_back(options.window);
     partitions.emplace_back();

@@ -19,7 +19,8 @@ struct AttentionOptions {
   std::vector<double> slopes;
   bool causal = true;  // false: a query sees all keys of its document; then there is no window, cache or slopes
   Tensor sinks_N;      // a logit per query head that takes part in the softmax and has no value; null: none
-  Tensor window;       // i32 scalar: number of keys that a query sees, itself included; null: all before it
+  Tensor chunk;   // i32 scalar: a query sees only the keys of its own chunk of this many positions; null: no chunks
+  Tensor window;  // i32 scalar: number of keys that a query sees, itself included; null: all before it
 };
 
 // Returns the slopes of Press et al., "Train Short, Test Long", for any number of heads.

@@ -36,18 +36,19 @@ Tensor Decoder::window_of(const Layer& layer) const {
   return window > 0 ? constant(static_cast<double>(window), DType::kI32) : Tensor{};
 }
 
+Tensor Decoder::rotates(const Layer& layer) const {
+  if (!rotated_) return {};
+  return compare(reshape(dynamic_slice(rotated_, {layer.index}, {1}), {}), "NE", constant(0, DType::kI32));
+}
+
 Rope Decoder::rope_of(const Layer& layer, const Tensor& window) const {
   Rope out = rope_;
   if (local_rope_ && window) {
     const Tensor local = compare(window, "LT", constant(kWiderThanAnyRow, DType::kI32));
     out = {select(local, local_rope_->cos, out.cos), select(local, local_rope_->sin, out.sin), out.interleaved};
   }
-  if (rotated_) {
-    const Tensor rotates =
-        compare(reshape(dynamic_slice(rotated_, {layer.index}, {1}), {}), "NE", constant(0, DType::kI32));
-    out = {select(rotates, out.cos, full(1, out.cos.shape())), select(rotates, out.sin, zeros_like(out.sin)),
-           out.interleaved};
-  }
+  if (const Tensor has = rotates(layer))
+    out = {select(has, out.cos, full(1, out.cos.shape())), select(has, out.sin, zeros_like(out.sin)), out.interleaved};
   return out;
 }
 
@@ -61,7 +62,7 @@ Heads Decoder::project(const Layer& layer, const Tensor& x_BTD) const {
   auto of_all = [&](const Tensor& q, const Tensor& key, const Tensor& value) -> Heads {
     return {heads(q, n, "act_heads"), heads(key, k, "act_kv_heads"), heads(value, k, "act_kv_heads")};
   };
-  auto module = [&](const std::string& name) { return linear(f, layer, "self_attn." + name, x_BTD); };
+  auto module = [&](const std::string& name) { return linear(f, layer, c.attention_module + "." + name, x_BTD); };
   if (c.fused_qkv.empty()) return of_all(module("q_proj"), module("k_proj"), module("v_proj"));
   const Tensor y_BTPO = module(c.fused_qkv);
   return of_all(slice(y_BTPO, 2, 0, parts - 2), slice(y_BTPO, 2, parts - 2, parts - 1),
@@ -83,13 +84,17 @@ Tensor Decoder::seen_values(const Layer& layer, const Heads& heads, LayerCache* 
   AttentionOptions options{.scale = c.attention_scale, .softcap = c.attention_softcap, .window = window_of(layer)};
   if (options.scale == 0) options.scale = 1 / std::sqrt(static_cast<double>(c.head_dim));
   if (layer.has("self_attn.sinks")) options.sinks_N = layer["self_attn.sinks"];
+  if (c.attention_chunk > 0) {
+    const Tensor has_rope = rotates(layer), size = constant(static_cast<double>(c.attention_chunk), DType::kI32);
+    options.chunk = has_rope ? select(has_rope, size, constant(kWiderThanAnyRow, DType::kI32)) : size;
+  }
   if (c.alibi) options.slopes = alibi_slopes(c.num_attention_heads);
   const Tensor out = fettle::attention(f, heads.q_BTNH, heads.k_BTKH, heads.v_BTKH, options, cache);
   return reshape(out, {out.dim(0), out.dim(1), out.dim(2) * out.dim(3)});
 }
 
 Tensor Decoder::attend(const Layer& layer, const Heads& heads, LayerCache* cache, const std::string& output) const {
-  return linear(f, layer, output, seen_values(layer, heads, cache));
+  return linear(f, layer, config.attention_module + "." + output, seen_values(layer, heads, cache));
 }
 
 Tensor Decoder::attention(const Layer& layer, const Tensor& x_BTD, LayerCache* cache) const {
@@ -101,11 +106,15 @@ Tensor Decoder::attention(const Layer& layer, const Tensor& x_BTD, LayerCache* c
   return attend(layer, rotate(layer, heads), cache);
 }
 
+Tensor Decoder::gated(const Layer& layer, const MlpNames& names, const Tensor& x_BTD) const {
+  const Tensor hidden =
+      activation(config.hidden_act, linear(f, layer, names.gate, x_BTD)) * linear(f, layer, names.up, x_BTD);
+  return linear(f, layer, names.down, f.sharding.constrain(hidden, {"batch", "length", "act_mlp"}));
+}
+
 Tensor Decoder::shared_expert(const Layer& layer, const Tensor& x_BTD) const {
   const SharedExpert& shared = *config.shared_expert;
-  auto module = [&](const char* name, const Tensor& x) { return linear(f, layer, shared.module + name, x); };
-  const Tensor hidden = activation(config.hidden_act, module(".gate_proj", x_BTD)) * module(".up_proj", x_BTD);
-  const Tensor out = module(".down_proj", f.sharding.constrain(hidden, {"batch", "length", "act_mlp"}));
+  const Tensor out = gated(layer, MlpNames::in(shared.module), x_BTD);
   return shared.gate.empty() ? out : out * logistic(linear(f, layer, shared.gate, x_BTD));
 }
 
@@ -115,21 +124,15 @@ Tensor Decoder::mlp(const Layer& layer, const Tensor& x_BTD) const {
     const Tensor routed = experts_mlp(f, layer, x_BTD);
     return c.shared_expert ? routed + shared_expert(layer, x_BTD) : routed;
   }
+  const MlpNames& names = c.mlp_names;
+  if (c.mlp == Mlp::kGated || c.mlp == Mlp::kExperts) return gated(layer, names, x_BTD);
   auto hold = [&](const Tensor& hidden) { return f.sharding.constrain(hidden, {"batch", "length", "act_mlp"}); };
   if (c.mlp == Mlp::kPlain)
-    return linear(f, layer, "mlp.c_proj", hold(activation(c.hidden_act, linear(f, layer, "mlp.c_fc", x_BTD))));
-  Tensor gate, up;
-  if (c.mlp == Mlp::kFusedGated) {
-    const Tensor y_BT2F =
-        f.sharding.constrain(linear(f, layer, "mlp.gate_up_proj", x_BTD), {"batch", "length", "", "act_mlp"});
-    const Dims one{x_BTD.dim(0), x_BTD.dim(1), c.intermediate_size};
-    gate = reshape(slice(y_BT2F, 2, 0, 1), one);
-    up = reshape(slice(y_BT2F, 2, 1, 2), one);
-  } else {
-    gate = linear(f, layer, "mlp.gate_proj", x_BTD);
-    up = linear(f, layer, "mlp.up_proj", x_BTD);
-  }
-  return linear(f, layer, "mlp.down_proj", hold(activation(c.hidden_act, gate) * up));
+    return linear(f, layer, names.down, hold(activation(c.hidden_act, linear(f, layer, names.up, x_BTD))));
+  const Tensor y_BT2F = f.sharding.constrain(linear(f, layer, names.up, x_BTD), {"batch", "length", "", "act_mlp"});
+  const Dims one{x_BTD.dim(0), x_BTD.dim(1), c.intermediate_size};
+  const Tensor gate = reshape(slice(y_BT2F, 2, 0, 1), one), up = reshape(slice(y_BT2F, 2, 1, 2), one);
+  return linear(f, layer, names.down, hold(activation(c.hidden_act, gate) * up));
 }
 
 void add_norm(ParamList& list, const ModelConfig& c, const std::string& module, int64_t size) {
@@ -140,19 +143,27 @@ void add_attention(ParamList& list, const ModelConfig& c) {
   const SizedAxis d{c.hidden_size, "embed"}, q{c.num_attention_heads * c.head_dim, "heads"},
       kv{c.num_key_value_heads * c.head_dim, "kv_heads"};
   const LinearOptions options{.bias = c.attention_bias};
+  const std::string module = c.attention_module + ".";
   if (!c.fused_qkv.empty()) {
     // All parts of the fused dim have the size of k. The first q.size / kv.size parts are q; the last two are k and v.
-    list.linear("self_attn." + c.fused_qkv, kv, d, {.bias = c.attention_bias, .parts = q.size / kv.size + 2});
+    list.linear(module + c.fused_qkv, kv, d, {.bias = c.attention_bias, .parts = q.size / kv.size + 2});
   } else {
-    list.linear("self_attn.q_proj", q, d, options);
-    list.linear("self_attn.k_proj", kv, d, options);
-    list.linear("self_attn.v_proj", kv, d, options);
+    list.linear(module + "q_proj", q, d, options);
+    list.linear(module + "k_proj", kv, d, options);
+    list.linear(module + "v_proj", kv, d, options);
   }
-  list.linear("self_attn.o_proj", d, q, {.bias = c.output_bias.value_or(c.attention_bias)});
+  list.linear(module + "o_proj", d, q, {.bias = c.output_bias.value_or(c.attention_bias)});
   if (c.qk_norm) {
-    add_norm(list, c, "self_attn.q_norm", c.head_dim);
-    add_norm(list, c, "self_attn.k_norm", c.head_dim);
+    add_norm(list, c, module + "q_norm", c.head_dim);
+    add_norm(list, c, module + "k_norm", c.head_dim);
   }
+}
+
+void add_gated(ParamList& list, const ModelConfig& c, const MlpNames& names, int64_t size, bool bias) {
+  const SizedAxis d{c.hidden_size, "embed"}, inner{size, "mlp"};
+  list.linear(names.gate, inner, d, {.bias = bias});
+  list.linear(names.up, inner, d, {.bias = bias});
+  list.linear(names.down, d, inner, {.bias = bias});
 }
 
 void add_mlp(ParamList& list, const ModelConfig& c) {
@@ -161,23 +172,20 @@ void add_mlp(ParamList& list, const ModelConfig& c) {
     if (c.expert_layers) list.in_layers(c.expert_layers->numbers);
     add_expert_params(list, c);
     if (c.shared_expert) {
-      const SizedAxis inner{c.shared_expert->size, "mlp"};
-      list.linear(c.shared_expert->module + ".gate_proj", inner, d);
-      list.linear(c.shared_expert->module + ".up_proj", inner, d);
-      list.linear(c.shared_expert->module + ".down_proj", d, inner);
+      add_gated(list, c, MlpNames::in(c.shared_expert->module), c.shared_expert->size);
       if (!c.shared_expert->gate.empty()) list.linear(c.shared_expert->gate, {1, ""}, d);
     }
     if (!c.expert_layers) return;
     list.in_layers(layers_without(*c.expert_layers, c.num_hidden_layers).numbers);
   }
   const LinearOptions options{.bias = c.mlp_bias};
-  if (c.mlp == Mlp::kFusedGated) list.linear("mlp.gate_up_proj", f, d, {.bias = c.mlp_bias, .parts = 2});
+  const MlpNames& names = c.mlp_names;
   if (c.mlp == Mlp::kGated || c.mlp == Mlp::kExperts) {
-    list.linear("mlp.gate_proj", f, d, options);
-    list.linear("mlp.up_proj", f, d, options);
+    add_gated(list, c, names, c.intermediate_size, c.mlp_bias);
+  } else {
+    list.linear(names.up, f, d, c.mlp == Mlp::kPlain ? options : LinearOptions{.bias = c.mlp_bias, .parts = 2});
+    list.linear(names.down, d, f, options);
   }
-  if (c.mlp == Mlp::kPlain) list.linear("mlp.c_fc", f, d, options);
-  list.linear(c.mlp == Mlp::kPlain ? "mlp.c_proj" : "mlp.down_proj", d, f, options);
   if (c.mlp == Mlp::kExperts) list.in_layers();
 }
 

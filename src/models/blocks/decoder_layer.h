@@ -20,19 +20,23 @@ class Decoder {
   Tensor norm(const Layer& layer, const std::string& name, const Tensor& x) const;
 
   // Attention in three steps. A family may change the heads between them.
-  Heads project(const Layer& layer, const Tensor& x_BTD) const;  // self_attn.q_proj, k_proj, v_proj, or fused
+  Heads project(const Layer& layer, const Tensor& x_BTD) const;  // q_proj, k_proj, v_proj, or fused
   Heads rotate(const Layer& layer, const Heads& heads) const;    // applies the layer's rope, if it has one
   // Returns the values that the queries see, [B, T, N H].
   Tensor seen_values(const Layer& layer, const Heads& heads, LayerCache* cache) const;
-  // Does the same as seen_values, and then applies the linear layer `output`.
-  Tensor attend(const Layer& layer, const Heads& heads, LayerCache* cache,
-                const std::string& output = "self_attn.o_proj") const;
+  // Does the same as seen_values, and then applies the linear layer `output` of the attention module.
+  Tensor attend(const Layer& layer, const Heads& heads, LayerCache* cache, const std::string& output = "o_proj") const;
   // Computes all three steps, with norms on the heads of q and k if the config has them.
   Tensor attention(const Layer& layer, const Tensor& x_BTD, LayerCache* cache) const;
 
   // Returns the norm over all heads together: each vector of N H values in x_BTNH is normalised as a whole.
   Tensor norm_of_all_heads(const Layer& layer, const std::string& name, const Tensor& x_BTNH) const;
 
+  // Returns whether the layer has rope (i1); null when all layers do.
+  Tensor rotates(const Layer& layer) const;
+
+  // Returns down(act(gate(x)) * up(x)).
+  Tensor gated(const Layer& layer, const MlpNames& names, const Tensor& x_BTD) const;
   // Computes the MLP, or the layer's experts with the shared expert.
   Tensor mlp(const Layer& layer, const Tensor& x_BTD) const;
 
@@ -50,6 +54,7 @@ class Decoder {
 void add_norm(ParamList& list, const ModelConfig& config, const std::string& module, int64_t size);
 void add_attention(ParamList& list, const ModelConfig& config);
 void add_mlp(ParamList& list, const ModelConfig& config);
+void add_gated(ParamList& list, const ModelConfig& config, const MlpNames& names, int64_t size, bool bias = false);
 
 // Adds and computes the usual layer: x + attention(norm(x)), then y + mlp(norm(y)).
 void add_pre_norm_layer(ParamList& list, const ModelConfig& config);

@@ -49,28 +49,6 @@ Tensor where_equal(const Tensor& a, const Tensor& b) {
 
 }  // namespace
 
-Tensor causal_convolution(const Tensor& x_BTC, const Tensor& weight_CW, const Tensor& segments_BT,
-                          const Tensor& before) {
-  const int64_t t = x_BTC.dim(1), c = x_BTC.dim(2), w = weight_CW.dim(1);
-  const Tensor all =
-      before ? concatenate({convert(before, x_BTC.dtype()), x_BTC}, 1) : pad(x_BTC, {0, w - 1, 0}, {0, 0, 0});
-  // Adds 1 to all segment numbers, so that 0 marks the positions before the row. With `before`, these positions belong
-  // to the first document.
-  const Tensor segments = segments_BT + 1.0;
-  const Tensor first = broadcast_to(slice(segments, 1, 0, 1), {segments.dim(0), w - 1});
-  const Tensor of_all = concatenate({before ? first : zeros_like(first), segments}, 1);
-  const Tensor weight = convert(weight_CW, x_BTC.dtype());
-  Tensor sum;
-  for (int64_t i = 0; i < w; ++i) {
-    const int64_t from = w - 1 - i;
-    const Tensor same = convert(compare(slice(of_all, 1, from, from + t), "EQ", segments), x_BTC.dtype());
-    const Tensor part =
-        slice(all, 1, from, from + t) * expand(same, 2) * reshape(slice(weight, 1, from, from + 1), {c});
-    sum = sum ? sum + part : part;
-  }
-  return sum;
-}
-
 DeltaRule gated_delta_rule(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& decay, const Tensor& beta,
                            const Tensor& segments_BT, int64_t chunk, const Tensor& state) {
   PathScope scope("delta_rule");

@@ -1,18 +1,12 @@
-// Defines the gated delta rule, a linear attention whose state is a matrix per head, and the short convolution before
-// it. Sources: Yang et al. 2024, "Gated Delta Networks"; transformers/models/qwen3_next.
+// Defines the gated delta rule, a linear attention whose state is a matrix per head. Sources: Yang et al. 2024, "Gated
+// Delta Networks"; transformers/models/qwen3_next.
 //
-// Documents in one row do not influence each other: the state and the convolution start again at each document.
+// Documents in one row do not influence each other: the state starts again at each document.
 #pragma once
 
 #include "models/blocks/layers.h"
 
 namespace fettle {
-
-// Returns, for each channel, the sum of weight_CW times x over the last W positions: y[t] = sum over i of weight[W - 1
-// - i] x[t - i]. Positions of other documents count as 0. `before` [B, W - 1, C] has the W - 1 positions before the
-// first one; null: none. x_BTC must have the dtype of the result.
-Tensor causal_convolution(const Tensor& x_BTC, const Tensor& weight_CW, const Tensor& segments_BT,
-                          const Tensor& before = {});
 
 struct DeltaRule {
   Tensor out_BTNH;    // f32

@@ -91,6 +91,10 @@ Tensor soft_cap(const Tensor& x, double cap) {
 Tensor activation(const std::string& name, const Tensor& x) {
   if (name == "silu" || name == "swish") return x * logistic(x);
   if (name == "relu") return maximum(x, constant(0, x.dtype()));
+  if (name == "relu2") {
+    const Tensor positive = maximum(x, constant(0, x.dtype()));
+    return positive * positive;
+  }
   if (name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_fast") {
     const Tensor x32 = convert(x, DType::kF32);
     const Tensor inner = (x32 + x32 * x32 * x32 * 0.044715) * std::sqrt(2 / std::numbers::pi);
@@ -100,13 +104,18 @@ Tensor activation(const std::string& name, const Tensor& x) {
     const Tensor x32 = convert(x, DType::kF32);
     return convert(x32 * (erf(x32 * std::sqrt(0.5)) + 1.0) * 0.5, x.dtype());
   }
-  throw UserError("activation function '{}' is not implemented; wanted silu, gelu, gelu_new, gelu_pytorch_tanh or relu",
-                  name);
+  throw UserError(
+      "activation function '{}' is not implemented; wanted silu, gelu, gelu_new, gelu_pytorch_tanh, relu or relu2",
+      name);
 }
 
 Tensor log_sigmoid(const Tensor& x) {
   const Tensor larger = stop_gradient(maximum(-x, constant(0, x.dtype())));
   return -(larger + log(exp(-larger) + exp(-x - larger)));
+}
+
+Tensor softplus(const Tensor& x) {
+  return -log_sigmoid(-x);
 }
 
 Tensor embed(const Forward& f, const Tensor& table_VD, const Tensor& ids_BT) {

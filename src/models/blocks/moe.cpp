@@ -210,7 +210,8 @@ Routes route(Forward& f, const Layer& layer, const Tensor& x_nD, const Tensor& m
   const ModelConfig& c = f.config;
   const Tensor logits = router_logits(f, layer, x_nD);
   const Tensor scores = c.routing.sigmoid ? logistic(logits) : softmax(logits);
-  Tensor choice = scores;
+  // Sigmoids of large logits are equal; their logits are not.
+  Tensor choice = c.routing.on_inputs ? logits : scores;
   if (!c.routing.correction.empty()) choice = choice + convert(layer[c.routing.correction], DType::kF32);
   std::vector<Tensor> experts, weights, factors;
   Tensor taken = full(0, scores.shape());
@@ -230,7 +231,7 @@ Routes route(Forward& f, const Layer& layer, const Tensor& x_nD, const Tensor& m
   Tensor of_all = concatenate(weights, -1);
   if (c.routing.normalised) {
     const Tensor total = expand(reduce_sum(of_all, {-1}), -1);
-    of_all = of_all / (c.routing.sigmoid ? total + 1e-20 : total);
+    of_all = of_all / (c.routing.sigmoid ? total + c.routing.epsilon : total);
   }
   if (c.routing.scale != 1) of_all = of_all * c.routing.scale;
   if (!factors.empty()) of_all = of_all * concatenate(factors, -1);
@@ -343,10 +344,10 @@ class ExpertLinears {
   // and 1 for up's part.
   ExpertLinear hidden(const std::string& module, int64_t half) const {
     const int64_t inner = f_.config.expert_size;
-    ExpertLinear out{inner / devices_.size(3), f_.config.hidden_size, rows(module + ".weight", 1), {}, {}};
+    ExpertLinear out{inner / devices_.size(3), f_.config.expert_in(), rows(module + ".weight", 1), {}, {}};
     if (!f_.expert_lora || f_.expert_lora->gate_up.empty()) return out;
-    const Tensor b = part(f_.expert_lora->gate_up + ".lora_B.weight");
-    add_lora(out, f_.expert_lora->gate_up, 0, slice(by_expert(b), 1, half * inner, (half + 1) * inner), 1);
+    const LoraPair lora = lora_of(f_.expert_lora->gate_up);
+    add_lora(out, {lora.a_ErI, slice(lora.b_EOr, 1, half * inner, (half + 1) * inner)}, 0, 1);
     out.scale = f_.expert_lora->gate_up_scale;
     return out;
   }
@@ -354,7 +355,7 @@ class ExpertLinears {
   // order of the fused weight.
   ExpertLinear gate_up() const {
     const ExpertNames& names = f_.config.experts;
-    const int64_t d = f_.config.hidden_size, e = f_.config.num_experts, inner = f_.config.expert_size;
+    const int64_t d = f_.config.expert_in(), e = f_.config.num_experts, inner = f_.config.expert_size;
     const int64_t dim = names.in_first ? 2 : 1;
     ExpertLinear out{2 * inner / devices_.size(3), d, {}, {}, {}};
     out.in_first = names.in_first;
@@ -362,16 +363,17 @@ class ExpertLinears {
     if (layer_.has(names.gate_up + "_bias"))
       out.bias = rows_of_experts(devices_, expand(outputs_by_device(part(names.gate_up + "_bias"), 1), 2), 1);
     if (!f_.expert_lora || f_.expert_lora->gate_up.empty()) return out;
-    const Tensor b = by_expert(part(f_.expert_lora->gate_up + ".lora_B.weight"));
-    const Dims apart = names.in_turns ? Dims{e, inner, 2, b.dim(2)} : Dims{e, 2, inner, b.dim(2)};
-    add_lora(out, f_.expert_lora->gate_up, 0, outputs_by_device(reshape(b, apart), 1), 1);
+    const LoraPair lora = lora_of(f_.expert_lora->gate_up);
+    const int64_t rank = lora.b_EOr.dim(2);
+    const Dims apart = names.in_turns ? Dims{e, inner, 2, rank} : Dims{e, 2, inner, rank};
+    add_lora(out, {lora.a_ErI, outputs_by_device(reshape(lora.b_EOr, apart), 1)}, 0, 1);
     out.scale = f_.expert_lora->gate_up_scale;
     return out;
   }
   // Returns the layer down, whose inputs tp splits.
   ExpertLinear down(const std::string& module) const {
     const bool fused = f_.config.experts.fused(), in_first = f_.config.experts.in_first;
-    const int64_t d = f_.config.hidden_size, t = devices_.size(3);
+    const int64_t d = f_.config.expert_in(), t = devices_.size(3);
     ExpertLinear out{d, f_.config.expert_size / t, rows(fused ? module : module + ".weight", in_first ? 1 : 2), {}, {}};
     out.in_first = in_first;
     // Each device of tp adds its share of the bias.
@@ -379,7 +381,7 @@ class ExpertLinears {
       out.bias = rows_of_experts(devices_,
                                  expand(convert(layer_[module + "_bias"], DType::kF32) / static_cast<double>(t), 2), 0);
     if (!f_.expert_lora || f_.expert_lora->down.empty()) return out;
-    add_lora(out, f_.expert_lora->down, 2, by_expert(part(f_.expert_lora->down + ".lora_B.weight")), 0);
+    add_lora(out, lora_of(f_.expert_lora->down), 2, 0);
     out.scale = f_.expert_lora->scale;
     return out;
   }
@@ -404,13 +406,19 @@ class ExpertLinears {
     std::swap(order[dim], order[dim + 1]);
     return reshape(transpose(reshape(x, apart), order), joint);
   }
-  // Transposes lora_B [O, r, E] to [E, O, r].
-  static Tensor by_expert(const Tensor& b) { return transpose(b, {2, 0, 1}); }
-  void add_lora(ExpertLinear& linear, const std::string& lora, int64_t split_a, const Tensor& b_EOr,
-                int64_t split_b) const {
-    linear.a = rows(lora + ".lora_A.weight", split_a);
-    linear.b = rows_of_experts(devices_, b_EOr, split_b);
-    linear.rank = b_EOr.dim(2);
+  struct LoraPair {
+    Tensor a_ErI, b_EOr;
+  };
+  // Returns the LoRA weights of the module `lora`. They are stored as A [E, r, I] and B [O, r, E], or swapped.
+  LoraPair lora_of(const std::string& lora) const {
+    const Tensor a = part(lora + ".lora_A.weight"), b = part(lora + ".lora_B.weight");
+    if (f_.config.experts.swapped_lora) return {transpose(b, {2, 1, 0}), transpose(a, {0, 2, 1})};
+    return {a, transpose(b, {2, 0, 1})};
+  }
+  void add_lora(ExpertLinear& linear, const LoraPair& lora, int64_t split_a, int64_t split_b) const {
+    linear.a = rows_of_experts(devices_, lora.a_ErI, split_a);
+    linear.b = rows_of_experts(devices_, lora.b_EOr, split_b);
+    linear.rank = lora.b_EOr.dim(2);
   }
 
   const Forward& f_;
@@ -434,8 +442,8 @@ Tensor token_of_slot(const Tensor& slots, int64_t experts_per_token) {
 }
 
 void add_expert_params(ParamList& list, const ModelConfig& c) {
-  const int64_t e = c.num_experts, d = c.hidden_size, inner = c.expert_size;
-  list.add(c.experts.router + ".weight", {e, d}, {"", "embed"}, Role::kRouter);
+  const int64_t e = c.num_experts, d = c.expert_in(), inner = c.expert_size;
+  list.add(c.experts.router + ".weight", {e, c.hidden_size}, {"", "embed"}, Role::kRouter);
   if (!c.routing.correction.empty()) list.add(c.routing.correction, {e}, {""}, Role::kBuffer, Init::kZeros);
   if (!c.routing.factors.empty()) list.add(c.routing.factors, {e}, {""}, Role::kCoefficients, Init::kOnes);
   if (c.expert_bias) list.add(c.experts.router + ".bias", {e}, {""}, Role::kBias, Init::kZeros);
@@ -466,7 +474,8 @@ void add_expert_params(ParamList& list, const ModelConfig& c) {
     list.add(c.experts.down + "_bias", {e, d}, {"experts", "embed"}, Role::kExpertBias, Init::kZeros);
     return;
   }
-  list.add(c.experts.gate + ".weight", {e, inner, d}, {"experts", "mlp", "embed"}, Role::kExpertGate);
+  if (c.experts.gated())
+    list.add(c.experts.gate + ".weight", {e, inner, d}, {"experts", "mlp", "embed"}, Role::kExpertGate);
   list.add(c.experts.up + ".weight", {e, inner, d}, {"experts", "mlp", "embed"}, Role::kExpertUp);
   list.add(c.experts.down + ".weight", {e, d, inner}, {"experts", "embed", "mlp"}, Role::kExpertDown);
 }
@@ -475,7 +484,7 @@ Tensor experts_mlp(Forward& f, const Layer& layer, const Tensor& x_BTD, const Te
   PathScope scope("experts");
   const ModelConfig& c = f.config;
   const DeviceDims devices(f, x_BTD);
-  const int64_t n = devices.tokens(), d = c.hidden_size;
+  const int64_t n = devices.tokens(), d = c.expert_in();
   const Tensor x_nD = devices.split(x_BTD), routed_nD = routed_BTD ? devices.split(routed_BTD) : x_nD;
   Tensor mask;
   if (f.router) mask = devices.split(expand(where(compare(f.segments, "NE", constant(0, DType::kI32))), 2));
@@ -484,8 +493,11 @@ Tensor experts_mlp(Forward& f, const Layer& layer, const Tensor& x_BTD, const Te
   const Tensor tokens = devices.broadcast_to_devices(x_nD, kData, kAll);
   const ExpertLinears linears(f, layer, devices);
   const bool fused = c.experts.fused();
-  const ExpertLinear gate = fused ? linears.gate_up() : linears.hidden(c.experts.gate, 0);
-  const ExpertLinear up = fused ? ExpertLinear{} : linears.hidden(c.experts.up, 1);
+  const bool plain = !c.experts.gated();
+  const ExpertLinear gate = fused   ? linears.gate_up()
+                            : plain ? linears.hidden(c.experts.up, 0)
+                                    : linears.hidden(c.experts.gate, 0);
+  const ExpertLinear up = fused || plain ? ExpertLinear{} : linears.hidden(c.experts.up, 1);
   const ExpertLinear down = linears.down(c.experts.down);
   const Tensor zeros = devices.constrain(full(0, {DType::kF32, devices.with(kAll, {n, d})}), kAll);
   const ScanStep sums = scan(
@@ -508,7 +520,8 @@ Tensor experts_mlp(Forward& f, const Layer& layer, const Tensor& x_BTD, const Te
           const Tensor low = product(x, linear.a, {linear.rank, linear.in}, f.compute);
           return y + product(low, linear.b, {linear.out, linear.rank}, dtype) * linear.scale;
         };
-        const Tensor x = devices.constrain(take(tokens, ids), kAll);
+        Tensor x = devices.constrain(take(tokens, ids), kAll);
+        if (c.routing.on_inputs) x = x * convert(expand(routed, -1), x.dtype());
         Tensor of_gate = times(x, gate, f.compute), of_up;
         if (fused) {
           Dims one = of_gate.dims(), apart = one;
@@ -517,11 +530,12 @@ Tensor experts_mlp(Forward& f, const Layer& layer, const Tensor& x_BTD, const Te
           apart.push_back(c.experts.in_turns ? 2 : half);
           const Tensor both = reshape(of_gate, apart);
           of_gate = reshape(slice(both, dim, 0, 1), one), of_up = reshape(slice(both, dim, 1, 2), one);
-        } else {
+        } else if (!plain) {
           of_up = times(x, up, f.compute);
         }
-        const Tensor hidden = gated(c, of_gate, of_up);
-        const Tensor y = times(hidden, down, DType::kF32) * expand(routed, -1);
+        const Tensor hidden = plain ? activation(c.hidden_act, of_gate) : gated(c, of_gate, of_up);
+        Tensor y = times(hidden, down, DType::kF32);
+        if (!c.routing.on_inputs) y = y * expand(routed, -1);
         return {{devices.constrain(add_rows(carried[0], ids, y), kAll)}, {}};
       },
       {.limit = blocks.used});

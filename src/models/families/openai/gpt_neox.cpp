@@ -14,6 +14,7 @@ ModelConfig read_gpt_neox(const ConfigReader& r) {
   ModelConfig c = read_decoder_config(r);
   c.num_key_value_heads = c.num_attention_heads;
   c.head_dim = c.hidden_size / c.num_attention_heads;
+  c.attention_module = "attention";
   c.norm = Norm::kLayer;
   c.norm_eps = r.number("layer_norm_eps", 1e-5);
   c.hidden_act = r.text("hidden_act", "gelu");
@@ -42,7 +43,7 @@ Tensor neox_layer(const Decoder& d, const Layer& layer, const Tensor& x, LayerCa
   const Tensor by_head = d.f.sharding.constrain(reshape(qkv, {x.dim(0), x.dim(1), c.num_attention_heads, 3 * h}),
                                                 {"batch", "length", "act_heads", ""});
   const Heads heads{slice(by_head, 3, 0, h), slice(by_head, 3, h, 2 * h), slice(by_head, 3, 2 * h, 3 * h)};
-  const Tensor mixed = d.attend(layer, d.rotate(layer, heads), cache, "attention.dense");
+  const Tensor mixed = d.attend(layer, d.rotate(layer, heads), cache, "dense");
   const Tensor inner = linear(d.f, layer, "mlp.dense_h_to_4h", d.norm(layer, "post_attention_layernorm", x));
   const Tensor hidden = d.f.sharding.constrain(activation(c.hidden_act, inner), {"batch", "length", "act_mlp"});
   return x + mixed + linear(d.f, layer, "mlp.dense_4h_to_h", hidden);

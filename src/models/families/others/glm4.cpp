@@ -19,6 +19,7 @@ ModelConfig read_glm(const ConfigReader& r) {
   c.attention_bias = r.flag("attention_bias", true);
   c.output_bias = false;
   c.mlp = Mlp::kFusedGated;
+  c.mlp_names.up = "mlp.gate_up_proj";
   return c;
 }
 

@@ -10,6 +10,7 @@ ModelConfig read_phi3(const ConfigReader& r) {
   ModelConfig c = read_decoder_config(r);
   c.fused_qkv = "qkv_proj";
   c.mlp = Mlp::kFusedGated;
+  c.mlp_names.up = "mlp.gate_up_proj";
   if (r.has("sliding_window")) c.window.assign(c.num_hidden_layers, r.integer("sliding_window"));
   r.note_dropouts(c, {"resid_pdrop", "embd_pdrop"});
   return c;

@@ -13,6 +13,7 @@ ModelConfig read_starcoder2(const ConfigReader& r) {
   c.norm = Norm::kLayer;
   c.norm_eps = r.number("norm_epsilon", 1e-5);
   c.mlp = Mlp::kPlain;
+  c.mlp_names = {.up = "mlp.c_fc", .down = "mlp.c_proj"};
   c.hidden_act = r.text("hidden_act", "gelu_pytorch_tanh");
   c.attention_bias = c.mlp_bias = r.flag("use_bias", true);
   if (r.has("sliding_window")) c.window.assign(c.num_hidden_layers, r.integer("sliding_window"));

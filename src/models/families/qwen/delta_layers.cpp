@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "graph/ops.h"
 #include "models/blocks/delta_net.h"
+#include "models/blocks/short_convolution.h"
 #include "models/decoder.h"
 
 namespace fettle {
@@ -17,10 +18,6 @@ constexpr int64_t kChunk = 64;
 // Returns x / sqrt(sum(x^2) + 1e-6) along the last dim.
 Tensor to_length_one(const Tensor& x) {
   return x * rsqrt(expand(reduce_sum(x * x, {-1}), -1) + 1e-6);
-}
-
-Tensor softplus(const Tensor& x) {
-  return -log_sigmoid(-x);
 }
 
 // Adds the parameters of full attention: q_proj has a query and a gate for each head; the result is multiplied by
@@ -69,22 +66,9 @@ Tensor delta_net(const Decoder& d, const Layer& layer, const DeltaInputs& inputs
   const Forward& f = d.f;
   const int64_t b = inputs.qkv.dim(0), t = inputs.qkv.dim(1), n = net.value_heads, groups = n / net.key_heads;
   auto f32 = [](const Tensor& x) { return convert(x, DType::kF32); };
-  // During generation a row is one document, and the padding after its tokens must not change the state.
-  const Tensor segments = cache != nullptr ? full(1, {DType::kI32, {b, t}}) : f.segments;
-  Tensor real_BT1;
-  if (cache != nullptr) {
-    const Tensor place = broadcast_to(expand(iota({DType::kI32, {t}}, 0), 0), {b, t});
-    real_BT1 = expand(convert(compare(place, "LT", f.cache->real), DType::kF32), 2);
-  }
-
+  const Tensor segments = documents_of(f, inputs.qkv);
   const Tensor weight = reshape(layer["linear_attn.conv1d.weight"], {net.channels(), net.width});
-  const Tensor before = cache != nullptr ? cache->at("convolution") : Tensor{};
-  const Tensor mixed = activation("silu", causal_convolution(inputs.qkv, weight, segments, before));
-  if (cache != nullptr) {
-    const Tensor zero = constant(0, DType::kI32);
-    const Tensor all = concatenate({convert(before, inputs.qkv.dtype()), inputs.qkv}, 1);
-    cache->at("convolution") = convert(dynamic_slice(all, {zero, f.cache->real, zero}, before.dims()), before.dtype());
-  }
+  const Tensor mixed = activation("silu", short_convolution(f, inputs.qkv, weight, cache));
   auto heads = [&](int64_t first, int64_t count, int64_t size) {
     return f32(reshape(slice(mixed, 2, first, first + count * size), {b, t, count, size}));
   };
@@ -99,7 +83,10 @@ Tensor delta_net(const Decoder& d, const Layer& layer, const DeltaInputs& inputs
   const Tensor v = f.sharding.constrain(heads(2 * net.key_size(), n, net.value_dim), {"batch", "", "act_heads", ""});
   Tensor rate = f32(logistic(inputs.b));
   Tensor decay = -(exp(f32(layer["linear_attn.A_log"])) * softplus(f32(inputs.a) + f32(layer["linear_attn.dt_bias"])));
-  if (cache != nullptr) rate = rate * real_BT1, decay = decay * real_BT1;
+  if (cache != nullptr) {
+    const Tensor real_BT1 = real_positions(f, inputs.qkv);
+    rate = rate * real_BT1, decay = decay * real_BT1;
+  }
   int64_t chunk = 1;  // a power of two, as the triangular inverse requires
   while (2 * chunk <= std::min({kChunk, f.attention_block, 2 * t - 1})) chunk *= 2;
   const DeltaRule rule =
@@ -174,7 +161,7 @@ Tensor delta_layer(const Decoder& d, const Layer& layer, const Tensor& x, LayerC
 std::vector<CacheArray> delta_cache(const ModelConfig& c) {
   const DeltaNet& net = *c.delta_net;
   std::vector<CacheArray> out = keys_and_values(c, net.other_layers());
-  out.push_back({"convolution", net.layers, {1, net.width - 1, net.channels()}, {"batch", "", ""}});
+  out.push_back(convolution_cache(net.layers, net.width, net.channels()));
   out.push_back({"state",
                  net.layers,
                  {1, net.value_heads, net.key_dim, net.value_dim},

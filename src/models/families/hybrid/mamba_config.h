@@ -1,0 +1,21 @@
+// Defines what the families with Mamba2 have in common.
+#pragma once
+
+#include "models/model.h"
+
+namespace fettle {
+
+// Reads which layers have Mamba2 from layer_types (or layers_block_type), in which the types of `mamba` mean such a
+// layer. Throws UserError on a type that is in neither list. Without the list, all layers have it.
+LayerSet mamba_layers(const ConfigReader& reader, int64_t layers, const std::vector<std::string>& mamba,
+                      const std::vector<std::string>& others);
+
+// Reads the sizes from the fields mamba_*. `inner` is the number of values of all heads.
+void read_mamba2(const ConfigReader& reader, Mamba2& mamba, int64_t inner);
+// Reads the bounds of the step size from time_step_limit.
+void read_step_bounds(const ConfigReader& reader, Mamba2& mamba);
+
+// Returns the arrays of the cache of a model with Mamba2 on some layers, or none, and attention on the others.
+std::vector<CacheArray> hybrid_cache(const ModelConfig& config);
+
+}  // namespace fettle

@@ -1,0 +1,119 @@
+// Llama 4: layers with rope see only the keys of their chunk, and norm the heads of q and k; every fourth layer has no
+// rope, sees all keys, and scales its queries with the position. Some layers or all have experts, whose inputs are
+// multiplied by the router's weights. Published checkpoints also have a vision tower. Source:
+// transformers/models/llama4.
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "graph/ops.h"
+#include "models/decoder.h"
+#include "models/families/families.h"
+#include "models/wrapped.h"
+
+namespace fettle {
+namespace {
+
+// Reads which layers have rope: `no_rope_layers` is a list in which 1 means rope; [] means the default.
+std::vector<bool> layers_with_rope(const ConfigReader& r, int64_t layers) {
+  std::vector<bool> out;
+  if (!r.has("no_rope_layers") || !r.json().at("no_rope_layers").empty())
+    out = r.flags_by_layer("no_rope_layers", layers);
+  const int64_t interval = r.integer("no_rope_layer_interval", 4);
+  for (int64_t layer = 0; out.size() < static_cast<size_t>(layers); ++layer) out.push_back((layer + 1) % interval != 0);
+  const std::vector<std::string> types = r.texts("layer_types");
+  for (size_t layer = 0; layer < types.size() && layer < out.size(); ++layer)
+    if (types[layer] != (out[layer] ? "chunked_attention" : "full_attention"))
+      throw UserError(
+          "{}: layer {} has the type '{}' and {} rope; layers with rope must be chunked_attention, others "
+          "full_attention",
+          r.file(), layer, types[layer], out[layer] ? "has" : "lacks");
+  return out;
+}
+
+// Reads the layers with experts: the list `moe_layers`, or every interleave_moe_layer_step-th.
+void read_expert_layers(const ConfigReader& r, ModelConfig& c) {
+  LayerSet layers;
+  for (const double layer : r.numbers("moe_layers")) layers.numbers.push_back(static_cast<int64_t>(layer));
+  const int64_t step = r.integer("interleave_moe_layer_step", 1);
+  for (int64_t layer = step - 1; !r.has("moe_layers") && layer < c.num_hidden_layers; layer += step)
+    layers.numbers.push_back(layer);
+  layers.all = layers.count();
+  for (const int64_t layer : layers.numbers)
+    if (layer < 0 || layer >= c.num_hidden_layers)
+      throw UserError("{}: 'moe_layers' contains {}; the model has the layers 0 to {}", r.file(), layer,
+                      c.num_hidden_layers - 1);
+  if (layers.count() == 0) throw UserError("{}: no layer has experts", r.file());
+  if (layers.count() < c.num_hidden_layers) c.expert_layers = layers;
+}
+
+// The first published configs have a number in place of true.
+bool flag_or_number(const ConfigReader& r, const std::string& key, bool otherwise) {
+  return r.has(key) && r.json().at(key).is_number() ? r.json().at(key) != 0 : r.flag(key, otherwise);
+}
+
+ModelConfig read_llama4(const ConfigReader& r) {
+  ModelConfig c = read_decoder_config(r);
+  c.norm_eps = r.number("rms_norm_eps", 1e-5);
+  c.rope = r.rope(500000);
+  c.rope.interleaved = true;
+  c.attention_bias = r.flag("attention_bias", false);
+  c.rotates = layers_with_rope(r, c.num_hidden_layers);
+  c.attention_chunk = r.integer("attention_chunk_size", r.given("attention_chunk_size") ? 0 : 8192);
+  c.llama4 = {.qk_norm = r.flag("use_qk_norm", true),
+              .growth = flag_or_number(r, "attn_temperature_tuning", true) ? r.number("attn_scale", 0.1) : 0,
+              .unit = r.number("floor_scale", 8192)};
+  c.mlp = Mlp::kExperts;
+  c.mlp_names = MlpNames::in("feed_forward");
+  c.expert_size = c.intermediate_size;
+  c.intermediate_size = r.integer("intermediate_size_mlp", 16384);
+  c.experts = {.router = "feed_forward.router",
+               .down = "feed_forward.experts.down_proj",
+               .gate_up = "feed_forward.experts.gate_up_proj",
+               .in_first = true,
+               .swapped_lora = true};
+  c.routing = {.sigmoid = true, .normalised = false, .on_inputs = true};
+  r.read_experts(c, r.integer("num_local_experts", 16), 1);
+  c.router_aux_loss_coef = 0;  // Transformers computes no such loss
+  read_expert_layers(r, c);
+  c.shared_expert = {.module = "feed_forward.shared_expert", .size = c.expert_size};
+  return c;
+}
+
+Tensor llama4_layer(const Decoder& d, const Layer& layer, const Tensor& x, LayerCache* cache) {
+  const ModelConfig& c = d.config;
+  Heads heads = d.rotate(layer, d.project(layer, d.norm(layer, "input_layernorm", x)));
+  const Tensor rotates = d.rotates(layer);
+  if (c.llama4->qk_norm)
+    for (Tensor* each : {&heads.q_BTNH, &heads.k_BTKH}) {
+      const Tensor normal = rms_norm(*each, {}, c.norm_eps);
+      *each = rotates ? select(rotates, normal, *each) : normal;
+    }
+  if (rotates && c.llama4->growth != 0) {
+    const Tensor units = floor((convert(d.f.positions, DType::kF32) + 1.0) / c.llama4->unit);
+    const Tensor factor = expand(expand(log(units + 1.0) * c.llama4->growth + 1.0, 2), 3);
+    heads.q_BTNH = select(rotates, heads.q_BTNH, heads.q_BTNH * convert(factor, heads.q_BTNH.dtype()));
+  }
+  const Tensor y = x + d.attend(layer, heads, cache);
+  return y + d.mlp(layer, d.norm(layer, "post_attention_layernorm", y));
+}
+
+}  // namespace
+
+Family llama4_text_family() {
+  Family family = decoder_family("llama4_text", "Llama4ForCausalLM", read_llama4, {add_pre_norm_layer, llama4_layer});
+  family.classifier.architecture = "";
+  return family;
+}
+
+Family llama4_family() {
+  const Family text = decoder_family("llama4", "", read_llama4, {add_pre_norm_layer, llama4_layer},
+                                     {.layer = "language_model.model.layers.{}.",
+                                      .embedding = "language_model.model.embed_tokens",
+                                      .norm = "language_model.model.norm",
+                                      .head = "language_model.lm_head"});
+  Family family = wrapped_family(text, "llama4", "Llama4ForConditionalGeneration");
+  family.carried = {"vision_model.", "multi_modal_projector."};
+  return family;
+}
+
+}  // namespace fettle
