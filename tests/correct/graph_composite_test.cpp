@@ -329,7 +329,7 @@ TEST(Composite, AttributesOfEveryType) {
   EXPECT_THAT(
       program.text(),
       HasSubstr(
-          R"(@"a$b target"(%arg0) {api_version = 4 : i32, backend_config = {dims = array<i64: 2, 3>, flag = true, floats = array<f32: 1.00000000000000000e+00, 0x7F800000>, infinite = 0xFF800000 : f32, large = 1099511627776 : i64, none = array<i64>, single = 5.00000000000000000e-01 : f32, small = -7 : i32, text = "say \22a\5Cb\22\0A"}})"))
+          R"(@"a$b target"(%arg0) {api_version = 4 : i32, backend_config = {dims = array<i64: 2, 3>, flag = true, floats = array<f32: 1.00000000000000000e+00, 0x7F800000>, infinite = 0xFF800000 : f32, large = 1099511627776 : i64, none = array<i64>, single = 5.00000000000000000e-01 : f32, small = -7 : i32, text = "say \22a\5Cb\22\0A"}, operand_layouts = [dense<[0]> : tensor<1xindex>], result_layouts = [dense<[0]> : tensor<1xindex>]})"))
       << program.text();
 }
 
