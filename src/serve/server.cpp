@@ -217,7 +217,7 @@ class CompletionServer {
           scheduler_.submit(job_of(asked)),
           AnswerWriter(asked.chat, options_.name, asked.top_logprobs.has_value(), asked.include_usage), asked.stream,
           open_);
-      // A whole answer is also sent by a content provider, because that can notice when the client has gone.
+      // An answer that is not streamed also has a content provider, because it notices when the client disconnects.
       response.set_header("Cache-Control", "no-cache");
       response.set_chunked_content_provider(
           asked.stream ? "text/event-stream" : "application/json",
@@ -239,7 +239,8 @@ class CompletionServer {
   httplib::Server& http_;
 };
 
-// Returns the last part of the name of the last adapter, or of the model if there is no adapter.
+// Returns the model's name for clients: the last part ("c" of "a/b/c") of the last adapter's name, or of the model's
+// name if there is no adapter.
 std::string name_of_model(const Request& request) {
   std::string name = request.model_title();
   while (name.ends_with('/')) name.pop_back();

@@ -99,7 +99,7 @@ TEST(ToolFormats, AreThoseOfTheModelsOwnTemplate) {
   EXPECT_EQ(refusal("qwen3_5", coder), "");
   EXPECT_THAT(refusal("qwen", coder), HasSubstr("writes them as qwen3_5"));
   EXPECT_THAT(refusal("mistral", qwen), HasSubstr("writes them as qwen; remove the key"));
-  EXPECT_THAT(refusal("default", "plain"), HasSubstr("a form of its own"));
+  EXPECT_THAT(refusal("default", "plain"), HasSubstr("writes them in another format"));
   EXPECT_THAT(refusal("llama3", ""), HasSubstr("no chat template"));
 }
 
