@@ -415,6 +415,9 @@ class Chart {
       for (let i = 0; i < count; ++i) if (good(curve.high[i])) { if (begun) pen.lineTo(x(curve.x[i]), y(curve.high[i])); else pen.moveTo(x(curve.x[i]), y(curve.high[i])); begun = true; }
       for (let i = count - 1; i >= 0; --i) if (good(curve.low[i])) pen.lineTo(x(curve.x[i]), y(curve.low[i]));
       pen.fill();
+      pen.globalAlpha = .35;  // a peak of one value has hardly an area
+      pen.lineWidth = 1;
+      pen.stroke();
       pen.globalAlpha = 1;
     }
     if (line !== curve.mean && !many) {
