@@ -13,7 +13,7 @@ inline const std::vector<std::string> kFamilies{
     "ernie4_5",   "glm",         "glm4",           "cohere2",     "gpt_neox",      "ministral3",  "gemma3_wrapped",
     "mistral3",   "gpt_oss",     "qwen3_5_text",   "qwen3_5",     "qwen2_moe",     "glm4_moe",    "deepseek_v3",
     "qwen3_next", "qwen3_5_moe", "gpt_oss_mxfp4",  "deepseek_v2", "glm4_moe_lite", "minimax_m2",  "gemma4",
-    "gemma4_moe", "gemma4_e2b",  "gemma4_unified", "qwen3_fp8"};
+    "gemma4_moe", "gemma4_e2b",  "gemma4_unified", "qwen3_fp8",   "qwen3_gptq",    "qwen2_awq",   "qwen3_moe_packed"};
 
 // Encoders, which can only classify. classifiers.py makes their folders.
 inline const std::vector<std::string> kEncoders{"bert", "roberta"};

@@ -33,6 +33,8 @@ struct UpdateSpec {
   std::optional<double> loraplus_lr_ratio;  // learning rate of lora_B divided by that of lora_A
   double weight_decay = 0;
   double max_grad_norm = 1;  // 0: no clipping
+  // Parts of names of the linear layers whose gradients APOLLO projects; "all": all of them.
+  std::vector<std::string> low_rank{"all"};
 };
 
 // How the best evaluation is chosen, and what the run does with it.
