@@ -76,11 +76,13 @@ TEST_F(BadGroups, VariantsThatAreNotImplemented) {
   EXPECT_THAT(compressed({{"num_bits", 3}}, Json::object()), HasSubstr("num_bits is 3"));
   EXPECT_THAT(compressed({{"strategy", "tensor"}}, Json::object()), HasSubstr("group or channel"));
   EXPECT_THAT(
-      compressed(Json::object(), {{"config_groups", {{"group_0", {{"weights", weights}}}, {"group_1", {{"weights", weights}}}}}}),
+      compressed(Json::object(),
+                 {{"config_groups", {{"group_0", {{"weights", weights}}}, {"group_1", {{"weights", weights}}}}}}),
       HasSubstr("one group"));
-  EXPECT_THAT(compressed(Json::object(), {{"config_groups",
-                               {{"group_0", {{"weights", weights}, {"input_activations", {{"num_bits", 8}}}}}}}}),
-              HasSubstr("input_activations"));
+  EXPECT_THAT(
+      compressed(Json::object(),
+                 {{"config_groups", {{"group_0", {{"weights", weights}, {"input_activations", {{"num_bits", 8}}}}}}}}),
+      HasSubstr("input_activations"));
 }
 
 TEST_F(BadGroups, TensorsThatDoNotFit) {
