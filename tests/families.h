@@ -60,7 +60,10 @@ inline const std::vector<std::string> kFamilies{"llama",
                                                 "falcon_h1",
                                                 "falcon_h1_gated",
                                                 "nemotron_h",
-                                                "nemotron_h_moe"};
+                                                "nemotron_h_moe",
+                                                "qwen3_gptq",
+                                                "qwen2_awq",
+                                                "qwen3_moe_packed"};
 
 // Encoders, which can only classify. classifiers.py makes their folders.
 inline const std::vector<std::string> kEncoders{"bert", "roberta"};

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "graph/ops.h"
 #include "models/blocks/layers.h"
+#include "tokenizer/text/regex.h"
 
 namespace fettle {
 namespace {
@@ -45,12 +46,6 @@ Tensor mix(Tensor x) {
   return bit_xor(x, shift_right(x, 16));
 }
 
-uint32_t hash_of(const std::string& text) {
-  uint32_t hash = 2166136261u;  // FNV-1a
-  for (unsigned char c : text) hash = (hash ^ c) * 16777619u;
-  return hash;
-}
-
 Tensor dropout(const Tensor& x, double rate, const DropoutKey& key) {
   const Tensor bits = random_bits_of_rows(x.dim(-1), key);
   const Tensor kept = compare(bits, "GE", constant(std::floor(rate * 4294967296.0), DType::kU32));
@@ -62,6 +57,12 @@ Tensor dropout(const Tensor& x, double rate, const DropoutKey& key) {
 double LoraOptions::scale(int64_t factor) const {
   const auto times = static_cast<double>(factor), ranks = times * static_cast<double>(rank);
   return times * alpha / (rslora ? std::sqrt(ranks) : ranks);
+}
+
+uint32_t hash_of(const std::string& text) {
+  uint32_t hash = 2166136261u;  // FNV-1a
+  for (unsigned char c : text) hash = (hash ^ c) * 16777619u;
+  return hash;
 }
 
 Tensor random_bits(const Dims& dims, const Tensor& key_u32) {
@@ -81,7 +82,48 @@ Tensor random_bits_of_rows(int64_t features, const DropoutKey& key) {
   return mix(mix(in_row + key.seed) + row);
 }
 
+namespace {
+
+bool is_expression(const std::vector<std::string>& targets) {
+  return targets.size() == 1 && targets[0].find_first_of("*[](){}|\\+?^$") != std::string::npos;
+}
+
+// Returns the modules all of whose layers' names the expression matches.
+std::vector<std::string> modules_that_match(const Model& model, const std::string& expression) {
+  const Regex regex("\\A(?:" + expression + ")\\z", "lora_target");
+  std::vector<std::string> out;
+  for (const std::string& linear : model.linears()) {
+    std::string first, other;  // names of a layer that matches and of one that does not
+    for (const Param& param : model.linear(linear))
+      for (int64_t i = 0; i < param.stored_count(); ++i) {
+        std::string name = param.stored_name(i);
+        name.resize(name.rfind('.'));
+        bool matches = false;
+        regex.cover(name, [&](size_t, size_t, bool is_match) { matches = matches || is_match; });
+        (matches ? first : other) = name;
+      }
+    if (!first.empty() && !other.empty())
+      throw UserError(
+          "lora_target: '{}' matches {}, but not {}; let it match the layer numbers \\d+, and choose layers with "
+          "layers_to_transform",
+          expression, first, other);
+    if (first.empty()) continue;
+    if (std::ranges::find(model.family->without_lora, linear) != model.family->without_lora.end())
+      throw UserError("lora_target: '{}' matches {}, but PEFT does not load adapters with it; leave it out", expression,
+                      first);
+    out.push_back(linear);
+  }
+  if (out.empty())
+    throw UserError("lora_target: '{}' matches no linear layer of {}, such as {}; use all or names of {}", expression,
+                    model.family->model_type, model.linear(model.linears()[0])[0].stored_name(0),
+                    fmt::join(model.linears(), ", "));
+  return out;
+}
+
+}  // namespace
+
 std::vector<std::string> lora_modules(const Model& model, const std::vector<std::string>& targets) {
+  if (is_expression(targets)) return modules_that_match(model, targets[0]);
   const std::vector<std::string>& refused = model.family->without_lora;
   std::vector<std::string> linears = model.linears();
   for (const std::string& linear : refused) std::erase(linears, linear);

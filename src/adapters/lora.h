@@ -36,7 +36,9 @@ struct LoraOptions {
 
 // Returns the modules that `targets` match. "all" and "all-linear" match every linear layer of the blocks. Other names
 // match as in PEFT: `q_proj` matches `self_attn.q_proj`, because a target is the whole name or its end after a dot.
-// Throws UserError, which lists the names, when a target matches nothing.
+// A single target with characters of a regular expression must match a layer's whole name in Transformers
+// ("model.language_model.layers.0.self_attn.q_proj"). Throws UserError, which lists the names, when a target matches
+// nothing, or only some layers of a module.
 std::vector<std::string> lora_modules(const Model& model, const std::vector<std::string>& targets);
 
 // Returns which parameters of experts `targets` match. A parameter is the weights of all experts of a layer, under the
@@ -97,6 +99,8 @@ void add_lora(Forward& forward, const LoraOptions& options, const DropoutKey* ke
 std::function<Tensor(const Layer&, const std::string&, const Tensor&, const Tensor&)> lora_adapt(
     const LoraOptions& options, DType compute, const DropoutKey* key, const ShardingRules* rules = nullptr);
 
+// Returns the FNV-1a hash of the text, from which keys of random numbers are made.
+uint32_t hash_of(const std::string& text);
 // Returns a uniform u32 for each element. The value depends only on the key and the element's global index.
 Tensor random_bits(const Dims& dims, const Tensor& key_u32);
 // Returns a uniform u32 for each element of [B, T, D]. The value depends only on key.seed, the sequence's number, the

@@ -70,6 +70,43 @@ Tensor dequantise_mxfp4(const Tensor& codes, const Tensor& scales) {
   return transpose(reshape(scaled, together), order);
 }
 
+// Returns the weight [.., in] whose inputs have the factors [.., groups] of their group. `order` has the group of each
+// input, or is null if groups are successive inputs.
+Tensor of_each_input(const Tensor& factors, int64_t inputs, int64_t group, const Tensor& order) {
+  const int64_t groups = factors.dim(-1), rows = product(factors.dims()) / groups;
+  Dims dims = factors.dims();
+  dims.back() = inputs;
+  if (groups == 1) return broadcast_to(factors, dims);
+  if (order) {
+    const int64_t experts = order.rank() == 2 ? order.dim(0) : 1;  // each expert has its own order
+    const Tensor table = transpose(reshape(factors, {experts, rows / experts, groups}), {0, 2, 1});
+    return reshape(transpose(take(table, reshape(order, {experts, inputs})), {0, 2, 1}), dims);
+  }
+  const Tensor spread =
+      reshape(broadcast_to(reshape(factors, {rows, groups, 1}), {rows, groups, group}), {rows, groups * group});
+  return reshape(slice(spread, 1, 0, inputs), dims);
+}
+
+// Returns the weight [.., out.., in].
+Tensor dequantise_groups(const QuantisedWeight& weight, const std::vector<Tensor>& parts) {
+  const Quantisation& format = weight.format;
+  Tensor codes = parts[0];
+  Dims dims = codes.dims();
+  if (format.four_bits()) {
+    Dims pairs = dims;
+    pairs.push_back(2);
+    const Tensor whole = broadcast_to(expand(codes, codes.rank()), pairs);
+    const Tensor second = compare(iota({DType::kU8, pairs}, codes.rank()), "EQ", constant(1, DType::kU8));
+    dims.back() *= 2;
+    codes = reshape(shift_right(select(second, whole, shift_left(whole, 4)), 4), dims);
+  }
+  const Tensor order = format.any_order ? parts[3] : Tensor();
+  const Tensor scale = of_each_input(parts[1], dims.back(), format.group, order);
+  const Tensor zero = of_each_input(parts[2], dims.back(), format.group, order);
+  const Tensor steps = convert(codes, format.scales) - convert(zero, format.scales);
+  return reshape(convert(steps * scale, DType::kF32), weight.base.dims);
+}
+
 }  // namespace
 
 Dims QuantisedWeight::rows() const {
@@ -83,6 +120,12 @@ Dims QuantisedWeight::rows() const {
 bool is_quantised(const Param& param, const Quantisation& format, bool stored) {
   if (param.role == Role::kLinear) return true;
   return param.has_experts() && !stored && format.four_bits() && QuantisedWeight{param, format, {}}.by_rows();
+}
+
+bool is_grouped(const Param& param, const Quantisation& format, bool inputs_first) {
+  if (param.role != Role::kLinear && !param.of_experts()) return false;
+  const int64_t inputs = QuantisedWeight{param, format, {}}.rows().back();
+  return !inputs_first && (!format.four_bits() || inputs % 2 == 0);
 }
 
 QuantisedWeight quantised_weight(const Param& base, const Quantisation& format, const ShardingRules& rules) {
@@ -107,6 +150,28 @@ QuantisedWeight quantised_weight(const Param& base, const Quantisation& format, 
     codes.back() /= 2;
     add("", codes, axes, DType::kU8);
     add(".scales", scales, axes, DType::kU8);
+    return out;
+  }
+  if (format.in_groups()) {
+    Dims codes = out.rows(), scales = codes;
+    const int64_t inputs = codes.back(), group = format.group > 0 ? format.group : inputs;
+    scales.back() = blocks_of(inputs, group);
+    if (format.four_bits()) codes.back() /= 2;
+    LogicalAxes axes{base.axes.begin(), base.axes.begin() + static_cast<std::ptrdiff_t>(codes.size())};
+    LogicalAxes of_groups = axes;
+    // Splits the inputs over devices only if each device has whole groups.
+    const auto split = rules.fitting(axes, out.rows()).dims.back();
+    if (format.any_order || inputs % group != 0 || rules.fitting(axes, scales).dims.back() != split ||
+        rules.fitting(axes, codes).dims.back() != split)
+      axes.back() = of_groups.back() = "";
+    add("", codes, axes, DType::kU8);
+    add(".scales", scales, of_groups, format.scales);
+    add(".zeros", scales, of_groups, DType::kU8);
+    if (format.any_order) {
+      const bool experts = base.of_experts();
+      add(".order", experts ? Dims{base.dims[0], inputs} : Dims{inputs},
+          experts ? LogicalAxes{base.axes[0], ""} : LogicalAxes{""}, DType::kI32);
+    }
     return out;
   }
   if (!format.four_bits()) {
@@ -143,6 +208,7 @@ Tensor dequantise(const QuantisedWeight& weight, const std::vector<Tensor>& part
   PathScope scope("dequantise");
   const Tensor& codes = parts[0];
   if (weight.format.type == Quantisation::Type::kMxfp4) return dequantise_mxfp4(codes, parts[1]);
+  if (weight.format.in_groups()) return dequantise_groups(weight, parts);
   if (!weight.format.four_bits()) return convert(codes, DType::kF32) * expand(parts[1] / 127.0, codes.rank() - 1);
   const Tensor absmax = weight.format.nested ? nested_absmax(parts[1], parts[2], parts[3]) : parts[1];
   Dims pairs = absmax.dims();

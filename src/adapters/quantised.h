@@ -18,6 +18,11 @@ namespace fettle {
 // mxfp4, of experts [E, in, out..]:
 //   <base>                u8 [E, out.., in / 2], two elements a byte, the first in the low bits
 //   <base>.scales         u8 [E, out.., in / 32]
+// groups4, groups8 (group_storage.h):
+//   <base>                u8 [out.., in / 2], two elements a byte, the first in the low bits; groups8: u8 [out.., in]
+//   <base>.scales         [out.., groups], in the format's dtype
+//   <base>.zeros          u8 [out.., groups]
+//   <base>.order          i32 [in], each input's group, if any_order; of experts: [E, in]
 // The parts are split over devices like the base. When rows are not whole blocks of 64, codes and absmax are
 // one-dimensional, and every device stores all of them.
 struct QuantisedWeight {
@@ -34,6 +39,10 @@ struct QuantisedWeight {
 // bits, for experts whose rows are whole blocks. If the checkpoint stores codes (`stored`), it holds only for linear
 // layers.
 bool is_quantised(const Param& param, const Quantisation& format, bool stored);
+
+// Returns whether the parameter's elements can be stored in the format groups4 or groups8: the checkpoint stores them
+// so, and has one matrix [out, in] for each layer or expert.
+bool is_grouped(const Param& param, const Quantisation& format, bool inputs_first);
 
 // Returns the parts of `base`. A dim whose blocks cannot be divided evenly over the devices is not split.
 QuantisedWeight quantised_weight(const Param& base, const Quantisation& format, const ShardingRules& rules);

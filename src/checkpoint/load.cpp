@@ -174,6 +174,17 @@ DeviceBuffer random_param(const Client& client, const Param& param, const ModelC
       memory_kind);
 }
 
+bool is_added_bias(const ModelRepository& repository, const std::string& name) {
+  const std::string end = ".bias";
+  if (!name.ends_with(end)) return false;
+  const std::string weight = name.substr(0, name.size() - end.size()) + ".weight";
+  if (!repository.contains(weight) || !repository.find(weight).entry->groups) return false;
+  const StoredTensor bias = repository.find(name);
+  if (!is_float(bias.entry->shape.dtype)) return false;
+  const HostArray values = bias.file->read(*bias.entry).to(DType::kF32);
+  return std::ranges::all_of(values.as<float>(), [](float value) { return value == 0; });
+}
+
 void check_weights(const ModelRepository& repository, const Model& model) {
   std::set<std::string> used;
   const FindTensor find = [&](const std::string& name) { return repository.find(name); };
@@ -201,7 +212,7 @@ void check_weights(const ModelRepository& repository, const Model& model) {
         is_ignored(name) || carries(*model.family, name) || is_unused(*model.family, model.config, name) ||
         (model.classifies() &&
          std::ranges::any_of(others, [&](const std::string& other) { return name.starts_with(other); }));
-    if (!used.contains(name) && !harmless)
+    if (!used.contains(name) && !harmless && !is_added_bias(repository, name))
       throw UserError(
           "{}: tensor '{}' does not belong to a {} model with this config.json; the weights and the config belong to "
           "different models",

@@ -62,6 +62,10 @@ DeviceBuffer random_param(const Client& client, const Param& param, const ModelC
 DeviceBuffer fill_in_pieces(const Client& client, const Shape& shape, const Layout& layout, const FillBox& fill,
                             const std::string& memory_kind = "");
 
+// Returns whether the tensor is a bias of zeros of a weight that is stored in groups. Some quantisers add such biases
+// to linear layers without a bias; they do not belong to the model.
+bool is_added_bias(const ModelRepository& repository, const std::string& name);
+
 // Checks that the repository has every parameter with its shape, and that every tensor of the repository belongs to a
 // parameter or is known to be unused. Throws UserError, which names the tensor. Reads headers only.
 void check_weights(const ModelRepository& repository, const Model& model);

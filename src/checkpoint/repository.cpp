@@ -15,6 +15,7 @@
 #include "checkpoint/files.h"
 #include "checkpoint/gguf/gguf_files.h"
 #include "checkpoint/gguf/gguf_folder.h"
+#include "checkpoint/group_codes.h"
 #include "checkpoint/model_files.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/saved/result_folder.h"
@@ -192,6 +193,7 @@ void ModelRepository::open_weights() {
   if (fs::exists(folder_ / kNewRows)) files_.push_back(SafetensorsFile::open(folder_ / kNewRows));
   join_mxfp4();
   join_float8();
+  join_groups();
   if (fs::exists(folder_ / kNewRows)) grow_tables();
   for (const auto& [name, place] : tensors_) names_.push_back(name);
 }
@@ -251,6 +253,37 @@ void ModelRepository::join_float8() {
     entry.float8 = std::make_shared<const Float8Parts>(std::move(parts));
     const TensorEntry& joined = joined_[name] = std::move(entry);
     tensors_.erase(of_factors);
+    tensors_[name] = {place.file, place.entry, &joined};
+  }
+}
+
+void ModelRepository::join_groups() {
+  const std::string file = (folder_ / "config.json").string();
+  std::optional<GroupStorage> storage = stored_groups(config_, file);
+  if (!storage) storage = stored_groups(text_level(config_), file);
+  if (!storage) return;
+  const std::string end = "." + std::string(storage->codes_name());
+  std::vector<std::string> modules;
+  for (const auto& [name, place] : tensors_)
+    if (name.ends_with(end)) modules.push_back(name.substr(0, name.size() - end.size()));
+  for (const std::string& module : modules) {
+    const Place place = tensors_.at(module + end);
+    std::vector<std::string> used;
+    GroupParts parts = find_groups(*storage, module, [&](const std::string& name) -> std::optional<StoredTensor> {
+      const auto found = tensors_.find(name);
+      if (found == tensors_.end()) return std::nullopt;
+      used.push_back(name);
+      return stored_at(found->second);
+    });
+    TensorEntry entry = parts.codes;
+    entry.name = module + ".weight";
+    entry.shape = {storage->dtype, {parts.outputs, parts.inputs}};
+    entry.groups = std::make_shared<const GroupParts>(std::move(parts));
+    for (const std::string& name : used) tensors_.erase(name);
+    if (tensors_.contains(entry.name))
+      throw UserError("{} has both '{}' and '{}'; remove one of them", folder_.string(), entry.name, module + end);
+    const std::string name = entry.name;
+    const TensorEntry& joined = joined_[name] = std::move(entry);
     tensors_[name] = {place.file, place.entry, &joined};
   }
 }

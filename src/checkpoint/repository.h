@@ -45,8 +45,9 @@ class ModelRepository {
   // "language_model.model." for "model.language_model.".
   bool contains(std::string_view name) const { return look_up(name) != nullptr; }
   // Returns the tensor with this name (see contains). Two tensors "<name>_blocks" and "<name>_scales" in MXFP4 count as
-  // one tensor of floats, <name>. A weight in 8-bit floats and its factors (Float8Storage) do, too. Throws UserError,
-  // which names the folder and similar names, when there is no such tensor.
+  // one tensor of floats, <name>. A weight in 8-bit floats and its factors (Float8Storage) do, too, and the tensors of
+  // integers with scales (GroupStorage), as <module>.weight. Throws UserError, which names the folder and similar
+  // names, when there is no such tensor.
   StoredTensor find(std::string_view name) const;
   int64_t total_bytes() const { return total_bytes_; }  // of all tensors
   const std::vector<TensorFile>& files() const { return files_; }
@@ -60,6 +61,7 @@ class ModelRepository {
   StoredTensor stored_at(const Place& place) const;
   void join_mxfp4();
   void join_float8();
+  void join_groups();
   DType stated_dtype() const;  // the weights' dtype in config.json; bfloat16 when it states none
   void grow_tables();
   const Place* look_up(std::string_view name) const;

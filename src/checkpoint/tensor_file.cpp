@@ -7,6 +7,7 @@
 #include "base/arrays/e4m3.h"
 #include "base/error.h"
 #include "checkpoint/convert.h"
+#include "checkpoint/group_codes.h"
 
 namespace fettle {
 
@@ -88,6 +89,27 @@ void read_float8(const TensorEntry& entry, const Box& box, DType to, std::byte* 
   });
 }
 
+void read_groups(const TensorEntry& entry, const Box& box, DType to, std::byte* out) {
+  const GroupParts& parts = *entry.groups;
+  // The entry's dims may split a dim of the weight into parts. The row-major index of an element is the same in both.
+  int64_t first = std::numeric_limits<int64_t>::max(), last = 0;
+  auto for_runs = [&](const auto& use) {
+    for_each_run(box, entry.shape.dims, box.size, Dims(box.size.size(), 0), use);
+  };
+  for_runs([&](int64_t source, int64_t, int64_t count) {
+    first = std::min(first, source), last = std::max(last, source + count);
+  });
+  if (last == 0) return;
+  const GroupRows rows(parts, first / parts.inputs, (last - 1) / parts.inputs + 1);
+  std::vector<float> values;
+  for_runs([&](int64_t source, int64_t target, int64_t count) {
+    values.resize(static_cast<size_t>(count));
+    rows.values(source, values);
+    convert_elements(reinterpret_cast<const std::byte*>(values.data()), DType::kF32, out + target * byte_size(to), to,
+                     count);
+  });
+}
+
 void read_grown(const TensorEntry& entry, const Box& box, DType to, std::byte* out) {
   const GrownTable& grown = *entry.grown;
   const int64_t all = box.size[0], kept = std::clamp<int64_t>(grown.first - box.start[0], 0, all);
@@ -105,6 +127,7 @@ void read_grown(const TensorEntry& entry, const Box& box, DType to, std::byte* o
 void TensorFile::read_slice(const TensorEntry& entry, const Box& box, DType to, std::byte* out) const {
   if (entry.mxfp4) return read_mxfp4(entry, box, to, out);
   if (entry.float8) return read_float8(entry, box, to, out);
+  if (entry.groups) return read_groups(entry, box, to, out);
   if (entry.grown) return read_grown(entry, box, to, out);
   const std::byte* data = map_.bytes().data() + entry.offset;
   const DType from = entry.shape.dtype;

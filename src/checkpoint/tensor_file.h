@@ -14,12 +14,14 @@
 #include "base/arrays/shape.h"
 #include "checkpoint/files.h"
 #include "checkpoint/gguf/encoding.h"
+#include "models/group_storage.h"
 
 namespace fettle {
 
 struct GrownTable;
 struct Mxfp4Parts;
 struct Float8Parts;
+struct GroupParts;
 
 struct TensorEntry {
   std::string name;
@@ -31,9 +33,10 @@ struct TensorEntry {
   // The tensors from which the values are computed; null: the tensor itself is stored.
   std::shared_ptr<const Mxfp4Parts> mxfp4 = {};
   std::shared_ptr<const Float8Parts> float8 = {};
+  std::shared_ptr<const GroupParts> groups = {};
   std::shared_ptr<const GrownTable> grown = {};
 
-  bool dense() const { return strides.empty() && !encoding && !mxfp4 && !float8 && !grown; }
+  bool dense() const { return strides.empty() && !encoding && !mxfp4 && !float8 && !groups && !grown; }
   // Returns whether the entry's bytes are one range without holes. They need not be the elements themselves (see
   // `encoding`).
   bool dense_places() const { return strides.empty() && !grown; }
@@ -90,6 +93,16 @@ struct Float8Parts {
   const TensorFile *codes_file, *factors_file;
   TensorEntry codes, factors;
   int64_t block_rows, block_columns;
+};
+
+// A weight [outputs, inputs] of integers with a scale and a zero for each group of inputs. group_codes.h reads them.
+struct GroupParts {
+  GroupStorage storage;
+  int64_t outputs, inputs;
+  const TensorFile *codes_file, *scales_file;
+  TensorEntry codes, scales;
+  const TensorFile *zeros_file, *order_file;  // null: the tensor is missing
+  TensorEntry zeros, order;
 };
 
 // A table whose rows below `first` come from `table`, and whose rows from `first` on are `rows`.

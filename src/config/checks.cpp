@@ -87,6 +87,26 @@ void check_method(const Recipe& recipe) {
         recipe.where("create_new_adapter"));
 }
 
+// Checks the keys that choose an update rule instead of `optim`.
+void check_own_rules(const Recipe& recipe) {
+  if (recipe.use_adam_mini && recipe.use_apollo)
+    throw UserError("{}: use_apollo and use_adam_mini are two optimizers; keep one of them",
+                    recipe.where("use_apollo"));
+  for (const auto& [key, used, rule] : {std::tuple{"use_adam_mini", recipe.use_adam_mini, "adam_mini"},
+                                        {"use_apollo", recipe.use_apollo, "apollo_adamw"}})
+    if (used && recipe.optim != "adamw_torch" && recipe.optim != rule)
+      throw UserError("{}: {} is another optimizer than optim: {}; remove one of the two keys", recipe.where(key), key,
+                      recipe.optim);
+  if (recipe.use_apollo && !recipe.optim_args.empty())
+    throw UserError("{}: with use_apollo, the keys apollo_* are the optimizer's arguments; remove optim_args",
+                    recipe.where("optim_args"));
+  if ((recipe.use_apollo || recipe.optim == "apollo_adamw") && recipe.finetuning_type == "lora")
+    throw UserError(
+        "{}: APOLLO projects the gradients of the linear layers' own matrices, so it needs finetuning_type: full or "
+        "freeze; adapters train with adamw_torch",
+        recipe.where(recipe.use_apollo ? "use_apollo" : "optim"));
+}
+
 // Warns about keys that have no effect because of other keys. They do no harm, but the user may think that they work.
 void name_idle_keys(const Recipe& r) {
   const bool lora = r.finetuning_type == "lora", few_bits = r.quantization_bit.has_value();
@@ -103,7 +123,12 @@ void name_idle_keys(const Recipe& r) {
         {{"quantization_type", "double_quantization"}, !few_bits, unquantised},
         {{"quantization_type", "double_quantization"},
          few_bits && *r.quantization_bit == 8,
-         "quantization_bit: 8 is always int8"}})
+         "quantization_bit: 8 is always int8"},
+        {{"apollo_rank", "apollo_update_interval", "apollo_scale", "apollo_proj", "apollo_proj_type",
+          "apollo_scale_type", "apollo_scale_front"},
+         !r.use_apollo,
+         "use_apollo is not set"},
+        {{"apollo_target"}, !r.use_apollo && r.optim != "apollo_adamw", "use_apollo is not set"}})
     for (const char* key : row.keys)
       if (row.idle && r.set_at.contains(key)) warn("{}: {} has no effect: {}", r.where(key), key, row.why);
 }
@@ -133,6 +158,7 @@ void check_combinations(const Recipe& recipe) {
     throw UserError("{}: quantized weights cannot be trained; set finetuning_type: lora, or remove quantization_bit",
                     recipe.where("quantization_bit"));
   }
+  check_own_rules(recipe);
   if (recipe.optim == "muon" && recipe.finetuning_type == "lora") {
     throw UserError(
         "{}: optim: muon updates the layers' own matrices, so it needs finetuning_type: full or freeze; adapters train "

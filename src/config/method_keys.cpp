@@ -38,7 +38,9 @@ std::vector<Key> method_keys() {
       {.name = "lora_target",
        .group = Group::kMethod,
        .member = &Recipe::lora_target,
-       .help = "Linear layers that get LoRA: `all`, or names such as `q_proj,v_proj`.",
+       .help = "Linear layers that get LoRA: `all`, names such as `q_proj,v_proj`, or one regular expression that "
+               "matches whole "
+               "names, such as `model\\.layers\\.\\d+\\.self_attn\\..*`.",
        .aliases = {"target_modules", "peft_config.target_modules", "lora_target_modules", "lora_parameters.keys"},
        .spellings = {{"all-linear", "all"}}},
       {.name = "use_rslora",

@@ -116,6 +116,16 @@ struct Recipe {
   std::string output_router_logits = "auto";  // balancing loss on: auto (from config.json), true, false
   std::string optim = "adamw_torch";
   std::map<std::string, std::string> optim_args;  // hyperparameters of the optimizer by name
+  bool use_adam_mini = false;
+  bool use_apollo = false;
+  std::vector<std::string> apollo_target{"all"};  // parts of names of linear layers, or "all"
+  int64_t apollo_rank = 16;
+  int64_t apollo_update_interval = 200;
+  double apollo_scale = 32;
+  std::string apollo_proj = "random";
+  std::string apollo_proj_type = "std";
+  std::string apollo_scale_type = "channel";
+  bool apollo_scale_front = false;
   double weight_decay = 0;
   double adam_beta1 = 0.9;
   double adam_beta2 = 0.999;

@@ -7,6 +7,7 @@
 #include "adapters/quantised.h"
 #include "base/error.h"
 #include "checkpoint/bitsandbytes.h"
+#include "checkpoint/load.h"
 
 namespace fettle {
 namespace {
@@ -42,6 +43,7 @@ BaseTensors::BaseTensors(const ModelRepository& repository, const Model& model,
     const TensorEntry& entry = *stored.entry;
     const auto param = of_params.find(entry.name);
     if (names == TensorNames::kOfParams && param == of_params.end()) continue;
+    if (param == of_params.end() && is_added_bias(repository, entry.name)) continue;
     const std::string& name = param == of_params.end() ? entry.name : param->second;
     const auto at = quantised.find(name);
     if (at == quantised.end() && parts.contains(entry.name)) continue;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/arrays/shape.h"
+#include "models/group_storage.h"
 #include "models/layer_set.h"
 #include "models/quantisation.h"
 
@@ -261,6 +262,7 @@ struct ModelConfig {
   DType dtype = DType::kF32;    // dtype of the weights in the checkpoint, or before quantisation
   std::optional<Quantisation> quantisation;  // how the checkpoint stores the linear layers
   bool mxfp4 = false;                        // the checkpoint stores the experts in MXFP4
+  std::optional<GroupStorage> groups;        // how it stores the linear layers as integers with scales
   std::vector<int32_t> eos_token_id;
   std::optional<int32_t> bos_token_id, pad_token_id;
   std::vector<std::string> dropouts;  // fields with dropout in the base model, which Fettle does not apply

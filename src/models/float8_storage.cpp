@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "models/group_storage.h"
 
 namespace fettle {
 
@@ -25,7 +26,7 @@ std::optional<Float8Storage> stored_float8(const nlohmann::json& config, const s
     else
       throw UserError("{}: scale_fmt is {}, wanted float or ue8m0", file, kind.dump());
   }
-  if (method != "compressed-tensors") return std::nullopt;
+  if (method != "compressed-tensors" || stored_groups(config, file)) return std::nullopt;
   out.factors = "_scale";
   const nlohmann::json groups = at->value("config_groups", nlohmann::json());
   if (!groups.is_object() || groups.empty())

@@ -1,20 +1,30 @@
 #include "models/quantisation.h"
 
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "models/float8_storage.h"
+#include "models/group_storage.h"
 
 namespace fettle {
 
 double Quantisation::bits() const {
   if (type == Type::kMxfp4) return 4 + 8.0 / kMxfp4Block;
+  if (in_groups()) {
+    const double of_group = 8.0 + 8 * static_cast<double>(byte_size(scales));
+    return (four_bits() ? 4 : 8) + (group > 0 ? of_group / static_cast<double>(group) : 0);
+  }
   if (!four_bits()) return 8;
   return 4 + (nested ? 8.0 / kBlock + 32.0 / (kBlock * kNestedBlock) : 32.0 / kBlock);
 }
 
 std::string Quantisation::name() const {
   if (type == Type::kMxfp4) return "mxfp4";
+  if (in_groups())
+    return fmt::format("{} integers with a scale for {}", four_bits() ? "4-bit" : "8-bit",
+                       group > 0 ? fmt::format("{} inputs", group) : "each output");
   if (!four_bits()) return "int8";
   const std::string base = type == Type::kNf4 ? "nf4" : "fp4";
   return nested ? base + " with double quantization" : base;
@@ -27,7 +37,9 @@ bool stores_mxfp4(const nlohmann::json& config) {
 
 std::optional<Quantisation> stored_quantisation(const nlohmann::json& config, const std::string& file) {
   const auto at = config.find("quantization_config");
-  if (at == config.end() || at->is_null() || stores_mxfp4(config) || stored_float8(config, file)) return std::nullopt;
+  if (at == config.end() || at->is_null() || stores_mxfp4(config) || stored_groups(config, file) ||
+      stored_float8(config, file))
+    return std::nullopt;
   const nlohmann::json& q = *at;
   auto text = [&](const char* key, const std::string& otherwise) {
     return q.contains(key) && q[key].is_string() ? q[key].get<std::string>() : otherwise;
@@ -39,8 +51,9 @@ std::optional<Quantisation> stored_quantisation(const nlohmann::json& config, co
   if (method != "bitsandbytes" || four == eight)
     throw UserError(
         "{}: the checkpoint is quantised by '{}' (quantization_config), which is not supported. Supported are "
-        "bitsandbytes' 4-bit and 8-bit formats, GPT-OSS's mxfp4, fp8, and compressed-tensors in 8-bit floats. Use the "
-        "original weights, with quantization_bit: 4 in the recipe if they are too large",
+        "bitsandbytes' 4-bit and 8-bit formats, gptq, awq, GPT-OSS's mxfp4, fp8, and compressed-tensors in packed "
+        "integers or 8-bit floats. Use the original weights, with quantization_bit: 4 in the recipe if they are too "
+        "large",
         file, method.empty() ? q.dump() : method);
   if (eight) return Quantisation{Quantisation::Type::kInt8, false};
   const std::string type = text("bnb_4bit_quant_type", "fp4"), storage = text("bnb_4bit_quant_storage", "uint8");

@@ -6,22 +6,31 @@
 // ("double quantisation"): the absmax, minus their mean, form blocks of 256 and are stored in 8 bits of a dynamic map.
 // int8 (the weights of LLM.int8): one absmax per output and 8 bits per element, in steps of absmax / 127. mxfp4 (OCP
 // Microscaling Formats 1.0; GPT-OSS's experts): each output's inputs form blocks of 32, with one code e2m1 per element
-// and one power of two per block.
+// and one power of two per block. groups4, groups8 (group_storage.h): each output's inputs form groups. An element is
+// an integer of 4 or 8 bits minus the zero of its group, times the scale of its group.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 
+#include "base/arrays/shape.h"
+
 namespace fettle {
 
 struct Quantisation {
-  enum class Type { kNf4, kFp4, kInt8, kMxfp4 };
+  enum class Type { kNf4, kFp4, kInt8, kMxfp4, kGroups4, kGroups8 };
   Type type = Type::kNf4;
-  bool nested = true;  // not used for int8
+  bool nested = true;  // only used for nf4 and fp4
+  // Only used for groups4 and groups8: the inputs of a group (0: all), whether an input may be in any group, and the
+  // dtype of the scales, in which the product is computed.
+  int64_t group = 0;
+  bool any_order = false;
+  DType scales = DType::kF16;
 
   static constexpr int kBlock = 64, kNestedBlock = 256, kMxfp4Block = 32;
-  bool four_bits() const { return type != Type::kInt8; }
+  bool four_bits() const { return type != Type::kInt8 && type != Type::kGroups8; }
+  bool in_groups() const { return type == Type::kGroups4 || type == Type::kGroups8; }
   double bits() const;       // per element, including the element's share of the absmax
   std::string name() const;  // "nf4 with double quantization"
   bool operator==(const Quantisation&) const = default;
@@ -30,7 +39,8 @@ struct Quantisation {
 // Returns whether the checkpoint stores the experts in MXFP4.
 bool stores_mxfp4(const nlohmann::json& config);
 // Returns the format of the linear layers that 'quantization_config' of config.json states. Returns nullopt when it is
-// absent, or states MXFP4 or 8-bit floats (float8_storage.h). Throws UserError for other formats.
+// absent, or states MXFP4, groups (group_storage.h) or 8-bit floats (float8_storage.h). Throws UserError for other
+// formats.
 std::optional<Quantisation> stored_quantisation(const nlohmann::json& config, const std::string& file);
 
 }  // namespace fettle

@@ -29,6 +29,10 @@ struct OptimWeight {
   // checkpoint is stored here as two dims: the fused parts, and the elements of a part.
   int64_t columns = 1;
   bool embedding = false;  // a table whose rows are selected by ids
+  bool bias = false;       // biases of linear layers
+  int64_t head_rows = 0;   // rows of a head in a query or key projection; 0: another weight
+  bool low_rank = false;   // a weight whose gradient APOLLO projects
+  uint32_t key = 0;        // selects the random numbers of the weight; the layers of a stack share it
 
   int64_t first_column() const { return shape.rank() - columns; }
   Dims stack_dims() const { return {shape.dims.begin(), shape.dims.begin() + stacked}; }

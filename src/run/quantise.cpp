@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "config/recipe.h"
 
 namespace fettle {
@@ -37,6 +38,7 @@ void check(const Run& run, const Quantisation& format, const std::string& where)
 }  // namespace
 
 std::optional<Quantisation> quantisation_of(const Recipe& recipe, const ModelConfig& config, const std::string& file) {
+  if (config.groups) return std::nullopt;
   const std::optional<Quantisation>& stored = config.quantisation;
   const std::optional<Quantisation> wanted = wanted_quantisation(recipe);
   if (stored && wanted && stored->four_bits() != wanted->four_bits())
@@ -52,12 +54,25 @@ void quantise_frozen(Run& run, const Recipe& recipe, const std::string& file) {
   // without LoRA.
   const bool keeps_mxfp4 =
       run.model.config.mxfp4 && run.merged.empty() && !run.from_scratch && (run.lora || run.trained.empty());
-  if (!found && !keeps_mxfp4) return;
+  // The same holds for groups. PiSSA changes the weights themselves.
+  const std::optional<GroupStorage>& groups = run.model.config.groups;
+  const bool keeps_groups =
+      groups && run.merged.empty() && !run.from_scratch && !run.pissa && (run.lora || run.trained.empty());
+  if (groups && recipe.quantization_bit)
+    info("{}: quantization_bit has no effect, because the checkpoint ({}) is already stored as {}",
+         recipe.where("quantization_bit"), file, groups->format().name());
+  if (!found && !keeps_mxfp4 && !keeps_groups) return;
   if (found) check(run, *found, stored ? file : recipe.where("quantization_bit"));
 
   std::vector<Param> kept;
   for (const Param& param : run.frozen) {
     const bool experts = param.role == Role::kExpertsFused && keeps_mxfp4;
+    if (keeps_groups && is_grouped(param, groups->format(), run.model.family->fan_in_fan_out) &&
+        groups->covers(param)) {
+      run.quantised.push_back(quantised_weight(param, groups->format(), run.sharding));
+      kept.insert(kept.end(), run.quantised.back().parts.begin(), run.quantised.back().parts.end());
+      continue;
+    }
     if (!experts && (!found || !is_quantised(param, *found, stored || run.model.config.mxfp4))) {
       kept.push_back(param);
       continue;

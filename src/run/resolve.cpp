@@ -1,5 +1,7 @@
 #include "run/resolve.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -66,6 +68,17 @@ OptimSpec optim_spec(const Recipe& r) {
                  .beta2 = r.adam_beta2,
                  .epsilon = r.adam_epsilon,
                  .args_at = r.where("optim_args")};
+  if (r.use_adam_mini) spec.rule = "adam_mini";
+  if (r.use_apollo) {
+    spec.rule = "apollo_adamw";
+    spec.args = {{"rank", std::to_string(r.apollo_rank)},
+                 {"update_proj_gap", std::to_string(r.apollo_update_interval)},
+                 {"scale", fmt::format("{}", r.apollo_scale)},
+                 {"proj", r.apollo_proj},
+                 {"proj_type", r.apollo_proj_type},
+                 {"scale_type", r.apollo_scale_type},
+                 {"scale_front", r.apollo_scale_front ? "true" : "false"}};
+  }
   if (r.set_at.contains("learning_rate")) spec.learning_rate_at = r.where("learning_rate");
   return spec;
 }
@@ -75,7 +88,8 @@ UpdateSpec update_spec(const Recipe& r) {
           .embedding_lr = r.embedding_lr,
           .loraplus_lr_ratio = r.loraplus_lr_ratio,
           .weight_decay = r.weight_decay,
-          .max_grad_norm = r.max_grad_norm};
+          .max_grad_norm = r.max_grad_norm,
+          .low_rank = r.apollo_target};
 }
 
 bool is_better_when_less(const std::string& metric) {
@@ -200,6 +214,15 @@ class Resolving {
           "{}: embedding_lr: neither the embedding nor the head is trained; name them in additional_target, "
           "or remove the key",
           recipe_.where("embedding_lr"));
+  }
+
+  // Refuses APOLLO if it projects no gradient.
+  void check_low_rank() const {
+    if (run_.optimizer.rule->name != "apollo_adamw" || run_.trained.empty()) return;
+    if (std::ranges::any_of(run_.trained, [&](const Param& param) { return optim_weight(run_, param).low_rank; }))
+      return;
+    throw UserError("{}: apollo_target: no linear layer that is trained has one of {} in its name",
+                    recipe_.where("apollo_target"), fmt::join(run_.update.low_rank, ", "));
   }
 
   // Refuses offload_param for models whose layers alternate between several kinds. Also refuses it with PiSSA and with
@@ -389,6 +412,7 @@ Run resolve(const Recipe& asked, const ModelConfigFile& config, const std::optio
   run.eval_batch = batch_spec(recipe, stage, run.model.config, cutoff_len, sharding.mesh(), BatchUse::kEvaluation);
   steps.divide_params();
   steps.check_rates();
+  steps.check_low_rank();
   steps.check_offload();
   quantise_frozen(run, recipe, config.file);
   steps.set_dtypes();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "adapters/lora.h"
 #include "run/batch_spec.h"
 
 namespace fettle {
@@ -89,6 +90,27 @@ double rate_factor(const Run& run, const Param& param) {
   return update.embedding_lr && embedding ? *update.embedding_lr / update.learning_rate : 1;
 }
 
+// Returns the rows of a head if the parameter is a query or key projection. Adam-mini's partition follows Hugging
+// Face's names, as its package does.
+int64_t head_rows(const Run& run, const Param& param) {
+  const int64_t rows = run.model.config.head_dim;
+  if (param.role != Role::kLinear || param.dims.size() != 2 || rows == 0 || param.dims[0] % rows != 0) return 0;
+  for (const char* name : {".q_proj.weight", ".k_proj.weight", ".query.weight", ".key.weight"})
+    if (param.hf_name.ends_with(name)) return rows;
+  return 0;
+}
+
+bool is_low_rank(const Run& run, const Param& param) {
+  if (param.role != Role::kLinear || !param.stacked()) return false;
+  return std::ranges::any_of(run.update.low_rank, [&](const std::string& target) {
+    return target == "all" || target == "all-linear" || param.hf_name.find(target) != std::string::npos;
+  });
+}
+
+uint32_t random_key(const Run& run, const Param& param) {
+  return hash_of(param.hf_name) ^ static_cast<uint32_t>(run.seed * 0x9e3779b9);
+}
+
 }  // namespace
 
 OptimWeight optim_weight(const Run& run, const Param& param) {
@@ -98,7 +120,11 @@ OptimWeight optim_weight(const Run& run, const Param& param) {
           .weight_decay = Run::decays(param) ? run.update.weight_decay : 0,
           .rate = rate_factor(run, param),
           .columns = param.fused >= 0 && param.fused + 2 == static_cast<int>(param.dims.size()) ? 2 : 1,
-          .embedding = param.is_embedding()};
+          .embedding = param.is_embedding(),
+          .bias = param.hf_name.ends_with("bias"),
+          .head_rows = head_rows(run, param),
+          .low_rank = is_low_rank(run, param),
+          .key = random_key(run, param)};
 }
 
 std::vector<StateArray> optimizer_state(const Run& run, const Param& param) {

@@ -34,6 +34,8 @@ struct UpdateSpec {
   std::optional<double> loraplus_lr_ratio;  // the learning rate of lora_B is this times `learning_rate`; none: 1
   double weight_decay = 0;
   double max_grad_norm = 1;  // 0: no clipping
+  // Parts of names of the linear layers whose gradients APOLLO projects; "all": all of them.
+  std::vector<std::string> low_rank{"all"};
 };
 
 // The settings for choosing the best evaluation and for using it.

@@ -30,6 +30,25 @@ TEST(Lora, TargetsAreMatchedAsPeftDoes) {
   EXPECT_EQ(lora_modules(gpt2, {"c_proj"}), (Names{"attn.c_proj", "mlp.c_proj"})) << "both names end so after a dot";
 }
 
+// PEFT matches a single string with re.fullmatch against the names of modules in Transformers 5. Axolotl's recipes for
+// text parts of wrapped checkpoints have such expressions.
+TEST(Lora, AnExpressionMatchesWholeNames) {
+  const std::string axolotl =
+      R"(model.language_model.layers.[\d]+.(_checkpoint_wrapped_module.)?(mlp|self_attn).(up|down|gate|q|k|v|o)_proj)";
+  for (const char* wrapped : {"gemma4", "mistral3"}) {
+    const Model model = reference(wrapped);
+    Names wanted;
+    for (const std::string& name : model.linears())
+      if ((name.starts_with("mlp.") || name.starts_with("self_attn.")) && name.ends_with("_proj"))
+        wanted.push_back(name);
+    EXPECT_GE(wanted.size(), 7u) << wrapped;
+    EXPECT_EQ(lora_modules(model, {axolotl}), wanted) << wrapped;
+  }
+  const Model llama = reference("llama");
+  EXPECT_EQ(lora_modules(llama, {R"(.*\.self_attn\.[qv]_proj)"}), (Names{"self_attn.q_proj", "self_attn.v_proj"}));
+  EXPECT_EQ(lora_modules(llama, {".*(k|o)_proj"}), (Names{"self_attn.k_proj", "self_attn.o_proj"}));
+}
+
 TEST(Lora, LoraWeightsHaveTheShapesAndAxesOfTheirBase) {
   const Model llama = reference("llama"), gpt2 = reference("gpt2");
   const std::vector<Param> pair = lora_params(llama, {.rank = 4, .modules = {"mlp.down_proj"}});

@@ -105,9 +105,8 @@ TEST_F(RecipeShape, LlamaBoardsRecipesAreRead) {
 TEST_F(RecipeShape, MissingMethodsAreRefusedByName) {
   const std::pair<std::string, std::string> cases[] = {
       {"use_galore: true\n", "use_galore is not available"},
-      {"use_apollo: true\n", "use_apollo is not available"},
       {"use_badam: true\n", "use_badam is not available"},
-      {"use_adam_mini: true\n", "use_adam_mini is not available"},
+      {"use_apollo: true\napollo_proj: svd\n", "apollo_proj: svd is not available"},
       {"mixture_of_depths: convert\n", "mixture_of_depths is not available"},
       {"finetuning_type: oft\n", "finetuning_type: oft is not available"},
       {"export_quantization_bit: 4\n", "export_quantization_bit is not available"},

@@ -72,7 +72,9 @@ OptimWeight weight_of(const Dims& dims, int64_t columns = 1) {
 
 // Returns the first weight of the stack after all steps. If `held` is not empty, the weight is stored with these dims.
 std::vector<double> run_rule(const Optimizer& optimizer, const Dims& dims, int64_t seed, const Dims& held = {}) {
-  const OptimWeight weight = held.empty() ? weight_of(dims) : weight_of(held, 2);
+  OptimWeight weight = held.empty() ? weight_of(dims) : weight_of(held, 2);
+  weight.low_rank = weight.is_matrix();
+  weight.key = static_cast<uint32_t>(seed);
   Program program;
   BuildScope scope(program.block());
   UpdateInputs in{program.input("weight", weight.shape), program.input("grad", weight.shape), {}, {}};
@@ -235,6 +237,7 @@ TEST(OptimizerState, IsSmall) {
   EXPECT_EQ(bytes("lion_8bit"), n + 4 * n / 256);
   EXPECT_EQ(bytes("sgd"), 0);
   EXPECT_EQ(bytes("muon"), 4 * n);
+  EXPECT_EQ(bytes("adam_mini"), 4 * n + 4 * 2 * 1024);
   EXPECT_EQ(bytes("adafactor"), 2 * 4 * (1024 + 512));
 }
 

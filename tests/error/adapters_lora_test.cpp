@@ -39,5 +39,17 @@ TEST(Lora, ATargetThatPeftRefusesIsNamed) {
                              testing::HasSubstr("mixer.in_proj")));
 }
 
+TEST(Lora, AnExpressionMatchesTheWholeNameOfAllLayers) {
+  const Model model = make_model(
+      {{"model_type", "gpt2"}, {"vocab_size", 10}, {"n_embd", 12}, {"n_layer", 2}, {"n_head", 3}}, "config.json");
+  EXPECT_THAT(user_error([&] { lora_modules(model, {"(c_fc|c_proj)"}); }),
+              testing::AllOf(testing::HasSubstr("'(c_fc|c_proj)' matches no linear layer"),
+                             testing::HasSubstr("transformer.h.0.attn.c_attn")));
+  EXPECT_THAT(user_error([&] { lora_modules(model, {".*1.*c_fc"}); }),
+              testing::AllOf(testing::HasSubstr("matches transformer.h.1.mlp.c_fc, but not transformer.h.0.mlp.c_fc"),
+                             testing::HasSubstr("layers_to_transform")));
+  EXPECT_THAT(user_error([&] { lora_modules(model, {"(c_fc"}); }), testing::HasSubstr("lora_target"));
+}
+
 }  // namespace
 }  // namespace fettle

@@ -72,12 +72,12 @@ TEST(ModelConfig, FieldsThatDoNotFitTogether) {
 
 TEST(ModelConfig, WhatIsNotImplementedIsRefused) {
   EXPECT_THAT(with("quantization_config", {{"bits", 4}}), AllOf(HasSubstr("quantised"), HasSubstr("original weights")));
-  EXPECT_THAT(with("quantization_config", {{"quant_method", "gptq"}, {"bits", 4}}), HasSubstr("'gptq'"));
+  EXPECT_THAT(with("quantization_config", {{"quant_method", "aqlm"}, {"bits", 4}}), HasSubstr("'aqlm'"));
   EXPECT_THAT(with("quantization_config", "nf4"), HasSubstr("original weights"));
-  const Json int4{{"num_bits", 4}, {"type", "int"}, {"symmetric", true}};
+  const Json mixed{{"num_bits", 4}, {"type", "float"}, {"symmetric", true}};
   EXPECT_THAT(
       with("quantization_config",
-           {{"quant_method", "compressed-tensors"}, {"config_groups", {{"group_0", {{"weights", int4}}}}}}),
+           {{"quant_method", "compressed-tensors"}, {"config_groups", {{"group_0", {{"weights", mixed}}}}}}),
       AllOf(HasSubstr("\"num_bits\":4"), HasSubstr("only symmetric 8-bit floats"), HasSubstr("original weights")));
   EXPECT_THAT(with("quantization_config", {{"quant_method", "compressed-tensors"}}), HasSubstr("config_groups"));
   EXPECT_THAT(with("quantization_config", {{"quant_method", "fp8"}, {"scale_fmt", "e5m2"}}), HasSubstr("scale_fmt"));

@@ -25,7 +25,7 @@ FEWEST = 125
 # The family of the small model by the name of the model in the recipe; the first pattern that fits counts. Values that
 # are no folder of models/ are `model_type`s that Fettle does not have.
 MODELS = {
-    r"GPTQ": "gptq", r"NVFP4": "nvfp4", r"prequantized": "onebit", r"Vision|mllama": "mllama", r"pixtral-12b|llava": "llava",
+    r"GPTQ": "qwen3_gptq", r"NVFP4": "nvfp4", r"prequantized": "onebit", r"Vision|mllama": "mllama", r"pixtral-12b|llava": "llava",
     r"Qwen2-VL": "qwen2_vl", r"Qwen2.5-VL": "qwen2_5_vl", r"InternVL": "internvl", r"PaddleOCR": "paddleocr_vl",
     r"SmolVLM": "smolvlm", r"Voxtral": "voxtral", r"LFM2-VL": "lfm2_vl", r"GLM-4.6V": "glm4v", r"GLM-5": "glm_moe_dsa",
     r"Llama-4": "llama4", r"gemma-3n": "gemma3n", r"gemma-4-E2B": "gemma4_e2b", r"[Gg]emma-4-26B": "gemma4_moe",
@@ -46,7 +46,7 @@ MODELS = {
 }  # fmt: skip
 SUBSTANCE = {
     "no such model": r"model_type '\w+' is not supported",
-    "quantised checkpoint": r"quantised by|gptq is not available|use_onebitllms is not available",
+    "quantised checkpoint": r"quantised by|use_onebitllms is not available",
     "images or sound": r"processor_type is not available|chat_template: llava",
     "no such optimizer": r"optim: adamw_torch_4bit is not available",
     "no such method": r"(qat|lisa_\w+|relora|peft|quantize_moe_experts|center_rewards_coefficient|lr_quadratic_warmup|max_packed_sequence_len) is not available"
@@ -65,8 +65,8 @@ def model_folder(name, folder):
     to = folder / family
     if to.exists():
         return to
-    if family in ("gptq", "nvfp4", "onebit"):
-        method = dict(gptq="gptq", nvfp4="modelopt", onebit="bitnet")[family]
+    if family in ("nvfp4", "onebit"):
+        method = dict(nvfp4="modelopt", onebit="bitnet")[family]
         return scaled_models.make("llama", to, quantization_config=dict(quant_method=method, bits=4))
     if not (scaled_models.MODELS / family).exists():
         return scaled_models.make("qwen3", to, model_type=family, architectures=["ForCausalLM"])

@@ -14,6 +14,7 @@ import torch
 import transformers
 
 import baichuan
+import grouped
 import more_families
 
 transformers.logging.set_verbosity_error()
@@ -132,7 +133,7 @@ ROW_BY_ROW = ["phi3"]
 OF_EXPERTS = [
     "mixtral", "qwen3_moe", "gpt_oss", "qwen2_moe", "glm4_moe", "deepseek_v3", "qwen3_next", "qwen3_5_moe",
     "gpt_oss_mxfp4", "deepseek_v2", "glm4_moe_lite", "minimax_m2", "gemma4_moe", "llama4", "lfm2_moe", "granite4",
-    "nemotron_h_moe",
+    "nemotron_h_moe", "qwen3_moe_packed",
 ]  # fmt: skip
 # The balancing loss of experts is computed per micro-batch, not per row.
 AT_ONCE = ["mixtral"]
@@ -178,6 +179,9 @@ def make_model(family):
             if family == more_families.FLOAT8 and parameter.ndim == 2 and ".layers." in name:
                 *parts, value = more_families.random_float8(value)
                 model.float8 = getattr(model, "float8", {}) | {name: parts}
+            if family in grouped.CONFIGS and grouped.has_groups(name, parameter):
+                parts, value = grouped.random_groups(family, value)
+                model.grouped = getattr(model, "grouped", {}) | {name: parts}
             parameter.copy_(value)
         for name, buffer in model.named_buffers():  # these change which experts are chosen
             if name.endswith(("e_score_correction_bias", "expert_bias")):
@@ -287,6 +291,8 @@ def write_model(family):
             more_families.store_in_mxfp4(model, folder)
         if family == more_families.FLOAT8:
             more_families.store_in_float8(model, folder)
+        if family in grouped.CONFIGS:
+            grouped.store(model, family, folder)
         (folder / "model.safetensors").chmod(0o644)
     path = folder / "config.json"
     config = json.loads(path.read_text())
@@ -296,6 +302,8 @@ def write_model(family):
         config["quantization_config"] = dict(
             quant_method="fp8", fmt="e4m3", activation_scheme="dynamic", weight_block_size=[128, 128]
         )
+    if family in grouped.CONFIGS:
+        config["quantization_config"] = grouped.CONFIGS[family]
     if family == "qwen2":  # the published config has a window that is switched off
         config |= dict(use_sliding_window=False, sliding_window=16, max_window_layers=1)
     if family in ("llama2", "qwen2"):
@@ -336,7 +344,7 @@ def load_model(family, dtype=torch.float32):
         model = baichuan.Model(baichuan.Config.from_pretrained(folder))
         model.load_state_dict(read_bin(folder))
         return model.to(dtype).eval()
-    if family in (more_families.MXFP4, more_families.FLOAT8):  # reading MXFP4 needs a GPU; check_float8 reads FLOAT8
+    if family in (more_families.MXFP4, more_families.FLOAT8, *grouped.CONFIGS):  # their readers need a GPU or packages
         return make_model(family).to(dtype)
     return auto_class(family).from_pretrained(
         MODELS / family, dtype=dtype, attn_implementation="eager"

@@ -383,6 +383,20 @@ def qwen3_fp8(common):  # the MLP's weights have 2 x 1 or 1 x 2 blocks
     return transformers.Qwen3Config(**common | dict(intermediate_size=256), head_dim=32, rms_norm_eps=1e-6)
 
 
+def qwen3_gptq(common):
+    return transformers.Qwen3Config(**common, head_dim=32, rms_norm_eps=1e-6)
+
+
+def qwen2_awq(common):
+    return transformers.Qwen2Config(**common, rms_norm_eps=1e-6)
+
+
+def qwen3_moe_packed(common):
+    return transformers.Qwen3MoeConfig(
+        **common, head_dim=32, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32, norm_topk_prob=True
+    )
+
+
 def store_in_float8(model, folder):
     """Replaces the weights of linear layers in a saved model by 8-bit codes and scales."""
     state = safetensors.torch.load_file(folder / "model.safetensors")
@@ -493,4 +507,5 @@ CONFIGS = dict(
     gemma4=gemma4, gemma4_moe=gemma4_moe, gemma4_e2b=gemma4_e2b, gemma4_unified=gemma4_unified,
     qwen3_fp8=qwen3_fp8, llama4=llama4, lfm2=lfm2, lfm2_moe=lfm2_moe, granite4=granite4, granite4_dense=granite4_dense,
     falcon_h1=falcon_h1, falcon_h1_gated=falcon_h1_gated, nemotron_h=nemotron_h, nemotron_h_moe=nemotron_h_moe, phi=phi,
+    qwen3_gptq=qwen3_gptq, qwen2_awq=qwen2_awq, qwen3_moe_packed=qwen3_moe_packed,
 )  # fmt: skip

@@ -8,16 +8,22 @@ Each rule has two records: the rule alone on made-up gradients, and full tuning 
 rows and columns also have full tuning of models whose weights Fettle stores in another shape. The references are
 torch.optim, transformers.Adafactor and bitsandbytes on the CPU, with embeddings in 32 bits as in the Trainer.
 bitsandbytes' fast quantiser on the CPU is an approximation that never gives the map's small values. Its general
-quantiser gives the nearest value, like its GPU kernels, and is used here.
+quantiser gives the nearest value, like its GPU kernels, and is used here. Adam-mini and APOLLO are their authors'
+packages. APOLLO's random projections are those of Fettle's formula (projection), because torch's generator is not.
 """
 
+import importlib.metadata
 import json
 import re
 import sys
 
+import adam_mini
+import apollo_torch
 import bitsandbytes
+import numpy
 import torch
 import transformers
+from apollo_torch.random_projector import GradientProjector
 
 import families
 import loop
@@ -61,6 +67,14 @@ def gradient(shape, seed, step):
     return (numbers(shape, seed + 100 * step).double() * scale.reshape(-1, *[1] * (len(shape) - 1))).float()
 
 
+APOLLO = {
+    "apollo": dict(rank=4, proj="random", proj_type="std", update_proj_gap=7, scale=32.0, scale_type="channel"),
+    "apollo_tensor": dict(
+        rank=1, proj="random", proj_type="std", update_proj_gap=200, scale=128.0, scale_type="tensor", scale_front=True
+    ),
+}  # fmt: skip
+
+
 class MuonAndAdamW(torch.optim.Optimizer):
     """Updates matrices for which `hidden` is true with torch.optim.Muon, and other weights with torch.optim.AdamW."""
 
@@ -79,8 +93,75 @@ class MuonAndAdamW(torch.optim.Optimizer):
             part.step()
 
 
-def make(name, groups, lr, betas, eps, hidden=lambda p: p.ndim == 2):
-    """Returns the reference optimizer of a record. `groups` have their own weight_decay."""
+def mix(x):
+    x = (x ^ x >> 16) * 0x7FEB352D & 0xFFFFFFFF
+    x = (x ^ x >> 15) * 0x846CA68B & 0xFFFFFFFF
+    return x ^ x >> 16
+
+
+def projection(key, interval, rank, size):
+    """Returns APOLLO's projection [rank, size] of a weight with this key: normal numbers by Box and Muller's formula."""
+    key = (key + interval * 0x9E3779B9) & 0xFFFFFFFF
+
+    def uniform(key):
+        bits = mix((mix((numpy.arange(rank * size, dtype=numpy.uint64) + key) & 0xFFFFFFFF) + key) & 0xFFFFFFFF)
+        return ((bits >> 8).astype(numpy.float32) + numpy.float32(0.5)) / numpy.float32(2**24)
+
+    radius = numpy.sqrt(-2 * numpy.log(uniform(key)))
+    normal = radius * numpy.cos(uniform(key ^ 0x5BD1E995) * numpy.float32(2 * numpy.pi))
+    return torch.from_numpy(normal.astype(numpy.float32)).reshape(rank, size) / rank**0.5
+
+
+class Projector(GradientProjector):
+    def update_ortho_matrix(self, gradient, proj_type):
+        size = gradient.shape[1 if proj_type == "right" else 0]
+        matrix = projection(self.seed, self.svd_count, self.rank, size)
+        self.ortho_matrix = matrix if proj_type == "right" else matrix.T
+        self.svd_count += 1
+
+
+class Apollo(apollo_torch.APOLLOAdamW):
+    """APOLLO with Fettle's projections. keys: numbers by id of the parameter."""
+
+    def __init__(self, groups, hidden, keys, lr, betas, eps, scale_front=False, **options):
+        parts = [dict(g, params=[p for p in g["params"] if hidden(p)], **options) for g in groups]
+        parts += [dict(g, params=[p for p in g["params"] if not hidden(p)]) for g in groups]
+        super().__init__([g for g in parts if g["params"]], lr=lr, betas=betas, eps=eps, scale_front=scale_front)
+        for group in self.param_groups:
+            for p in group["params"]:
+                self.state[p]["seed"] = keys[id(p)]
+
+    def _initialize_projector(self, group, state):
+        return Projector(group["rank"], update_proj_gap=group["update_proj_gap"], proj_type=group["proj_type"], seed=state["seed"])
+
+
+def key_of(name, seed=42):
+    """Returns the key of a parameter's random numbers: FNV-1a of its name, and the run's seed."""
+    key = 2166136261
+    for byte in re.sub(r"\.\d+\.", ".{}.", name).encode():
+        key = (key ^ byte) * 16777619 & 0xFFFFFFFF
+    return key ^ (seed * 0x9E3779B9 & 0xFFFFFFFF)
+
+
+def mini(groups, names, lr, betas, eps):
+    """Returns Adam-mini for the parameters of `groups`, which have `names` by id. Weights decay as the groups say."""
+    config = families.COMMON
+    pairs = [(names[id(p)], p) for g in groups for p in g["params"]]
+    sizes = dict(dim=config["hidden_size"], n_heads=config["num_attention_heads"], n_kv_heads=config["num_key_value_heads"])
+    out = adam_mini.Adam_mini(pairs, lr=lr, betas=betas, eps=eps, verbose=False, **sizes)
+    decays = {id(p): g["weight_decay"] for g in groups for p in g["params"]}
+    for group in out.param_groups:
+        group["weight_decay"] = decays[id(group["params"][0])]
+    return out
+
+
+def make(name, groups, lr, betas, eps, names, hidden=lambda p: p.ndim == 2):
+    """Returns the reference optimizer of a record. `groups` have their own weight_decay. names: by the parameter's id."""
+    if name == "adam_mini":
+        return mini(groups, names, lr, betas, eps)
+    if name.startswith("apollo"):
+        keys = {key: number if isinstance(number, int) else key_of(number) for key, number in names.items()}
+        return Apollo(groups, hidden, keys, lr, betas, eps, **APOLLO[name])
     if name == "adamw_torch":
         return torch.optim.AdamW(groups, lr=lr, betas=betas, eps=eps)
     if name == "adamw_8bit":
@@ -124,11 +205,18 @@ RECIPES = {
     ),
     "muon": dict(optim="muon"),
     "muon_original": dict(optim="muon", optim_args=dict(adjust_lr_fn="original")),
+    "adam_mini": dict(optim="adam_mini"),
+    "apollo": dict(
+        optim="apollo_adamw", optim_args=dict(rank="4", update_proj_gap="7", scale="32", scale_type="channel")
+    ),
+    "apollo_tensor": dict(
+        optim="apollo_adamw", optim_args=dict(rank="1", scale="128", scale_type="tensor", scale_front="true")
+    ),
 }
 # Learning rates with which full tuning is stable for each rule.
 RATES = {"sgd": 0.1, "sgd_momentum": 0.02, "sgd_nesterov": 0.02, "lion_32bit": 1e-4, "lion_8bit": 1e-4, "adafactor_scaled": 5e-3}
 # Rules that also have a record on models with fused modules.
-FUSED = ("adafactor", "adafactor_scaled", "muon", "muon_original")
+FUSED = ("adafactor", "adafactor_scaled", "muon", "muon_original", "apollo")
 
 
 def record_rule(name):
@@ -138,7 +226,10 @@ def record_rule(name):
         dict(params=[w for w in weights.values() if w.ndim > 1], weight_decay=DECAY),
         dict(params=[w for w in weights.values() if w.ndim == 1], weight_decay=0.0),
     ]
-    optimizer = make(name, groups, RATE, BETAS, EPSILON)
+    names = {id(w): f"mlp.{key}" if w.ndim > 1 else "norm" for key, w in weights.items()}
+    if name.startswith("apollo"):
+        names = {id(w): 1 + i for i, w in enumerate(weights.values())}
+    optimizer = make(name, groups, RATE, BETAS, EPSILON, names)
     for step in range(1, STEPS + 1):
         for i, (key, shape) in enumerate(SHAPES.items()):
             weights[key].grad = gradient(shape, 1 + i, step)
@@ -162,7 +253,8 @@ def record_full(name, family="llama"):
         keep_embeddings(model)
     settings = loop.FULL | dict(learning_rate=RATES.get(name, loop.FULL["learning_rate"]))
     settings = loop.settings_of(family, settings)
-    factory = lambda groups, lr, betas, eps: make(name, groups, lr, betas, eps, lambda p: id(p) in hidden)
+    factory = lambda groups, lr, betas, eps: make(name, groups, lr, betas, eps, names, lambda p: id(p) in hidden)
+    names = {id(p): key for key, p in model.named_parameters()}
     out = loop.train(model, families.load_rows(), settings, optimizer=factory)
     manager.initialize()
     return dict(learning_rate=settings["learning_rate"], loss=out["loss"], grad_norm=out["grad_norm"])
@@ -175,7 +267,7 @@ def main():
         "unsigned": bitsandbytes.functional.create_dynamic_map(signed=False).tolist(),
     }
     out = dict(
-        versions={m.__name__: m.__version__ for m in (torch, transformers, bitsandbytes)},
+        versions={m.__name__: m.__version__ for m in (torch, transformers, bitsandbytes)} | {name: importlib.metadata.version(name) for name in ("adam-mini", "apollo-torch")},
         steps=STEPS, learning_rate=RATE, weight_decay=DECAY, betas=BETAS, epsilon=EPSILON, shapes=SHAPES, maps=maps,
         rules={},
     )  # fmt: skip

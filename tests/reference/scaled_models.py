@@ -34,6 +34,8 @@ TOKENS = [*LLAMA3_TOKENS, *CHATML_TOKENS, *GEMMA_TOKENS, *OTHER_TOKENS]
 # Template, bos and eos of the families whose published models have them. The others have ChatML's.
 OWN = {
     "llama": (LLAMA3, "<|begin_of_text|>", "<|eot_id|>"),
+    "qwen2_awq": (LLAMA3, "<|begin_of_text|>", "<|eot_id|>"),  # they take the place of Llama 3 in these formats
+    "qwen3_gptq": (LLAMA3, "<|begin_of_text|>", "<|eot_id|>"),
     "llama2": (INST, "<s>", "</s>"),
     "mistral": (INST, "<s>", "</s>"),
     "mixtral": (INST, "<s>", "</s>"),

@@ -1,0 +1,50 @@
+// Defines how to read weights that a checkpoint stores as integers with a scale and a zero for each group of inputs
+// (models/group_storage.h describes the formats).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "checkpoint/repository.h"
+#include "checkpoint/tensor_file.h"
+
+namespace fettle {
+
+// Finds the tensors of the module, whose codes exist. `find` returns nullopt when there is no such tensor. Throws
+// UserError, which names the tensor, when one is missing, or when its dtype or shape does not fit the others.
+GroupParts find_groups(const GroupStorage& storage, const std::string& module,
+                       const std::function<std::optional<StoredTensor>(const std::string& name)>& find);
+
+// Returns the group of each input. Throws UserError when a stored number is not one of a group.
+std::vector<int32_t> groups_of_inputs(const GroupParts& parts);
+
+// Writes the codes of successive elements of the weight from number `element` on. An element has the number output *
+// inputs + input. Like TensorFile, this and GroupRows throw UserError if a file became shorter.
+void read_group_codes(const GroupParts& parts, int64_t element, std::span<uint8_t> out);
+
+// The zeros and scales of some outputs of a weight. Several threads may call const members.
+class GroupRows {
+ public:
+  // Reads the zeros and scales of the outputs [first, last). `parts` must live longer than this.
+  GroupRows(const GroupParts& parts, int64_t first, int64_t last);
+
+  // Writes the values of successive elements from number `element` on.
+  void values(int64_t element, std::span<float> out) const;
+  // Each [last - first, groups]. The scales are rounded to the dtype of the weight.
+  const std::vector<uint8_t>& zeros() const { return zeros_; }
+  const std::vector<float>& scales() const { return scales_; }
+
+ private:
+  const GroupParts& parts_;
+  int64_t first_, groups_;
+  std::vector<uint8_t> zeros_;
+  std::vector<float> scales_;
+  std::vector<int32_t> group_of_;
+};
+
+}  // namespace fettle

@@ -1,0 +1,113 @@
+#include "checkpoint/load_groups.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/arrays/box_copy.h"
+#include "base/error.h"
+#include "checkpoint/convert.h"
+#include "checkpoint/group_codes.h"
+
+namespace fettle {
+namespace {
+
+// Returns the tensors of the weight. Throws UserError when one is not stored as the format says.
+std::vector<LayerTensor> find_grouped(const QuantisedWeight& weight, const FindTensor& find) {
+  std::vector<LayerTensor> layers = find_layers(weight.base, find);
+  for (const auto& [file, entry] : layers) {
+    if (!entry.groups)
+      throw UserError(
+          "{}: '{}' is not stored as {}, although quantization_config in config.json says so; add its module to the "
+          "list of modules that are not converted there",
+          file->path().string(), entry.name, weight.format.name());
+    const GroupParts& parts = *entry.groups;
+    if (weight.format.any_order || parts.order_file == nullptr) continue;
+    GroupParts in_order = parts;
+    in_order.order_file = nullptr;
+    if (groups_of_inputs(parts) != groups_of_inputs(in_order))
+      throw UserError(
+          "{}: the groups in '{}' are not successive inputs, although quantization_config in config.json says so; "
+          "correct it (GPTQ: desc_act: true)",
+          parts.order_file->path().string(), parts.order.name);
+  }
+  return layers;
+}
+
+// Calls use(first element, count, first element of the box's copy) for runs of the box within a row.
+template <typename Use>
+void for_rows(const Box& box, const Dims& dims, const Use& use) {
+  const int64_t columns = dims.back();
+  for_each_run(box, dims, box.size, Dims(box.size.size(), 0), [&](int64_t source, int64_t target, int64_t count) {
+    for (int64_t end = source + count; source < end;) {
+      const int64_t some = std::min(end - source, columns - source % columns);
+      use(source, some, target);
+      source += some, target += some;
+    }
+  });
+}
+
+// Writes the codes of a box of [out.., in / 2] or [out.., in].
+void read_codes(const GroupParts& parts, bool four_bits, const Box& box, const Dims& dims, std::byte* out) {
+  const int64_t per_byte = four_bits ? 2 : 1;
+  std::vector<uint8_t> codes;
+  for_rows(box, dims, [&](int64_t source, int64_t count, int64_t target) {
+    codes.resize(static_cast<size_t>(count * per_byte));
+    read_group_codes(parts, source * per_byte, codes);
+    for (int64_t i = 0; i < count; ++i) {
+      const auto at = static_cast<size_t>(i * per_byte);
+      out[target + i] = static_cast<std::byte>(four_bits ? codes[at] | codes[at + 1] << 4 : codes[at]);
+    }
+  });
+}
+
+// Writes the scales (as `dtype`) or the zeros (dtype u8) of a box of [out.., groups].
+void read_of_groups(const GroupParts& parts, DType dtype, const Box& box, const Dims& dims, std::byte* out) {
+  const int64_t groups = dims.back();
+  int64_t first = 0, last = 0;  // the elements of the box are in this range
+  for (size_t d = 0; d < dims.size(); ++d) {
+    first = first * dims[d] + box.start[d];
+    last = last * dims[d] + box.start[d] + box.size[d] - 1;
+  }
+  const int64_t first_row = first / groups;
+  const GroupRows rows(parts, first_row, last / groups + 1);
+  for_rows(box, dims, [&](int64_t source, int64_t count, int64_t target) {
+    const auto at = static_cast<size_t>(source - first_row * groups);
+    if (dtype == DType::kU8)
+      std::memcpy(out + target, rows.zeros().data() + at, static_cast<size_t>(count));
+    else
+      convert_elements(reinterpret_cast<const std::byte*>(rows.scales().data() + at), DType::kF32,
+                       out + target * byte_size(dtype), dtype, count);
+  });
+}
+
+}  // namespace
+
+std::vector<DeviceBuffer> load_groups(const Client& client, const QuantisedWeight& weight,
+                                      const std::vector<Layout>& layouts, const FindTensor& find,
+                                      const LoadProgress& progress, const std::string& memory_kind) {
+  std::vector<LayerTensor> layers = find_grouped(weight, find);
+  const bool four_bits = weight.format.four_bits();
+  std::vector<DeviceBuffer> out;
+  for (size_t i = 0; i < weight.parts.size(); ++i) {
+    const Param& part = weight.parts[i];
+    const DType dtype = *part.dtype;
+    Dims dims = part.dims;
+    if (weight.base.of_experts()) dims.erase(dims.begin());
+    for (LayerTensor& layer : layers) layer.entry.shape = {dtype, dims};
+    const LayerReads reads{.read =
+                               [&, i](size_t layer, const Box& box, std::byte* to) {
+                                 const GroupParts& parts = *layers[layer].entry.groups;
+                                 if (i == 0) return read_codes(parts, four_bits, box, dims, to);
+                                 if (i < 3) return read_of_groups(parts, dtype, box, dims, to);
+                                 const std::vector<int32_t> order = groups_of_inputs(parts);
+                                 std::memcpy(to, order.data() + box.start[0],
+                                             static_cast<size_t>(box.size[0]) * sizeof(int32_t));
+                               },
+                           .done = {}};
+    out.push_back(load_layers(client, stacked_shape(part, dtype), layouts[i], layers,
+                              i == 0 ? progress : LoadProgress{}, memory_kind, reads));
+  }
+  return out;
+}
+
+}  // namespace fettle

@@ -1,0 +1,18 @@
+// Defines the streamed load of weights that stay integers with scales on the devices.
+#pragma once
+
+#include <vector>
+
+#include "adapters/quantised.h"
+#include "checkpoint/load.h"
+
+namespace fettle {
+
+// Like load_quantised, for the formats groups4 and groups8. Writes the codes in the order of the parts. Throws
+// UserError when a layer's weight is not stored in groups, or when its inputs are in another order than the format
+// says.
+std::vector<DeviceBuffer> load_groups(const Client& client, const QuantisedWeight& weight,
+                                      const std::vector<Layout>& layouts, const FindTensor& find,
+                                      const LoadProgress& progress, const std::string& memory_kind);
+
+}  // namespace fettle

@@ -1,0 +1,56 @@
+// Defines GroupStorage: how a checkpoint stores weights of linear layers as integers with a scale and a zero point for
+// each group of inputs (GPTQ, AWQ, compressed-tensors).
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/quantisation.h"
+
+namespace fettle {
+
+struct Param;
+
+// A weight is (code - zero) * scale. `dtype` is the dtype of the model, in which the product is computed. The zero and
+// the scale are those of the output and of the input's group. Codes and zeros are packed into words (i32), the first in
+// the low bits. Tensors of a module with N outputs and K inputs in G groups:
+//
+//   gptq       qweight [K * bits / 32, N], packed along the inputs; qzeros [G, N * bits / 32], packed along the
+//   outputs;
+//              scales [G, N]; g_idx i32 [K], each input's group (may be missing: groups of successive inputs).
+//              In the first version of the format, a stored zero is one less than the zero (mod 2^bits).
+//   awq gemm   qweight [K, N / 8], qzeros [G, N / 8]: a word has outputs in the order 0 2 4 6 1 3 5 7; scales [G, N].
+//   awq gemv   qweight [N, K / 8]; qzeros [N, words], packed along the groups; scales [N, at least G].
+//   packed     weight_packed [N, K * bits / 32]; weight_zero_point [N * bits / 32, G] (missing: all zeros are
+//              2^(bits - 1)); weight_scale [N, G]; weight_g_idx i32 [K] (may be missing).
+//
+// Sources: the kernels `torch` of GPTQModel and AutoGPTQ, AutoAWQ's awq/modules/linear, compressed-tensors'
+// compressors/pack_quantized.
+struct GroupStorage {
+  enum class Packing { kGptq, kAwqGemm, kAwqGemv, kPacked };
+  Packing packing = Packing::kGptq;
+  int64_t bits = 4;                   // of a stored code: 2, 3 (only gptq), 4 or 8
+  int64_t group = 128;                // inputs of a group; 0: a group has all inputs
+  bool zero_less_one = false;         // gptq's first version
+  bool any_order = false;             // an input may be in any group, so that g_idx is needed
+  DType dtype = DType::kF16;          // dtype of the weights' values
+  std::vector<std::string> only;      // parts of names: only modules with one of these are quantised; empty: all
+  std::vector<std::string> excluded;  // parts of names of modules that are not quantised
+
+  // Returns the name of a module's tensor with the codes, which follows "<module>.".
+  std::string_view codes_name() const { return packing == Packing::kPacked ? "weight_packed" : "qweight"; }
+  int64_t groups(int64_t inputs) const { return group == 0 ? 1 : (inputs + group - 1) / group; }
+  Quantisation format() const;
+  // Returns whether the checkpoint stores all layers of this weight in groups.
+  bool covers(const Param& param) const;
+};
+
+// Returns the storage that 'quantization_config' of config.json describes; nullopt when it describes none of these
+// formats. Throws UserError when it describes a variant that is not implemented.
+std::optional<GroupStorage> stored_groups(const nlohmann::json& config, const std::string& file);
+
+}  // namespace fettle
