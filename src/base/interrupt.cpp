@@ -27,6 +27,7 @@ InterruptScope::InterruptScope() {
   hang_up_before_ = std::signal(SIGHUP, remember);
   if (hang_up_before_ == SIG_IGN) std::signal(SIGHUP, SIG_IGN);
   if (interrupt_before_ != remember && terminate_before_ != remember && hang_up_before_ != remember) caught = 0;
+  if (caught != 0) std::signal(caught, SIG_DFL);  // a second signal of this kind ends the process
 }
 
 InterruptScope::~InterruptScope() {

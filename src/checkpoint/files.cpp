@@ -35,6 +35,7 @@ std::string remedy(int error_number, const fs::path& path) {
                                 static_cast<double>(space.available) / 1e9);
     }
     case EDQUOT: return "your quota is used up: free some space or choose another disk";
+    case EINVAL: return "name a regular file, not a pipe or a device";
     case ENOTDIR: return "a part of the path is a file, not a folder: remove it or choose another path";
     case EISDIR: return "it is a folder, wanted a file";
     case EMFILE: return "raise the limit of open files (ulimit -n)";

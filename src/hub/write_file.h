@@ -1,11 +1,11 @@
 // Defines write_file_whole, which writes small files that other processes may be reading.
 #pragma once
 
-#include <unistd.h>
-
 #include <filesystem>
 #include <fstream>
 #include <string>
+
+#include "base/process_name.h"
 
 namespace fettle {
 
@@ -14,7 +14,7 @@ namespace fettle {
 inline bool write_file_whole(const std::filesystem::path& file, const std::string& text) {
   std::error_code failed;
   std::filesystem::create_directories(file.parent_path(), failed);
-  const std::filesystem::path part = file.string() + "." + std::to_string(getpid()) + ".tmp";
+  const std::filesystem::path part = file.string() + "." + process_name() + ".tmp";
   std::ofstream out(part, std::ios::binary);
   if (!(out << text) || !out.flush()) {
     std::filesystem::remove(part, failed);

@@ -272,7 +272,13 @@ class Lexer {
         uint32_t value = code(4);
         if (value >= 0xd800 && value < 0xdc00 && source_.compare(i + 1, 2, "\\u") == 0) {
           i += 2;
-          value = 0x10000 + ((value - 0xd800) << 10) + (code(4) - 0xdc00);
+          const uint32_t low = code(4);
+          if (low >= 0xdc00 && low < 0xe000) {
+            value = 0x10000 + ((value - 0xd800) << 10) + (low - 0xdc00);
+          } else {
+            append_utf8(text, value);
+            value = low;
+          }
         }
         append_utf8(text, value);
       } else if (c == 'U') {

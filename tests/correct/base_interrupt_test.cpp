@@ -20,6 +20,17 @@ TEST(Interrupt, ScopesNest) {
   }
 }
 
+TEST(Interrupt, ASecondSignalEndsTheProcessInAnInnerScopeToo) {
+  EXPECT_EXIT(
+      {
+        const InterruptScope outer;
+        std::raise(SIGINT);
+        const InterruptScope inner;
+        std::raise(SIGINT);
+      },
+      testing::KilledBySignal(SIGINT), "");
+}
+
 TEST(Interrupt, AHangUpIsRecordedUnlessItIsIgnored) {
   {
     const InterruptScope scope;

@@ -35,6 +35,14 @@ TEST(Jinja, RendersAsJinja2) {
   EXPECT_GT(recorded["cases"].size(), 100u);
 }
 
+// Half of a surrogate pair is no character, so it becomes U+FFFD.
+TEST(Jinja, PairsOfEscapesBecomeOneCharacter) {
+  const auto render = [](const char* text) { return jinja::Template(text).render(ordered_json::object()).text; };
+  EXPECT_EQ(render(R"({{ '\ud83d\ude00' }})"), "\U0001F600");
+  EXPECT_EQ(render(R"({{ '\ud83d\u0041' }})"), "\uFFFDA");
+  EXPECT_EQ(render(R"({{ '\ud83dA' }})"), "\uFFFDA");
+}
+
 TEST(Jinja, FormatsTheTimeItIsGiven) {
   const LocalTime noon{1721649600};  // 2024-07-22 12:00 UTC
   EXPECT_EQ(jinja::Template("{{ strftime_now('%d %b %Y') }}").render(ordered_json::object(), noon).text, "22 Jul 2024");

@@ -137,20 +137,27 @@ void StateWriter::finish_part() {
   write_json_file(folder_ / part_file(part_), contents());
 }
 
+void StateWriter::add_part(const Json& given) {
+  const size_t first = files_.size();
+  for (const Json& file : given.at("files"))
+    files_.push_back({file.at("name").get<std::string>(), file.at("bytes").get<int64_t>()});
+  for (const auto& [name, row] : given.at("tensors").items()) {
+    Tensor& tensor = tensors_.try_emplace(name, Tensor{read_shape(row), {}}).first->second;
+    for (const Json& shard : row.at("shards"))
+      tensor.shards.push_back({{shard.at("start").get<Dims>(), shard.at("size").get<Dims>()},
+                               first + shard.at("file").get<size_t>(),
+                               shard.at("offset").get<int64_t>(),
+                               shard.at("xxh3_128").get<std::string>()});
+  }
+}
+
 void StateWriter::add_parts(int count) {
   for (int part = 1; part < count; ++part) {
     const fs::path path = folder_ / part_file(part);
-    const Json given = read_json_file(path);
-    const size_t first = files_.size();
-    for (const Json& file : given.at("files"))
-      files_.push_back({file.at("name").get<std::string>(), file.at("bytes").get<int64_t>()});
-    for (const auto& [name, row] : given.at("tensors").items()) {
-      Tensor& tensor = tensors_.try_emplace(name, Tensor{read_shape(row), {}}).first->second;
-      for (const Json& shard : row.at("shards"))
-        tensor.shards.push_back({{shard.at("start").get<Dims>(), shard.at("size").get<Dims>()},
-                                 first + shard.at("file").get<size_t>(),
-                                 shard.at("offset").get<int64_t>(),
-                                 shard.at("xxh3_128").get<std::string>()});
+    try {
+      add_part(read_json_file(path));
+    } catch (const Json::exception& error) {
+      refuse_state(path, fmt::format("not a list of parts ({})", error.what()));
     }
     std::error_code ignored;
     fs::remove(path, ignored);

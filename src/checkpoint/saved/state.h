@@ -67,6 +67,7 @@ class StateWriter {
     int64_t bytes;
   };
   void next_file();
+  void add_part(const nlohmann::json& given);
   nlohmann::json contents() const;
 
   std::filesystem::path folder_;

@@ -115,10 +115,9 @@ Normalizer make_normalizer(const ModelProto& proto, const std::string& origin) {
 // Returns the byte that a token such as <0x0A> means; -1 for other tokens.
 int spelled_byte(std::string_view token) {
   int byte = -1;
-  if (token.size() == 6 && token.starts_with("<0x") && token.ends_with('>')) {
-    std::from_chars(token.data() + 3, token.data() + 5, byte, 16);
-  }
-  return byte;
+  if (token.size() != 6 || !token.starts_with("<0x") || !token.ends_with('>')) return -1;
+  const char* end = token.data() + 5;
+  return std::from_chars(token.data() + 3, end, byte, 16).ptr == end ? byte : -1;
 }
 
 // Returns the text of a run of byte tokens. Each byte that is not part of a valid character becomes U+FFFD.
