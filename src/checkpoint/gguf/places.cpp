@@ -142,8 +142,8 @@ bool GgufPlaces::transposes(const std::string& hf, const Dims& dims) const {
 }
 
 // Returns the swap for the rows of q or k. Each head has `parts` (two) halves, and rope turns row i of the first half
-// together with row i of the second. Hugging Face stores the rows in the order (half, i), the file in the order (i,
-// half).
+// together with row i of the second half. Hugging Face stores the rows in the order (half, i). The file stores them in
+// the order (i, half).
 RowSwap GgufPlaces::swap(const GgufTensor& tensor, int64_t heads, int64_t parts) const {
   const int64_t rows = tensor.dims.front();
   if (heads <= 0 || rows % (heads * parts) != 0)
