@@ -1,4 +1,4 @@
-// Defines environment, which reads an environment variable, host_name and boot_id.
+// Defines functions that read an environment variable, this machine's name and its boot id.
 #pragma once
 
 #include <unistd.h>
@@ -22,8 +22,8 @@ inline std::string host_name() {
   return host;
 }
 
-// Returns the id that Linux makes when it starts, so machines of equal name differ in it, and one machine before and
-// after a restart. All containers of a machine have the same id. Returns "" when it cannot be read.
+// Returns the random id that Linux makes at each start. It tells machines of equal name apart, and one machine before
+// and after a restart. All containers of a machine have the same id. Returns "" when it cannot be read.
 inline std::string boot_id() {
   std::string id;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> id;

@@ -29,7 +29,7 @@ std::optional<int64_t> number(const fs::path& file) {
   return std::nullopt;  // the file says "max", or there is no such file
 }
 
-// Returns the memory that the limits of this process's control group and its parent groups allow (cgroups version 2).
+// Returns the bytes left below the limits of this process's control group and its parent groups (cgroups version 2).
 int64_t left_by_groups(const fs::path& root) {
   int64_t left = std::numeric_limits<int64_t>::max();
   std::ifstream in(root / "proc/self/cgroup");

@@ -19,7 +19,8 @@ void remember(int signal) {
 
 }  // namespace
 
-// If an outer scope has recorded a signal, the handler of that signal is already removed. The signal stays recorded.
+// Forgets an earlier signal only if there is no outer scope. The check looks at all three handlers: an outer scope that
+// recorded a signal has removed the handler of that signal, but not the other two.
 InterruptScope::InterruptScope() {
   ++scopes;
   interrupt_before_ = std::signal(SIGINT, remember);

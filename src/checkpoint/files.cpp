@@ -176,8 +176,8 @@ void write_file(const fs::path& path, std::string_view content) {
 
 namespace {
 
-// Returns the text with {"__float__": "Infinity"} in place of each Infinity outside of strings. Python writes Infinity
-// into JSON (for example in the configs of Nemotron-H), Transformers 5 writes the other form.
+// Returns the text with {"__float__": "Infinity"} in place of each Infinity outside of strings. Older configs, such as
+// those of Nemotron-H, have Infinity, because Python writes it into JSON. Transformers 5 writes the object.
 std::string with_marked_infinity(std::string text) {
   constexpr std::string_view kInfinity = "Infinity";
   bool quoted = false;

@@ -80,8 +80,8 @@ class TensorFile {
   std::unordered_map<std::string, size_t> index_;
 };
 
-// A tensor [E, in, out] in MXFP4, as GPT-OSS stores its experts: blocks u8 [E, out, in / 32, 16], the first of two
-// elements in the low bits, and scales u8 [E, out, in / 32].
+// A tensor [E, in, out] in MXFP4, as GPT-OSS stores its experts. `blocks` is u8 [E, out, in / 32, 16]: each byte has
+// two elements, the first one in the low four bits. `scales` is u8 [E, out, in / 32].
 struct Mxfp4Parts {
   const TensorFile *blocks_file, *scales_file;
   TensorEntry blocks, scales;

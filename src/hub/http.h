@@ -47,8 +47,8 @@ std::string escaped(const std::string& text, bool keep_slashes);
 bool is_redirect(long status);
 // Returns whether the same request may succeed later: 408, 429, 500, 502, 503, 504.
 bool is_transient(long status);
-// Returns how many seconds the reply asks to wait (Retry-After, or RateLimit's t=), or else `otherwise`; at most
-// `most`.
+// Returns how many seconds to wait: as many as the reply asks for (Retry-After, or RateLimit's t=), but at least
+// `otherwise` and at most `most`.
 double pause_of(const HttpReply& reply, double otherwise, double most);
 std::string failure_text(CURLcode code, const std::string& url);
 
@@ -80,9 +80,9 @@ struct HttpBody {
 // reply came.
 HttpReply http_post(const HubSettings& settings, const std::string& url, const HttpBody& body);
 
-// Returns the reply to a PUT of `count` bytes, which `read` writes to its first argument, at most as many as its second
-// argument says; 0 means that there are no more, and the request fails. Calls `sent` with the bytes sent so far.
-// Neither follows redirects nor tries again. Throws HttpFailure when no reply came. After a signal, throws like
+// Returns the reply to a PUT of `count` bytes. read(to, most) writes the next bytes to `to`, at most `most`, and
+// returns their number. If it returns 0, the request fails. Calls `sent` with the number of bytes sent so far. Neither
+// follows redirects nor tries again. Throws HttpFailure when no reply came. After a signal, throws like
 // InterruptScope::check.
 HttpReply http_put(const HubSettings& settings, const std::string& url, int64_t count,
                    const std::function<size_t(char* to, size_t most)>& read, const std::function<void(int64_t)>& sent);

@@ -16,9 +16,9 @@ class Snapshot {
  public:
   // Asks the hub for the commit of repo.revision and for its list of files, once per process. Sends no request when the
   // revision is a commit whose list is in the cache. Uses the cache's copy of the revision when HF_HUB_OFFLINE is set,
-  // and, with a message, when the hub cannot be reached or refuses. Throws HubRefusal when the revision does not exist
-  // or the hub refuses and there is no copy. Throws UserError with the remedy when there is neither a network nor a
-  // copy.
+  // and, with a message, when the hub cannot be reached or refuses. Throws HubRefusal when the revision does not
+  // exist, and when the hub refuses and there is no copy. Throws UserError with the remedy when there is neither a
+  // network nor a copy.
   static Snapshot open(const HubSettings& settings, const RepoName& repo);
 
   const std::string& commit() const { return commit_; }

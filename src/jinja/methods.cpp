@@ -1,4 +1,4 @@
-// The methods of Python's str, list, tuple, dict and float that templates may call.
+// The methods of Python's str, list, tuple, dict, int and float that templates may call.
 #include <unicode/locid.h>
 #include <unicode/uchar.h>
 #include <unicode/unistr.h>

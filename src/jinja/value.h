@@ -104,7 +104,7 @@ class Value {
   std::string repr() const;
   size_t length() const;  // throws JinjaError for a value without length
   // Returns the elements of an iterable value: the keys of a dict, the characters of a string, nothing for an undefined
-  // value. This empties a generator.
+  // value. After the call, a generator is empty.
   Values walk() const;
   bool same(const Value& other) const;  // Python's ==
   // Returns a negative number, zero or a positive number. Throws JinjaError for types without an order.

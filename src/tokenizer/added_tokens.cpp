@@ -99,8 +99,8 @@ void AddedTokens::split(Pieces& pieces, const TokenFinder& finder) const {
       for (size_t at = start; token.lstrip && at > 0; start = at) {
         if (!is_white_space(previous_char(text, at))) break;
       }
-      // The white space before this token may belong to the previous match. As in the reference, an overlap is checked
-      // only here.
+      // The white space before this token may already belong to the previous match (rstrip). As in the reference, such
+      // an overlap is removed only for a token with lstrip.
       if (token.lstrip) start = std::max(start, covered);
       for (size_t at = end; token.rstrip && at < text.size(); end = at) {
         if (!is_white_space(next_char(text, at))) break;

@@ -41,9 +41,9 @@ void read_added_tokens(const JsonField& list, Pipeline& pipeline) {
   }
 }
 
-// Returns the number of leading bytes of `normalized` that come from the start of `text`: from the first character that
-// `precompiled` does not remove. Leaves out the bytes at the end that `normalized` and the normalized rest of `text`
-// share.
+// Returns the number of leading bytes of `normalized` (the normalized `text`) that come from the start of `text`. The
+// start ends with the first character that `precompiled` does not remove. If normalizing changes the text, all bytes
+// count, except the ending that `normalized` shares with the normalized rest of `text`.
 size_t bytes_of_start(std::string_view text, const std::string& normalized, const Normalizer& normalizer,
                       const Normalizer& precompiled) {
   size_t first = 0;

@@ -25,8 +25,8 @@ std::string StreamDecoder::push(int32_t id) {
     return piece;
   }
   std::string piece = text.substr(emitted_.size());
-  // The tokens of this piece stay as context for the next piece, because some decoders treat the first tokens of a text
-  // differently, mainly spaces. So a piece that consists only of spaces is not enough context.
+  // The tokens of this piece stay as context for the next piece, because some decoders treat the spaces of a text's
+  // first tokens differently. A piece of only spaces is not enough context, so the earlier context stays, too.
   std::string context = tokenizer_.decode(std::span(ids_).subspan(context_), skip_special_tokens_);
   if (context.find_first_not_of(' ') != std::string::npos) {
     ids_.erase(ids_.begin(), ids_.begin() + static_cast<std::ptrdiff_t>(context_));

@@ -48,8 +48,7 @@ void for_each_run(const Box& box, const Dims& source, const Dims& target, const 
                  box.to_string(), to_string(target_start), to_string(target));
   if (box.elements() == 0) return;
   const size_t rank = source.size();
-  // The dims from `inner` on form one run, because the box spans source and target completely in all of them except
-  // `inner`.
+  // One run covers the dims from `inner` on: in each dim after `inner`, the box spans both arrays completely.
   size_t inner = rank;
   int64_t length = 1;
   while (inner > 0) {

@@ -64,7 +64,7 @@ void set_vocab_size(Json& config, int64_t size) {
   if (config.contains("text_config") && config["text_config"].is_object()) config["text_config"]["vocab_size"] = size;
 }
 
-// Returns whether the vocabulary changes.
+// Adds the tokens to the tokenizer and the config of `changed`. Returns false when neither changes.
 bool grow(Changed& changed, const fs::path& model, const NewTokens& tokens) {
   internal_check(!fs::exists(model / kNewRows), "{} has new tokens already", model.string());
   GrownTokenizer tokenizer = add_to_tokenizer(model, tokens);

@@ -35,8 +35,8 @@ int64_t original_length(const Json& text, const Json& settings, const std::strin
   throw UserError("{}: rope_scaling: {} lacks {}; add this key to the file", scaling.at, file, kLongest);
 }
 
-// Throws UserError when the model has no rope that can be scaled. Reads the config with a trial value: only a family
-// with rope takes the value over.
+// Throws UserError when the model has no rope that can be scaled. Writes a trial value into the copy `config` and reads
+// it back as the family does: only a family with rope returns the value.
 void check_family(Json config, const RopeScaling& scaling, const std::string& file) {
   const Family* family = find_family(config);
   if (family == nullptr) return;  // a later check reports an unknown family

@@ -10,7 +10,7 @@ namespace fettle {
 // How positions are stretched. The methods are those of LLaMA-Factory's rope_scaling.
 struct RopeScaling {
   std::string type;               // linear, dynamic, yarn or llama3; empty: no scaling
-  std::optional<int64_t> length;  // tokens of the longest row; none: twice the model's own
+  std::optional<int64_t> length;  // tokens of the longest row; none: twice the model's original length
   std::string at;                 // where the key was set, for messages
 
   bool asked() const { return !type.empty(); }

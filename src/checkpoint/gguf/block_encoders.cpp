@@ -18,7 +18,7 @@ void put_half(float value, uint8_t* at) {
 
 // Returns the code of a value that was divided by the block's scale and moved so that codes begin at 0.
 int code_of(float scaled, int largest) {
-  // A block of denormal values has no finite 1 / scale.
+  // In a block of denormal values, 1 / scale is infinite, so `scaled` may be NaN. NaN gets code 0.
   if (!(scaled > 0)) return 0;
   return scaled >= static_cast<float>(largest) ? largest : static_cast<int>(scaled);
 }

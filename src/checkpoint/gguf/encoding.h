@@ -13,8 +13,8 @@ namespace fettle {
 
 struct TensorEntry;
 
-// llama.cpp stores the rows of some weights in another order than Hugging Face. Row (o, a, b, i) of the tensor is row
-// (o, b, a, i) of the file, for indices a < first, b < second, i < inner.
+// llama.cpp stores the rows of some weights in another order than Hugging Face. Hugging Face's row (o, a, b, i) is row
+// (o, b, a, i) of the file, for a < first, b < second, i < inner. The index o of the outermost dim may be any.
 struct RowSwap {
   int64_t first = 1, second = 1, inner = 1;
 

@@ -30,7 +30,7 @@ struct GgufHeader {
   std::vector<GgufTensor> tensors;  // in the order of their offsets
 };
 
-// Returns the double whose decimal is the shortest one that rounds to `value` as a float.
+// Returns, as a double, the shortest decimal that rounds to `value`.
 double shortest_double(float value);
 
 // Reads and checks the header of a file with the bytes `file`. `name` is its name in messages. Throws UserError when

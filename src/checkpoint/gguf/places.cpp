@@ -66,8 +66,8 @@ NumberedName split_numbers(const std::string& name) {
   return out;
 }
 
-// Returns the weight's name in a checkpoint without images. The text model of a checkpoint with images has other
-// prefixes.
+// Returns the name that the weight has in a text-only checkpoint. In a checkpoint with images, the weights of the text
+// model have other prefixes.
 std::string without_wrapper(const std::string& name) {
   for (const auto& [prefix, plain] : {std::pair{"model.language_model.", "model."},
                                       {"language_model.model.", "model."},
@@ -141,8 +141,9 @@ bool GgufPlaces::transposes(const std::string& hf, const Dims& dims) const {
          hf.find(".c_") != std::string::npos;
 }
 
-// Returns the swap for the rows of q or k. Within each head, the file has the order (pair, part), Hugging Face (part,
-// pair).
+// Returns the swap for the rows of q or k. Each head has `parts` (two) halves, and rope turns row i of the first half
+// together with row i of the second half. Hugging Face stores the rows in the order (half, i). The file stores them in
+// the order (i, half).
 RowSwap GgufPlaces::swap(const GgufTensor& tensor, int64_t heads, int64_t parts) const {
   const int64_t rows = tensor.dims.front();
   if (heads <= 0 || rows % (heads * parts) != 0)

@@ -166,8 +166,7 @@ std::vector<AdapterTensor> name_tensors(const SafetensorsFile& file, const Adapt
   return tensors;
 }
 
-// Returns whether the module's LoRA weights belong to a parameter of experts. (adapter_config.json does not state the
-// number of experts.)
+// Returns whether the module's LoRA weights belong to a parameter of experts.
 bool of_parameter(const AdapterConfig& config, std::string_view module) {
   while (module.ends_with(".base_layer")) module.remove_suffix(std::string_view(".base_layer").size());
   return std::any_of(config.target_parameters.begin(), config.target_parameters.end(), [&](const std::string& target) {
@@ -177,7 +176,7 @@ bool of_parameter(const AdapterConfig& config, std::string_view module) {
 }
 
 // Checks that A [r, in] and B [out, r] are both present, with the rank in the config, and that DoRA has a magnitude
-// [out].
+// [out]. For E experts, A is [E r, in] and B is [out, r E]; adapter_config.json does not state E.
 void check_module(const AdapterFolder& adapter, const std::string& module) {
   const TensorEntry* a = adapter.find(module, AdapterPart::kLoraA);
   const TensorEntry* b = adapter.find(module, AdapterPart::kLoraB);

@@ -85,7 +85,8 @@ void TensorMerge::find_factor(const HostArray& magnitude, const Dims& dims, cons
   change.factor = std::move(factor);
 }
 
-// Turns A [E r, in] and B [out, r E] into one matrix for each expert: [out, in] or, with `in_first`, [in, out].
+// Turns A [E r, in] and B [out, r E] into the factors `left` and `right` of one matrix for each expert: [out, in] or,
+// with `in_first`, [in, out].
 TensorMerge::Change AdapterMerge::of_all_experts(const HostArray& a, const HostArray& b, int64_t experts,
                                                  bool in_first) {
   const int64_t rank = a.shape().dims[0] / experts, in = a.shape().dims[1], out = b.shape().dims[0];

@@ -64,8 +64,8 @@ class Presence {
   static std::shared_ptr<Presence> in(const std::filesystem::path& folder);
   // Does the same for a training run, which uses the folder exclusively. Throws UserError, which names the other run,
   // when another live run is in the folder. Removes the files of dead runs and prints a message. If only a missing
-  // heartbeat can show that a run on another machine is dead, waits up to Pace::dead_after for one. InterruptScope may
-  // end the wait.
+  // heartbeat can show that a run on another machine is dead, waits up to Pace::dead_after for a heartbeat. A signal
+  // that InterruptScope catches ends the wait.
   static std::shared_ptr<Presence> alone_in(const std::filesystem::path& folder, Pace pace = {});
   ~Presence();  // removes the file
   Presence(const Presence&) = delete;

@@ -25,7 +25,8 @@ constexpr const char* kLfsType = "application/vnd.git-lfs+json";
 class Progress {
  public:
   explicit Progress(int64_t all) : all_(all) {}
-  // Called with the bytes sent so far of the file that `before` counts.
+  // Shows that `now` bytes of a file or a part are sent. Earlier calls counted `before` bytes of it; sets `before` to
+  // `now`.
   void show(int64_t& before, int64_t now) {
     const std::lock_guard lock(mutex_);
     sent_ += now - before;

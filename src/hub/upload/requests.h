@@ -19,9 +19,8 @@ HttpReply post_again(const HubSettings& settings, const std::string& url, const 
 // asked for ("making the repository ORG/NAME"), and the message says what the user can do.
 nlohmann::json object_of(const HubSettings& settings, const HttpReply& reply, const std::string& what);
 
-// Sends `count` bytes of the file from `begin` on, by PUT. Calls `sent` with the bytes sent so far, also from other
-// threads; the number falls when a try begins anew. Tries again like post_again. Throws UserError when the reply is not
-// 200 or 201.
+// Sends `count` bytes of the file from `begin` on, by PUT. Calls `sent` with the number of bytes sent so far. Tries
+// again like post_again; the number then falls. Throws UserError when the reply is not 200 or 201.
 HttpReply put_file(const HubSettings& settings, const std::string& url, const std::filesystem::path& file,
                    int64_t begin, int64_t count, const std::function<void(int64_t)>& sent);
 

@@ -44,8 +44,8 @@ class Bpe : public TokenModel {
     bool byte_fallback = false;
     bool ignore_merges = false;
   };
-  // Makes a model that joins two neighbours if they form a token together. It forms the token with the lowest rank
-  // first. `ranks` has the rank of each id; tokens with a negative rank are never formed.
+  // Makes a model that joins two neighbours if they form a token together. Of several such tokens, the one with the
+  // lowest rank is formed first. `ranks` has the rank of each id; tokens with a negative rank are never formed.
   static std::unique_ptr<Bpe> of_ranks(Vocabulary vocabulary, std::span<const int64_t> ranks, const Options& options);
 
   // Makes the model take pieces of plain text instead of text in the byte alphabet. The ids stay the same, and encoding

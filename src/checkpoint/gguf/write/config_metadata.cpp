@@ -63,7 +63,7 @@ std::vector<GgufTable> set_rope(const ModelConfig& config, const Json& json, Ggu
   return {};
 }
 
-// Sets the window. Also sets the list of the layers that have it, unless these are all layers except every `usual`-th.
+// Sets the window. Also lists the layers that have it, unless the pattern is usual: all layers but every `usual`-th.
 void set_window(const ModelConfig& config, int64_t usual, GgufMetadata& metadata) {
   const auto widest = std::ranges::max_element(config.window);
   if (widest == config.window.end() || *widest == 0) return;

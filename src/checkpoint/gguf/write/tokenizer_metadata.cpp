@@ -342,8 +342,8 @@ void check_tokenizer(const fs::path& folder, const GgufMetadata& metadata, const
   fs::create_directories(scratch);
   write_gguf_tokenizer(GgufFields(header, {}, name), scratch);
   const Tokenizer wanted = Tokenizer::open(folder), got = Tokenizer::open(scratch);
-  // llama.cpp and Transformers' older tokenizers put a space after such a token; newer tokenizers do not. A GGUF file
-  // does not state which is right, so texts with these tokens are not compared.
+  // llama.cpp and Transformers' older tokenizers put a space after a token of `cut_out`; newer tokenizers do not. A
+  // GGUF file does not state which is right, so texts with these tokens are not compared.
   const std::vector<std::string> cut_out = cut_out_of_pieces(metadata);
   for (const std::string& text : sample_texts(metadata)) {
     if (std::ranges::any_of(cut_out, [&](const std::string& token) { return text.find(token) != std::string::npos; }))
