@@ -83,8 +83,8 @@ Tensor dot_operand_grad(const Tensor& operand, const Tensor& other, const Dims& 
   d.rhs_contracting = other_free;
   const Tensor grad = times(d);
 
-  // The dims of `grad`: batching dims, free dims of the operand, then the contracting dims in the order that they have
-  // in `other`.
+  // The dims of `grad`: batching dims, free dims of `operand`, then the contracting dims in the order that they have in
+  // `other`.
   Dims rest = other_contracting;
   std::sort(rest.begin(), rest.end());
   Dims permutation(operand.rank());

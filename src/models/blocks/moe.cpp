@@ -140,7 +140,7 @@ struct Routes {
   Tensor experts, weights;  // f32 [2 dims, n, k]
 };
 
-// One of the largest values along the last dim, for each vector along it.
+// One of the largest values of each vector along the last dim.
 struct Largest {
   Tensor place;  // the value's index, f32 [..]
   Tensor there;  // f32 [.., values]: 1 at that index, 0 elsewhere
