@@ -14,7 +14,7 @@ struct BuiltInTemplate {
   // The tokens that end an assistant's turn; the template writes the first of them. "eos" means the tokenizer's
   // eos_token.
   std::vector<std::string_view> stops;
-  std::string_view default_system;  // variable of this name: the system text of conversations without one
+  std::string_view default_system;  // the system text of conversations without one; `jinja` reads it by this name
   // The template. It reads messages, add_generation_prompt, bos_token and eos_token, as in Transformers;
   // `tokenizer_bos` (bos_token if the tokenizer adds it to texts, else ""); and `end_of_turn` (the first of `stops`).
   std::string_view jinja;

@@ -29,7 +29,7 @@ struct Outcome {
   std::string bad;                // why the row cannot be used; "" when it can
   int64_t truncated_from = 0;     // the row's number of tokens before it was cut; 0: not cut
   std::string dropped;            // why the row was left out; "" when it was not
-  std::string placeholder;        // a {{name}} in a reply that was probably not filled in by mistake
+  std::string placeholder;        // a {{name}} in a reply; probably somebody forgot to fill it in
   bool empty = false;             // the row was dropped because it has no text or no token
   std::exception_ptr failure;     // why the run must stop, such as a token id that the model does not have
   std::string_view format;        // Sample::format

@@ -82,7 +82,7 @@ class BuildScope {
   Block* previous_;
 };
 
-// While alive, new nodes get the path "<outer path>/<name>", or `name` alone when `name` is absolute.
+// While alive, new nodes get the path "<outer path>/<name>", or with kAbsolute `name` alone.
 class PathScope {
  public:
   enum Kind { kNested, kAbsolute };

@@ -29,8 +29,8 @@ struct CallCost {
   int64_t flops = 0;      // floating-point operations over all devices, without masked blocks that the kernel skips
   int64_t bytes = 0;      // bytes read and written over all devices
   int64_t workspace = 0;  // bytes of scratch memory on each device, beyond operands and results
-  // The share of the device's rate for products of this dtype that the kernel reaches, in percent. The code that sets
-  // it names its source. 0: not known, so the plan does not know the time of a step either.
+  // The rate that the kernel reaches, in percent of the device's rate for products of the first operand's dtype. The
+  // code that sets this number names its source. 0: not known, so the plan does not know the time of a step either.
   int64_t percent = 0;
   bool operator==(const CallCost&) const = default;
 };

@@ -1,15 +1,15 @@
 // Defines matrix products of 8-bit floats. Each array has one scale, computed from the array's largest magnitude at the
 // time of the product ("current scaling").
 //
-// Scales are powers of two, so that scaling itself rounds nothing. Hardware without 8-bit products therefore gives the
-// same numbers.
+// Scales are powers of two, so that scaling itself rounds nothing. Hardware without 8-bit products multiplies the same
+// rounded values in a wider dtype, and therefore gives the same numbers.
 #pragma once
 
 #include "graph/block.h"
 
 namespace fettle {
 
-// Represents the array values * scale; `scale` is a scalar of that array's dtype.
+// Represents an array x as values * scale: `values` in 8-bit floats, `scale` as a scalar of x's dtype.
 struct ScaledFloat8 {
   Tensor values, scale;
 };

@@ -55,8 +55,8 @@ class Program {
   const std::vector<ProgramOutput>& outputs() const { return outputs_; }
   bool uses_host_memory() const;  // true when any input is in host memory
 
-  // Returns the module "main" as StableHLO with Shardy shardings and locations. Without `tf32`, f32 matmuls have full
-  // f32 precision.
+  // Returns the module as StableHLO with Shardy shardings and locations; its function is "main". Without `tf32`, f32
+  // matmuls have full f32 precision.
   std::string text(bool tf32 = false) const;
   // Returns the floating-point operations of one run, over all devices.
   double flops() const;

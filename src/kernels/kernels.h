@@ -1,5 +1,5 @@
 // Defines the table of kernels: each row states which composite the kernel replaces, for which platform, dtypes and
-// shapes, and at what cost.
+// shapes, and at which shapes it is faster than the composite's body.
 //
 // A kernel is a custom call with its own gradient (graph/custom_call.h). Every composite also has a body. The body runs
 // when no table row applies. Each kernel is compared with the body (kernels/check.h).
@@ -22,8 +22,8 @@ struct KernelRow {
   std::string_view platform;   // Vendor::name: "cpu"
   // Returns the kernel if it supports the site's dtypes, shapes and partitions; else nullopt.
   std::optional<Kernel> (*build)(const CompositeSite& site);
-  // Returns whether the kernel is faster than the body at these shapes, according to the measurements in benchmarks/.
-  // Null: always. Checks run the kernel at any shape.
+  // Returns whether the kernel is faster than the body at these shapes, according to the measurements in benchmarks/
+  // (GPU kernels: expected, not measured). Null: always. Checks run the kernel at any shape.
   bool (*pays)(const CompositeSite& site);
   // Registers the kernel's custom calls with the plugin. Null: the plugin already has them.
   void (*register_handlers)(const Plugin& plugin);

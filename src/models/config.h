@@ -35,7 +35,7 @@ struct RopeParameters {
   // original_max_position_embeddings positions. It keeps the frequency if the dim makes more than beta_fast turns, and
   // blends in between.
   double beta_fast = 32, beta_slow = 1;
-  double mscale_all_dim = 0;  // yarn: DeepSeek also scales the scores by it
+  double mscale_all_dim = 0;  // yarn: DeepSeek computes another factor of the scores from it
   bool truncate = true;       // yarn: the blend begins and ends at whole dims
   bool interleaved = false;   // dims 2i and 2i + 1 turn together, not i and i + R / 2
 
@@ -56,11 +56,12 @@ enum class Norm {
 // empty, experts have no gate: they compute down(act(up(x))).
 struct ExpertNames {
   std::string router, gate = {}, up = {}, down, gate_up = {};
-  // The router's and the experts' modules in Transformers, which PEFT's adapters name, if the files have other names.
+  // Transformers' names of the router's and the experts' modules, if the checkpoint's files use other names. PEFT's
+  // adapters use Transformers' names.
   std::string router_module = {}, module = {};
   bool in_first = false;  // gate_up and down are [E, in, out], else [E, out, in]
-  // PEFT takes these [E, in, out] for [E, out, in], because Transformers does not mark them as transposed: its lora_A
-  // has the outputs and its lora_B the inputs.
+  // PEFT takes gate_up and down [E, in, out] for [E, out, in], because Transformers does not mark them as transposed.
+  // So PEFT's lora_A has the dim of the outputs, and lora_B the dim of the inputs.
   bool swapped_lora = false;
   bool in_turns = false;  // outputs of gate_up alternate between gate and up; else all outputs of the gate come first
 
@@ -88,7 +89,7 @@ struct Routing {
   int64_t groups = 1, top_groups = 1;
   bool best_two = true;
   double scale = 1;        // factor on the weights of a token's experts
-  double epsilon = 1e-20;  // is added to the sum of a token's sigmoids before they are divided by it
+  double epsilon = 1e-20;  // is added to the sum by which a token's sigmoids are divided
   bool on_inputs = false;  // the weights multiply the experts' inputs, else their results
 };
 
@@ -191,10 +192,11 @@ struct Gemma4 {
   int64_t full_head_dim = 512, full_key_heads = 0;
   RopeParameters full_rope;
   bool values_are_keys = false;  // full layers compute their values from the keys' projection
-  int64_t shared_layers = 0;     // this many of the last layers take the keys and values of the last earlier layer of
-                                 // their kind (window or full)
+  int64_t shared_layers = 0;     // this many of the last layers have no keys and values of their own; they take those
+                                 // of the last other layer of their kind (window or full)
   bool wide_mlp = false;         // the layers in shared_layers have an MLP of twice the size
-  int64_t layer_vocab = 0, layer_size = 0;  // a vector per token and layer: token ids, vector size; 0: none
+  // A token has a vector of layer_size elements for each layer, from a table of layer_vocab token ids. 0: no vectors.
+  int64_t layer_vocab = 0, layer_size = 0;
 };
 
 // Fields of all families; each family reads its own. Lengths are in tokens, sizes in elements.
@@ -312,7 +314,7 @@ class ConfigReader {
   // Returns ModelConfig::window. The layers that layer_types calls sliding_attention have the window `window`. If
   // layer_types is missing, these are the layers for which slides(layer) is true.
   std::vector<int64_t> windows(int64_t layers, int64_t window, const std::function<bool(int64_t)>& slides) const;
-  // Returns a list of 0 and 1 (or booleans) with one element for each layer; empty when the field is missing.
+  // Reads a list of 0 and 1 (or booleans) with one element for each layer; returns {} when the field is missing.
   std::vector<bool> flags_by_layer(const std::string& key, int64_t layers) const;
   // Reads the number of experts, the experts per token and the coefficient of the balancing loss.
   void read_experts(ModelConfig& config, int64_t experts, int64_t per_token_by_default) const;

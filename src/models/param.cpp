@@ -67,22 +67,24 @@ ParamList::ParamList(std::string layer_prefix, int64_t all_layers)
     : prefix_(std::move(layer_prefix)), all_(fettle::all_layers(all_layers)) {}
 
 ParamList& ParamList::in_layers() {
-  here_ = all_;
+  here_ = all_, skips_ = false;
   return *this;
 }
 
 ParamList& ParamList::in_layers(std::vector<int64_t> numbers) {
   const auto count = static_cast<int64_t>(numbers.size());
+  skips_ = count == 0;
   here_ = {std::move(numbers), count};
   return *this;
 }
 
 ParamList& ParamList::outside() {
-  here_ = {};
+  here_ = {}, skips_ = false;
   return *this;
 }
 
 void ParamList::add(const std::string& name, Dims dims, LogicalAxes axes, Role role, Init init) {
+  if (skips_) return;
   params_.push_back({.hf_name = (here_.count() > 0 ? prefix_ : "") + name,
                      .dims = std::move(dims),
                      .axes = std::move(axes),
@@ -97,7 +99,7 @@ void ParamList::add(const std::string& name, Dims dims, LogicalAxes axes, Role r
 
 void ParamList::add_fused(const std::string& name, Dims dims, LogicalAxes axes, int fused, Role role) {
   add(name, std::move(dims), std::move(axes), role);
-  params_.back().fused = fused;
+  if (!skips_) params_.back().fused = fused;
 }
 
 void ParamList::embedding(const std::string& module, int64_t rows, int64_t width, Role role) {
@@ -124,7 +126,7 @@ void ParamList::linear(const std::string& module, const SizedAxis& out, const Si
       axes.insert(axes.begin() + fused, "");
     }
     add(module + name, std::move(dims), std::move(axes), role, init);
-    if (options.parts > 1) params_.back().fused = static_cast<int>(fused);
+    if (options.parts > 1 && !skips_) params_.back().fused = static_cast<int>(fused);
   };
   Dims dims{out.size, in.size};
   LogicalAxes axes{out.axis, in.axis};

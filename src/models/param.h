@@ -107,7 +107,8 @@ class ParamList {
 
   // After in_layers(), the added parameters belong to all layers, or to the layers with the given numbers; their names
   // are relative to the layer. After outside(), the added parameters are outside of the layers and have full names.
-  // Parameters with the same name and different dims may be added for different layers.
+  // Parameters with the same name and different dims may be added for different layers. After in_layers() with an empty
+  // list, nothing is added.
   ParamList& in_layers();
   ParamList& in_layers(std::vector<int64_t> numbers);
   ParamList& outside();
@@ -129,6 +130,7 @@ class ParamList {
  private:
   std::string prefix_;
   LayerSet all_, here_;
+  bool skips_ = false;  // after in_layers() with an empty list
   std::vector<Param> params_;
 };
 

@@ -39,8 +39,8 @@ const std::map<std::string, std::vector<std::string>> kDefaults{
     {"act_vocab", {"tp"}},
 };
 
-// Returns whether the dim may stay unsplit. This holds for dims whose size the model sets and that no layer's
-// computation needs to have split.
+// Returns whether the dim may stay unsplit. The model sets the sizes of these dims, and every layer can also compute
+// with the whole dim.
 bool may_stay_whole(const std::string& axis) {
   return axis == "vocab" || axis == "act_vocab" || axis == "act_kv_heads";
 }

@@ -13,8 +13,8 @@
 namespace fettle {
 
 // The logical axes of a value, one per dim; "" is never split. Weights have the axes vocab, embed, heads, kv_heads,
-// mlp, experts, layers, rank. Activations have batch, length, act_embed, act_heads, act_kv_heads, act_mlp, act_vocab,
-// act_groups (rows whose tokens one group of expert devices computes), act_experts.
+// mlp, experts, layers, rank, norm. Activations have batch, length, act_embed, act_heads, act_kv_heads, act_mlp,
+// act_vocab, act_groups (rows whose tokens one group of expert devices computes), act_experts.
 using LogicalAxes = std::vector<std::string>;
 
 class ShardingRules {
@@ -26,8 +26,8 @@ class ShardingRules {
   ShardingRules for_one_row() const;
 
   const MeshAxes& mesh() const { return mesh_; }
-  // Returns how a value of `dims` is split. A mesh axis does not split a vocabulary (GPT-2's 50257 tokens) or the key
-  // heads of activations (8 heads on 16 devices) if its size does not divide the dim. The same holds for ep and the
+  // Returns how a value of `dims` is split. A mesh axis whose size does not divide a vocabulary (GPT-2's 50257 tokens)
+  // or the key heads of activations (8 heads on 16 devices) leaves this dim unsplit. The same holds for ep and the
   // batch. Throws UserError with the sizes when another dim is not divisible.
   Partition partition(const LogicalAxes& axes, const Dims& dims, const std::string& what) const;
   // Does the same as partition(), but leaves every dim that is not divisible unsplit. Use it for small arrays whose

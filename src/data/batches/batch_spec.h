@@ -32,7 +32,7 @@ struct BatchSpec {
   int64_t micro_batches = 1;  // A
   int64_t sequences = 1;      // B: sequences of a micro-batch over all devices
   int64_t max_length = 2048;  // tokens of the longest example (cutoff_len)
-  int64_t multiple = 8;       // T is a multiple of this; max_length is rounded up to it
+  int64_t multiple = 8;       // T, the positions of a line, is a multiple of this; max_length is rounded up to it
   bool packing = false;       // several examples share a sequence and cannot see each other; needs RowGrouping::kNone
   Lines lines = Lines::kOwn;
   int64_t shards = 1;  // devices that the lines of a micro-batch are split over; divides `sequences`

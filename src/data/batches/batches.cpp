@@ -197,7 +197,7 @@ Batches::Document Batches::mismatched(int64_t example, int64_t other) const {
 }
 
 std::vector<Batches::Sequence> Batches::laid_out(const std::vector<int64_t>& groups) const {
-  // Returns the next group of the step; when the step has only one group, the next group of the data set.
+  // Returns the next group of the step that is not skipped; if there is none, the next such group of the data set.
   auto next = [&](size_t g) {
     for (size_t n = 1; n < groups.size(); ++n)
       if (const int64_t other = groups[(g + n) % groups.size()]; !skips(other)) return other;

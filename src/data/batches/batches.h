@@ -28,7 +28,7 @@ namespace fettle {
 // from 1 to S in the step's order; the number depends on the step alone, not on the layout. When an epoch has no
 // examples left for a step, the step's last numbers are not used.
 struct Batch {
-  BatchShape shape;            // shape.sequences is S; with packing, the sequences before packing
+  BatchShape shape;            // shape.sequences is S; with packing, each packed document counts as a sequence
   int64_t used = 1;            // number of micro-batches with documents; the later ones are padding
   HostArray tokens;            // padded with pad_id
   HostArray targets;           // targets[t] = label of token t+1 of the same document, or kIgnore if not trained

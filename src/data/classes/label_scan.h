@@ -28,7 +28,8 @@ struct LabelScan {
   int64_t list_size = -1;       // the common size of all lists; -2: sizes differ; -1: no lists
   bool reals_in_lists = false;  // some list holds a real number other than 0 and 1
   bool names_in_lists = false;
-  // Names and numbers as they are written, also those in lists. Numbers with a fraction only if they are texts.
+  // Names and numbers as they are written, also those in lists. Numbers written like 2.0 or 2.5 are only included if
+  // they are texts.
   std::set<std::string> words;
   std::set<int64_t> numbers;  // whole numbers, also those written like 2.0
 

@@ -20,7 +20,7 @@ std::vector<bool> operand_flags(const Node& node, const ActiveFlags& active) {
   return out;
 }
 
-// Returns which values of `block`, up to node `limit`, depend on `seeds` through differentiable ops.
+// Returns which values of the nodes of `block` before node `limit` depend on `seeds` through differentiable ops.
 ActiveFlags propagate(const Block& block, int32_t limit, const std::vector<Tensor>& seeds) {
   ActiveFlags active(block.size());
   for (int32_t id = 0; id < block.size(); ++id) active[id].resize(block.node(id).results.size());

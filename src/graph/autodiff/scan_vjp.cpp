@@ -123,7 +123,7 @@ class ReverseLoop {
 
   // Returns the nodes of the copy that depend on the carries. The other nodes depend only on the slices (for example,
   // weights converted to another dtype). If such a value were saved in every trip, the whole stack would be stored a
-  // second time. So of these nodes, only matrix products are saved.
+  // second time. So only the matrix products among the other nodes are saved.
   std::set<int32_t> made_of_carries() const {
     std::set<int32_t> out;
     for (int64_t c = 0; c < carries(); ++c) out.insert(copy_of_input(c).node());

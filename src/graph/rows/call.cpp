@@ -86,8 +86,8 @@ int64_t shards_of(const CustomCall& call, const MeshAxes& mesh) {
   return shards;
 }
 
-// Formats the row-major layouts of arrays. A function that reads memory needs them: the compiler chooses other layouts
-// for operands that say nothing.
+// Formats row-major layouts for arrays. The called function reads memory in this order. Without stated layouts, the
+// compiler could choose others.
 std::string layouts_text(const std::vector<Shape>& shapes) {
   std::vector<std::string> out;
   for (const Shape& shape : shapes) {
@@ -118,7 +118,7 @@ std::string plain_call(const CustomCall& call, int64_t shards, const std::vector
       layouts_text(inputs), layouts_text(results), fmt::join(types_of(inputs), ", "), one_or_tuple(types_of(results)));
 }
 
-// Prints the call itself on one device. On a mesh, prints a region in which every device makes the call with its own
+// On one device, formats the call itself. On a mesh, formats a region in which every device makes the call with its own
 // shards.
 std::string call_text(NodeText& n, Printer& printer) {
   const CustomCall& call = call_of(n.node.attributes);

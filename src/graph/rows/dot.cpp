@@ -66,9 +66,9 @@ Dims free_dims(int64_t rank, const Dims& batching, const Dims& contracting) {
   return out;
 }
 
-// Returns the cotangent of one operand. ct has the dims [batch, own free, other free]. `times` multiplies ct by `other`
-// and contracts the free dims of `other`, which gives [batch, own free, other's contracting dims in order]. A
-// permutation then restores the operand's order of dims.
+// Returns the cotangent of `operand`, whose dims are the own_* arguments. The cotangent of the product has the dims
+// [batch, free dims of lhs, free dims of rhs]. `times` multiplies this cotangent by `other` and contracts the free dims
+// of `other`. A permutation then restores the operand's order of dims.
 Tensor dot_operand_grad(const Tensor& operand, const Tensor& other, const Dims& own_batching,
                         const Dims& own_contracting, const Dims& other_batching, const Dims& other_contracting,
                         bool operand_is_lhs, const std::function<Tensor(const DotDims&)>& times) {
@@ -83,8 +83,8 @@ Tensor dot_operand_grad(const Tensor& operand, const Tensor& other, const Dims& 
   d.rhs_contracting = other_free;
   const Tensor grad = times(d);
 
-  // The dims of `grad`: batching dims, free dims of the operand, then the contracting dims in the order that they have
-  // in `other`.
+  // The dims of `grad`: batching dims, free dims of `operand`, then the contracting dims in the order that they have in
+  // `other`.
   Dims rest = other_contracting;
   std::sort(rest.begin(), rest.end());
   Dims permutation(operand.rank());
@@ -97,7 +97,8 @@ Tensor dot_operand_grad(const Tensor& operand, const Tensor& other, const Dims& 
   return transpose(grad, permutation);
 }
 
-// Returns the cotangents of the factors x and y. The cotangent of an unwanted factor is null.
+// Returns the cotangents of the factors x and y. The cotangent of an unwanted factor is null. `times_x` multiplies the
+// cotangent of the product by x, `times_y` by y.
 Tensors dot_grads(const DotDims& d, const Tensor& x, const Tensor& y, bool wants_x, bool wants_y,
                   const std::function<Tensor(const DotDims&)>& times_x,
                   const std::function<Tensor(const DotDims&)>& times_y) {

@@ -44,8 +44,8 @@ struct Visibility {
 void look(const AttentionProblem& problem, const BlockSegments& segments, int64_t row, int64_t query_block,
           int64_t key_block, Visibility& out);
 
-// The blocks of keys [first, last] that a block of queries may see, judged by positions only. query_blocks() returns
-// the converse.
+// A range of blocks, `last` included. key_blocks() returns the blocks of keys that a block of queries may see, judged
+// by positions only. query_blocks() returns the blocks of queries that may see a block of keys.
 struct BlockRange {
   int64_t first, last;
 };

@@ -38,7 +38,7 @@ struct SoftmaxRows {
   float* sum;         // sum of the weights, as kSumLanes partial sums per row; starts at 0
   float* correction;  // out: the factor for the weights so far
 };
-inline constexpr float kLowest = -1e30F;  // above kHidden, so that weights of hidden keys are 0
+inline constexpr float kLowest = -1e30F;  // above kHidden, the score of hidden keys, so that their weights are 0
 inline constexpr int64_t kSumLanes = 16;
 
 struct BlockOps {
@@ -67,10 +67,10 @@ struct BlockOps {
   // Replaces the scores in place by the weights exp(score - top), packed across, and updates the running softmax.
   // Weights are rounded to bf16 when `round` is true. Returns true when a correction is not 1.
   bool (*softmax)(const ScoreBlock& block, const SoftmaxRows& rows, bool round);
-  // Computes gradients from the rows' log-sum-exp and dot(o, do). `block.scores` become the f32 gradients of the
-  // products of query and key, packed across. `weights` (same layout) contains do * v at first, and then the
-  // probabilities. With pairs, `across` gets the gradients packed across [rows][columns / 2], and scores and weights
-  // become packed down [rows / 2][columns].
+  // Computes gradients from the rows' log-sum-exp and dot(o, do). Before, `block.scores` has the products of query and
+  // key, and `weights` (same layout) has do * v, all in f32. Afterwards, `block.scores` has the gradients of the
+  // products, and `weights` the probabilities. Without pairs, both are in f32. With pairs, both are packed down
+  // [rows / 2][columns] in every second row, and `across` also gets the gradients, packed across [rows][columns / 2].
   void (*softmax_gradient)(const ScoreBlock& block, const float* log_sum, const float* out_dot, float* weights,
                            Word* across, bool round);
 

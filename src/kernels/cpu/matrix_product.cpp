@@ -21,12 +21,11 @@ int64_t quotient_up(int64_t value, int64_t by) {
 // The layout of the packed operands in the workspace.
 struct Plan {
   const BlockOps* ops;
-  int64_t words;     // words of the operands along k
-  int64_t panels;    // panels of b
-  bool a_as_it_is;   // a is not packed; the product reads the operand itself
-  int64_t a_row;     // words from one row of a to the next, whether a is packed or not
-  int64_t a_words;   // words of the packed a
-  int64_t row_step;  // rows that one task packs
+  int64_t words;    // words of the operands along k
+  int64_t panels;   // panels of b
+  bool a_as_it_is;  // a is not packed; the product reads the operand itself
+  int64_t a_row;    // words from one row of a to the next, whether a is packed or not
+  int64_t a_words;  // words of the packed a
 
   int64_t b_words() const { return panels * kPanel * words; }
 };
@@ -100,9 +99,7 @@ void multiply_tile(const MatrixProduct& p, const Plan& plan, const Word* a, cons
 int64_t product_workspace(const MatrixProduct& product) {
   // Computes an upper bound for every BlockOps table: it assumes one element per word.
   const int64_t b = quotient_up(product.n, kPanel) * kPanel * product.k;
-  const bool a_packed = product.a.turned || product.a.dtype != DType::kF32;
-  const bool native = product.a.dtype == DType::kF32;
-  const int64_t a = a_packed && !native ? quotient_up(product.m * product.k, 16) * 16 : 0;
+  const int64_t a = product.a.dtype != DType::kF32 ? quotient_up(product.m * product.k, 16) * 16 : 0;
   return (a + b) * static_cast<int64_t>(sizeof(Word));
 }
 

@@ -69,7 +69,8 @@ Tensor block_bounds(const Tensor& segments_BT, const Tensor& window, const Block
   const Tensor& number = pairs.of_queries ? k.number : q.number;
   const auto [first, end] = ends(any, number);
   const auto [whole_first, whole_end] = ends(whole, number);
-  // Segments that return in a row could interrupt the whole blocks. Then none counts as whole.
+  // If a segment's number occurs again later in the row, the whole blocks may not be consecutive. Then no block counts
+  // as whole.
   const Tensor count = reduce_sum(convert(whole, DType::kF32), {2});
   const Tensor usable =
       logical_and(compare(count, "GT", constant(0, DType::kF32)), compare(count, "EQ", whole_end - whole_first));

@@ -7,18 +7,19 @@
 
 namespace fettle::gpu {
 
-// The blocks for which an instance of a kernel computes: blocks of queries that look for blocks of keys, or blocks of
-// keys that look for blocks of queries.
+// Which blocks get bounds: each block of queries (over the blocks of keys), or each block of keys (over the blocks of
+// queries). An instance of a kernel computes one of these blocks.
 struct BlockPairs {
   int64_t queries = 64, keys = 64;  // the sizes of blocks; the last block of a row may be partly empty
   bool of_queries = true;           // for each block of queries; else for each block of keys
   bool causal = true;
 };
 
-// Returns i32 [B, N, 4] for the N blocks of each row: first, whole_first, whole_end and end. No pair of positions
-// outside the other blocks [first, end) is seen. Every pair in the blocks [whole_first, whole_end) is seen; this range
-// lies within the other and may be empty. `window` is an i32 scalar, the keys that a query sees, or null. Built with
-// ordinary ops, so that the kernels can skip what documents hide without reading it.
+// Returns i32 [B, N, 4] for the N blocks of each row: first, whole_first, whole_end and end. These are numbers of
+// blocks of the other side. With blocks outside of [first, end), no pair of positions is seen. With blocks in
+// [whole_first, whole_end), every pair is seen; this range lies within [first, end) and may be empty. `window` is an
+// i32 scalar, the number of keys that a query sees, or null. Ordinary ops compute the bounds before the kernel runs, so
+// that the kernel skips the blocks that documents hide and does not read them.
 Tensor block_bounds(const Tensor& segments_BT, const Tensor& window, const BlockPairs& pairs);
 
 }  // namespace fettle::gpu

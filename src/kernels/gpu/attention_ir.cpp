@@ -14,8 +14,9 @@ using Values = TritonIr::Values;
 
 // Scores are logarithms to base 2, because the devices compute exp2.
 constexpr double kLog2E = std::numbers::log2e;
-// The score of a masked pair. It is below every other score. It is finite, so that a query whose pairs in a block are
-// all masked stays finite: its weights there are replaced as soon as a block with a pair that it sees is added.
+// The score of a masked pair. It is below every other score. It is finite, because all pairs of a query in a block may
+// be masked. If no earlier block had a pair that the query sees, these pairs then get the weight 1. The first block
+// with such a pair multiplies the sums so far by the correction 0.
 constexpr double kMasked = -1e30;
 
 std::vector<std::string> pointers(const AttentionShape& s, bool gradient, const std::vector<std::string>& results) {

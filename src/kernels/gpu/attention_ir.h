@@ -40,8 +40,8 @@ int64_t blocks_of(int64_t length, int64_t block);
 //   keys), window i32 [] if `shape.window` is -1, slopes f32 [N] if `shape.slopes`,
 //   for gradients also d_o [B, T, N, H], log_sum f32 [B, N, T] and dots f32 [B, N, T] (the dot product of o and d_o),
 //   then the results: o and log_sum; dq; dk and dv.
-// log_sum is the logarithm to base 2 of the sum of the weights' exponentials. The program ids x, y and z are the number
-// of the block, the head (for the gradients of keys: the key head) and the row.
+// log_sum is the logarithm to base 2 of the sum of exp(score) over the keys that a query sees. The program ids x, y and
+// z are the number of the block, the head (for the gradients of keys: the key head) and the row.
 std::string attention_ir(const std::string& name, const AttentionShape& shape, const AttentionTiles& tiles);
 std::string query_gradient_ir(const std::string& name, const AttentionShape& shape, const AttentionTiles& tiles);
 std::string key_gradient_ir(const std::string& name, const AttentionShape& shape, const AttentionTiles& tiles);

@@ -94,7 +94,7 @@ class TritonIr {
   // Returns the module's text. The function's name is the name given to the constructor.
   std::string text() const;
 
-  // Appends "name = op : type" with a new name. For the functions above.
+  // Appends the line "name = `op`" with a new name, and returns this value of type `type`. For the functions above.
   TritonValue append(const std::string& op, const TritonType& type);
 
  private:

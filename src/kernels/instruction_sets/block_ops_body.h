@@ -240,7 +240,8 @@ void pack_down(const void* from, DType, int64_t stride, int64_t rows, int64_t wi
 }
 #endif
 
-// Transposes kLanes rows of kLanes words: in stage s, rows that are s apart exchange their halves of 2 s words.
+// Transposes kLanes rows of kLanes words. In stage s, rows i and i + s exchange words: in each group of 2 s words, the
+// upper half of row i changes places with the lower half of row i + s.
 inline void turn(Ints (&rows)[kLanes]) {
 #pragma GCC unroll 8
   for (int s = 1; s < kLanes; s *= 2) {

@@ -28,7 +28,7 @@ Tensor attend(const Tensor& q_BTNH, const Tensor& index, const Tensor& segments_
       q_BTKGH, keys.k_BSKH,
       {.lhs_batching = {0, 2}, .rhs_batching = {0, 2}, .lhs_contracting = {4}, .rhs_contracting = {3}}, DType::kF32);
   Tensor scores_BKTGS = soft_cap(products * options.scale, options.softcap);
-  const bool alike = index.rank() == 1;  // all rows have the same places
+  const bool alike = index.rank() == 1;  // the indices are the same in all rows
   const Tensor distance =
       alike ? expand(index, 1) - expand(keys.index_S, 0) : expand(index, 2) - reshape(keys.index_S, {1, 1, s});
   if (!options.slopes.empty()) {
@@ -154,8 +154,8 @@ std::vector<double> alibi_slopes(int64_t heads) {
   std::vector<double> out;
   for (int64_t i = 1; i <= power; ++i)
     out.push_back(std::exp2(-8.0 * static_cast<double>(i) / static_cast<double>(power)));
-  // If the number of heads is not a power of two, the remaining heads take every second slope of the sequence for twice
-  // as many heads.
+  // If the number of heads is not a power of two, the remaining heads take every second slope of the sequence for
+  // 2 * `power` heads.
   for (int64_t i = 0; power + i < heads; ++i)
     out.push_back(std::exp2(-8.0 * static_cast<double>(2 * i + 1) / static_cast<double>(2 * power)));
   return out;

@@ -31,11 +31,12 @@ std::vector<double> alibi_slopes(int64_t heads);
 // written at position f.cache->filled, and a query sees all keys in the cache; k and v may be null when the cache
 // already has them.
 //
-// Without a cache and sinks, this is the composite "attention" of q, k, v, f.segments and, if there is one, the window.
-// The options are its attributes: scale, softcap (f64), causal (i1), slopes (f32), window (i64; 0: none, -1: only the
-// input has it). When T is larger than f.attention_block, the body processes queries in blocks of that size and
-// recomputes the scores in the backward pass, so that no [T, T] array exists (after Rabe & Staats, "Self-attention does
-// not need O(n^2) memory"). With f.remat.scores_again, it recomputes the scores for smaller T, too.
+// Without a cache and sinks, and with keys and values of the same H, this is the composite "attention" of q, k, v,
+// f.segments (with options.chunk: the numbers of the chunks) and, if there is one, the window. The options are its
+// attributes: scale, softcap (f64), causal (i1), slopes (f32), window (i64; 0: none, -1: only the input has it). When T
+// is larger than f.attention_block, the body processes queries in blocks of that size and recomputes the scores in the
+// backward pass, so that no [T, T] array exists (after Rabe & Staats, "Self-attention does not need O(n^2) memory").
+// With f.remat.scores_again, it recomputes the scores for smaller T, too.
 Tensor attention(const Forward& f, const Tensor& q_BTNH, const Tensor& k_BTKH, const Tensor& v_BTKH,
                  const AttentionOptions& options, LayerCache* cache);
 

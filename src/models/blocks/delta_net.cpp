@@ -16,7 +16,7 @@ Tensor pairs_where(int64_t size, Wanted wanted) {
   return literal(values, {DType::kF32, {size, size}});
 }
 
-// Returns a [.., M, P] times b [.., P, Q]. There are 3 leading dims.
+// Returns a [.., M, P] times b [.., P, Q], or times the transpose of b [.., Q, P] (b_transposed).
 Tensor product_of(const Tensor& a, const Tensor& b, bool b_transposed = false) {
   Dims batch;
   for (int64_t d = 0; d + 2 < a.rank(); ++d) batch.push_back(d);
@@ -28,9 +28,9 @@ Tensor product_of(const Tensor& a, const Tensor& b, bool b_transposed = false) {
                       .rhs_contracting = {b_transposed ? rows + 1 : rows}});
 }
 
-// Returns the inverse of I + L, where L is the strictly lower triangular part of a matrix. If X has the inverses of two
-// neighbouring diagonal blocks, the inverse of the block that contains both is X - X L' X, where L' is the part of L
-// between them.
+// Returns the inverse of I + L, where L is the strictly lower triangular part of `lower`. At the start of each trip,
+// X (`inverse`) has the inverses of the diagonal blocks of size `block`. The inverses of the blocks of twice the size
+// are X - X L' X. L' (`below`) is the part of L that joins the two halves of each such block.
 Tensor inverse_of_unit_lower(const Tensor& lower) {
   const int64_t size = lower.dim(-1);
   Tensor inverse = broadcast_to(pairs_where(size, [](int64_t i, int64_t j) { return i == j; }), lower.dims());

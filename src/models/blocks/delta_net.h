@@ -17,8 +17,8 @@ struct DeltaRule {
 // (v - S^T k)^T; out = S^T q. All inputs are f32: q, k [B, T, N, K], v [B, T, N, H], decay and beta [B, T, N]. `state`
 // is the state before the first position, from which the first document continues. Null: zero.
 //
-// Positions are computed in chunks. Within a chunk, the updates are the solution of a triangular system. Its inverse is
-// built up from blocks of 1, 2, 4, ... positions.
+// Positions are computed in chunks. Within a chunk, the updates are the solution of a triangular system. The inverse of
+// the system's matrix is built up from blocks of 1, 2, 4, ... positions.
 DeltaRule gated_delta_rule(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& decay, const Tensor& beta,
                            const Tensor& segments_BT, int64_t chunk, const Tensor& state = {});
 

@@ -9,7 +9,7 @@ namespace fettle {
 namespace {
 
 // Returns c, the number of positions per chunk. Every device computes an equal part of a chunk, and c / sp divides T /
-// sp. The logits of a chunk take at most `budget` bytes on one device.
+// sp. The logits of a chunk take at most `budget` bytes on one device, unless even the smallest chunk takes more.
 int64_t chunk_length(const Forward& f, int64_t b, int64_t t, int64_t v, int64_t budget) {
   const MeshAxes& mesh = f.sharding.mesh();
   const Partition split = f.sharding.partition({"act_vocab"}, {v}, "logits");

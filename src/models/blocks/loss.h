@@ -16,11 +16,12 @@ struct TokenObjective {
   enum class Weight {
     kOne,
     kProbability,  // the target's probability. Source: DFT, Wu 2025
-    kEntropy,      // (entropy of the 20 most likely tokens / 3) ^ power. Source: EAFT, 2026, with its approximation
+    kEntropy,      // (entropy of the 20 most likely tokens / 3) ^ power. Source: EAFT, 2026, which also takes 20
   };
   Weight weight = Weight::kOne;
   double power = 1;
-  // Adds a term near * KL(q | p) per trained token, where q is the prediction of another model. Source: ASFT, Zhu 2025.
+  // Adds a term near * KL(q | p) per trained token: q is another model's prediction, p this model's. Source: ASFT, Zhu
+  // 2025.
   double near = 0;
   Tensor other_BTD, other_head_VD;  // the other model's hidden states and head; null: no such term
 };

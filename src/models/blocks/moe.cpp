@@ -2,10 +2,11 @@
 // block's tokens and its expert's weights, and adds the result to the tokens. The number of blocks is known only after
 // routing. It has an upper bound, and the loop ends after the blocks that are used.
 //
-// Every array in this loop has four leading dims, whose indices are a device's positions along the batch axes, sp, ep
-// and tp. They are called device dims (P in shapes). So the loop runs without communication: tokens are gathered along
-// ep before the loop, and results are summed over ep and tp after the loop. Other letters: n tokens of one device, k
-// experts of a token, S = n k, E experts, R experts of one device, Z tokens of a block.
+// Every array in this loop has four leading dims, the device dims. Their indices are a device's positions along the
+// batch axes, sp, ep and tp. Each device computes only the parts with its own indices, so the loop runs without
+// communication: tokens are gathered along ep before the loop, and results are summed over ep and tp after the loop.
+// Letters: n tokens of one device, k experts of a token, S = n k, E experts, R experts of one device, Z tokens of a
+// block.
 #include "models/blocks/moe.h"
 
 #include <algorithm>
@@ -139,7 +140,7 @@ struct Routes {
   Tensor experts, weights;  // f32 [2 dims, n, k]
 };
 
-// One of the largest values along the last dim, for each vector along it.
+// One of the largest values of each vector along the last dim.
 struct Largest {
   Tensor place;  // the value's index, f32 [..]
   Tensor there;  // f32 [.., values]: 1 at that index, 0 elsewhere
@@ -391,8 +392,8 @@ class ExpertLinears {
   Tensor rows(const std::string& name, int64_t split_dim) const {
     return rows_of_experts(devices_, part(name), split_dim);
   }
-  // Joins the two output dims of gate_up at `dim`, [F, 2] or [2, F]. The order is such that equal parts of the result
-  // belong to the devices of tp.
+  // Joins the two output dims of gate_up at `dim`, [F, 2] or [2, F]. Orders the result so that the share of each device
+  // of tp is contiguous.
   Tensor outputs_by_device(const Tensor& x, int64_t dim) const {
     const int64_t t = devices_.size(3), inner = f_.config.expert_size;
     Dims joint = x.dims();

@@ -9,7 +9,8 @@
 namespace fettle {
 namespace {
 
-// Returns the dim (as a real number) that makes `turns` full turns over the positions of the original context.
+// Returns the index of the frequency (as a real number) that makes `turns` full turns over the positions of the
+// original context.
 double dim_that_turns(const RopeParameters& rope, int64_t rotary_dim, double turns) {
   const double context = static_cast<double>(rope.original_max_position_embeddings);
   return static_cast<double>(rotary_dim) * std::log(context / (turns * 2 * std::numbers::pi)) /
@@ -29,7 +30,7 @@ void stretch_yarn(std::vector<double>& frequencies, const RopeParameters& rope, 
 }
 
 // Returns g for documents of these lengths: NTK multiplies the rope base by g^(R / (R - 2)), like Transformers'
-// _compute_dynamic_ntk_parameters. g is 1 up to the model's own length.
+// _compute_dynamic_ntk_parameters. g is 1 for lengths up to original_max_position_embeddings.
 Tensor growth_of(const RopeParameters& rope, const Tensor& lengths_B) {
   const Tensor times = lengths_B * (rope.factor / static_cast<double>(rope.original_max_position_embeddings));
   return maximum(times - (rope.factor - 1), constant(1, DType::kF32));

@@ -76,7 +76,7 @@ class Layers {
     return out;
   }
 
-  // Stores these values after a loop. `carried` has all values that the loop carried.
+  // Sets the values of others() to those in `carried`, which has all values that the loop carries.
   void take_others(const LayerGroup& group, const std::vector<Tensor>& carried) {
     size_t next = 1 + (f_.cache ? f_.cache->arrays.size() : 0);
     if (f_.router) f_.router = carried[next++];

@@ -33,7 +33,8 @@ std::vector<int64_t> layers_of(const ModelConfig& c, bool window, int64_t first,
   return out;
 }
 
-// Transformers 5 writes the sizes of heads by the layer's number, where they differ from the config's.
+// Reads per_layer_config. There Transformers 5 writes head_dim and the number of key heads of the layers in which they
+// differ from the config's usual values.
 void read_sizes_by_layer(const ConfigReader& r, const ModelConfig& c, Gemma4& g) {
   if (!r.has("per_layer_config")) return;
   const ConfigReader layers = r.inner("per_layer_config");
@@ -214,7 +215,7 @@ class TextModel {
     return std::string(what) + (window ? " windowed" : " full");
   }
 
-  // Gives the keys and values that layers share their first value. The layers before the first that shares replace it.
+  // Sets the shared keys and values to zeros. The layers before `first_reader` replace them.
   void start_keys(bool window) {
     const int64_t keys = window ? c_.num_key_value_heads : g_.full_key_heads;
     Shape shape{f_.compute, {f_.tokens.dim(0), f_.tokens.dim(1), keys, window ? c_.head_dim : g_.full_head_dim}};
@@ -264,7 +265,8 @@ class TextModel {
     return linear(f_, layer, "self_attn.o_proj", reshape(out, {b, t, c_.num_attention_heads * h}));
   }
 
-  // The experts, whose router reads x itself, with a norm and a scale of its own.
+  // Computes the experts, which read x after a norm. Their router reads x after another norm (without a weight) and a
+  // scale.
   Tensor experts(const Layer& layer, const Tensor& x) const {
     const Tensor scale =
         convert(layer["router.scale"], f_.compute) * (1 / std::sqrt(static_cast<double>(c_.hidden_size)));

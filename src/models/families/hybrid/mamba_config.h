@@ -5,8 +5,9 @@
 
 namespace fettle {
 
-// Reads which layers have Mamba2 from layer_types (or layers_block_type), in which the types of `mamba` mean such a
-// layer. Throws UserError on a type that is in neither list. Without the list, all layers have it.
+// Reads from layer_types (or layers_block_type) which layers have Mamba2: those whose type is in `mamba`. Throws
+// UserError on a type that is neither in `mamba` nor in `others`. If the config has no such field, all layers have
+// Mamba2.
 LayerSet mamba_layers(const ConfigReader& reader, int64_t layers, const std::vector<std::string>& mamba,
                       const std::vector<std::string>& others);
 
