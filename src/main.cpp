@@ -31,6 +31,7 @@
 #include "generate/generate.h"
 #include "inspect/data_command.h"
 #include "inspect/download_command.h"
+#include "inspect/upload_command.h"
 #include "jinja/template.h"
 #include "launch.h"
 #include "plan/command.h"
@@ -410,6 +411,16 @@ int run(int argc, char** argv) {
       return 0;
     };
   });
+
+  UploadOptions upload;
+  CLI::App* upload_command = app.add_subcommand("upload", "send an adapter or a model to Hugging Face's hub");
+  upload_command->add_option("folder", upload.folder, "the output_dir or export_dir to send")->required();
+  upload_command->add_option("name", upload.repository, "ORG/NAME or ORG/NAME@BRANCH; made if it does not exist")
+      ->required();
+  upload_command->add_flag("--public", upload.is_public, "everyone may see a new repository (otherwise it is private)");
+  upload_command->add_option("--message", upload.message, "message of the commit");
+  add_help(*upload_command, false);
+  upload_command->callback([&] { action = [&] { return run_upload(upload, std::cout); }; });
 
   CLI::App* devices = app.add_subcommand("devices", "list the devices of a plugin");
   devices->add_option("overrides", words.words, "plugin=..., device_count=...")->option_text(" ");

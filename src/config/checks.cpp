@@ -91,7 +91,7 @@ void check_method(const Recipe& recipe) {
 void name_idle_keys(const Recipe& r) {
   const bool lora = r.finetuning_type == "lora", few_bits = r.quantization_bit.has_value();
   const std::string no_lora = "finetuning_type: " + r.finetuning_type + " trains no LoRA matrices";
-  const std::string unquantised = "without quantization_bit, weights are quantised only if the checkpoint is";
+  const std::string unquantised = "quantization_bit is not set";
   struct Idle {
     std::vector<const char*> keys;
     bool idle;

@@ -127,8 +127,8 @@ std::vector<Key> method_keys() {
       {.name = "id2label",
        .group = Group::kMethod,
        .member = &Recipe::id2label,
-       .help = "Names of the labels of `stage: cls` in the order of their numbers, such as `[ham, spam]`. Empty takes "
-               "the names of a model or adapter that is a classifier, otherwise sorts the names in the rows.",
+       .help = "Names of the labels of `stage: cls` in the order of their numbers, such as `[ham, spam]`. If empty, "
+               "the names come from the model or adapter if it is a classifier, otherwise from the rows, sorted.",
        .aliases = {"label_names"}},
       {.name = "lora_dtype",
        .group = Group::kMethod,

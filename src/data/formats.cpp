@@ -168,7 +168,7 @@ std::vector<ContentSpan> trained_spans(const ordered_json& message, const std::s
     auto offset = [&](const char* name) {
       const ordered_json* value = span.is_object() ? find_column(span, name) : nullptr;
       if (!value || !value->is_number_integer() || *value < 0)
-        bad("a span of '{}' has no '{}' from 0 on: {}", column, name, span.dump().substr(0, 120));
+        bad("a span of '{}' needs '{}', a whole number from 0 on: {}", column, name, span.dump().substr(0, 120));
       return value->get<int64_t>();
     };
     const int64_t begin = offset("begin_offset"), end = offset("end_offset");

@@ -20,8 +20,9 @@ enum class Float8Scheme { kRows, kBlocks };
 Float8Scheme float8_scheme(const std::string& name);
 
 // The weights of the model's linear layers become 8-bit floats; embeddings, the head, norms and routers keep their
-// dtype. Each weight <name> gets a tensor <name>_scale: [rows, 1], or [rows / 128, columns / 128] rounded up. A factor
-// is the largest magnitude of its values / 448, rounded to `factors`.
+// dtype. Each weight <name> gets a tensor <name>_scale with its factors: [rows, 1] for kRows; [rows / 128,
+// columns / 128], rounded up, for kBlocks. A factor is the largest magnitude in its row or block, divided by 448 and
+// rounded to the dtype of the factors.
 class Float8Export {
  public:
   // `factors` is the dtype of the factors: that of the model. Throws UserError when the format cannot store the model.

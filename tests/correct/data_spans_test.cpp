@@ -72,7 +72,7 @@ TEST(Spans, OfSharegptRowsWithNamesOfTheirOwn) {
 TEST(Spans, BadOnesAreNamed) {
   EXPECT_THAT(trained(row_with("abc", "3")), HasSubstr("'train_detail' must be an array"));
   EXPECT_THAT(trained(row_with("abc", R"([{"begin_offset": -1, "end_offset": 2, "train": true}])")),
-              HasSubstr("no 'begin_offset' from 0 on"));
+              HasSubstr("needs 'begin_offset', a whole number"));
   EXPECT_THAT(trained(row_with("abc", R"([{"begin_offset": 1, "end_offset": 2}])")), HasSubstr("needs 'train'"));
   EXPECT_THAT(trained(row_with("abc", R"([{"begin_offset": 3, "end_offset": 4, "train": true}])")),
               HasSubstr("not within the content"));

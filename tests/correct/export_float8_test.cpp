@@ -57,8 +57,8 @@ float nearest(float value, float factor) {
   return best * factor;
 }
 
-// The merged weights in float32 show which values the 8-bit floats stand for. The weights of qwen3_fp8 have more than
-// 128 rows and columns, so they have several blocks.
+// The same merged weights are also exported in float32. Each 8-bit float must be the code that is nearest to its
+// float32 value. The weights of qwen3_fp8 have more than 128 rows and columns, so they have several blocks.
 TEST_P(Float8Exports, WeightsAreTheNearestCodes) {
   const bool blocks = GetParam() == "fp8_block";
   const std::string model = blocks ? "qwen3_fp8" : "llama";

@@ -223,15 +223,17 @@ class Set {
     return true;
   }
 
-  // Reads the names of the roles. Throws when a role has several names. (Without `roles`, Axolotl reads human, user,
-  // gpt and assistant.)
+  // Reads the names of the roles. Nothing must be read if all names are usual ones (user, human, assistant, gpt,
+  // system, tool), because rows with these names are understood without tags. Throws when a role has several other
+  // names.
   void read_roles() {
+    if (has_usual_roles()) return;
     for (const auto& [tag, role] : {std::pair{"user_tag", "user"},
                                     {"assistant_tag", "assistant"},
                                     {"system_tag", "system"},
                                     {"observation_tag", "tool"}}) {
       const std::vector<std::string> known = words(role);
-      if (known.size() > 1 && !has_usual_roles())
+      if (known.size() > 1)
         throw UserError("{}: roles.{}: found {} names ({}), but a role can have only one; rename the roles in the rows",
                         where(set_["roles"]), role, known.size(), fmt::join(known, ", "));
       if (!known.empty()) tags_[tag] = known[0];

@@ -95,7 +95,7 @@ class Mlflow : public Tracker {
   // With `may_be_missing`, returns null when the requested object does not exist.
   Json call(const std::string& function, const Json& request, bool may_be_missing = false) const {
     const HttpReply reply = http_post(server_, server_.endpoint + "/api/2.0/mlflow/" + function,
-                                      request.dump(-1, ' ', false, Json::error_handler_t::replace));
+                                      {request.dump(-1, ' ', false, Json::error_handler_t::replace)});
     return parsed(reply, function, may_be_missing);
   }
 
