@@ -141,8 +141,7 @@ void add_attention(ParamList& list, const ModelConfig& c) {
       kv{c.num_key_value_heads * c.head_dim, "kv_heads"};
   const LinearOptions options{.bias = c.attention_bias};
   if (!c.fused_qkv.empty()) {
-    // The fused dim has parts of the size of k: q.size / kv.size parts for q, one part for k and one for v, in this
-    // order.
+    // All parts of the fused dim have the size of k. The first q.size / kv.size parts are q; the last two are k and v.
     list.linear("self_attn." + c.fused_qkv, kv, d, {.bias = c.attention_bias, .parts = q.size / kv.size + 2});
   } else {
     list.linear("self_attn.q_proj", q, d, options);
