@@ -106,7 +106,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Command{"board", false, {"--host", "--port", "--read-only"}}, Command{"export", true, {}},
                     Command{"data", true, {"--json", "--rows"}}, Command{"devices", true, {}},
                     Command{"download", false, {"--revision", "--dataset", "--all"}},
-                    Command{"doctor", true, {"--json"}},
+                    Command{"upload", false, {"--public", "--message"}}, Command{"doctor", true, {"--json"}},
                     Command{"launch", true, {"--hosts", "--per-host", "--shell", "--address", "--port"}},
                     Command{"tokenize", false, {"--jsonl", "--no-special", "--decode"}},
                     Command{"render", false, {"--name", "--jsonl"}}),
@@ -117,7 +117,7 @@ TEST(Help, NamesEveryCommandAndNoKeys) {
   const Outcome help = run_fettle(folder, {"--help"});
   EXPECT_EQ(help.code, 0);
   for (const char* command : {"train", "launch", "plan", "eval", "generate", "chat", "serve", "board", "export", "data",
-                              "devices", "download", "doctor", "tokenize", "render"})
+                              "devices", "download", "upload", "doctor", "tokenize", "render"})
     EXPECT_THAT(help.out, HasSubstr("\n  " + std::string(command) + " "));
   EXPECT_THAT(help.out, HasSubstr("--help-keys"));
   EXPECT_THAT(help.out, Not(HasSubstr("lora_rank")));
