@@ -20,7 +20,7 @@ namespace fettle {
 namespace {
 
 constexpr size_t kLarge = size_t{1} << 20;
-constexpr size_t kReserve = size_t{4} << 40;  // bytes of address space; they take no memory
+constexpr size_t kReserve = size_t{4} << 40;  // bytes of address space, which take no memory until they are used
 
 // The pool is never destroyed, because other objects free their memory later.
 MemoryPool* pool() {
@@ -29,7 +29,7 @@ MemoryPool* pool() {
   return made;
 }
 
-// Null until the pool's first use. free() reads it, because pool() would create a pool.
+// Null until the pool's first use. free() reads this pointer instead of calling pool(), which would create a pool.
 MemoryPool* in_use = nullptr;
 
 bool is_pooled(const void* block) {

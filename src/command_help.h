@@ -1,4 +1,5 @@
-// Defines command_help: the text of `fettle COMMAND --help` after the command's own flags. Also the keys in it.
+// Defines command_help, the text that `fettle COMMAND --help` shows after the command's flags, and important_keys, the
+// recipe keys in this text.
 #pragma once
 
 #include <string>

@@ -24,7 +24,7 @@ std::vector<std::string> target_names() {
   return names;
 }
 
-// The values that a key may have; empty when it may have any.
+// Returns the values that a key may have; an empty list when it may have any value.
 std::vector<std::string> values_of(const Key& key) {
   if (key.name == "target") return target_names();
   if (key.name == "template") {
@@ -55,7 +55,7 @@ std::string_view first_sentence(std::string_view text) {
   return text.ends_with('.') ? text.substr(0, text.size() - 1) : text;
 }
 
-// Writes the candidates that begin with a word.
+// Writes those candidates that start with `begin`.
 class Candidates {
  public:
   Candidates(std::string_view begin, std::ostream& out) : begin_(begin), out_(out) {}
@@ -74,7 +74,7 @@ class Candidates {
   std::ostream& out_;
 };
 
-// `word` is "KEY=" and the beginning of a value; of a list, only the last item is completed.
+// Completes `word`, which is "KEY=" and the beginning of a value. In a list, completes only the last item.
 void complete_value(std::string_view word, std::ostream& out) {
   const size_t equals = word.find('=');
   const Key* key = find_key(word.substr(0, equals));

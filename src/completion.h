@@ -1,4 +1,4 @@
-// Defines print_completion: what may stand at the cursor of a command line, for the shells' completion.
+// Defines print_completion, which prints the words that a shell offers to complete a command line.
 #pragma once
 
 #include <ostream>
@@ -11,7 +11,7 @@ struct OptionWords {
   std::vector<std::string> names;  // "-v", "--verbose"
   std::string about;
   bool takes_value = false;
-  std::vector<std::string> values = {};  // allowed ones; empty: any
+  std::vector<std::string> values = {};  // allowed values; empty: any
 };
 
 struct CommandWords {
@@ -20,9 +20,9 @@ struct CommandWords {
   std::vector<OptionWords> options = {};
 };
 
-// Prints one candidate for the last of `words` per line: the candidate, a tab, its meaning. The line ":files" says that
-// file names are candidates too; after "key=", they stand behind the "=". `words` are those after `fettle` up to the
-// cursor. `program` has the options that stand before a command.
+// Prints the candidates that complete the last of `words`, one per line: the candidate, a tab, its meaning. `words` are
+// the words of the command line between `fettle` and the cursor. The line ":files" says that file names are candidates,
+// too; if the last word is "key=TEXT", these complete TEXT. `program` has the options that come before a command.
 void print_completion(const CommandWords& program, const std::vector<CommandWords>& commands,
                       const std::vector<std::string>& words, std::ostream& out);
 

@@ -11,7 +11,6 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <random>
 #include <set>
 #include <sstream>
 #include <utility>
@@ -19,6 +18,7 @@
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "base/process_name.h"
 #include "base/seconds_since.h"
 
 namespace fettle {
@@ -26,7 +26,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// How many seconds the other processes get to end by themselves after one has failed.
+// Seconds in which the other processes can end by themselves after one process has failed.
 constexpr double kPatience = 20;
 
 std::string quoted(const std::string& text) {
@@ -35,13 +35,9 @@ std::string quoted(const std::string& text) {
   return out + "'";
 }
 
-std::string random_word() {
-  std::random_device device;
-  return fmt::format("{:08x}{:08x}{:08x}{:08x}", device(), device(), device(), device());
-}
-
-// The shell command of one process. It reads the password from its input, where other users cannot see it. When the
-// input ends, because this program closes it or has died, training gets SIGTERM: it saves a checkpoint and ends.
+// Returns the shell command of one process. The command reads the password from standard input, because other users can
+// see its arguments. When the input ends, because this program closes it or has died, training gets SIGTERM. Training
+// then saves a checkpoint and ends.
 std::string command_of(const LaunchOptions& options, const std::vector<std::string>& hosts, int rank,
                        const std::string& job) {
   const int size = static_cast<int>(hosts.size()) * options.per_host;
@@ -54,7 +50,7 @@ std::string command_of(const LaunchOptions& options, const std::vector<std::stri
   if (options.port != 0) text += fmt::format("export FETTLE_STORE_PORT={} && ", options.port);
   text += "{ " + quoted(fs::read_symlink("/proc/self/exe").string()) + " train";
   for (const std::string& word : options.words) text += " " + quoted(word);
-  // A background job of a shell cannot read standard input, so the input is passed on as descriptor 3.
+  // A background job of a shell cannot read standard input, so it gets the input as descriptor 3.
   text +=
       " </dev/null 3<&- & run=$!; { cat <&3 >/dev/null; kill -TERM $run; } 2>/dev/null & watch=$!; "
       "wait $run; code=$?; kill $watch 2>/dev/null; exit $code; } 3<&0";
@@ -77,14 +73,15 @@ Started start(const LaunchOptions& options, const std::vector<std::string>& host
   internal_check(process >= 0, "launch: fork: {}", std::strerror(errno));
   if (process == 0) {
     dup2(in[0], 0);
-    setpgid(0, 0);  // Ctrl-C then reaches only this program, which passes it on
+    setpgid(0, 0);  // so that Ctrl-C reaches only this program, which ends the others
     execlp(options.shell.c_str(), options.shell.c_str(), host.c_str(), command.c_str(), nullptr);
     dprintf(2, "error: cannot run %s: %s\n", options.shell.c_str(), std::strerror(errno));
     _exit(127);
   }
   close(in[0]);
   const std::string line = password + "\n";
-  if (write(in[1], line.data(), line.size()) < 0) warn("launch: {} reads nothing", host);
+  if (write(in[1], line.data(), line.size()) < 0)
+    warn("launch: the process on {} ended before it read its input", host);
   return {process, in[1], host};
 }
 
@@ -96,19 +93,19 @@ int launch(const LaunchOptions& options) {
   std::istringstream list(options.hosts);
   for (std::string host; std::getline(list, host, ',');) hosts.push_back(host);
   if (hosts.empty() || std::ranges::count(hosts, "") > 0 || options.hosts.ends_with(','))
-    throw UserError("--hosts: '{}' given, wanted names with commas: --hosts gpu01,gpu02", options.hosts);
+    throw UserError("--hosts: '{}' given, wanted names separated by commas, such as gpu01,gpu02", options.hosts);
   for (const std::string& word : options.words)
     for (const char* key : {"hub_token=", "hf_hub_token=", "ms_hub_token="})
       if (word.starts_with(key))
         throw UserError(
-            "{} is given to `fettle launch`, whose words other users can see in the list of processes; set HF_TOKEN on "
-            "every host, or log in there, and leave the word out",
+            "{}: other users can see the words of `fettle launch` in the list of processes; remove this key, and set "
+            "HF_TOKEN on every host or log in to the hub there",
             std::string(key).substr(0, std::strlen(key) - 1));
   if (std::set<std::string>(hosts.begin(), hosts.end()).size() != hosts.size())
-    throw UserError("--hosts: a host is named twice; --per-host starts several processes on each");
+    throw UserError("--hosts: a host is named twice; to start several processes on each host, set --per-host");
   const InterruptScope interrupts;
   signal(SIGPIPE, SIG_IGN);
-  const std::string job = random_word(), password = random_word();
+  const std::string job = random_hex(4), password = random_hex(4);
   std::vector<Started> running;
   for (int rank = 0; rank < static_cast<int>(hosts.size()) * options.per_host; ++rank)
     running.push_back(start(options, hosts, rank, job, password));

@@ -7,18 +7,18 @@
 namespace fettle {
 
 struct LaunchOptions {
-  std::string hosts;               // names that ssh knows, with commas; the first one runs process 0
+  std::string hosts;               // names for ssh, separated by commas; the first host runs process 0
   int per_host = 1;                // processes on each host
   std::string shell = "ssh";       // called as: SHELL HOST COMMAND
-  std::string address;             // where the others reach the first host; empty: its name in `hosts`, without a user
-  int port = 0;                    // of the store on the first host; 0: the usual one
-  std::vector<std::string> words;  // what follows `fettle train`
+  std::string address;             // address of the first host for the other hosts; empty: its name in `hosts`
+  int port = 0;                    // port of the store on the first host; 0: the default port
+  std::vector<std::string> words;  // the words of `fettle train`
 };
 
-// Runs `fettle train WORDS` on every host, in this process's current folder, with the program at this program's path,
-// and with the environment variables of find_place (runtime/rendezvous/launchers.h). If this process gets a signal
-// (interrupt.h), it sends SIGTERM to all. Returns the exit code of the first process that failed, else 0. Throws
-// UserError.
+// Runs `fettle train WORDS` on every host and waits for all processes. The current folder and the program's path are
+// the same there as here. find_place (runtime/rendezvous/launchers.h) reads the environment variables that each process
+// gets. If this process gets a signal (interrupt.h), or 20 seconds after a process has failed, all other processes get
+// SIGTERM. Returns the exit code of the first process that failed, else 0. Throws UserError for wrong options.
 int launch(const LaunchOptions& options);
 
 }  // namespace fettle

@@ -1,4 +1,4 @@
-// The commands and the only catch block, which turns every error into a message and an exit code.
+// Defines the commands. The only catch block, in main(), turns every error into a message and an exit code.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -30,6 +30,7 @@
 #include "generate/generate.h"
 #include "inspect/data_command.h"
 #include "inspect/download_command.h"
+#include "inspect/upload_command.h"
 #include "jinja/template.h"
 #include "launch.h"
 #include "plan/command.h"
@@ -218,7 +219,8 @@ int render(const RenderOptions& options) {
   return static_cast<int>(failed ? ExitCode::kUser : ExitCode::kOk);
 }
 
-// Runs before the command line is parsed, because an unknown first word is most likely a misspelt command.
+// Throws UserError, which suggests the nearest command, when the first word is not a command. CLI11 makes no
+// suggestions.
 void check_command(const CLI::App& app, int argc, char** argv) {
   if (argc < 2 || argv[1][0] == '-') return;
   std::vector<std::string_view> names;
@@ -230,7 +232,7 @@ void check_command(const CLI::App& app, int argc, char** argv) {
                   near ? fmt::format(" (did you mean '{}'?)", *near) : "", fmt::join(names, ", "));
 }
 
-// Adds the text that `--help` shows after a command's flags, and `--help-keys` to commands that read a recipe.
+// Adds to `--help` the text after the command's flags. Adds the flag `--help-keys` if the command reads a recipe.
 void add_help(CLI::App& command, bool reads_recipe) {
   command.footer(command_help(command.get_name()));
   if (!reads_recipe) return;
@@ -241,7 +243,7 @@ void add_help(CLI::App& command, bool reads_recipe) {
   command.add_flag_callback("--help-keys", print_keys, "list all recipe keys");
 }
 
-// Returns a command's words for the shells' completion.
+// Returns the words of a command for shell completion.
 CommandWords words_of(const CLI::App& app) {
   CommandWords out{app.get_name(), app.get_description(), app.get_option_no_throw("--help-keys") != nullptr};
   for (const CLI::Option* option : app.get_options()) {
@@ -257,7 +259,7 @@ CommandWords words_of(const CLI::App& app) {
   return out;
 }
 
-// `fettle complete WORDS...`, which the shells' completions call. `--help` does not list it.
+// Runs `fettle complete WORDS...`, which the completion scripts of shells call. `--help` does not list this command.
 int complete(const CLI::App& app, int argc, char** argv) {
   std::vector<CommandWords> commands;
   for (const CLI::App* command : app.get_subcommands(nullptr)) commands.push_back(words_of(*command));
@@ -303,8 +305,8 @@ int run(int argc, char** argv) {
   launch_command->add_option("--per-host", started.per_host, "processes on each host (1)");
   launch_command->add_option("--shell", started.shell, "program that runs a command on a host (ssh)");
   launch_command->add_option("--address", started.address,
-                             "name or address of the first host for the others, if it differs from its name for ssh");
-  launch_command->add_option("--port", started.port, "port on the first host, through which the processes meet");
+                             "name or address at which the other hosts reach the first host (its name for ssh)");
+  launch_command->add_option("--port", started.port, "port on the first host at which the processes meet");
   add_help(*launch_command, true);
   launch_command->callback([&] { action = [&] { return launch(started); }; });
 
@@ -342,18 +344,19 @@ int run(int argc, char** argv) {
       recipe_command("serve", "answer requests in OpenAI's protocol over HTTP",
                      [&](const Recipe& recipe) { return run_serve(Request(recipe, Command::kServe), serve); });
   serve_command->add_option("--host", serve.host,
-                            "address to listen at (127.0.0.1; 0.0.0.0: all addresses of this machine)");
-  serve_command->add_option("--port", serve.port, "port to listen at (8080; 0: any free one)")
+                            "address to listen at (127.0.0.1); 0.0.0.0 means all addresses of this machine");
+  serve_command->add_option("--port", serve.port, "port to listen at (8080); 0 means any free port")
       ->check(CLI::Range(0, 65535));
   serve_command->add_option("--api-key", serve.api_key, "key that requests must send; also FETTLE_API_KEY");
   serve_command->add_option("--name", serve.name, "name of the model in requests and answers");
   serve_command->add_option("--rows", serve.rows, "replies written at once (16)")->check(CLI::Range(1, 1024));
-  serve_command->add_option("--max-waiting", serve.max_waiting, "requests that may wait for a row (64)")
+  serve_command->add_option("--max-waiting", serve.max_waiting, "requests that may wait until a row is free (64)")
       ->check(CLI::Range(0, 4096));
-  recipe_command("export", "merge adapters into one model folder and check the result", [](const Recipe& recipe) {
-    fmt::print("{}\n", format_export(run_export(Request(recipe, Command::kExport))));
-    return 0;
-  });
+  recipe_command("export", "merge adapters into the base model, write one folder and check it",
+                 [](const Recipe& recipe) {
+                   fmt::print("{}\n", format_export(run_export(Request(recipe, Command::kExport))));
+                   return 0;
+                 });
 
   recipe_command("convert", "translate another tool's recipe into Fettle's keys, and print it",
                  [](const Recipe& recipe) {
@@ -362,10 +365,11 @@ int run(int argc, char** argv) {
                  });
 
   DataOptions report;
-  CLI::App* data_command = recipe_command("data", "show what would be trained on", [&](const Recipe& recipe) {
-    report.colour = isatty(STDOUT_FILENO) == 1;
-    return run_data(Request(recipe, Command::kData), report, std::cout);
-  });
+  CLI::App* data_command =
+      recipe_command("data", "show the rows and tokens that a run would train on", [&](const Recipe& recipe) {
+        report.colour = isatty(STDOUT_FILENO) == 1;
+        return run_data(Request(recipe, Command::kData), report, std::cout);
+      });
   data_command->add_flag("--json", report.json, "print JSON");
   data_command->add_option("--rows", report.rows, "how many examples to show")->check([](const std::string& given) {
     return given.starts_with('-') ? fmt::format("{} is not a number of examples", given) : "";
@@ -375,14 +379,13 @@ int run(int argc, char** argv) {
   CLI::App* download_command =
       app.add_subcommand("download", "fetch a model, an adapter or a data set from the hub, and print its folder");
   download_command
-      ->add_option("name", wanted.name,
-                   "ORG/NAME, ORG/NAME@REVISION, or a recipe, whose models and data sets are fetched")
+      ->add_option("name", wanted.name, "ORG/NAME, ORG/NAME@REVISION, or a recipe: fetches its models and data sets")
       ->required();
   download_command->add_option("--revision", wanted.revision, "branch, tag or commit");
-  download_command->add_flag("--dataset", wanted.dataset, "the name is the name of a data set");
+  download_command->add_flag("--dataset", wanted.dataset, "the name is a data set, not a model");
   download_command->add_option("--subset", wanted.subset, "subset of a data set");
   download_command->add_option("--split", wanted.split,
-                               "split of a data set; without --subset and --split, all its rows are fetched");
+                               "split of a data set; without --subset and --split, all rows are fetched");
   download_command->add_flag("--no-weights", wanted.without_weights,
                              "fetch only config and tokenizer, which are enough for `fettle plan`");
   download_command->add_option("--include", wanted.include, "fetch only the files that match these patterns");
@@ -396,6 +399,16 @@ int run(int argc, char** argv) {
       return 0;
     };
   });
+
+  UploadOptions upload;
+  CLI::App* upload_command = app.add_subcommand("upload", "send an adapter or a model to Hugging Face's hub");
+  upload_command->add_option("folder", upload.folder, "the output_dir or export_dir to send")->required();
+  upload_command->add_option("name", upload.repository, "ORG/NAME or ORG/NAME@BRANCH; made if it does not exist")
+      ->required();
+  upload_command->add_flag("--public", upload.is_public, "everyone may see a new repository (otherwise it is private)");
+  upload_command->add_option("--message", upload.message, "message of the commit");
+  add_help(*upload_command, false);
+  upload_command->callback([&] { action = [&] { return run_upload(upload, std::cout); }; });
 
   CLI::App* devices = app.add_subcommand("devices", "list the devices of a plugin");
   devices->add_option("overrides", words.words, "plugin=..., device_count=...")->option_text(" ");
@@ -434,8 +447,9 @@ int run(int argc, char** argv) {
       ->add_option("messages", rendered.messages,
                    "JSON: {\"messages\": [...], \"tools\": [...], \"add_generation_prompt\": true, ...}")
       ->required();
-  render_command->add_option("--name", rendered.name, "which of the model's named templates (tool_use, rag, ...)");
-  render_command->add_flag("--jsonl", rendered.jsonl, "each line is such an object; print one JSON string per line");
+  render_command->add_option("--name", rendered.name, "name of one of the model's templates (tool_use, rag, ...)");
+  render_command->add_flag("--jsonl", rendered.jsonl,
+                           "the file has one such object per line; print one JSON string per line");
   add_help(*render_command, false);
   render_command->callback([&] { action = [&] { return render(rendered); }; });
 

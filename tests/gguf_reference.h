@@ -29,10 +29,9 @@ inline std::filesystem::path unpacked(const std::filesystem::path& file) {
   return gguf_folder(file);
 }
 
-// Returns the recorded model's config.json, in which the fields that GGUF cannot express have the values of llama.cpp's
-// converter: the scale of Gemma's queries (query_pre_attn_scalar), the order of layers with and without a window or
-// rope, the windows of Mistral and StarCoder2, Qwen3-MoE's norm_topk_prob, GLM's partial_rotary_factor and
-// rms_norm_eps, and gpt_bigcode's activation.
+// Returns the config.json of a recorded model as a GGUF file of llama.cpp's converter states it. Fields that GGUF does
+// not store, or that the converter reads differently (GLM), get the value that the file implies, or are removed so that
+// the family's default applies.
 inline nlohmann::json config_known_to_gguf(const std::string& family, nlohmann::json config) {
   if (family == "gemma2" || family == "gemma3") config["query_pre_attn_scalar"] = config["head_dim"];
   for (const char* name : {"gemma2", "gemma3", "cohere2"})

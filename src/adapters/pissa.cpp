@@ -125,7 +125,8 @@ LoraStart principal_lora(const HostArray& basis_LOQ, const HostArray& projected_
     float* b = pair.b_LOR.as<float>().data() + layer * out * rank;
     for (int64_t r = 0; r < rank; ++r) {
       const double value = std::sqrt(std::max(0.0, e.values[r]));
-      // A = sqrt(s / scale) v^T with v^T = u^T P / s, B = u sqrt(s / scale).
+      // P is `projected`; s^2 and u are an eigenvalue and its eigenvector of P P^T. Then v^T = u^T P / s,
+      // A = sqrt(s / scale) v^T and B = sqrt(s / scale) basis u.
       const double of_a = value > 0 ? 1 / std::sqrt(value * scale) : 0, of_b = std::sqrt(value / scale);
       for (int64_t k = 0; k < in; ++k) {
         double sum = 0;

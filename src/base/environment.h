@@ -1,9 +1,10 @@
-// Defines environment, which reads an environment variable, and host_name.
+// Defines environment, which reads an environment variable, host_name and boot_id.
 #pragma once
 
 #include <unistd.h>
 
 #include <cstdlib>
+#include <fstream>
 #include <string>
 
 namespace fettle {
@@ -19,6 +20,14 @@ inline std::string host_name() {
   char host[256] = {};
   gethostname(host, sizeof host - 1);
   return host;
+}
+
+// Returns the id that Linux makes when it starts, so machines of equal name differ in it, and one machine before and
+// after a restart. All containers of a machine have the same id. Returns "" when it cannot be read.
+inline std::string boot_id() {
+  std::string id;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
+  return id;
 }
 
 }  // namespace fettle

@@ -14,11 +14,17 @@ const std::string& process_name() {
   static std::string* name = nullptr;  // the parent's name is not freed: code may still refer to it
   const std::lock_guard lock(mutex);
   if (owner != getpid()) {
-    std::random_device random;
-    name = new std::string(fmt::format("{:08x}{:08x}", random(), random()));
+    name = new std::string(random_hex(2));
     owner = getpid();
   }
   return *name;
+}
+
+std::string random_hex(int words) {
+  std::random_device random;
+  std::string text;
+  for (int i = 0; i < words; ++i) text += fmt::format("{:08x}", random());
+  return text;
 }
 
 bool is_process_name(const std::string& text) {

@@ -1,5 +1,5 @@
 // Defines process_name: the unique name of this process in folders that several machines share. It is part of the names
-// of unfinished files.
+// of unfinished files. Defines random_hex, which makes other unique names, and passwords.
 #pragma once
 
 #include <string>
@@ -8,6 +8,9 @@ namespace fettle {
 
 // Returns 16 random hexadecimal digits, which no other process on any machine has. A forked process gets new digits.
 const std::string& process_name();
+// Returns 8 random hexadecimal digits for each of `words`. The system's random device makes them, so they can serve as
+// a password.
+std::string random_hex(int words);
 // Returns whether `text` has the form of a process name, as this or an earlier version of Fettle makes it.
 bool is_process_name(const std::string& text);
 

@@ -1,11 +1,10 @@
 #include "checkpoint/tensor_file.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 
 #include "adapters/block_codes.h"
 #include "base/arrays/box_copy.h"
+#include "base/arrays/e4m3.h"
 #include "base/error.h"
 #include "checkpoint/convert.h"
 
@@ -56,22 +55,6 @@ void read_mxfp4(const TensorEntry& entry, const Box& box, DType to, std::byte* o
                    });
     });
   });
-}
-
-// Returns the values of e4m3: a sign, 4 bits of exponent with bias 7, 3 bits of mantissa; no infinities.
-const std::vector<float>& e4m3_values() {
-  static const std::vector<float> kValues = [] {
-    std::vector<float> values;
-    for (int code = 0; code < 256; ++code) {
-      const int exponent = code >> 3 & 15, mantissa = code & 7;
-      const float size = exponent == 0       ? std::ldexp(static_cast<float>(mantissa), -9)
-                         : code % 128 == 127 ? std::numeric_limits<float>::quiet_NaN()
-                                             : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
-      values.push_back(code < 128 ? size : -size);
-    }
-    return values;
-  }();
-  return kValues;
 }
 
 void read_float8(const TensorEntry& entry, const Box& box, DType to, std::byte* out) {

@@ -15,7 +15,7 @@ namespace fettle {
 
 namespace {
 
-// Refuses a schedule that lacks a key it needs, and keys that the schedule does not read.
+// Throws when the schedule needs a key that is not set, and when a key is set that the schedule does not read.
 void check_schedule(const Recipe& recipe) {
   const std::string& type = recipe.lr_scheduler_type;
   struct Argument {
@@ -43,7 +43,7 @@ void check_schedule(const Recipe& recipe) {
   }
 }
 
-// Refuses keys of another finetuning_type.
+// Throws for keys that belong to another finetuning_type, and for method keys that contradict each other.
 void check_method(const Recipe& recipe) {
   struct Needs {
     const char* key;
@@ -71,8 +71,8 @@ void check_method(const Recipe& recipe) {
                       recipe.where(row.key), row.key, row.type, recipe.finetuning_type);
   if (recipe.pissa_init && !recipe.adapter_name_or_path.empty() && !recipe.create_new_adapter)
     throw UserError(
-        "{}: pissa_init starts a new adapter, but adapter_name_or_path names one to continue; remove one of them, or "
-        "set create_new_adapter: true to merge it first",
+        "{}: pissa_init starts a new adapter, but adapter_name_or_path continues an existing adapter; remove one of "
+        "the keys, or set create_new_adapter: true to merge the existing adapter first",
         recipe.where("pissa_init"));
   if (recipe.pissa_init && recipe.use_dora)
     throw UserError("{}: pissa_init and use_dora both set how an adapter starts; remove one of them",
@@ -82,7 +82,8 @@ void check_method(const Recipe& recipe) {
                     recipe.where("pissa_iter"));
   if (recipe.create_new_adapter && recipe.adapter_name_or_path.empty())
     throw UserError(
-        "{}: create_new_adapter merges the adapters of adapter_name_or_path, but that names none; remove the key",
+        "{}: create_new_adapter merges the adapters of adapter_name_or_path, but that key is empty; remove "
+        "create_new_adapter",
         recipe.where("create_new_adapter"));
 }
 
@@ -90,7 +91,7 @@ void check_method(const Recipe& recipe) {
 void name_idle_keys(const Recipe& r) {
   const bool lora = r.finetuning_type == "lora", few_bits = r.quantization_bit.has_value();
   const std::string no_lora = "finetuning_type: " + r.finetuning_type + " trains no LoRA matrices";
-  const std::string unquantised = "without quantization_bit, weights are not quantised unless the checkpoint is";
+  const std::string unquantised = "quantization_bit is not set";
   struct Idle {
     std::vector<const char*> keys;
     bool idle;
@@ -124,7 +125,8 @@ void check_combinations(const Recipe& recipe) {
   }
   if (recipe.finetuning_type != "lora" && !recipe.adapter_name_or_path.empty()) {
     throw UserError(
-        "{}: adapter_name_or_path needs finetuning_type: lora, found {}; merge the adapter with `fettle export` first",
+        "{}: adapter_name_or_path needs finetuning_type: lora, found {}; to train the weights, first merge the adapter "
+        "with `fettle export`",
         recipe.where("adapter_name_or_path"), recipe.finetuning_type);
   }
   if (recipe.finetuning_type != "lora" && recipe.quantization_bit) {
@@ -154,12 +156,12 @@ void check_combinations(const Recipe& recipe) {
   if (recipe.load_best_model_at_end && recipe.save_strategy != "best" && recipe.save_strategy != recipe.eval_strategy)
     throw UserError(
         "{}: load_best_model_at_end needs a checkpoint of every evaluation, but save_strategy is {} and eval_strategy "
-        "is {}; set both alike, or save_strategy: best",
+        "is {}; set both to the same value, or set save_strategy: best",
         recipe.where("load_best_model_at_end"), recipe.save_strategy, recipe.eval_strategy);
   if (recipe.load_best_model_at_end && recipe.save_only_model)
     throw UserError(
-        "{}: load_best_model_at_end reads the state of a checkpoint, which save_only_model leaves out; remove one of "
-        "them",
+        "{}: load_best_model_at_end reads a checkpoint's state, but save_only_model saves none; remove one of the two "
+        "keys",
         recipe.where("load_best_model_at_end"));
   if (recipe.val_size > 0 && !recipe.eval_dataset.empty()) {
     throw UserError("{}: val_size and eval_dataset both set the rows to evaluate on; remove one of them",
@@ -180,7 +182,8 @@ void check_combinations(const Recipe& recipe) {
   int64_t devices = 1;
   for (const auto& [axis, size] : recipe.mesh) {
     constexpr int64_t kMostDevices = int64_t{1} << 30;
-    if (size > kMostDevices / devices) throw UserError("{}: {} = {} is too large", recipe.where("mesh"), axis, size);
+    if (size > kMostDevices / devices)
+      throw UserError("{}: {} = {} is too large; a mesh has at most 2^30 devices", recipe.where("mesh"), axis, size);
     devices *= size;
   }
   if (recipe.device_count && !recipe.mesh.empty() && !recipe.mesh_is_auto() && devices != *recipe.device_count) {
@@ -202,7 +205,7 @@ std::vector<double> Recipe::interleave_weights() const {
     weights.push_back(weight);
   }
   if (!weights.empty() && weights.size() != dataset.size()) {
-    throw UserError("{}: interleave_probs has {} numbers for {} data sets; give one for each",
+    throw UserError("{}: interleave_probs has {} numbers for {} data sets; give one number for each data set",
                     where("interleave_probs"), weights.size(), dataset.size());
   }
   return weights;
@@ -227,7 +230,7 @@ void require_keys(const Recipe& recipe, std::initializer_list<std::string_view> 
     if (value_text(recipe, *key).empty()) missing.push_back(key->name);
   }
   if (missing.empty()) return;
-  std::string remedy = fmt::format("add `{}: ...` to it or {}=... to the command", missing[0], missing[0]);
+  std::string remedy = fmt::format("add `{}: ...` to the recipe, or {}=... to the command", missing[0], missing[0]);
   throw UserError("{}: `fettle {}` needs {}; {}", recipe.file.empty() ? "command line" : recipe.file.string(), command,
                   fmt::join(missing, ", "), remedy);
 }

@@ -17,7 +17,7 @@ const Row* find(const std::vector<Row>& rows, std::string_view key) {
 }
 
 constexpr std::string_view kSharded = "weights and optimizer state are sharded over the fsdp axis (see `mesh`)";
-constexpr std::string_view kNaN = "a loss that is not finite stops the run";
+constexpr std::string_view kNaN = "training stops when the loss is not finite";
 
 const std::vector<WithoutEffect>& without_effect() {
   static const std::vector<WithoutEffect> rows = {
@@ -62,11 +62,11 @@ const std::vector<WithoutEffect>& without_effect() {
       {"test"},
       {"predict_with_generate"},
       // Kernels and compilers.
-      {"flash_attn", "attention never holds the whole score matrix"},
-      {"flash_attention", "attention never holds the whole score matrix"},
-      {"sdp_attention", "attention never holds the whole score matrix"},
-      {"xformers_attention", "attention never holds the whole score matrix"},
-      {"attn_implementation", "attention never holds the whole score matrix"},
+      {"flash_attn", "attention never stores the whole score matrix"},
+      {"flash_attention", "attention never stores the whole score matrix"},
+      {"sdp_attention", "attention never stores the whole score matrix"},
+      {"xformers_attention", "attention never stores the whole score matrix"},
+      {"attn_implementation", "attention never stores the whole score matrix"},
       {"enable_liger_kernel"},
       {"use_liger_kernel"},
       {"liger_*"},
@@ -134,7 +134,7 @@ const std::vector<WithoutEffect>& without_effect() {
       {"master_port"},
       {"fp8_backend", "`fp8` has one implementation"},
       {"fp8_enable_fsdp_float8_all_gather", "weights are gathered in the dtype of the computation"},
-      // KTransformers. use_kt itself asks for host memory (see settings_file.h).
+      // KTransformers. use_kt itself also asks for host memory (see settings_file.h).
       {"kt_cpu_activation"},
       {"kt_config"},
       {"kt_optimize_rule"},
@@ -199,7 +199,7 @@ const std::vector<WithoutEffect>& without_effect() {
       {"loss.num_output_chunks", "cross-entropy is always chunked"},
       {"optimizer.fused"},
       // ms-swift, Unsloth and TRL.
-      {"attn_impl", "attention never holds the whole score matrix"},
+      {"attn_impl", "attention never stores the whole score matrix"},
       {"use_hf"},
       {"check_model"},
       {"load_from_cache_file"},
@@ -259,7 +259,7 @@ const std::vector<WithoutEffect>& without_effect() {
       {"base_model_ignore_patterns", "only the files that are read are fetched"},
       {"cls_model_config"},
       {"test_value"},
-      {"eta_min", "Axolotl does not read it either; min_lr_rate sets where a cosine ends"},
+      {"eta_min", "Axolotl ignores it too; min_lr_rate sets the last learning rate of a cosine"},
       {"dsv4_fp4_grouped_mode"},
       {"nvfp4_merge_aware"},
       {"lora_fan_in_fan_out"},
@@ -282,7 +282,7 @@ const std::vector<WithoutEffect>& without_effect() {
 
 constexpr std::string_view kFalse = "false";
 constexpr std::string_view kLessMemory =
-    "full tuning in less memory: optim: paged_adamw_8bit, offload_optimizer: true, or finetuning_type: lora";
+    "to train in less memory, set optim: paged_adamw_8bit, offload_optimizer: true, or finetuning_type: lora";
 
 constexpr std::string_view kOfAccelerate =
     "it belongs to a configuration of accelerate, which is not a recipe; name that file in accelerate_config";
@@ -313,7 +313,7 @@ const std::vector<NotAvailable>& not_available() {
       {"global_batch_size", {}, "set gradient_accumulation_steps"},
       {"save_epochs", {}, "save_strategy: epoch saves once an epoch"},
       {"lr_scheduler_config.*", {}, "set warmup_steps and the schedule's keys"},
-      {"optim_config.*", {}, "optim_args has the hyperparameters"},
+      {"optim_config.*", {}, "set the hyperparameters in optim_args"},
       {"peft_config.*", {}},
       {"quant_config.*", {}},
       {"compute_environment", {}, kOfAccelerate},
@@ -373,11 +373,11 @@ const std::vector<NotAvailable>& not_available() {
       {"dataset_config", {}},
       {"dataset_train_split", {"train"}, "name the split in an entry of `dataset`"},
       {"dataset_test_split", {"test"}, "name the rows in eval_dataset"},
-      {"agent_template", {}, "tools go through the model's own chat template"},
+      {"agent_template", {}, "the model's own chat template renders tools"},
       {"data", {}, "name the files in dataset and eval_dataset"},
       {"packing_strategy", {"bfd", "wrapped"}},
-      {"dataset_exact_deduplication", {kFalse}, "leave equal rows out of the files; `fettle data` counts them"},
-      {"min_sample_len", {"0", "1", "2"}, "leave short rows out of the files"},
+      {"dataset_exact_deduplication", {kFalse}, "remove duplicate rows from the files; `fettle data` counts them"},
+      {"min_sample_len", {"0", "1", "2"}, "remove short rows from the files"},
       {"cosine_constant_lr_ratio", {"0"}, "lr_scheduler_type: warmup_stable_decay has a constant part"},
       {"lr_quadratic_warmup", {kFalse}},
       {"roles_to_train", {"assistant"}},
@@ -406,15 +406,15 @@ const std::vector<NotAvailable>& not_available() {
       {"test_batches", {}},
       {"saves_per_epoch", {}, "save_strategy: epoch saves once an epoch"},
       {"evals_per_epoch", {}, "eval_strategy: epoch evaluates once an epoch"},
-      {"push_to_hub", {kFalse}},
-      {"wandb_*", {}, "trainer_log.jsonl has every figure"},
+      {"push_to_hub", {kFalse}, "`fettle upload FOLDER ORG/NAME` sends the result after the run"},
+      {"wandb_*", {}, "remove the key; trainer_log.jsonl has every figure"},
       {"ignore_data_skip", {kFalse}},
       {"parallelism_config", {}, "mesh sets the number of devices on each axis"},
       {"export_legacy_format", {kFalse}},
       {"export_quantization_*",
        {},
-       "`export` writes 16- or 32-bit weights, which other tools quantise; remove the export_quantization keys"},
-      {"export_hub_model_id", {}},
+       "`export` writes no GPTQ; export_quantization writes 8-bit floats, export_gguf: q4_k_m writes 4 bits"},
+      {"export_hub_model_id", {}, "`fettle upload FOLDER ORG/NAME` sends the exported folder"},
       {"num_beams", {"1"}},
       {"repetition_penalty", {"1"}},
       {"length_penalty", {"1"}},

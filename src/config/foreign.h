@@ -15,7 +15,7 @@ struct Translation {
   std::vector<std::pair<std::string_view, std::string_view>> sets;
 };
 
-// A key that cannot change the result. A name that ends in * covers all keys that begin with the text before it. An
+// A key that cannot change the result. A name that ends in * covers all keys that begin with the text before the *. An
 // empty reason means that the key configures other software.
 struct WithoutEffect {
   std::string_view key;
@@ -31,10 +31,11 @@ struct NotAvailable {
 };
 
 const std::vector<Translation>& translations();
+// Return the row that covers the key; null when there is none.
 const WithoutEffect* find_without_effect(std::string_view key);
 const NotAvailable* find_not_available(std::string_view key);
 
-// Every name in the three tables except patterns, for suggestions.
+// Returns every name in the three tables except names that end in *. Suggestions for misspelt keys use these names.
 std::vector<std::string_view> foreign_names();
 
 }  // namespace fettle

@@ -1,4 +1,4 @@
-// Defines the reference of all recipe keys and the help of single ones, made from the table of keys.
+// Defines functions that make the reference of all recipe keys, and the help of some keys, from the table of keys.
 #pragma once
 
 #include <string>
@@ -9,10 +9,12 @@
 
 namespace fettle {
 
-// The reference of all keys as Markdown (docs/recipe.md), and as plain text for --help-keys.
+// Return the reference of all keys as Markdown (docs/recipe.md), and as plain text (--help-keys). `texts` replaces the
+// help and the values of the keys that it has.
 std::string recipe_reference_markdown(const KeyTexts& texts);
 std::string recipe_reference_text(const KeyTexts& texts);
-// The help of these keys as plain text: meaning, type and default, in lines of at most 100 columns.
+// Returns the help of these keys as plain text: meaning, type and default, in lines of at most 100 columns. Throws
+// InternalError when there is no such key.
 std::string key_help(const std::vector<std::string_view>& names, const KeyTexts& texts);
 
 }  // namespace fettle

@@ -10,8 +10,8 @@ namespace fettle {
 
 struct KeyText {
   std::string help;
-  std::vector<std::string_view> values;  // empty: any
+  std::vector<std::string_view> values;  // allowed values; empty: any
 };
-using KeyTexts = std::map<std::string_view, KeyText>;  // the texts by the key's name
+using KeyTexts = std::map<std::string_view, KeyText>;  // texts by the names of the keys
 
 }  // namespace fettle

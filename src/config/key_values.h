@@ -1,4 +1,4 @@
-// Defines KeyValues: the values of recipe keys by name, for code that must not know the Recipe.
+// Defines KeyValues: the values of recipe keys by name, for code that does not depend on Recipe.
 #pragma once
 
 #include <cstdint>
@@ -19,24 +19,24 @@ class KeyValues {
  public:
   KeyValues() = default;
   explicit KeyValues(const Recipe& recipe);
-  // Returns the values of these keys alone.
+  // Returns a copy that has only these keys.
   KeyValues only(const std::vector<std::string_view>& keys) const;
 
-  // Throw InternalError when there is no such key, or when it has another type.
+  // Return the value. Throw InternalError when there is no such key or its value has another type.
   double number(std::string_view key) const;
   bool flag(std::string_view key) const;
   const std::string& text(std::string_view key) const;
   const std::vector<std::string>& list(std::string_view key) const;
 
-  // The value of a number, a flag, a text or a list.
+  // Returns the value of a number, a flag, a text or a list as JSON; null for keys of other types.
   nlohmann::json json(std::string_view key) const;
-  // The value as yaml text: "0.1", "sigmoid"; empty when nothing is set.
+  // Returns the value as YAML text, such as "0.1" or "sigmoid"; "" when the value is empty.
   const std::string& yaml(std::string_view key) const;
-  // The keys whose values differ from their defaults, with their values. Secret keys are left out.
+  // Returns an object with the keys whose values differ from the defaults. Leaves secret keys out.
   nlohmann::json changed_values() const;
-  // Whether the value differs from the key's default.
+  // Returns whether the value differs from the key's default.
   bool changed(std::string_view key) const;
-  // Where the key was set, for messages ("recipe.yaml:12"); the recipe's file when it was not set.
+  // Returns where the key was set, for messages ("recipe.yaml:12"). If it was not set, returns the recipe's file.
   std::string where(std::string_view key) const;
 
  private:

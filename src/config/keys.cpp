@@ -19,78 +19,83 @@ std::vector<Key> model_keys() {
        .aliases = {"revision", "revision_of_model"}},
       {.name = "adapter_name_or_path",
        .member = &Recipe::adapter_name_or_path,
-       .help = "PEFT adapter folders, or names on the hub. `train` continues the last adapter, and the other commands "
-               "apply it. The adapters before it are merged into the base first.",
+       .help = "PEFT adapter folders, or names on the hub. All but the last adapter are merged into the base first. "
+               "`train` continues the last adapter, and the other commands apply it.",
        .aliases = {"adapters", "peft_config.adapter_name_or_path", "lora_model_dir"}},
       {.name = "train_from_scratch",
        .member = &Recipe::train_from_scratch,
        .help = "Start from random weights. The model folder then needs only its config and tokenizer."},
       {.name = "template",
        .member = &Recipe::template_name,
-       .help = "Built-in chat template; empty means the model's own.",
+       .help = "Name of a built-in chat template; empty means the model's own template.",
        .aliases = {"chat_template"},
        .spellings = {{"tokenizer_default", ""}}},
       {.name = "tool_format",
        .member = &Recipe::tool_format,
-       .help = "The form in which tools and calls are written. The model's own template writes them; a name of another "
-               "form is an error.",
+       .help = "The format of tools and tool calls. The model's own chat template writes them, so this key is only "
+               "checked: a format that differs from the template's is an error.",
        .values = {"default", "gemma4", "glm4", "llama3", "lfm2", "minimax1", "minimax2", "mistral", "qwen", "qwen3_5",
                   "glm4_moe", "seed_oss", "ling"}},
       {.name = "enable_thinking",
        .member = &Recipe::enable_thinking,
        .help =
            "For models that think before a reply. false: prompts end with an empty thought, and thoughts in the rows "
-           "are left out where the template allows it; true: replies without a thought are trained with an empty "
-           "one; auto: as the template does by default.",
+           "are left out if the template can do so; true: replies without a thought are trained with an empty "
+           "thought; auto: the template's default.",
        .values = {"auto", "true", "false"},
        .spellings = {{"", "auto"}}},
       {.name = "preserve_thinking",
        .member = &Recipe::preserve_thinking,
-       .help = "Earlier replies of a conversation keep their thoughts, if the template supports both."},
+       .help = "Keep the thoughts of earlier replies in a conversation. The model's own template gets the variable "
+               "preserve_thinking. With a built-in template, the key matters only if mask_history is true, which would "
+               "drop these thoughts."},
       {.name = "rope_scaling",
        .member = &Recipe::rope_scaling,
        .help =
-           "Stretch the model's positions when cutoff_len is longer than the model's own length. config.json of the "
-           "result says so. Commands that do not train, and have no cutoff_len, double the length.",
+           "How to stretch the model's positions when cutoff_len exceeds the model's longest sequence. The result's "
+           "config.json has the new rope settings. Without cutoff_len, commands that do not train double the model's "
+           "longest sequence.",
        .values = {"linear", "dynamic", "yarn", "llama3"},
        .spellings = {{"none", ""}}},
       {.name = "resize_vocab",
        .member = &Recipe::resize_vocab,
-       .help =
-           "Give the embedding and the head a row for every token of the tokenizer. New tokens do so by themselves."},
+       .help = "Give the embedding and the head a row for every token of the tokenizer. The keys that add tokens imply "
+               "it."},
       {.name = "add_tokens",
        .member = &Recipe::add_tokens,
-       .help = "Words that become tokens of their own, behind those of the tokenizer.",
+       .help = "Words to add to the tokenizer as new tokens.",
        .aliases = {"tokens"}},
       {.name = "add_special_tokens",
        .member = &Recipe::add_special_tokens,
-       .help = "The same for special tokens, which replies leave out.",
+       .help = "Special tokens to add to the tokenizer. Generated replies are shown without special tokens.",
        .aliases = {"new_special_tokens"}},
       {.name = "new_special_tokens_config",
        .member = &Recipe::new_special_tokens_config,
-       .help = "A yaml file of special tokens to add, each with a description: '<token>': text. Replaces "
+       .help = "A yaml file of special tokens to add, each with a description: `'<token>': text`. It replaces "
                "add_special_tokens."},
       {.name = "init_special_tokens",
        .member = &Recipe::init_special_tokens,
        .help =
-           "How rows of new tokens start: noise_init takes the mean of all rows with noise, desc_init the mean of the "
-           "description's tokens, desc_init_w_noise that with noise.",
+           "Initial embedding of new tokens. noise_init: the mean of all rows plus noise; desc_init: the mean of the "
+           "rows of the description's tokens; desc_init_w_noise: the same mean plus noise.",
        .values = {"noise_init", "desc_init", "desc_init_w_noise"}},
       {.name = "eos_token",
        .member = &Recipe::eos_token,
-       .help = "The token that ends a text. It must be the tokenizer's own eos_token; another one is an error."},
+       .help = "The token that ends a text. It must equal the tokenizer's eos_token; any other token is an error."},
       {.name = "use_modelscope",
        .member = &Recipe::use_modelscope,
-       .help = "Look names up on ModelScope instead of Hugging Face's hub. USE_MODELSCOPE_HUB=1 does the same."},
+       .help =
+           "Look names up on ModelScope instead of Hugging Face's hub. The environment variable USE_MODELSCOPE_HUB=1 "
+           "does the same."},
       {.name = "hub_token",
        .member = &Recipe::hub_token,
-       .help = "Access token for private and gated repositories. HF_TOKEN is the safer place for it.",
+       .help = "Access token for private and gated repositories. The environment variable HF_TOKEN is safer.",
        .aliases = {"hf_hub_token", "ms_hub_token"},
        .secret = true},
       {.name = "cache_dir",
        .member = &Recipe::cache_dir,
-       .help =
-           "Folder for downloaded files. Empty means the folder that the environment names (HF_HUB_CACHE, HF_HOME)."},
+       .help = "Folder for downloaded files. Empty means the folder that HF_HUB_CACHE or HF_HOME in the environment "
+               "names."},
   };
 }
 
@@ -100,8 +105,8 @@ std::vector<Key> data_keys() {
        .group = Group::kData,
        .member = &Recipe::dataset,
        .help =
-           "Files, folders or patterns of rows, names of entries in dataset_info.json or entries themselves, or names "
-           "on the hub.",
+           "One or more data sets. Each is a file, a folder, a pattern such as `rows/*.jsonl`, the name of an entry in "
+           "dataset_info.json, such an entry itself, or a name on the hub.",
        .aliases = {"local_dataset", "datasets", "train_dataset", "dataset_name", "dataset.source"}},
       {.name = "eval_dataset",
        .group = Group::kData,
@@ -111,8 +116,9 @@ std::vector<Key> data_keys() {
       {.name = "dataset_dir",
        .group = Group::kData,
        .member = &Recipe::dataset_dir,
-       .help = "Folder of dataset_info.json and of the files that it names; REMOTE:ORG/NAME if the folder is a data "
-               "set on the hub; ONLINE if all names in `dataset` are names on the hub."},
+       .help =
+           "Folder that holds dataset_info.json and the files listed there. REMOTE:ORG/NAME means a data set on the "
+           "hub instead of a folder. ONLINE means that all names in `dataset` are names on the hub."},
       {.name = "cutoff_len",
        .group = Group::kData,
        .member = &Recipe::cutoff_len,
@@ -145,14 +151,14 @@ std::vector<Key> data_keys() {
       {.name = "val_size",
        .group = Group::kData,
        .member = &Recipe::val_size,
-       .help = "Rows to hold out for evaluation: a share below 1, or a count.",
+       .help = "Rows to hold out for evaluation. A value below 1 is a share of the rows, otherwise it is their number.",
        .aliases = {"split_dataset_ratio", "val_set_size"},
        .min = 0,
        .share_or_count = true},
       {.name = "max_samples",
        .group = Group::kData,
        .member = &Recipe::max_samples,
-       .help = "Most rows to take from each data set; the first ones are taken.",
+       .help = "Largest number of rows to take from each data set. The first rows are taken.",
        .min = 1},
       {.name = "disable_shuffling",
        .group = Group::kData,
@@ -166,9 +172,8 @@ std::vector<Key> data_keys() {
       {.name = "skip_rows",
        .group = Group::kData,
        .member = &Recipe::skip_rows,
-       .help =
-           "Rows that training leaves out, each as messages name it (`rows.jsonl:17`). They keep their places in the "
-           "order, so a run can be resumed with this key changed."},
+       .help = "Rows that training leaves out, each written as in messages (`rows.jsonl:17`). Padding takes their "
+               "positions, so the other rows keep their order and a run can be resumed after this key has changed."},
       {.name = "mix_strategy",
        .group = Group::kData,
        .member = &Recipe::mix_strategy,
@@ -178,12 +183,14 @@ std::vector<Key> data_keys() {
       {.name = "interleave_probs",
        .group = Group::kData,
        .member = &Recipe::interleave_probs,
-       .help = "How often each data set has its turn, such as `0.7,0.3`. Empty means that they take turns in order."},
+       .help =
+           "Probability with which the next row comes from each data set, such as `0.7,0.3`. Empty means that the data "
+           "sets take turns in order."},
       {.name = "data_cache",
        .group = Group::kData,
        .member = &Recipe::data_cache,
-       .help = "Folder of tokenised rows, reused as long as nothing that made them changes. Empty means the default "
-               "folder; off keeps none.",
+       .help = "Folder for tokenised rows. They are reused until the files, the tokenizer or a key that affects them "
+               "changes. Empty means the default folder; off keeps them only during the run.",
        .aliases = {"tokenized_path", "dataset_prepared_path"}},
   };
 }
@@ -208,7 +215,7 @@ std::vector<Key> output_keys() {
       {.name = "save_strategy",
        .group = Group::kOutput,
        .member = &Recipe::save_strategy,
-       .help = "When checkpoints are saved. best: after each evaluation that is better than all before it.",
+       .help = "When checkpoints are saved. best: after each evaluation that is better than all earlier ones.",
        .values = {"no", "steps", "epoch", "best"},
        .spellings = {{"false", "no"}}},
       {.name = "save_steps",
@@ -222,13 +229,14 @@ std::vector<Key> output_keys() {
       {.name = "save_total_limit",
        .group = Group::kOutput,
        .member = &Recipe::save_total_limit,
-       .help = "How many of the newest checkpoints are kept; 0 keeps all.",
+       .help = "Number of checkpoints to keep; older ones are deleted, except the best one. 0 keeps all.",
        .min = 0},
       {.name = "save_only_model",
        .group = Group::kOutput,
        .member = &Recipe::save_only_model,
-       .help = "Checkpoints hold the adapter or model alone, without optimizer state. They are smaller, and cannot be "
-               "resumed."},
+       .help =
+           "Save only the adapter or model in checkpoints, without optimizer state. They are smaller, but runs cannot "
+           "resume from them."},
       {.name = "eval_strategy",
        .group = Group::kOutput,
        .member = &Recipe::eval_strategy,
@@ -239,15 +247,16 @@ std::vector<Key> output_keys() {
       {.name = "eval_task",
        .group = Group::kOutput,
        .member = &Recipe::eval_task,
-       .help = "What `eval` does with eval_dataset: one value for all sets, or one for each. auto: detected from the "
-               "columns; loss: the loss of the trained tokens; choice: the most likely continuation of a question; "
-               "letters: the same with A, B, ... (MMLU); generation: replies compared with references.",
+       .help = "What `eval` measures on eval_dataset: one value for all sets, or one for each set. auto: detected from "
+               "the columns; loss: the loss of the trained tokens; choice: whether the right answer to a question is "
+               "the most likely one; letters: the same for the letters A, B, ... (MMLU); generation: replies compared "
+               "with references.",
        .values = {"auto", "loss", "choice", "letters", "generation"}},
       {.name = "eval_base_model",
        .group = Group::kOutput,
        .member = &Recipe::eval_base_model,
-       .help = "Model folder that `eval` compares with. With adapter_name_or_path, empty means the base of the "
-               "adapter."},
+       .help = "Folder of the model that `eval` compares the tuned model with. With adapter_name_or_path, empty means "
+               "the adapter's base."},
       {.name = "eval_steps",
        .group = Group::kOutput,
        .member = &Recipe::eval_steps,
@@ -268,17 +277,18 @@ std::vector<Key> output_keys() {
       {.name = "load_best_model_at_end",
        .group = Group::kOutput,
        .member = &Recipe::load_best_model_at_end,
-       .help = "Write the model of the best evaluation as the result, not that of the last step."},
+       .help = "Write the model of the best evaluation as the result, instead of the model of the last step."},
       {.name = "early_stopping_patience",
        .group = Group::kOutput,
        .member = &Recipe::early_stopping_patience,
-       .help = "The run ends after so many evaluations without a better one; 0 means that it never ends early.",
+       .help = "End the run after this many evaluations in a row without a new best; 0 never ends a run early.",
        .aliases = {"early_stopping_steps"},
        .min = 0},
       {.name = "early_stopping_threshold",
        .group = Group::kOutput,
        .member = &Recipe::early_stopping_threshold,
-       .help = "By how much an evaluation must be better to count for early_stopping_patience.",
+       .help = "How much better than the best so far an evaluation must be to restart the count of "
+               "early_stopping_patience.",
        .min = 0},
       {.name = "plot_loss",
        .group = Group::kOutput,
@@ -301,7 +311,7 @@ std::vector<Key> output_keys() {
       {.name = "project",
        .group = Group::kOutput,
        .member = &Recipe::project,
-       .help = "The project in wandb and trackio that the run belongs to.",
+       .help = "The run's project in wandb and trackio.",
        .aliases = {"wandb_project", "trackio_project_name"}},
       {.name = "logging_dir",
        .group = Group::kOutput,
@@ -322,12 +332,12 @@ std::vector<Key> export_keys() {
       {.name = "export_dir",
        .group = Group::kExport,
        .member = &Recipe::export_dir,
-       .help = "Folder of the model that `export` writes.",
+       .help = "Folder to which `export` writes the model.",
        .aliases = {"peft_config.export_dir"}},
       {.name = "export_size",
        .group = Group::kExport,
        .member = &Recipe::export_size,
-       .help = "Largest weight file, in GB (10^9 bytes).",
+       .help = "Largest size of one weight file, in GB (10^9 bytes).",
        .aliases = {"peft_config.export_size"},
        .min = 0,
        .above_min = true},
@@ -337,6 +347,13 @@ std::vector<Key> export_keys() {
        .help = "Dtype of the exported weights; empty means the base model's.",
        .values = {"", "bfloat16", "float16", "float32"},
        .spellings = {{"bf16", "bfloat16"}, {"fp16", "float16"}, {"fp32", "float32"}, {"auto", ""}}},
+      {.name = "export_quantization",
+       .group = Group::kExport,
+       .member = &Recipe::export_quantization,
+       .help = "Store the weights of linear layers in 8-bit floats, as compressed-tensors does: fp8_dynamic has one "
+               "factor for each row, fp8_block one for each block of 128 x 128 values. Empty: no quantisation.",
+       .values = {"", "fp8_dynamic", "fp8_block"},
+       .spellings = {{"FP8_DYNAMIC", "fp8_dynamic"}, {"fp8", "fp8_dynamic"}, {"FP8_BLOCK", "fp8_block"}}},
       {.name = "export_gguf",
        .group = Group::kExport,
        .member = &Recipe::export_gguf,
@@ -368,7 +385,9 @@ std::vector<Key> generation_keys() {
       {.name = "prompt",
        .group = Group::kGeneration,
        .member = &Recipe::prompt,
-       .help = "Prompt for `generate`; without it, each line of standard input is a prompt."},
+       .help =
+           "Prompt for `generate`. Without it, the prompts are the lines of standard input or, if there are none, the "
+           "rows of `dataset`."},
       {.name = "default_system",
        .group = Group::kGeneration,
        .member = &Recipe::default_system,
@@ -393,12 +412,12 @@ std::vector<Key> generation_keys() {
       {.name = "top_k",
        .group = Group::kGeneration,
        .member = &Recipe::top_k,
-       .help = "Sample only among this many most likely tokens; 0 means all.",
+       .help = "Sample only among this many of the most likely tokens; 0 means all tokens.",
        .min = 0},
       {.name = "top_p",
        .group = Group::kGeneration,
        .member = &Recipe::top_p,
-       .help = "Sample only among the most likely tokens that together have this probability.",
+       .help = "Sample only among the most likely tokens, as few as have this total probability.",
        .min = 0,
        .max = 1,
        .above_min = true},
@@ -410,10 +429,11 @@ std::vector<Key> hardware_keys() {
       {.name = "mesh",
        .group = Group::kHardware,
        .member = &Recipe::mesh,
-       .help = "Devices along each axis, such as `{fsdp: 4, tp: 2}` or `fsdp=4,tp=2`. dp: data parallel; fsdp: fully "
-               "sharded data parallel; tp: tensor parallel; sp: sequence parallel; ep: expert parallel; pp is not "
-               "available yet. Empty puts all devices on fsdp. auto compiles several meshes and takes the one with "
-               "the lowest time bound that fits. mp is read as tp, cp as sp.",
+       .help =
+           "Number of devices along each axis, such as `{fsdp: 4, tp: 2}` or `fsdp=4,tp=2`. dp: data parallel; fsdp: "
+           "fully sharded data parallel; tp: tensor parallel; sp: sequence parallel; ep: expert parallel; pp is "
+           "not available yet. Empty puts all devices on fsdp. auto compiles the step for several meshes and takes "
+           "the fastest mesh that fits into memory. mp is read as tp, and cp as sp.",
        .values = {"dp", "fsdp", "tp", "sp", "ep", "pp"},
        .spellings = {{"mp", "tp"}, {"cp", "sp"}},
        .min = 1,
@@ -421,7 +441,9 @@ std::vector<Key> hardware_keys() {
       {.name = "sharding",
        .group = Group::kHardware,
        .member = &Recipe::sharding,
-       .help = "Mesh axis that splits a logical axis of the model, instead of the default one, such as `{mlp: tp}`."},
+       .help =
+           "Mesh axes for logical axes of the model, such as `{mlp: tp}`; other logical axes keep their defaults. For "
+           "experiments."},
       {.name = "offload_optimizer",
        .group = Group::kHardware,
        .member = &Recipe::offload_optimizer,
@@ -443,8 +465,8 @@ std::vector<Key> hardware_keys() {
       {.name = "gpu_memory_utilization",
        .group = Group::kHardware,
        .member = &Recipe::gpu_memory_utilization,
-       .help = "Share of a GPU's memory that `train` takes and `plan` counts on; less where the driver, libraries and "
-               "other programs leave less.",
+       .help = "Share of a GPU's memory that `train` takes and `plan` counts on. The program takes less if the driver, "
+               "libraries and other programs leave less.",
        .aliases = {"memory_fraction"},
        .min = 0,
        .max = 1,
@@ -457,18 +479,18 @@ std::vector<Key> hardware_keys() {
       {.name = "plan_only",
        .group = Group::kHardware,
        .member = &Recipe::plan_only,
-       .help = "`train` stops after it has printed the memory of a step."},
+       .help = "End `train` after it has printed the memory of a step."},
       {.name = "compile_cache",
        .group = Group::kHardware,
        .member = &Recipe::compile_cache,
-       .help = "Folder of compiled programs, at most 10 GB of them ($FETTLE_COMPILE_CACHE_GB). Empty means the default "
-               "folder; off keeps none.",
+       .help = "Folder for compiled programs. It holds at most 10 GB, or as many GB as the environment variable "
+               "FETTLE_COMPILE_CACHE_GB says. Empty means the default folder; off keeps no programs.",
        .spellings = {{"false", "off"}, {"none", "off"}}},
       {.name = "kernels",
        .group = Group::kHardware,
        .member = &Recipe::kernels,
-       .help = "Faster replacements of parts of the step: auto uses every kernel that the devices compute correctly; "
-               "off uses none; a list of names (`cpu_attention`, `cpu_linear`) uses these.",
+       .help = "Kernels that compute parts of the step faster. auto: all kernels that give correct results on the "
+               "devices; off: none; a list of names: these kernels (`cpu_attention`, `cpu_linear`).",
        .spellings = {{"true", "auto"}, {"false", "off"}, {"none", "off"}}},
   };
 }

@@ -12,7 +12,7 @@
 
 namespace fettle {
 
-// The member of Recipe that a key sets; its type is the key's type.
+// The member of Recipe that a key sets. The type of the member is the type of the key.
 using Member =
     std::variant<bool Recipe::*, int64_t Recipe::*, double Recipe::*, std::string Recipe::*,
                  std::optional<int64_t> Recipe::*, std::optional<double> Recipe::*, std::vector<std::string> Recipe::*,
@@ -25,37 +25,37 @@ struct Key {
   Group group = Group::kModel;
   Member member;
   std::string_view help;
-  std::vector<std::string_view> aliases = {};  // other tools' names; "outer.inner" is a nested one
-  std::vector<std::string_view> values = {};   // allowed texts, or allowed items or names of a map; empty: any
-  std::vector<std::string_view> later = {};    // texts that name a feature which this version does not have
+  std::vector<std::string_view> aliases = {};  // other tools' names; "outer.inner": a nested key
+  std::vector<std::string_view> values = {};   // allowed texts, list items or map names; empty: any
+  std::vector<std::string_view> later = {};    // texts for features that this version lacks
   std::vector<std::pair<std::string_view, std::string_view>> spellings = {};  // text read -> text meant
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();
   bool above_min = false;       // excludes min itself
   bool below_max = false;       // excludes max itself
-  bool share_or_count = false;  // a number below 1 is a share; a number from 1 on must be whole
-  bool by_stage = false;        // the stage decides when the recipe does not set the key
-  bool may_be_auto = false;     // a map that may also be the word auto, which is stored as {auto: 1}
+  bool share_or_count = false;  // below 1, a share; from 1 on, a whole number
+  bool by_stage = false;        // the default depends on the stage
+  bool may_be_auto = false;     // the map may also be the word auto, stored as {auto: 1}
   bool secret = false;          // the value is read, but never written or reported
 };
 
-// The table rows of some groups of keys; keys.cpp has the other groups.
+// Return the table rows of some groups of keys; keys.cpp has the other groups.
 std::vector<Key> method_keys();
 std::vector<Key> preference_keys();  // further keys of Group::kMethod
 std::vector<Key> training_keys();
 
-// All rows, sorted by group, in the order of the reference.
+// Returns all table rows in the order of docs/recipe.md, sorted by group.
 const std::vector<Key>& recipe_keys();
 
-// The row that has this name or alias; null when none has.
+// Returns the row with this name or alias; null when there is none.
 const Key* find_key(std::string_view name_or_alias);
 
 std::string_view group_title(Group group);
 
-// The values that the key takes, in words: "a whole number >= 1", "one of none, dots, full".
+// Describes the values that the key takes: "a whole number >= 1", "one of none, dots, full".
 std::string describe_type(const Key& key);
 
-// The member's value as one line of yaml ("8", "[all]", "{fsdp: 8}"); "" when it is empty.
+// Returns the key's value in `recipe` as one line of YAML ("8", "[all]", "{fsdp: 8}"); "" when it is empty.
 std::string value_text(const Recipe& recipe, const Key& key);
 
 }  // namespace fettle

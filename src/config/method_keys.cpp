@@ -49,17 +49,17 @@ std::vector<Key> method_keys() {
       {.name = "use_dora",
        .group = Group::kMethod,
        .member = &Recipe::use_dora,
-       .help = "Train the magnitude of each output apart from its direction (DoRA).",
+       .help = "Train the magnitude and the direction of each output's weights separately (DoRA).",
        .aliases = {"peft_config.use_dora", "peft_use_dora", "model.use_dora"}},
       {.name = "pissa_init",
        .group = Group::kMethod,
        .member = &Recipe::pissa_init,
-       .help = "Start LoRA from the leading singular vectors of each weight, which are subtracted from the base "
-               "(PiSSA). The result is a plain adapter of twice the rank for the original base."},
+       .help = "Start LoRA from the leading singular vectors of each weight, and subtract their product from the base "
+               "(PiSSA). The saved adapter is a plain LoRA adapter of twice the rank, for the original base."},
       {.name = "pissa_iter",
        .group = Group::kMethod,
        .member = &Recipe::pissa_iter,
-       .help = "Power iterations to find the singular vectors; -1 runs as many as an exact start needs.",
+       .help = "Number of power iterations that find the singular vectors; -1 runs enough for an exact decomposition.",
        .min = -1},
       {.name = "loraplus_lr_ratio",
        .group = Group::kMethod,
@@ -70,8 +70,9 @@ std::vector<Key> method_keys() {
       {.name = "additional_target",
        .group = Group::kMethod,
        .member = &Recipe::additional_target,
-       .help = "Modules that are trained in full and saved with the adapter: all whose names end with an entry of this "
-               "list, such as `lm_head`.",
+       .help =
+           "Modules that are trained in full and saved with the adapter, such as `lm_head`. An entry stands for all "
+           "modules whose names end with it.",
        .aliases = {"peft_config.modules_to_save", "modules_to_save", "lora_modules_to_save"}},
       {.name = "layers_to_transform",
        .group = Group::kMethod,
@@ -81,13 +82,13 @@ std::vector<Key> method_keys() {
       {.name = "target_parameters",
        .group = Group::kMethod,
        .member = &Recipe::target_parameters,
-       .help = "Parameters of experts that get LoRA: all whose names end with an entry of this list, such as "
-               "`mlp.experts.gate_up_proj`.",
+       .help = "Parameters of experts that get LoRA, such as `mlp.experts.gate_up_proj`. An entry stands for all "
+               "parameters whose names end with it.",
        .aliases = {"lora_target_parameters"}},
       {.name = "create_new_adapter",
        .group = Group::kMethod,
        .member = &Recipe::create_new_adapter,
-       .help = "Merge all adapters of adapter_name_or_path and train a new one."},
+       .help = "Merge all adapters of adapter_name_or_path into the base, and train a new adapter."},
       {.name = "freeze_trainable_layers",
        .group = Group::kMethod,
        .member = &Recipe::freeze_trainable_layers,
@@ -96,35 +97,38 @@ std::vector<Key> method_keys() {
       {.name = "use_llama_pro",
        .group = Group::kMethod,
        .member = &Recipe::use_llama_pro,
-       .help = "Spread the trained layers of `finetuning_type: freeze` evenly over the model, as LLaMA Pro does in a "
-               "model whose blocks were expanded."},
+       .help = "Spread the layers that `finetuning_type: freeze` trains evenly over the model. This suits models with "
+               "inserted layers (LLaMA Pro)."},
       {.name = "freeze_trainable_modules",
        .group = Group::kMethod,
        .member = &Recipe::freeze_trainable_modules,
-       .help = "Modules of these layers that are trained: `all`, or names such as `mlp,self_attn`.",
+       .help =
+           "Modules that `finetuning_type: freeze` trains in these layers: `all`, or names such as `mlp,self_attn`.",
        .aliases = {"peft_config.freeze_trainable_modules"}},
       {.name = "freeze_extra_modules",
        .group = Group::kMethod,
        .member = &Recipe::freeze_extra_modules,
-       .help = "Modules outside the layers that are trained too, such as `embed_tokens,norm`.",
+       .help = "Modules outside the layers that `finetuning_type: freeze` also trains, such as `embed_tokens,norm`.",
        .aliases = {"peft_config.freeze_extra_modules"}},
       {.name = "problem_type",
        .group = Group::kMethod,
        .member = &Recipe::problem_type,
-       .help = "What `stage: cls` learns: one label per row, several labels, or numbers. Empty detects it from the "
-               "labels.",
+       .help =
+           "What `stage: cls` learns: one label per row, several labels, or numbers. Empty takes the type of a model "
+           "or adapter that is a classifier, otherwise detects it from the rows.",
        .values = {"single_label_classification", "multi_label_classification", "regression"},
        .spellings = {{"single_label", "single_label_classification"}, {"multi_label", "multi_label_classification"}}},
       {.name = "num_labels",
        .group = Group::kMethod,
        .member = &Recipe::num_labels,
-       .help = "Number of labels of `stage: cls`, or of numbers in a regression. Empty counts them in the rows.",
+       .help = "Number of labels of `stage: cls`, or of numbers in a regression. Empty takes the number of a model or "
+               "adapter that is a classifier, otherwise counts the labels in the rows.",
        .min = 1},
       {.name = "id2label",
        .group = Group::kMethod,
        .member = &Recipe::id2label,
-       .help = "Names of the labels of `stage: cls` in the order of their numbers, such as `[ham, spam]`. Empty sorts "
-               "the names in the rows.",
+       .help = "Names of the labels of `stage: cls` in the order of their numbers, such as `[ham, spam]`. If empty, "
+               "the names come from the model or adapter if it is a classifier, otherwise from the rows, sorted.",
        .aliases = {"label_names"}},
       {.name = "lora_dtype",
        .group = Group::kMethod,
@@ -135,8 +139,8 @@ std::vector<Key> method_keys() {
       {.name = "quantization_bit",
        .group = Group::kMethod,
        .member = &Recipe::quantization_bit,
-       .help = "Bits of the frozen linear layers (QLoRA): 4, or 8 with one scale per row. They are quantised while "
-               "they are read. A checkpoint quantised by bitsandbytes needs no key.",
+       .help = "Bits per weight of the frozen linear layers (QLoRA): 4, or 8 with one scale per row. The weights are "
+               "quantised while they are loaded. A checkpoint that bitsandbytes quantised does not need this key.",
        .aliases = {"quant_config.quantization_bit"},
        .later = {"2", "3", "5", "6", "7"},
        .min = 2,

@@ -38,7 +38,7 @@ std::string read_text_file(const std::filesystem::path& file) {
   return text.str();
 }
 
-// One pass over a file or over the overrides. It sets the recipe and remembers where each key was set.
+// Reads the keys of a file, or the overrides, into the recipe. Remembers where each key was set.
 class Reader {
  public:
   Reader(Recipe& recipe, bool once) : recipe_(recipe), once_(once) {}
@@ -64,8 +64,8 @@ class Reader {
     }
   }
 
-  // Sets what other tools' settings ask for, unless the recipe sets these keys itself. Prints one warning that lists
-  // all keys without effect.
+  // Sets the keys that the settings of DeepSpeed, FSDP or accelerate ask for, unless the recipe sets them itself.
+  // Prints one warning that lists all keys without effect.
   void report() {
     const auto wishes = std::exchange(wishes_, {});
     for (const auto& [key, wish] : wishes) {
@@ -76,7 +76,8 @@ class Reader {
     if (!idle_.empty()) warn("{}: no effect here: {}", idle_where_, fmt::join(idle_, ", "));
   }
 
-  // Takes over the keys of another tool's recipe, with their meaning in that tool.
+  // Sets the keys that another tool's recipe means, and the defaults of that tool for keys that the recipe does not
+  // set.
   void take_dialect(const Dialect& dialect, const std::string& file) {
     for (const auto& [key, value] : dialect.meant) take(key, {value, file});
     std::vector<std::string> taken;
@@ -85,7 +86,7 @@ class Reader {
       take(key, {value, file});
       taken.push_back(fmt::format("{}: {}", key, value.Scalar()));
     }
-    info("{}: read as a recipe of {}; its defaults are {}", file, dialect.tool, fmt::join(taken, ", "));
+    info("{}: read as a recipe of {}, with the defaults of that tool: {}", file, dialect.tool, fmt::join(taken, ", "));
   }
 
  private:
@@ -153,12 +154,12 @@ class Reader {
     internal_check(row != nullptr, "{} may ask for something, but has no row", name);
     if (settings.unread.empty()) return accept(*row, name, given);
     warn(
-        "{}: {} has no effect here: {}; {} cannot be read, so if it asks for offload, set offload_optimizer or "
+        "{}: {} has no effect here: {}; {} cannot be read; if that file asks for offload, set offload_optimizer or "
         "offload_param",
         given.where, name, row->reason, settings.unread);
   }
 
-  // Reads a list whose items are keys themselves.
+  // Reads a list whose items are values of different keys. Returns false for other lists.
   bool take_parts(const std::string& name, const GivenValue& given) {
     if (name != "optim_config.adamw_betas" || given.node.size() != 2) return false;
     take("adam_beta1", {given.node[0], given.where});
@@ -211,7 +212,8 @@ class Reader {
     recipe_.set_at[canonical] = given.where;
   }
 
-  // Data sets may also be entries of dataset_info.json, which become JSON texts, or a file that lists data sets.
+  // Returns the items of `dataset`. An item that is a map is an entry of dataset_info.json and becomes its JSON text. A
+  // YAML file becomes the data sets that it lists.
   static YAML::Node dataset_items(const GivenValue& given) {
     std::vector<YAML::Node> items;
     if (given.node.IsSequence())
@@ -292,7 +294,7 @@ class Reader {
   }
 
   Recipe& recipe_;
-  bool once_;  // a key may be given only once, as in a file
+  bool once_;  // true for files: a key that is given twice is an error
   std::map<std::string, std::pair<std::string, std::string>> given_as_;
   struct Wish {
     std::string value, by, where;  // by: the other tool's key
@@ -326,7 +328,7 @@ void read_file(Recipe& recipe, const std::filesystem::path& file) {
   reader.report();
 }
 
-// Keys of type text take the override's value literally, so that a prompt may hold colons and quotes.
+// Keys of type text take the override's value literally, so that a prompt may contain colons and quotes.
 YAML::Node override_value(const std::string& name, const std::string& text, const std::string& where) {
   const Key* key = find_key(name);
   bool literal = key && std::holds_alternative<std::string Recipe::*>(key->member);
@@ -345,7 +347,7 @@ Recipe read_recipe(const std::filesystem::path& file, const std::vector<std::str
   recipe.file = file;
   if (!file.empty()) read_file(recipe, file);
   Reader reader(recipe, false);
-  YAML::Node words(YAML::NodeType::Map);  // without a file, the words are the whole recipe
+  YAML::Node words(YAML::NodeType::Map);  // all overrides; without a file, they are the whole recipe
   for (const std::string& item : overrides) {
     auto sign = item.find('=');
     std::string where = fmt::format("override '{}'", item);

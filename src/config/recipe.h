@@ -1,7 +1,7 @@
-// Defines Recipe: one run as plain values, read from a yaml file and key=value overrides.
+// Defines Recipe: the settings of one run as plain values, read from a YAML file and key=value overrides.
 //
-// Key names are LLaMA-Factory's and Hugging Face's. Each key has one row in the key tables (keys.h), from which its
-// reading, its check, its help line and its line in the key reference come.
+// Key names are those of LLaMA-Factory and Hugging Face. Each key has one row in the key tables (keys.h). This row
+// defines how the key is read and checked, and its help.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,12 @@ namespace fettle {
 
 struct Recipe {
   // Model.
-  std::string model_name_or_path;                 // a Hugging Face model folder, or a name on a hub
-  std::string model_revision;                     // of model_name_or_path on a hub; empty: its main branch
-  std::vector<std::string> adapter_name_or_path;  // PEFT adapter folders to continue from, or names on a hub
+  std::string model_name_or_path;                 // a model folder, a GGUF file, or a name on a hub
+  std::string model_revision;                     // branch, tag or commit on the hub; empty: main branch
+  std::vector<std::string> adapter_name_or_path;  // PEFT adapter folders, or names on a hub
   bool train_from_scratch = false;                // start from random weights; the folder needs only config.json
   std::string template_name;                      // key `template`: a built-in; empty: the model's own
-  std::string tool_format;                        // the form of tools that the template must have; empty: any
+  std::string tool_format;                        // the tool format that the template must have; empty: any
   std::string enable_thinking = "auto";           // auto, true, false
   bool preserve_thinking = false;                 // earlier replies keep their thoughts
   std::string rope_scaling;                       // linear, dynamic, yarn, llama3; empty: the model's own
@@ -32,8 +32,8 @@ struct Recipe {
   std::string init_special_tokens = "noise_init";  // noise_init, desc_init, desc_init_w_noise
   std::string eos_token;                           // must equal the tokenizer's eos_token; empty: not checked
   bool use_modelscope = false;  // names mean repositories of ModelScope; unset: USE_MODELSCOPE_HUB decides
-  std::string hub_token;        // access token; empty: the environment's
-  std::string cache_dir;        // where a hub's files are kept; empty: the environment's
+  std::string hub_token;        // access token; empty: from the environment
+  std::string cache_dir;        // folder of downloaded files; empty: from the environment
 
   // Method.
   std::string stage = "sft";             // src/stages has the values
@@ -49,9 +49,9 @@ struct Recipe {
   std::optional<double> loraplus_lr_ratio;       // learning rate of lora_B divided by that of lora_A
   std::vector<std::string> additional_target;    // modules that are trained whole and saved with the adapter
   std::vector<std::string> layers_to_transform;  // numbers of the layers that get an adapter; empty: all
-  std::vector<std::string> target_parameters;    // expert parameters that get an adapter: mlp.experts.gate_up_proj
-  bool create_new_adapter = false;               // merge every adapter_name_or_path, then start a new adapter
-  int64_t freeze_trainable_layers = 2;           // how many of the last layers are trained; negative: of the first
+  std::vector<std::string> target_parameters;    // expert parameters with an adapter, such as mlp.experts.gate_up_proj
+  bool create_new_adapter = false;               // merge all of adapter_name_or_path, then start a new adapter
+  int64_t freeze_trainable_layers = 2;           // number of last layers to train; negative: first layers
   bool use_llama_pro = false;                    // the trained layers are spread evenly over the model
   std::vector<std::string> freeze_trainable_modules = {"all"};  // modules trained in those layers
   std::vector<std::string> freeze_extra_modules;                // modules trained outside of the layers
@@ -64,7 +64,7 @@ struct Recipe {
   std::string sft_loss = "cross_entropy";  // cross_entropy, dft, eaft, asft
   double eaft_alpha = 1, asft_alpha = 0.1;
 
-  // Classification: stage cls. Empty keys are filled from the model's config.json, else from the rows' labels.
+  // Classification: stage cls. Empty keys are filled from the labels of the model or adapter, else from the rows.
   std::string problem_type;  // single_label_classification, multi_label_classification, regression
   std::optional<int64_t> num_labels;
   std::vector<std::string> id2label;  // label names by number
@@ -72,28 +72,28 @@ struct Recipe {
   // Preferences: stages dpo and kto.
   std::string pref_loss = "sigmoid";  // dpo: sigmoid, hinge, ipo, orpo, simpo
   double pref_beta = 0.1;
-  double pref_ftx = 0;  // weight of the chosen reply's cross-entropy, which is added to the loss
+  double pref_ftx = 0;  // weight of the chosen reply's cross-entropy in the loss
   double dpo_label_smoothing = 0;
   double simpo_gamma = 0.5;
   double kto_chosen_weight = 1, kto_rejected_weight = 1;
-  std::string ref_model;  // a model folder; empty: the model as it is when the run starts
+  std::string ref_model;  // a model folder; empty: the model at the start of the run
 
   // Data.
-  std::vector<std::string> dataset;  // names in dataset_info.json, or files
+  std::vector<std::string> dataset;  // files, folders, patterns, names or entries of dataset_info.json, hub names
   std::vector<std::string> eval_dataset;
   std::string dataset_dir = "data";
   int64_t cutoff_len = 2048;
-  bool packing = false;  // documents in one sequence cannot see each other (neat_packing means the same)
+  bool packing = false;  // several rows in one sequence, which do not attend to each other
   bool train_on_prompt = false;
   bool mask_history = false;
-  double val_size = 0;  // below 1: the share of the rows that is held out; else their number
+  double val_size = 0;  // rows held out: below 1 a share, else a number
   std::optional<int64_t> max_samples;
   bool disable_shuffling = false;
   std::string overlength = "cut";             // cut, drop, error
   std::string on_bad_row = "error";           // error, skip
-  std::vector<std::string> skip_rows;         // "file:line" each, as messages name rows
+  std::vector<std::string> skip_rows;         // "file:line" of rows to leave out
   std::string mix_strategy = "concat";        // concat, interleave_under, interleave_over
-  std::vector<std::string> interleave_probs;  // a weight for each of `dataset`; see interleave_weights
+  std::vector<std::string> interleave_probs;  // a weight for each item of `dataset`; see interleave_weights
   std::string data_cache;                     // folder; empty: the default; "off": none
 
   // Training.
@@ -104,16 +104,16 @@ struct Recipe {
   double num_train_epochs = 3;
   int64_t max_steps = -1;  // > 0 overrides num_train_epochs
   std::string lr_scheduler_type = "linear";
-  std::optional<double> min_lr_rate;          // final rate as a share of learning_rate; cosine_with_min_lr needs it
-  double lr_power = 1;                        // power of the schedule polynomial
+  std::optional<double> min_lr_rate;          // last rate / learning_rate; required for cosine_with_min_lr
+  double lr_power = 1;                        // power of the polynomial schedule
   int64_t lr_num_cycles = 1;                  // number of cycles of cosine_with_restarts
-  std::optional<int64_t> lr_num_decay_steps;  // warmup_stable_decay needs it
+  std::optional<int64_t> lr_num_decay_steps;  // required for warmup_stable_decay
   double warmup_ratio = 0;
-  double warmup_steps = 0;                    // below 1: a share of all steps, as in Transformers 5
-  int64_t max_warmup_steps = 0;               // of a share; 0: no limit
+  double warmup_steps = 0;                    // below 1, a share of all steps (as in Transformers 5)
+  int64_t max_warmup_steps = 0;               // limit for a warmup given as a share; 0: no limit
   std::optional<double> embedding_lr;         // learning rate of embedding and head; empty: learning_rate
-  std::optional<double> moe_aux_loss_coef;    // weight of the loss that balances experts; empty: that of config.json
-  std::string output_router_logits = "auto";  // whether experts are balanced: auto (as config.json says), true, false
+  std::optional<double> moe_aux_loss_coef;    // weight of the balancing loss; empty: from config.json
+  std::string output_router_logits = "auto";  // balancing loss on: auto (from config.json), true, false
   std::string optim = "adamw_torch";
   std::map<std::string, std::string> optim_args;  // hyperparameters of the optimizer by name
   double weight_decay = 0;
@@ -126,7 +126,7 @@ struct Recipe {
   bool fp16 = false;
   bool pure_bf16 = false;
   bool tf32 = false;
-  bool fp8 = false;                             // the layers' matmuls take 8-bit operands
+  bool fp8 = false;                             // matrix products of the layers take 8-bit operands
   std::string gradient_checkpointing = "auto";  // true = full, false = none
   int64_t seed = 42;
 
@@ -135,7 +135,7 @@ struct Recipe {
   bool overwrite_output_dir = false;
   int64_t logging_steps = 10;
   std::string save_strategy = "steps";  // no, steps, epoch, best
-  double save_steps = 500;              // < 1: a share of the run's steps
+  double save_steps = 500;              // below 1, a share of the run's steps
   int64_t save_total_limit = 0;         // 0 keeps all
   bool save_only_model = false;         // checkpoints without state
   std::string eval_strategy = "no";     // no, steps, epoch
@@ -150,15 +150,16 @@ struct Recipe {
   std::string run_name;
   std::string project = "fettle";
   std::string logging_dir;
-  std::vector<std::string> eval_task = {"auto"};  // eval: one for all sets of eval_dataset, or one for each
+  std::vector<std::string> eval_task = {"auto"};  // eval: one for all sets of eval_dataset, or one for each set
   std::string eval_base_model;                    // eval: a model folder to compare with
-  std::string resume_from_checkpoint;             // empty: none; "true": the newest complete one; else a folder
+  std::string resume_from_checkpoint;             // empty: none; "true": the newest complete checkpoint; else a folder
 
   // Export.
   std::string export_dir;
   double export_size = 5;                // GB per shard
-  std::string export_dtype;              // empty: that of the base
-  std::vector<std::string> export_gguf;  // types of GGUF files; empty: safetensors
+  std::string export_dtype;              // empty: the base model's dtype
+  std::string export_quantization;       // 8-bit floats of the exported weights; empty: none
+  std::vector<std::string> export_gguf;  // types of GGUF files; empty: write safetensors
 
   // Generation.
   int64_t max_new_tokens = 512;
@@ -166,37 +167,38 @@ struct Recipe {
   double temperature = 0.95;
   int64_t top_k = 50;
   double top_p = 0.7;
-  std::string prompt;  // generate: one prompt; empty: the rows of `dataset`, or the lines of stdin
+  std::string prompt;  // generate: one prompt; empty: the lines of stdin, or the rows of `dataset`
   std::string default_system;
 
   // Hardware.
-  std::map<std::string, int64_t> mesh;          // axis -> size; empty: all devices on fsdp; {auto: 1}: Fettle chooses
-  std::map<std::string, std::string> sharding;  // logical axis -> mesh axis; replaces the default for that axis
+  std::map<std::string, int64_t> mesh;          // axis -> size; empty: all devices on fsdp; {auto: 1}: chosen
+  std::map<std::string, std::string> sharding;  // logical axis -> mesh axes; replaces its default
   bool offload_optimizer = false;               // keep the optimizer state in host memory
   bool offload_param = false;                   // keep the weights of the layers in host memory
-  std::string plugin;                           // cpu, cuda, rocm, or a file; empty: the best one available
-  std::optional<int64_t> device_count;          // devices to use; the CPU plugin makes this many
+  std::string plugin;                           // cpu, cuda, rocm, or a file; empty: the best plugin available
+  std::optional<int64_t> device_count;          // devices to use; the CPU plugin creates this many
   double gpu_memory_utilization = 0.95;         // share of a GPU's memory that the program may take
   std::string target;                           // plan: the hardware to plan for
   bool plan_only = false;
   std::string compile_cache;                    // folder; empty: the default; "off": none
   std::vector<std::string> kernels = {"auto"};  // auto, off, or names of kernels
 
-  std::filesystem::path file;                 // the recipe's own file; paths in it are relative to the current folder
-  std::map<std::string, std::string> set_at;  // key -> "recipe.yaml:12" or "override 'key=value'"
+  std::filesystem::path file;                    // the file that was read; its paths are relative to the current folder
+  std::map<std::string, std::string> set_at;     // key -> "recipe.yaml:12" or "override 'key=value'"
   std::map<std::string, std::string> hub_names;  // folder -> the name on a hub that it replaced
 
   // Returns interleave_probs as numbers. Throws UserError unless there is one number above 0 for each item of
   // `dataset`.
   std::vector<double> interleave_weights() const;
   double effective_lora_alpha() const { return lora_alpha.value_or(2.0 * static_cast<double>(lora_rank)); }
-  // Returns whether the recipe says `mesh: auto`. Then plan/mesh_choice.h chooses the mesh. For every choice, a step
-  // has per_device_train_batch_size times the number of all devices rows.
   bool remat_is_auto() const { return gradient_checkpointing == "auto"; }
+  // Returns whether the recipe says `mesh: auto`. Then choose_mesh (plan/mesh_choice.h) chooses the mesh. Every mesh
+  // takes the same number of rows per step: per_device_train_batch_size x devices x gradient_accumulation_steps.
   bool mesh_is_auto() const { return mesh.contains("auto"); }
-  // Returns the name on a hub that `folder` replaced, or else `folder`.
+  // Returns the hub name in hub_names that `folder` replaced; if there is none, returns `folder`.
   const std::string& name_of(const std::string& folder) const;
-  // Where the key was set, for messages ("recipe.yaml:12"); the file when the key was not set.
+  // Returns where the key was set, for messages ("recipe.yaml:12"). If it was not set, returns `file`, or "recipe"
+  // without a file.
   std::string where(const std::string& key) const;
 };
 
@@ -204,11 +206,12 @@ struct Recipe {
 // file:line and the key for unknown keys (with the nearest known name) and for values of a wrong type or out of range.
 Recipe read_recipe(const std::filesystem::path& file, const std::vector<std::string>& overrides);
 
-// Throws UserError if the recipe leaves a key of `names` empty, which `command` needs. The message lists these keys.
+// Throws UserError if a key of `names` is empty in the recipe. The message lists these keys and says that `command`
+// needs them.
 void require_keys(const Recipe& recipe, std::initializer_list<std::string_view> names, std::string_view command);
 
-// The recipe as yaml: the keys that differ from their defaults. Reading it gives the same Recipe, without secrets: a
-// comment stands in place of an access token.
+// Returns the recipe as YAML: the keys that differ from their defaults. Reading the text gives the same Recipe, except
+// that a comment replaces an access token.
 std::string to_yaml(const Recipe& recipe);
 
 }  // namespace fettle

@@ -10,7 +10,7 @@
 namespace fettle {
 namespace {
 
-// Other tools' names for the key.
+// Returns other tools' names for the key.
 std::string alias_text(const Key& key) {
   std::vector<std::string> names;
   for (std::string_view alias : key.aliases) names.push_back(fmt::format("`{}`", alias));
@@ -76,10 +76,10 @@ std::string recipe_reference_markdown(const KeyTexts& texts) {
   std::string page =
       "# Recipe keys\n\n"
       "A recipe is a YAML file of these keys. On the command line, `key=value` after the file overrides a key, and\n"
-      "`mesh.fsdp=4` overrides one entry of a map. Names are those of LLaMA-Factory and Hugging Face; the last column\n"
-      "lists the names that other tools use for the same thing, which are read too.\n\n"
+      "`mesh.fsdp=4` overrides one entry of a map. Names are those of LLaMA-Factory and Hugging Face. The last column\n"
+      "lists other tools' names for the same key; Fettle reads them too.\n\n"
       "- An unknown key is an error that suggests the nearest known one.\n"
-      "- A key of another tool that makes no difference here gives a warning.\n"
+      "- A key of another tool that has no effect in Fettle gives a warning.\n"
       "- A key of a feature that Fettle does not have is an error, unless its value turns the feature off.\n\n"
       "`fettle COMMAND --help-keys` prints the same list. `scripts/write_recipe_reference` writes this page.\n";
   for_each_group([&](Group group) {
@@ -126,7 +126,7 @@ std::string to_yaml(const Recipe& recipe) {
     const bool said = key.by_stage && recipe.set_at.contains(std::string(key.name));
     if (value == value_text(defaults, key) && !said) continue;
     if (key.secret) {
-      text += fmt::format("# {} is not written, since it is secret; set the environment variable HF_TOKEN instead\n",
+      text += fmt::format("# {} is secret, so it is not written here; set the environment variable HF_TOKEN instead\n",
                           key.name);
       continue;
     }

@@ -7,14 +7,15 @@ std::vector<Key> training_keys() {
       {.name = "per_device_train_batch_size",
        .group = Group::kTraining,
        .member = &Recipe::per_device_train_batch_size,
-       .help = "Rows (with packing, sequences) that a device takes at once. Rows per step = this x dp x fsdp x "
-               "gradient_accumulation_steps.",
+       .help =
+           "Rows (with packing, sequences) that a device computes at once. Rows per step = this value x dp x fsdp x "
+           "gradient_accumulation_steps.",
        .aliases = {"micro_batch_size", "batch_size", "per_device_batch_size"},
        .min = 1},
       {.name = "per_device_eval_batch_size",
        .group = Group::kTraining,
        .member = &Recipe::per_device_eval_batch_size,
-       .help = "Rows that a device takes at once in evaluation, and replies that are generated at once; empty means "
+       .help = "Rows that a device computes at once in evaluation, and replies that are generated at once; empty means "
                "per_device_train_batch_size.",
        .aliases = {"eval_batch_size"},
        .min = 1},
@@ -27,14 +28,14 @@ std::vector<Key> training_keys() {
       {.name = "learning_rate",
        .group = Group::kTraining,
        .member = &Recipe::learning_rate,
-       .help = "Highest learning rate.",
+       .help = "Learning rate after the warmup, before the schedule lowers it.",
        .aliases = {"lr", "optimizer.lr", "optimizer.learning_rate"},
        .min = 0,
        .above_min = true},
       {.name = "embedding_lr",
        .group = Group::kTraining,
        .member = &Recipe::embedding_lr,
-       .help = "Highest learning rate of the embedding and the head; empty means learning_rate.",
+       .help = "The learning_rate of the embedding and the head; empty means the same as for the other weights.",
        .min = 0},
       {.name = "moe_aux_loss_coef",
        .group = Group::kTraining,
@@ -46,7 +47,7 @@ std::vector<Key> training_keys() {
       {.name = "output_router_logits",
        .group = Group::kTraining,
        .member = &Recipe::output_router_logits,
-       .help = "Whether the loss that balances experts is added; auto means as config.json says.",
+       .help = "Whether the loss that balances experts is added; auto takes the value in config.json.",
        .values = {"auto", "true", "false"}},
       {.name = "num_train_epochs",
        .group = Group::kTraining,
@@ -58,7 +59,7 @@ std::vector<Key> training_keys() {
       {.name = "max_steps",
        .group = Group::kTraining,
        .member = &Recipe::max_steps,
-       .help = "Number of steps; above 0, it takes precedence over num_train_epochs.",
+       .help = "Number of steps. A value above 0 takes precedence over num_train_epochs.",
        .aliases = {"iters", "steps"},
        .min = -1},
       {.name = "lr_scheduler_type",
@@ -91,13 +92,13 @@ std::vector<Key> training_keys() {
       {.name = "lr_num_cycles",
        .group = Group::kTraining,
        .member = &Recipe::lr_num_cycles,
-       .help = "How many times cosine_with_restarts falls.",
+       .help = "Number of cycles of cosine_with_restarts.",
        .aliases = {"lr_scheduler_kwargs.num_cycles"},
        .min = 1},
       {.name = "lr_num_decay_steps",
        .group = Group::kTraining,
        .member = &Recipe::lr_num_decay_steps,
-       .help = "Number of steps at the end during which warmup_stable_decay falls.",
+       .help = "Number of steps at the end during which the rate of warmup_stable_decay falls.",
        .aliases = {"lr_scheduler_kwargs.num_decay_steps"},
        .min = 1},
       {.name = "warmup_ratio",
@@ -116,12 +117,12 @@ std::vector<Key> training_keys() {
       {.name = "max_warmup_steps",
        .group = Group::kTraining,
        .member = &Recipe::max_warmup_steps,
-       .help = "Most steps of a warmup that is given as a share of all steps; 0: no limit.",
+       .help = "Largest number of steps of a warmup that is given as a share; 0 means no limit.",
        .min = 0},
       {.name = "optim",
        .group = Group::kTraining,
        .member = &Recipe::optim,
-       .help = "Update rule of the optimizer. Paged variants are read as the plain ones.",
+       .help = "Update rule of the optimizer. Names of paged variants mean the variants without paging.",
        .aliases = {"optimizer", "opt_type", "optimizer._component_"},
        .values = {"adamw_torch", "adamw_8bit", "adafactor", "lion_32bit", "lion_8bit", "sgd", "muon"},
        .later = {"adamw_torch_4bit", "ademamix", "adagrad", "rmsprop", "schedule_free_adamw", "adamw_anyprecision",
@@ -176,15 +177,14 @@ std::vector<Key> training_keys() {
       {.name = "max_grad_norm",
        .group = Group::kTraining,
        .member = &Recipe::max_grad_norm,
-       .help = "Gradients are scaled down to this global norm; 0 turns clipping off.",
+       .help = "Gradients with a larger global norm are scaled down to this norm; 0 turns clipping off.",
        .aliases = {"clip_grad_norm", "gradient_clipping"},
        .min = 0},
       {.name = "neftune_noise_alpha",
        .group = Group::kTraining,
        .member = &Recipe::neftune_noise_alpha,
-       .help =
-           "NEFTune: noise on the embedded tokens in training, uniform within alpha / sqrt(tokens of the row x hidden "
-           "size). 0: none; 5 is usual.",
+       .help = "Noise on the embedded tokens in training (NEFTune), uniform between -x and x, where x = alpha / "
+               "sqrt(tokens of the row x hidden size). 0 means none; 5 is usual.",
        .min = 0},
       {.name = "bf16",
        .group = Group::kTraining,
@@ -209,15 +209,16 @@ std::vector<Key> training_keys() {
       {.name = "fp8",
        .group = Group::kTraining,
        .member = &Recipe::fp8,
-       .help = "Compute the matrix products of the layers in 8-bit floats, with one scale per operand, on hardware "
-               "that has them."},
+       .help =
+           "Compute the matrix products of the layers in 8-bit floats, with one scale per operand. The hardware must "
+           "support 8-bit floats."},
       {.name = "gradient_checkpointing",
        .group = Group::kTraining,
        .member = &Recipe::gradient_checkpointing,
-       .help = "What the backward pass computes again instead of keeping it: nothing (none), attention's scores "
-               "(attention), all but matrix products (dots), all but the results of linear layers (linear), linear "
-               "with whole layers among the first 25%, 50% or 75%, or all layers (full, or true). auto: the least "
-               "recomputation with which the step fits into memory.",
+       .help = "Values that the backward pass computes again instead of storing them. none: nothing; attention: the "
+               "scores of attention; dots: all but the results of matrix products; linear: all but the results of "
+               "linear layers; 25%, 50% or 75%: as linear, but everything in that share of the layers; full (or true): "
+               "everything in all layers. auto: the least recomputation with which the step fits into memory.",
        .aliases = {"activation_checkpointing", "grad_checkpoint", "enable_activation_checkpointing", "remat_policy"},
        .values = {"auto", "none", "attention", "dots", "linear", "25%", "50%", "75%", "full"},
        .later = {"offload", "offload_disk"},

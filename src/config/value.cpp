@@ -44,7 +44,7 @@ bool contains(const std::vector<std::string_view>& words, std::string_view word)
   throw UserError("{}: {}: found {}, wanted {}", given.where, key.name, found, describe_type(key));
 }
 
-// Returns the value that an alternative spelling stands for; `text` itself when it is not one.
+// Returns the value that `text` stands for if it is an alternative spelling, else `text` itself.
 std::string meant(const Key& key, const std::string& text) {
   if (contains(key.values, text) || contains(key.later, text)) return text;
   auto lookup = [&](std::string_view spelled) -> const std::string_view* {
@@ -116,7 +116,7 @@ std::string entry_name(const Key& key, const GivenValue& given, const std::strin
   return name;
 }
 
-// The entries of a map, or of text such as "fsdp=4,tp=2".
+// Returns the entries of a map, or of a text such as "fsdp=4,tp=2".
 std::vector<std::pair<std::string, YAML::Node>> entries(const Key& key, const GivenValue& given) {
   std::vector<std::pair<std::string, YAML::Node>> found;
   if (given.node.IsMap()) {
@@ -228,7 +228,7 @@ std::string describe_range(const Key& key) {
   if (std::isfinite(key.min)) limits.push_back(fmt::format("{} {}", key.above_min ? ">" : ">=", key.min));
   if (std::isfinite(key.max)) limits.push_back(fmt::format("{} {}", key.below_max ? "<" : "<=", key.max));
   std::string range = limits.empty() ? "" : fmt::format(" {}", fmt::join(limits, " and "));
-  return key.share_or_count ? range + ", whole from 1 on" : range;
+  return key.share_or_count ? range + "; from 1 on, a whole number" : range;
 }
 
 std::string one_of(const Key& key) {

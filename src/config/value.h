@@ -1,4 +1,4 @@
-// Defines how a yaml value becomes a member of Recipe, and how a member becomes yaml text.
+// Defines how a YAML value becomes the value of a recipe key.
 #pragma once
 
 #include <yaml-cpp/yaml.h>
@@ -10,23 +10,23 @@
 
 namespace fettle {
 
-// A value as it was given: the node, and where ("recipe.yaml:12" or "override 'lora_rank=8'").
+// A value that the user gave, and where it was given ("recipe.yaml:12" or "override 'lora_rank=8'").
 struct GivenValue {
   YAML::Node node;
   std::string where;
 };
 
-// Sets the key's member. A null value sets the default. Throws UserError with the place, the key, what was found and
-// what was wanted.
+// Sets the key's member of `recipe`. A null value sets the default. Throws UserError with given.where, the key, what
+// was found and what was wanted.
 void set_value(Recipe& recipe, const Key& key, const GivenValue& given);
 
-// Sets one entry of a map-typed key ("mesh.fsdp").
+// Sets one entry of a key whose value is a map: "fsdp" for "mesh.fsdp". Throws UserError for other keys.
 void set_entry(Recipe& recipe, const Key& key, const std::string& entry, const GivenValue& given);
 
-// The bool that the text means in yaml 1.1 (true, yes, on, y, 1, ... in any case); nothing for other texts.
+// Returns the bool that the text means in YAML 1.1 (true, yes, on, y, 1, ... in any case); nullopt for other texts.
 std::optional<bool> bool_from_text(const std::string& text);
 
-// The scalar's text, or "a list", "a map", "nothing".
+// Describes a node for messages: the quoted text of a scalar, "a list", "a map" or "nothing".
 std::string describe_node(const YAML::Node& node);
 
 }  // namespace fettle

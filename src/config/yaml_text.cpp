@@ -7,7 +7,7 @@
 namespace fettle {
 namespace {
 
-// The position where the last document begins.
+// Records the position at which the last document begins.
 class DocumentStart : public YAML::EventHandler {
  public:
   void OnDocumentStart(const YAML::Mark& mark) override { mark_ = mark; }

@@ -7,8 +7,9 @@
 
 namespace fettle {
 
-// An empty text gives a null node. Throws YAML::ParserException, also when a second document or other text follows the
-// first document. (yaml-cpp's Load would ignore that text, and its LoadAll may never return.)
+// Returns the document as a node; a null node for an empty text. Throws YAML::ParserException when the text is not
+// YAML, or when a second document or other text follows the first document. (yaml-cpp's Load would ignore that text,
+// and its LoadAll may never return.)
 YAML::Node parse_yaml(const std::string& text);
 
 }  // namespace fettle

@@ -16,7 +16,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// A text that does not occur in data. It shows where the template puts the content of a message.
+// A text that does not occur in data. Rendered as the content of a message, it shows where the template puts the
+// content.
 constexpr std::string_view kMark = "Qz7FettleMark7zQ";
 
 struct Span {
@@ -57,7 +58,7 @@ std::string excerpt(std::string_view text, size_t at) {
   return ordered_json(std::string(text.substr(first, last - first))).dump();
 }
 
-// What a row has besides its messages.
+// The tools and the template variables of a row.
 struct Given {
   ordered_json tools, variables;
 };
@@ -67,7 +68,8 @@ ordered_json message_json(const Message& message) {
   if (message.extra_json.empty()) return out;
   const ordered_json extra = ordered_json::parse(message.extra_json);
   for (const auto& [key, value] : extra.items()) out[key] = value;
-  // Templates know the reasoning by several names. Transformers sets these two.
+  // Rows have the reasoning in a field with one of three names. Templates read `thinking` or `reasoning_content`, so
+  // both are set, as in Transformers.
   for (const char* name : {"reasoning_content", "thinking", "reasoning"})
     if (const auto found = extra.find(name); found != extra.end() && !found->is_null()) {
       if (!out.contains("thinking")) out["thinking"] = *found;
@@ -114,7 +116,8 @@ struct ChatTemplate::State {
     context["add_generation_prompt"] = for_reply;
     const jinja::Template& with = given.tools.is_null() ? plain : tools;
     if (!given.tools.is_null() && !with.reads("tools"))
-      throw UserError("{} does not render tools; leave `template` empty to use the model's own, if that does", name);
+      throw UserError(
+          "{} does not render tools; leave `template` empty to use the model's own template, if that one does", name);
     return with.render(context, now);
   }
 
@@ -123,16 +126,17 @@ struct ChatTemplate::State {
     for (const Message& message : messages) {
       out.push_back(message_json(message));
       if (out.back().contains("tool_calls") && !knows_tool_calls)
-        throw UserError("{} does not render tool calls; leave `template` empty to use the model's own, if that does",
-                        name);
+        throw UserError(
+            "{} does not render tool calls; leave `template` empty to use the model's own template, if that one does",
+            name);
       if (built_in && message.role == "tool")
-        throw UserError("{} does not render messages of role 'tool'; leave `template` empty to use the model's own",
-                        name);
+        throw UserError(
+            "{} does not render messages of role 'tool'; leave `template` empty to use the model's own template", name);
     }
     return out;
   }
 
-  // The end of the first end-of-turn token at or after `at`.
+  // Returns the end of the first end-of-turn token at or after `at`; nullopt when there is none.
   std::optional<size_t> first_stop(std::string_view text, size_t at) const {
     std::optional<size_t> end;
     for (const std::string& stop : stops)
@@ -141,7 +145,8 @@ struct ChatTemplate::State {
     return end;
   }
 
-  // The end of an end-of-turn token that follows `at`, perhaps after white space; `at` itself when there is none.
+  // Returns the end of the end-of-turn token that follows `at`, perhaps after white space; `at` itself when there is
+  // none.
   size_t after_stop(std::string_view text, size_t at) const {
     size_t begin = at;
     while (begin < text.size() && is_space_byte(text[begin])) ++begin;
@@ -150,8 +155,8 @@ struct ChatTemplate::State {
     return at;
   }
 
-  // Returns the end of text[begin, end) without the text after its end-of-turn token. `stopped` is set to whether there
-  // is such a token.
+  // Returns where the turn in text[begin, end) ends: if the text ends with end-of-turn tokens and white space, after
+  // the first of these tokens, else at `end`. Sets `stopped` to whether there is such a token.
   size_t trimmed_end(std::string_view text, size_t begin, size_t end, bool& stopped) const {
     stopped = false;
     for (size_t last = end;;) {
@@ -167,8 +172,8 @@ struct ChatTemplate::State {
     }
   }
 
-  // Returns where the content of message `index` begins or ends in `full`. Renders the conversation again with a mark
-  // before or after the content to find this. Returns nothing when the mark changes the rest of the text.
+  // Returns where the content of message `index` begins or ends in `full`. To find this, renders the conversation again
+  // with a mark before or after the content. Returns nullopt when the mark changes the rest of the text.
   std::optional<size_t> content_edge(const ordered_json& messages, const Given& given, const std::string& full,
                                      size_t index, bool end) const {
     ordered_json marked = messages;
@@ -187,7 +192,7 @@ struct ChatTemplate::State {
     return full.ends_with(rest) ? std::optional(full.size() - rest.size()) : std::nullopt;
   }
 
-  // The assistant's turns in `full`, for a template without {% generation %} marks.
+  // Finds the assistant's turns in `full`, for a template without {% generation %} marks.
   std::vector<Span> spans_by_prefix(const std::vector<Message>& messages, const ordered_json& json, const Given& given,
                                     const std::string& full) const {
     std::vector<Span> spans;
@@ -211,7 +216,7 @@ struct ChatTemplate::State {
         } else if (i == last_turn && messages[i].train) {
           throw UserError(
               "{} renders the prompt of a reply differently from the start of the training text; choose a built-in "
-              "with `template:`\n  prompt   {}\n  training {}",
+              "template with `template:`\n  prompt   {}\n  training {}",
               name, excerpt(prompt, common), excerpt(full, common));
         } else {
           rewrote = true;
@@ -244,7 +249,7 @@ struct ChatTemplate::State {
       if (begin == std::string::npos || begin < previous_end || end <= begin)
         throw UserError(
             "{} renders the conversation so that the assistant's turn (message {}) cannot be found in it; choose a "
-            "built-in with `template:`: {}",
+            "built-in template with `template:`: {}",
             name, i + 1, excerpt(full, previous_end));
       rewritten += rewrote;
       spans.push_back({begin, end, i, messages[i].train});
@@ -272,7 +277,7 @@ struct ChatTemplate::State {
         }))
       throw UserError(
           "{} marks {} generated parts for {} assistant turns, so single turns cannot be masked or weighted; remove "
-          "`train: false` and `weight` from the messages, or choose a built-in with `template:`",
+          "`train: false` and `weight` from the messages, or choose a built-in template with `template:`",
           name, full.generated.size(), turns.size());
     if (spans.empty() || !spans.back().trained) return spans;
     ordered_json head = ordered_json::array();
@@ -283,8 +288,10 @@ struct ChatTemplate::State {
       ++prompt_thinks;
     else if (common < prompt.size())
       throw UserError(
-          "{} renders the prompt of a reply differently from the start of the training text, so the model would learn "
-          "from a prompt that it never sees; choose a built-in with `template:`\n  prompt   {}\n  training {}",
+          "{} renders the prompt of a reply differently from the start of the training text, so training would use "
+          "a prompt that `chat` and `generate` never build; choose a built-in template with `template:`\n  prompt   "
+          "{}\n  "
+          "training {}",
           name, excerpt(prompt, common), excerpt(full.text, common));
     return spans;
   }
@@ -297,8 +304,8 @@ struct ChatTemplate::State {
                    size_t first, size_t next) const;
 };
 
-// Returns the ids of the parts of `text` between `cuts`. Joined, they are the ids of the whole text, unless a token of
-// the whole text crosses a cut. In this case the text before the cut is tokenised alone, as in a prompt.
+// Returns the ids of the parts of `text` between `cuts`. The joined ids are the ids of the whole text, unless a token
+// of the whole text crosses a cut. In this case each part is tokenised alone, because a prompt also ends at the cut.
 std::vector<std::vector<int32_t>> ChatTemplate::State::encode_parts(const std::string& text,
                                                                     const std::vector<size_t>& cuts) const {
   const std::string_view all = text;
@@ -328,8 +335,9 @@ std::vector<std::vector<int32_t>> ChatTemplate::State::encode_parts(const std::s
   return parts;
 }
 
-// Adds the text between two assistant's turns: messages `first` to `next`. When each message ends with an end-of-turn
-// token, each becomes a piece. Otherwise the whole text becomes one piece, with the role of the last message.
+// Adds the text between two assistant's turns, which consists of the messages `first` to `next` - 1. If each message
+// ends with an end-of-turn token, each becomes a piece. Otherwise the whole text becomes one piece, with the role of
+// the last message.
 void ChatTemplate::State::add_between(std::vector<Piece>& pieces, std::vector<int32_t> ids,
                                       const std::vector<Message>& messages, size_t first, size_t next) const {
   const auto is_stop = [this](int32_t id) { return std::find(stop_ids.begin(), stop_ids.end(), id) != stop_ids.end(); };
@@ -358,7 +366,7 @@ Given given_of(const std::string& tools_json, const std::string& variables) {
   return given;
 }
 
-// `text` with the tokenizer's tokens in place of {bos} and {eos}.
+// Returns `text` with the tokenizer's tokens in place of {bos} and {eos}.
 std::string with_tokens(std::string_view text, const Tokenizer& tokenizer) {
   std::string out(text);
   for (const auto& [mark, token] : {std::pair{"{bos}", tokenizer.bos_token()}, {"{eos}", tokenizer.eos_token()}})
@@ -396,12 +404,12 @@ void ChatTemplate::State::set_built_in(const BuiltInTemplate& known, const Think
   variables["drop_old_thoughts"] = thinking.drop_old && !thinking.keep_old;
   if (known.form) set_form(variables, *known.form, tokenizer);
   for (std::string_view stop : known.stops) add_stop(stop == "eos" ? tokenizer.eos_token() : std::string(stop));
-  // Models that use this template do not agree on the end-of-turn token; the model's own eos_token is the fallback.
+  // Models with this template have different end-of-turn tokens, so the model's own eos_token is the fallback.
   if (stops.empty() && known.name == "oasst") add_stop(tokenizer.eos_token());
   if (stops.empty())
     throw UserError(
         "{} ends a turn with '{}', a token that this model's tokenizer does not have; choose another template, or "
-        "leave `template` empty for the model's own",
+        "leave `template` empty for the model's own template",
         name, known.stops[0] == "eos" ? "eos_token" : known.stops[0]);
   variables["end_of_turn"] = stops[0];
   add_stop(tokenizer.eos_token());
@@ -410,7 +418,7 @@ void ChatTemplate::State::set_built_in(const BuiltInTemplate& known, const Think
 // Finds the end-of-turn tokens of the model's own template, whose text is `source`.
 void ChatTemplate::State::find_stops(const std::string& source) {
   add_stop(tokenizer.eos_token());
-  // The special token that follows a reply ends it.
+  // The special token that follows a reply ends the turn.
   try {
     const ordered_json probe = {{{"role", "user"}, {"content", "a"}}, {{"role", "assistant"}, {"content", kMark}}};
     const std::string text = rendered(probe, {}, false).text;
@@ -478,8 +486,9 @@ ChatTemplate::ChatTemplate(const std::string& name, const Tokenizer& tokenizer, 
                            const Thinking& thinking) {
   const BuiltInTemplate* known = name.empty() ? nullptr : find_template(name);
   if (!name.empty() && !known)
-    throw UserError("template: '{}' is not known; choose one of {}, or leave it empty for the model's own", name,
-                    template_names());
+    throw UserError(
+        "template: '{}' is not known; choose one of {}, or leave the key empty for the model's own template", name,
+        template_names());
   const bool has_own = tokenizer.chat_template().has_value();
   if (!known && !has_own)
     throw UserError("the model has no chat template of its own; choose one with `template:`: {}", template_names());

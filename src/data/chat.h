@@ -30,16 +30,17 @@ struct Message {
   std::string extra_json;  // other fields of the message (tool_calls, ...) as a JSON object, or ""
   bool train = true;       // false masks an assistant turn
   double weight = 1;       // factor on the loss of a trained turn's tokens; above 0
-  // If there are any, a token of the content is trained only when a trained span has a part of it. What the template
+  // If not empty, a token of the content is trained only when it overlaps a trained span. The text that the template
   // writes around the content is trained as usual.
   std::vector<ContentSpan> spans = {};
 };
 
-// How thoughts (the reasoning before a reply) are rendered. Templates of models that do not think ignore it.
+// How thoughts (the reasoning before a reply) are rendered. Templates of models that do not think ignore these
+// settings.
 struct Thinking {
-  std::optional<bool> enabled;  // false: prompts end with an empty thought; unset: as the template does
-  bool keep_old = false;        // the model's own template keeps thoughts of earlier replies
-  bool drop_old = false;        // a built-in template leaves out thoughts of earlier replies
+  std::optional<bool> enabled;  // false: prompts end with an empty thought; unset: the template's default
+  bool keep_old = false;        // keep thoughts of earlier replies; takes precedence over drop_old
+  bool drop_old = false;        // built-in templates leave out thoughts of earlier replies
 };
 
 class ChatTemplate {
@@ -47,8 +48,8 @@ class ChatTemplate {
   // `name` is a built-in template (llama3, chatml, qwen, mistral, alpaca, ...), or empty for the model's own. Keeps the
   // tokenizer by reference. strftime_now in a template gives the time `now`. Throws UserError when the name is unknown,
   // when the model has no template of its own, and when the tokenizer lacks the end-of-turn token of a built-in.
-  // Built-in templates do not render tools. Conversations with tools use the model's own template, if it renders plain
-  // conversations as the built-in does.
+  // Built-in templates do not render tools. Conversations with tools use the model's own template, if both templates
+  // render plain conversations to the same text.
   ChatTemplate(const std::string& name, const Tokenizer& tokenizer, const LocalTime& now = LocalTime::now(),
                const Thinking& thinking = {});
 
@@ -65,23 +66,23 @@ class ChatTemplate {
 
   struct Piece {
     std::vector<int32_t> ids;
-    std::string role;               // the role whose turn this is; where turns cannot be distinguished, the last role
-    bool trained;                   // an assistant turn with its end-of-turn token
+    std::string role;               // role of the turn; if the piece has several turns, role of the last one
+    bool trained;                   // true: an assistant turn, with its end-of-turn token, that is trained
     std::vector<bool> masked = {};  // in a trained turn with spans: the tokens that are not trained
     double weight = 1;              // Message::weight of a trained turn
   };
-  // Returns the whole conversation in pieces; their ids, concatenated, are the training example. The ids before a
-  // trained turn equal those of the prompt at that point. Throws UserError with both texts when the training text does
-  // not begin with the prompt of the last turn.
+  // Returns the whole conversation in pieces. The ids of all pieces together are the training example. The ids before a
+  // trained turn equal the ids of the prompt for this turn. Throws UserError with both texts when the training text
+  // does not begin with the prompt for the last turn.
   std::vector<Piece> render(const std::vector<Message>& messages, const std::string& tools_json = "",
                             const std::string& variables = "") const;
 
-  // Token ids that end an assistant turn: generation stops at them (eos included).
+  // Returns the token ids at which generation stops: the ids that end an assistant turn, and eos.
   const std::vector<int32_t>& stop_ids() const;
 
-  // Counts of the turns that render() has processed so far; a report shows the counts above zero.
+  // Counts over the turns that render() has processed so far. Reports show the counts above zero.
   struct Counts {
-    int64_t rewritten = 0;      // earlier turns that are rendered differently from when they were the last turn
+    int64_t rewritten = 0;      // earlier turns whose text differs from their text as the last turn
     int64_t prompt_thinks = 0;  // prompts that open a thinking block which the training text lacks
     int64_t without_end = 0;    // trained turns that end without an end-of-turn token
   };
@@ -94,7 +95,7 @@ class ChatTemplate {
   const State& state_for(const std::vector<Message>& messages, const std::string& tools_json) const;
 
   std::shared_ptr<const State> state_;
-  std::shared_ptr<const State> with_calls_;  // the model's own template, for conversations with tools
+  std::shared_ptr<const State> with_calls_;  // null, or the model's own template, for conversations with tools
 };
 
 }  // namespace fettle

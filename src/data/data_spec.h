@@ -17,16 +17,17 @@ namespace fettle {
 
 // What a row of the data is.
 enum class RowKind {
-  kTexts,            // a text; one longer than cutoff_len continues in further examples
+  kTexts,            // a text; a text longer than cutoff_len becomes several examples
   kConversations,    // a conversation, a prompt with its completion, or a text
   kLabelled,         // a text, two texts or a conversation, with a label
   kPreferencePairs,  // a prompt with a chosen and a rejected reply
   kRatedReplies,     // a conversation whose last reply is rated good or bad
 };
 
-// The kind in words, for messages: "preference pairs".
+// Returns the kind in words, for messages: "preference pairs".
 std::string_view name_of(RowKind kind);
-// Examples that a row becomes and that stay together: 2 for a preference pair (chosen, then rejected), else 1.
+// Returns the number of examples that a row becomes: 2 for a preference pair (chosen, then rejected), else 1. They stay
+// together.
 int64_t examples_per_row(RowKind kind);
 
 enum class Overlength { kCut, kDrop, kError };  // what happens to a row of more than cutoff_len tokens
@@ -40,14 +41,14 @@ struct DataSpec {
   std::vector<std::string> sets;
   std::vector<std::string> eval_sets;
   std::filesystem::path dataset_dir = "data";  // where dataset_info.json is
-  std::optional<HubSettings> hub;      // the hub for sets that are not on this machine; none: nothing is fetched
-  std::optional<int64_t> max_samples;  // rows to read of each set
+  std::optional<HubSettings> hub;              // the hub of sets that are not on this machine; none: fetch nothing
+  std::optional<int64_t> max_samples;          // rows to read of each set
   OnBadRow on_bad_row = OnBadRow::kError;
 
   // How a row becomes tokens.
   std::string template_name;             // a built-in chat template; "" means the model's own
   std::string eos_token;                 // must equal the tokenizer's eos_token; "": not checked
-  std::string tool_format;               // the form in which the model's template must write tools; "": any
+  std::string tool_format;               // the tool format that the model's template must have; "": any
   Thinking thinking;                     // how the template renders thoughts
   std::string default_system;            // the system message of conversations that have none
   LocalTime started = LocalTime::now();  // the time that strftime_now of a chat template gives

@@ -82,7 +82,7 @@ class Loader {
           source.name, name_of(spec_.rows));
   }
 
-  // Returns whether a list of labels has a 0 or 1 for each label. This depends on all lists of the set, or of all sets.
+  // Returns whether lists of labels hold one 0 or 1 for each label. All lists of the set, or of all sets, decide this.
   bool lists_are_yes_or_no(const DataSource& source) const {
     if (!spec_.labels || spec_.labels->problem != Problem::kMultiLabel) return false;
     if (spec_.labels->lists_are_yes_or_no) return *spec_.labels->lists_are_yes_or_no;
@@ -112,7 +112,7 @@ class Loader {
     return rows;
   }
 
-  // Returns the part of the rows that a slice of the split selects, such as [:10%].
+  // Returns the first rows, as many as the slice of the split says, such as [:10%].
   Examples first(const Examples& all, const DataSource& source) const {
     const int64_t count = units(all);
     const auto wanted =
@@ -154,8 +154,8 @@ class Loader {
     }
     if (tally.rewritten)
       report_.notes.push_back(
-          fmt::format("template: {} earlier turns are rendered differently from when they were the "
-                      "last (templates that remove thinking do this)",
+          fmt::format("template: the text of {} earlier turns differs from their text as the last turn "
+                      "(templates that remove thoughts do this)",
                       tally.rewritten));
     if (tally.prompt_thinks)
       report_.notes.push_back(fmt::format("template: {} prompts open a thinking block, but their rows have no thoughts",
@@ -190,24 +190,26 @@ class Loader {
   [[noreturn]] void nothing_left(const std::vector<std::string>& names) const {
     std::string why;
     for (const std::string& one : report_.notes) why += "\n  " + one;
-    throw UserError("{}: none of {} rows {} ({} dropped, {} bad){}", fmt::join(names, ", "), report_.rows,
+    throw UserError("{}: none of the {} rows {} ({} dropped, {} bad){}", fmt::join(names, ", "), report_.rows,
                     spec_.labels ? "is left" : "has a trained token left", report_.dropped, report_.bad_rows, why);
   }
 
   const DataSpec& spec_;
   const Tokenizer& tokenizer_;
   int64_t vocab_size_;
-  int64_t unit_;  // examples of one row, which stay together
+  int64_t unit_;  // the number of examples of one row, which stay together
   DataCache cache_;
   DataReport& report_;
 };
 
-// Moves a share or count `val_size` of the units, chosen by the seed, from `train` to the result.
+// Takes units out of `train` and returns them: a share of them if val_size is below 1, else that many. The seed chooses
+// them.
 Examples split_off(Examples& train, double val_size, uint64_t seed, int64_t unit) {
   const auto count = static_cast<int64_t>(train.size()) / unit;
   const auto wanted = static_cast<int64_t>(val_size < 1 ? std::ceil(val_size * static_cast<double>(count)) : val_size);
   if (wanted >= count)
-    throw UserError("val_size: {} leaves no rows to train on, out of {} examples; make it smaller", val_size, count);
+    throw UserError("val_size: {} leaves no rows to train on, out of {} examples; make val_size smaller", val_size,
+                    count);
   std::vector<bool> chosen(static_cast<size_t>(count));
   for (int64_t i = 0; i < wanted; ++i) chosen[static_cast<size_t>(permuted_index(i, count, seed, kSplitStream))] = true;
   std::vector<int64_t> kept, eval;

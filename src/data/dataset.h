@@ -1,5 +1,5 @@
 // Defines load_datasets, which turns the user's rows into examples: it reads files, detects formats, renders the chat
-// template, labels, cuts and mixes.
+// template, adds labels, cuts long rows and mixes data sets.
 #pragma once
 
 #include <cstdint>
@@ -19,33 +19,35 @@ namespace fettle {
 struct DataReport {
   int64_t rows = 0;
   int64_t examples = 0;
-  // Both are counted after num_samples, mix_strategy and val_size have been applied.
+  // tokens and trained_tokens are counted after num_samples, mix_strategy and val_size have been applied.
   int64_t tokens = 0;
   int64_t trained_tokens = 0;  // for labelled rows: the rows that have a label
   std::map<std::string, int64_t> tokens_by_role;
   std::map<std::string, int64_t> trained_by_role;
-  int64_t truncated = 0;                              // cut to cutoff_len
+  int64_t truncated = 0;                              // rows that were cut to cutoff_len
   int64_t dropped = 0;                                // too long (overlength: drop), empty, or without a trained token
   int64_t empty = 0;                                  // the dropped rows that have no text or no token
   int64_t bad_rows = 0;                               // skipped by on_bad_row: skip
   std::vector<std::pair<std::string, int64_t>> sets;  // examples of each data set, before val_size
-  int64_t duplicates = 0;                             // rows with the tokens and labels of an earlier row; they stay
-  std::string labels;              // for labelled rows: format_classes of the training rows or the evaluated rows
-  std::vector<std::string> notes;  // the first few of each kind with file:line
+  int64_t duplicates = 0;          // rows with the tokens and labels of an earlier row; they are kept
+  std::string labels;              // for labelled rows: the text of format_classes
+  std::vector<std::string> notes;  // remarks about rows, with file:line; the first few of each kind
 };
 
 struct Datasets {
   Examples train;
-  Examples eval;  // rows of eval_dataset, or those that val_size holds out
+  Examples eval;  // rows of eval_dataset, or the rows that val_size holds out
   DataReport report;
   DataReport eval_report;
 };
 
 // Reads, renders, tokenises and labels every row of spec.sets and spec.eval_sets, on all cores. The result is kept on
 // the disk (DataCache) and mapped, so that neither memory nor the start of the next run grows with the rows. The rows
-// keep the order of the files, unless spec.mix sets another. Throws UserError with file:line for a broken row or an
-// unknown format (unless OnBadRow::kSkip), for a token id at or beyond `model_vocab_size` (0: not checked), for a row
-// that is too long under Overlength::kError, and when nothing is left to train.
+// keep the order of the files, unless spec.mix sets another order. Throws UserError with file:line
+// - for a broken row or an unknown format (unless OnBadRow::kSkip);
+// - for a token id at or beyond `model_vocab_size` (0: not checked);
+// - for a row that is too long under Overlength::kError.
+// Also throws UserError when nothing is left to train.
 Datasets load_datasets(const DataSpec& spec, const Tokenizer& tokenizer, int64_t model_vocab_size);
 
 }  // namespace fettle

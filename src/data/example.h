@@ -12,8 +12,8 @@ constexpr int32_t kIgnore = -100;  // the label of a token that is not trained (
 // Which reply of a preference pair the example holds, or how its reply is rated: good (kChosen) or bad (kRejected).
 enum class Preference : uint8_t { kNone, kChosen, kRejected };
 
-// Token ids and labels of equal length; labels are not shifted. In an example of a labelled row, no token has a label,
-// because its classes are trained instead.
+// Token ids and labels of equal length; labels are not shifted. In an example of a labelled row, all labels are
+// kIgnore, because `classes` is trained instead.
 struct Example {
   std::vector<int32_t> input_ids;
   std::vector<int32_t> labels;
@@ -21,13 +21,13 @@ struct Example {
   Preference preference = Preference::kNone;
   // For labelled rows: the label's number, a 0 or 1 for each label, or the numbers of a regression.
   std::vector<float> classes = {};
-  std::vector<uint8_t> second_text = {};  // 1 for tokens of the second of two texts; empty when there is one text
-  // The factor on the loss of each token whose label is not kIgnore; empty: 1 for all.
+  std::vector<uint8_t> second_text = {};  // 1 for tokens of the second text; empty if there is only one
+  // The factor on the loss of each token whose label is not kIgnore; empty: 1 for all tokens.
   std::vector<float> weights = {};
 
   int64_t length() const { return static_cast<int64_t>(input_ids.size()); }
-  // Returns the number of trained tokens: those after the first position whose label is not kIgnore. Returns 1 for an
-  // example with classes.
+  // Returns how many labels are not kIgnore. Does not count the first label, because no token predicts the first token.
+  // Returns 1 for an example with classes.
   int64_t trained_tokens() const;
 };
 

@@ -60,7 +60,7 @@ class Filling {
     if (!outcome.placeholder.empty())
       tally_.note(
           "placeholder", file, line,
-          fmt::format("a reply has {}; replace it, unless the model shall learn to write it", outcome.placeholder));
+          fmt::format("a reply has {}; replace it, unless the model should learn to write it", outcome.placeholder));
     if (outcome.truncated_from) {
       ++tally_.truncated;
       tally_.note("cut", file, line,

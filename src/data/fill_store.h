@@ -37,8 +37,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Tally::Note, kind, what, file, line)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Tally, rows, truncated, dropped, empty, bad_rows, tokens_by_role, trained_by_role,
                                    kinds, formats, notes, rewritten, prompt_thinks, without_end)
 
-// Shows progress. Throws UserError with file:line for a row that cannot be trained, unless bad rows are skipped
-// (OnBadRow::kSkip).
+// Tokenises the rows of `source` into `writer`, and shows progress. Throws UserError with file:line for a row that
+// cannot be trained, unless bad rows are skipped (OnBadRow::kSkip).
 Tally fill_store(TokenWriter& writer, const DataSource& source, const RowTokeniser& tokeniser, const DataSpec& spec);
 
 }  // namespace fettle

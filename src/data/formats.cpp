@@ -26,8 +26,8 @@ std::string text_column(const ordered_json& row, const std::string& column) {
   return value ? text_of(*value, quoted(column)) : "";
 }
 
-// Returns whether a part of a content is trained: Axolotl's `train` (true or false) or `weight` (0 or 1). None if it
-// does not say.
+// Returns whether a part of a content is trained: Axolotl's `train` (true or false) or `weight` (0 or 1). Returns
+// nullopt if the part has neither field.
 std::optional<bool> part_trained(const ordered_json& part) {
   if (const ordered_json* train = find_column(part, "train")) {
     if (!train->is_boolean()) bad("'train' of a part of a content must be true or false, but it is {}", train->dump());
@@ -41,8 +41,8 @@ std::optional<bool> part_trained(const ordered_json& part) {
   return *weight == 1;
 }
 
-// Returns the content of a message, which is a text or a list of text parts. If a part says whether it is trained,
-// `spans` gets a span for each part.
+// Returns the content of a message, which is a text or a list of text parts. If some part has a field that says whether
+// it is trained, sets `spans` to one span for each part.
 std::string content_of(const ordered_json& value, const std::string& what, std::vector<ContentSpan>* spans = nullptr) {
   if (!value.is_array()) return text_of(value, quoted(what));
   std::string text;
@@ -70,7 +70,7 @@ std::string content_of(const ordered_json& value, const std::string& what, std::
   return text;
 }
 
-// The column `tools` holds an array, or the JSON text of an array. Returns "" when there are no tools.
+// Returns the JSON text of the tools in `column`, which holds an array or its JSON text; "" when there are no tools.
 std::string tools_of(const ordered_json& row, const std::string& column) {
   const ordered_json* value = find_column(row, column);
   if (!value) return "";
@@ -124,11 +124,12 @@ void unquote_arguments(ordered_json& message) {
   }
 }
 
-// Fields of a message that say whether its reply is trained, or how much its tokens weigh: Fettle's and OpenAI's,
-// Axolotl's, ms-swift's, and LLaMA-Factory v1's.
+// Fields of a message that say whether the reply is trained, or which weight its tokens have. They come from OpenAI's
+// format, Axolotl, ms-swift and LLaMA-Factory v1.
 constexpr const char* kTrainedFields[] = {"train", "training", "loss", "loss_weight", "weight", "loss_scale"};
 
-// Reads these fields. If a message has several (ms-swift's `loss` and `loss_scale`), the factors are multiplied.
+// Reads these fields into out.train and out.weight. If a message has several of them (ms-swift's `loss` and
+// `loss_scale`), multiplies the factors.
 void read_weight(const ordered_json& message, Message& out) {
   constexpr double kLargest = 1000;
   for (const char* name : kTrainedFields) {
@@ -147,7 +148,7 @@ void read_weight(const ordered_json& message, Message& out) {
   if (!out.train) out.weight = 1;
 }
 
-// Returns the byte at which character number `at` of a UTF-8 text begins; its size when the text has fewer.
+// Returns the byte at which character number `at` of a UTF-8 text begins; text.size() when it has fewer characters.
 size_t byte_of_character(std::string_view text, int64_t at) {
   size_t byte = 0;
   for (; byte < text.size(); ++byte)
@@ -155,8 +156,8 @@ size_t byte_of_character(std::string_view text, int64_t at) {
   return byte;
 }
 
-// Axolotl's field train_detail: a list of {begin_offset, end_offset, train}. Offsets count characters; the last one
-// belongs to the span.
+// Reads Axolotl's field train_detail: a list of {begin_offset, end_offset, train}. Offsets count characters; the
+// character at end_offset belongs to the span.
 std::vector<ContentSpan> trained_spans(const ordered_json& message, const std::string& column,
                                        const std::string& content) {
   const ordered_json* list = find_column(message, column);
@@ -167,7 +168,7 @@ std::vector<ContentSpan> trained_spans(const ordered_json& message, const std::s
     auto offset = [&](const char* name) {
       const ordered_json* value = span.is_object() ? find_column(span, name) : nullptr;
       if (!value || !value->is_number_integer() || *value < 0)
-        bad("a span of '{}' has no '{}' from 0 on: {}", column, name, span.dump().substr(0, 120));
+        bad("a span of '{}' needs '{}', a whole number from 0 on: {}", column, name, span.dump().substr(0, 120));
       return value->get<int64_t>();
     };
     const int64_t begin = offset("begin_offset"), end = offset("end_offset");
@@ -183,7 +184,16 @@ std::vector<ContentSpan> trained_spans(const ordered_json& message, const std::s
 
 constexpr const char* kSpans = "train_detail";
 
-// LLaMA-Factory v1 writes thoughts and calls as parts of the content. They become fields of the message.
+// Reads the content of a message or turn, and the spans of the content that are trained. Spans in the column
+// `spans_column` take precedence over spans of the content's parts.
+void read_content(const ordered_json& message, const std::string& column, const std::string& spans_column,
+                  Message& out) {
+  if (const ordered_json* content = find_column(message, column))
+    out.content = content_of(*content, column, &out.spans);
+  if (auto spans = trained_spans(message, spans_column, out.content); !spans.empty()) out.spans = std::move(spans);
+}
+
+// Returns the message with LLaMA-Factory v1's typed parts of the content (thoughts and tool calls) as fields.
 ordered_json without_typed_parts(const ordered_json& value) {
   if (!value.contains("content") || !value["content"].is_array()) return value;
   ordered_json out = value, texts = ordered_json::array(), calls = ordered_json::array();
@@ -215,10 +225,8 @@ Message openai_message(const ordered_json& given) {
                                                   "tool",   "function",  "ipython"};
   if (std::find(kRoles.begin(), kRoles.end(), message.role) == kRoles.end())
     bad("the role '{}' is not known; use one of {}", message.role, fmt::join(kRoles, " "));
-  if (const ordered_json* content = find_column(value, "content"))
-    message.content = content_of(*content, "content", &message.spans);
+  read_content(value, "content", kSpans, message);
   read_weight(value, message);
-  if (auto spans = trained_spans(value, kSpans, message.content); !spans.empty()) message.spans = std::move(spans);
   ordered_json extra = ordered_json::object();
   for (const auto& [key, field] : value.items())
     if (key != "role" && key != "content" && key != kSpans && !field.is_null() &&
@@ -284,10 +292,7 @@ Sample sharegpt(const ordered_json& row, const DataSource& source, const std::st
     if (!turn.contains(content_tag)) bad("a turn of '{}' has no '{}'", role->first, content_tag);
     Message message{.role = role->second};
     read_weight(turn, message);
-    if (const ordered_json* value = find_column(turn, content_tag))
-      message.content = content_of(*value, content_tag, &message.spans);
-    if (auto spans = trained_spans(turn, source.tag("spans_tag", kSpans), message.content); !spans.empty())
-      message.spans = std::move(spans);
+    read_content(turn, content_tag, source.tag("spans_tag", kSpans), message);
     if (message.role == "function_call") {
       message.role = "assistant";
       message.extra_json = tool_calls_json(message.content);
@@ -348,8 +353,8 @@ Sample alpaca(const ordered_json& row, const DataSource& source) {
   return sample;
 }
 
-// A prompt as plain text: Alpaca's, or the one that the entry describes (Axolotl's `type: alpaca` and custom prompts).
-// Only a described prompt reads the column of the system text.
+// Reads a row whose prompt is plain text: Alpaca's prompt, or the custom prompt that the entry describes (Axolotl's
+// `type: alpaca` and custom prompts). Only a custom prompt uses the column of the system text.
 Sample plain_prompt(const ordered_json& row, const DataSource& source) {
   const std::string instruction = source.column("prompt", "instruction"),
                     response = source.column("response", "output");
@@ -517,7 +522,7 @@ Sample read_any(const ordered_json& value, const DataSource& source) {
   std::string columns;
   for (const auto& item : value.items()) columns += (columns.empty() ? "" : ", ") + item.key();
   bad("no known format has the columns [{}]; known are messages, conversations, instruction + output, prompt + "
-      "completion, text, content, input_ids; name yours in dataset_info.json",
+      "completion, text, content, input_ids; describe your columns in dataset_info.json",
       columns);
 }
 

@@ -1,4 +1,4 @@
-// Defines Sample and read_sample. A row of any known format becomes a conversation, a text, or token ids.
+// Defines Sample and read_sample, which turns a row of any known format into a conversation, a text, or token ids.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct Sample {
   std::string tools_json;                  // kChat: a JSON array, or ""
   std::string variables_json;              // kChat: chat_template_kwargs, a JSON object, or ""
   std::string text;                        // kText: trained whole; kPrompted: the prompt, without a template
-  bool continues = false;                  // kText: what is beyond cutoff_len becomes further examples
+  bool continues = false;                  // kText: the text beyond cutoff_len becomes further examples
   std::string reply;                       // kPrompted
   std::vector<int32_t> input_ids, labels;  // kTokens
   std::vector<Message> rejected;           // the conversation with the rejected reply (preferences.h)
@@ -29,15 +29,15 @@ struct Sample {
   std::string_view format;  // the name of the format in docs/data.md
 };
 
-// Detects the format from the row's columns unless the source sets it: token ids (input_ids, labels, attention_mask),
-// openai (messages[{role, content}]), sharegpt (conversations[{from, value}]), alpaca (instruction, input, output,
-// system, history), query and response, prompt and completion (texts or messages), text (text or content). Throws
-// BadRow.
+// Reads a row. Unless the source sets the format, detects it from the row's columns: token ids (input_ids, labels,
+// attention_mask), openai (messages[{role, content}]), sharegpt (conversations[{from, value}]), alpaca (instruction,
+// input, output, system, history), query and response, prompt and completion (texts or messages), text (text or
+// content). Throws BadRow.
 Sample read_sample(const nlohmann::ordered_json& row, const DataSource& source);
 
-// is_conversation() looks at the source's format or the row's columns. read_turns() reads such a conversation (kChat),
-// which may end with any turn. Throws BadRow.
+// Returns whether the row is a conversation, by the source's format or, if it sets none, by the row's columns.
 bool is_conversation(const nlohmann::ordered_json& row, const DataSource& source);
+// Reads a conversation (kChat). It may end with a turn of any role. Throws BadRow.
 Sample read_turns(const nlohmann::ordered_json& row, const DataSource& source);
 
 }  // namespace fettle

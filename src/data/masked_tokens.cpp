@@ -19,9 +19,8 @@ std::vector<bool> masked_tokens(const Tokenizer& tokenizer, const std::vector<in
   decoded += decoder.finish();
   if (decoded != text)
     throw UserError(
-        "the message has spans to train, but this tokenizer changes its text, so they cannot be found: it makes '{}' "
-        "of "
-        "'{}'",
+        "the message has spans to train, but they cannot be found, because the tokenizer changes the text: it gives "
+        "'{}' for '{}'",
         decoded.substr(0, 80), text.substr(0, 80));
   if (!ends.empty()) ends.back() = decoded.size();
   const size_t content_end = content + message.content.size();

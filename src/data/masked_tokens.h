@@ -1,4 +1,4 @@
-// Defines masked_tokens: the tokens of a turn that no trained span of its message reaches.
+// Defines masked_tokens, which finds the tokens of a turn that lie outside of the trained spans of its message.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 
 namespace fettle {
 
-// `ids` are the tokens of a turn's `text`, in which the message's content begins at byte `content`. Returns true for
-// each token of the content that is not trained. Throws UserError when the tokenizer changes the text, so that the
-// spans cannot be found.
+// Returns one flag for each of `ids`: true for a token of the content that no trained span overlaps. `ids` are the
+// tokens of a turn's `text`; the message's content begins at byte `content` of this text. Throws UserError when the
+// spans cannot be found, because the tokenizer changes the text.
 std::vector<bool> masked_tokens(const Tokenizer& tokenizer, const std::vector<int32_t>& ids, std::string_view text,
                                 size_t content, const Message& message);
 

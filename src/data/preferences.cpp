@@ -21,12 +21,12 @@ std::string turns_column(const ordered_json& row, const DataSource& source) {
 
 // Returns the turns followed by `reply`, which is a turn, a list of turns, or the text of an assistant's turn.
 ordered_json with_reply(ordered_json turns, const ordered_json& reply, const DataSource& source) {
-  if (turns.is_string() && source.formatting == "openai")  // Axolotl: the user's only turn
+  if (turns.is_string() && source.formatting == "openai")  // Axolotl: the text of a single user turn
     turns = ordered_json::array({{{"role", "user"}, {"content", turns}}});
   if (!turns.is_array()) throw BadRow("the prompt's turns must be an array");
   if (reply.is_array()) {
     const bool whole = reply.size() > turns.size() && std::equal(turns.begin(), turns.end(), reply.begin());
-    if (whole && !turns.empty()) return reply;  // the reply's column repeats the prompt
+    if (whole && !turns.empty()) return reply;  // the column of the reply also holds the prompt
     turns.insert(turns.end(), reply.begin(), reply.end());
   } else if (reply.is_string()) {
     const bool roles = source.formatting == "openai" || (!turns.empty() && turns[0].contains("role"));
@@ -41,7 +41,7 @@ ordered_json with_reply(ordered_json turns, const ordered_json& reply, const Dat
   return turns;
 }
 
-// Returns whether the reply's column holds the whole conversation, which repeats the prompt.
+// Returns whether the column of the reply holds the whole conversation, including the prompt.
 bool is_whole(const ordered_json& reply, const ordered_json& row) {
   if (!reply.is_array() || reply.empty() || !reply[0].is_object()) return false;
   const ordered_json* prompt = find_column(row, "prompt");
@@ -84,7 +84,7 @@ Sample with_one_reply(const ordered_json& row, const DataSource& source, const s
     alpaca.columns["response"] = column;
     return read_sample(row, alpaca);
   }
-  for (const char* column : {"question", "input"})  // as in Orca's pairs
+  for (const char* column : {"question", "input"})  // the columns of Orca's pairs
     if (source.formatting.empty() && has_column(row, column) && !reply.is_array())
       return read_sample(also_copied({{"prompt", row[column]}, {"completion", reply}}), source);
   if (!reply.is_array())
@@ -109,13 +109,15 @@ std::string rating_column(const ordered_json& row, const DataSource& source) {
   return source.column("kto_tag", has_column(row, "kto_tag") ? "kto_tag" : "label");
 }
 
-// LLaMA-Factory v1 names the two conversations chosen_messages and rejected_messages.
+// Returns the column of the reply `which` (chosen or rejected). LLaMA-Factory v1 calls these columns chosen_messages
+// and rejected_messages.
 std::string reply_column(const ordered_json& row, const DataSource& source, const std::string& which) {
   const std::string messages = which + "_messages";
   return source.column(which, !has_column(row, which) && has_column(row, messages) ? messages : which);
 }
 
-// ms-swift's rows end with the chosen reply, and have the other one in rejected_response or rejected_messages.
+// Returns a row of ms-swift with the columns `chosen` and `rejected`. Its messages end with the chosen reply, and
+// rejected_response or rejected_messages has the rejected reply. Returns other rows without changes.
 ordered_json with_both_replies(const ordered_json& row) {
   const bool whole = has_column(row, "rejected_messages");
   if (!has_column(row, "messages") || has_column(row, "chosen") || has_column(row, "chosen_messages") ||
@@ -162,7 +164,7 @@ Sample read_pair(const ordered_json& given, const DataSource& source) {
   auto &chosen = sample.messages, &rejected = other.messages;
   size_t prompt = 0;
   while (prompt < std::min(chosen.size(), rejected.size()) && same(chosen[prompt], rejected[prompt])) ++prompt;
-  // Pairs with equal replies are found and dropped after tokenising.
+  // Pairs with equal replies are dropped after they are tokenised.
   if (prompt == chosen.size() || prompt == rejected.size()) --prompt;
   while (prompt > 0 && chosen[prompt].role != "assistant" && same(chosen[prompt], rejected[prompt])) --prompt;
   for (const std::vector<Message>* side : {&chosen, &rejected})
@@ -191,8 +193,8 @@ Sample read_unrated(const ordered_json& row, const DataSource& source) {
   const std::string column = rating_column(row, source);
   if (sample.kind == Sample::Kind::kChat && has_column(row, column) && row[column] == false)
     throw BadRow(fmt::format(
-        "'{}' is false, so the reply is rated bad and must not be taught; set stage: kto to learn from rated replies, "
-        "or remove the row",
+        "'{}' is false: the reply is rated as bad, so the model must not learn it; set stage: kto to learn from rated "
+        "replies, or remove the row",
         column));
   return sample;
 }

@@ -1,4 +1,5 @@
-// Defines read_pair and read_rated. They read rows that compare two replies, or that rate one reply as good or bad.
+// Defines read_pair, read_rated and read_unrated, which read rows that compare two replies, rows that rate one reply as
+// good or bad, and other rows.
 #pragma once
 
 #include <cstdint>
@@ -10,24 +11,24 @@
 
 namespace fettle {
 
-// Returns whether the row compares replies (kPreferencePairs) or rates one (kRatedReplies), by its columns; false for
-// other kinds.
+// Returns whether the row's columns are those of `kind`: a comparison of two replies (kPreferencePairs) or a rated
+// reply (kRatedReplies). Returns false for other kinds.
 bool is_preference_row(const nlohmann::ordered_json& row, const DataSource& source, RowKind kind);
 
 // Reads a preference pair: a prompt with two replies. The prompt may have any format of formats.h; `chosen` and
-// `rejected` (or the source's columns for them) are texts, messages, or lists of messages. Without a prompt, both lists
-// hold the whole conversation, and the prompt is the part that they share at the start. In the result `messages` is the
-// prompt with the chosen reply and `rejected` the prompt with the other one; only what follows the prompt is trained.
-// Throws BadRow.
+// `rejected` (or the columns that the source names) are texts, messages, or lists of messages. Without a prompt, both
+// lists hold the whole conversation, and the prompt is their common beginning. In the result, `messages` is the prompt
+// with the chosen reply and `rejected` is the prompt with the rejected reply; only the replies are trained. Throws
+// BadRow.
 Sample read_pair(const nlohmann::ordered_json& row, const DataSource& source);
 
 // Reads a rated reply: a conversation of any format. The column `kto_tag` or `label`, or the column that the source
-// names, says whether its last reply is good (true) or bad (false). Sets `messages` and `preference`; only the last
-// reply is trained. Throws BadRow.
+// names, says whether the last reply is good (true) or bad (false). Sets Sample::messages and Sample::preference; only
+// the last reply is trained. Throws BadRow.
 Sample read_rated(const nlohmann::ordered_json& row, const DataSource& source);
 
 // Reads a row of any format of formats.h for a stage without ratings. Throws BadRow, also when the row rates its reply
-// as bad, because training would teach the bad reply.
+// as bad, because the model would learn the bad reply.
 Sample read_unrated(const nlohmann::ordered_json& row, const DataSource& source);
 
 }  // namespace fettle

@@ -12,7 +12,8 @@ namespace {
 
 using Fields = std::vector<std::pair<std::string_view, std::string_view>>;
 
-// Replaces the fields in `text` by their values. Returns the first thing that is no field of `fields`, or "".
+// Appends `text` to `out`, with the values of `fields` in place of the fields. Stops at the first brace or field that
+// is not known and returns it; returns "" when there is none.
 std::string replace_fields(std::string_view text, const Fields& fields, std::string& out) {
   while (!text.empty()) {
     const char c = text[0];
@@ -62,7 +63,7 @@ void PromptFormat::check(const std::string& where) const {
     if (unknown.empty()) continue;
     std::string known;
     for (const auto& field : one.fields) known += fmt::format("{}{{{}}}", known.empty() ? "" : " and ", field.first);
-    throw UserError("{}.{}: found {}, but only {} may be used; write a brace of the text itself twice", where, one.name,
+    throw UserError("{}.{}: found {}, but only {} may be used; to write a brace, write it twice", where, one.name,
                     unknown, known);
   }
 }

@@ -1,4 +1,4 @@
-// Defines PromptFormat: a row's prompt is written as plain text, without a chat template.
+// Defines PromptFormat, which writes a row's prompt as plain text, without a chat template.
 #pragma once
 
 #include <optional>
@@ -6,27 +6,28 @@
 
 namespace fettle {
 
-// The texts have Python's replacement fields: {instruction}, {input} and {system}; {{ and }} are braces. The defaults
-// are those of Axolotl's custom prompts.
+// The texts have replacement fields in Python's syntax: {instruction}, {input} and {system}; {{ and }} mean braces. The
+// default values are the defaults of Axolotl's custom prompts.
 struct PromptFormat {
-  std::string format = "{instruction} {input} ";   // of rows with an input
-  std::string no_input_format = "{instruction} ";  // of rows without one
+  std::string format = "{instruction} {input} ";   // the prompt of rows with an input
+  std::string no_input_format = "{instruction} ";  // the prompt of rows without an input
   std::string system_format = "{system}";
-  std::string system_prompt;           // the system text of rows that have no such column
+  std::string system_prompt;           // the system text of rows without a system column
   std::string no_input_system_prompt;  // the same for rows without an input
 
-  // Throws UserError, beginning with `where`, for a replacement field that the text may not have.
+  // Throws UserError for a replacement field that a text may not have. The message begins with `where`.
   void check(const std::string& where) const;
 
-  // `system` takes the place of the format's own system text. An empty system text writes nothing.
+  // Return the prompt of a row. `system` replaces the format's own system text. Nothing is written for an empty system
+  // text.
   std::string prompt(const std::string& instruction, const std::string& input) const;
   std::string prompt(const std::string& instruction, const std::string& input, const std::string& system) const;
 };
 
-// That of Stanford Alpaca, which is Axolotl's `type: alpaca`.
+// Returns the prompt format of Stanford Alpaca, which is also Axolotl's format for `type: alpaca`.
 const PromptFormat& alpaca_format();
-// The same system texts with the turns of another style: instruct (that of alpaca_format), chat, chatml, phi. None for
-// other names. Source: Axolotl's styles of `type: alpaca:STYLE`.
+// Returns Alpaca's system texts with the turns of another style: instruct (the style of alpaca_format()), chat, chatml
+// or phi. Returns nullopt for other names. Source: `type: alpaca:STYLE` in Axolotl.
 std::optional<PromptFormat> alpaca_style(const std::string& style);
 
 }  // namespace fettle

@@ -10,7 +10,7 @@
 namespace fettle {
 namespace {
 
-// Whether a reply that would be trained has neither text nor tool calls.
+// Returns whether a reply that would be trained has neither text nor tool calls.
 bool has_empty_reply(const std::vector<Message>& messages, bool last_only) {
   return std::any_of(messages.begin(), messages.end(), [&](const Message& message) {
     const bool trained = message.train && (!last_only || &message == &messages.back());
@@ -47,8 +47,7 @@ RowTokeniser::RowTokeniser(const DataSpec& spec, const Tokenizer& tokenizer, int
   if (!spec.eos_token.empty() && spec.eos_token != tokenizer.eos_token())
     throw UserError(
         "eos_token: found '{}', but the tokenizer's eos_token is '{}'; remove the key, or change eos_token in the "
-        "model "
-        "folder's tokenizer_config.json",
+        "model folder's tokenizer_config.json",
         spec.eos_token, tokenizer.eos_token());
   check_tool_format(spec.tool_format, tokenizer);
   if (spec.labels) labels_.emplace(*spec.labels, yes_or_no);
@@ -151,8 +150,8 @@ void RowTokeniser::classified(const Row& row, const DataSource& source, const st
     const std::string column = label_column(row.value, source);
     throw BadRow(
         column.empty()
-            ? "the row has no label; name the column label, labels, class, category or score, or name yours as "
-              "columns.label in dataset_info.json"
+            ? "the row has no label; name the column label, labels, class, category or score, or set columns.label in "
+              "dataset_info.json to your column"
             : fmt::format(
                   "the row has no label: '{}' is {}", column,
                   row.value[column].is_string() && row.value[column] != "-100" ? "empty" : row.value[column].dump()));
@@ -173,8 +172,8 @@ void RowTokeniser::classified(const Row& row, const DataSource& source, const st
       texts.messages.insert(texts.messages.begin(), {.role = "system", .content = spec_.default_system});
     if (spec_.template_name.empty() && !tokenizer_.chat_template())
       throw UserError(
-          "{}: this row is a conversation, but the model has no chat template; for a causal model name one with "
-          "`template`; an encoder reads a text, or two, in columns such as text and text_pair",
+          "{}: this row is a conversation, but the model has no chat template; for a causal model, set `template`; for "
+          "an encoder, give one or two texts in columns such as text and text_pair",
           where);
     const ChatTemplate& chat = chat_template();
     try {
@@ -197,7 +196,7 @@ void RowTokeniser::classified(const Row& row, const DataSource& source, const st
   outcome.examples.push_back(std::move(example));
 }
 
-// Renders the conversation as token ids with labels, and counts those within cutoff_len by role.
+// Renders the conversation as token ids with labels, and counts the tokens within cutoff_len by role.
 Example RowTokeniser::rendered(std::vector<Message>& messages, const Sample& sample, Preference preference,
                                const std::string& where, Outcome& outcome) const {
   if (!spec_.default_system.empty() && messages[0].role != "system")
@@ -300,8 +299,8 @@ void RowTokeniser::check_ids(const Example& example) const {
 // when the row is left out.
 bool RowTokeniser::may_be_cut(int64_t length, const std::string& where, Outcome& outcome) const {
   if (spec_.overlength == Overlength::kError)
-    throw UserError("{}: {} tokens are more than cutoff_len {}; raise it, or choose overlength: cut or drop", where,
-                    length, spec_.cutoff_len);
+    throw UserError("{}: {} tokens are more than cutoff_len {}; raise cutoff_len, or choose overlength: cut or drop",
+                    where, length, spec_.cutoff_len);
   if (spec_.overlength == Overlength::kDrop) {
     outcome.dropped = fmt::format("{} tokens are more than cutoff_len {}", length, spec_.cutoff_len);
     return false;
@@ -322,7 +321,7 @@ bool RowTokeniser::fits(Example& example, Outcome& outcome) const {
   }
   if (example.trained_tokens() == 0) {
     outcome.dropped =
-        outcome.truncated_from ? "cut to cutoff_len, it has no trained token left" : "no token is trained";
+        outcome.truncated_from ? "after the cut to cutoff_len, no trained token is left" : "no token is trained";
     return false;
   }
   return true;

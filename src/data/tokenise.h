@@ -1,5 +1,5 @@
-// Defines RowTokeniser, which turns one row of any format into examples: token ids with labels, cut or dropped as
-// DataSpec says.
+// Defines RowTokeniser, which turns one row of any format into examples: token ids with labels. Long rows are cut or
+// dropped as DataSpec says.
 #pragma once
 
 #include <cstdint>
@@ -26,27 +26,29 @@ namespace fettle {
 // The result for one row.
 struct Outcome {
   std::vector<Example> examples;  // one; two for a preference pair; several for a long text that continues
-  std::string bad;                // why the row cannot be used
+  std::string bad;                // why the row cannot be used; "" when it can
   int64_t truncated_from = 0;     // the row's number of tokens before it was cut; 0: not cut
-  std::string dropped;            // why the row was left out
-  std::string placeholder;        // a {{name}} in a reply, which somebody should have filled in
+  std::string dropped;            // why the row was left out; "" when it was not
+  std::string placeholder;        // a {{name}} in a reply that was probably not filled in by mistake
   bool empty = false;             // the row was dropped because it has no text or no token
   std::exception_ptr failure;     // why the run must stop, such as a token id that the model does not have
   std::string_view format;        // Sample::format
   std::map<std::string, int64_t> tokens_by_role, trained_by_role;
 };
 
-// The prompt of a row without a chat template (Sample::Kind::kPrompted): the reply's tokens follow these.
+// Returns the tokens of a prompt that has no chat template (Sample::Kind::kPrompted). The reply's tokens follow them.
 std::vector<int32_t> plain_prompt_ids(const Tokenizer& tokenizer, const std::string& text);
 
 class RowTokeniser {
  public:
-  // Keeps `spec` and `tokenizer` by reference. `model_vocab_size` 0: ids are not checked. `yes_or_no`: see LabelReader.
+  // Keeps `spec` and `tokenizer` by reference. If `model_vocab_size` is 0, ids are not checked. For `yes_or_no`, see
+  // LabelReader.
   RowTokeniser(const DataSpec& spec, const Tokenizer& tokenizer, int64_t model_vocab_size, bool yes_or_no);
 
-  // Safe to call from several threads. `where` is the row's "file:line". Never throws: errors are in Outcome.
+  // Tokenises the row. `where` is its "file:line". Safe to call from several threads. Never throws: the Outcome has the
+  // errors.
   Outcome operator()(Row& row, const DataSource& source, const std::string& where) const;
-  // The chat template's counts for all rows so far.
+  // Returns the chat template's counts over all rows so far.
   ChatTemplate::Counts counts() const;
 
  private:
@@ -66,7 +68,7 @@ class RowTokeniser {
   const Tokenizer& tokenizer_;
   int64_t vocab_size_;
   std::optional<LabelReader> labels_;     // for labelled rows
-  mutable std::once_flag template_made_;  // the first conversation makes it; texts need none
+  mutable std::once_flag template_made_;  // the first conversation creates template_; texts need none
   mutable std::unique_ptr<const ChatTemplate> template_;
 };
 

@@ -11,11 +11,11 @@
 namespace fettle {
 namespace {
 
-// A form of tools, and texts that a template which writes it contains.
+// A tool format, and texts by which a template that writes this format is recognised.
 struct ToolForm {
   std::string_view name;
   std::vector<std::string_view> marks;
-  std::vector<std::string_view> never = {};  // texts of forms that resemble it
+  std::vector<std::string_view> never = {};  // texts of similar formats
 };
 
 const std::vector<ToolForm>& tool_forms() {
@@ -53,9 +53,9 @@ void check_tool_format(const std::string& name, const Tokenizer& tokenizer) {
   if (std::ranges::find(written, name) != written.end()) return;
   const std::string found =
       source.empty()    ? "the model has no chat template of its own"
-      : written.empty() ? "the model's own chat template writes them in a form of its own, or not"
+      : written.empty() ? "the model's own chat template writes no tools, or writes them in another format"
                         : fmt::format("the model's own chat template writes them as {}", fmt::join(written, ", "));
-  throw UserError("tool_format: {} is not how tools are written here: {}; remove the key", name, found);
+  throw UserError("tool_format: {} is not the format of this model: {}; remove the key", name, found);
 }
 
 }  // namespace fettle

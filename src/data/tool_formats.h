@@ -1,4 +1,4 @@
-// Defines check_tool_format, for the names by which LLaMA-Factory calls forms of tools.
+// Defines check_tool_format, which checks the recipe's tool_format, LLaMA-Factory's name of a tool format.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace fettle {
 
-// Throws UserError when the model's own chat template does not write tools in the form of this name. An empty name is
-// any form.
+// Throws UserError when the model's own chat template does not write tools in the format `name`. An empty name accepts
+// any format.
 void check_tool_format(const std::string& name, const Tokenizer& tokenizer);
 
 }  // namespace fettle

@@ -19,7 +19,8 @@ struct EvalColumn {
 
 // Formats the table. With two models, the table also shows the change, and whether the change is an improvement.
 std::string format_eval(const std::vector<EvalSet>& sets, const std::vector<EvalColumn>& models);
-// Returns the table as JSON, which is the content of evaluation.json. `stage` names the task of rows.
+// Returns the table as JSON: the content of evaluation.json. `stage` gives the task name of sets that are measured by
+// the loss of their rows.
 nlohmann::ordered_json eval_json(const std::vector<EvalSet>& sets, const std::vector<EvalColumn>& models,
                                  const Stage& stage);
 

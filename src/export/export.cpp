@@ -22,12 +22,15 @@ namespace {
 
 constexpr const char* kScratch = ".check";  // in the working folder; for files that the checks need
 
-// Writes config.json without quantization_config: exported weights are never quantised.
-void write_config(const ModelRepository& base, std::optional<DType> dtype, const std::optional<nlohmann::json>& other,
+// Writes config.json. Its quantization_config describes the written weights, not those of the base.
+void write_config(const ModelRepository& base, const WrittenForm& form, const std::optional<nlohmann::json>& other,
                   const std::filesystem::path& folder) {
   copy_model_files(base.folder(), folder);
   nlohmann::json config = other.value_or(base.config());
-  if (config.erase("quantization_config") == 0 && !dtype && !other) return;
+  const std::optional<DType>& dtype = form.dtype;
+  const bool was_quantised = config.erase("quantization_config") > 0;
+  if (!was_quantised && !dtype && !other && form.float8 == nullptr) return;
+  if (form.float8 != nullptr) config["quantization_config"] = form.float8->config();
   if (dtype && config.contains("dtype")) config["dtype"] = hf_name(*dtype);
   if (dtype && (config.contains("torch_dtype") || !config.contains("dtype"))) config["torch_dtype"] = hf_name(*dtype);
   write_json_file(folder / "config.json", config);
@@ -115,6 +118,15 @@ void check_gguf_request(const ExportSpec& spec, const Model& model, const std::s
     throw UserError("{}: export_gguf does not write classifiers and encoders; export this model as safetensors", name);
 }
 
+void check_quantization_request(const ExportSpec& spec) {
+  if (!spec.gguf.empty())
+    throw UserError("{}: export_quantization is for safetensors; remove it or export_gguf", spec.quantization_at);
+  if (spec.dtype && *spec.dtype == DType::kF32)
+    throw UserError(
+        "{}: export_quantization needs 16-bit floats beside the 8-bit ones; set export_dtype: bfloat16 or remove it",
+        spec.quantization_at);
+}
+
 // Returns the title of the files: the name of export_dir.
 std::string title_of(const std::filesystem::path& folder) {
   std::filesystem::path plain = std::filesystem::absolute(folder).lexically_normal();
@@ -149,13 +161,16 @@ ExportReport run_export(const Request& request) {
   const bool merges = !adapters.empty(), classifier = merges && model.classifies();
   const std::vector<const GgufFileType*> types = gguf_types(spec);
   const bool to_gguf = !types.empty();
+  const bool to_float8 = !spec.quantization.empty();
   if (to_gguf) check_gguf_request(spec, model, request.model_title());
+  if (to_float8) check_quantization_request(spec);
   check_weights(base, model);
   const std::optional<DType>& dtype = spec.dtype;
 
   BaseTensors tensors(
       base, model, request.quantisation(model.config),
-      to_gguf || (merges && (classifier || (!named_as_params(base, model) && model.family->carried.empty())))
+      to_gguf || to_float8 ||
+              (merges && (classifier || (!named_as_params(base, model) && model.family->carried.empty())))
           ? TensorNames::kOfParams
           : TensorNames::kStored);
   if (classifier) add_head(tensors, model, adapters);
@@ -163,13 +178,18 @@ ExportReport run_export(const Request& request) {
   std::optional<AdapterMerge> merge;
   std::optional<AtomicFolder> target;
   std::optional<GgufPlan> plan;
+  std::optional<Float8Export> float8;
+  if (to_float8)
+    float8.emplace(float8_scheme(spec.quantization), dtype.value_or(model.config.dtype), model, tensors,
+                   request.model_title());
   if (to_gguf) {
     target.emplace(spec.folder, AtomicFolder::Existing::kRefuse);
     const GgufNames names{request.model_title(), title_of(spec.folder), merges ? base_title(request) : ""};
     plan = plan_gguf(base, model, tensors, names, target->path() / kScratch / "tokenizer");
   }
-  if (merges || to_gguf) devices.emplace(request.devices());
-  if (merges || to_gguf) tensors.round_decoded();  // as in a run; the logits are compared with those of a run
+  const bool checks = merges || to_gguf || to_float8;
+  if (checks) devices.emplace(request.devices());
+  if (checks) tensors.round_decoded();  // as in a run; the logits are compared with those of a run
   if (merges) {
     request.exact(labels).resolve(target_of(*devices), Purpose::kInference);  // refuses models that cannot be compared
     merge.emplace(model, std::move(adapters));
@@ -191,18 +211,22 @@ ExportReport run_export(const Request& request) {
     folder.commit();
     return report;
   }
-  ModelWriter writer(folder.path(), written_shapes(tensors, dtype), spec.shard_bytes);
-  const MergeCount count = write_weights(tensors, merge ? &*merge : nullptr, dtype, writer);
+  const WrittenForm form{dtype, float8 ? &*float8 : nullptr};
+  ModelWriter writer(folder.path(), written_shapes(tensors, form), spec.shard_bytes);
+  const MergeCount count = write_weights(tensors, merge ? &*merge : nullptr, form, writer);
   writer.finish();
-  write_config(base, dtype, classifier ? std::optional(merged_config(request, model)) : std::nullopt, folder.path());
+  write_config(base, form, classifier ? std::optional(merged_config(request, model)) : std::nullopt, folder.path());
   report.files = writer.shard_count();
   report.bytes = writer.total_bytes();
   report.merged_tensors = count.tensors;
-  if (merge) {
-    check_merge_count(*merge, count);
-    if (count.tensors == 0)
-      throw UserError("{}: rounding the merged weights to {} removes every change; set export_dtype: float32",
-                      merge->names(), hf_name(count.narrowest));
+  if (merge) check_merge_count(*merge, count);
+  if (merge && count.tensors == 0)
+    throw UserError("{}: rounding the merged weights to {} removes every change; {}", merge->names(),
+                    hf_name(count.narrowest), float8 ? "remove export_quantization" : "set export_dtype: float32");
+  if (float8) {
+    report.float8 = true;
+    report.coded = LogitReference(*devices, request).check_coded(folder.path(), "FP8");
+  } else if (merge) {
     report.logits = check_logits(*devices, request, folder.path(), count.narrowest, labels);
   }
   folder.commit();
@@ -219,9 +243,15 @@ std::string format_export(const ExportReport& report) {
   std::string text =
       fmt::format("{}: {:.2f} {} of weights in {} file{}", report.folder.string(), report.bytes / (small ? 1e6 : 1e9),
                   small ? "MB" : "GB", report.files, report.files == 1 ? "" : "s");
-  if (!report.merged) return text;
-  text += fmt::format(", {} of them merged with the adapter", report.merged_tensors);
-  if (!report.logits) return text + "\nlogits not compared";
+  if (report.merged) text += fmt::format(", {} of them merged with the adapter", report.merged_tensors);
+  if (!report.merged && !report.float8) return text;
+  if (!report.logits && !report.coded) return text + "\nlogits not compared";
+  if (report.coded)
+    return text +
+           fmt::format(
+               "\nlinear layers in 8-bit floats; logits of {} prompts of {} tokens, f32: they differ by {:.1f} % "
+               "of their standard deviation, the same most likely token at {:.1f} % of the positions",
+               kCheckedPrompts, kCheckedLength, 100 * report.coded->error, 100 * report.coded->agreement);
   return text + fmt::format(
                     "\nlargest difference of logits, {} prompts of {} tokens, f32: merged and base + adapter {:.3g} "
                     "(bound {:.3g}), merged and base {:.3g}; largest logit {:.3g}",

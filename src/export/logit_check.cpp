@@ -192,8 +192,8 @@ LogitReference::LogitReference(Devices& devices, const Request& request) : devic
 
 LogitReference::~LogitReference() = default;
 
-std::optional<GgufLogits> LogitReference::check_gguf(const std::filesystem::path& folder,
-                                                     const std::string& type) const {
+std::optional<CodedLogits> LogitReference::check_coded(const std::filesystem::path& folder,
+                                                       const std::string& type) const {
   if (!computed_) return std::nullopt;
   const bool adapted = !computed_->with.shape().dims.empty();
   const HostArray& base = computed_->without;
@@ -201,9 +201,9 @@ std::optional<GgufLogits> LogitReference::check_gguf(const std::filesystem::path
   const std::optional<Logits> written = compute_logits(devices_, request_.exact(0, folder.string()));
   if (!written) return std::nullopt;
   const HostArray& got = written->without;
-  internal_check(got.shape().dims == wanted.shape().dims, "the {} file has {} logits, wanted {}", type,
+  internal_check(got.shape().dims == wanted.shape().dims, "{}: there are {} logits, wanted {}", type,
                  got.shape().to_string(), wanted.shape().to_string());
-  GgufLogits out;
+  CodedLogits out;
   out.difference = (type == "F16" || type == "BF16" ? largest_of_most : largest_difference)(got, wanted);
   out.scale = largest_difference(wanted, HostArray::zeros(wanted.shape()));
   out.agreement = same_choices(got, wanted);
@@ -227,7 +227,7 @@ std::optional<GgufLogits> LogitReference::check_gguf(const std::filesystem::path
           100 * share, type);
     return out;
   }
-  if (!std::isfinite(out.error)) throw UserError("the {} file gives logits that are not finite", type);
+  if (!std::isfinite(out.error)) throw UserError("{}: the written model gives logits that are not finite", type);
   const double usual = type == "Q8_0" ? 0.05 : type == "Q6_K" ? 0.15 : type.starts_with("Q5") ? 0.3 : 0.6;
   if (out.error > usual)
     warn(

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <span>
 
 #include "base/log.h"
@@ -58,16 +59,24 @@ DType written_dtype(const BaseTensor& tensor, std::optional<DType> dtype) {
   return dtype && is_float(tensor.shape.dtype) ? *dtype : tensor.shape.dtype;
 }
 
+bool becomes_float8(const BaseTensor& tensor, const WrittenForm& form) {
+  return form.float8 != nullptr && form.float8->applies_to(tensor);
+}
+
 }  // namespace
 
-NamedShapes written_shapes(const BaseTensors& base, std::optional<DType> dtype) {
+NamedShapes written_shapes(const BaseTensors& base, const WrittenForm& form) {
   NamedShapes shapes;
-  for (const BaseTensor& tensor : base.all())
-    shapes.emplace_back(tensor.name, tensor.shape.with_dtype(written_dtype(tensor, dtype)));
+  for (const BaseTensor& tensor : base.all()) {
+    if (becomes_float8(tensor, form))
+      std::ranges::copy(form.float8->shapes(tensor), std::back_inserter(shapes));
+    else
+      shapes.emplace_back(tensor.name, tensor.shape.with_dtype(written_dtype(tensor, form.dtype)));
+  }
   return shapes;
 }
 
-MergeCount write_weights(const BaseTensors& base, const AdapterMerge* merge, std::optional<DType> dtype,
+MergeCount write_weights(const BaseTensors& base, const AdapterMerge* merge, const WrittenForm& form,
                          ModelWriter& writer) {
   MergeCount count;
   int64_t done = 0, total = 0;
@@ -76,7 +85,10 @@ MergeCount write_weights(const BaseTensors& base, const AdapterMerge* merge, std
     const MergedTensor merged(base, tensor, merge);
     if (merged.saved()) count.nonzero = true;
     const int64_t counted = count.tensors;
-    write_tensor(merged, tensor, written_dtype(tensor, dtype), writer, count);
+    if (becomes_float8(tensor, form))
+      form.float8->write(merged, tensor, writer, count);
+    else
+      write_tensor(merged, tensor, written_dtype(tensor, form.dtype), writer, count);
     // Counts a replaced tensor only once, even when later adapters change it.
     if (merged.saved() && count.tensors == counted) ++count.tensors;
     done += tensor.shape.bytes();

@@ -6,6 +6,7 @@
 #include "checkpoint/model_writer.h"
 #include "checkpoint/peft/adapter_merge.h"
 #include "export/base_tensors.h"
+#include "export/float8_export.h"
 
 namespace fettle {
 
@@ -16,13 +17,19 @@ struct MergeCount {
   DType narrowest = DType::kF64;  // narrowest dtype of the merged tensors, as written
 };
 
-// Returns the names and shapes that write_weights will write. `dtype` is the dtype of the written floats; nullopt keeps
-// each tensor's dtype.
-NamedShapes written_shapes(const BaseTensors& base, std::optional<DType> dtype);
+// How the weights are written. `dtype` is the dtype of the written floats; nullopt keeps each tensor's dtype. If
+// `float8` is not null, the weights that it applies to become 8-bit floats.
+struct WrittenForm {
+  std::optional<DType> dtype;
+  const Float8Export* float8 = nullptr;
+};
+
+// Returns the names and shapes that write_weights will write.
+NamedShapes written_shapes(const BaseTensors& base, const WrittenForm& form);
 
 // Writes all tensors of the base in their stored order. run_export() states the memory use; `merge` may be null. Throws
-// UserError when the merge, or the conversion to `dtype`, makes a finite value infinite.
-MergeCount write_weights(const BaseTensors& base, const AdapterMerge* merge, std::optional<DType> dtype,
+// UserError when the merge, or the conversion to `form`, makes a finite value infinite.
+MergeCount write_weights(const BaseTensors& base, const AdapterMerge* merge, const WrittenForm& form,
                          ModelWriter& writer);
 
 }  // namespace fettle

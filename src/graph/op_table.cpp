@@ -59,8 +59,8 @@ std::vector<Tensor> all_results(const Tensor& first) {
   return out;
 }
 
-int64_t count_flops(const Block& block) {
-  int64_t total = 0;
+double count_flops(const Block& block) {
+  double total = 0;
   for (int32_t id = 0; id < block.size(); ++id)
     if (const Flops flops = op_row(block.node(id).op).flops; flops != nullptr) total += flops(block.node(id));
   return total;

@@ -107,8 +107,8 @@ using ShapeRule = std::vector<Shape> (*)(std::span<const Shape> operands, const 
 // Returns one cotangent per operand; null = zero.
 using Vjp = std::vector<Tensor> (*)(const VjpArgs& args);
 // Returns the floating-point operations of one execution over all devices; a multiplication and an addition count as
-// two.
-using Flops = int64_t (*)(const Node& node);
+// two. A double, because large steps on many devices exceed 2^63.
+using Flops = double (*)(const Node& node);
 // Returns which operands the node reads to compute the results that `live` marks (at least one). Pruning drops the
 // other operands.
 using Needs = std::vector<bool> (*)(const Node& node, const std::vector<bool>& live);
@@ -166,6 +166,6 @@ Tensor make_node(Op op, std::vector<Tensor> operands, Attributes attributes = {}
 std::vector<Tensor> all_results(const Tensor& first);
 
 // Returns the floating-point operations of one execution of `block`. Loops count once per trip.
-int64_t count_flops(const Block& block);
+double count_flops(const Block& block);
 
 }  // namespace fettle

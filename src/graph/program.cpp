@@ -99,7 +99,7 @@ std::string Program::text(bool tf32) const {
   return text + "  }\n}\n";
 }
 
-int64_t Program::flops() const {
+double Program::flops() const {
   return count_flops(*prune(*block_));
 }
 

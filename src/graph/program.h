@@ -59,7 +59,7 @@ class Program {
   // f32 precision.
   std::string text(bool tf32 = false) const;
   // Returns the floating-point operations of one run, over all devices.
-  int64_t flops() const;
+  double flops() const;
   // Returns the kernels that the program calls, sorted by name.
   std::vector<KernelUse> kernels() const;
 

@@ -247,16 +247,56 @@ HttpReply http_get(const HubSettings& settings, const std::string& url, int atte
   }
 }
 
-HttpReply http_post(const HubSettings& settings, const std::string& url, const std::string& json) {
+HttpReply http_post(const HubSettings& settings, const std::string& url, const HttpBody& body) {
   start_curl();
   const Curl easy(curl_easy_init(), curl_easy_cleanup);
   HeaderList headers(nullptr, curl_slist_free_all);
   prepare(easy.get(), settings, url, 0, headers);
-  add_header(headers, "Content-Type: application/json");
+  add_header(headers, "Content-Type: " + body.type);
+  if (!body.accept.empty()) add_header(headers, "Accept: " + body.accept);
+  const long stall = settings.stall_seconds + body.patience_seconds;
   curl_easy_setopt(easy.get(), CURLOPT_HTTPHEADER, headers.get());
-  curl_easy_setopt(easy.get(), CURLOPT_POSTFIELDS, json.c_str());
-  curl_easy_setopt(easy.get(), CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(json.size()));
-  curl_easy_setopt(easy.get(), CURLOPT_TIMEOUT, static_cast<long>(settings.connect_seconds + settings.stall_seconds));
+  curl_easy_setopt(easy.get(), CURLOPT_POSTFIELDS, body.text.c_str());
+  curl_easy_setopt(easy.get(), CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(body.text.size()));
+  curl_easy_setopt(easy.get(), CURLOPT_LOW_SPEED_TIME, stall);
+  curl_easy_setopt(easy.get(), CURLOPT_TIMEOUT, settings.connect_seconds + stall);
+  return send(easy.get(), url);
+}
+
+namespace {
+
+// The functions of one PUT, which libcurl calls.
+struct Sending {
+  const std::function<size_t(char*, size_t)>& read;
+  const std::function<void(int64_t)>& sent;
+};
+
+size_t read_more(char* to, size_t size, size_t count, void* sending) {
+  const size_t got = static_cast<Sending*>(sending)->read(to, size * count);
+  return got == 0 ? CURL_READFUNC_ABORT : got;
+}
+
+int report_sent(void* sending, curl_off_t, curl_off_t, curl_off_t, curl_off_t now) {
+  static_cast<Sending*>(sending)->sent(now);
+  return InterruptScope::signal() != 0 ? 1 : 0;
+}
+
+}  // namespace
+
+HttpReply http_put(const HubSettings& settings, const std::string& url, int64_t count,
+                   const std::function<size_t(char* to, size_t most)>& read, const std::function<void(int64_t)>& sent) {
+  start_curl();
+  const Curl easy(curl_easy_init(), curl_easy_cleanup);
+  HeaderList headers(nullptr, curl_slist_free_all);
+  prepare(easy.get(), settings, url, 0, headers);
+  Sending sending{read, sent};
+  curl_easy_setopt(easy.get(), CURLOPT_UPLOAD, 1L);
+  curl_easy_setopt(easy.get(), CURLOPT_INFILESIZE_LARGE, static_cast<curl_off_t>(count));
+  curl_easy_setopt(easy.get(), CURLOPT_READFUNCTION, read_more);
+  curl_easy_setopt(easy.get(), CURLOPT_READDATA, &sending);
+  curl_easy_setopt(easy.get(), CURLOPT_NOPROGRESS, 0L);
+  curl_easy_setopt(easy.get(), CURLOPT_XFERINFOFUNCTION, report_sent);
+  curl_easy_setopt(easy.get(), CURLOPT_XFERINFODATA, &sending);
   return send(easy.get(), url);
 }
 

@@ -1,9 +1,10 @@
-// Defines http_get, http_post, and functions for HTTP requests that http_get and downloads share. Fettle follows
-// redirects without libcurl's help, so that libcurl does not send the token to other hosts.
+// Defines http_get, http_post, http_put, and functions for HTTP requests that http_get and downloads share. Fettle
+// follows redirects without libcurl's help, so that libcurl does not send the token to other hosts.
 #pragma once
 
 #include <curl/curl.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -66,8 +67,24 @@ void take_header_line(HttpReply& reply, std::string_view line);
 // and for a body of more than 64 MiB. After a signal, throws like InterruptScope::check.
 HttpReply http_get(const HubSettings& settings, const std::string& url, int attempts);
 
-// Returns the reply to a POST of a JSON text. Neither follows redirects nor tries again, and does not react to signals.
-// The request takes at most settings.connect_seconds + settings.stall_seconds. Throws HttpFailure when no reply came.
-HttpReply http_post(const HubSettings& settings, const std::string& url, const std::string& json);
+// What a POST sends.
+struct HttpBody {
+  std::string text;
+  std::string type = "application/json";
+  std::string accept = {};   // the type of the answer that is asked for; "": any
+  int patience_seconds = 0;  // the server may need this much longer to answer
+};
+
+// Returns the reply to a POST. Neither follows redirects nor tries again, and does not react to signals. The request
+// takes at most settings.connect_seconds + settings.stall_seconds + body.patience_seconds. Throws HttpFailure when no
+// reply came.
+HttpReply http_post(const HubSettings& settings, const std::string& url, const HttpBody& body);
+
+// Returns the reply to a PUT of `count` bytes, which `read` writes to its first argument, at most as many as its second
+// argument says; 0 means that there are no more, and the request fails. Calls `sent` with the bytes sent so far.
+// Neither follows redirects nor tries again. Throws HttpFailure when no reply came. After a signal, throws like
+// InterruptScope::check.
+HttpReply http_put(const HubSettings& settings, const std::string& url, int64_t count,
+                   const std::function<size_t(char* to, size_t most)>& read, const std::function<void(int64_t)>& sent);
 
 }  // namespace fettle

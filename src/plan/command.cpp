@@ -23,8 +23,8 @@ std::optional<FitBy> fit_by(const std::string& word) {
 int show_shards(const Request& request, const PlanOptions& options, std::ostream& out) {
   if (request.mesh_is_auto())
     info(
-        "mesh: auto must compile to choose a mesh, but --shards compiles nothing. The picture shows all devices on "
-        "fsdp; set the mesh that `fettle plan` chose to see another one");
+        "mesh: auto must compile to choose a mesh, but --shards compiles nothing, so the picture shows all devices on "
+        "fsdp; to see the mesh that `fettle plan` chooses, set it in the recipe");
   const MachineSize machine = machine_size(request);
   const Run run = request.resolve({.count = machine.count(), .title = machine.title, .capability = machine.capability},
                                   Purpose::kTraining);

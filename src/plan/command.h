@@ -1,4 +1,4 @@
-// Defines the plan command: it compiles the recipe's step and prints its memory and time, without reading weights.
+// Defines run_plan, the plan command: it compiles the recipe's step, and prints the step's memory and time.
 #pragma once
 
 #include <ostream>
@@ -11,12 +11,13 @@ namespace fettle {
 struct PlanOptions {
   bool json = false;
   bool shards = false;  // only show how the step's arrays are split over devices; compile nothing
-  bool colour = false;  // use terminal colours in that picture
+  bool colour = false;  // with `shards`: use terminal colours
   std::string fit;      // "batch" or "seq": search for the largest value that fits; empty: use the recipe's
 };
 
-// Reads only config.json, no weights and no data. Returns 0, or 3 when the step does not fit (and then prints
-// remedies). Writes results to `out`, and progress to stderr.
+// Reads the model's config.json, but no weights. Reads rows of data only to count the labels of a classifier, if
+// neither the recipe nor the model states their number. Returns 0. If the step does not fit, prints remedies and
+// returns 3. Writes results to `out`, and progress to stderr.
 int run_plan(const Request& request, const PlanOptions& options, std::ostream& out);
 
 }  // namespace fettle

@@ -25,8 +25,8 @@ Variant with_size(Variant variant, FitBy by, int64_t size) {
   return variant;
 }
 
-// Returns the step between the sequence lengths that the search tries: up to 64 lengths between a power of two and the
-// next.
+// Returns the distance between the sequence lengths that the search tries near `length`. There are at most 64 such
+// lengths between one power of two and the next.
 int64_t sequence_grain(int64_t length, int64_t splits) {
   const int64_t fine = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(length))) / 64;
   return std::max(fine, kPadding * static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(splits))));
@@ -44,7 +44,7 @@ std::optional<int64_t> largest_size(const std::function<SizeTried(int64_t)>& try
     const double within = std::clamp(size, static_cast<double>(smallest), static_cast<double>(most));
     return std::max(smallest, round_down(static_cast<int64_t>(within)));
   };
-  std::optional<SizeTried> low, high;  // the largest size that fits, and the smallest that does not
+  std::optional<SizeTried> low, high;  // the largest size that fits, and the smallest size that does not fit
   std::optional<SizeTried> before, last;
   int64_t next = on_grain(static_cast<double>(start));
   while (true) {

@@ -15,8 +15,8 @@ Machine::Machine(Target target, std::shared_ptr<const Plugin> plugin, int64_t ho
                  double utilization, KernelSet kernels)
     : target_(std::move(target)), plugin_(std::move(plugin)), hosts_(hosts), per_host_(per_host) {
   memory_ = share_memory(plugin_->vendor(), target_->memory_bytes, 0, utilization, count());
-  // The runtime makes each host a slice of its own: only hosts that NVLink connects are one slice, and such a rack is
-  // planned as one host (gb200:72).
+  // Each host is one slice. Only hosts that NVLink connects would share a slice, and Fettle plans a rack of such hosts
+  // as one host (gb200:72).
   topology_ = Topology::create(plugin_, target_->config, fmt::format("{}x1x{}", hosts, per_host));
   run_target_ = {.count = count(),
                  .platform = std::string(plugin_->vendor().name),
@@ -41,7 +41,7 @@ MachineSize machine_size(const Request& request) {
   const int64_t asked = request.device_count().value_or(1);
   MachineSize size{words.hosts, words.devices.value_or(asked), "", ""};
   if (words.devices && asked > 1 && asked != size.count())
-    throw UserError("target: {} is {} devices, but the recipe's mesh or device_count asks for {}", request.target(),
+    throw UserError("target: {} has {} devices, but the recipe's mesh or device_count asks for {}", request.target(),
                     size.count(), asked);
   const Target target = find_target(words.name);
   size.title = fmt::format("{} x {}", size.count(), target.title);
@@ -84,7 +84,8 @@ std::optional<Machine> Machine::multiplied(int64_t times) const {
 
 namespace {
 
-// Kernels run one after the other, so only the largest workspace counts. The compiler does not count workspaces.
+// Adds the workspace of the program's kernels, which the compiler does not count. Kernels run one after the other, so
+// only the largest workspace counts.
 CompiledStep with_workspace(CompiledStep step, const Program& program) {
   int64_t workspace = 0;
   for (const KernelUse& use : program.kernels()) workspace = std::max(workspace, use.cost.workspace);

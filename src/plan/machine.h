@@ -1,4 +1,4 @@
-// Defines Machine: the devices that a step is compiled for. They need not be present on this machine.
+// Defines Machine: the devices that a step is compiled for. The devices need not be present on this machine.
 #pragma once
 
 #include <memory>
@@ -14,14 +14,15 @@
 
 namespace fettle {
 
-// The number of devices of the request's target and their title ("8 x AMD Instinct MI300X"). of() loads a plugin only
-// when the target is this machine. Throws UserError like Machine::of.
+// The number of devices of the request's target and their title ("8 x AMD Instinct MI300X").
 struct MachineSize {
   int64_t hosts = 1, per_host = 1;
   std::string title;
   std::string capability;  // like DeviceInfo::capability
   int64_t count() const { return hosts * per_host; }
 };
+// Returns the size of the request's target. Loads a plugin only when the target is this machine. Throws the same errors
+// as Machine::of.
 MachineSize machine_size(const Request& request);
 
 // The compiler's output for a program.
@@ -33,11 +34,11 @@ struct CompiledStep {
 // Move-only.
 class Machine {
  public:
-  // Returns the request's target, given as NAME[:DEVICES | :HOSTSxDEVICES] or as the path of a target file; returns
-  // this machine's devices when the target is empty or "this". A target without a count has as many devices as the
-  // recipe's mesh (or device_count) asks for, else one. Throws UserError on malformed text, unknown names, or a plugin
-  // of another vendor than the target's; DeviceError when the plugin does not load, or cannot compile for devices that
-  // are not present.
+  // Returns the request's target. The target is given as NAME[:DEVICES | :HOSTSxDEVICES], where NAME may also be the
+  // path of a target file. Returns this machine's devices when the target is empty or "this". A target without a count
+  // has as many devices as the recipe's mesh (or device_count) asks for, else one. Throws UserError on malformed text,
+  // on unknown names, and when the recipe's plugin belongs to another vendor than the target. Throws DeviceError when
+  // the plugin does not load, or cannot compile for devices that are not present.
   static Machine of(const Request& request);
   // Uses devices of this machine that are already open.
   explicit Machine(Devices& devices);
@@ -49,10 +50,11 @@ class Machine {
   const RunTarget& run_target() const { return run_target_; }
   const MemoryShare& memory() const;                               // the memory of one device
   const std::optional<Target>& target() const { return target_; }  // nullopt: the machine's rates are not known
-  // Returns a machine with `times` as many devices of the same kind (hosts are filled first). Returns nullopt for
-  // devices of this machine.
+  // Returns a machine with `times` as many devices of the same kind. Adds devices to a single host before it adds
+  // hosts. Returns nullopt if the devices are those of this machine.
   std::optional<Machine> multiplied(int64_t times) const;
 
+  // Compiles the program. `tf32` says whether f32 products may use TF32.
   CompiledStep compile(const Program& program, bool tf32) const;
 
  private:

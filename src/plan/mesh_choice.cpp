@@ -17,8 +17,8 @@ constexpr int kCompiled = 4;          // number of candidates to compile, if at 
 constexpr int kMostCompiled = 8;      // the limit when none of these fits
 constexpr double kLikeBounds = 0.02;  // lower bounds within 2 % of each other count as equal
 
-// Rates for a machine whose rates are not known. They are those of a typical server. Only their ratios matter for the
-// choice.
+// The defaults are the rates of a typical server, for a machine whose rates are not known. Only their ratios matter for
+// the choice.
 struct Rates {
   double flops = 1e15, memory = 3e12, link = 4e11, network = 5e10;
 };
@@ -30,10 +30,10 @@ Rates rates_of(const Machine& machine) {
           std::max(1.0, target.network_gb_per_s) * 1e9};
 }
 
-// Estimates the seconds of a step from sizes alone: the larger of two times, arithmetic and reading the weights, plus
-// the time of transfers. A micro-batch uses each weight three times (forward, recomputed forward, backward), and
-// gathers an fsdp shard for two of these uses. tp sums the activations twice per layer and pass. sp gathers keys and
-// values.
+// Estimates the seconds of a step from sizes alone. This is the time for arithmetic or for reading the weights,
+// whichever is longer, plus the time of transfers. A micro-batch uses each weight three times (forward, recomputed
+// forward, backward), and gathers an fsdp shard for two of these uses. tp sums the activations twice per layer and
+// pass. sp gathers keys and values.
 double guess_seconds(const Run& run, int64_t length, const Machine& machine) {
   const Rates rates = rates_of(machine);
   const ModelConfig& model = run.model.config;
@@ -51,8 +51,9 @@ double guess_seconds(const Run& run, int64_t length, const Machine& machine) {
   const double layers = static_cast<double>(model.num_hidden_layers);
   const double passes = run.remat.saves == Remat::kNone ? 2 : 3;
   auto share = [](double ways) { return (ways - 1) / ways; };
-  // The seconds in which a device sends these bytes along an axis, when the axes within it have `inside` devices. If m
-  // of the axis's devices are on one host, each sends 1/m of its bytes to other hosts (traffic.h).
+  // Returns the seconds in which a device sends `sent` bytes along an axis of `ways` devices. The axes that come later
+  // in the mesh have `inside` devices together. If m of the axis's devices are on one host, each sends 1/m of its bytes
+  // to other hosts (traffic.h).
   const double per_host = static_cast<double>(machine.devices_per_host());
   auto sending = [&](double sent, double inside, double ways) {
     const double on_host = std::clamp(per_host / inside, 1.0, ways);
@@ -148,7 +149,7 @@ MeshChoice choose_mesh(const Request& request, const Machine& machine) {
     throw DoesNotFit("mesh: auto: weights, optimizer state and batch alone need {} on each device of {}, which has {}",
                      size_text(found.smallest_held), machine.title(), size_text(machine.memory().limit));
   if (found.candidates.empty())
-    throw UserError("mesh: auto: no mesh of {} devices divides this model; the last one tried: {}", machine.count(),
+    throw UserError("mesh: auto: no mesh of {} devices divides this model; the last mesh tried: {}", machine.count(),
                     found.why_not);
   MeshChoice choice{std::move(found.candidates)};
   int compiled = 0, fitting = 0;
@@ -177,7 +178,7 @@ MeshChoice choose_mesh(const Request& request, const Machine& machine) {
   auto least = std::min_element(all.begin(), all.end(), [](const MeshCandidate& a, const MeshCandidate& b) {
     return fits(a) != fits(b) ? fits(a) : fits(a) && bound(a) < bound(b);
   });
-  if (!fits(*least)) {  // the plan with the least memory comes first; remedies start from it
+  if (!fits(*least)) {  // the plan with the least memory comes first, because remedies start from the first plan
     least = std::min_element(all.begin(), all.end(), [](const MeshCandidate& a, const MeshCandidate& b) {
       return a.plan.has_value() != b.plan.has_value() ? a.plan.has_value()
                                                       : a.plan && a.plan->memory.peak < b.plan->memory.peak;

@@ -1,5 +1,5 @@
-// Defines the choice of a mesh (`mesh: auto`): it compiles the step for several meshes and chooses the fastest mesh
-// that fits.
+// Defines choose_mesh (`mesh: auto`), which compiles the step for several meshes and chooses the fastest mesh that
+// fits.
 #pragma once
 
 #include "plan/step_plan.h"
@@ -11,7 +11,7 @@ struct MeshCandidate {
   Variant variant;               // mesh and rows per device of this candidate
   std::string text;              // "mesh fsdp 2 x tp 4"
   int64_t held_bytes = 0;        // weights, optimizer state and batch, per device
-  double guessed_seconds = 0;    // seconds of a step by guess_seconds; used to order the candidates
+  double guessed_seconds = 0;    // seconds of a step, guessed from sizes; used to order the candidates
   std::optional<StepPlan> plan;  // present for compiled candidates
   std::string verdict;           // "taken", "does not fit", or why the candidate was not compiled
 };
@@ -22,22 +22,24 @@ struct MeshChoice {
 };
 
 // Chooses among all splits of the machine's devices over dp, fsdp, tp and sp that divide the model's sizes and whose
-// weights, state and batch fit. Sorts them by guessed time. Compiles the first four (more as long as none fits) and the
-// mesh with all devices on fsdp. Chooses the mesh with the smallest lower bound; between bounds within 2 %, the
-// schedule's estimate decides. The recipe's per_device_train_batch_size is for a mesh that splits rows over all
-// devices. With tp and sp, fewer devices split the rows, so the candidate's own value is larger. When no compiled
-// candidate fits, the candidate with the least memory comes first. Throws DoesNotFit when the weights alone do not fit
-// on any mesh, UserError when no mesh divides the model's sizes.
+// weights, state and batch fit. Sorts them by guessed time. Compiles the first four (up to eight if none of these fits)
+// and the mesh with all devices on fsdp. Chooses the mesh with the smallest lower bound of the step's time. If several
+// bounds are within 2 % of the smallest one, chooses the mesh with the shortest schedule among them. The recipe's
+// per_device_train_batch_size is for a mesh that splits rows over all devices. With tp and sp, fewer devices split the
+// rows, so the candidate's own value is larger. When no compiled candidate fits, the candidate with the least memory
+// comes first. Throws DoesNotFit when weights, state and batch do not fit on any mesh, UserError when no mesh divides
+// the model's sizes, and DeviceError when the compiler refuses all meshes.
 MeshChoice choose_mesh(const Request& request, const Machine& machine);
 
-// Returns the candidates that may fit, without compiling. The best guess comes first.
+// Returns the candidates whose weights, state and batch fit, without compiling. The candidate with the shortest guessed
+// time comes first.
 std::vector<MeshCandidate> mesh_candidates(const Request& request, const Machine& machine);
 
 // With `mesh: auto`, chooses the mesh and batch for these devices and prints the choice. Otherwise returns a variant
 // without changes.
 Variant choose_variant(const Request& request, Devices& devices);
 
-// Formats a table for people: mesh, batch, memory, seconds, verdict.
+// Formats a table: mesh, batch, memory, seconds, verdict.
 std::string format_choice(const MeshChoice& choice);
 
 }  // namespace fettle

@@ -1,6 +1,7 @@
-// Defines the choice of what layers save for the backward pass (`gradient_checkpointing: auto`). Among the policies
-// that fit, it chooses the policy that recomputes the least. The compiler counts the memory of at most three steps; the
-// memory of the other policies is estimated, so the choice may recompute more than necessary.
+// Defines the choice of a RematPolicy for `gradient_checkpointing: auto`: the values that layers save for the backward
+// pass. The goal is the policy that recomputes the least among those with which the step fits into memory. At most
+// three policies are compiled, which gives their exact memory. The memory of the others is estimated, so a policy that
+// recomputes less than the chosen one may also fit.
 #pragma once
 
 #include <functional>
@@ -17,8 +18,8 @@ namespace fettle {
 
 struct RematCandidate {
   std::string policy;  // name of a RematPolicy
-  int64_t saved = 0;   // bytes that loops save on one device, from the graph
-  int64_t peak = 0;    // the compiler's count; an estimate if the candidate was not compiled
+  int64_t saved = 0;   // bytes that loops save on one device, counted in the graph
+  int64_t peak = 0;    // memory of the step: the compiler's count, or an estimate if not compiled
   bool compiled = false;
 };
 
@@ -32,21 +33,23 @@ struct RematChoice {
 // Compiles a step with a policy and returns the compiler's count of its memory.
 using PeakOf = std::function<int64_t(const RematPolicy& policy)>;
 
-// Returns the index of the first candidate that was compiled and fits into `room`; if none fits, returns the last
-// index. Compiles at most three candidates; an earlier candidate that was not compiled may fit, too. The first one is
-// chosen by a guess: `base` (the other memory) plus the candidate's saved bytes should fit. The next ones are chosen by
-// the line (peak over saved bytes) through the compiled candidates. Sets the peaks of all candidates.
+// Compiles up to three candidates. Returns the index of the compiled candidate that fits into `room` and recomputes the
+// least; if none fits, returns the last index. To decide which candidates to compile, first estimates each peak as
+// `base` (all other memory) plus the saved bytes. After each compilation, estimates the peaks again, on the line
+// through the last two compiled candidates (peak over saved bytes). Sets the peaks of all candidates.
 size_t least_that_fits(std::vector<RematCandidate>& candidates, int64_t room, int64_t base, const PeakOf& peak_of);
 
-// Chooses the policy for steps of this shape and for the memory that the target offers. `asked` is the run with any
-// policy. Leaves out a policy that saves at least as many bytes as an earlier policy. If the memory is not known,
-// chooses the last policy.
+// Chooses the policy for steps of this shape and for the memory of the target. The policy of `asked` does not matter.
+// Does not consider a policy that saves at least as many bytes as an earlier policy, nor the policy `none` if
+// `attention` saves less. If the memory is not known, chooses the last policy.
 RematChoice choose_remat(const Run& asked, const BatchShape& shape, const PeakOf& peak_of);
 
-// Returns the run with the policy with which it trains on these devices. A policy in the recipe is kept. Otherwise
-// takes `written`, the policy of the checkpoint from which the run continues (empty: none), if it fits or the memory
-// limit is not known. Otherwise takes the policy that choose_remat chooses. Prints a policy that is not from the
-// recipe; warns if `written` does not fit.
+// Returns the run with the policy for training on these devices. The first of these rules that applies decides:
+// - the policy in the recipe, if it is not auto;
+// - `written`, the policy of the checkpoint from which the run continues (empty: none), if it fits or the memory limit
+//   is not known; a warning says if it does not fit;
+// - the policy that choose_remat chooses.
+// Prints the policy if it is not from the recipe.
 Run settle_remat(const Run& asked, const BatchShape& shape, Devices& devices, const std::string& written);
 
 // The policy that choose_remat chooses for one variant of a request, and the plan of the step with this policy.

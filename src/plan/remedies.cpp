@@ -6,7 +6,7 @@
 namespace fettle {
 namespace {
 
-constexpr size_t kEnough = 3;  // remedies shown
+constexpr size_t kEnough = 3;  // the search ends after this many remedies
 
 class Search {
  public:
@@ -36,7 +36,8 @@ class Search {
   }
 
  private:
-  // Returns true when the change fits. A change that the model's sizes do not allow counts as not fitting.
+  // Adds the change to `found_` and returns true if the step fits with it. A change that the model's sizes do not allow
+  // counts as not fitting. Returns true without a trial when enough changes are found.
   bool attempt(const std::string& change, const Variant& variant, const Machine& machine) {
     if (found_.size() >= kEnough) return true;
     live_line("trying " + change);
@@ -67,10 +68,10 @@ class Search {
       Variant changed = plan_.variant;
       changed.per_device_train_batch_size = size;
       changed.gradient_accumulation_steps = plan_.run.batch.micro_batches * rows / size;
-      if (attempt(
-              fmt::format("per_device_train_batch_size: {} with gradient_accumulation_steps: {} (the same rows a step)",
-                          size, *changed.gradient_accumulation_steps),
-              changed, machine_))
+      if (attempt(fmt::format(
+                      "per_device_train_batch_size: {} with gradient_accumulation_steps: {} (as many rows per step)",
+                      size, *changed.gradient_accumulation_steps),
+                  changed, machine_))
         return;
     }
   }

@@ -1,4 +1,4 @@
-// Defines find_remedies: changes that make a step fit. Each change is compiled to prove that it fits.
+// Defines find_remedies, which finds changes with which a step fits. It compiles each change to prove that it fits.
 #pragma once
 
 #include "plan/step_plan.h"
@@ -10,10 +10,11 @@ struct Remedy {
   MemoryTable memory;  // with the change
 };
 
-// Returns changes of the recipe or the machine with which `plan` fits (without them it does not). The changes with the
-// smallest drawbacks come first: full rematerialisation, fewer rows at a time, shorter rows, offloading, more devices,
-// lora instead of full. Each change is tried alone. Changes whose sizes already exceed the memory are not compiled.
-// Returns an empty list when no single change is enough. Compiles up to about six times.
+// `plan` is the plan of a step that does not fit. Returns at most three changes of the recipe or the machine with which
+// the step fits; an empty list when no single change is enough. The changes with the smallest drawbacks come first:
+// full rematerialisation, fewer rows at a time, shorter rows, offloading, more devices, LoRA instead of full tuning.
+// Tries each change alone. Compiles at most eleven steps. Does not compile a change if weights, state and batch alone
+// exceed the memory.
 std::vector<Remedy> find_remedies(const StepPlan& plan, const Request& request, const Machine& machine);
 
 }  // namespace fettle

@@ -45,13 +45,13 @@ std::string format_time(const StepPlan& plan) {
   text += fmt::format("            {:>10} = {:.4g} tokens/s at most\n", seconds_text(plan.seconds_bound()),
                       tokens / plan.seconds_bound());
   text += fmt::format(
-      "  schedule  {:>10} = {:.4g} tokens/s: {} in kernels that arithmetic limits, {} in those that memory "
-      "limits, transfers {} of which {} hidden\n",
+      "  schedule  {:>10} = {:.4g} tokens/s: {} in kernels limited by arithmetic, {} in kernels limited by memory, "
+      "{} in transfers ({} of it hidden)\n",
       seconds_text(t.seconds), tokens / t.seconds, seconds_text(t.arithmetic_seconds), seconds_text(t.memory_seconds),
       seconds_text(t.transfer_seconds), seconds_text(t.hidden_seconds));
   text += fmt::format("  assuming  {}\n", fmt::join(describe(t.assumptions), ", "));
   constexpr size_t kShown = 5;
-  text += "  most of it in:\n";
+  text += "  longest parts:\n";
   for (size_t i = 0; i < std::min(kShown, t.largest.size()); ++i)
     text += fmt::format("    {:>10}  {} at {}\n", seconds_text(t.largest[i].exposed_seconds), t.largest[i].work,
                         t.largest[i].op_name);
@@ -171,8 +171,7 @@ std::string format_plan(const StepPlan& plan) {
   std::string text = fmt::format("a step of {} rows of {} tokens on {}, {}; compiled in {:.1f} s\n", plan.rows,
                                  plan.length, plan.memory.device, mesh_title(plan.mesh), plan.compile_seconds);
   text += format_memory_table(plan.memory) + "\n";
-  text += fmt::format("{:.3g} FLOPs a step (matrix products over all devices, recomputation included)\n",
-                      static_cast<double>(plan.flops));
+  text += fmt::format("{:.3g} FLOPs a step (matrix products over all devices, recomputation included)\n", plan.flops);
   text += format_traffic(plan.traffic);
   text += format_host_traffic(plan.host_traffic);
   if (plan.timeline) text += format_time(plan);
@@ -181,7 +180,7 @@ std::string format_plan(const StepPlan& plan) {
 
 std::string format_remedies(const std::vector<Remedy>& remedies) {
   if (remedies.empty()) return "the step does not fit, and it fits with none of the changes that were tried\n";
-  std::string text = "the step does not fit; it fits with any one of these changes, each of which was compiled:\n";
+  std::string text = "the step does not fit; it fits with any one of these changes (each was compiled):\n";
   for (const Remedy& remedy : remedies)
     text += fmt::format("  {}: {} of {} on each device\n", remedy.change, size_text(remedy.memory.peak),
                         size_text(remedy.memory.share.limit));

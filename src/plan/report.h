@@ -11,16 +11,15 @@
 
 namespace fettle {
 
-// The results of the command: the plan; with `mesh: auto`, the choice of the mesh; with `gradient_checkpointing: auto`,
-// the choice of what layers save; and remedies when the plan does not fit.
+// The results of the command.
 struct PlanResult {
   StepPlan plan;
-  std::optional<MeshChoice> choice;
-  std::optional<RematChoice> remat;
-  std::vector<Remedy> remedies;
+  std::optional<MeshChoice> choice;  // with `mesh: auto`
+  std::optional<RematChoice> remat;  // with `gradient_checkpointing: auto`
+  std::vector<Remedy> remedies;      // when the plan does not fit
 };
 
-// The keys are a stable interface, described in docs/plan.md.
+// Returns the plan as JSON. Its keys are a stable interface, described in docs/plan.md.
 nlohmann::json to_json(const PlanResult& result);
 std::string format_plan(const StepPlan& plan);
 std::string format_remedies(const std::vector<Remedy>& remedies);

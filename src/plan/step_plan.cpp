@@ -32,7 +32,8 @@ Assumptions assumptions_for(const Run& run, int64_t length) {
 StepPlan plan_step(const Request& request, const Variant& variant, const Machine& machine) {
   const auto start = Clock::now();
   const Run run = request.resolve(machine.run_target(), Purpose::kTraining, variant);
-  // The rows are not known. So each may have the maximum length, and the step then uses all micro-batches.
+  // The rows are not known, so the plan assumes that each row has the maximum length. Such a step uses all
+  // micro-batches.
   const BatchShape shape = fullest_shape(run.batch);
   const Program program = build_train_step(run, shape);
   const CompiledStep compiled = machine.compile(program, run.tf32);

@@ -1,4 +1,4 @@
-// Defines StepPlan: the memory and time of one training step on a machine, read from the compiled program.
+// Defines StepPlan: the memory and time of one training step on a machine. They are read from the compiled program.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -16,12 +16,12 @@ namespace fettle {
 
 struct StepPlan {
   Run run;
-  Variant variant;  // the variant of the request that was compiled
+  Variant variant;  // the changes to the request's recipe with which the step was compiled
   MeshAxes mesh;
   int64_t rows = 0;    // per step, over all devices and micro-batches
   int64_t length = 0;  // positions per row
   MemoryTable memory;
-  int64_t flops = 0;  // per step over all devices: matrix products, including recomputation
+  double flops = 0;  // per step over all devices: matrix products, including recomputation
   std::vector<Traffic> traffic;
   HostTraffic host_traffic;
   std::optional<Timeline> timeline;  // nullopt when the machine's rates are not known

@@ -35,7 +35,7 @@ struct Key {
   double least = 0, most = 0;
   double unit = 1;        // the member is the file's number times this
   const char* form = "";  // a regular expression that text must match
-  bool required = true;   // must be given unless `like` names a target
+  bool required = true;   // the file must have the key unless `like` names a target
 };
 
 const std::vector<Key<Target>> kFigures = {
@@ -158,7 +158,7 @@ Target read_target(const std::filesystem::path& file) {
     throw UserError("{}: chip and config are both missing; set one of them, or `like: mi300x`", place.at(root));
   if (chip) read(target.chip, kChip, {}, chip, !like, place);
   if (target.config.empty()) {
-    // The plugin ends the process when it gets a chip of another vendor.
+    // Checks this here, because the plugin ends the whole process when it gets a chip of another vendor.
     if (vendor_of_capability(target.chip.capability) != vendor)
       throw UserError(
           "{}: capability {} does not belong to plugin {}; use a chip of that plugin's vendor, or remove plugin",

@@ -8,12 +8,12 @@
 
 namespace fettle {
 
-// Missing keys are taken from the target that `like` names. Throws UserError with file:line on unknown keys, values out
-// of range, and missing keys when there is no `like`.
+// Reads the target. Missing keys are taken from the target that the key `like` names. Throws UserError with file:line
+// on unknown keys, on values out of range, and on missing keys when there is no `like`.
 Target read_target(const std::filesystem::path& file);
 
-// Reads a file when the argument contains '/' or ends in .yaml, .yml or .json; otherwise returns the known target of
-// that name. Throws UserError.
+// Returns the target. Reads it from a file when the argument contains '/' or ends in .yaml, .yml or .json; otherwise
+// returns the known target of that name. Throws UserError like read_target and target_named.
 Target find_target(const std::string& name_or_file);
 
 }  // namespace fettle

@@ -28,7 +28,7 @@ class Canvas {
   // `along` aligns the text: with 0 it begins at x, with 0.5 it is centred on x, with 1 it ends at x.
   void text(double x, double y, const std::string& text, double along, double size, Colour c, bool bold = false);
   void text_upwards(double x, double y, const std::string& text, double size, Colour c, double along = 0.5);
-  // Shortens the title with an ellipsis to at most `most` points.
+  // Draws the title. A title wider than `most` points is shortened and ends with an ellipsis.
   void title(double x, double y, std::string title, double most);
   double width_of(const std::string& text);
   void path(const std::vector<std::pair<double, double>>& at, Colour c, double width);

@@ -11,7 +11,7 @@ namespace {
 
 constexpr Colour kRightColour{0.11, 0.31, 0.85}, kWrongColour{0.92, 0.35, 0.05}, kWhite{1, 1, 1};
 constexpr double kCellsTop = 56, kMargin = 24, kLetter = 6.6;  // points; kLetter: width of a 12-point letter
-constexpr size_t kLongest = 24;                                // longest name, in letters
+constexpr size_t kLongest = 24;                                // longest name, in bytes
 
 std::string shortened(const std::string& name) {
   if (name.size() <= kLongest) return name;
@@ -26,7 +26,7 @@ Colour mixed(Colour colour, double share) {
 }
 
 struct PlotLayout {
-  double cell = 0, left = 0, bottom = 0;  // bottom: below the cells
+  double cell = 0, left = 0, bottom = 0;  // bottom: lower edge of the cells
   double width = 0, height = 0;
 };
 
@@ -70,7 +70,7 @@ void draw_confusion(Canvas& canvas, const Confusion& confusion, const PlotLayout
     canvas.line(at.left + step, kCellsTop, at.left + step, at.bottom, kGrid, 1);
   }
   canvas.text_upwards(18, (kCellsTop + at.bottom) / 2, "true", 13, kFaint, 0.5);
-  canvas.text((at.left + right) / 2, at.height - 14, "said", 0.5, 13, kFaint);
+  canvas.text((at.left + right) / 2, at.height - 14, "predicted", 0.5, 13, kFaint);
   canvas.title(kMargin, 32, confusion.title, at.width - 2 * kMargin);
 }
 

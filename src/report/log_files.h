@@ -1,5 +1,5 @@
-// Writes the log files of a run. trainer_state.json and *_results.json have the format of Hugging Face's Trainer,
-// trainer_log.jsonl that of LLaMA-Factory. A resumed run continues both logs.
+// Writes the log files of a run. trainer_state.json and *_results.json have the format of Hugging Face's Trainer.
+// trainer_log.jsonl has the format of LLaMA-Factory. A resumed run continues trainer_state.json and trainer_log.jsonl.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,7 @@
 
 namespace fettle {
 
-// One entry of log_history: a training record has `loss`, an evaluation record has `eval_loss`, and the last record has
-// `train_runtime`.
+// One entry of log_history. A training record has `loss`, an evaluation record has `eval_loss`.
 struct LogRecord {
   int64_t step = 0;
   double epoch = 0;
@@ -36,7 +35,8 @@ struct TrainerState {
 };
 
 std::string to_json(const TrainerState& state);
-// Missing fields keep their defaults; unknown fields are ignored. Throws UserError, which names file and field.
+// Reads trainer_state.json. Missing fields keep their defaults; unknown fields are ignored. Throws UserError, which
+// names the file and the field.
 TrainerState read_trainer_state(const std::filesystem::path& file);
 void write_trainer_state(const std::filesystem::path& file, const TrainerState& state);
 // Removes records after `step`, so that a resumed run continues the log.
@@ -51,18 +51,20 @@ struct ProgressRecord {
   std::optional<int64_t> total_tokens;
 };
 
-// Returns the record as a line of JSON with `percentage` (two decimals) and times as "0:01:23" or "1 day, 0:01:23"; no
-// newline.
+// Returns the record as a line of JSON, without a newline. The line also has `percentage`, with two decimals. Times are
+// in the form of format_duration.
 std::string to_json_line(const ProgressRecord& record);
+// Returns "0:01:23" or "1 day, 0:01:23".
 std::string format_duration(double seconds);
 // Appends the lines, all of them or none. Throws UserError or DoesNotFit.
 void append_progress(const std::filesystem::path& file, const std::vector<ProgressRecord>& records);
-// Rewrites the file without lines after `step` and without a half-written last line. Does nothing when there is no
+// Removes lines of later steps than `step`, and a half-written last line, from the file. Does nothing when there is no
 // file.
 void cut_progress_after(const std::filesystem::path& file, int64_t step);
 
-// Writes `split`_results.json (train_results.json or eval_results.json), and all_results.json, which keeps the entries
-// of earlier calls. Keys are sorted and the indent is 4, as in Trainer.save_metrics.
+// Writes the metrics to SPLIT_results.json (train_results.json or eval_results.json). Also adds them to
+// all_results.json, which keeps the entries of earlier calls. Keys are sorted and the indent is 4, as in
+// Trainer.save_metrics.
 void write_results(const std::filesystem::path& folder, const std::string& split,
                    const std::map<std::string, double>& metrics);
 

@@ -44,14 +44,14 @@ struct Axis {
   std::vector<double> ticks() const {
     std::vector<double> out;
     for (double i = std::ceil(low / tick - 1e-9); i * tick <= high + tick * 1e-9; ++i)
-      out.push_back(i * tick + 0.0);  // never -0
+      out.push_back(i * tick + 0.0);  // + 0.0 turns -0 into 0
     return out;
   }
   // Returns the position of `value` between the two ends of the axis, as 0 to 1.
   double at(double value) const { return (value - low) / (high - low); }
 };
 
-// Returns 1, 2 or 5 times a power of ten, so that about `wanted` ticks fit.
+// Returns the distance of ticks: 1, 2 or 5 times a power of ten, so that `span` has about `wanted` ticks.
 double tick_for(double span, int wanted) {
   const double rough = span / wanted, power = std::pow(10, std::floor(std::log10(rough)));
   for (double factor : {1.0, 2.0, 5.0})

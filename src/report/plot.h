@@ -1,4 +1,4 @@
-// Draws the loss curves of a run (training_loss.png and .svg).
+// Defines write_loss_plot, which draws the loss curves of a run (training_loss.png and .svg).
 #pragma once
 
 #include <cstdint>
@@ -19,15 +19,15 @@ struct LossCurves {
   std::vector<Point> training, evaluation;
 };
 
-// Returns "loss" and "eval_loss" of a run's log_history.
+// Returns the curves of "loss" (training) and "eval_loss" (evaluation) in a run's log_history.
 LossCurves loss_curves(const std::vector<LogRecord>& history, std::string title);
 
-// Returns the exponential moving average that LLaMA-Factory draws. The more values there are, the smoother it is.
+// Returns the exponential moving average that LLaMA-Factory draws. The average of more values is smoother.
 std::vector<double> smooth(const std::vector<double>& values);
 
 // Writes STEM.png (1600 x 1000) and STEM.svg: the training loss as a light line, its average as a bold line,
-// evaluations as dots. Leaves out points whose loss is not finite. Equal curves give equal bytes. Throws UserError when
-// a file is not writable.
+// evaluations as dots. Leaves out points whose loss is not finite. The same curves always give the same bytes. Throws
+// UserError when a file is not writable.
 void write_loss_plot(const std::filesystem::path& stem, const LossCurves& curves);
 
 }  // namespace fettle

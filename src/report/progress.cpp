@@ -17,7 +17,7 @@
 namespace fettle {
 namespace {
 
-// Keeps only letters and digits, in lower case.
+// Returns only the letters and digits of the text, in lower case.
 std::string plain(std::string_view text) {
   std::string out;
   for (unsigned char c : text)
@@ -25,7 +25,7 @@ std::string plain(std::string_view text) {
   return out;
 }
 
-// Returns the FLOP/s of the fastest of a few n x n x n products on one device.
+// Returns the seconds of the fastest of four n x n x n products on one device.
 double measure_product(const Devices& devices, int64_t n, DType dtype) {
   Program program;
   BuildScope scope(program.block());
@@ -92,7 +92,7 @@ void Progress::finish_step(const StepReport& report) {
   if (report.warm && steps_ > 0) {
     ++timed_steps_;
     all_.tokens += static_cast<double>(report.real_tokens);
-    all_.flops += static_cast<double>(report.flops);
+    all_.flops += report.flops;
     all_.seconds += seconds;
   }
   ++steps_;
@@ -176,7 +176,8 @@ double best_product_flops(const std::function<double(int64_t n, DType dtype)>& s
 double peak_flops(const Devices& devices, DType compute) {
   if (devices.client().platform_name() != "cpu")
     return static_cast<double>(devices.count()) * data_sheet_flops(devices.client().devices()[0].kind, compute);
-  if (devices.local_count() < devices.count()) return 0;  // the processes would run different products
+  // The measured times decide which products are run next, and each process would measure other times.
+  if (devices.local_count() < devices.count()) return 0;
   return best_product_flops([&](int64_t n, DType dtype) { return measure_product(devices, n, dtype); }, compute);
 }
 

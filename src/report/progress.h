@@ -1,7 +1,7 @@
-// Defines Progress, which shows the progress of a run, and the banners before and after it.
+// Defines Progress, which shows the progress of a run. Also defines the banners before and after the run.
 //
-// Tokens do not include padding. Times do not include steps in which a program was compiled, or work between steps
-// (evaluation, saving).
+// Tokens do not include padding. Speeds and the remaining time are computed without the steps in which a program was
+// compiled, and without the work between steps (evaluation, saving).
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct ProgressView {
   int64_t step = 0, total_steps = 0;
   std::optional<double> epoch, loss, learning_rate, grad_norm;
   std::optional<double> tokens_per_second;
-  std::optional<double> share;                 // of the peak speed, 0..1
+  std::optional<double> share;                 // share of the peak FLOP/s that is reached, 0..1
   int64_t memory_bytes = 0, memory_limit = 0;  // per device; 0 = not known
   std::optional<double> seconds_left;
 };
@@ -42,8 +42,8 @@ struct StepReport {
   int64_t step = 0;  // steps done, including this one
   double epoch = 0, loss = 0, learning_rate = 0, grad_norm = 0;
   int64_t real_tokens = 0;
-  int64_t flops = 0;  // Program::flops() of the step; 0 = not known
-  bool warm = true;   // false: the step compiled a program and is not timed
+  double flops = 0;  // Program::flops() of the step; 0 = not known
+  bool warm = true;  // false: the step compiled a program and is not timed
 };
 
 // Shows a live line on a terminal; otherwise prints a line every logging_steps steps and after the last step. Never
@@ -56,9 +56,10 @@ class Progress {
   void start_step();
   void finish_step(const StepReport& report);
 
-  // These two functions cover the timed steps since the last call of mark(). They return nullopt when there are none.
+  // These two functions cover the timed steps since the last call of mark(). They return nullopt when there are no such
+  // steps. share() also returns nullopt when the peak FLOP/s or the step's FLOPs are not known.
   std::optional<double> tokens_per_second() const { return rate(span().tokens, span().seconds); }
-  std::optional<double> share() const;  // of the peak speed
+  std::optional<double> share() const;  // share of the peak FLOP/s that is reached, 0..1
   void mark() { marked_ = all_; }       // starts a new span (after a log record)
 
   double elapsed_seconds() const;                         // since construction
@@ -80,15 +81,16 @@ class Progress {
   Sums all_, marked_;  // sums over timed steps
 };
 
-// Returns the FLOP/s of one GPU's matrix products from its maker's data sheet, by DeviceInfo::kind; 0 when not known.
+// Returns the FLOP/s of one GPU's matrix products, from the maker's data sheet. `kind` is DeviceInfo::kind. Returns 0
+// when the figure is not known.
 double data_sheet_flops(const std::string& kind, DType compute);
 
-// Returns the FLOP/s of the fastest way to multiply matrices of dtype `compute`. `seconds_of` times an n x n x n
-// product of a dtype. A CPU without 16-bit arithmetic is faster with f32, so both dtypes are timed.
+// Returns the largest FLOP/s of a few matrix products in dtype `compute` and in f32. A CPU without 16-bit arithmetic is
+// faster in f32. `seconds_of` measures an n x n x n product.
 double best_product_flops(const std::function<double(int64_t n, DType dtype)>& seconds_of, DType compute);
 
-// Returns the peak FLOP/s of all devices in use for `compute`. For GPUs, it comes from the maker's data sheet. For
-// CPUs, it is the best of a few matrix products measured here (about 0.3 s). 0 when not known.
+// Returns the peak FLOP/s of all devices in use, for products in dtype `compute`. The figure of a GPU comes from the
+// maker's data sheet. The figure of a CPU is best_product_flops, measured now (about 0.3 s). Returns 0 when not known.
 double peak_flops(const Devices& devices, DType compute);
 
 // The numbers in the start banner, which has the text of Hugging Face's Trainer.
@@ -102,11 +104,11 @@ struct RunFigures {
   std::string devices;       // Devices::title()
 };
 
-// Formats "***** Running training *****" and a line per number; no newline at the end.
+// Formats "***** Running training *****" and one line for each number, without a newline at the end.
 std::string format_banner(const RunFigures& figures);
 
-// Formats "***** train metrics *****" and a line per metric, like Trainer.log_metrics: sorted by name, *_runtime as a
-// duration, *_flos in GF. No newline at the end.
+// Formats "***** train metrics *****" and one line for each metric, without a newline at the end. As in
+// Trainer.log_metrics, the metrics are sorted by name, *_runtime is a duration and *_flos is in GF.
 std::string format_metrics(const std::string& split, const std::map<std::string, double>& metrics);
 
 }  // namespace fettle

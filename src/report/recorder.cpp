@@ -26,7 +26,7 @@ RunRecord initial_record(const Run& run, const RunLength& length, RunRecord reco
   return record;
 }
 
-// Returns what trackers need to know about the run, which continues `record`.
+// Returns the facts that trackers get about the run. `record` is the record that the run continues.
 TrackedRun tracked_run(const Run& run, const RunRecord& record) {
   const fs::path folder = fs::weakly_canonical(run.output.folder);
   ContentKey id;
@@ -87,7 +87,7 @@ void Recorder::write_lines() {
   }
 }
 
-void Recorder::step(const StepOutcome& outcome, const Batch& batch, int64_t step, int64_t flops, bool warm) {
+void Recorder::step(const StepOutcome& outcome, const Batch& batch, int64_t step, double flops, bool warm) {
   const double scheduled = run_.update.learning_rate * length_.schedule.multiplier(step - 1);
   const double rate = run_.optimizer.scalars(step, scheduled).at("learning_rate");
   progress_.finish_step({.step = step,
@@ -111,7 +111,7 @@ void Recorder::step(const StepOutcome& outcome, const Batch& batch, int64_t step
   record_.trainer.global_step = step;
   record_.trainer.epoch = length_.epoch(step);
   record_.trainer.num_input_tokens_seen += batch.real_tokens;
-  record_.trainer.total_flos += static_cast<double>(flops);
+  record_.trainer.total_flos += flops;
   if (!length_.logs_after(step)) return;
   const double loss = sums.loss / static_cast<double>(sums.steps);
   std::map<std::string, double> values{{"loss", loss}, {"grad_norm", outcome.grad_norm}, {"learning_rate", rate}};
@@ -205,8 +205,7 @@ void announce(const Run& run, const RunLength& length, const Batches& batches, c
   if (run.dtype_by_default && run.compute == DType::kF32 && byte_size(run.model.config.dtype) == 2)
     info(
         "the model is stored in 16 bits but trained in float32, because the recipe sets no dtype: bf16: true takes "
-        "about "
-        "half the memory and time; bf16: false keeps float32 without this message");
+        "about half the memory and time; bf16: false keeps float32 without this message");
   for (const std::string& note : data.notes) info("data: {}", note);
   if (!data.labels.empty()) info("labels: {}", data.labels);
   if (data.truncated > 0)

@@ -19,15 +19,15 @@ namespace fettle {
 // one. Training continues.
 class Recorder {
  public:
-  // `resumed` is the record in the checkpoint, which the new record continues; it is empty at the start of a run. If
-  // `writes` is false, the record is kept, but neither written nor shown, because another process of the run does that.
+  // `resumed` is the record in the checkpoint from which the run continues, or an empty record. If `writes` is false,
+  // the record is kept but not written to files or trackers, because another process of the run does that.
   Recorder(const Run& run, const RunLength& length, const ProgressOptions& shown, RunRecord resumed,
            bool writes = true);
 
   void start_step() { progress_.start_step(); }
-  void step(const StepOutcome& outcome, const Batch& batch, int64_t step, int64_t flops, bool warm);
+  void step(const StepOutcome& outcome, const Batch& batch, int64_t step, double flops, bool warm);
   void saved(double seconds_waited) { save_stall_ += seconds_waited; }
-  // Records that gradients of `step` overflowed and that it runs again with `loss_scale`.
+  // Records that gradients of `step` overflowed. The step runs again with `loss_scale`.
   void overflow(int64_t step, double loss_scale);
   void evaluation(const Evaluation& evaluation, int64_t step);
   const RunRecord& record() const { return record_; }
@@ -37,7 +37,7 @@ class Recorder {
   bool ends_early() const { return run_.best.patience > 0 && not_better_ >= run_.best.patience; }
   // Writes trainer_state.json, all_results.json and the plots into `folder`.
   void write(const std::filesystem::path& folder);
-  // Prints the figures of the run, ends it in the trackers, and warns when lines could not be written to
+  // Prints the final metrics and ends the run in the trackers. Warns when lines could not be written to
   // trainer_log.jsonl.
   void finish();
 
@@ -58,11 +58,11 @@ class Recorder {
   int64_t not_better_ = 0;                         // BestEvaluation::not_better
   int64_t steps_here_ = 0;                         // steps that this process did
   double save_stall_ = 0;                          // seconds that training waited for checkpoints
-  double seconds_ = 0;                             // runtime of this process when its figures were written
+  double seconds_ = 0;                             // runtime of this process when write() was called
   std::map<std::string, double> last_evaluation_;  // metrics of the last evaluation; empty: no evaluation yet
 };
 
-// Prints the start banner and the remarks of the data report.
+// Prints the notes of the data report and the start banner.
 void announce(const Run& run, const RunLength& length, const Batches& batches, const DataReport& data,
               int64_t resumed_step, const std::string& devices);
 

@@ -57,7 +57,7 @@ LocalTime read_local_time(const Json& fields) {
     return {fields.at("seconds").get<int64_t>(), fields.at("offset").get<int64_t>(),
             fields.at("zone").get<std::string>()};
   } catch (const Json::exception& error) {
-    throw UserError("the moment of the start: {}", error.what());
+    throw UserError("the start time: {}", error.what());
   }
 }
 

@@ -1,4 +1,4 @@
-// Defines RunRecord: what a run has recorded so far. A checkpoint keeps it, and the resumed run continues it.
+// Defines RunRecord: the log of a run so far. A checkpoint stores the record, and a resumed run continues it.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ struct RunRecord {
 
 // Returns the sums as JSON. Floating-point numbers become hexadecimal text ("0x1.8p+1"), so that every bit is kept.
 nlohmann::json to_json(const LogSums& sums);
-// Reads what to_json() made. Fields that are missing stay zero. Throws UserError for values of another type.
+// Reads the result of to_json(). Missing fields stay zero. Throws UserError for values of another type.
 LogSums read_log_sums(const nlohmann::json& fields);
 
 nlohmann::json to_json(const LocalTime& time);

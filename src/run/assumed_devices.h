@@ -1,4 +1,5 @@
-// Defines asked_devices and assumed_devices: the number of devices that follows from the recipe alone.
+// Defines asked_devices and assumed_devices, which take the number of devices from the recipe alone. Also defines
+// parse_target.
 #pragma once
 
 #include <cstdint>
@@ -19,17 +20,17 @@ struct TargetWords {
   int64_t hosts = 1;
   std::optional<int64_t> devices;  // devices of each host
 };
-// Throws UserError for other words and for more than 65,536 devices.
+// Throws UserError when the text has another form, or when all hosts together have more than 65,536 devices.
 TargetWords parse_target(const std::string& text);
-// Whether the target is the machine that this program runs on.
+// Returns whether the target is the machine that this program runs on: "this" or "".
 bool is_this_machine(const std::string& target);
 
-// The devices that a command assumes when it opens none.
+// The number of devices that a command assumes when it opens no device.
 struct AssumedDevices {
   int64_t count = 1;
   std::string reason;  // "device_count", "the recipe's mesh", ...
 };
-// Returns asked_devices, else the target's count, else 1.
+// Returns the result of asked_devices, else the number of devices that the recipe's target gives, else 1.
 AssumedDevices assumed_devices(const Recipe& recipe);
 
 }  // namespace fettle

@@ -25,10 +25,10 @@ double balance_factor(const Recipe& recipe, const ModelConfig& config) {
 
 namespace {
 
-// Decides how the sequences of a step share lines.
+// Returns how the sequences of a step share lines.
 Lines lines_of(const Recipe& recipe, const Stage& stage, const ModelConfig& config, int64_t longest, BatchUse use) {
-  // Some models use another rope for documents above a certain length, and read the length from the line. When rows may
-  // be that long, each row gets a line of its own.
+  // Some models use other rope frequencies for texts above a certain length, and take the length of the line as the
+  // length of the text. When rows may be that long, each row gets a line of its own.
   if (config.rope_turn() > 0 && longest > config.rope_turn()) return Lines::kOwn;
   // KTO's loss is not a sum over rows: the loss of a row depends on the other rows of its micro-batch, so these rows
   // must stay together.
@@ -37,8 +37,9 @@ Lines lines_of(const Recipe& recipe, const Stage& stage, const ModelConfig& conf
   const double balance =
       stage.head == Head::kTokens ? balance_factor(recipe, config) : recipe.moe_aux_loss_coef.value_or(0);
   if (balance != 0) return Lines::kShared;
-  // More micro-batches cost two things: their gradients are summed in f32, which takes little memory only for adapters,
-  // and each micro-batch copies the weights in host memory to the device once more.
+  // kRegrouped may need several micro-batches. This has two costs: gradients are summed in f32, which takes little
+  // memory only for adapters, and each micro-batch copies the weights in host memory to the device again. With gradient
+  // accumulation, a step has these costs anyway.
   if (recipe.gradient_accumulation_steps > 1) return Lines::kRegrouped;
   return !recipe.offload_param && (recipe.finetuning_type == "lora" && !recipe.train_from_scratch) ? Lines::kRegrouped
                                                                                                    : Lines::kShared;

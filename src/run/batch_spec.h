@@ -14,19 +14,19 @@ namespace fettle {
 
 struct Recipe;
 
-// Returns over how many devices the rows of a batch are split: dp x fsdp.
+// Returns the number of devices that the rows of a batch are split over: dp x fsdp.
 int64_t batch_shards(const MeshAxes& mesh);
 
-// Returns config.json with the recipe's output_router_logits.
+// Returns `config` (config.json) with the recipe's output_router_logits. Returns it unchanged if the key is auto.
 nlohmann::json with_asked_balance(const Recipe& recipe, nlohmann::json config);
 
-// Returns the factor of the loss that balances the model's experts: the recipe's value, or else the value in
-// config.json.
+// Returns the factor of the loss that balances the load of the experts: moe_aux_loss_coef if the recipe sets it, else
+// the value in config.json.
 double balance_factor(const Recipe& recipe, const ModelConfig& config);
 
-// `cutoff_len` is the result of cutoff_len_of. For `mesh: auto`, `mesh` may be any mesh of all devices, because a step
-// then always has per_device_train_batch_size x all devices rows. The caller sets pad_id when it has opened the
-// tokenizer.
+// Returns how batches are made for `use`. `cutoff_len` is the result of cutoff_len_of. For `mesh: auto`, `mesh` may
+// have all devices on fsdp, because a step has the same number of rows with every mesh that Fettle can choose. The
+// caller sets pad_id when it has opened the tokenizer.
 BatchSpec batch_spec(const Recipe& recipe, const Stage& stage, const ModelConfig& config, int64_t cutoff_len,
                      const MeshAxes& mesh, BatchUse use);
 

@@ -1,4 +1,4 @@
-// Defines data_spec, which collects what a recipe says about its data.
+// Defines data_spec, which collects the recipe's keys about data.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -12,15 +12,15 @@ namespace fettle {
 
 struct Recipe;
 
-// `labels` is the result of settled_labels, `cutoff_len` that of cutoff_len_of. Throws UserError for malformed
-// interleave_probs.
+// Returns the recipe's settings for the data. `labels` is the result of settled_labels, and `cutoff_len` is the result
+// of cutoff_len_of. Throws UserError for malformed interleave_probs.
 DataSpec data_spec(const Recipe& recipe, const Stage& stage, const std::optional<LabelSet>& labels, int64_t cutoff_len);
 
-// Returns the number of token positions in an encoder's position table; 0 for other models, which may read longer
-// texts.
+// Returns how many tokens the position table of an encoder (BERT, RoBERTa, CamemBERT) has room for. Returns 0 for other
+// models.
 int64_t encoder_positions(const nlohmann::json& config);
-// Returns the recipe's cutoff_len. When the recipe does not set it, a stage that trains labels uses at most the
-// positions of an encoder.
+// Returns the recipe's cutoff_len. If the recipe does not set the key and the stage trains labels, the result is at
+// most encoder_positions(config).
 int64_t cutoff_len_of(const Recipe& recipe, const Stage& stage, const nlohmann::json& config);
 
 }  // namespace fettle

@@ -7,7 +7,8 @@ namespace fettle {
 
 struct Recipe;
 
-// Requests `device_count` devices; without it, as many as the mesh has; without either, all.
+// Returns a request for `device_count` devices, else for as many as the recipe's mesh has, else for all devices. Throws
+// UserError when the recipe's `kernels` has an unknown name.
 DeviceRequest device_request(const Recipe& recipe);
 
 }  // namespace fettle

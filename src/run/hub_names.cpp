@@ -13,8 +13,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Returns the repository that the text names; nothing when it is a file or folder on this machine, or cannot be a name
-// on a hub.
+// Returns the repository that the text names. Returns nullopt when the text is a file or folder on this machine, or
+// cannot be a name on a hub.
 std::optional<RepoName> remote_name(const std::string& text) {
   std::error_code ignored;
   if (text.empty() || fs::exists(fs::symlink_status(text, ignored))) return std::nullopt;

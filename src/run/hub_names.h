@@ -24,8 +24,8 @@ void fetch_models(Recipe& recipe, ModelRepository::Weights weights);
 // Writes their paths to `out`.
 void fetch_recipe(const Recipe& recipe, std::ostream& out);
 
-// Returns the folder that `name` means. If `name` is a model on a hub, fetches its tokenizer and config. For commands
-// that read no recipe.
+// Returns the model folder that `name` means, for commands that read no recipe. If `name` is a model on a hub, fetches
+// its tokenizer and config, and returns the folder in the hub's cache.
 std::string local_tokenizer(const std::string& name);
 
 }  // namespace fettle

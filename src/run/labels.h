@@ -1,4 +1,4 @@
-// Defines settled_labels, which finds the labels that a recipe trains or evaluates.
+// Defines settled_labels, which finds the labels of the classifier that a recipe trains or evaluates.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -15,12 +15,13 @@ struct Recipe;
 // Returns the recipe's keys about labels.
 LabelRequest label_request(const Recipe& recipe);
 
-// When rows may be read to find their labels: always, or only when the number of labels is not known otherwise. A plan
-// needs only the number of labels.
+// When Fettle may read the rows to find their labels: always, or only if the recipe gives neither names nor a number of
+// labels. A plan needs only the number of labels.
 enum class ReadLabels { kAlways, kIfUnnamed };
 
-// Returns the labels of a stage that trains labels; none for other stages. `config` is the model's config.json, called
-// `config_file` in messages. Throws UserError like settle_labels and check_taught.
+// Returns the labels of a stage that trains labels, and nullopt for other stages. `config` is the model's config.json,
+// called `config_file` in messages. Throws UserError like settle_labels and check_taught, and when the recipe sets
+// `template` for an encoder.
 std::optional<LabelSet> settled_labels(const Recipe& recipe, const Stage& stage, const nlohmann::json& config,
                                        const std::string& config_file, ReadLabels read = ReadLabels::kAlways);
 

@@ -28,12 +28,14 @@ std::vector<int64_t> layer_numbers(const Recipe& recipe, const Model& model) {
   if (static_cast<int64_t>(layers.size()) == model.config.num_hidden_layers) layers.clear();
   if (!layers.empty() && !has_one_kind(model))
     throw UserError(
-        "{}: layers_to_transform: the layers of {} differ in kind, so LoRA on some of them is not supported; remove it",
+        "{}: layers_to_transform: the layers of {} differ in kind, so LoRA on some of them is not supported; remove "
+        "the key",
         recipe.where("layers_to_transform"), model.family->model_type);
   return {layers.begin(), layers.end()};
 }
 
-// LoRA weights of experts do not support the variants of LoRA. PEFT also refuses or ignores these keys for experts.
+// Throws UserError when a key asks for a variant of LoRA, because the LoRA weights of experts do not support variants.
+// PEFT also refuses or ignores these keys for experts.
 void check_expert_lora(const Recipe& recipe) {
   const std::pair<bool, const char*> others[] = {{recipe.lora_dropout != 0, "lora_dropout"},
                                                  {recipe.use_dora, "use_dora"},
@@ -60,7 +62,7 @@ LoraOptions lora_options(const Recipe& recipe, const Model& model, const std::st
     LoraOptions options = adapter_options(open_adapter(adapter), model);
     options.dropout = recipe.lora_dropout;
     if (recipe.set_at.contains("lora_rank") && recipe.lora_rank != options.rank)
-      warn("{}: lora_rank has no effect: the adapter {} has {}", recipe.where("lora_rank"), adapter, options.rank);
+      warn("{}: lora_rank has no effect: the adapter {} has rank {}", recipe.where("lora_rank"), adapter, options.rank);
     if (recipe.use_dora && !options.dora)
       warn("{}: use_dora has no effect: the adapter {} was trained without DoRA", recipe.where("use_dora"), adapter);
     if (!options.parameters.empty()) check_expert_lora(recipe);

@@ -1,4 +1,4 @@
-// Defines lora_options, which collects what a recipe says about LoRA.
+// Defines lora_options, which collects the recipe's keys about LoRA.
 #pragma once
 
 #include <string>
@@ -9,9 +9,10 @@ namespace fettle {
 
 struct Recipe;
 
-// Returns the options of the adapter in the folder `adapter`, which is trained further or applied; when `adapter` is
-// empty, the recipe's options. A classifier's head is among the modules that are trained and saved in full. Throws
-// UserError for keys that contradict each other, or that name modules or layers that the model does not have.
+// Returns the options for a new adapter, from the recipe. If `adapter` names the folder of an adapter that is trained
+// further or applied, returns that adapter's own options, with the recipe's lora_dropout. LoraOptions::saved includes a
+// classifier's head, because the head is trained and saved in full. Throws UserError when keys contradict each other,
+// and when a key names modules or layers that the model does not have.
 LoraOptions lora_options(const Recipe& recipe, const Model& model, const std::string& adapter);
 
 }  // namespace fettle

@@ -10,9 +10,9 @@
 
 namespace fettle {
 
-// Throws UserError when an example is longer than the model's table of learned positions (GPT-2, StarCoder). Only warns
-// when it is longer than max_position_embeddings of a model that computes its positions (rope, ALiBi): such a model can
-// run, but was not trained for that length.
+// Compares the longest example with the model's max_position_embeddings. If the example is longer, throws UserError for
+// a model with a table of learned positions (GPT-2, StarCoder). Only warns for a model that computes its positions
+// (rope, ALiBi): such a model can run, but was not trained for that length.
 void check_positions(const Run& run, const Examples& examples);
 
 // Throws UserError when the tokenizer has more tokens than the vocabulary of the model in `folder`.

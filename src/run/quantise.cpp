@@ -48,7 +48,8 @@ std::optional<Quantisation> quantisation_of(const Recipe& recipe, const ModelCon
 void quantise_frozen(Run& run, const Recipe& recipe, const std::string& file) {
   const std::optional<Quantisation> found = quantisation_of(recipe, run.model.config, file);
   const bool stored = run.model.config.quantisation.has_value();
-  // The values of the experts are needed if adapters are merged during loading, or if the result has all weights.
+  // Experts in MXFP4 become floats if adapters are merged into them during loading, or if training changes base weights
+  // without LoRA.
   const bool keeps_mxfp4 =
       run.model.config.mxfp4 && run.merged.empty() && !run.from_scratch && (run.lora || run.trained.empty());
   if (!found && !keeps_mxfp4) return;
@@ -70,7 +71,8 @@ void quantise_frozen(Run& run, const Recipe& recipe, const std::string& file) {
     for (const Param& param : run.trained)
       if (param.role == Role::kLinear)
         throw UserError(
-            "{}: additional_target names {}, which the checkpoint stores as {} and which cannot be trained; remove it",
+            "{}: additional_target names {}, but the checkpoint stores this weight as {}, so it cannot be trained; "
+            "remove the name from additional_target",
             file, param.hf_name, found->name());
 }
 

@@ -10,13 +10,15 @@ namespace fettle {
 
 struct Recipe;
 
-// Returns the checkpoint's format, else the one that the recipe asks for (quantization_bit), else nothing. Throws
-// UserError when they ask for different bits.
+// Returns the format in which the checkpoint is stored, else the format that the recipe asks for (quantization_bit),
+// else nullopt. Throws UserError when the checkpoint and the recipe differ in the number of bits. `file` names the
+// checkpoint in messages.
 std::optional<Quantisation> quantisation_of(const Recipe& recipe, const ModelConfig& config, const std::string& file);
 
-// If there is a quantised format, replaces the linear weights of run.frozen by the parts of their quantised form, and
-// lists them in run.quantised. Throws UserError when the formats differ, or when weights that are stored as codes would
-// have to be trained or changed. `file` is the config.json, for messages.
+// Replaces each weight of run.frozen that is stored quantised by the parts of its quantised form, and lists the weight
+// in run.quantised. These are the linear weights if quantisation_of returns a format, and experts that stay in MXFP4.
+// Throws UserError like quantisation_of, and when weights that are stored as codes would have to be trained or changed.
+// `file` is the config.json, for messages.
 void quantise_frozen(Run& run, const Recipe& recipe, const std::string& file);
 
 }  // namespace fettle

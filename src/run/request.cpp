@@ -136,7 +136,7 @@ MeshAxes Request::mesh(int64_t devices) const {
 
 BatchSpec Request::batch(int64_t devices, BatchUse use) const {
   const nlohmann::json& json = repository_->config();
-  // The rows can be counted even if Fettle cannot train the model.
+  // For an unknown family, uses a default config: the rows can be counted even if Fettle cannot train the model.
   const Family* family = find_family(json);
   const nlohmann::json asked = with_asked_balance(*recipe_, json);
   const ModelConfig config = family == nullptr ? ModelConfig{} : family->read(ConfigReader(asked, config_file()));
@@ -183,7 +183,9 @@ ExportSpec Request::exported() const {
           .shard_bytes = std::max<int64_t>(1, std::llround(r.export_size * 1e9)),
           .dtype = r.export_dtype.empty() ? std::nullopt : std::optional(dtype_from_hf(r.export_dtype)),
           .gguf = r.export_gguf,
-          .gguf_at = r.where("export_gguf")};
+          .gguf_at = r.where("export_gguf"),
+          .quantization = r.export_quantization,
+          .quantization_at = r.where("export_quantization")};
 }
 
 Run Request::resolve(const RunTarget& target, Purpose purpose, const Variant& variant) const {

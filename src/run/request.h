@@ -19,7 +19,7 @@ struct Recipe;
 
 enum class Command { kTrain, kPlan, kData, kEval, kGenerate, kChat, kServe, kExport };
 
-// How replies are written.
+// The settings for generating replies.
 struct GenerationSpec {
   std::string prompt;     // one prompt; empty: the prompts are rows of the data or lines of stdin
   std::string prompt_at;  // where `prompt` was set, for messages
@@ -32,7 +32,7 @@ struct GenerationSpec {
   uint64_t seed = 42;
 };
 
-// What `eval` measures.
+// The settings of `eval`.
 struct EvalSpec {
   std::vector<std::string> tasks;  // eval_task: one for all sets, or one each; "auto": see the set's columns
   std::string tasks_at;            // where `tasks` was set, for messages
@@ -45,12 +45,14 @@ struct ExportSpec {
   std::string folder;
   int64_t shard_bytes = 0;
   std::optional<DType> dtype;     // none: the base's dtype
-  std::vector<std::string> gguf;  // types of GGUF files, as export_gguf names them; empty: safetensors
-  std::string gguf_at;            // where it was set, for messages
+  std::vector<std::string> gguf;  // export_gguf: the types of GGUF files to write; empty: writes safetensors
+  std::string gguf_at;            // where `gguf` was set, for messages
+  std::string quantization;       // export_quantization; empty: none
+  std::string quantization_at;    // where `quantization` was set, for messages
 };
 
-// A checked recipe with its opened model folder. Folders after src/run see only the Request, not the recipe. Copies
-// share the recipe.
+// A checked recipe with its opened model folder. The folders below `run` in docs/map.md use the Request and never the
+// recipe. Copies share the recipe.
 class Request {
  public:
   // Fetches the models that the recipe names on a hub (hub_names.h). Throws UserError when a key that the command needs
@@ -65,8 +67,9 @@ class Request {
   // Returns the names of the model and its adapters, "base + adapter". A name is the name on the hub or the name of the
   // folder.
   std::string model_title() const;
-  // Returns the labels of a stage that trains labels. The first call reads them from the rows if neither recipe nor
-  // model names them. A plan reads no rows when the number of labels is known.
+  // Returns the labels of a stage that trains labels, and nullopt for other stages. The first call reads the labels
+  // from the rows if neither the recipe nor the model names them. A plan reads no rows when the number of labels is
+  // known.
   const std::optional<LabelSet>& labels() const;
   DataSpec data() const;
 
@@ -75,11 +78,12 @@ class Request {
   bool mesh_is_auto() const;
   bool remat_is_auto() const;
   bool names_mesh() const;  // true when the recipe's mesh gives sizes of axes
-  // Returns the batch specification for a number of devices; with `mesh: auto`, all of them are on fsdp. For commands
-  // that open no device.
+  // Returns the batch specification for this number of devices, for commands that open no device. With `mesh: auto`,
+  // all devices are on fsdp.
   BatchSpec batch(int64_t devices, BatchUse use) const;
   MeshAxes mesh(int64_t devices) const;
-  // Hardware to plan for: NAME[:DEVICES | :HOSTSxDEVICES], a file, or "this" (also when empty).
+  // Returns the hardware to plan for: NAME[:DEVICES | :HOSTSxDEVICES], or the path of a target file instead of NAME.
+  // "this" and "" mean this machine.
   const std::string& target() const;
   std::optional<int64_t> device_count() const;  // the number of devices that the recipe asks for
 
@@ -97,26 +101,28 @@ class Request {
   LabelRequest label_request() const;
   TaughtLabels taught_labels() const;
 
-  // Returns the format of the linear layers: the checkpoint's, else the one that the recipe asks for. Throws UserError
-  // when the two differ.
+  // Returns the quantised format of the linear layers (quantisation_of in quantise.h); nullopt when they are not
+  // quantised. Throws UserError when the checkpoint and the recipe differ in the number of bits.
   std::optional<Quantisation> quantisation(const ModelConfig& config) const;
 
-  // Returns the request with the stage that measures rows of other kinds than this stage's own (Stage::measured_as).
+  // Returns this request with the stage that evaluates rows of other kinds (Stage::measured_as). For example, that is
+  // sft for dpo. Returns the request unchanged if the stage evaluates only its own rows.
   Request for_other_rows() const;
   // Returns whether the stage's loss compares with a reference model.
   bool has_reference() const;
 
-  // Returns the same request for other weights: without the adapters, or for another folder without adapters. Its
-  // labels are determined again.
+  // without_adapters returns the same request without its adapters. with_model also replaces the model folder and drops
+  // the recipe's keys about labels. The new request determines its labels again.
   Request without_adapters() const;
   Request with_model(const std::string& folder) const;
-  // Returns the request for comparing logits: all arithmetic in f32, without options that save memory. `num_labels` is
-  // above 0 for a classifier. `merged`, when given, is a folder that replaces the model and its adapters.
+  // Returns a request for comparing logits: all arithmetic is in f32, and nothing is offloaded. `num_labels` is above 0
+  // for a classifier. If `merged` is given, this model folder replaces the model and its adapters.
   Request exact(int64_t num_labels, const std::string& merged = "") const;
 
  private:
   Request(const Recipe& recipe, const Request& like);
-  void open(bool changes);  // applies the recipe's changes to the model, which `like` has already
+  // Fetches and opens the model folder. With `changes`, first applies the recipe's changes to the model (change_model).
+  void open(bool changes);
 
   std::shared_ptr<const Recipe> recipe_;
   Command command_ = Command::kTrain;

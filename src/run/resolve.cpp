@@ -110,7 +110,7 @@ OutputSpec output_spec(const Recipe& r) {
           .changed_keys = KeyValues(r).changed_values().dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)};
 }
 
-// Fills a Run in, step by step. Each step may read what the steps before it set.
+// Fills in a Run step by step. Each step may read the values that earlier steps set.
 class Resolving {
  public:
   Resolving(const Recipe& recipe, const ModelConfigFile& config, Purpose purpose, Run& run)
@@ -140,7 +140,7 @@ class Resolving {
     const int64_t heads = config.num_attention_heads;
     if (heads % tp != 0)
       throw UserError("mesh: tp {} does not divide num_attention_heads ({}) of {}", tp, heads, config_.file);
-    // When there are more devices than key heads, each device stores the key heads that its query heads read.
+    // When there are more devices than key heads, each device stores a copy of the key heads that its query heads need.
     std::vector<std::pair<const char*, int64_t>> counts{{"num_key_value_heads", config.num_key_value_heads}};
     if (config.gemma4) counts.emplace_back("num_global_key_value_heads", config.gemma4->full_key_heads);
     for (const auto& [key, key_heads] : counts)
@@ -153,13 +153,13 @@ class Resolving {
   void set_balance() {
     double& coefficient = run_.model.config.router_aux_loss_coef;
     if (run_.model.classifies()) coefficient = 0;  // as in Transformers
-    if (recipe_.moe_aux_loss_coef && run_.model.config.num_experts == 0)
-      throw UserError("{}: moe_aux_loss_coef: {} has no experts to balance; leave it out",
-                      recipe_.where("moe_aux_loss_coef"), run_.model.family->model_type);
-    const std::string& balances = recipe_.output_router_logits;
-    if (balances == "true" && run_.model.config.num_experts == 0)
-      throw UserError("{}: output_router_logits: {} has no experts to balance; leave it out",
-                      recipe_.where("output_router_logits"), run_.model.family->model_type);
+    const auto wants_experts = [&](const char* key, bool asked) {
+      if (asked && run_.model.config.num_experts == 0)
+        throw UserError("{}: {}: {} has no experts to balance; remove the key", recipe_.where(key), key,
+                        run_.model.family->model_type);
+    };
+    wants_experts("moe_aux_loss_coef", recipe_.moe_aux_loss_coef.has_value());
+    wants_experts("output_router_logits", recipe_.output_router_logits == "true");
     coefficient = balance_factor(recipe_, run_.model.config);
   }
 
@@ -186,8 +186,8 @@ class Resolving {
     run_.frozen = cut_at_groups(run_.frozen, groups);
     if (trains_ && run_.trained.empty())
       throw UserError(
-          "nothing is trained: lora_target, target_parameters and additional_target (or freeze_trainable_modules) name "
-          "no weight; give one of them, or leave lora_target out for all linear layers");
+          "nothing is trained: lora_target, target_parameters and additional_target (or freeze_trainable_modules) "
+          "match no weights; set one of them, or remove lora_target to train all linear layers");
   }
 
   void check_rates() const {
@@ -201,13 +201,13 @@ class Resolving {
           recipe_.where("embedding_lr"));
   }
 
-  // Refuses offload_param with PiSSA and new DoRA adapters: the programs that initialise these need the weights of all
-  // layers on the device.
+  // Refuses offload_param for models whose layers alternate between several kinds. Also refuses it with PiSSA and with
+  // new DoRA adapters: the programs that initialise these adapters need the weights of all layers on the device.
   void check_offload() const {
     if (!recipe_.offload_param) return;
     auto refuse = [&](const std::string& what, const std::string& remedy) {
-      throw UserError("{}: offload_param: {} needs whole weights on the device; {}", recipe_.where("offload_param"),
-                      what, remedy);
+      throw UserError("{}: offload_param: {} needs the weights of all layers on the device; {}",
+                      recipe_.where("offload_param"), what, remedy);
     };
     const std::vector<LayerGroup> groups = groups_of(run_.model);
     if (std::ranges::any_of(groups, [](const LayerGroup& group) { return group.period > 1; }))
@@ -217,7 +217,7 @@ class Resolving {
           recipe_.where("offload_param"), run_.model.family->model_type);
     if (run_.pissa) refuse("pissa_init", "remove one of the two");
     if (run_.lora && run_.lora->dora && run_.adapter.empty())
-      refuse("a new adapter with use_dora", "leave one of the two out");
+      refuse("a new adapter with use_dora", "remove one of the two");
   }
 
   void set_dtypes() {
@@ -254,7 +254,7 @@ class Resolving {
   }
 
   // Chooses the memory of each parameter: host memory for the layers under offload_param and for master weights under
-  // offload_optimizer. This step comes last, because it needs all other values.
+  // offload_optimizer. Comes after set_dtypes and set_reference, because the choice depends on their results.
   void place_params() {
     for (Param& param : run_.trained) param.trained = true;
     for (Param& param : run_.reference) param.trained = false;
@@ -333,7 +333,7 @@ class Resolving {
   const Recipe& recipe_;
   const ModelConfigFile& config_;
   bool trains_;
-  bool compares_;  // whether the loss compares with a reference model
+  bool compares_;  // the run computes a loss that compares with a reference model
   Run& run_;
 };
 
@@ -355,31 +355,31 @@ Run resolve(const Recipe& asked, const ModelConfigFile& config, const std::optio
   if (purpose == Purpose::kTraining) check_stage_keys(stage, keys);
   const ShardingRules sharding(make_mesh(recipe.mesh, target.count), recipe.sharding);
   const int64_t cutoff_len = variant.cutoff_len ? recipe.cutoff_len : cutoff_len_of(recipe, stage, config.json);
-  Run run{
-      .stage = &stage,
-      .keys = keys.only(stage.keys),
-      .target = target,
-      .model_folder = recipe.model_name_or_path,
-      .model_name = recipe.name_of(recipe.model_name_or_path),
-      .model = make_model(with_asked_balance(recipe, config.json), config.file, num_labels_of(recipe, stage, labels)),
-      .from_scratch = recipe.train_from_scratch,
-      .lora = {},
-      .tf32 = recipe.tf32,
-      .offload_optimizer = recipe.offload_optimizer,
-      .offload_param = recipe.offload_param,
-      .remat = remat_policy(recipe.remat_is_auto() ? "full" : recipe.gradient_checkpointing),
-      .remat_auto = recipe.remat_is_auto(),
-      .sharding = sharding,
-      .noise_alpha = recipe.neftune_noise_alpha,
-      .update = update_spec(recipe),
-      .optimizer = make_optimizer(optim_spec(recipe)),
-      .rows_per_device = recipe.per_device_train_batch_size,
-      .eval_rows_per_device = recipe.per_device_eval_batch_size.value_or(recipe.per_device_train_batch_size),
-      .data = data_spec(recipe, stage, labels, cutoff_len),
-      .length = length_spec(recipe),
-      .best = best_spec(recipe),
-      .output = output_spec(recipe),
-      .seed = static_cast<uint64_t>(recipe.seed)};
+  Model model = make_model(with_asked_balance(recipe, config.json), config.file, num_labels_of(recipe, stage, labels));
+  Run run{.stage = &stage,
+          .keys = keys.only(stage.keys),
+          .target = target,
+          .model_folder = recipe.model_name_or_path,
+          .model_name = recipe.name_of(recipe.model_name_or_path),
+          .model = std::move(model),
+          .from_scratch = recipe.train_from_scratch,
+          .lora = {},
+          .tf32 = recipe.tf32,
+          .offload_optimizer = recipe.offload_optimizer,
+          .offload_param = recipe.offload_param,
+          .remat = remat_policy(recipe.remat_is_auto() ? "full" : recipe.gradient_checkpointing),
+          .remat_auto = recipe.remat_is_auto(),
+          .sharding = sharding,
+          .noise_alpha = recipe.neftune_noise_alpha,
+          .update = update_spec(recipe),
+          .optimizer = make_optimizer(optim_spec(recipe)),
+          .rows_per_device = recipe.per_device_train_batch_size,
+          .eval_rows_per_device = recipe.per_device_eval_batch_size.value_or(recipe.per_device_train_batch_size),
+          .data = data_spec(recipe, stage, labels, cutoff_len),
+          .length = length_spec(recipe),
+          .best = best_spec(recipe),
+          .output = output_spec(recipe),
+          .seed = static_cast<uint64_t>(recipe.seed)};
   Resolving steps(recipe, config, purpose, run);
   steps.check_head();
   steps.check_mesh();

@@ -19,8 +19,8 @@ struct ModelConfigFile {
   std::string file;
 };
 
-// `labels` is the result of settled_labels. When an adapter is continued, its own options are used. Throws UserError on
-// combinations that are not possible for this model, mesh or target.
+// Returns the run. `labels` is the result of settled_labels. An adapter that is trained further keeps its own options
+// (lora_options). Throws UserError on combinations that are not possible for this model, mesh or target.
 Run resolve(const Recipe& recipe, const ModelConfigFile& config, const std::optional<LabelSet>& labels,
             const RunTarget& target, Purpose purpose = Purpose::kTraining, const Variant& variant = {});
 

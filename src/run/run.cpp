@@ -79,7 +79,7 @@ std::string reference_input(const Param& param) {
 
 namespace {
 
-// Returns a parameter's learning rate divided by the run's.
+// Returns a parameter's learning rate divided by the run's learning rate.
 double rate_factor(const Run& run, const Param& param) {
   const UpdateSpec& update = run.update;
   if (update.loraplus_lr_ratio &&

@@ -1,4 +1,4 @@
-// Defines Run: what one command does with one model on one target, resolved before any weight is read.
+// Defines Run: everything that one command does with one model on one target. It is known before any weight is read.
 //
 // A Run is made by resolve() (resolve.h) and never changed. Later code reads only the Run, not the recipe.
 #pragma once
@@ -22,27 +22,28 @@
 
 namespace fettle {
 
-// When the recipe names no adapter, training makes a new one; the other purposes use only the base, and all of its
-// weights are frozen. Evaluation computes the stage's loss, with its reference model; inference does not.
+// The purpose of a run. If the recipe names no adapter, training with LoRA makes a new adapter; evaluation and
+// inference use the base, with all weights frozen. Evaluation computes the stage's loss, with the reference model if
+// the stage has one. Inference computes no loss.
 enum class Purpose { kTraining, kEvaluation, kInference };
 
-// How a step changes the weights. Learning rates are the values at the schedule's peak.
+// The settings of the weight update. Learning rates are the values at the schedule's peak.
 struct UpdateSpec {
   double learning_rate = 5e-5;
-  std::optional<double> embedding_lr;       // learning rate of token embedding and head; none: the run's rate
-  std::optional<double> loraplus_lr_ratio;  // learning rate of lora_B divided by that of lora_A
+  std::optional<double> embedding_lr;       // learning rate of the token embedding and the head; none: `learning_rate`
+  std::optional<double> loraplus_lr_ratio;  // the learning rate of lora_B is this times `learning_rate`; none: 1
   double weight_decay = 0;
   double max_grad_norm = 1;  // 0: no clipping
 };
 
-// How the best evaluation is chosen, and what the run does with it.
+// The settings for choosing the best evaluation and for using it.
 struct BestSpec {
   std::string metric = "eval_loss";  // a figure of Evaluation::metrics()
   bool greater_is_better = false;
   bool load_at_end = false;  // the result is the best evaluation's checkpoint
   bool save = false;         // a checkpoint is saved after each best evaluation, and at no other step but the last
-  int64_t patience = 0;      // evaluations without a better one after which the run ends; 0: it never ends early
-  double threshold = 0;      // by how much an evaluation must be better to count for `patience`
+  int64_t patience = 0;      // the run ends after this many evaluations without a better metric; 0: it never ends early
+  double threshold = 0;      // for `patience`, a metric is better only if it improves by more than this
   std::string metric_at, load_at_end_at;  // where `metric` and `load_at_end` were set, for messages
 
   bool used() const { return load_at_end || save || patience > 0; }
@@ -52,7 +53,7 @@ struct BestSpec {
 struct OutputSpec {
   std::string folder;  // output_dir
   bool overwrite = false;
-  std::string resume_from;       // empty: no; "true": the newest complete checkpoint; else a folder
+  std::string resume_from;       // empty: starts anew; "true": the newest complete checkpoint; else a folder
   int64_t save_total_limit = 0;  // 0 keeps all
   bool save_only_model = false;  // checkpoints without state, which cannot be resumed
   bool plot_loss = true;
@@ -69,16 +70,16 @@ struct Run {
   std::string model_folder;  // model_name_or_path, or the folder of a hub's cache that it means
   std::string model_name;    // model_name_or_path
   Model model;
-  bool from_scratch = false;               // random weights; else those of model_folder
-  std::optional<LoraOptions> lora;         // with an adapter
+  bool from_scratch = false;               // true: random weights; false: the weights in model_folder
+  std::optional<LoraOptions> lora;         // none: the run neither trains nor applies an adapter
   std::vector<std::string> merged;         // adapter folders that are first merged into the frozen weights
-  std::string adapter;                     // the folder of `lora`'s weights; empty: a new adapter
+  std::string adapter;                     // the folder with the adapter's weights; empty: a new adapter
   bool pissa = false;                      // the new adapter starts from the base's singular vectors
   int64_t pissa_iterations = 16;           // PiSSA's power iterations; -1: an exact decomposition
-  std::vector<Param> frozen, trained;      // trained: with LoRA the adapter's weights, else base weights
+  std::vector<Param> frozen, trained;      // with LoRA, `trained` has the adapter's weights and the saved modules
   std::vector<QuantisedWeight> quantised;  // the quantised weights; their parts are in `frozen`
-  // Parameters of which the reference model has frozen copies. The reference model of a new adapter, or of an adapter
-  // that is evaluated, is only the base.
+  // The reference model has frozen copies of these parameters. For a new adapter and for an adapter that is evaluated,
+  // the reference model is the base without the adapter.
   std::vector<Param> reference;
   bool reference_adapted = false;  // the reference model has copies of the given adapter
   std::string reference_folder;    // ref_model; empty: the model as it is when the run starts
@@ -112,21 +113,21 @@ struct Run {
   bool has_reference() const { return stage->has_reference(keys); }
   const std::optional<LabelSet>& labels() const { return data.labels; }
   int64_t batch_shards() const;          // devices the batch is split over: dp x fsdp
-  int64_t rows_per_micro_batch() const;  // rows of data of a micro-batch, over all devices
+  int64_t rows_per_micro_batch() const;  // rows of data in a micro-batch, over all devices
   DType reference_dtype() const { return lora && reference_folder.empty() ? trained_dtype : frozen_dtype; }
   int64_t count(const std::vector<Param>& params) const;  // elements, including those of quantised weights
-  // Returns the numbers of the layers whose tensors the parameter contains; for LoRA weights, only the layers that have
-  // them. Returns {0} for a parameter outside of the layers.
+  // Returns the numbers of the layers whose tensors the parameter contains. For a LoRA weight, these are only the
+  // layers that have LoRA weights. Returns {0} for a parameter outside of the layers.
   std::vector<int64_t> layers_of(const Param& param) const;
-  Partition partition(const Param& param) const;  // how the stacked array is split
-  // True for a master weight: a trained f32 matrix of the layers that the step uses in 16 bits. With offload_optimizer,
-  // it lies in host memory, and each step makes a 16-bit copy on the device. False when the run has a reference model.
+  Partition partition(const Param& param) const;  // how the stacked array is split over the devices
+  // Returns whether the parameter is a master weight: a trained f32 matrix of the layers that lies in host memory under
+  // offload_optimizer, while each step makes a 16-bit copy on the device. A run with a reference model has none.
   bool has_master(const Param& param) const;
   // Returns whether weights of the layers are trained in host memory. Then one loop over all layers writes their
   // gradients there, so all layers save the same values for the backward pass.
   bool trains_layers_on_host() const;
   Memory state_memory() const { return offload_optimizer ? Memory::kHost : Memory::kDevice; }
-  // Weight decay does not apply to biases and norms, as is usual with PyTorch.
+  // Returns whether weight decay applies to the parameter. As in Transformers, it does not apply to biases and norms.
   static bool decays(const Param& param) { return !param.is_bias_or_norm(); }
 };
 
@@ -136,13 +137,13 @@ Run with_remat(Run run, const RematPolicy& policy);
 // Names of program inputs and outputs.
 std::string frozen_input(const Param& param);
 std::string trained_input(const Param& param);
-std::string start_array(const Param& param);  // PiSSA's initial A or B, subtracted from the base
+std::string start_array(const Param& param);  // PiSSA's initial A or B; their product is subtracted from the base
 std::string reference_input(const Param& param);
 
 // Name of the loss scale's state, in programs of runs that scale the loss.
 inline const std::string kLossScale = "loss_scale";
 
-// The trained parameter as the update rule sees it.
+// Describes a trained parameter for the update rule.
 OptimWeight optim_weight(const Run& run, const Param& param);
 
 // An array of optimizer state for a trained parameter. `name` is the name of the program's input and output.

@@ -1,4 +1,4 @@
-// Defines RunLength: how many steps a run has, and after which of them it logs, evaluates and saves.
+// Defines RunLength: how many steps a run has, and after which steps it logs, evaluates and saves.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ struct LengthSpec {
   int64_t max_steps = -1;        // above 0: instead of epochs
   double warmup_ratio = 0;       // share of all steps
   double warmup_steps = 0;       // above 0: replaces warmup_ratio; below 1: a share of all steps
-  int64_t max_warmup_steps = 0;  // of a warmup that is a share; 0: no limit
-  Schedule schedule;             // total_steps and warmup_steps are filled in
+  int64_t max_warmup_steps = 0;  // limits a warmup that is given as a share; 0: no limit
+  Schedule schedule;             // run_length sets its total_steps and warmup_steps
   int64_t logging_steps = 10;
   Interval save, evaluate;
 };
@@ -42,6 +42,7 @@ struct RunLength {
   bool evaluates_after(int64_t step) const { return eval_every > 0 && (step % eval_every == 0 || step == total_steps); }
 };
 
+// Returns the length in steps. An epoch has `steps_per_epoch` steps.
 RunLength run_length(const LengthSpec& spec, int64_t steps_per_epoch);
 
 }  // namespace fettle

@@ -1,4 +1,4 @@
-// Defines small_model_request, which makes a run on a tiny random model, to try devices out.
+// Defines small_model_request, which asks for a training run of a tiny random model. The run tries devices out.
 #pragma once
 
 #include <filesystem>

@@ -21,12 +21,13 @@ struct RunTarget {
   std::string platform = "cpu";  // the vendor's name in docs/targets.md: cpu, cuda, rocm
   std::string title = "cpu (1 device)";
   std::string capability = {};  // capability of a device, as in DeviceInfo; empty: the plugin does not report it
-  KernelSet kernels = {};       // kernels that programs for it may call
+  KernelSet kernels = {};       // kernels that programs for these devices may call
   StepRoom room = {};
 };
 
-// Returns the devices as a run's target, with those of the requested kernels that compute correctly on them, and the
-// memory that is free now. Throws DeviceError when the devices compute wrong results.
+// Returns the devices as a run's target. `kernels` has the requested kernels that compute correctly on these devices.
+// `room` is a share of the host's free memory for CPU devices, and the device's limit for others. Throws DeviceError
+// when the devices compute wrong results.
 RunTarget target_of(const Devices& devices);
 
 // Returns how many bytes each of `devices` CPU devices may take. They share the host's memory: together they may take

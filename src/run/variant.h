@@ -8,8 +8,8 @@
 
 namespace fettle {
 
-// Values that replace those of the recipe keys with the same names. For example, a plan tries other batches, meshes or
-// rematerialisation.
+// Values that replace the values of the recipe's keys with the same names. For example, a plan tries other batches,
+// meshes or rematerialisation policies.
 struct Variant {
   std::optional<int64_t> per_device_train_batch_size, per_device_eval_batch_size, gradient_accumulation_steps,
       cutoff_len;

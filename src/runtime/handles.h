@@ -92,8 +92,9 @@ struct LocalParts {
 LocalParts local_parts(const ClientHandle& client, const Layout& layout);
 
 // Makes the buffers of this process's devices from the filled blocks, one block for each of the local_parts(), and
-// takes ownership of the blocks. On the CPU the blocks become the memory of the buffers, and replicas share a block. So
-// if a replica is donated to a run, the run writes its result to other memory.
+// takes ownership of the blocks. On the CPU, a block becomes the memory of its buffer, and replicas share one block.
+// The plugin must not write to shared blocks, so a run to which such a buffer is donated writes its result to other
+// memory.
 DeviceBuffer hand_over(const std::shared_ptr<const ClientHandle>& client, const Shape& shape, Layout layout,
                        const std::string& memory_kind, std::vector<std::shared_ptr<HostBlock>> blocks);
 

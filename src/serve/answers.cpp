@@ -5,7 +5,8 @@
 #include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
-#include <random>
+
+#include "base/process_name.h"
 
 namespace fettle {
 namespace {
@@ -16,7 +17,7 @@ std::string dumped(const ordered_json& value) {
   return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
-// JSON has no infinity. OpenAI writes -9999 for a token that cannot be drawn.
+// Returns the value for JSON, which has no infinity. Like OpenAI, writes -9999 for a token that cannot be drawn.
 double finite(double logprob) {
   return std::max(logprob, -9999.0);
 }
@@ -64,17 +65,12 @@ ordered_json usage_json(const AnswerUsage& usage) {
           {"total_tokens", usage.prompt_tokens + usage.reply_tokens}};
 }
 
-std::string random_word() {
-  std::random_device device;
-  return fmt::format("{:08x}{:08x}{:08x}", device(), device(), device());
-}
-
 }  // namespace
 
 AnswerWriter::AnswerWriter(bool chat, std::string model, bool chances, bool usage)
     : chat_(chat),
       model_(std::move(model)),
-      id_((chat ? "chatcmpl-" : "cmpl-") + random_word()),
+      id_((chat ? "chatcmpl-" : "cmpl-") + random_hex(3)),
       chances_(chances),
       usage_(usage),
       created_(std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
@@ -98,7 +94,7 @@ std::string AnswerWriter::whole(const std::string& text, const std::vector<Token
                  {"usage", usage_json(usage)}});
 }
 
-// Returns the JSON of one event. `choice` is the JSON of its choice; if it is empty, the list of choices is empty.
+// Returns one event. `choice` is the JSON of the event's choice; if it is "", the event's list of choices is empty.
 std::string AnswerWriter::event(const std::string& choice) const {
   std::string head = dumped({{"id", id_},
                              {"object", chat_ ? "chat.completion.chunk" : "text_completion"},

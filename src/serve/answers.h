@@ -1,4 +1,4 @@
-// Defines AnswerWriter, which writes the JSON of one answer, as a whole or in pieces for a stream.
+// Defines AnswerWriter, which writes one answer as one JSON object or as the events of a stream.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,8 @@ class AnswerWriter {
   std::string whole(const std::string& text, const std::vector<TokenChance>& chances, const std::string& finish_reason,
                     const AnswerUsage& usage) const;
 
-  // Events of a stream, each "data: JSON" with an empty line. begin() is empty for plain completions.
+  // These functions return events of a stream. Each event is "data: JSON" and an empty line. begin() returns "" for
+  // text completions.
   std::string begin() const;
   std::string piece(const std::string& text, const std::vector<TokenChance>& chances);
   std::string end(const std::string& finish_reason, const AnswerUsage& usage) const;  // with [DONE]
@@ -35,7 +36,7 @@ class AnswerWriter {
   std::string model_, id_;
   bool chances_, usage_;
   int64_t created_;
-  int64_t offset_ = 0;  // number of characters of text so far
+  int64_t offset_ = 0;  // number of characters in the pieces so far
 };
 
 }  // namespace fettle

@@ -1,5 +1,5 @@
-// Defines kChatPage, the page at / of `fettle serve`: a conversation in the browser. It loads nothing from other
-// servers.
+// Defines kChatPage, the HTML of the page at / of `fettle serve`: a conversation in the browser. The page loads nothing
+// from other servers.
 #pragma once
 
 #include <string_view>

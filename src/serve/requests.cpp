@@ -18,7 +18,8 @@ using nlohmann::ordered_json;
 
 constexpr size_t kMostStops = 16, kLongestStop = 1000;
 
-// The fields of both routes that the server reads, and the fields that have no effect.
+// kShared has the fields that the server reads on both routes. Both routes accept the fields in kWithoutEffect and
+// ignore them.
 const std::vector<std::string_view> kShared = {"model",
                                                "max_tokens",
                                                "temperature",
@@ -157,7 +158,7 @@ void read_tools(const BodyFields& fields, CompletionRequest& out) {
   const ordered_json* choice = fields.find("tool_choice");
   if (choice == nullptr || *choice == "auto") return;
   if (*choice != "none")
-    refuse("tool_choice", "is {}; give \"auto\" or \"none\", because a call cannot be forced", shown(*choice));
+    refuse("tool_choice", "is {}; give \"auto\" or \"none\", because the server cannot force a call", shown(*choice));
   out.tools_json.clear();
 }
 
@@ -236,7 +237,7 @@ CompletionRequest read_text_request(std::string_view body) {
   const bool ids = prompt->is_array() && !prompt->empty() && std::ranges::all_of(*prompt, [](const ordered_json& id) {
                      return id.is_number_unsigned() && id.get<uint64_t>() <= static_cast<uint64_t>(INT32_MAX);
                    });
-  if (!ids) refuse("prompt", "is {}; give one text or one array of token ids, and a request for each", shown(*prompt));
+  if (!ids) refuse("prompt", "is {}; give one text or one array of token ids per request", shown(*prompt));
   out.prompt_ids = prompt->get<std::vector<int32_t>>();
   return out;
 }

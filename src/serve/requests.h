@@ -13,7 +13,7 @@
 
 namespace fettle {
 
-// Thrown for a request that must be answered with an error. The text names the field and the remedy.
+// The exception for a request that is answered with an error. The text names the field and the remedy.
 class RequestError : public std::runtime_error {
  public:
   RequestError(int status, const std::string& text, std::string field = "", std::string code = "")
@@ -24,7 +24,7 @@ class RequestError : public std::runtime_error {
   std::string json() const;  // in OpenAI's form: {"error": {"message", "type", "param", "code"}}
 };
 
-// A field that the request leaves out or sets to null has no value here.
+// The values of a request. A field that the request leaves out or sets to null has no value here.
 struct CompletionRequest {
   bool chat = true;
   std::string model;
@@ -37,14 +37,14 @@ struct CompletionRequest {
   std::optional<uint64_t> seed;
   std::vector<std::string> stop;
   bool stream = false, include_usage = false;
-  std::optional<int> top_logprobs;  // number of likely tokens to report at each place; 0: only the drawn token
+  std::optional<int> top_logprobs;  // number of likely tokens to report at each position; 0: only the drawn token
 
   // Returns `defaults`, changed by the values that the request sets.
   ReplyOptions options(ReplyOptions defaults) const;
 };
 
-// Reads a body. Throws RequestError for JSON that is broken, for a field that is not known or has a wrong value, and
-// for a field that asks for a feature that this server lacks.
+// Reads the body of a request. Throws RequestError for broken JSON, for an unknown field, for a wrong value, and for a
+// field whose feature this server does not support.
 CompletionRequest read_chat_request(std::string_view body);
 CompletionRequest read_text_request(std::string_view body);
 

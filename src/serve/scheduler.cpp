@@ -43,7 +43,7 @@ void PendingReply::end(const std::string& finish_reason, const std::string& erro
   changed_.notify_all();
 }
 
-// A reply that is being written. It stays at its place in memory.
+// A reply that is being written. A Row is never moved in memory, because the writer's callback has its address.
 struct Scheduler::Row {
   std::shared_ptr<PendingReply> reply;
   StopTexts stops;
@@ -59,7 +59,7 @@ struct Scheduler::Row {
         }) {}
   Row(const Row&) = delete;
 
-  // Draws a token and passes it to the reader. Returns false when the reply has ended.
+  // Draws a token from the logits and adds it to the reply. Returns false when the reply has ended.
   bool take(const std::vector<float>& logits, const Tokenizer& tokenizer) {
     const auto before = static_cast<std::ptrdiff_t>(writer.ids().size());
     const bool goes_on = writer.take(logits);
@@ -82,7 +82,7 @@ struct Scheduler::Row {
   }
 };
 
-// Computes one step for several rows, or for one row.
+// Computes logits for several rows at once (BatchDecoder), or for one row (Generator).
 class Scheduler::Decoding {
  public:
   Decoding(Session& session, int64_t rows) {
@@ -94,7 +94,8 @@ class Scheduler::Decoding {
   }
   int64_t rows() const { return several_ ? several_->rows() : 1; }
   int64_t max_length() const { return several_ ? several_->max_length() : one_->max_length(); }
-  // Reads a piece of a prompt. Returns false if the prompt has more tokens, so that it cannot join yet.
+  // Returns true if at most kPiece tokens of the prompt are unread, so that the prompt can join. Otherwise reads the
+  // next kPiece tokens and returns false.
   bool read(const std::vector<int32_t>& prompt, int64_t longest) {
     if (!several_ || several_->unread(prompt) <= kPiece) return true;
     const int64_t known = std::ssize(prompt) - several_->unread(prompt);
@@ -109,7 +110,8 @@ class Scheduler::Decoding {
     one_->reserve(longest);
     return one_->logits(prompt);
   }
-  // `ids` has the tokens of each row in use. The last token of each row is new.
+  // Returns the next logits of each row in `in_use`, which has the number and all tokens of each row in use. The last
+  // token of each row is new.
   std::vector<std::vector<float>> step(const std::vector<std::pair<int64_t, const std::vector<int32_t>*>>& in_use) {
     if (one_) return {one_->logits(*in_use.at(0).second)};
     std::vector<std::pair<int64_t, int32_t>> next;
@@ -126,7 +128,7 @@ Scheduler::Scheduler(Session& session, const SchedulerLimits& limits) : session_
   session.load();
   decoding_ = std::make_unique<Decoding>(session, limits.rows);
   if (decoding_->rows() < limits.rows)
-    warn("rows: the rope of this model depends on the length, so replies are written one after another");
+    warn("rows: the rope of this model depends on the sequence length, so replies are written one after another");
   rows_.resize(static_cast<size_t>(decoding_->rows()));
   const std::vector<int32_t> first = {session.stop_ids().empty() ? 0 : session.stop_ids()[0]};
   decoding_->join(0, first, 1);
@@ -227,7 +229,8 @@ void Scheduler::join(std::unique_ptr<Row>& row, const std::shared_ptr<PendingRep
   if (goes_on(*joined, logits)) row = std::move(joined);
 }
 
-// Bad logits, such as those of a prompt that overflows 16 bits, end only their own reply.
+// Passes the logits to the row's reply. Returns false when the reply has ended. Logits that are not finite, such as
+// those of a prompt whose activations overflow 16 bits, end only this reply.
 bool Scheduler::goes_on(Row& row, const std::vector<float>& logits) {
   try {
     return row.take(logits, session_.tokenizer());
@@ -250,8 +253,8 @@ void Scheduler::step() {
   }
 }
 
-// After a failure the cache may be lost. So all replies that are being written end, and the next ones start with an
-// empty cache.
+// Ends all replies that are being written with this error, because the failure may have destroyed their keys and
+// values. Makes a new decoder, so that later replies start with an empty cache.
 void Scheduler::fail_all(const std::string& error) {
   warn("the replies that were being written failed: {}", error);
   for (std::unique_ptr<Row>& row : rows_)
@@ -260,7 +263,8 @@ void Scheduler::fail_all(const std::string& error) {
   try {
     decoding_ = std::make_unique<Decoding>(session_, limits_.rows);
   } catch (const std::exception& again) {
-    warn("the model cannot be used again after a failure: {}", again.what());
+    warn("after the failure, a new decoder could not be made: {}; if requests keep failing, restart the server",
+         again.what());
   }
 }
 

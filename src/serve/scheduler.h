@@ -1,4 +1,4 @@
-// Defines Scheduler, whose thread owns the model and writes the replies of all requests at once.
+// Defines Scheduler, which writes the replies of all requests at the same time. Only its own thread uses the model.
 #pragma once
 
 #include <atomic>
@@ -30,16 +30,16 @@ class PendingReply {
  public:
   explicit PendingReply(ReplyJob given) : job(std::move(given)) {}
 
-  // What was added to the reply since the last call.
+  // The part of the reply that is new since the last call of wait().
   struct News {
     std::string text;
-    std::vector<TokenChance> chances;  // when the job asks for them
+    std::vector<TokenChance> chances;  // of the new tokens, if the job asks for them
     bool ended = false;
-    std::string finish_reason;  // set when the reply has ended: "stop" or "length"; empty: it failed
-    std::string error;          // why it failed
+    std::string finish_reason;  // of an ended reply: "stop" or "length"; empty: the reply failed
+    std::string error;          // why the reply failed
     int64_t reply_tokens = 0;   // tokens of the reply so far
   };
-  // Waits until there is news, but at most for `patience`.
+  // Waits until a part of the reply is new or the reply has ended, but at most for `patience`.
   News wait(std::chrono::milliseconds patience);
   // Tells the scheduler that the client has gone. The scheduler then drops the reply.
   void cancel() { cancelled_ = true; }
@@ -63,19 +63,21 @@ struct SchedulerLimits {
   int64_t max_waiting = 64;  // requests that wait for a row
 };
 
-// Between two steps, waiting requests join free rows. At most one piece of a long prompt is read between two steps, so
-// that the other replies continue. With one row, or a family that BatchDecoder does not support, replies are written
-// one after another.
+// Between two steps, waiting requests take free rows. At most one piece of a long prompt is read between two steps, so
+// that the other replies continue. Replies are written one after another if there is only one row, or if BatchDecoder
+// does not support the model family.
 class Scheduler {
  public:
-  // Loads the model and computes a step. Throws UserError, DeviceError or DoesNotFit. `session` must outlive the
-  // Scheduler; other threads may call its const functions.
+  // Loads the model, and computes a step to show that the model works. Throws UserError, DeviceError or DoesNotFit.
+  // `session` must outlive the Scheduler; other threads may call const functions of the session.
   Scheduler(Session& session, const SchedulerLimits& limits);
-  // Writes all replies that were submitted, then ends.
+  // Waits until all submitted replies are written.
   ~Scheduler();
 
-  // Throws RequestError: 429 when too many requests wait, 503 after refuse_new().
+  // Adds the job to the waiting requests and returns its reply. Throws RequestError with status 429 when too many
+  // requests wait, and with status 503 after refuse_new().
   std::shared_ptr<PendingReply> submit(ReplyJob job);
+  // Refuses all later calls of submit(). The replies that were submitted before are still written.
   void refuse_new();
   struct Figures {
     int64_t writing, waiting;
@@ -98,13 +100,13 @@ class Scheduler {
   Session& session_;
   SchedulerLimits limits_;
   std::unique_ptr<Decoding> decoding_;
-  std::vector<std::unique_ptr<Row>> rows_;  // empty where a row is free
-  std::shared_ptr<PendingReply> reading_;   // the reply whose prompt is being read; it joins next
+  std::vector<std::unique_ptr<Row>> rows_;  // null for a free row
+  std::shared_ptr<PendingReply> reading_;   // the reply whose prompt is being read; null: none
 
   mutable std::mutex mutex_;
   std::condition_variable submitted_;
   std::deque<std::shared_ptr<PendingReply>> waiting_;
-  int64_t writing_ = 0;  // rows in use, and reading_
+  int64_t writing_ = 0;  // number of rows in use, plus 1 if reading_ is set
   bool ending_ = false, leave_ = false;
   std::thread thread_;
 };

@@ -30,7 +30,8 @@ constexpr size_t kLargestBody = 8 << 20;
 constexpr const char *kChatPath = "/v1/chat/completions", *kTextPath = "/v1/completions";
 constexpr milliseconds kLook{100};  // how often a waiting thread checks whether its client is still connected
 
-// Only an address, or the name localhost, certainly means this machine: "127.example.com" may be any machine.
+// Returns whether the host is "localhost" or an address of this machine alone (127.x.x.x or ::1). Other names are not,
+// even if they begin with "127.": "127.example.com" may be any machine.
 bool is_loopback(const std::string& host) {
   in_addr address{};
   const bool is_ipv4 = inet_pton(AF_INET, host.c_str(), &address) == 1;
@@ -277,7 +278,7 @@ class CompletionServer {
           scheduler_.submit(job_of(asked)),
           AnswerWriter(asked.chat, options_.name, asked.top_logprobs.has_value(), asked.include_usage), asked.stream,
           open_);
-      // A whole answer is also sent by a content provider, because that can notice when the client has gone.
+      // An answer that is not streamed also has a content provider, because it notices when the client disconnects.
       response.set_header("Cache-Control", "no-cache");
       response.set_chunked_content_provider(
           asked.stream ? "text/event-stream" : "application/json",
@@ -299,7 +300,8 @@ class CompletionServer {
   httplib::Server http_;
 };
 
-// Returns the last part of the name of the last adapter, or of the model if there is no adapter.
+// Returns the model's name for clients: the last part ("c" of "a/b/c") of the last adapter's name, or of the model's
+// name if there is no adapter.
 std::string name_of_model(const Request& request) {
   std::string name = request.model_title();
   while (name.ends_with('/')) name.pop_back();

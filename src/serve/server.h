@@ -1,4 +1,4 @@
-// Defines run_serve, the command `fettle serve`: a server that speaks OpenAI's protocol.
+// Defines run_serve, the command `fettle serve`: an HTTP server that speaks OpenAI's protocol.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,16 @@ namespace fettle {
 
 struct ServeOptions {
   std::string host = "127.0.0.1";
-  int port = 8080;      // 0: any free port
-  std::string api_key;  // empty: requests need no key
-  std::string name;     // the model's name for clients; empty: taken from the last adapter or the model
-  int64_t rows = 16;    // replies that are written at the same time
-  int64_t max_waiting = 64;
+  int port = 8080;           // 0: any free port
+  std::string api_key;       // empty: requests need no key
+  std::string name;          // the model's name for clients; empty: taken from the last adapter or the model
+  int64_t rows = 16;         // replies that are written at the same time
+  int64_t max_waiting = 64;  // requests that may wait for a row
 };
 
-// Loads the model, then prints on standard error at which address it listens. After SIGINT, SIGTERM or SIGHUP it
-// refuses new requests, completes the replies that are being written and returns; a second signal ends the process at
-// once. Throws UserError when the address cannot be used, and what Session and Scheduler throw. Returns 0.
+// Loads the model, then prints the server's address on standard error and answers requests. After SIGINT, SIGTERM or
+// SIGHUP, refuses new requests, completes all replies that were accepted, and returns 0. A second signal ends the
+// process at once. Throws UserError when the address cannot be used. Also throws the errors of Session and Scheduler.
 int run_serve(const Request& request, const ServeOptions& options);
 
 }  // namespace fettle

@@ -1,4 +1,4 @@
-// Defines StopTexts, which finds texts that end a reply, while the reply is being written.
+// Defines StopTexts, which ends a reply at a stop text while the reply is being written.
 #pragma once
 
 #include <string>
@@ -6,16 +6,16 @@
 
 namespace fettle {
 
-// A stop text and all text after it are not part of the reply. If the reply ends with the first characters of a stop
-// text, they are held back until the next text decides whether they belong to it.
+// A stop text and all text after it are not part of the reply. If the text so far ends with the first characters of a
+// stop text, these characters are held back until the next text shows whether the stop text is complete.
 class StopTexts {
  public:
   // `texts` must not contain an empty text.
   explicit StopTexts(std::vector<std::string> texts) : texts_(std::move(texts)) {}
 
-  // Returns the text that certainly belongs to the reply. Returns "" after a stop text was found.
+  // Adds `text`, and returns the text that now certainly belongs to the reply. Returns "" after a stop text was found.
   std::string push(const std::string& text);
-  // Returns the text that was held back, because no more text follows.
+  // Call this when no more text follows. Returns the text that was held back.
   std::string finish();
   bool found() const { return found_; }
 

@@ -1,5 +1,4 @@
-// Defines TokenChance: how likely a token was according to the model, and how likely other tokens were at the same
-// place.
+// Defines TokenChance: the log-probability of a drawn token, and of the most likely tokens at the same position.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +13,12 @@ namespace fettle {
 
 struct TokenChance {
   std::string text;
-  double logprob;                                   // of the model's own distribution, before temperature, top-k, top-p
+  double logprob;                                   // in the model's own distribution, before temperature, top-k, top-p
   std::vector<std::pair<std::string, double>> top;  // the most likely tokens, the most likely first
 };
 
-// Returns the chance of token `drawn`, which follows `before`, and of the `top` most likely tokens. `logits` must be
-// finite.
+// Returns the log-probabilities of the token `drawn`, which follows the tokens `before`, and of the `top` most likely
+// tokens. `logits` must be finite.
 TokenChance token_chance(std::span<const float> logits, std::span<const int32_t> before, int32_t drawn, int top,
                          const Tokenizer& tokenizer);
 

@@ -28,7 +28,8 @@ struct Models {
   std::optional<ModelInGraph> reference;
 };
 
-// Makes the models. The trained model uses `weights`; the reference model's own weights become inputs.
+// Makes the models. The trained model uses `weights`. The reference model, if the run has one, uses them too, except
+// for the parameters in run.reference: it has frozen copies of these, which become inputs of the program.
 Models add_models(Program& program, const Run& run, const Weights& weights);
 
 // Returns the stage's loss of a micro-batch, including the load-balancing loss of experts. `sum` of the result can be

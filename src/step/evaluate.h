@@ -47,7 +47,8 @@ class Evaluator {
   std::map<std::pair<int64_t, int64_t>, Executable> programs_;  // keyed by lines and length
 };
 
-// Returns "file:line" of the rows in `batch` whose loss is not finite.
+// Finds the rows of `batch` whose loss is not finite. Evaluates the whole batch, and then each row with such a loss
+// again, without the other rows. Returns the names in Batch::sources of the rows whose loss is still not finite.
 std::vector<std::string> rows_not_finite(Devices& devices, const Run& run, TrainState& state, const Batch& batch);
 
 }  // namespace fettle

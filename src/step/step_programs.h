@@ -14,8 +14,10 @@ class StepPrograms {
   struct Entry {
     BatchShape shape;
     Executable executable;
-    int64_t flops;  // floating-point operations of one run over all devices, when all micro-batches are used
-    int64_t flops_of(int64_t used) const { return flops / shape.micro_batches * used; }
+    double flops;  // floating-point operations of one run over all devices, when all micro-batches are used
+    double flops_of(int64_t used) const {
+      return flops * static_cast<double>(used) / static_cast<double>(shape.micro_batches);
+    }
   };
 
   StepPrograms(Devices& devices, const Run& run) : devices_(devices), run_(run) {}

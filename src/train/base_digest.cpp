@@ -49,7 +49,8 @@ std::string digest(const StoredTensor& tensor, size_t blocks) {
   return out;
 }
 
-// With more tensors than kMostBlocks, reads the bytes of every second (third, ...) tensor only.
+// Adds the tensors' names, shapes and dtypes, and a sample of their bytes. If there are more than kMostBlocks tensors,
+// reads the bytes of every second (third, ...) tensor only.
 void add(ContentKey& key, const std::vector<NamedTensor>& tensors) {
   const size_t step = tensors.size() / kMostBlocks + 1;
   const size_t blocks = std::clamp(kMostBlocks / std::max<size_t>(tensors.size(), 1), size_t{1}, kMostOfTensor);
@@ -68,7 +69,8 @@ std::string digest(const std::vector<NamedTensor>& tensors) {
   return key.text();
 }
 
-// Returns the object without fields that are null or do not affect the computation, at every depth.
+// Returns the config without fields that are null or do not affect the computation. Also removes such fields from
+// nested objects.
 Json computing(const Json& config) {
   static const std::set<std::string> kOthers{"_name_or_path", "transformers_version", "architectures", "auto_map",
                                              "use_cache",     "torch_dtype",          "dtype",         "id2label",
@@ -85,7 +87,8 @@ void add_names(std::set<std::string>& names, const Param& param) {
   for (int64_t i = 0; i < param.stored_count(); ++i) names.insert(param.stored_name(i));
 }
 
-// Leaves out a head that the model's checkpoint lacks, because such a head was initialised, not read.
+// Returns the tensors with these names. Leaves out a name that the repository lacks: it is a head that was initialised,
+// not read.
 std::vector<NamedTensor> found(const ModelRepository& repository, const std::set<std::string>& names) {
   std::vector<NamedTensor> out;
   for (const std::string& name : names)
@@ -105,7 +108,7 @@ std::vector<NamedTensor> kept_of_base(const Run& run, const ModelRepository& rep
   for (const QuantisedWeight& weight : run.quantised) add_names(quantised, weight.base);
   for (const std::string& name : quantised) {
     names.insert(name);
-    // Adds the tensors that belong to the codes: in 4 bits named "<weight>.*", in 8 bits "<module>.*".
+    // Adds the tensors that belong to the codes. They are named "<weight>.*" with 4 bits and "<module>.*" with 8 bits.
     const std::string module = name.substr(0, name.rfind('.') + 1);
     const std::vector<std::string>& all = repository.names();
     for (auto it = std::lower_bound(all.begin(), all.end(), module); it != all.end() && it->starts_with(module); ++it)
@@ -125,8 +128,8 @@ void add_adapter(ContentKey& key, const fs::path& folder) {
   add(key, tensors);
 }
 
-// Returns the digest of the adapters that the run reads and that are not in its checkpoint. With full tuning, the
-// checkpoint contains the merged weights.
+// Returns the digest of the adapters that the run reads but does not save in its checkpoint. With full tuning, the
+// checkpoint contains the merged weights, so there are no such adapters.
 std::string adapters_digest(const Run& run) {
   std::vector<std::string> folders;
   if (!run.frozen.empty() || (!run.reference.empty() && run.reference_folder.empty())) folders = run.merged;

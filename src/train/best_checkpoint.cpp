@@ -40,8 +40,9 @@ void check_best(const Run& run, const RunLength& length) {
   if (run.best.load_at_end && !run.best.save && length.save_every % length.eval_every != 0 &&
       length.eval_every % length.save_every != 0)
     throw UserError(
-        "{}: load_best_model_at_end needs evaluations and checkpoints at the same steps: evaluations are {} steps "
-        "apart and checkpoints {}; make one a multiple of the other, or set save_strategy: best",
+        "{}: load_best_model_at_end needs evaluations and checkpoints at the same steps, but there is an evaluation "
+        "every {} steps and a checkpoint every {} steps; make one a multiple of the other, or set "
+        "save_strategy: best",
         run.best.load_at_end_at, length.eval_every, length.save_every);
 }
 

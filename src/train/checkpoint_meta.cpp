@@ -76,7 +76,7 @@ void check_arrays(const StateReader& state, const Run& run) {
 }
 
 // Returns an instruction for the user: the keys and values that give each step `rows` rows, as in the checkpoint. If
-// no values do this, the instruction asks for another number of devices.
+// no values do this, the instruction asks for another mesh.
 std::string remedy(const Run& run, int64_t rows) {
   const int64_t shards = run.batch_shards(), accumulation = run.batch.micro_batches;
   const int64_t each = run.rows_per_device;
@@ -85,17 +85,16 @@ std::string remedy(const Run& run, int64_t rows) {
   if (rows % (shards * each) == 0) return fmt::format("set gradient_accumulation_steps: {}", rows / (shards * each));
   if (rows % shards == 0)
     return fmt::format("set per_device_train_batch_size: {} and gradient_accumulation_steps: 1", rows / shards);
-  return fmt::format("{0} rows cannot be divided evenly over {1} devices: use a number of devices that divides {0}",
-                     rows, shards);
+  return fmt::format("change the mesh so that dp x fsdp (now {1}) divides {0}", rows, shards);
 }
 
 void check_rows_per_step(const StateReader& state, const Run& run) {
   const int64_t found = state.meta().value("rows_per_step", int64_t{0}), wanted = rows_per_step(run);
   if (found == wanted) return;
   throw UserError(
-      "{} was written with {} rows per step, but this run has {} (per_device_train_batch_size {} x {} device{} x "
-      "gradient_accumulation_steps {}): the order of rows would change; {}, or start a new run from its weights "
-      "({}: {})",
+      "{} was written with {} rows per step, but this run has {} (per_device_train_batch_size {} x {} device{} "
+      "(dp x fsdp) x gradient_accumulation_steps {}), so the order of rows would change; {}, or start a new run from "
+      "the checkpoint's weights ({}: {})",
       checkpoint_of(state), found, wanted, run.rows_per_device, run.batch_shards(), run.batch_shards() == 1 ? "" : "s",
       run.batch.micro_batches, remedy(run, found), run.lora ? "adapter_name_or_path" : "model_name_or_path",
       checkpoint_of(state));
@@ -153,7 +152,7 @@ void check_meta(const StateReader& state, const Run& run) {
     if (const Json other = found.value(key, key == "quantization" ? Json("none") : Json()); other != wanted[key])
       refuse(state, key, other.dump(), wanted[key].dump());
   };
-  // The differences that explain most are reported first.
+  // Reports the most telling difference: an optimizer of another kind, for example, explains arrays of other shapes.
   check("model_type");
   check("stage");
   check("finetuning_type");
@@ -172,8 +171,8 @@ void check_base(const StateReader& state, const Json& base) {
       return found.empty() || found == "" ? "none" : found.is_string() ? found.get<std::string>() : found.dump();
     };
     throw UserError(
-        "{} was trained with {} that differ from this run's: {} was {}, but this run has {}; set it to "
-        "the checkpoint's value, or start a new run",
+        "{} was trained with other {} than this run: {} was {}, but this run has {}; set the key to the checkpoint's "
+        "value, or start a new run",
         checkpoint_of(state), what, key, path(written), path(base));
   };
   check("ref_model", "weights of a reference model", "ref_model");

@@ -51,7 +51,7 @@ CheckpointWriter::~CheckpointWriter() {
   }
 }
 
-// Returns whether the host has memory for the copies of all of its processes. With several hosts, all must have it.
+// Returns whether each host has memory for the copies of all processes that run on it.
 bool CheckpointWriter::has_room(const TrainState& state) const {
   const int64_t sharers = processes_ == nullptr ? 1 : processes_->run()->place().local_size;
   const bool here = sharers * snapshot_bytes(run_, state) <= free_memory_() / 10 * 9;
@@ -93,7 +93,7 @@ double CheckpointWriter::save(const TrainState& state, const RunRecord& record) 
 
 CheckpointWriter::Written CheckpointWriter::write(const fs::path& path, int64_t step, const RunRecord& record,
                                                   const Fetch& fetch) {
-  // All processes make the same number of attempts.
+  // All processes must make the same number of attempts, so `hurried_` is not used with several processes.
   if (processes_ != nullptr)
     return retry_files(path.filename().string(), [&] { return write_together(path, step, record, fetch); });
   return retry_files(

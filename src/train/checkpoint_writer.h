@@ -16,9 +16,9 @@
 
 namespace fettle {
 
-// Calls `use` with the array of that name. It may be called several times for the same array.
+// A function that calls `use` with the array of that name. The same array may be fetched several times.
 using FetchArray = std::function<void(const std::string& name, const std::function<void(const HostShards&)>& use)>;
-// Writes the boxes of these arrays that this process owns.
+// Writes the parts of these arrays that this process owns.
 void write_state(StateWriter& state, const std::vector<StateArray>& arrays, const FetchArray& fetch);
 
 // Writes output_dir/checkpoint-N completely or not at all. It contains the result in ResultWriter's format,
@@ -50,8 +50,8 @@ class CheckpointWriter {
   void check();
   // Waits until no checkpoint is being written, then does the same as check().
   void settle();
-  // Waits for the last checkpoint, and throws UserError or DoesNotFit when it could not be written. Call it when the
-  // run must not end without this checkpoint.
+  // Waits for the last checkpoint, and throws UserError or DoesNotFit when it could not be written. For a run that must
+  // not end without this checkpoint.
   void require();
 
  private:
@@ -64,8 +64,8 @@ class CheckpointWriter {
   bool has_room(const TrainState& state) const;
   Written write(const std::filesystem::path& folder, int64_t step, const RunRecord& record, const Fetch& fetch);
   Written write_once(const std::filesystem::path& folder, int64_t step, const RunRecord& record, const Fetch& fetch);
-  // Does the same with several processes: each writes its parts; the first process makes the result from all parts and
-  // commits.
+  // Does the same as write_once with several processes. Each process writes its parts. The first process makes the
+  // result from all parts and commits the folder.
   Written write_together(const std::filesystem::path& folder, int64_t step, const RunRecord& record,
                          const Fetch& fetch);
   void delete_old(const std::filesystem::path& newest, const RunRecord& record) const;
@@ -81,7 +81,7 @@ class CheckpointWriter {
   struct {
     double total = 0, before = 0;  // seconds that training waited; `before`: for the previous checkpoint
   } stall_;
-  std::atomic<bool> hurried_ = false;  // true: the next checkpoint waits, so failed writes are not repeated
+  std::atomic<bool> hurried_ = false;  // true: the next checkpoint waits, so a failed write is repeated only once
   std::future<Written> written_;
 };
 

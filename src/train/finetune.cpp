@@ -99,7 +99,8 @@ int train(const Request& request, const Processes& processes) {
     return 0;
   }
   phases.done("loaded the weights");
-  processes.agree("weights", [] { return ""; });  // the base may be a checkpoint that is deleted next
+  // Waits until all processes have read the weights: the base may be a checkpoint that clear_output deletes.
+  processes.agree("weights", [] { return ""; });
   if (processes.first()) clear_output(run, resume.has_value());
   Recorder recorder(run, length,
                     {.total_steps = length.total_steps,

@@ -1,4 +1,4 @@
-// Defines fine-tuning, the main run: from a Hugging Face checkpoint and a file of rows to a trained adapter or model.
+// Defines finetune, which makes a trained adapter or model from a Hugging Face checkpoint and rows of data.
 #pragma once
 
 #include <functional>
@@ -7,9 +7,10 @@
 
 namespace fettle {
 
-// Runs the recipe to its end. `open`: reads the recipe and fetches what it names; it is called after the processes of
-// the run have met, so none waits long for another's download, and all end together when it throws. Returns 0, or 128 +
-// signal when a signal interrupted the run and a checkpoint was saved.
+// Trains as the recipe says. `open` reads the recipe and downloads the models that it names. finetune calls `open`
+// after the processes of the run have found each other. So a long download does not exceed the time limit for finding
+// each other, and all processes end together when `open` throws. Returns 0, or 128 + signal when a signal interrupted
+// the run and a checkpoint was saved.
 int finetune(const std::function<Request()>& open);
 
 }  // namespace fettle

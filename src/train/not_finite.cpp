@@ -26,13 +26,14 @@ std::vector<std::string> row_names(const std::vector<std::string>& sources) {
 void stop_not_finite(Devices& devices, const Run& run, TrainState& state, const Batch& batch,
                      const StepOutcome& outcome) {
   std::vector<std::string> rows = rows_not_finite(devices, run, state, batch);
-  const std::string what = rows.empty() ? "none of its rows when it runs alone; its rows are" : "the loss of";
+  const std::string what = rows.empty() ? "No row alone has a loss that is not finite. The rows of the step are"
+                                        : "The loss is not finite for";
   const std::vector<std::string> bad = row_names(rows), all = row_names(batch.sources);
   const std::string skip =
       bad.empty() ? "" : fmt::format(", or leave them out with skip_rows: [{}]", fmt::join(bad, ", "));
   const auto kept = newest_checkpoint(run.output.folder);
   throw UserError(
-      "step {}: loss {}, gradient norm {}: not finite in {} {}. The weights did not change; {}. Check these "
+      "step {}: loss {}, gradient norm {}. {} {}. The step did not change the weights; {}. Check these "
       "rows{}, or lower learning_rate (now {}), and resume",
       state.step + 1, outcome.loss, outcome.grad_norm, what, fmt::join(bad.empty() ? all : bad, ", "),
       kept ? "the last good checkpoint is " + kept->path.string() : "no checkpoint was saved yet", skip,

@@ -6,9 +6,8 @@
 
 namespace fettle {
 
-// Throws UserError that names the rows of `batch` whose loss is not finite, in the form of the recipe's skip_rows. To
-// find these rows, evaluates the whole batch, then each suspicious row alone. If no row has a loss that is not finite
-// when it runs alone, names all rows. `state` is the state before the step.
+// Throws UserError, which names the rows of `batch` whose loss is not finite, in the form of the recipe's skip_rows. If
+// there is no such row (see rows_not_finite), names all rows of the batch. `state` is the state before the step.
 [[noreturn]] void stop_not_finite(Devices& devices, const Run& run, TrainState& state, const Batch& batch,
                                   const StepOutcome& outcome);
 

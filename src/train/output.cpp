@@ -102,7 +102,7 @@ int64_t parts_bytes(const Run& run) {
 
 int64_t disk_needed(const Run& run, const RunLength& length, int64_t done, int64_t present, bool several) {
   int64_t checkpoints = saves_after(run, length, done);
-  // An old checkpoint is deleted after the new one is complete.
+  // An old checkpoint is deleted only after the new checkpoint is complete.
   if (const int64_t limit = run.output.save_total_limit; limit > 0)
     checkpoints = std::min(checkpoints, std::max<int64_t>(1, limit + 1 - present));
   return checkpoints * checkpoint_bytes(run) + result_bytes(run) + (several ? parts_bytes(run) : 0);

@@ -17,7 +17,7 @@ namespace fettle {
 // all. If the run created the folder and it is still empty afterwards, the destructor removes it. Move-only.
 class OutputFolder {
  public:
-  OutputFolder() = default;  // another process of the run holds the folder
+  OutputFolder() = default;  // for a process that does not hold the folder itself
   // `made` says whether this run created the folder.
   OutputFolder(std::filesystem::path folder, bool made);
   OutputFolder(OutputFolder&&) noexcept = default;
@@ -36,31 +36,34 @@ class OutputFolder {
 };
 
 // Checks that output_dir is writable, that no other run uses it, and that it has no earlier run unless
-// overwrite_output_dir or resume_from_checkpoint is set. Creates it, completes the move of a result that was
-// interrupted, and removes what killed runs left there, with a message. Throws UserError.
+// overwrite_output_dir or resume_from_checkpoint is set. Creates the folder if it is missing. If a killed run was
+// moving its result into the folder, completes the move; removes other unfinished files of killed runs. Prints a
+// message for both. Throws UserError when a check fails.
 [[nodiscard]] OutputFolder check_output(const Run& run);
-// Does the same for several processes. Also throws UserError when the processes do not share the folder.
+// Does the same for several processes. Also throws UserError when the processes see different folders under this path.
 [[nodiscard]] OutputFolder check_output(const Run& run, const Processes& processes);
 
 // Returns the bytes of one checkpoint.
 int64_t checkpoint_bytes(const Run& run);
 
-// Returns the bytes of the weights that several processes write before the first one makes the result of them.
+// Returns the bytes of the temporary files in which several processes pass their weights to the first process, which
+// writes the result.
 int64_t parts_bytes(const Run& run);
 
-// Returns the most bytes that a run adds to output_dir at any moment: the checkpoints that it keeps and its result, and
-// with several processes parts_bytes(). `done`: steps before this run. `present`: checkpoints that are there and stay.
+// Returns the largest number of bytes that a run has added to output_dir at any moment: its checkpoints, its result,
+// and with several processes parts_bytes(). `done` is the step from which the run continues. `present` is the number of
+// checkpoints that are already in the folder and are kept.
 int64_t disk_needed(const Run& run, const RunLength& length, int64_t done, int64_t present, bool several = false);
 
-// Returns the largest save_total_limit with which a run fits into `free` bytes. Returns nullopt when not even one
-// checkpoint fits, or when the recipe's own limit is not larger.
+// Returns the largest save_total_limit with which the run fits into `free` bytes. Returns nullopt when no limit helps:
+// not even one checkpoint fits, or the recipe's own limit is already as small.
 std::optional<int64_t> save_total_limit_within(const Run& run, int64_t present, int64_t free);
 
-// Throws DoesNotFit, with both figures and what to set, when these bytes are not free.
+// Throws DoesNotFit when fewer than disk_needed() bytes are free. The message has both figures and a remedy.
 void require_disk(const Run& run, const RunLength& length, bool resuming, int64_t done, bool several = false);
 
-// With overwrite_output_dir, deletes the earlier run's checkpoints and log now. Its result is deleted when the new
-// result is written (root_files.h).
+// With overwrite_output_dir, deletes the checkpoints and the log of the earlier run. The earlier result stays until
+// write_root writes the new result (root_files.h).
 void clear_output(const Run& run, bool resuming);
 
 }  // namespace fettle

@@ -106,8 +106,7 @@ void Processes::require_same(const std::string& name, const Json& values) const 
     for (const auto& [key, value] : wanted.items())
       if (!found.contains(key) || found[key] != value)
         throw UserError(
-            "{} of {} differs from that of {}: {} and {}; every host must have the same program, recipe, model and "
-            "data",
+            "{} differs between {} and {}: {} and {}; every host must have the same program, recipe, model and data",
             key, run_->name_of(other), run_->name_of(0), shorten(found.value(key, Json()).dump()),
             shorten(value.dump()));
   }
@@ -117,7 +116,7 @@ void Processes::require_shared(const fs::path& folder) const {
   if (!several()) return;
   const fs::path probe = agree("test of output_dir", [&]() -> std::string {
     if (!first()) return "";
-    // Looks like any unfinished file, so the next run removes it when this one dies (atomic_folder.h).
+    // The file has the name of an unfinished file. So the next run removes it if this run is killed (atomic_folder.h).
     const fs::path file = fs::absolute(folder) / ("shared.tmp-" + process_name());
     if (!(std::ofstream(file) << "test")) throw UserError("{}: cannot write to it", folder.string());
     return file.string();

@@ -15,13 +15,13 @@
 
 namespace fettle {
 
-// The launcher decides how many there are (docs/hosts.md). A single process waits for nobody.
+// The launcher decides the number of processes (docs/hosts.md). A single process never waits.
 class Processes {
  public:
   // Makes the object for a single process.
   Processes() = default;
-  // Joins the run that the launcher started, if there is one. Processes other than the first then print only warnings
-  // and errors. Throws UserError.
+  // Joins the run that the launcher started. Without a launcher, returns the object for a single process. Processes
+  // other than the first then print only warnings and errors. Throws UserError and DeviceError like join_run.
   static Processes join();
 
   Rendezvous* run() const { return run_.get(); }
@@ -33,17 +33,18 @@ class Processes {
 
   // Returns the exit code of `body`. If it fails in one process, all processes end with the code of that error.
   int end_together(const std::function<int()>& body);
-  // Tells what this process does now, for the table that is printed when a run hangs.
+  // Records the current phase of this process ("compiling"), for the table that is printed when a run hangs.
   void enter(const std::string& phase) const;
-  // Call before each step. Returns the signal when all processes stop before this step, else 0.
+  // Call before each step. Returns 0 to continue. Returns the number of the signal if one process received a signal and
+  // all processes stop before this step.
   int stop_before(int64_t step) const;
 
-  // Runs `work` in every process, and returns what each one returned, by rank. When it throws UserError, DoesNotFit or
-  // filesystem_error in one process, every process throws that error. `name` says what the processes do; only one
-  // thread at a time may use it.
+  // Runs `work` in every process, and returns the results of all processes, by rank. If `work` throws UserError,
+  // DoesNotFit or filesystem_error in one process, every process throws that error. `name` says what the processes do;
+  // only one thread at a time may use the same name.
   std::vector<std::string> agree(const std::string& name, const std::function<std::string()>& work) const;
-  // Returns the value of `work`. It runs first in one process of each host, then in the others, which find the first
-  // one's results in a cache.
+  // Returns the result of `work`. Runs `work` first in one process of each host, which fills a cache, and then in the
+  // other processes, which read the cache.
   template <typename Work>
   auto one_per_host_first(const std::string& name, Work work) const {
     if (!several()) return work();
@@ -58,7 +59,8 @@ class Processes {
   // Throws UserError in every process unless all have the same values; the message names the first key and process that
   // differ.
   void require_same(const std::string& name, const nlohmann::json& values) const;
-  // Throws UserError unless all processes see the folder, which must exist in the first one.
+  // Throws UserError unless all processes see the same folder under this path. The folder must exist in the first
+  // process.
   void require_shared(const std::filesystem::path& folder) const;
 
  private:

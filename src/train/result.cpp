@@ -25,15 +25,16 @@ DType result_dtype(const Run& run) {
   return run.lora ? run.trained_dtype : run.model.config.dtype;
 }
 
-// The result of PiSSA also contains the initial A and B, so its rank is twice as large.
+// Returns the dims of a stored tensor in the result. The result of PiSSA has twice the rank, because it also contains
+// the initial A and B.
 Dims result_dims(const Run& run, const Param& param) {
   Dims dims = param.stored_dims();
   if (run.pissa && param.is_lora()) dims[param.role == Role::kLoraA ? 0 : dims.size() - 1] *= 2;
   return dims;
 }
 
-// Returns the numbers of the parameter's stored tensors that are written: the tensors of its layers, with all of their
-// experts.
+// Returns the indices (Param::stored_name) of the tensors that are written for the parameter. A parameter has one
+// tensor for each of its layers, or for each expert of each layer.
 std::vector<int64_t> stored_numbers(const Run& run, const Param& param) {
   const int64_t experts = param.of_experts() ? param.dims[0] : 1;
   std::vector<int64_t> out;
@@ -42,8 +43,8 @@ std::vector<int64_t> stored_numbers(const Run& run, const Param& param) {
   return out;
 }
 
-// Returns the tensor's name in a full result. When other tensors of the base are copied too (Family::carried), it is
-// the name in the base; else the name of the parameter.
+// Returns the tensor's name in a full result. The result uses the base's own names if it also has tensors that are
+// copied from the base (Family::carried). Otherwise it uses the names of the parameters.
 std::string written_name(const Run& run, const ModelRepository& base, const std::string& name) {
   const bool whole = !run.model.family->carried.empty() && base.contains(name);
   return whole ? base.find(name).entry->name : name;
@@ -54,7 +55,8 @@ bool is_copied(const Run& run, const std::string& name) {
   return carries(*run.model.family, name) || is_unused(*run.model.family, run.model.config, name);
 }
 
-// Returns the tensors of the adapter; for a full result, the tensors of the model and the copied tensors of the base.
+// Returns the names and shapes of the result's tensors: those of the adapter, or those of the model and of the tensors
+// that are copied from the base.
 NamedShapes result_shapes(const Run& run, const ModelRepository& base) {
   NamedShapes out;
   for (const Param& param : run.lora ? run.trained : run.model.params)
@@ -72,7 +74,7 @@ NamedShapes result_shapes(const Run& run, const ModelRepository& base) {
   return out;
 }
 
-// Returns a regular expression for the text.
+// Returns a regular expression that matches exactly this text.
 std::string escaped(const std::string& text) {
   std::string out;
   for (const char c : text) out += c == '.' ? std::string("\\.") : std::string(1, c);
@@ -115,7 +117,7 @@ AdapterConfig adapter_config(const Run& run) {
   config.fan_in_fan_out = run.model.family->fan_in_fan_out;
   // PEFT matches the end of a module's path after a dot. The last part of the name is enough, unless two modules of a
   // layer end with the same part.
-  if (!run.model.family->carried.empty()) {  // the tower may have modules of the same names
+  if (!run.model.family->carried.empty()) {  // the vision tower may have modules with the same names
     std::vector<std::string> modules;
     for (const std::string& module : run.lora->modules) modules.push_back(escaped(module));
     config.target_pattern =
@@ -214,7 +216,7 @@ void ResultWriter::finish() {
   copy_tokenizer_files(repository_.folder(), folder_);
   if (model_) copy_model_files(repository_.folder(), folder_);
   nlohmann::json base = repository_.config();
-  // Trained weights are floats, also those that the base stores in MXFP4.
+  // The trained weights are floats, even if the base stores them in MXFP4.
   if (base.erase("quantization_config") > 0 && model_) write_json_file(folder_ / "config.json", base);
   if (!run_.model.classifies()) return;
   const std::optional<LabelSet>& labels = run_.labels();
@@ -240,7 +242,7 @@ void write_from(const std::filesystem::path& folder, const Run& run, const Model
       writer.add(param, read(trained_input(param)));
   writer.finish();
   if (run.lora && !run.merged.empty())
-    info("the adapter needs the base with {0} merged into it: set adapter_name_or_path: {0}, {1}",
+    info("the adapter was trained on the base with {0} merged into it: to use it, set adapter_name_or_path: {0}, {1}",
          fmt::join(run.merged, ", "), run.output.folder);
 }
 

@@ -18,10 +18,10 @@ class ResultWriter {
   ResultWriter(const std::filesystem::path& folder, const Run& run, const ModelRepository& repository);
   // Writes the weights of a trained parameter, layer by layer. Parameters may come in any order, but each only once.
   void add(const Param& param, const HostShards& weights);
-  // Writes the change of PiSSA's LoRA weights since `start` as ordinary LoRA weights of twice the rank, which belong to
-  // the unchanged base.
+  // Writes PiSSA's A or B as ordinary LoRA weights of twice the rank for the unchanged base. Their product is the
+  // trained B A minus the initial B A; `start` has the initial values.
   void add(const Param& param, const HostShards& weights, const HostShards& start);
-  // Completes the files and adds the tokenizer's files; for a full model also its config.
+  // Completes the files and adds the tokenizer's files. For a full model, also adds the config.
   void finish();
 
  private:
@@ -33,18 +33,19 @@ class ResultWriter {
   const Run& run_;
   const ModelRepository& repository_;
   DType dtype_;
-  std::string tied_;  // the embedding's name, when an adapter's file has it also as the head
+  std::string tied_;  // the embedding's name if the adapter's file also has the embedding as the head; else ""
   std::optional<SafetensorsWriter> adapter_;
   std::optional<ModelWriter> model_;
 };
 
-// Writes the whole result from the devices, which must all belong to this process.
+// Writes the whole result from the devices. All devices of the run must belong to this process.
 void write_result(const std::filesystem::path& folder, const Run& run, const ModelRepository& repository,
                   const TrainState& state);
 // Writes the whole result from a state on disk, which has the trained arrays of all processes.
 void write_result(const std::filesystem::path& folder, const Run& run, const ModelRepository& repository,
                   StateReader& state);
-// Returns the trained arrays that write_result reads: the weights, not the optimizer's state.
+// Returns the trained arrays that write_result reads: the weights and PiSSA's initial values, not the optimizer's
+// state.
 std::vector<StateArray> result_arrays(const Run& run);
 // Returns the bytes of the result's weights.
 int64_t result_bytes(const Run& run);

@@ -17,14 +17,14 @@ struct ResumePoint {
   RunRecord record;
 };
 
-// Returns the checkpoint that resume_from_checkpoint names; nullopt when the key is not set or, with a message, when
-// there is no checkpoint yet. Reads manifests and samples of the base. Throws UserError when the checkpoint is damaged
-// or belongs to another run. If this run can continue from another complete checkpoint, the message names it; all bytes
-// of that checkpoint have been verified.
+// Returns the checkpoint that resume_from_checkpoint names. Returns nullopt when the key is not set. Also returns
+// nullopt, and prints a message, when there is no checkpoint yet. Reads the checkpoint's manifest and samples of the
+// base's weights. Throws UserError when the checkpoint is damaged or belongs to another run. If this run can continue
+// from another complete checkpoint, verifies all bytes of that checkpoint and names it in the error.
 std::optional<ResumePoint> find_resume_point(const Run& run, const ModelRepository& repository);
 
-// Returns the run's state from the checkpoint and the frozen weights from the repository. Throws like
-// find_resume_point.
+// Returns the trained state from the checkpoint, with the frozen weights from the repository. Throws UserError like
+// find_resume_point when the checkpoint is damaged.
 TrainState resume_state(ResumePoint& point, Devices& devices, const Run& run, const ModelRepository& repository);
 
 }  // namespace fettle

@@ -28,7 +28,7 @@ bool is_there(const fs::path& file) {
   return fs::is_regular_file(file, ignored);
 }
 
-// Returns the base that the adapter in `folder` names; empty when it names none.
+// Returns the base model that the adapter in `folder` names; "" when there is no adapter or it names no base.
 std::string base_of_adapter(const fs::path& folder) {
   if (!is_there(folder / "adapter_config.json")) return "";
   try {

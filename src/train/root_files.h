@@ -1,4 +1,5 @@
-// Defines write_root, which writes the result of a run into output_dir, and earlier_result: the files that it replaces.
+// Defines write_root, which writes the result of a run into output_dir. Also defines earlier_result, which lists the
+// files that write_root replaces.
 #pragma once
 
 #include <cstdint>
@@ -19,19 +20,19 @@ namespace fettle {
 // This file exists in output_dir once a run there has finished.
 inline const char* const kResultMark = "all_results.json";
 
-// Returns whether output_dir has the result of the run that ended with this checkpoint: the two trainer_state.json are
-// equal.
+// Returns whether output_dir has the result of the run that ended with this checkpoint. Then the file
+// trainer_state.json is the same in both folders.
 bool has_result(const std::filesystem::path& output_dir, const std::filesystem::path& checkpoint);
 
 // Returns the names of files in output_dir that may belong to an earlier run's result: weights, adapter, configs,
-// tokenizer, metrics and plots. Fettle writes no other files there except checkpoints and trainer_log.jsonl, which
-// belong to the current run, and remote code. Returns an empty list when there is no kResultMark. Leaves out model
-// files when output_dir contains the base of the adapter that this run or the earlier one trained.
+// tokenizer, metrics and plots. Leaves out remote code, and also checkpoints and trainer_log.jsonl, which belong to the
+// current run. Leaves out model files when output_dir is itself the base model of this run's or the earlier run's
+// adapter. Returns an empty list when there is no kResultMark.
 std::vector<std::string> earlier_result(const Run& run);
 
-// Writes the result, the record of the run and the last evaluation into output_dir, in place of an earlier result. With
-// several processes, all must call it: each contributes its parts of the trained arrays. Throws UserError or
-// DoesNotFit, in every process or in none.
+// Writes the result, the record of the run and the last evaluation into output_dir, and removes an earlier result. With
+// several processes, all must call write_root, because each process writes its parts of the trained arrays. Throws
+// UserError or DoesNotFit, in every process or in none.
 void write_root(const Run& run, const ModelRepository& repository, const TrainState& state, Recorder& recorder,
                 const std::optional<HeldOut>& held_out, const Processes& processes);
 

@@ -1,4 +1,4 @@
-// Defines checks, before any weight is read, that several processes train the same run.
+// Defines the checks that several processes train the same run. They run before any weight is read.
 #pragma once
 
 #include "checkpoint/repository.h"
@@ -13,7 +13,7 @@ namespace fettle {
 // names the host that differs.
 void require_same_run(const Processes& processes, const Run& run, const ModelRepository& repository,
                       const Devices& devices);
-// Does the same for the data's tokens, and for the step of the checkpoint from which the run continues.
+// Throws UserError in every process unless all have the same tokens and continue from a checkpoint of the same step.
 void require_same_data(const Processes& processes, const DataIdentity& data, int64_t resumed_step);
 
 }  // namespace fettle

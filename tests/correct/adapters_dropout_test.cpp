@@ -19,8 +19,8 @@ DropoutKey key_of(int64_t b, int64_t t, const Tensor& seed) {
   return {seed, iota(places, 0) + 1.0, iota(places, 1)};
 }
 
-// A module whose LoRA weights are two identity matrices, with alpha / rank = 1. So adapting x and a base result of 0
-// gives dropout(x).
+// A module whose LoRA weights are two identity matrices, with alpha / rank = 1. The base layer's result is taken as
+// 0, so the adapted result is dropout(x).
 struct Identity {
   Layer layer;
   Tensor zero;

@@ -317,7 +317,7 @@ TEST_F(RecipeShape, AxolotlsKeysOfAConversationTakeEffectOrAreRefused) {
        "message_property_mappings.tool_calls: only role and content"},
       {"  field_messages: talk\n  message_property_mappings: {role: who, content: what}\n"
        "  roles: {user: [me, you], assistant: [bot]}\n",
-       "roles.user: found 2 words (me, you), but one is available"},
+       "roles.user: found 2 names (me, you), but a role can have only one"},
   };
   for (const auto& [line, said] : cases)
     EXPECT_NE(refusal(with_set(chat + line)).find(said), std::string::npos) << line;
@@ -339,10 +339,10 @@ TEST_F(RecipeShape, AxolotlsTemplatesOfDataSets) {
             std::string::npos);
   for (const char* name : {"metharme", "llava"})
     EXPECT_NE(refusal("chat_template: " + std::string(name) + "\n" + with_set(chat))
-                  .find("put it into the model folder as chat_template.jinja"),
+                  .find("save it as chat_template.jinja in the model folder"),
               std::string::npos);
   read("chat_template: gemma3\n" + with_set(chat));
-  EXPECT_NE(said_.find("names a family of models; the template of the model folder is used"), std::string::npos)
+  EXPECT_NE(said_.find("names a family of models; Fettle uses the template in the model folder"), std::string::npos)
       << said_;
 }
 
@@ -383,8 +383,8 @@ TEST_F(RecipeShape, SimpoKeepsTheWeightOfTheChosenReply) {
 
 TEST_F(RecipeShape, KeysThatWouldChangeTheRowsAreRefused) {
   const std::string start = "base_model: m\nmicro_batch_size: 1\n";
-  EXPECT_NE(refusal(start + "dataset_exact_deduplication: true\n").find("leave equal rows out"), std::string::npos);
-  EXPECT_NE(refusal(start + "min_sample_len: 16\n").find("leave short rows out"), std::string::npos);
+  EXPECT_NE(refusal(start + "dataset_exact_deduplication: true\n").find("remove duplicate rows"), std::string::npos);
+  EXPECT_NE(refusal(start + "min_sample_len: 16\n").find("remove short rows"), std::string::npos);
   EXPECT_EQ(refusal(start + "dataset_exact_deduplication: false\nmin_sample_len: 2\n"), "");
 }
 

@@ -188,8 +188,9 @@ TEST_F(RecipeFile, DeepSpeedAndFsdpFilesThatAskForOffloadGetIt) {
     EXPECT_EQ(messages_.find(" to on") != std::string::npos, c.optimizer || c.param) << c.recipe << '\n' << messages_;
   }
   read("deepspeed: none_of_this_name.json\n");
-  EXPECT_NE(messages_.find("none_of_this_name.json cannot be read, so if it asks for offload, set offload_optimizer"),
-            std::string::npos)
+  EXPECT_NE(
+      messages_.find("none_of_this_name.json cannot be read; if that file asks for offload, set offload_optimizer"),
+      std::string::npos)
       << messages_;
 }
 
@@ -379,7 +380,7 @@ TEST_F(RecipeFile, AccessTokensAreReadButNeverWritten) {
   EXPECT_EQ(KeyValues(recipe).changed_values().dump(), R"({"seed":7})");
   const std::string yaml = to_yaml(recipe);
   EXPECT_EQ(yaml.find("hf_private"), std::string::npos) << yaml;
-  EXPECT_NE(yaml.find("# hub_token is not written"), std::string::npos) << yaml;
+  EXPECT_NE(yaml.find("# hub_token is secret"), std::string::npos) << yaml;
   EXPECT_NE(yaml.find("HF_TOKEN"), std::string::npos) << yaml;
   EXPECT_EQ(read(yaml).seed, 7);
   for (const char* name : {"hub_token", "hf_hub_token", "ms_hub_token"}) {

@@ -108,9 +108,12 @@ TEST(Layout, KeepsTheRowsOfEachStepAndTheirNumbers) {
         for (const auto& [number, row] : there) {
           ASSERT_TRUE(here.contains(number));
           EXPECT_EQ(here.at(number).tokens, row.tokens);
-          if (lines == Lines::kShared) EXPECT_EQ(here.at(number).micro_batch, row.micro_batch);
-          if (grouping != RowGrouping::kNone && number % 2 == 0)
+          if (lines == Lines::kShared) {
+            EXPECT_EQ(here.at(number).micro_batch, row.micro_batch);
+          }
+          if (grouping != RowGrouping::kNone && number % 2 == 0) {
             EXPECT_EQ(here.at(number).micro_batch, here.at(number - 1).micro_batch) << "both replies of a row";
+          }
         }
       }
     }

@@ -72,7 +72,7 @@ TEST(Spans, OfSharegptRowsWithNamesOfTheirOwn) {
 TEST(Spans, BadOnesAreNamed) {
   EXPECT_THAT(trained(row_with("abc", "3")), HasSubstr("'train_detail' must be an array"));
   EXPECT_THAT(trained(row_with("abc", R"([{"begin_offset": -1, "end_offset": 2, "train": true}])")),
-              HasSubstr("no 'begin_offset' from 0 on"));
+              HasSubstr("needs 'begin_offset', a whole number"));
   EXPECT_THAT(trained(row_with("abc", R"([{"begin_offset": 1, "end_offset": 2}])")), HasSubstr("needs 'train'"));
   EXPECT_THAT(trained(row_with("abc", R"([{"begin_offset": 3, "end_offset": 4, "train": true}])")),
               HasSubstr("not within the content"));
@@ -99,7 +99,7 @@ TEST(ToolFormats, AreThoseOfTheModelsOwnTemplate) {
   EXPECT_EQ(refusal("qwen3_5", coder), "");
   EXPECT_THAT(refusal("qwen", coder), HasSubstr("writes them as qwen3_5"));
   EXPECT_THAT(refusal("mistral", qwen), HasSubstr("writes them as qwen; remove the key"));
-  EXPECT_THAT(refusal("default", "plain"), HasSubstr("a form of its own"));
+  EXPECT_THAT(refusal("default", "plain"), HasSubstr("writes them in another format"));
   EXPECT_THAT(refusal("llama3", ""), HasSubstr("no chat template"));
 }
 

@@ -130,7 +130,7 @@ TEST_F(EvalClasses, RequestsThatWouldGiveWrongMetricsAreRefused) {
   EXPECT_THAT(said(), HasSubstr("has other labels than"));
   recipe.eval_base_model.clear();
   recipe.id2label = {"blue", "green", "red"};
-  EXPECT_THAT(said(), HasSubstr("has the same names as [red, green, blue]"));
+  EXPECT_THAT(said(), HasSubstr("the order of these names is [red, green, blue]"));
   recipe.id2label.clear();
   std::string words;
   for (int i = 0; i < 400; ++i) words += " w" + std::to_string(i);

@@ -246,5 +246,17 @@ TEST(OpTable, FlopsCountMultiplyAndAddInEveryTrip) {
   EXPECT_EQ(run.program().flops(), 2 * 2 * 3 * 4 * 5 * 8);
 }
 
+// A step of Llama 3.1 405B on 1,024 devices has more operations than a 64-bit integer can count.
+TEST(OpTable, FlopsMayBeMoreThanIntegersCount) {
+  Program program;
+  BuildScope scope(program.block());
+  const Tensor a = program.input("a", {DType::kBF16, {1 << 20, 1 << 20}});
+  const ScanStep looped = scan(64, {}, {}, [&](const Tensor&, const auto&, const auto&) -> ScanStep {
+    return {{}, {reduce_sum(dot_general(a, a, {.lhs_contracting = {1}, .rhs_contracting = {0}}), {0, 1})}};
+  });
+  program.output("sums", looped.ys[0]);
+  EXPECT_EQ(program.flops(), 0x1p67);
+}
+
 }  // namespace
 }  // namespace fettle

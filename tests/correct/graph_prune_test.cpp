@@ -96,8 +96,9 @@ TEST(Prune, CapturesThroughTwoLoopsAreDroppedFromBoth) {
   EXPECT_EQ(scans(*pruned).size(), 2u);
 }
 
-// Only gradients of the slices are requested. So the reverse loop has no carry for the captured weight, and full
-// rematerialisation saves only one stack.
+// Only the gradient of `trained`, the slices of the scan, is requested. So the reverse loop has no carry that sums a
+// gradient of the captured weight `frozen`. Full rematerialisation, the default, saves only the carry of the forward
+// loop, which is one stack.
 TEST(Prune, AReverseLoopKeepsOnlyWhatTheGradientReads) {
   Program program;
   BuildScope scope(program.block());

@@ -85,7 +85,7 @@ TEST(Devices, TakeTheRequestedShare) {
 TEST(Devices, TakeWhatOtherProgramsLeaveAndReportIt) {
   testing::internal::CaptureStderr();
   // Of 24 GB, 14 GB are free. Of the 10 GB in use, 0.8 GB may be this program's own context, so other programs use 9.2
-  // GB. The allowance for two devices is another 2 GB.
+  // GB. The context, libraries and communication of two devices need 2 GB, so 24 - 9.2 - 2 = 12.8 GB are left.
   const std::string error =
       opened_with(FETTLE_MADE_CUDA_PLUGIN, FETTLE_MADE_CUDA, "24,14", {.memory_utilization = 0.95});
   const std::string said = testing::internal::GetCapturedStderr();

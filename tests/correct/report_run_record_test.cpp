@@ -25,7 +25,7 @@ TEST(Started, GoesThroughAManifest) {
   const LocalTime abroad{1721649600, -4 * 3600, "-04"};
   EXPECT_EQ(read_local_time(nlohmann::json::parse(to_json(abroad).dump())), abroad);
   EXPECT_EQ(abroad.text(), "2024-07-22 08:00:00 -0400");
-  EXPECT_THAT(user_error([] { read_local_time({{"seconds", "x"}}); }), testing::HasSubstr("the moment of the start"));
+  EXPECT_THAT(user_error([] { read_local_time({{"seconds", "x"}}); }), testing::HasSubstr("the start time"));
 }
 
 TEST(LogSums, OfAnotherTypeAreRefused) {

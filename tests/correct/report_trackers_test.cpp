@@ -111,17 +111,9 @@ TEST_F(TrackersTest, ARunThatEndsByAnErrorHasFailed) {
 TEST_F(TrackersTest, MlflowNeedsTheAddressOfAServer) {
   for (const char* address : {"", "mlruns", "sqlite:///mlflow.db", "databricks"}) {
     const Environment set("MLFLOW_TRACKING_URI", address);
-    EXPECT_THROW(
-        {
-          try {
-            open_mlflow({});
-          } catch (const UserError& error) {
-            EXPECT_THAT(error.what(), testing::HasSubstr("start one with `mlflow server`"));
-            EXPECT_THAT(error.what(), testing::HasSubstr(*address == '\0' ? "not set" : address));
-            throw;
-          }
-        },
-        UserError);
+    EXPECT_THAT([] { open_mlflow({}); }, testing::ThrowsMessage<UserError>(testing::AllOf(
+                                             testing::HasSubstr("start one with `mlflow server`"),
+                                             testing::HasSubstr(*address == '\0' ? "not set" : address))));
   }
 }
 

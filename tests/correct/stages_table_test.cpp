@@ -40,10 +40,14 @@ TEST_P(EveryStage, ReadsWhatItsHeadNeeds) {
   EXPECT_EQ(reads(BatchPart::kTargets), stage.head == Head::kTokens);
   EXPECT_EQ(reads(BatchPart::kClasses), stage.head == Head::kLabels);
   EXPECT_EQ(std::set<BatchPart>(stage.batch.begin(), stage.batch.end()).size(), stage.batch.size());
-  if (stage.head == Head::kLabels) EXPECT_EQ(stage.rows, RowKind::kLabelled);
+  if (stage.head == Head::kLabels) {
+    EXPECT_EQ(stage.rows, RowKind::kLabelled);
+  }
   EXPECT_EQ(stage.grouping != RowGrouping::kNone,
             stage.rows == RowKind::kPreferencePairs || stage.rows == RowKind::kRatedReplies);
-  if (stage.packs) EXPECT_EQ(stage.grouping, RowGrouping::kNone) << "grouped rows cannot be packed";
+  if (stage.packs) {
+    EXPECT_EQ(stage.grouping, RowGrouping::kNone) << "grouped rows cannot be packed";
+  }
 }
 
 // The batch has four sequences of three positions. The last two sequences are filler.

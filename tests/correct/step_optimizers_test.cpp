@@ -15,12 +15,14 @@ const nlohmann::json& recorded_rules() {
   return rules;
 }
 
-// Returns the bound of a rule. Codes of 8-bit state near a boundary and Muon's bf16 products may round up or down.
+// Returns how much a loss may differ from the recorded loss, as a share. Rules with 8-bit state and Muon get larger
+// bounds, because a tiny difference can change how an 8-bit code or a bf16 product is rounded.
 double bound_of(const std::string& name) {
   return name.starts_with("muon") ? 5e-3 : name.ends_with("8bit") ? 1e-3 : 1e-4;
 }
 
-// Compares full tuning of `family` with rule `name` with `wanted`, which has the recorded rates, losses and norms.
+// Tunes a model of `family` with update rule `name`, and compares each step with `wanted`, which has the recorded rate,
+// losses and norms.
 void expect_full_tuning(const std::string& name, const std::string& family, const nlohmann::json& wanted) {
   const auto recorded = recorded_rules()[name];
   const double bound = bound_of(name);

@@ -83,7 +83,7 @@ TEST_F(BestCheckpoint, WishesThatContradictAreRefused) {
   const std::vector<std::pair<std::vector<std::string>, const char*>> cases{
       {{"load_best_model_at_end=true", "eval_strategy=no"}, "set eval_strategy: steps or epoch"},
       {{"early_stopping_patience=2", "eval_strategy=no"}, "set eval_strategy: steps or epoch"},
-      {{"load_best_model_at_end=true", "save_strategy=no"}, "set both alike, or save_strategy: best"},
+      {{"load_best_model_at_end=true", "save_strategy=no"}, "set both to the same value, or set save_strategy: best"},
       {{"load_best_model_at_end=true", "save_steps=3"}, "make one a multiple of the other"},
       {{"load_best_model_at_end=true", "save_only_model=true"}, "save_only_model"},
       {{"early_stopping_patience=2", "metric_for_best_model=bleu"}, "use one of loss, accuracy, perplexity"}};

@@ -272,7 +272,7 @@ TEST(Resume, OverAnotherBaseOfTheSameShapeIsRefused) {
   write_text(model / "model.safetensors", weights);
   const Outcome other = run_fettle(folder, resumed);
   EXPECT_EQ(other.code, 2);
-  EXPECT_THAT(other.err, HasSubstr("trained with weights of a base model that differ from this run's"));
+  EXPECT_THAT(other.err, HasSubstr("trained with other weights of a base model than this run"));
   EXPECT_THAT(other.err, HasSubstr("model_name_or_path was " + reference_model("llama").string()));
 }
 

@@ -105,11 +105,14 @@ TEST_F(SeveralProcesses, CheckpointsOfWeightsAloneAreThoseOfOne) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "two/checkpoint-3/state"));
 }
 
-// Four processes write checkpoints. One, two and four processes continue from checkpoint 4.
+// One, two and four processes continue from checkpoint 4, which four processes wrote. Four processes continue from
+// checkpoint 4, which one process wrote.
 TEST_F(SeveralProcesses, AnyNumberResumesWhatAnyOtherWrote) {
   const std::vector<std::string> saves{"save_strategy=steps", "save_steps=2"};
   const std::string weights = "adapter_model.safetensors";
-  expect_success(run(1, words("whole")));
+  expect_success(run(1, words("whole", saves)));
+  std::filesystem::copy(folder_ / "whole", folder_ / "by-four", std::filesystem::copy_options::recursive);
+  std::filesystem::remove_all(folder_ / "by-four/checkpoint-6");
   expect_success(run(4, words("cut", with(saves, {"max_steps=6"}))));
   std::filesystem::remove_all(folder_ / "cut/checkpoint-6");
   std::filesystem::copy(folder_ / "cut", folder_ / "by-one", std::filesystem::copy_options::recursive);
@@ -123,6 +126,8 @@ TEST_F(SeveralProcesses, AnyNumberResumesWhatAnyOtherWrote) {
   std::filesystem::remove_all(folder_ / "by-one/checkpoint-6");
   expect_success(run(4, words("by-one", again)));
   expect_same_result("whole", "by-one", weights);
+  expect_success(run(4, words("by-four", again)));
+  expect_same_result("whole", "by-four", weights);
 }
 
 TEST_F(SeveralProcesses, ASignalToOneSavesInAllAtOneStep) {

@@ -75,9 +75,10 @@ TEST_P(StageRuns, EvalFindsTheSameFigures) {
   SCOPED_TRACE(found.dump(1));
   const json& figures = found["sets"][0][found["models"].contains("tuned") ? "tuned" : "model"];
   EXPECT_NEAR(figures["loss"].get<double>(), wanted["eval_loss"].get<double>(), 1e-5);
-  for (const auto& [name, value] : figures.items())
-    if (name.starts_with("rewards/") && name != "rewards/accuracies")
-      EXPECT_NEAR(value.get<double>(), wanted["eval_" + name].get<double>(), 1e-5) << name;
+  for (const auto& [name, value] : figures.items()) {
+    if (!name.starts_with("rewards/") || name == "rewards/accuracies") continue;
+    EXPECT_NEAR(value.get<double>(), wanted["eval_" + name].get<double>(), 1e-5) << name;
+  }
   EXPECT_EQ(figures.contains("rewards/chosen"), wanted.contains("eval_rewards/chosen"));
 }
 

@@ -68,7 +68,9 @@ TEST_P(SharedLines, EqualLinesOfTheirOwn) {
   const TrainResult laid = train(recipe, options);
   // If a micro-batch must keep its rows, sharing lines may save no positions.
   EXPECT_LE(laid.positions, own.positions);
-  if (setting.lines == Lines::kRegrouped) EXPECT_LT(laid.positions, own.positions);
+  if (setting.lines == Lines::kRegrouped) {
+    EXPECT_LT(laid.positions, own.positions);
+  }
   EXPECT_LE(laid.shapes.size(), kMostShapes);
   // The first loss has no rounding errors of earlier steps.
   EXPECT_NEAR(laid.losses[0], own.losses[0], 2e-6 * std::abs(own.losses[0]));

@@ -37,7 +37,7 @@ TEST(JsonText, ValuesThatCannotBeHeld) {
 }
 
 TEST(JsonText, WhatIsRefusedCanBeDiscarded) {
-  for (const std::string text : {std::string("[1"), std::string("1e999"), std::string(200'000, '[')})
+  for (const std::string& text : {std::string("[1"), std::string("1e999"), std::string(200'000, '[')})
     EXPECT_TRUE(parse_json_or_discard<nlohmann::ordered_json>(text).is_discarded()) << text.substr(0, 20);
   EXPECT_EQ(parse_json_or_discard<nlohmann::json>("[1]"), nlohmann::json::array({1}));
 }

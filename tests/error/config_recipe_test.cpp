@@ -56,7 +56,7 @@ TEST_F(BadRecipe, UnknownKeyNamesTheNearest) {
 TEST_F(BadRecipe, SharesOfDataSets) {
   const std::string two = "dataset: a,b\nmix_strategy: interleave_over\n";
   EXPECT_EQ(message(two + "interleave_probs: 0.5\n"),
-            "FILE:3: interleave_probs has 1 numbers for 2 data sets; give one for each");
+            "FILE:3: interleave_probs has 1 numbers for 2 data sets; give one number for each data set");
   EXPECT_EQ(message(two + "interleave_probs: 0.5, half\n"),
             "FILE:3: interleave_probs: found 'half', wanted numbers above 0");
   EXPECT_EQ(message(two + "interleave_probs: [1, 0]\n"), "FILE:3: interleave_probs: found '0', wanted numbers above 0");
@@ -84,7 +84,7 @@ TEST_F(BadRecipe, ValuesOutOfRange) {
   EXPECT_EQ(message("lora_dropout: 1\n"), "FILE:1: lora_dropout: found 1, wanted a number >= 0 and < 1");
   EXPECT_EQ(message("learning_rate: 0\n"), "FILE:1: learning_rate: found 0, wanted a number > 0");
   EXPECT_EQ(message("warmup_ratio: 1.5\n"), "FILE:1: warmup_ratio: found 1.5, wanted a number >= 0 and <= 1");
-  EXPECT_EQ(message("val_size: 1.5\n"), "FILE:1: val_size: found 1.5, wanted a number >= 0, whole from 1 on");
+  EXPECT_EQ(message("val_size: 1.5\n"), "FILE:1: val_size: found 1.5, wanted a number >= 0; from 1 on, a whole number");
   EXPECT_EQ(message("seed: 1e300\n"), "FILE:1: seed: found 1e300, wanted a whole number >= 0");
 }
 
@@ -102,8 +102,8 @@ TEST_F(BadRecipe, ValuesOutsideOfTheChoices) {
 TEST_F(BadRecipe, FeaturesThatDoNotExistAreNamed) {
   EXPECT_EQ(message("stage: dpo\npref_loss: nca_pair\n").find("FILE:2: pref_loss: nca_pair is not available"), 0u);
   EXPECT_EQ(message("use_galore: true\n"),
-            "FILE:1: use_galore is not available in this version; full tuning in less memory: optim: paged_adamw_8bit, "
-            "offload_optimizer: true, or finetuning_type: lora");
+            "FILE:1: use_galore is not available in this version; to train in less memory, set optim: "
+            "paged_adamw_8bit, offload_optimizer: true, or finetuning_type: lora");
   EXPECT_EQ(message("galore_rank: 8\n"), "FILE:1: galore_rank is not available in this version; remove the key");
   EXPECT_EQ(message("lora_parameters: {scale: 20}\n"),
             "FILE:1: lora_parameters.scale is not available in this version; set lora_alpha to scale x lora_rank");
@@ -131,8 +131,8 @@ TEST_F(BadRecipe, KeysGivenTwice) {
 TEST_F(BadRecipe, ValuesThatExcludeEachOther) {
   EXPECT_EQ(message("bf16: true\nfp16: false\n"), "");
   EXPECT_EQ(message("adapter_name_or_path: a\nfinetuning_type: full\n"),
-            "FILE:1: adapter_name_or_path needs finetuning_type: lora, found full; merge the adapter with `fettle "
-            "export` first");
+            "FILE:1: adapter_name_or_path needs finetuning_type: lora, found full; to train the weights, first "
+            "merge the adapter with `fettle export`");
   EXPECT_EQ(message("train_from_scratch: true\n"),
             "FILE:1: train_from_scratch trains every weight, so it needs finetuning_type: full, found lora");
   EXPECT_EQ(message("eval_strategy: steps\n"),
@@ -152,7 +152,8 @@ TEST_F(BadRecipe, ValuesThatExcludeEachOther) {
             "FILE:2: lr_scheduler_kwargs.min_lr is not available in this version; remove the key");
   EXPECT_EQ(message("mesh: {fsdp: 4, tp: 2}\n", {"device_count=6"}),
             "FILE:1: the mesh has fsdp 4 x tp 2 = 8 devices, but device_count is 6");
-  EXPECT_EQ(message("mesh: {fsdp: 4000000000, tp: 4000000000}\n"), "FILE:1: fsdp = 4000000000 is too large");
+  EXPECT_EQ(message("mesh: {fsdp: 4000000000, tp: 4000000000}\n"),
+            "FILE:1: fsdp = 4000000000 is too large; a mesh has at most 2^30 devices");
   EXPECT_EQ(message("finetuning_type: full\nuse_dora: true\n"),
             "FILE:2: use_dora needs finetuning_type: lora, found full; remove the key, or change finetuning_type");
   EXPECT_EQ(message("freeze_trainable_layers: 3\n"),
@@ -164,7 +165,7 @@ TEST_F(BadRecipe, ValuesThatExcludeEachOther) {
   EXPECT_THAT(message("pissa_init: true\nadapter_name_or_path: a\n"), HasSubstr("create_new_adapter: true"));
   EXPECT_THAT(message("pissa_init: true\nuse_dora: true\n"), HasSubstr("remove one of them"));
   EXPECT_THAT(message("pissa_init: true\npissa_iter: 0\n"), HasSubstr("1 or more iterations, or -1"));
-  EXPECT_THAT(message("create_new_adapter: true\n"), HasSubstr("names none"));
+  EXPECT_THAT(message("create_new_adapter: true\n"), HasSubstr("but that key is empty"));
   EXPECT_THAT(message("finetuning_type: full\nload_in_8bit: true\n"),
               HasSubstr("set finetuning_type: lora, or remove quant"));
   EXPECT_THAT(message("finetuning_type: freeze\nuse_dora: true\n"), HasSubstr("use_dora needs finetuning_type: lora"));
@@ -212,10 +213,10 @@ TEST(RequireKeys, NamesWhatIsMissing) {
     require_keys(recipe, {"model_name_or_path", "dataset", "output_dir"}, "train");
     FAIL();
   } catch (const UserError& error) {
-    EXPECT_STREQ(
-        error.what(),
-        "command line: `fettle train` needs model_name_or_path, output_dir; add `model_name_or_path: ...` to it "
-        "or model_name_or_path=... to the command");
+    EXPECT_STREQ(error.what(),
+                 "command line: `fettle train` needs model_name_or_path, output_dir; add `model_name_or_path: ...` to "
+                 "the recipe, "
+                 "or model_name_or_path=... to the command");
   }
 }
 

@@ -41,10 +41,10 @@ struct ClassErrors : ::testing::Test {
 
 TEST_F(ClassErrors, LabelsOfSeveralKinds) {
   expect({R"({"text": "a", "label": "x"})", R"({"text": "b", "label": 3})"}, "a.jsonl:2: the label 3 is a number");
-  expect({R"({"text": "a", "label": ["x"]})", R"({"text": "b", "label": "x"})"}, "is a single one");
+  expect({R"({"text": "a", "label": ["x"]})", R"({"text": "b", "label": "x"})"}, "is a single label");
   asked.problem = Problem::kMultiLabel;
   expect({R"({"text": "a", "label": "x"})", R"({"text": "a", "label": "y"})"},
-         "a.jsonl:1: the label \"x\" is a single one, but problem_type");
+         "a.jsonl:1: the label \"x\" is not a list, but problem_type");
   asked.problem = Problem::kSingleLabel;
   expect({R"({"text": "a", "label": ["x"]})", R"({"text": "a", "label": ["y"]})"}, "the label [\"x\"] is a list");
   asked.problem = Problem::kRegression;
@@ -97,7 +97,8 @@ TEST_F(ClassErrors, UnknownLabels) {
   asked.id2label.clear();
   asked.count = 2;
   expect({R"({"text": "a", "label": 0})", R"({"text": "a", "label": 2})"},
-         "a.jsonl:2: the label 2 is beyond num_labels 2 (recipe), whose numbers are 0 to 1; the rows have 2 labels: "
+         "a.jsonl:2: the label 2 is beyond num_labels 2 (recipe), so the label numbers are 0 to 1; the rows have 2 "
+         "labels: "
          "number them from 0 on, or name them with id2label: [0, 2]");
   expect({R"({"text": "a", "label": 0})", R"({"text": "a", "label": 1})", R"({"text": "a", "label": 2})"},
          "correct the row, or raise num_labels to 3");
@@ -142,13 +143,13 @@ TEST_F(ClassErrors, NumberOfLabelsDiffersFromTheModels) {
 TEST_F(ClassErrors, LabelsInAnotherOrderThanTheyWereTaught) {
   const std::vector<std::string> rows = {R"({"text": "a", "label": "x"})", R"({"text": "a", "label": "y"})"};
   asked.id2label = {"y", "x"};
-  const std::string order = "id2label is [y, x], but ";
-  expect(rows, order + "config.json has the same names as [x, y]",
+  const std::string order = "id2label is [y, x], but in ";
+  expect(rows, order + "config.json the order of these names is [x, y]",
          {{"architectures", {"BertForSequenceClassification"}}, {"id2label", {{"0", "x"}, {"1", "y"}}}});
   folder.write("classifier.json",
                R"({"architectures": ["LlamaForSequenceClassification"], "id2label": {"0": "x", "1": "y"}})");
   adapters = {folder.path().string()};
-  expect(rows, "classifier.json has the same names as [x, y], in the order of its outputs; leave id2label out");
+  expect(rows, "classifier.json the order of these names is [x, y]; remove id2label");
 }
 
 TEST_F(ClassErrors, MalformedLabelsOfTheModel) {

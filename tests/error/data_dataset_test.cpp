@@ -101,7 +101,7 @@ TEST_F(DataErrors, RowsOfAnUnknownOrWrongFormat) {
       {R"({"instruction": "q"})", "the column 'output' is missing"},
       {R"({"instruction": "", "output": "a"})", "the row has no prompt: 'instruction' is empty"},
       {R"({"instruction": ["q"], "output": "a"})", "'instruction' must be a text, but it is array"},
-      {R"({"instruction": "q", "output": 4.50})", "'output' is the number 4.5, whose spelling in the file"},
+      {R"({"instruction": "q", "output": 4.50})", "'output' is the number 4.5, but how the file writes it"},
       {R"({"messages": [{"role": "user", "content": 1e3}]})", "'content' is the number 1000.0"},
       {R"({"instruction": "q", "output": "a", "history": ["x"]})", "'history' must hold lists of two texts"},
       {R"({"conversations": []})", "the conversation has no messages"},
@@ -119,7 +119,7 @@ TEST_F(DataErrors, RowsOfAnUnknownOrWrongFormat) {
       {R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{bad"}}]}]})",
        "the arguments of a function call are not valid JSON: {bad"},
       {R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}], "label": false})",
-       "'label' is false, so the reply is rated bad and must not be taught; set stage: kto"},
+       "'label' is false: the reply is rated as bad, so the model must not learn it; set stage: kto"},
       {R"({"messages": [{"content": "q"}]})", "has no 'role'"},
       {R"({"messages": [{"role": "bot", "content": "q"}]})", "the role 'bot' is not known"},
       {R"({"messages": [{"role": "user"}]})", "has no 'content'"},
@@ -160,7 +160,7 @@ TEST_F(DataErrors, RowsWithAnEmptyReplyAreLeftOut) {
                           R"({"prompt": "q", "completion": ""})", R"({"prompt": "q", "completion": null})"}) {
     SCOPED_TRACE(row);
     const std::string said = failure_of("rows.jsonl", std::string(row) + "\n");
-    expect_says(said, "none of 1 rows has a trained token left (1 dropped, 0 bad)");
+    expect_says(said, "none of the 1 rows has a trained token left (1 dropped, 0 bad)");
     expect_says(said, "rows.jsonl:1: a reply is empty, so there is nothing to learn");
   }
 }
@@ -180,11 +180,11 @@ TEST_F(DataErrors, IdsBeyondTheVocabulary) {
 
 TEST_F(DataErrors, NothingLeftToTrain) {
   expect_says(failure_of("a.jsonl", "{\"input_ids\": [1, 2], \"labels\": [1, -100]}\n"),
-              "none of 1 rows has a trained token");
+              "none of the 1 rows has a trained token");
   expect_says(failure(), "a.jsonl:1: no token is trained");
   spec.cutoff_len = 4;
   expect_says(failure_of("a.jsonl", "{\"prompt\": \"a long question\", \"completion\": \"a\"}\n"),
-              "has no trained token left");
+              "no trained token is left");
 }
 
 TEST_F(DataErrors, TooLongUnderOverlengthError) {
@@ -282,7 +282,7 @@ TEST_F(DataErrors, DatasetInfo) {
               "mine.drop_system: found \"yes\", wanted true or false");
   expect_says(info(R"({"mine": {"file_name": "gone.json"}})"), "gone.json: there is no such file");
   expect_says(info(R"({"mine": {"hf_hub_url": "someone/set"}})"),
-              "mine: it cannot be fetched; download it, and give its file_name");
+              "mine: the data set cannot be fetched; download it, and set file_name to its path");
   expect_says(info(R"({"mine": {}})"), "file_name is missing");
   expect_says(info(R"({"mine": {"file_name": "rows.json", "num_samples": -1}})"),
               "num_samples: found -1, wanted a count above 0");

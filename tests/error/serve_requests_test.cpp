@@ -58,7 +58,7 @@ TEST(ServeRequests, ChatFieldsAreRefusedByName) {
       {R"("logit_bias": {"5": 1})", "logit_bias", "not supported"},
       {R"("response_format": {"type": "json_object"})", "response_format", "only {\"type\": \"text\"}"},
       {R"("response_format": "json")", "response_format", "only {\"type\": \"text\"}"},
-      {R"("tool_choice": "required")", "tool_choice", "cannot be forced"},
+      {R"("tool_choice": "required")", "tool_choice", "cannot force a call"},
       {R"("model": 3)", "model", "give a text"},
       {R"("tools": {})", "messages", "'tools' must be an array"},
   };
@@ -91,7 +91,7 @@ TEST(ServeRequests, PlainFieldsAreRefusedByName) {
       {R"("prompt": "a", "logprobs": true)", "logprobs", "integer from 0 to 20"},
       {R"("prompt": "a", "messages": [1])", "messages", "leave it out"},
       {R"("seed": 1)", "prompt", "is missing"},
-      {R"("prompt": ["a", "b"])", "prompt", "a request for each"},
+      {R"("prompt": ["a", "b"])", "prompt", "array of token ids per request"},
       {R"("prompt": [])", "prompt", "one text"},
       {R"("prompt": [-1])", "prompt", "token ids"},
       {R"("prompt": [4294967296])", "prompt", "token ids"},

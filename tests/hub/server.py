@@ -10,9 +10,13 @@ ROOT/faults.json               a list of faults; read again at each request (see
 ROOT/log.jsonl                 every request, appended
 ROOT/ports.json                written when the server is ready: {"hub": port, "cdn": port}
 
+Uploads work as on Hugging Face's hub: repos/create, preupload, Git LFS with parts of ROOT/part_size bytes if that file is
+there, commit. They need the token "good". Large files are kept in ROOT/objects by their SHA-256.
+
 Large files (.safetensors, .bin, .parquet and files above 4096 bytes) are redirected to a second server on another port,
 the CDN, which answers 400 to requests with a token. Usage: server.py ROOT
 """
+import base64
 import hashlib
 import http.server
 import json
@@ -198,6 +202,103 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return
         self.wfile.write(body)
 
+    def body(self):
+        return self.rfile.read(int(self.headers.get("Content-Length", "0")))
+
+    def do_POST(self):
+        self.note()
+        body = self.body()
+        fault = take_fault("status", self.path, self.place)
+        if fault:
+            return self.reply(fault["status"], b"{}", fault.get("headers"))
+        if self.headers.get("Authorization") != "Bearer good" and self.place == "hub":
+            return self.refuse(401, "", "Invalid credentials")
+        parts = [urllib.parse.unquote(part) for part in self.path.strip("/").split("/")]
+        if parts == ["api", "repos", "create"]:
+            return self.make_repo(json.loads(body))
+        if parts[-4:] == ["info", "lfs", "objects", "batch"]:
+            return self.answer_batch(json.loads(body))
+        if parts[0] == "complete":
+            return self.join_parts(parts[1], json.loads(body))
+        if parts[0] == "verify":
+            known = os.path.join(ROOT, "objects", json.loads(body)["oid"])
+            return self.reply_json({}) if os.path.exists(known) else self.refuse(404, "", "no such object")
+        name, action, revision = "/".join(parts[2:-2]), parts[-2], parts[-1]
+        if name.startswith("forbidden/"):
+            return self.refuse(403, "", "You have read access only")
+        repo = self.repo("models", name, revision)
+        if repo is None:
+            return None
+        if action == "preupload":
+            files = [{"path": file["path"], "uploadMode": "lfs" if file["path"].endswith(LARGE) or file["size"] > 4096
+                      else "regular", "shouldIgnore": file["path"].endswith(".ignored"), "oid": None}
+                     for file in json.loads(body)["files"]]
+            return self.reply_json({"files": files})
+        return self.commit(repo, [json.loads(line) for line in body.decode().splitlines()])
+
+    def make_repo(self, asked):
+        name = os.path.join(asked.get("organization", "me"), asked["name"])
+        folder = os.path.join(ROOT, "models", name)
+        if os.path.isdir(folder):
+            return self.refuse(409, "", "You already created this model repo")
+        os.makedirs(folder)
+        if asked.get("private"):
+            open(os.path.join(folder, ".private"), "w").close()
+        return self.reply_json({"url": "http://127.0.0.1:%d/%s" % (self.server.server_port, name)})
+
+    def answer_batch(self, asked):
+        try:
+            part = int(open(os.path.join(ROOT, "part_size")).read())
+        except OSError:
+            part = 0
+        hub, cdn = "http://127.0.0.1:%d" % self.server.server_port, "http://127.0.0.1:%d" % self.server.cdn_port
+        objects = []
+        for entry in asked["objects"]:
+            oid, size = entry["oid"], entry["size"]
+            answer = dict(entry)
+            if take_fault("refused", oid, self.place):
+                answer["error"] = {"code": 422, "message": "too large for this account"}
+            elif not os.path.exists(os.path.join(ROOT, "objects", oid)):
+                upload = {"href": "%s/upload/%s" % (cdn, oid), "header": {}}
+                if part and size > part and "multipart" in asked["transfers"]:
+                    urls = {"%05d" % (i + 1): "%s/part/%s/%d" % (cdn, oid, i + 1) for i in range((size + part - 1) // part)}
+                    upload = {"href": "%s/complete/%s" % (hub, oid), "header": {"chunk_size": str(part), **urls}}
+                answer["actions"] = {"upload": upload, "verify": {"href": "%s/verify/%s" % (hub, oid), "header": {}}}
+            objects.append(answer)
+        return self.reply_json({"transfer": "basic", "objects": objects})
+
+    def join_parts(self, oid, asked):
+        data = b""
+        for number, part in enumerate(asked["parts"], 1):
+            piece = read(os.path.join(ROOT, "objects", "%s.%d" % (oid, number)))
+            if part["partNumber"] != number or part["etag"] != '"%s"' % sha256(piece):
+                return self.refuse(400, "", "wrong part")
+            data += piece
+        if sha256(data) != oid:
+            return self.refuse(400, "", "wrong sum")
+        with open(os.path.join(ROOT, "objects", oid), "wb") as file:
+            file.write(data)
+        return self.reply_json({})
+
+    def commit(self, repo, lines):
+        for line in lines:
+            value = line["value"]
+            if line["key"] == "file":
+                data = base64.b64decode(value["content"])
+            elif line["key"] == "lfsFile":
+                data = read(os.path.join(ROOT, "objects", value["oid"]))
+            else:
+                continue
+            path = os.path.join(repo.folder, value["path"])
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "wb") as file:
+                file.write(data)
+        with open(os.path.join(ROOT, "commits.jsonl"), "a") as file:
+            file.write(json.dumps({"repo": repo.name, "lines": len(lines), "summary": lines[0]["value"]["summary"]}) + "\n")
+        done = commit_of(repo.folder)
+        return self.reply_json({"success": True, "commitOid": done, "commitUrl": "http://127.0.0.1:%d/%s/commit/%s"
+                                % (self.server.server_port, repo.name, done)})
+
     # Returns the repository. If the request must be refused, sends the refusal and returns None.
     def repo(self, kind, name, revision):
         found = Repo(kind, name, revision)
@@ -319,6 +420,27 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 class Cdn(Handler):
     place = "cdn"
+
+    def do_PUT(self):
+        self.note()
+        cut = take_fault("cut", self.path, self.place)
+        if cut:
+            self.rfile.read(cut.get("after", 0))
+            self.close_connection = True
+            return self.connection.shutdown(socket.SHUT_RDWR)
+        body = self.body()
+        fault = take_fault("status", self.path, self.place)
+        if fault:
+            return self.reply(fault["status"], b"{}")
+        if self.headers.get("Authorization"):
+            return self.reply(400, b"a token came to the CDN")
+        parts = self.path.strip("/").split("/")
+        if parts[0] == "upload" and sha256(body) != parts[1]:
+            return self.reply(400, b"wrong sum")
+        os.makedirs(os.path.join(ROOT, "objects"), exist_ok=True)
+        with open(os.path.join(ROOT, "objects", ".".join(parts[1:])), "wb") as file:
+            file.write(body)
+        return self.reply(200, b"", {"ETag": '"%s"' % sha256(body)})
 
     def answer(self):
         if self.headers.get("Authorization") or self.headers.get("Cookie"):

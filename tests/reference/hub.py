@@ -30,7 +30,7 @@ while not os.path.exists(os.path.join(root, "ports.json")):
 with open(os.path.join(root, "ports.json")) as ports:
     endpoint = "http://127.0.0.1:%d" % json.load(ports)["hub"]
 os.environ.update(HF_ENDPOINT=endpoint, HF_HOME=os.path.join(work, "home"), no_proxy="127.0.0.1",
-                  HF_HUB_DISABLE_TELEMETRY="1", HF_HUB_DISABLE_PROGRESS_BARS="1")
+                  HF_HUB_DISABLE_TELEMETRY="1", HF_HUB_DISABLE_XET="1", HF_HUB_DISABLE_PROGRESS_BARS="1")
 for name in ("HF_HUB_OFFLINE", "HF_TOKEN", "HF_HUB_CACHE", "TRANSFORMERS_OFFLINE"):
     os.environ.pop(name, None)
 
@@ -118,6 +118,17 @@ try:
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
                             env=dict(os.environ, HF_HOME=ours, HF_HUB_OFFLINE="1"))
     check("Transformers loads it offline", loaded.stdout.strip(), "llama")
+    # huggingface_hub uploads to this server, so the server speaks its protocol; and it downloads what Fettle uploads.
+    os.environ.update(HF_TOKEN="good")
+    api = huggingface_hub.HfApi(endpoint=endpoint, token="good")
+    api.create_repo("me/theirs", private=True)
+    api.upload_folder(repo_id="me/theirs", folder_path=model, commit_message="theirs")
+    fettle("upload", model, "me/ours", home=os.path.join(work, "token"))
+    names = sorted(name for name in os.listdir(model) if not name.startswith("."))
+    for repo in ("me/theirs", "me/ours"):
+        folder = snapshot_download(repo, cache_dir=os.path.join(work, "back"), token="good")
+        same = [open(os.path.join(folder, name), "rb").read() == open(os.path.join(model, name), "rb").read() for name in names]
+        check("huggingface_hub downloads all of " + repo, (sorted(os.listdir(folder)), all(same)), (names, True))
 finally:
     server.kill()
     server.wait()

@@ -21,7 +21,8 @@ Dims dense_strides(const Dims& dims) {
   return strides;
 }
 
-// One dim of a copy. The dims are sorted by stride, so that the last one follows the order of the stored elements.
+// One of the nested loops of a copy: the loop over one dim of the box. The loops are sorted by source_stride, largest
+// first, so that the innermost loop reads the stored elements in their order.
 struct CopyLoop {
   int64_t size, source_stride, target_stride;
 };

@@ -39,8 +39,8 @@ void check_tied(const AdapterFolder& adapter, const Model& model) {
     });
   if (!same)
     throw UserError(
-        "{}: the model uses its embedding as its head (tie_word_embeddings), but the adapter has other values for {} "
-        "than for {}; merge it with PEFT into a model with tie_word_embeddings: false",
+        "{}: the model uses its embedding as its head (tie_word_embeddings), but the adapter does not have the "
+        "same values for {} and {}; merge it with PEFT into a model with tie_word_embeddings: false",
         adapter.file.path().string(), embedding, head);
 }
 

@@ -107,7 +107,7 @@ Owner Owner::own() {
   std::error_code code;
   return {.id = process_name(),
           .host = host_name(),
-          .boot = first_line("/proc/sys/kernel/random/boot_id"),
+          .boot = boot_id(),
           .pid_space = fs::read_symlink("/proc/self/ns/pid", code).string(),
           .pid = getpid(),
           .started = start_of(getpid()),

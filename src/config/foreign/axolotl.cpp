@@ -12,7 +12,7 @@
 namespace fettle {
 namespace {
 
-// Chat templates that are named after a family of models: a model of the family has the same form itself.
+// Returns whether the chat template is named after a family of models. The folders of these models have the template.
 bool is_of_a_family(std::string_view name) {
   static constexpr std::string_view kNames[] = {"gemma3",
                                                 "gemma3n",
@@ -47,7 +47,7 @@ bool is_of_a_family(std::string_view name) {
   return std::ranges::find(kNames, name) != std::end(kNames);
 }
 
-// The model's own template ("") or the name of another one.
+// Returns "" if `name` means the model's own template, else `name`.
 std::string own_or_named(const std::string& name) {
   return name == "tokenizer_default" || name.starts_with("tokenizer_default_fallback_") || is_of_a_family(name) ? ""
                                                                                                                 : name;
@@ -105,7 +105,7 @@ class AxolotlReader {
     out_.meant.emplace_back(to, entries);
   }
 
-  // The texts of pretraining_dataset, which is one data set or a list of them.
+  // Reads pretraining_dataset: one data set of texts, or a list of them.
   void read_texts() {
     const YAML::Node given = at("pretraining_dataset");
     if (!given.IsDefined()) return;
@@ -127,7 +127,7 @@ class AxolotlReader {
     mean("stage", "pt");
   }
 
-  // Steps between checkpoints and evaluations as shares of the run.
+  // Reads saves_per_epoch and evals_per_epoch as intervals in shares of the run.
   void read_intervals() {
     const double epochs = number("num_epochs", 1);
     for (const auto& [from, strategy, steps] : {std::tuple{"saves_per_epoch", "save_strategy", "save_steps"},
@@ -135,7 +135,7 @@ class AxolotlReader {
       handle(from);
       const double times = number(from, 0);
       if (times <= 0 || has(steps)) continue;
-      handle(steps);  // an empty key
+      handle(steps);  // the key may be there without a value
       if (std::string_view(from) == "evals_per_epoch" && !evaluates()) continue;
       handle(strategy);
       mean(strategy, times == 1 ? "epoch" : "steps");
@@ -164,9 +164,9 @@ class AxolotlReader {
     if (is_on("reward_model")) {
       handle("reward_model");
       mean("stage", "rm");
-      if (text("num_labels") == "1") handle("num_labels");  // the score
+      if (text("num_labels") == "1") handle("num_labels");  // a reward model has one score
     }
-    if (is_on("float16") && has("fp16") && !is_on("fp16")) handle("fp16");  // 16 bits without loss scaling
+    if (is_on("float16") && has("fp16") && !is_on("fp16")) handle("fp16");  // float16 sets it
     if (is_on("auto_resume_from_checkpoints") && !has("resume_from_checkpoint")) handle("resume_from_checkpoint");
     const std::string checkpointing = text("gradient_checkpointing");
     if (checkpointing == "offload" || checkpointing == "offload_disk") {
@@ -181,7 +181,8 @@ class AxolotlReader {
     if (text("rl") == "simpo") usual("pref_ftx", "1");  // the default of cpo_alpha
   }
 
-  // `lr_scheduler: cosine` ends at cosine_min_lr_ratio; other schedules ignore it.
+  // Reads cosine_min_lr_ratio: the last learning rate of `lr_scheduler: cosine` as a share of the highest one. Other
+  // schedules ignore it.
   void read_schedule() {
     if (!has("cosine_min_lr_ratio")) return;
     const std::string schedule = text("lr_scheduler");
@@ -198,7 +199,8 @@ class AxolotlReader {
          cosine ? "the cosine falls to 0" : "it belongs to lr_scheduler: cosine");
   }
 
-  // The template is the recipe's, or that of its data sets if they agree.
+  // Reads the chat template: the recipe's, or the template that its data sets name. Throws when data sets name
+  // different templates.
   void read_template() {
     std::string name = text("chat_template"), place = has("chat_template") ? where(at("chat_template")) : file_;
     const std::string of_recipe = name;
@@ -207,8 +209,8 @@ class AxolotlReader {
       const std::string here = given.empty() ? of_recipe : given;
       if (!std::exchange(first, false) && own_or_named(here) != own_or_named(name))
         throw UserError(
-            "{}: chat_template: found {} after {}, but all data sets of a run have the same template; keep one", at_set,
-            here.empty() ? "the model's own" : here, name.empty() ? "the model's own" : name);
+            "{}: chat_template: found {} after {}, but all data sets of a run need the same template; use only one",
+            at_set, here.empty() ? "the model's own" : here, name.empty() ? "the model's own" : name);
       if (!given.empty()) place = at_set;
       name = here;
     }
@@ -216,16 +218,15 @@ class AxolotlReader {
     handle("chat_template");
     if (name == "metharme" || name == "llava")
       throw UserError(
-          "{}: chat_template: {} is not available; put it into the model folder as chat_template.jinja, and set "
-          "tokenizer_default",
+          "{}: chat_template: {} is not available; save it as chat_template.jinja in the model folder, and set "
+          "chat_template: tokenizer_default",
           place, name);
     if (name == "phi_3" || name == "phi_35") return mean("template", "phi3");
     if (!own_or_named(name).empty()) return mean("template", name);
     if (is_of_a_family(name))
       info(
-          "{}: chat_template: {} names a family of models; the template of the model folder is used, which has this "
-          "form "
-          "if the model is one of the family",
+          "{}: chat_template: {} names a family of models; Fettle uses the template in the model folder, which is the "
+          "same if the model belongs to this family",
           place, name);
   }
 
@@ -237,7 +238,7 @@ class AxolotlReader {
       const std::string name = item.IsScalar() ? item.Scalar() : "?";
       const auto is = [&](const char* word) { return name.find(word) != std::string::npos; };
       if (is("cut_cross_entropy") || is("liger") || is("kernels") || is("expert_parallel"))
-        continue;  // another computation with the same results
+        continue;  // they compute the same results in another way
       if (is("swanlab") || is("otel") || is("opentelemetry")) {
         warn("{}: the plugin '{}' has no effect here: trainer_log.jsonl has every figure, and report_to names trackers",
              where(item), name);
@@ -248,7 +249,8 @@ class AxolotlReader {
     }
   }
 
-  // The tokenizer's own special tokens are used. Only a token that ends a text could change what is trained.
+  // Reads the special tokens. Fettle uses the tokenizer's own ones; only eos_token could change what is trained, so
+  // the key eos_token is set, which is compared with the tokenizer's eos_token.
   void read_tokens() {
     for (const char* key : {"special_tokens", "tokens"}) {
       const YAML::Node map = at(key);
@@ -257,16 +259,16 @@ class AxolotlReader {
       if (is_map && map["eos_token"].IsDefined() && map["eos_token"].IsScalar())
         mean("eos_token", map["eos_token"].Scalar());
     }
-    handle("eot_tokens");  // Fettle finds the chat template's end-of-turn tokens
+    handle("eot_tokens");  // Fettle finds the end-of-turn tokens of the chat template
   }
 
-  // How the base is read.
+  // Reads the keys about the base model.
   void read_model() {
     if (const YAML::Node map = at("bnb_config_kwargs"); map.IsDefined() && map.IsMap()) {
       handle("bnb_config_kwargs");
       for (const auto& pair : map) {
         const std::string key = pair.first.Scalar();
-        if (key == "bnb_4bit_compute_dtype") continue;  // that of the run
+        if (key == "bnb_4bit_compute_dtype") continue;  // Fettle uses the dtype of the run
         if ((key != "bnb_4bit_use_double_quant" && key != "bnb_4bit_quant_type") || !pair.second.IsScalar())
           throw UserError("{}: bnb_config_kwargs.{} is not available; remove the key", where(pair.first), key);
         mean(key == "bnb_4bit_quant_type" ? "quantization_type" : "double_quantization", pair.second.Scalar());
@@ -282,7 +284,7 @@ class AxolotlReader {
         mean(key == "router_aux_loss_coef" ? "moe_aux_loss_coef" : "output_router_logits", pair.second.Scalar());
       }
     }
-    // Weights in MXFP4 are read as 16-bit weights, if the base is trained or gets adapters.
+    // Fettle always reads MXFP4 weights as 16-bit weights if they are trained or get adapters.
     const YAML::Node kwargs = at("model_quantization_config_kwargs");
     if (text("model_quantization_config") == "Mxfp4Config" && kwargs.IsDefined() && kwargs.IsMap() &&
         kwargs["dequantize"].IsDefined() && bool_from_text(kwargs["dequantize"].as<std::string>("")) == true) {
@@ -292,7 +294,8 @@ class AxolotlReader {
     read_unfrozen();
   }
 
-  // `unfrozen_parameters` may freeze what an image model has besides its text model. Other choices are refused.
+  // Accepts `unfrozen_parameters` if it covers the whole text model, so that only the vision part of an image model is
+  // frozen. Throws for other values.
   void read_unfrozen() {
     const YAML::Node list = at("unfrozen_parameters");
     if (!list.IsDefined()) return;
@@ -312,7 +315,7 @@ class AxolotlReader {
     handle("unfrozen_parameters");
   }
 
-  // An empty key of the file does not contradict what another key means.
+  // Skips keys without a value if another key sets the same key of Fettle.
   void drop_empty_keys() {
     for (const auto& [key, value] : out_.meant)
       if (root_[key].IsDefined() && root_[key].IsNull()) handle(key.c_str());

@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// A data set with Axolotl's defaults.
+// Reads one data set, with Axolotl's defaults.
 class Set {
  public:
   Set(const YAML::Node& set, const std::string& file, bool pairs) : set_(set), file_(file), pairs_(pairs) {}
@@ -40,8 +40,7 @@ class Set {
     } else if (!name.empty()) {
       throw UserError(
           "{}: the data set type '{}' is not available; use chat_template, alpaca, completion or a custom prompt "
-          "(`type` "
-          "as a map), or describe the rows in dataset_info.json",
+          "(`type` as a map), or describe the rows in dataset_info.json",
           where(set_), name);
     } else if (type.IsDefined() && !type.IsNull() && !type.IsScalar()) {
       throw UserError("{}: type: found {}, wanted a name or a map", where(type), describe_node(type));
@@ -52,7 +51,7 @@ class Set {
   }
   bool is_conversation() const { return is_conversation_; }
 
-  // An item of pretraining_dataset.
+  // Reads an item of pretraining_dataset.
   ordered_json read_texts() {
     static const std::set<std::string> kKnown = {"path",        "name",  "split",      "type",
                                                  "text_column", "field", "data_files", "trust_remote_code"};
@@ -110,14 +109,14 @@ class Set {
     return kKnown;
   }
 
-  // Where the rows are.
+  // Reads where the rows are.
   void read_place() {
     const std::string path = text(set_, "path");
     entry_ = {{"hf_hub_url", path}};
     if (const YAML::Node files = set_["data_files"]; files.IsDefined() && !files.IsNull()) {
       const YAML::Node one = files.IsSequence() && files.size() == 1 ? files[0] : files;
       if (!one.IsScalar())
-        throw UserError("{}: data_files with several files is not available; give each a data set of its own",
+        throw UserError("{}: data_files with several files is not available; list each file as a data set of its own",
                         where(files));
       const bool loader = path == "json" || path == "csv" || path == "parquet";
       if (loader) {
@@ -130,13 +129,13 @@ class Set {
     if (!text(set_, "name").empty()) entry_["subset"] = text(set_, "name");
   }
 
-  // Alpaca's rows with the prompt text of another style: `alpaca:chat` and its like.
+  // Reads `type: alpaca:STYLE`, such as `alpaca:chat`: Alpaca's rows with the prompt text of another style.
   void read_alpaca_style(const std::string& style) {
     entry_["formatting"] = "alpaca_prompt";
     entry_["prompt"] = {{"style", style}};
   }
 
-  // A custom prompt: `type` is a map.
+  // Reads a custom prompt, whose `type` is a map.
   void read_prompt(const YAML::Node& type) {
     static const std::map<std::string, const char*> kColumns = {{"field_instruction", "prompt"},
                                                                 {"field_input", "query"},
@@ -208,7 +207,7 @@ class Set {
     read_roles();
   }
 
-  // The rows' words for a role.
+  // Returns the names that the rows use for a role.
   std::vector<std::string> words(const char* role) const {
     const YAML::Node roles = set_["roles"];
     if (!roles.IsDefined() || !roles.IsMap() || !roles[role].IsDefined() || !roles[role].IsSequence()) return {};
@@ -224,21 +223,24 @@ class Set {
     return true;
   }
 
-  // Without `roles`, Axolotl reads human, user, gpt and assistant.
+  // Reads the names of the roles. Nothing must be read if all names are usual ones (user, human, assistant, gpt,
+  // system, tool), because rows with these names are understood without tags. Throws when a role has several other
+  // names.
   void read_roles() {
+    if (has_usual_roles()) return;
     for (const auto& [tag, role] : {std::pair{"user_tag", "user"},
                                     {"assistant_tag", "assistant"},
                                     {"system_tag", "system"},
                                     {"observation_tag", "tool"}}) {
       const std::vector<std::string> known = words(role);
-      if (known.size() > 1 && !has_usual_roles())
-        throw UserError("{}: roles.{}: found {} words ({}), but one is available; rename the roles in the rows",
+      if (known.size() > 1)
+        throw UserError("{}: roles.{}: found {} names ({}), but a role can have only one; rename the roles in the rows",
                         where(set_["roles"]), role, known.size(), fmt::join(known, ", "));
       if (!known.empty()) tags_[tag] = known[0];
     }
   }
 
-  // Which tokens are trained: the assistant's turns with their end-of-turn tokens.
+  // Throws unless exactly the assistant's turns and their end-of-turn tokens are trained.
   void check_training() const {
     if (const std::string field = text(set_, "message_field_training");
         !field.empty() && field != "train" && field != "training")
@@ -253,21 +255,20 @@ class Set {
                             std::ranges::find(own, role.Scalar()) != own.end());
       if (!usual)
         throw UserError(
-            "{}: roles_to_train: only the assistant's turns can be chosen; `train_on_inputs: true` trains the other "
-            "roles "
-            "too, and `train: false` on a message leaves a reply out",
+            "{}: roles_to_train: only the assistant's turns can be chosen; `train_on_inputs: true` also trains the "
+            "other roles, and `train: false` on a message leaves a reply out",
             where(roles));
     }
     for (const char* key : {"train_on_eos", "train_on_eot"})
       if (const std::string value = text(set_, key); !value.empty() && value != "turn")
         throw UserError(
-            "{}: {}: found '{}', wanted 'turn': each reply is trained with the token that ends it, and no other end "
-            "token "
-            "is",
+            "{}: {}: found '{}', wanted 'turn'; Fettle trains each reply with the token that ends it, and no other end "
+            "tokens",
             where(set_[key]), key, value);
   }
 
-  // A message's fields reach the chat template under their own names.
+  // Throws when the field of thoughts has one name in the rows and another name in the template. (The fields of a
+  // message reach the chat template under their own names.)
   void check_thoughts() const {
     const std::string usual = "reasoning_content";
     std::string from = text(set_, "field_thinking"), to = text(set_, "template_thinking_key");
@@ -275,10 +276,9 @@ class Set {
     if (to.empty()) to = usual;
     if (from != to)
       throw UserError(
-          "{}: field_thinking is {}, but template_thinking_key is {}: messages' fields cannot be renamed; rename the "
-          "field "
-          "in the rows to {}, and set field_thinking to it",
-          where(set_), from, to, to);
+          "{}: field_thinking is {}, but template_thinking_key is {}; Fettle cannot rename fields of messages; rename "
+          "the field in the rows to {}, and set field_thinking to {}",
+          where(set_), from, to, to, to);
   }
 
   const YAML::Node& set_;

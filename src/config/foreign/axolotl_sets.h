@@ -1,4 +1,4 @@
-// Defines AxolotlSets: the data sets of Axolotl's recipes as entries of dataset_info.json.
+// Defines AxolotlSets, which translates the data sets of Axolotl's recipes into entries of dataset_info.json.
 #pragma once
 
 #include <yaml-cpp/yaml.h>
@@ -11,16 +11,17 @@ namespace fettle {
 
 class AxolotlSets {
  public:
-  // `file` is the recipe, for messages. `pairs`: the rows are preference pairs (rl).
+  // `file` is the recipe's name in messages. `pairs` says whether the rows are preference pairs (rl).
   AxolotlSets(std::string file, bool pairs) : file_(std::move(file)), pairs_(pairs) {}
 
-  // One data set as an item of `dataset`: its name, or an entry of dataset_info.json as JSON. Throws UserError for what
-  // Fettle does not have.
+  // Returns one data set as an item of the key `dataset`: its name, or an entry of dataset_info.json as JSON. Throws
+  // UserError for values that Fettle does not have.
   std::string entry(const YAML::Node& set);
-  // The same for an item of pretraining_dataset, whose rows are texts.
+  // Does the same for an item of pretraining_dataset, whose rows are texts.
   std::string texts(const YAML::Node& set);
 
-  // The `chat_template` of each set of conversations so far ("" if it has none), with its place for messages.
+  // Returns, for each set of conversations so far, its `chat_template` ("" if it has none) and "FILE:LINE" for
+  // messages.
   const std::vector<std::pair<std::string, std::string>>& templates() const { return templates_; }
 
  private:

@@ -16,13 +16,13 @@ namespace fettle {
 
 struct Dialect {
   std::string tool;                                       // "Axolotl"
-  std::vector<std::pair<std::string, YAML::Node>> meant;  // keys of the recipe with their values, from `handled`
-  std::vector<std::pair<std::string, YAML::Node>> usual;  // the tool's defaults, for keys that are not given
-  std::set<std::string> handled;                          // the file's keys that `meant` stands for
+  std::vector<std::pair<std::string, YAML::Node>> meant;  // Fettle's keys and values, translated from `handled`
+  std::vector<std::pair<std::string, YAML::Node>> usual;  // the tool's defaults, for keys that the file lacks
+  std::set<std::string> handled;                          // the file's keys that `meant` replaces
 };
 
-// `root` is the recipe as a map. Returns nullopt for recipes in LLaMA-Factory's first format or in Fettle's own. Throws
-// UserError for values that cannot be read; the message begins with "FILE:LINE: ".
+// Translates the recipe `root`, which is a map. Returns nullopt for recipes in Fettle's own format, which is also
+// LLaMA-Factory's older format. Throws UserError for values that cannot be read; the message begins with "FILE:LINE: ".
 std::optional<Dialect> read_dialect(const YAML::Node& root, const std::string& file);
 
 // Returns the data sets that a file of LLaMA-Factory v1 lists. Each is the JSON text of an entry of dataset_info.json.

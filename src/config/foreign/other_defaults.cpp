@@ -32,7 +32,7 @@ void usual(Dialect& out, const char* key, const std::string& value) {
   out.usual.emplace_back(key, YAML::Node(value));
 }
 
-// swift/arguments and swift/trainers/arguments.py of ms-swift 4.
+// Source of the defaults: swift/arguments and swift/trainers/arguments.py of ms-swift 4.
 Dialect ms_swift(const Given& given) {
   Dialect out{.tool = "ms-swift"};
   const std::string tuner = given.text("tuner_type") + given.text("train_type");
@@ -47,7 +47,7 @@ Dialect ms_swift(const Given& given) {
   usual(out, "adam_beta2", "0.95");
   usual(out, "lr_scheduler_type", "cosine");
   usual(out, "per_device_train_batch_size", "1");
-  // 16 rows in a step, on one device.
+  // The default makes a step of at least 16 rows on one device.
   const std::string batch = given.text("per_device_train_batch_size");
   const bool number = !batch.empty() && batch.size() < 6 && batch.find_first_not_of("0123456789") == std::string::npos;
   const double rows = std::max(1.0, number ? std::stod(batch) : 1.0);
@@ -61,11 +61,11 @@ Dialect ms_swift(const Given& given) {
     usual(out, "pref_ftx", "1");
   }
   if (!given.has_any({"max_length", "cutoff_len"}))
-    warn("max_length is not given: ms-swift takes the model's longest sequence, Fettle cutoff_len: 2048; set one");
+    warn("max_length is not given: ms-swift takes the model's longest sequence, Fettle takes 2048; set max_length");
   return out;
 }
 
-// trl/trainer/*_config.py and model_config.py of TRL 1.
+// Source of the defaults: trl/trainer/*_config.py and model_config.py of TRL 1.
 Dialect trl(const Given& given) {
   Dialect out{.tool = "TRL"};
   const std::string stage = given.text("stage");
@@ -78,20 +78,20 @@ Dialect trl(const Given& given) {
     usual(out, "lora_dropout", "0.05");
     if (!given.has_any({"lora_target_modules", "lora_target"}))
       warn(
-          "lora_target_modules is not given: PEFT chooses layers by the model's family, Fettle all linear layers; set "
-          "lora_target_modules: q_proj,v_proj for PEFT's usual choice");
+          "lora_target_modules is not given: PEFT chooses layers by the model's family, Fettle takes all linear "
+          "layers; set lora_target_modules: q_proj,v_proj for PEFT's usual choice");
   }
   usual(out, "cutoff_len", "1024");
   if ((stage.empty() || stage == "sft") &&
       !given.has_any({"assistant_only_loss", "completion_only_loss", "train_on_prompt"}))
     warn(
-        "assistant_only_loss is not given: TRL trains all tokens of `messages`, Fettle the assistant's turns; set "
-        "train_on_prompt: true to train all");
+        "assistant_only_loss is not given: TRL trains all tokens of `messages`, Fettle trains the assistant's turns; "
+        "set train_on_prompt: true to train all tokens");
   if (!given.has_any({"fp16", "torch_dtype", "dtype"})) usual(out, "bf16", "true");
   return out;
 }
 
-// unsloth_cli/config.py.
+// Source of the defaults: unsloth_cli/config.py of Unsloth.
 Dialect unsloth(const Given& given) {
   Dialect out{.tool = "Unsloth"};
   const YAML::Node training = given.section("training");

@@ -1,4 +1,4 @@
-// Defines read_other_defaults: recipes of tools whose keys mean the same here, but whose defaults differ.
+// Defines read_other_defaults, for recipes of tools whose keys mean the same as in Fettle but have other defaults.
 #pragma once
 
 #include <yaml-cpp/yaml.h>
@@ -9,7 +9,7 @@
 
 namespace fettle {
 
-// Recognises ms-swift, TRL and Unsloth by keys that only they have. Returns nullopt for all other recipes.
+// Returns the defaults of ms-swift, TRL or Unsloth if the recipe has keys that only this tool has, else nullopt.
 std::optional<Dialect> read_other_defaults(const YAML::Node& root);
 
 }  // namespace fettle

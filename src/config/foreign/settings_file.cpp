@@ -16,7 +16,7 @@ bool is_on(const YAML::Node& node) {
   return node.IsDefined() && node.IsScalar() && bool_from_text(node.Scalar()).value_or(false);
 }
 
-// Returns the entry `name` of a map. The result is undefined if `node` is no map or lacks the entry.
+// Returns the entry `name` of a map; an undefined node if `node` is not a map or lacks the entry.
 YAML::Node inner(const YAML::Node& node, const char* name) {
   return node.IsDefined() && node.IsMap() ? node[name] : YAML::Node(YAML::NodeType::Undefined);
 }
@@ -26,13 +26,14 @@ bool is_number(const YAML::Node& node) {
   return std::isdigit(static_cast<unsigned char>(node.Scalar()[0])) != 0;
 }
 
-// Returns true for {device: cpu}; false without a device, or for none.
+// Returns whether the map has a device other than none, such as {device: cpu}.
 bool names_device(const YAML::Node& node) {
   const YAML::Node device = inner(node, "device");
   return device.IsDefined() && device.IsScalar() && device.Scalar() != "none" && device.Scalar() != "";
 }
 
-// Returns the setting itself, or the content of the file that it names.
+// Returns the setting itself or, if it is the name of a file, the content of the file. If the file cannot be read, sets
+// `unread` to its name and returns a null node.
 YAML::Node content(const YAML::Node& node, const fs::path& recipe, std::string& unread) {
   if (!node.IsScalar() || node.Scalar().empty()) return node;
   for (const fs::path& file : {fs::path(node.Scalar()), recipe.parent_path() / node.Scalar()}) {

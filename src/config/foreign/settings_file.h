@@ -12,13 +12,14 @@
 namespace fettle {
 
 struct Settings {
-  std::map<std::string, std::string> wishes;  // recipe key -> value, for keys that the recipe does not set itself
-  std::string unread;                         // the settings file that could not be read; empty when there is none
+  std::map<std::string, std::string> wishes;  // Fettle's key -> value; used if the recipe does not set the key
+  std::string unread;                         // the settings file that could not be read; empty: none
 };
 
-// Reads the keys deepspeed, accelerate_config and fsdp_config (each a file, or its content), fsdp (words), fsdp_* and
-// use_kt; returns nullopt for other keys. Also looks for a file in the recipe's folder. DeepSpeed's settings state what
-// is offloaded; FSDP offloads both. A value of "auto" asks for nothing.
+// Reads the keys deepspeed, accelerate_config and fsdp_config (each the name of a file, or its content), fsdp (words),
+// fsdp_* and use_kt. Returns nullopt for other keys. Looks for files also in the folder of `recipe`. DeepSpeed's
+// settings state whether the optimizer state or the weights are offloaded; FSDP's settings offload both. "auto" sets
+// nothing.
 std::optional<Settings> read_settings(std::string_view key, const GivenValue& given,
                                       const std::filesystem::path& recipe);
 

@@ -21,8 +21,8 @@ constexpr int64_t sequences_per_group(RowGrouping grouping) {
 // How the sequences of a step are placed in its arrays. A line is one row of a micro-batch's arrays (layout.h).
 enum class Lines {
   kOwn,        // each sequence has a line of its own, in micro-batches of `sequences` lines
-  kShared,     // sequences share lines, in micro-batches that have the same sequences as with kOwn
-  kRegrouped,  // sequences share lines, in any micro-batch; a step has as many micro-batches as its sequences need
+  kShared,     // sequences share lines; each micro-batch has the same sequences as with kOwn
+  kRegrouped,  // sequences share lines, in any micro-batch; a step uses only as many micro-batches as it needs
 };
 
 // Batches for training steps, or for evaluating held-out rows and evaluation sets.
@@ -43,8 +43,8 @@ struct BatchSpec {
   uint64_t seed = 42;
   int32_t pad_id = 0;
   std::vector<std::string> skip_rows = {};  // "file:line" of rows that filler replaces
-  // With Lines::kOwn, T is the smallest of these that holds the step's longest sequence: few distinct shapes mean few
-  // compilations. Otherwise T is at most the largest of them that a step can need. Empty: max_length rounded up to
+  // Lengths for T. With Lines::kOwn, T is the smallest of them that holds the step's longest sequence; few lengths mean
+  // few compilations. With other Lines, T is at most the largest length that is needed. Empty: max_length rounded up to
   // `multiple`, and its halves down to 64.
   std::vector<int64_t> lengths = {};
 

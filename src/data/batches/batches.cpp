@@ -14,11 +14,12 @@
 namespace fettle {
 namespace {
 
-// Numbers of random streams. An epoch uses its own number as its stream, so these are much larger.
+// Numbers of random streams. The order of an epoch uses the epoch's number as its stream, so these numbers are much
+// larger.
 constexpr uint64_t kPackStream = uint64_t{1} << 60;
 constexpr uint64_t kWindowStream = uint64_t{1} << 61;
 constexpr int64_t kLargestWindow = 32;
-constexpr int64_t kSampledRows = 4096;  // for choosing shapes
+constexpr int64_t kSampledRows = 4096;  // rows whose lengths decide the shapes
 
 std::vector<int64_t> default_lengths(int64_t max_length, int64_t multiple) {
   auto rounded_up = [multiple](int64_t length) { return (length + multiple - 1) / multiple * multiple; };
@@ -60,8 +61,8 @@ Batches::Batches(Examples examples, BatchSpec spec) : examples_(std::move(exampl
     throw UserError("packing: rows with a label cannot be packed; leave `packing` out");
   if (mismatched && spec_.groups_per_step() < 2)
     throw UserError(
-        "per_device_train_batch_size: the loss also needs each prompt with the reply of another row of its step, so a "
-        "step must have at least 2 rows; raise it (or per_device_eval_batch_size for an evaluation)");
+        "per_device_train_batch_size: the loss also needs each prompt with the reply of another row of the step, so a "
+        "step must have at least 2 rows; raise this key (or per_device_eval_batch_size for an evaluation)");
   if (mismatched && groups() == 1)
     throw UserError(
         "{}: the loss also needs each prompt with the reply of another row, but this data set has only one row; add "
@@ -76,7 +77,7 @@ Batches::Batches(Examples examples, BatchSpec spec) : examples_(std::move(exampl
   for (BatchShape& one : shapes_) one.weighted = examples_.weighted();
 }
 
-// Examples are packed once, so that every epoch has the same number of groups; the epochs shuffle these.
+// Packs the examples once, so that every epoch has the same groups. Each epoch shuffles the groups.
 void Batches::pack() {
   const int64_t count = examples();
   std::vector<int64_t> order(examples_.size()), lengths(examples_.size());
@@ -112,9 +113,9 @@ void Batches::skip_rows() {
   }
   for (const std::string& name : wanted)
     if (!found.contains(name))
-      throw UserError("skip_rows: '{}' is not a row to train; write a row as messages do, for example {}", name,
+      throw UserError("skip_rows: '{}' is not a row to train; name a row as messages name it, such as {}", name,
                       examples_.source(0));
-  if (!left) throw UserError("skip_rows: nothing is left to train without these rows; name fewer");
+  if (!left) throw UserError("skip_rows: nothing is left to train without these rows; name fewer rows");
 }
 
 int64_t Batches::groups() const {
@@ -146,7 +147,7 @@ const BatchShape& Batches::fullest() const {
   return *std::ranges::max_element(shapes_, {}, [](const BatchShape& shape) { return shape.lines * shape.length; });
 }
 
-// Chooses the shapes from sample steps, which are spread evenly over the first epoch.
+// Chooses the shapes for sample steps, which are spread evenly over the first epoch.
 void Batches::choose_shapes() {
   if (spec_.lines == Lines::kOwn) {
     for (const int64_t length : spec_.lengths) shapes_.push_back(padded_shape(spec_, length));
@@ -154,7 +155,7 @@ void Batches::choose_shapes() {
   }
   int64_t longest = 0;
   for (int64_t group = 0; group < groups(); ++group) longest = std::max(longest, group_length(group));
-  // The prompt of one row with the reply of another may be longer than any row.
+  // The prompt of one row with the reply of another row may be longer than any row.
   if (spec_.grouping == RowGrouping::kWithMismatched) longest = spec_.lengths.back();
   const int64_t wanted = std::clamp<int64_t>(kSampledRows / spec_.groups_per_step(), 1, 128);
   const int64_t count = std::min(wanted, steps_per_epoch());
@@ -229,11 +230,11 @@ std::vector<int64_t> Batches::lengths_of(const std::vector<Sequence>& sequences)
   return out;
 }
 
-// Takes the shape with the lowest cost; among equal costs, the first one.
+// Lays the sequences into the shape with the lowest cost; among equal costs, into the first of these shapes.
 Batches::Laid Batches::lay(const std::vector<Sequence>& sequences) const {
   const std::vector<int64_t> lengths = lengths_of(sequences);
   if (spec_.lines == Lines::kOwn) {
-    int64_t longest = 0;  // skipped rows count here
+    int64_t longest = 0;  // also counts skipped rows
     for (const Sequence& sequence : sequences) {
       int64_t length = 0;
       for (const Document& document : sequence) length += document.length();
@@ -260,9 +261,9 @@ int64_t Batches::group_at(int64_t epoch, int64_t i) const {
   return spec_.shuffle ? permuted_index(i, groups(), spec_.seed, static_cast<uint64_t>(epoch)) : i;
 }
 
-// A window takes the groups of a few steps, sorts them by length, deals them out to as many steps, and shuffles the
-// order of these steps. An epoch has at least four windows, so that small data sets do not give the same steps in every
-// epoch.
+// Returns the window of `step`, or nullopt when the step's rows are not chosen by length. A window takes the groups of
+// a few steps, sorts them by length, cuts the sorted list into the same number of steps, and shuffles these steps. An
+// epoch has at least four windows, so that small data sets do not give the same steps in every epoch.
 std::optional<Batches::Window> Batches::window_of(int64_t step) const {
   const int64_t each = spec_.groups_per_step();
   const int64_t epoch = step / steps_per_epoch(), in_epoch = step % steps_per_epoch();
@@ -356,7 +357,7 @@ Batch Batches::at(int64_t step) const {
       if (spec_.grouping == RowGrouping::kWithMismatched && s % 2 == 1) batch.sources[number] += kOtherReply;
     }
   }
-  // Documents are numbered in the order in which they stand in their line.
+  // Numbers the documents of each line in their order.
   for (size_t line = 0; line < rows.size(); line += static_cast<size_t>(T)) {
     int32_t segment = 0;
     for (size_t t = line; t < line + static_cast<size_t>(T); ++t) {

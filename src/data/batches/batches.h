@@ -1,11 +1,11 @@
 // Defines Batches: the seeded order of examples, cut into global batches of dense arrays.
 //
-// The order depends only on the seed, the epoch and the examples, never on the mesh or on threads. A position in the
-// data is one number, the step, so a resumed run continues by asking for that step.
+// The order depends only on the seed, the epoch and the examples, never on the mesh or on threads. The number of the
+// step alone decides which rows it has, so a resumed run continues by asking for the next step.
 //
 // A group is a set of examples that stays together in a batch: one example, the examples packed into one sequence, a
-// preference pair, or a rated reply with its mismatched one. A preference pair and a rated reply take two sequences,
-// the other groups one. The sequences of a step are laid into lines (layout.h).
+// preference pair, or a rated reply and its prompt with another row's reply. The last two kinds take two sequences, the
+// other kinds one. The sequences of a step are laid into lines (layout.h).
 #pragma once
 
 #include <cstdint>
@@ -29,19 +29,19 @@ namespace fettle {
 // examples left for a step, the step's last numbers are not used.
 struct Batch {
   BatchShape shape;            // shape.sequences is S; with packing, the sequences before packing
-  int64_t used = 1;            // number of micro-batches with documents; those after them are padding
+  int64_t used = 1;            // number of micro-batches with documents; the later ones are padding
   HostArray tokens;            // padded with pad_id
-  HostArray targets;           // targets[t] = label of token t+1 of the same document, kIgnore where not trained
+  HostArray targets;           // targets[t] = label of token t+1 of the same document, or kIgnore if not trained
   HostArray positions;         // 0.. within each document; 0 in padding
   HostArray segments;          // document number in the line from 1; 0 in padding
   HostArray sequence_numbers;  // number of the sequence in the step, from 1; 0 in padding
-  HostArray preferences;       // [S]: each document's Preference as a number; 0 where it has none
+  HostArray preferences;       // [S]: Preference of each document as a number; 0: none
   HostArray token_types;       // labelled rows only: 1 for tokens of the second text
-  HostArray classes;           // labelled rows only: f32 [S, classes a row]; 0 in filler and rows without a label
-  HostArray weights;           // shape.weighted only: f32, the factor on the loss of each target; 0 where none
+  HostArray classes;           // labelled rows only: f32 [S, classes per row]; 0 in filler and rows without a label
+  HostArray weights;           // shape.weighted only: f32, the factor on the loss of each target; 0 without a target
   int64_t trained_tokens = 0;  // targets other than kIgnore, over the whole batch; for labelled rows: rows with a label
   int64_t real_tokens = 0;     // tokens that are not padding
-  std::vector<std::string> sources;  // [S] where each document came from; "" for filler
+  std::vector<std::string> sources;  // [S] "file:line" of each document; "" for filler
 };
 
 // Batch::sources adds this remark to a prompt that has another row's reply.
@@ -50,16 +50,18 @@ inline constexpr std::string_view kOtherReply = " with another row's reply";
 // Two runs with equal identities and batch specifications have the same rows at the same step.
 struct DataIdentity {
   int64_t groups = 0;  // groups in an epoch
-  std::string digest;  // hash of the examples' tokens and labels, in order
+  std::string digest;  // hash of Examples::digest of all examples, in order
 };
 
 // Safe to use from several threads at once.
 class Batches {
  public:
-  // With a grouping, spec.sequences is even. Throws UserError when no example has a trained token; for an example
-  // longer than the largest length; for packing with a grouping or with labelled rows; when a rated reply has no other
-  // row to take a mismatched reply from; for a name in spec.skip_rows that no example has; and when spec.skip_rows
-  // leaves nothing. Rows of spec.skip_rows count everywhere, but at() gives filler in their places.
+  // With a grouping, spec.sequences must be even. Throws UserError
+  // - when no example has a trained token, or spec.skip_rows leaves none;
+  // - for an example longer than the largest length, and for a name in spec.skip_rows that no example has;
+  // - for packing with a grouping or with labelled rows;
+  // - when RowGrouping::kWithMismatched finds no other row in the data set or in a step.
+  // Rows of spec.skip_rows still count as rows, but at() replaces them by filler.
   Batches(Examples examples, BatchSpec spec);
 
   const BatchSpec& spec() const { return spec_; }
@@ -71,24 +73,25 @@ class Batches {
   }                                   // the shapes that at() may return, smaller lengths first
   const BatchShape& fullest() const;  // the shape with the largest micro-batches
   DataIdentity identity() const;
-  // The batch of optimizer step `step` (0-based, counted over epochs). Pure: same step, same bytes.
+  // Returns the batch of optimizer step `step` (0-based, counted over epochs). The same step always gives the same
+  // bytes.
   Batch at(int64_t step) const;
-  // Returns the share of an epoch's positions that are real tokens. Does not count unused micro-batches, nor, with
-  // Lines::kOwn, the lines of filler.
+  // Returns the share of an epoch's positions that are real tokens. Does not count unused micro-batches. With
+  // Lines::kOwn, does not count the lines of filler either.
   double use() const;
 
  private:
   void pack();
   void skip_rows();
   bool skips(int64_t example) const { return skipped_.contains(example); }
-  // Steps first .. first + steps, which share the same groups, sorted by length.
+  // The steps from `first` to `first + steps - 1`, and their groups, sorted by length.
   struct Window {
     int64_t first = 0, steps = 0;
     std::vector<int64_t> groups;
     uint64_t stream = 0;  // the random stream for the order of these steps
   };
   std::optional<Window> window_of(int64_t step) const;
-  // The groups of `step`, in order; fewer than spec_.groups_per_step() at an epoch's end.
+  // Returns the groups of `step`, in order. The last step of an epoch may have fewer than spec_.groups_per_step().
   std::vector<int64_t> groups_of_step(int64_t step, const std::optional<Window>& window) const;
   int64_t group_at(int64_t epoch, int64_t i) const;
   std::vector<int64_t> examples_of(int64_t group) const;
@@ -105,7 +108,7 @@ class Batches {
   std::vector<Sequence> laid_out(const std::vector<int64_t>& groups) const;
   Document mismatched(int64_t example, int64_t other) const;
   void choose_shapes();
-  std::vector<int64_t> lengths_of(const std::vector<Sequence>& sequences) const;  // skipped documents have none
+  std::vector<int64_t> lengths_of(const std::vector<Sequence>& sequences) const;  // skipped documents count as 0 tokens
   struct Laid {
     BatchShape shape;
     LineLayout layout;
@@ -120,11 +123,11 @@ class Batches {
   std::vector<int64_t> packed_starts_, packed_;
 };
 
-// "8 steps an epoch of 4 rows, laid into 1 x 16, 2 x 32 positions": the text that `train`, `eval` and `data` print
-// about batches. `per` is " an epoch" or "".
+// Returns the text that `train`, `eval` and `data` print about batches: "8 steps an epoch of 4 rows, laid into 1 x 16,
+// 2 x 32 positions". `per` is " an epoch" or "".
 std::string format_batches(const Batches& batches, std::string_view per);
 
-// Prefetches batches in the order of training: while the device works on one, another thread makes the next.
+// Prefetches batches in the order of training: while the device works on one batch, another thread makes the next one.
 class BatchPrefetcher {
  public:
   explicit BatchPrefetcher(const Batches& batches) : batches_(batches) {}  // keeps `batches` by reference

@@ -16,8 +16,7 @@ constexpr int64_t kMicroBatchCost = 32;
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max() / 1024;
 constexpr int64_t kLeastGain = 100;  // another shape must lower the cost by more than 1 / kLeastGain
 
-// Lines with the number of positions that are free in each. A tree of maxima finds the first line with enough free
-// positions.
+// Keeps the number of free positions of each line. A tree of maxima finds the first line with enough free positions.
 class OpenLines {
  public:
   OpenLines(int64_t lines, int64_t length)
@@ -28,7 +27,7 @@ class OpenLines {
     for (int64_t node = leaves_ - 1; node > 0; --node) room_[node] = std::max(room_[2 * node], room_[2 * node + 1]);
   }
 
-  // Places the sequences first .. first + count, or none of them.
+  // Places `count` sequences from `first` on. If one of them does not fit, places none and returns false.
   bool place(const std::vector<int64_t>& lengths, int64_t first, int64_t count, std::vector<Place>& places) {
     for (int64_t s = first; s < first + count; ++s) {
       if (room_[1] < lengths[s]) {
@@ -59,15 +58,15 @@ int64_t rounded_up(int64_t x, int64_t multiple) {
   return (x + multiple - 1) / multiple * multiple;
 }
 
-// Returns how many micro-batches of `lines` lines are enough for any step whose sequences fit a line.
+// Returns how many micro-batches of `lines` lines hold any step whose sequences each fit into one line.
 int64_t enough_micro_batches(const BatchSpec& spec, int64_t lines) {
   if (spec.lines != Lines::kRegrouped) return spec.micro_batches;
   const int64_t groups = std::max<int64_t>(1, lines / sequences_per_group(spec.grouping));
   return (spec.groups_per_step() + groups - 1) / groups;
 }
 
-// The shapes to choose from, those with fewer and shorter lines first: lengths in eight steps from one power of two to
-// the next.
+// Returns the shapes to choose from, sorted by length and then by number of lines. There are up to eight lengths from
+// one power of two to the next.
 std::vector<BatchShape> candidates(const BatchSpec& spec, int64_t longest, int64_t most) {
   std::set<int64_t> lengths{most};
   for (int64_t octave = 8; octave <= most; octave *= 2)
@@ -124,7 +123,7 @@ std::optional<LineLayout> lay_out(const std::vector<int64_t>& lengths, const Bat
   std::iota(order.begin(), order.end(), int64_t{0});
   std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return longest[a] > longest[b]; });
   LineLayout out{.places = std::vector<Place>(lengths.size())};
-  if (regroups && each == 1) {  // the first micro-batch with room is that of the first line with room
+  if (regroups && each == 1) {  // then the lines of all micro-batches form one list
     OpenLines all(shape.micro_batches * shape.lines, shape.length);
     for (const int64_t s : order) {
       if (!all.place(lengths, s, 1, out.places)) return std::nullopt;
@@ -167,7 +166,7 @@ std::vector<BatchShape> choose_shapes(const std::vector<std::vector<int64_t>>& s
       costs.back().push_back(layout ? layout_cost(*layout, shape, spec) : kNever);
     }
   }
-  // The cost of each sample with the best of the chosen shapes, without the shape chosen[left_out].
+  // Returns, for each sample, the lowest cost with one of the chosen shapes other than chosen[left_out].
   auto best_without = [&](const std::vector<size_t>& chosen, size_t left_out) {
     std::vector<int64_t> best(samples.size(), kNever);
     for (size_t k = 0; k < chosen.size(); ++k)

@@ -27,7 +27,7 @@ struct BatchShape {
 
 // Returns the shape that has one line for each sequence of a step of `spec`.
 BatchShape padded_shape(const BatchSpec& spec, int64_t length);
-// The shape of a step whose rows all have the largest length. No other shape has larger micro-batches.
+// Returns the shape of a step whose rows all have the largest length. No other shape has larger micro-batches.
 BatchShape fullest_shape(const BatchSpec& spec);
 
 struct Place {
@@ -36,8 +36,8 @@ struct Place {
 };
 
 struct LineLayout {
-  int64_t used = 0;           // number of micro-batches
-  std::vector<Place> places;  // of each sequence
+  int64_t used = 0;           // number of micro-batches that hold sequences
+  std::vector<Place> places;  // one for each sequence
 };
 
 // Places sequences of these lengths into arrays of this shape, longest first, each in the first line with enough free
@@ -48,13 +48,15 @@ std::optional<LineLayout> lay_out(const std::vector<int64_t>& lengths, const Bat
 // The largest number of shapes that choose_shapes returns.
 inline constexpr size_t kMostShapes = 4;
 
-// Chooses the shapes with which the steps in `samples` take the fewest positions. A sample is the lengths of one step's
-// sequences. No micro-batch has more positions than `spec.sequences` lines of `most` positions. One of the shapes holds
-// any step whose sequences are at most `longest` long. `longest` is at most `most`, a multiple of spec.multiple.
-// spec.lines is not kOwn.
+// Chooses up to kMostShapes shapes so that the steps in `samples` have a low total cost (layout_cost), if each step
+// takes the cheapest shape. A sample has the lengths of one step's sequences. The choice is greedy: each further shape
+// must lower the total cost by more than 1 %. One of the shapes holds any step whose sequences have at most `longest`
+// tokens. No micro-batch has more positions than `spec.sequences` lines of `most` positions. `most` is a multiple of
+// spec.multiple, and `longest` is at most `most`. spec.lines must not be kOwn.
 std::vector<BatchShape> choose_shapes(const std::vector<std::vector<int64_t>>& samples, const BatchSpec& spec,
                                       int64_t longest, int64_t most);
-// Returns what a step with this layout costs, in positions of one device.
+// Returns the cost of a step with this layout, in positions of one device. Each micro-batch has a fixed cost besides
+// its positions.
 int64_t layout_cost(const LineLayout& layout, const BatchShape& shape, const BatchSpec& spec);
 
 }  // namespace fettle

@@ -1,15 +1,16 @@
-// Defines permuted_index: a seeded shuffle that is a pure function, so each position can be computed by itself.
+// Defines permuted_index: a seeded shuffle as a pure function, so that each position can be computed by itself.
 #pragma once
 
 #include <cstdint>
 
 namespace fettle {
 
-// Mixes two words into one with SplitMix64's finaliser. Every random choice in this folder uses it.
+// Mixes two 64-bit numbers into one with SplitMix64's finaliser. Every random choice in this folder uses it.
 uint64_t mix_bits(uint64_t a, uint64_t b);
 
-// Returns the element at position `index` (below `count`) of a permutation of 0..count-1, which (seed, stream) selects.
-// A Feistel network with cycle walking: it needs O(1) memory and gives the same result on every platform.
+// Returns the element at position `index` (below `count`) of a permutation of 0..count-1. `seed` and `stream` select
+// the permutation. The function is a Feistel network with cycle walking: it needs O(1) memory and gives the same result
+// on every platform.
 int64_t permuted_index(int64_t index, int64_t count, uint64_t seed, uint64_t stream);
 
 }  // namespace fettle

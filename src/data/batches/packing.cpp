@@ -81,7 +81,8 @@ class Stock {
     });
   }
 
-  // Calls visit with at most `count` of the lengths, starting near `wanted`, until it returns false.
+  // Calls `visit` with at most `count` of the lengths, from the nearest to `wanted` outwards, until `visit` returns
+  // false.
   template <typename Visit>
   void outward(int64_t wanted, int64_t count, Visit visit) const {
     auto up = std::lower_bound(present_.begin(), present_.end(), wanted);
@@ -106,7 +107,7 @@ std::vector<std::vector<int64_t>> pack_lengths(const std::vector<int64_t>& lengt
     std::vector<int64_t> sequence;
     while (!stock.empty() && stock.shortest() <= room) {
       const int64_t longest = stock.longest(room);
-      const int64_t needed = (room + longest - 1) / longest;  // the smallest number of documents that can fill it
+      const int64_t needed = (room + longest - 1) / longest;  // the smallest number of documents that can fill `room`
       if (sequence.empty() || needed > 3) {
         const int64_t length = sequence.empty() ? longest : std::min(stock.nearest(room / needed), longest);
         sequence.push_back(stock.take(length));

@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// The columns of two texts in GLUE, SuperGLUE and similar data sets.
+// Names of the columns with two texts in GLUE, SuperGLUE and similar data sets.
 constexpr std::pair<const char*, const char*> kTwoTexts[] = {
     {"sentence1", "sentence2"}, {"premise", "hypothesis"}, {"question1", "question2"}, {"question", "sentence"},
     {"question", "passage"},    {"question", "context"},   {"query", "passage"},       {"query", "document"},
@@ -36,7 +36,7 @@ bool is_integer(std::string_view text) {
          text.find_first_not_of("0123456789", digits) == std::string_view::npos;
 }
 
-// The number that the whole text spells in decimal digits; none for words such as nan or infinity.
+// Returns the decimal number that the whole text spells; nullopt for other texts, also for nan and infinity.
 std::optional<double> number_of(std::string_view text) {
   if (text.find_first_not_of("+-.0123456789eE") != std::string_view::npos) return std::nullopt;
   if (text.starts_with('+')) text.remove_prefix(1);
@@ -88,7 +88,7 @@ ClassTexts read_class_texts(const ordered_json& row, const DataSource& source) {
   for (const auto& item : row.items()) columns.push_back(item.key());
   throw BadRow(
       fmt::format("the columns [{}] hold no text to classify; known are {}, two texts such as sentence1 and sentence2 "
-                  "or premise and hypothesis, and messages; name yours as columns.text in dataset_info.json",
+                  "or premise and hypothesis, and messages; set columns.text in dataset_info.json to your column",
                   fmt::join(columns, ", "), fmt::join(kTexts, ", ")));
 }
 

@@ -1,4 +1,4 @@
-// Defines ClassTexts and LabelWord: the texts of a labelled row, and its label as the row spells it.
+// Defines ClassTexts and LabelWord: the texts of a labelled row, and its label as it is written in the row.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -19,25 +19,26 @@ struct ClassTexts {
   std::string tools_json;
 };
 
-// Reads the source's columns `text`, `text_pair` or `messages` if the source names them, else the first of these that
-// the row has: messages or conversations; two texts as sentence1 and sentence2, premise and hypothesis, question and
-// sentence, ...; or text, sentence, content, instruction (with input), prompt, ... Throws BadRow.
+// Reads the columns that the source names as `text` and `text_pair`, `messages`, or `prompt` and `query`. If it names
+// none, reads the first of these that the row has: messages or conversations; two texts, such as sentence1 and
+// sentence2 or premise and hypothesis; one text, such as text, sentence, content, or instruction with input. Throws
+// BadRow.
 ClassTexts read_class_texts(const nlohmann::ordered_json& row, const DataSource& source);
 
-// Returns the label column: the one that the source names as `label`, else the first of label, labels, class, category,
-// score that the row has. Returns "" when the row has none of them.
+// Returns the name of the label column: the column that the source names as `label`, else the first of label, labels,
+// class, category and score that the row has. Returns "" when the row has no such column.
 std::string label_column(const nlohmann::ordered_json& row, const DataSource& source);
 
-// Returns whether the file of "file:line" is csv or tsv. Its cells have no types, so a cell that is spelled like a
-// number is a number. In other files a text is a name.
+// Returns whether the file in `where` ("file:line") is csv or tsv. Cells of such files have no types, so a cell that is
+// spelled like a number is a number. In other files, a text is a name.
 bool has_cells(const std::string& where);
 
-// Returns the value of the label column. A text that is a JSON array becomes that array; spaces around a cell are
-// removed. Null when the row has no label: the column is absent, null, empty, or -100 (Hugging Face's value for what is
-// not trained).
+// Returns the value of the label column. A text that is a JSON array becomes that array. Spaces around a cell are
+// removed. Returns null when the row has no label: the column is absent, null or empty, or it is -100, which Hugging
+// Face's libraries do not train.
 nlohmann::ordered_json label_value(const nlohmann::ordered_json& row, const DataSource& source, bool cell);
 
-// One value of a label.
+// One name or number in a label.
 struct LabelWord {
   enum class Kind { kInteger, kReal, kName };
   Kind kind = Kind::kName;
@@ -45,8 +46,8 @@ struct LabelWord {
   double number = 0;    // kInteger, kReal
   std::string text;     // as the row spells it
 };
-// `cell`: a text that is spelled like a number is a number. Throws BadRow for a value that is not a text, a number,
-// true or false.
+// Reads a name or number. If `cell` is true, a text that is spelled like a number is a number. Throws BadRow for a
+// value that is not a text, a number, true or false.
 LabelWord label_word(const nlohmann::ordered_json& value, bool cell);
 
 }  // namespace fettle

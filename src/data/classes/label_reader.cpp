@@ -20,7 +20,7 @@ std::string shown(const ordered_json& value) {
   return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace).substr(0, 80);
 }
 
-// Returns the first names, and how many more there are.
+// Lists the first names, and says how many more there are.
 std::string list_of(const std::vector<std::string>& names) {
   constexpr size_t kShown = 12;
   const std::vector<std::string> some(names.begin(),
@@ -69,11 +69,11 @@ int64_t LabelReader::number_of(const ordered_json& value, bool cell) const {
 std::vector<float> LabelReader::several(const ordered_json& value) const {
   if (!value.is_array())
     throw BadRow(
-        fmt::format("the label {} is a single one, but problem_type is multi_label_classification, which wants a list "
-                    "such as [{}]; for one label a row leave problem_type out, or set single_label_classification",
+        fmt::format("the label {} is not a list, but problem_type is multi_label_classification, which wants a list "
+                    "such as [{}]; for one label per row, remove problem_type or set single_label_classification",
                     shown(value), shown(value)));
   std::vector<float> out(static_cast<size_t>(labels_.size()), 0);
-  // The file may have changed since its lists were counted.
+  // The file may have changed after its lists were scanned.
   const bool bits = yes_or_no_ && value.size() == out.size();
   for (size_t i = 0; i < value.size(); ++i) {
     if (value[i].is_null()) throw BadRow(fmt::format("the list of labels {} has a null in it", shown(value)));
@@ -84,8 +84,8 @@ std::vector<float> LabelReader::several(const ordered_json& value) const {
     float& said = out[static_cast<size_t>(number_of(value[i], false))];
     if (said != 0 && !value[i].is_string())
       throw BadRow(fmt::format(
-          "the list of labels {} has a number twice. It is read as label numbers, since not every list of the data set "
-          "holds one 0 or 1 for each of the {} labels; correct this row, or the other ones",
+          "the list of labels {} has a number twice. Its numbers are read as label numbers, because not every list of "
+          "the data set holds one 0 or 1 for each of the {} labels; correct this row, or the other rows",
           shown(value), labels_.size()));
     said = 1;
   }
@@ -122,7 +122,7 @@ std::vector<float> LabelReader::classes(const ordered_json& row, const DataSourc
   if (value.is_array())
     throw BadRow(
         fmt::format("the label {} is a list, but problem_type is single_label_classification, which wants one name or "
-                    "number; for several labels a row set problem_type: multi_label_classification",
+                    "number; for several labels per row, set problem_type: multi_label_classification",
                     shown(value)));
   return {static_cast<float>(number_of(value, cell))};
 }

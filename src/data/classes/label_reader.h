@@ -14,12 +14,13 @@ namespace fettle {
 // Safe to use from several threads at once.
 class LabelReader {
  public:
-  // `yes_or_no`: a list in the label column holds one 0 or 1 for each label; else it holds names or numbers of labels.
+  // If `yes_or_no` is true, a list in the label column holds one 0 or 1 for each label. Otherwise it holds names or
+  // numbers of labels.
   LabelReader(LabelSet labels, bool yes_or_no);
 
-  // Returns the label of the row at `where` ("file:line") as Example::classes, which is empty when the row has no
-  // label. A label is a name; a number that is not itself a name is a label number; several labels are a list. Throws
-  // BadRow when the value is not one of the labels, or when its kind does not fit the problem type.
+  // Returns the label of the row at `where` ("file:line") in the form of Example::classes; empty when the row has no
+  // label. A label is a name or, if no label has this name, a label number. Several labels are a list. Throws BadRow
+  // when the value is not one of the labels, or when its kind does not fit the problem type.
   std::vector<float> classes(const nlohmann::ordered_json& row, const DataSource& source,
                              const std::string& where) const;
 
@@ -31,7 +32,7 @@ class LabelReader {
   LabelSet labels_;
   bool yes_or_no_;
   std::map<std::string, int64_t> number_of_name_;
-  bool named_by_numbers_ = false;  // true: a number in a row is a name (5 of "1" to "5" stars)
+  bool named_by_numbers_ = false;  // label names are numbers (stars "1" to "5"), so numbers are names
 };
 
 }  // namespace fettle

@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Takes rows in any order, from several threads.
+// Collects the labels of rows, which several threads add in any order.
 class Scanning {
  public:
   void start_set() { ++set_; }
@@ -53,7 +53,8 @@ class Scanning {
   LabelScan& scan() { return scan_; }
 
  private:
-  // data_files sorts the files of a data set by name, so comparing places by file name keeps the order of the rows.
+  // Set, file and line of a row. data_files sorts the files of a set by name, so places compare in the order of the
+  // rows.
   using Place = std::tuple<int, std::string, int64_t>;
 
   void meet(LabelScan::Kind& kind) {

@@ -14,23 +14,23 @@ namespace fettle {
 struct LabelScan {
   struct Kind {
     int64_t rows = 0;
-    std::string first, example;  // where the first row is, and its label as it is spelled
+    std::string first, example;  // "file:line" of the first row, and its label as it is written
   };
   Kind integers, reals;                // numbers
   Kind quoted_integers, quoted_reals;  // numbers in cells
   Kind names;
   Kind lists;
-  Kind flags;      // lists of 0s and 1s that cannot be label numbers, since they hold reals or equal values
+  Kind flags;      // lists of 0s and 1s with reals or equal values; these cannot be label numbers
   Kind fractions;  // numbers that are not whole, also in lists
   Kind largest;    // the largest whole number
-  Kind wrong;      // not a label; `example` says why. Not counted in `rows`
+  Kind wrong;      // values that are not labels; `example` says why; not counted in `rows`
   int64_t rows = 0;
-  int64_t list_size = -1;       // the size of all lists; -2 when sizes differ, -1 when there is no list
+  int64_t list_size = -1;       // the common size of all lists; -2: sizes differ; -1: no lists
   bool reals_in_lists = false;  // some list holds a real number other than 0 and 1
   bool names_in_lists = false;
-  std::set<std::string>
-      words;  // the spelled names and numbers, also those in lists; a number with a fraction only when it is a text
-  std::set<int64_t> numbers;  // whole numbers, also those spelled like 2.0
+  // Names and numbers as they are written, also those in lists. Numbers with a fraction only if they are texts.
+  std::set<std::string> words;
+  std::set<int64_t> numbers;  // whole numbers, also those written like 2.0
 
   // Returns whether each list holds one 0 or 1 for each of `labels` labels. Otherwise the lists hold label numbers or
   // names.
@@ -41,7 +41,7 @@ struct LabelScan {
   bool too_many() const { return words.size() > kMostWords || numbers.size() > kMostWords; }
 };
 
-// Scans all rows of these data sets. Skips rows that cannot be read: load_datasets reports those.
+// Scans all rows of these data sets. Skips rows that cannot be read, because load_datasets reports them.
 LabelScan scan_labels(const std::vector<DataSource>& sources);
 
 }  // namespace fettle

@@ -11,21 +11,21 @@ namespace fettle {
 
 enum class Problem { kSingleLabel, kMultiLabel, kRegression };
 
-// Hugging Face's problem_type: single_label_classification, multi_label_classification, regression.
+// Returns Hugging Face's problem_type: single_label_classification, multi_label_classification or regression.
 std::string_view name_of(Problem problem);
-// Returns nothing when no problem type has this name.
+// Returns nullopt when no problem type has this name.
 std::optional<Problem> problem_named(std::string_view name);
 
 struct LabelSet {
   Problem problem = Problem::kSingleLabel;
   std::vector<std::string> id2label;  // the label names by number
-  // How a list in the label column is read when there are one or two labels: true means one 0 or 1 for each label,
-  // false means label numbers. Empty: the lists of each data set decide (LabelScan::yes_or_no).
+  // How lists in the label column are read when there are one or two labels. true: one 0 or 1 for each label; false:
+  // label numbers; nullopt: the lists of each data set decide (LabelScan::yes_or_no).
   std::optional<bool> lists_are_yes_or_no = {};
 
   int64_t size() const { return static_cast<int64_t>(id2label.size()); }
   const std::string& name(int64_t k) const { return id2label[static_cast<size_t>(k)]; }
-  // Returns how many numbers Example::classes has for a row.
+  // Returns the size of Example::classes of a row with a label.
   int64_t classes_per_row() const { return problem == Problem::kSingleLabel ? 1 : size(); }
   // Returns the names of a row's labels, such as "admin" or "admin, net" ("none" for no label), or the numbers of a
   // regression.
@@ -34,7 +34,7 @@ struct LabelSet {
   bool operator==(const LabelSet&) const = default;
 };
 
-// LABEL_0, LABEL_1, ...: Transformers' names for labels without names.
+// Return Transformers' names for labels without names: LABEL_0, LABEL_1, ...
 std::string default_label(int64_t number);
 std::vector<std::string> default_labels(int64_t count);
 

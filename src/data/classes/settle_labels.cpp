@@ -21,7 +21,7 @@ namespace {
 Problem problem_of_rows(const LabelScan& scan) {
   if (scan.lists.rows > 0) {
     for (const auto* kind : {&scan.integers, &scan.reals, &scan.quoted_integers, &scan.quoted_reals, &scan.names})
-      if (kind->rows > 0) mixed(scan.lists, "a list", *kind, "a single one");
+      if (kind->rows > 0) mixed(scan.lists, "a list", *kind, "a single label");
     return scan.reals_in_lists ? Problem::kRegression : Problem::kMultiLabel;
   }
   if (scan.names.rows > 0) {
@@ -37,7 +37,7 @@ Problem problem_of_rows(const LabelScan& scan) {
   return scan.reals.rows + scan.quoted_reals.rows > 0 ? Problem::kRegression : Problem::kSingleLabel;
 }
 
-// Throws for values that are not labels, and for fractions where labels have names.
+// Throws for values that are not labels, and for fractions if the labels have names.
 void check_scan(const LabelScan& scan, bool named, std::optional<Problem> problem, OnBadRow on_bad_row) {
   if (scan.wrong.rows > 0 && on_bad_row != OnBadRow::kSkip)
     throw UserError("{}: {}\n(`on_bad_row: skip` leaves such rows out and counts them)", scan.wrong.first,
@@ -58,8 +58,8 @@ void check_scan(const LabelScan& scan, bool named, std::optional<Problem> proble
           ? fmt::format("the rows have {} labels: number them from 0 on, or name them with id2label: [{}]",
                         scan.numbers.size(), fmt::join(scan.numbers, ", "))
           : fmt::format("correct the row, or raise num_labels to {}", *scan.numbers.rbegin() + 1);
-  throw UserError("{}: the label {} is beyond num_labels {} ({}), whose numbers are 0 to {}; {}", scan.largest.first,
-                  scan.largest.example, count, asked.count_at, count - 1, remedy);
+  throw UserError("{}: the label {} is beyond num_labels {} ({}), so the label numbers are 0 to {}; {}",
+                  scan.largest.first, scan.largest.example, count, asked.count_at, count - 1, remedy);
 }
 
 // Returns the names of the labels that the rows have, by number.
@@ -68,7 +68,7 @@ std::vector<std::string> names_of_rows(const LabelScan& scan, Problem problem, c
   if (scan.too_many())
     throw UserError(
         "{}: there are more than {} different labels; is this the label column? (`columns: {{label: ...}}` in "
-        "dataset_info.json names another one; `problem_type: regression` learns numbers)",
+        "dataset_info.json names another column; `problem_type: regression` learns numbers)",
         fmt::join(data.sets, ", "), LabelScan::kMostWords);
   if (scan.lists.rows > 0 && scan.flags.rows > 0 && scan.yes_or_no(scan.list_size))
     return default_labels(scan.list_size);
@@ -100,8 +100,9 @@ std::vector<std::string> settle_names(const LabelScan& scan, const LabelRequest&
   return names;
 }
 
-// With two labels, [0, 1] is ambiguous: two label numbers, or a 0 or 1 for each label. One data set may not decide
-// this, so all data sets are read. The training sets may be gone when a model is evaluated; they are skipped then.
+// Returns whether every list holds one 0 or 1 for each label. With two labels, [0, 1] is ambiguous: it may also be two
+// label numbers. One data set may not decide this, so all data sets are read. Training sets that are gone, because a
+// model is only evaluated, are skipped.
 bool all_say_yes_or_no(const DataSpec& data, int64_t labels) {
   std::vector<DataSource> sources;
   for (const std::string& name : data.eval_sets) sources.push_back(find_source(name, data.dataset_dir, data.hub));
@@ -138,15 +139,15 @@ LabelSet settle_labels(const LabelRequest& asked, const TaughtLabels& taught, co
   if (names.empty() || (!problem && !data.sets.empty())) {
     if (data.sets.empty())
       throw UserError(
-          "num_labels: is missing: there is no dataset to read the labels from, and {} is not the folder of a "
-          "classifier; give num_labels or id2label",
+          "num_labels: is missing: there is no dataset to read the labels from, and {} does not belong to a "
+          "classifier; set num_labels or id2label",
           taught.file);
     const LabelScan scan = scan_sets(data);
     check_scan(scan, !names.empty(), problem, data.on_bad_row);
     if (scan.rows == 0 && names.empty())
       throw UserError(
-          "{}: no row has a label; name the column label, labels, class, category or score, or name yours as "
-          "columns.label in dataset_info.json",
+          "{}: no row has a label; name the column label, labels, class, category or score, or set columns.label in "
+          "dataset_info.json to your column",
           fmt::join(data.sets, ", "));
     if (!problem && scan.rows > 0) problem = problem_of_rows(scan);
     if (names.empty()) names = settle_names(scan, asked, *problem, data);

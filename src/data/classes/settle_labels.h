@@ -10,9 +10,9 @@ namespace fettle {
 // Completes `asked`. The recipe takes precedence, then the labels of the model or adapter, then the label column of all
 // rows of data.sets:
 // - names from the rows are sorted; whole numbers from 0 on are label numbers; other whole numbers are names in
-// numerical order;
-// - a list means several labels per row; numbers with a fraction make a regression;
-// - labels that nobody names are LABEL_0, LABEL_1, ...
+//   numerical order;
+// - a list means several labels per row; numbers with a fraction mean a regression;
+// - labels without names are LABEL_0, LABEL_1, ...
 // Reads data.sets only when the recipe and the model leave something open, and data.eval_sets only to decide how lists
 // of one or two labels are read. Throws UserError for labels of several kinds, for requests that contradict each other,
 // the model or the rows, and when none of the three sources names the labels.

@@ -89,15 +89,13 @@ void check_taught(const LabelRequest& asked, const TaughtLabels& taught) {
   const int64_t count = names.empty() ? asked.count.value_or(taught.count()) : static_cast<int64_t>(names.size());
   if (count != taught.count())
     throw UserError(
-        "{}: {} has {} labels, but {} belongs to a classifier with {}, whose head would be lost; leave the key out, or "
-        "name the model from which the classifier was trained",
+        "{}: {} has {} labels, but {} belongs to a classifier with {} labels, whose head could not be used; remove the "
+        "key, or name the model that the classifier was trained from",
         names.empty() ? asked.count_at : asked.names_at, names.empty() ? "num_labels" : "id2label", count, taught.file,
         taught.count());
   if (!names.empty() && names != taught.id2label && std::ranges::is_permutation(names, taught.id2label))
-    throw UserError(
-        "{}: id2label is [{}], but {} has the same names as [{}], in the order of its outputs; leave "
-        "id2label out",
-        asked.names_at, fmt::join(names, ", "), taught.file, fmt::join(taught.id2label, ", "));
+    throw UserError("{}: id2label is [{}], but in {} the order of these names is [{}]; remove id2label", asked.names_at,
+                    fmt::join(names, ", "), taught.file, fmt::join(taught.id2label, ", "));
 }
 
 }  // namespace fettle

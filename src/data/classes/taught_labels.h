@@ -18,7 +18,7 @@ inline const char* const kAdapterLabels = "classifier.json";
 struct TaughtLabels {
   std::vector<std::string> id2label;  // empty: the model is not a classifier
   std::optional<Problem> problem;     // none: the file has no problem_type
-  std::string file;                   // where the labels were read
+  std::string file;                   // the file that was read, for messages
 
   int64_t count() const { return static_cast<int64_t>(id2label.size()); }
 };
@@ -26,13 +26,13 @@ struct TaughtLabels {
 // A larger num_labels is treated as a mistake.
 inline constexpr int64_t kMostLabels = 100'000;
 
-// Returns the labels in a config.json or classifier.json: those of id2label, else LABEL_0, ... as many as num_labels
-// says, else Transformers' default of 2 labels. Messages call the file `file`. Throws UserError when one of these keys
-// is malformed.
+// Returns the labels in a config.json or classifier.json; no labels if it does not belong to a classifier. The names
+// are those of id2label. Without id2label, there are num_labels labels (by default 2, as in Transformers) with the
+// names LABEL_0, LABEL_1, ... `file` is the name of the file in messages. Throws UserError when a key is malformed.
 TaughtLabels read_taught_labels(const nlohmann::json& config, const std::string& file);
 
-// Returns the labels in the classifier.json of the last of `adapters` (folders) that has one, else those of the model's
-// config.json.
+// Returns the labels in the classifier.json of an adapter: of the last of `adapters` (folders) that has this file. If
+// none has it, returns the labels in `config`, the model's config.json, whose path is `file`.
 TaughtLabels taught_labels(const std::vector<std::string>& adapters, const nlohmann::json& config,
                            const std::string& file);
 
@@ -44,9 +44,9 @@ struct LabelRequest {
   std::string count_at, names_at;     // where the recipe sets num_labels and id2label, for messages
 };
 
-// Throws UserError when the labels asked for do not match the taught ones: with another number of labels the trained
-// head could not be used; with the same names in another order the outputs would mean the wrong labels. New names are
-// allowed.
+// Throws UserError when the recipe asks for another number of labels than the classifier has, because the trained head
+// could not be used. Also throws when it asks for the same names in another order, because the outputs would get wrong
+// names. New names are allowed.
 void check_taught(const LabelRequest& asked, const TaughtLabels& taught);
 
 }  // namespace fettle

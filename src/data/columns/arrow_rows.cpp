@@ -1,4 +1,4 @@
-// Reads Parquet and Arrow files as rows. This is a module that is loaded when the first such file is read, so that the
+// Reads Parquet and Arrow files as rows. The program loads this module when it reads the first such file, so that the
 // program itself does not need the Arrow library.
 #include <arrow/api.h>
 #include <arrow/io/file.h>
@@ -75,7 +75,7 @@ ordered_json to_json(const arrow::Array& array, int64_t i) {
       ordered_json out = ordered_json::object();
       for (int f = 0; f < fields.num_fields(); ++f) {
         ordered_json value = to_json(*fields.field(f), i);
-        // A struct has every field that any row has. A field that this row lacks is null.
+        // The struct type has the fields of all rows. A field that this row lacks is null.
         if (!value.is_null()) out[fields.struct_type()->field(f)->name()] = std::move(value);
       }
       return out;
@@ -100,7 +100,7 @@ ordered_json to_json(const arrow::Array& array, int64_t i) {
   }
 }
 
-// The batches of a Parquet file. `file` is declared first because `batches` reads through it.
+// Returns the batches of a Parquet file. `file` is declared before `batches`, which reads from it.
 struct ParquetBatches {
   std::string name;
   std::shared_ptr<parquet::arrow::FileReader> file;
@@ -109,7 +109,8 @@ struct ParquetBatches {
   std::shared_ptr<arrow::RecordBatch> operator()() const { return value_of(batches->Next(), name); }
 };
 
-// Gives the file's batches one after another, then null. Only one batch is in memory at a time.
+// Returns a function that returns the file's batches one after another, then null. Only one batch is in memory at a
+// time.
 std::function<std::shared_ptr<arrow::RecordBatch>()> batches_of(const std::string& file) {
   char magic[6] = {};
   std::ifstream(file, std::ios::binary).read(magic, sizeof magic);
@@ -138,11 +139,12 @@ std::function<std::shared_ptr<arrow::RecordBatch>()> batches_of(const std::strin
   }
   if (file.ends_with(".parquet"))
     throw UserError(
-        "{} is not a Parquet file: it does not begin with PAR1; give it the ending of its format, or fetch it again",
+        "{} is not a Parquet file: it does not begin with PAR1; rename it with the ending of its format, or fetch it "
+        "again",
         file);
   auto opened = arrow::ipc::RecordBatchStreamReader::Open(input);
   if (!opened.ok())
-    throw UserError("{} is not an Arrow file ({}); give it the ending of its format, or fetch it again", file,
+    throw UserError("{} is not an Arrow file ({}); rename it with the ending of its format, or fetch it again", file,
                     opened.status().message());
   auto batches = std::move(opened).ValueUnsafe();
   return [file, batches] { return value_of(batches->Next(), file); };

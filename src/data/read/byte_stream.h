@@ -1,4 +1,4 @@
-// Defines ByteStream: the bytes of a file in order, decompressed if the file is gzip or Zstandard.
+// Defines ByteStream, which reads the bytes of a file in order, and decompresses gzip and Zstandard files.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ class ByteStream {
   ~ByteStream();
   ByteStream(const ByteStream&) = delete;
 
-  // The next byte, or -1 at the end.
+  // Returns the next byte, or -1 at the end. peek() does not move on to the following byte.
   int next() {
     if (at_ < block_.size()) return static_cast<unsigned char>(block_[at_++]);
     return refill();

@@ -1,4 +1,4 @@
-// Defines how the columns of a row are read, including absent and null columns, and numbers where a text is expected.
+// Defines functions that read the columns of a row. They handle absent columns, null, and numbers instead of texts.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -14,7 +14,8 @@ class BadRow : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// The value in `column`, or in the first of `columns` that has one. Null when the column is absent or holds null.
+// Return the value in `column`, or in the first of `columns` that has a value. Return a null pointer when the columns
+// are absent or hold null.
 const nlohmann::ordered_json* find_column(const nlohmann::ordered_json& row, const std::string& column);
 const nlohmann::ordered_json* find_any_column(const nlohmann::ordered_json& row,
                                               const std::vector<std::string>& columns);
@@ -23,8 +24,8 @@ inline bool has_column(const nlohmann::ordered_json& row, const std::string& col
   return find_column(row, column) != nullptr;
 }
 
-// The value as a text: a string, an integer, true or false. Throws BadRow for other values; its message calls the value
-// `what`. A number with a fraction is refused, because its spelling in the row (4.50) is lost when the row is read.
+// Returns a string, an integer, true or false as a text. Throws BadRow for other values; the message calls the value
+// `what`. Numbers with a fraction are refused, because JSON readers do not keep how they are written (4.50 or 4.5).
 std::string text_of(const nlohmann::ordered_json& value, const std::string& what);
 
 }  // namespace fettle

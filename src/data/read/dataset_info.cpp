@@ -37,7 +37,7 @@ std::string hint(const std::string& word, const std::vector<std::string_view>& k
   return near ? fmt::format(" (did you mean '{}'?)", *near) : "";
 }
 
-// "; it has a, b and 7 more".
+// Lists the first names: "; it has a, b and 7 more". Returns "" without names.
 std::string listed(const std::vector<std::string>& names) {
   constexpr size_t kShown = 12;
   if (names.empty()) return "";
@@ -97,7 +97,7 @@ PromptFormat prompt_format(const std::string& where, const ordered_json& value) 
   return out;
 }
 
-// Where the entry's rows are on this machine; nothing when they are on a hub only.
+// Returns where the entry's rows are on this machine; nullopt when they are only on a hub.
 std::optional<fs::path> location(const std::string& where, const ordered_json& entry, const fs::path& dataset_dir) {
   bool named = false;
   for (const char* key : {"file_name", "cloud_file_name", "hf_hub_url", "ms_hub_url", "om_hub_url", "script_url"}) {
@@ -114,23 +114,23 @@ std::optional<fs::path> location(const std::string& where, const ordered_json& e
   return std::nullopt;
 }
 
-// Fetches and returns the files of an entry that is on a hub. As in LLaMA-Factory, ms_hub_url counts when ModelScope is
-// asked for, or when there is no hf_hub_url.
+// Fetches the files of an entry that is on a hub, and returns their paths. As in LLaMA-Factory, ms_hub_url is used when
+// the settings choose ModelScope, or when there is no hf_hub_url.
 std::vector<fs::path> fetch_entry(const std::string& where, const ordered_json& entry, const HubPart& part,
                                   const std::optional<HubSettings>& hub) {
   const std::string face = text_of(where, entry, "hf_hub_url"), scope = text_of(where, entry, "ms_hub_url");
   const bool take_scope = !scope.empty() && (face.empty() || (hub && hub->hub == Hub::kModelScope));
   const std::string& name = take_scope ? scope : face;
   if (name.empty() || !hub)
-    throw UserError("{}: {} cannot be fetched; download it, and give its file_name", where,
-                    entry.contains("script_url") ? "the output of a Python script" : "it");
+    throw UserError("{}: {} cannot be fetched; download it, and set file_name to its path", where,
+                    entry.contains("script_url") ? "the output of a Python script" : "the data set");
   const std::optional<RepoName> repo = read_repo_name(RepoKind::kDataset, name);
   if (!repo) throw UserError("{}: '{}' is neither a folder nor a name of a data set on the hub", where, name);
   const Hub wanted = take_scope ? Hub::kModelScope : Hub::kHuggingFace;
   return fetch_split(hub->hub == wanted ? *hub : read_hub_settings(wanted), *repo, part);
 }
 
-// Returns the name of the split in "train[:10%]" or "train[:500]". Stores in `source` which part of the rows is wanted.
+// Returns the name of the split in "train[:10%]" or "train[:500]", and stores the part of the rows to take in `source`.
 std::string cut_slice(const std::string& where, const std::string& split, DataSource& source) {
   const size_t open = split.find('[');
   if (open == std::string::npos) return split;
@@ -169,8 +169,8 @@ DataSource from_entry(const std::string& name, const ordered_json& entry, const 
       throw UserError("{}.prompt: belongs to formatting: alpaca_prompt, found {}", where, source.formatting);
     source.prompt = prompt_format(where + ".prompt", entry["prompt"]);
   }
-  // When an entry does not describe its rows, the format is detected. The names of the two replies do not describe the
-  // prompt.
+  // The format is detected if the entry does not describe the rows. The columns of the two replies alone do not
+  // describe the prompt.
   const bool only_replies = std::ranges::all_of(
       source.columns, [](const auto& column) { return column.first == "chosen" || column.first == "rejected"; });
   if (!entry.contains("formatting") && only_replies && source.tags.empty()) source.formatting.clear();
@@ -253,7 +253,7 @@ DataSource find_source(const std::string& name, const fs::path& dataset_dir, con
     try {
       all = parse_json<ordered_json>(text);
     } catch (const UserError& error) {
-      throw UserError("{}: is not valid JSON: {}; correct it there", info.string(), error.what());
+      throw UserError("{}: is not valid JSON: {}; correct the file", info.string(), error.what());
     }
     if (!all.is_object()) throw UserError("{}: wanted an object of data sets", info.string());
     if (all.contains(name)) return from_entry(name, all[name], info, dataset_dir, hub);
@@ -267,7 +267,7 @@ DataSource find_source(const std::string& name, const fs::path& dataset_dir, con
     source.files = fs::is_directory(path, none) ? split_files(path, "", "") : data_files(path);
     return source;
   }
-  // ms-swift's "rows.jsonl#500".
+  // ms-swift's "rows.jsonl#500" means 500 rows.
   if (const size_t mark = name.rfind('#'); mark != std::string::npos && mark + 1 < name.size() &&
                                            name.find_first_not_of("0123456789", mark + 1) == std::string::npos) {
     DataSource source = find_source(name.substr(0, mark), dataset_dir, hub);

@@ -1,5 +1,5 @@
-// Defines DataSource and find_source: the rows that an item of the recipe's `dataset` names. An item is an entry of
-// LLaMA-Factory's dataset_info.json, or a path.
+// Defines DataSource and find_source, which finds the rows that an item of the recipe's `dataset` names: an entry of
+// LLaMA-Factory's dataset_info.json, a path, or a name on a hub.
 #pragma once
 
 #include <cstdint>
@@ -19,25 +19,25 @@ struct DataSource {
   std::string name;                          // the name that the recipe gives
   std::vector<std::filesystem::path> files;  // in order
   std::string formatting;  // alpaca, sharegpt, openai, alpaca_prompt, text; "" detects it from each row's columns
-  std::map<std::string, std::string> columns;  // what (prompt, query, response, ...) -> the row's column
-  std::map<std::string, std::string> tags;     // role_tag, content_tag, user_tag, ... -> the row's word
+  std::map<std::string, std::string> columns;  // part (prompt, query, response, ...) -> column of the row
+  std::map<std::string, std::string> tags;     // role_tag, content_tag, user_tag, ... -> name in the rows
   std::optional<int64_t> num_samples;          // rows to take, chosen by the seed
-  std::optional<int64_t> first_rows;           // only this many, from the first file on
-  std::optional<double> first_share;           // only this share of the rows, from the first file on
+  std::optional<int64_t> first_rows;           // take only this many rows, from the first file on
+  std::optional<double> first_share;           // take only this share of the rows, from the first file on
   bool ranking = false;                        // the rows are preference pairs
   bool drop_system = false;                    // the system message of a conversation is left out
-  std::optional<PromptFormat> prompt;          // alpaca_prompt: the prompt's text, instead of Alpaca's
+  std::optional<PromptFormat> prompt;          // alpaca_prompt: the text of the prompt; none: Alpaca's
 
-  // Returns the row's column that holds the part `what`, such as "prompt": the column that the entry names, else
-  // `otherwise`.
+  // Returns the column of the row that holds the part `what`, such as "prompt": the column that the entry names for
+  // this part, else `otherwise`. tag() does the same for tags.
   std::string column(const std::string& what, const std::string& otherwise = "") const;
   std::string tag(const std::string& what, const std::string& otherwise) const;
 };
 
-// `name` is an entry itself as JSON, a file, a folder (of which the split `train` is read, see hub_folder.h), a pattern
-// with * or ?, or an entry of dataset_dir/dataset_info.json. With `hub`, it may also be the name of a data set on that
-// hub (ORG/NAME or ORG/NAME@REVISION). Fetches files that are on a hub. Throws UserError for an unknown name and for an
-// unknown key of an entry; the message suggests the nearest known one.
+// Finds the data set `name`: an entry as JSON text, the name of an entry in dataset_dir/dataset_info.json, a file, a
+// folder (its split `train`, see hub_folder.h), or a pattern with * or ?. With `hub`, it may also be the name of a data
+// set on that hub (ORG/NAME or ORG/NAME@REVISION). Fetches files that are on a hub. Throws UserError for an unknown
+// name and for an unknown key of an entry; the message suggests the nearest known name or key.
 DataSource find_source(const std::string& name, const std::filesystem::path& dataset_dir,
                        const std::optional<HubSettings>& hub = std::nullopt);
 

@@ -32,7 +32,7 @@ std::string names_of(const Splits& splits) {
   return names.empty() ? "unknown (no file name shows one)" : fmt::format("{}", fmt::join(names, ", "));
 }
 
-// Returns the files of one split. In `splits`, files that belong to no split are under "".
+// Returns the files of one split. In `splits`, the key "" has the files that belong to no split.
 Names choose(const fs::path& folder, const Splits& splits, const std::string& split) {
   const bool one = splits.size() == 1;
   auto found = splits.find(split.empty() ? "train" : split);
@@ -75,7 +75,7 @@ Names files_below(const Names& files, const std::string& within) {
   return out;
 }
 
-// `files` are below the folder `within`, whose own name does not count as a split.
+// Sorts the files below the folder `within` into splits by their names. The name of `within` does not count.
 Splits splits_by_name(const Names& files, const std::string& within) {
   static const Pattern kShard("(.+)-[0-9]{5}-of-[0-9]{5}[.].*");
   static const Names kNoSplit = {"data", "part", "shard", "chunk", "default"};
@@ -86,8 +86,8 @@ Splits splits_by_name(const Names& files, const std::string& within) {
       shards[(*shard)[1]].push_back(file);
     words[split_of_words(within.empty() ? file : file.substr(within.size() + 1))].push_back(file);
   }
-  // Files without such a word are the training split, if other files are called test or validation and none is called
-  // train.
+  // Files whose names have no such word are the training split, if other files are called test or validation and none
+  // is called train.
   if (auto rest = words.extract(""); rest) {
     rest.key() = words.empty() || words.contains("train") ? "" : "train";
     words.insert(std::move(rest));
@@ -95,7 +95,7 @@ Splits splits_by_name(const Names& files, const std::string& within) {
   return shards.empty() ? words : shards;
 }
 
-// `pattern` comes from README.md: * matches within a folder, ** also across folders.
+// Returns whether a pattern of README.md matches the path. * matches within a folder, ** also across folders.
 bool matches(const std::string& pattern, const std::string& path) {
   std::string one_star = pattern;
   for (size_t at; (at = one_star.find("**/")) != std::string::npos;) one_star.replace(at, 3, "*");
@@ -112,7 +112,7 @@ std::vector<std::string> texts(const YAML::Node& node) {
   return out;
 }
 
-// The yaml between the first two `---` lines of README.md.
+// Returns the YAML between the first two `---` lines of README.md; a null node when there is none.
 YAML::Node readme_head(const fs::path& folder) {
   std::ifstream in(folder / "README.md");
   std::string line, head;
@@ -136,7 +136,7 @@ YAML::Node choose_config(const fs::path& folder, const YAML::Node& configs, cons
       fmt::join(names, ", "));
 }
 
-// Returns the files that README.md names; nothing when it names none.
+// Returns the files of the split that README.md names; nullopt when README.md has no `configs` with files.
 std::optional<Names> by_readme(const DataFolder& folder, const std::string& subset, const std::string& split) {
   const YAML::Node head = readme_head(folder.path);
   if (!head.IsMap() || !head["configs"] || head["configs"].size() == 0) return std::nullopt;
@@ -174,8 +174,8 @@ Names choose_split(const DataFolder& folder, const std::string& subset, const st
     if (std::optional<Names> said = by_readme(folder, subset, split)) return *std::move(said);
   } catch (const YAML::Exception& error) {
     throw UserError(
-        "{}:{}: its `configs` do not follow the Hugging Face Hub: each needs config_name and data_files (a path, or a "
-        "list of split and path); correct them, or name the files in `dataset`",
+        "{}:{}: its `configs` do not have the Hugging Face Hub's format: each needs config_name and data_files (a "
+        "path, or a list of split and path); correct them, or name the files in `dataset`",
         (folder.path / "README.md").string(), std::max(1, error.mark.line + 2));
   }
   if (files_below(folder.files, subset).empty())

@@ -14,8 +14,8 @@ struct DataFolder {
   std::vector<std::string> files;  // inside the folder, sorted
 };
 
-// Returns the files of `split` ("" means train, or the only split) and `subset` ("" means the default or only subset),
-// in order. The first of these rules that applies decides:
+// Returns the files of `split` ("" means train, or the only split) and `subset` ("" means the default subset, or the
+// only one), sorted by name. The first of these rules that applies decides:
 // - the `configs` in the head of the folder's README.md;
 // - names like train-00000-of-00002.parquet: the part before the numbers is the split;
 // - words in the names of files and subfolders (train, training; validation, valid, val, dev; test, testing, eval,

@@ -26,7 +26,7 @@ std::string prefix_of(const std::string& folder) {
   return prefix.empty() || prefix == "." ? "" : prefix + "/";
 }
 
-// The data files below the prefix, with paths relative to it.
+// Returns the data files below the prefix, with paths relative to the prefix.
 std::vector<std::string> data_files_of(const Snapshot& snapshot, const std::string& prefix) {
   std::vector<std::string> out;
   for (const HubFile& file : snapshot.files())
@@ -48,8 +48,8 @@ std::string script_of(const RepoName& repo) {
 
 using Parts = std::map<std::string, std::vector<std::string>>;
 
-// Returns `wanted`. When it is empty, returns the default `otherwise` if the parts have that name, else the only name.
-// Throws UserError when there is no such name.
+// Returns `wanted`, or if it is empty, the default `otherwise`. If `wanted` is empty and there is only one part,
+// returns the name of this part. Throws UserError when no part has the name.
 std::string choose_part(const RepoName& repo, const char* what, const Parts& parts, const std::string& wanted,
                         const std::string& otherwise) {
   if (parts.contains(wanted.empty() ? otherwise : wanted)) return wanted.empty() ? otherwise : wanted;
@@ -60,7 +60,7 @@ std::string choose_part(const RepoName& repo, const char* what, const Parts& par
                   wanted.empty() ? otherwise : wanted, fmt::join(names, ", "), what);
 }
 
-// Fetches the rows of a data set that a Python script makes. The hub keeps them on the branch kParquetBranch.
+// Fetches the rows of a data set that a Python script makes. The hub keeps these rows on the branch kParquetBranch.
 std::vector<fs::path> fetch_converted(const Snapshot& snapshot, const RepoName& repo, const HubPart& part) {
   std::map<std::string, Parts> subsets;
   std::set<std::string> partial;

@@ -9,7 +9,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// The number of colons outside of strings, which is the number of keys in the text.
+// Returns the number of colons outside of strings. The text has as many keys.
 size_t written_keys(const std::string& text) {
   size_t keys = 0;
   bool quoted = false;

@@ -1,4 +1,4 @@
-// Defines repeated_key: finds a key that an object of a JSON text has twice.
+// Defines repeated_key, which finds a key that an object in a JSON text has twice.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -6,8 +6,8 @@
 
 namespace fettle {
 
-// Returns the first key that an object of `text` has twice; "" when there is none. `value` is `text` parsed, which
-// keeps only the last of equal keys.
+// Returns the first key that an object in `text` has twice; "" when there is none. `value` is the parsed text, in which
+// only the last of equal keys is left.
 std::string repeated_key(const std::string& text, const nlohmann::ordered_json& value);
 
 }  // namespace fettle

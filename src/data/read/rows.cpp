@@ -34,7 +34,7 @@ bool is_blank(std::string_view text) {
   return text.find_first_not_of(" \t\r\n\v\f") == std::string_view::npos;
 }
 
-// The first byte that is not UTF-8 text, or npos.
+// Returns the index of the first byte that is not UTF-8 text or is zero; npos when there is none.
 size_t find_bad_byte(std::string_view text) {
   const auto* bytes = reinterpret_cast<const uint8_t*>(text.data());
   const auto size = static_cast<int32_t>(text.size());
@@ -79,12 +79,12 @@ class Reader {
       throw UserError("{}:{}: a JSON file of rows must begin with [ or {{, but this file begins with {}", name_, number,
                       first > ' ' && first < 0x7f ? fmt::format("'{}'", static_cast<char>(first))
                                                   : fmt::format("the byte 0x{:02x}", first));
-    // Reads objects that take one line each or several lines.
+    // Each line must hold one object.
     std::string line;
     for (; bytes_.line(line, kLargestRow); ++number) {
       if (is_blank(line)) continue;
       if (line_is_open(line))
-        throw UserError("{}:{}: rows must be in a JSON array, or one object a line; this object has several lines",
+        throw UserError("{}:{}: rows must be in a JSON array, or one object per line; this object has several lines",
                         name_, number);
       if (!json(line, number)) return;
     }
@@ -97,9 +97,9 @@ class Reader {
     if (!record(separator, head, number)) return;
     for (std::string& column : head) {
       if (is_blank(column))
-        throw UserError("{}:1: column {} of the head line has no name; name it", name_, &column - &head[0] + 1);
+        throw UserError("{}:1: column {} of the head line has no name; give it a name", name_, &column - &head[0] + 1);
       if (std::count(head.begin(), head.end(), column) > 1)
-        throw UserError("{}:1: two columns are called '{}'; rename one", name_, column);
+        throw UserError("{}:1: two columns are called '{}'; rename one of them", name_, column);
     }
     while (true) {
       begin = number;
@@ -160,13 +160,13 @@ class Reader {
     return take_({.line = line, .text = std::exchange(text, {})});
   }
 
-  // Appends a byte, unless the row is already too long. The row's length later shows that it was too long.
+  // Appends a byte, unless the row is already too long. The length of the text then shows that the row was too long.
   static void append(std::string& text, int byte) {
     if (text.size() <= kLargestRow) text += static_cast<char>(byte);
   }
 
-  // Reads the elements of an array. They are separated by counting brackets, so that a broken element has a line number
-  // and reading continues after it.
+  // Reads the elements of an array. Finds the end of each element by counting brackets, so that a broken element has a
+  // line number and reading continues after it.
   void elements(int64_t number) {
     std::string text;
     while (true) {
@@ -174,8 +174,9 @@ class Reader {
       if (c == ']') {
         bytes_.next();
         if (skip_space(number) >= 0)
-          throw UserError("{}:{}: the file continues after the ] of its array; wanted one array, or one object a line",
-                          name_, number);
+          throw UserError(
+              "{}:{}: the file continues after the ] of its array; wanted one array, or one object per line", name_,
+              number);
         return;
       }
       if (c == ',') {
@@ -209,7 +210,8 @@ class Reader {
     }
   }
 
-  // Reads one record of comma-separated values: quotes may hold separators, line ends and doubled quotes.
+  // Reads one record of comma-separated values. Quoted cells may hold separators, line ends and doubled quotes. Returns
+  // false at the end of the file.
   bool record(char separator, std::vector<std::string>& cells, int64_t& number) {
     if (bytes_.peek() < 0) return false;
     const int64_t begin = number;
@@ -245,7 +247,8 @@ class Reader {
   const TakeRow& take_;
 };
 
-// Returns the separator of a .csv file: a comma; or, when the head line has no comma, a semicolon, tab or bar.
+// Returns the separator of a .csv file: the first of comma, semicolon, tab and bar that the head line has; else a
+// comma.
 char separator_of(const std::filesystem::path& file) {
   std::string head;
   ByteStream(file).line(head, kLargestRow);
@@ -263,7 +266,7 @@ char separator_of(const std::filesystem::path& file) {
   return ',';
 }
 
-// A separate module reads Parquet and Arrow files (src/data/columns). It lies in the program's folder.
+// Reads a Parquet or Arrow file with a separate module (src/data/columns), which is in the program's folder.
 void read_columns(const std::string& file, const TakeRow& take) {
   using Read = void (*)(const std::string&, const TakeRow&);
   static const Read read = [] {
@@ -323,7 +326,7 @@ void Row::parse() {
     return;
   }
   if (const std::string key = repeated_key(text, value); !key.empty())
-    bad = fmt::format("an object has the key '{}' twice; remove one", key);
+    bad = fmt::format("an object has the key '{}' twice; remove one of them", key);
   else if (!value.is_object())
     bad = fmt::format("a row must be a JSON object, but this is {}", value.type_name());
   text.clear();

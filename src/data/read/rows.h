@@ -1,4 +1,4 @@
-// Defines Row and read_rows: the rows of a data file in order, each with its line number.
+// Defines Row and read_rows, which reads the rows of a data file in order, each with its line number.
 #pragma once
 
 #include <cstdint>
@@ -10,33 +10,39 @@
 
 namespace fettle {
 
-// One row. Parsing takes most of the time of reading JSON, so the caller parses a row, perhaps on another thread.
+// One row. Parsing takes most of the time of reading JSON, so the caller calls parse(), perhaps on another thread.
 struct Row {
-  int64_t line = 0;              // where the row begins, from 1; in Parquet and Arrow files the number of the row
-  std::string text;              // JSON that parse() must still read; "" when `value` is set
+  int64_t line = 0;              // first line of the row, from 1; in Parquet and Arrow files, number of the row
+  std::string text;              // JSON text for parse(); "" when `value` is set
   nlohmann::ordered_json value;  // an object: column -> value
-  std::string bad;               // why the row cannot be read; "" when it can
+  std::string bad;               // why the row cannot be read; "" when it can be read
 
   // Sets `value` from `text`, or sets `bad` to the fault: not JSON, not an object, a repeated key, not UTF-8, or nested
   // too deeply.
   void parse();
 };
 
-// The ending of the name decides how the file is read: .json (an array of objects, or one object a line); .jsonl or
-// .ndjson; .csv (separated by commas, else by ; tab or | as in the head line) and .tsv, both with a head line and with
-// strings as values; .txt (each line that is not blank is a row {"text": line}); any of these with .gz or .zst;
-// .parquet, .arrow and .feather (Arrow's file and stream formats). Calls `take` for each row until it returns false. A
-// row that cannot be used, for example because it is larger than 256 MiB, has `bad` set. Throws UserError when the file
-// cannot be read, is cut off or broken, or holds no rows.
+// Reads the rows of a file, and calls `take` for each row until `take` returns false. The ending of the name decides
+// the format:
+// - .json: an array of objects, or one object per line; .jsonl and .ndjson: one object per line;
+// - .csv and .tsv: a head line, then one row per record, with strings as values. If the head line of a .csv file has no
+//   comma, the separator is ; or tab or |;
+// - .txt: each line that is not blank is a row {"text": line};
+// - any of these with .gz or .zst;
+// - .parquet; .arrow and .feather (Arrow's file and stream formats).
+// Sets Row::bad for a row that cannot be used, for example because it is larger than 256 MiB. Throws UserError when the
+// file cannot be read, is cut off or broken, or holds no rows.
 void read_rows(const std::filesystem::path& file, const std::function<bool(Row)>& take);
 
-// The files that `path` names, sorted: a file itself, the data files of a folder and its subfolders, or the files that
-// match a pattern (* ? [ ], also in names of folders). Throws UserError when there is none, or a folder cannot be read.
+// Returns the files that `path` names, sorted: a file itself, the data files of a folder and its subfolders, or the
+// files that match a pattern (* ? [ ], also in names of folders). Throws UserError when there is no file, or a folder
+// cannot be read.
 std::vector<std::filesystem::path> data_files(const std::filesystem::path& path);
-// Whether `path` is a file, a folder, or a pattern that matches a file.
+// Returns whether `path` is a file, a folder, or a pattern that matches a file.
 bool names_something(const std::filesystem::path& path);
 
-// Whether the name has the ending of a file of rows. False for files that describe a data set (dataset_info.json, ...).
+// Returns whether the name has the ending of a file of rows. Returns false for files that describe data sets
+// (dataset_info.json, ...).
 bool is_data_file(const std::filesystem::path& file);
 
 // Returns the lower-case ending that decides how the file is read, without .gz or .zst (".jsonl" for rows.JSONL.gz).

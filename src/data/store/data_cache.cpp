@@ -5,13 +5,13 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <random>
 
 #include "base/cache.h"
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/private_files.h"
+#include "base/process_name.h"
 #include "data/read/rows.h"
 
 namespace fettle {
@@ -34,15 +34,15 @@ const std::string& program_key() {
   return key;
 }
 
-// Returns the part of `started` that the template can show: nothing without strftime_now, only the date when its
-// formats show no time, else date and time.
+// Returns the part of `started` that the template can show: "" if it does not use strftime_now, the date if its formats
+// show no time of day, else date and time.
 std::string date_key(const std::string& chat_template, const LocalTime& started) {
   if (chat_template.find("strftime_now") == std::string::npos) return "";
   bool shown = false, days_only = true;
   for (size_t at = 0; (at = chat_template.find('%', at)) != std::string::npos; ++at) {
     if (at > 0 && chat_template[at - 1] == '{') continue;  // {% begins a tag
     const size_t sign = chat_template.find_first_not_of("_-0^#EO", at + 1);
-    if (sign == std::string::npos || chat_template[sign] == '}') continue;  // %} ends one
+    if (sign == std::string::npos || chat_template[sign] == '}') continue;  // %} ends a tag
     shown = true;
     days_only =
         days_only && std::string_view("aAbBhCdDeFgGjmuUVwWxyYzZ%").find(chat_template[sign]) != std::string::npos;
@@ -69,9 +69,8 @@ DataCache::DataCache(const DataSpec& spec) : spec_(spec) {
   folder_ = fs::temp_directory_path();
   std::string made = (folder_ / "fettle-rows-XXXXXX").string();
   if (mkdtemp(made.data()) == nullptr)
-    throw UserError(
-        "{} cannot be written: {}; it is the folder for tokenised rows: name another folder with data_cache",
-        folder_.string(), std::strerror(errno));
+    throw UserError("{}: the tokenised rows cannot be stored in this folder: {}; set data_cache to another folder",
+                    folder_.string(), std::strerror(errno));
   folder_ = made;
 }
 
@@ -124,15 +123,14 @@ std::shared_ptr<const TokenStore> DataCache::find(const std::string& key, bool& 
     fs::last_write_time(place(key), fs::file_time_type::clock::now(), ignored);  // marks the store as used now
   } else if (!problem.empty()) {
     damaged = problem.ends_with("damaged");
-    warn("data_cache: {}: {}; its rows are tokenised again", place(key).string(), problem);
+    warn("data_cache: {}: {}; the rows are tokenised again", place(key).string(), problem);
   }
   return store;
 }
 
 fs::path DataCache::draft(const std::string& key) const {
   if (kept_) remove_old();
-  std::random_device random;
-  return folder_ / fmt::format("{}.{:08x}{:08x}.partial", key, random(), random());
+  return folder_ / fmt::format("{}.{}.partial", key, random_hex(2));
 }
 
 void DataCache::remove_old() const {

@@ -19,16 +19,16 @@ namespace fettle {
 // or the order, shares and mix of the rows. Several processes may share a folder.
 class DataCache {
  public:
-  // Keeps `spec` by reference. spec.cache names the folder. With "off" stores are made in a temporary folder, which is
-  // removed with this cache; a folder that cannot be written counts as "off", with a warning.
+  // Keeps `spec` by reference. spec.cache names the folder. With "off", stores are made in a temporary folder, which
+  // the destructor removes. If the folder cannot be written, warns and continues as with "off".
   explicit DataCache(const DataSpec& spec);
   ~DataCache();
   DataCache(const DataCache&) = delete;
 
-  // The name of the store; "" when none is kept. Throws UserError when a file cannot be read, and like
-  // InterruptScope::check after a signal.
+  // Returns the key of the store; "" when stores are not kept. Throws UserError when a file cannot be read. After a
+  // signal, throws the error of InterruptScope::check.
   std::string key(const DataSource& source, const Tokenizer& tokenizer, int64_t model_vocab_size) const;
-  // Null when there is no store or it cannot be used; `damaged` says whether there is one that must be replaced.
+  // Returns null when there is no store, or when it cannot be used. Sets `damaged` to whether a store must be replaced.
   std::shared_ptr<const TokenStore> find(const std::string& key, bool& damaged) const;
   // draft() returns the folder in which a store of this key is made; its name is unique among all processes and
   // machines. It also removes stores that no run used for 30 days. place() returns the final folder, to which the

@@ -11,7 +11,7 @@
 
 namespace fettle {
 
-// Cheap to copy while the order is that of the stores; another order takes 8 bytes an example. Safe to read from
+// A list in the order of the stores is cheap to copy; another order takes 8 bytes per example. Safe to read from
 // several threads at once.
 class Examples {
  public:
@@ -24,13 +24,13 @@ class Examples {
   bool empty() const { return size() == 0; }
   std::span<const Token> tokens(int64_t i) const;
   int64_t length(int64_t i) const { return static_cast<int64_t>(tokens(i).size()); }
-  int64_t trained_tokens(int64_t i) const;  // like Example::trained_tokens
+  int64_t trained_tokens(int64_t i) const;  // Example::trained_tokens
   Preference preference(int64_t i) const;
-  std::span<const float> classes(int64_t i) const;  // like Example::classes; empty when there is no label
+  std::span<const float> classes(int64_t i) const;  // Example::classes; empty when there is no label
   int64_t classes_per_row() const;                  // 0 except for labelled rows
-  std::span<const float> weights(int64_t i) const;  // as Example::weights
+  std::span<const float> weights(int64_t i) const;  // Example::weights; may be all 1
   bool weighted() const;                            // whether weights() may return weights
-  uint64_t digest(int64_t i) const;                 // equal for equal tokens, labels, preference and classes
+  uint64_t digest(int64_t i) const;                 // hash: StoredRow::digest
   std::string source(int64_t i) const;              // "file:line"
   Example operator[](int64_t i) const;              // a copy
   // Calls TokenStore::check of all stores.
@@ -38,7 +38,7 @@ class Examples {
 
   // Appends the examples of `more`.
   void append(const Examples& more);
-  // The examples with these numbers, in this order; a number may occur several times.
+  // Returns the examples with these numbers, in this order; a number may occur several times.
   Examples select(const std::vector<int64_t>& rows) const;
 
  private:
@@ -56,7 +56,7 @@ class Examples {
 
   std::vector<Part> parts_;
   bool chosen_ = false;
-  std::vector<int64_t> order_;  // used when chosen_ is true: the rows' numbers, counted over all parts
+  std::vector<int64_t> order_;  // used when chosen_ is true: numbers of rows, counted over all parts
 };
 
 }  // namespace fettle

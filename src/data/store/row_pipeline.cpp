@@ -19,8 +19,8 @@ namespace {
 
 constexpr size_t kChunkBytes = size_t{256} << 10;
 constexpr size_t kAhead = size_t{64} << 20;
-// The limit on rows in memory counts these bytes for each row in addition to its text, and these bytes for a Parquet or
-// Arrow row, which has no text.
+// Bytes that count towards kAhead: kRowBytes for each row in addition to its text, and kColumnsRowBytes for a Parquet
+// or Arrow row, which has no text.
 constexpr size_t kRowBytes = size_t{1} << 10, kColumnsRowBytes = size_t{16} << 10;
 
 // Rows of one file that one thread works on.
@@ -30,14 +30,14 @@ struct Chunk {
   std::vector<int64_t> lines;
   size_t bytes = 0;
   std::vector<Outcome> outcomes;
-  std::exception_ptr failure;  // the exception that reading threw after these rows
+  std::exception_ptr failure;  // the exception that was thrown when the file was read after these rows
 };
 
 class Pipeline {
  public:
   Pipeline(const std::vector<std::filesystem::path>& files, int64_t most, const RowWork& work)
       : files_(files), left_(most), work_(work) {
-    // If a thread cannot be started, the destructors of the threads before it stop and join them.
+    // If a thread cannot be started, the destructors of the threads that already run stop and join these threads.
     threads_.emplace_back([this](std::stop_token stop) { read_all(stop); });
     for (unsigned n = 0; n < std::max(1u, std::thread::hardware_concurrency()); ++n)
       threads_.emplace_back([this](std::stop_token stop) { work_all(stop); });
@@ -46,7 +46,7 @@ class Pipeline {
     for (std::jthread& thread : threads_) thread.request_stop();
   }
 
-  // The next finished chunk in the order of the rows; null after the last.
+  // Returns the next finished chunk in the order of the rows; null after the last chunk.
   std::unique_ptr<Chunk> next() {
     std::unique_lock lock(mutex_);
     const auto ready = [&] { return failure_ || done_.contains(taken_) || (ended_ && taken_ == read_); };
@@ -91,7 +91,7 @@ class Pipeline {
     fail();
   }
 
-  // Queues the chunk and starts another one of the same file. Returns false when no more chunks are wanted.
+  // Queues the chunk, and replaces it by an empty one for the same file. Returns false when no more chunks are wanted.
   bool hand_on(std::unique_ptr<Chunk>& chunk, const std::stop_token& stop) {
     auto fresh = std::make_unique<Chunk>();
     fresh->file = chunk->file;

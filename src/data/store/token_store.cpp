@@ -30,8 +30,8 @@ std::string written(const json& info) {
   return info.dump(1, ' ', false, json::error_handler_t::replace);
 }
 
-// XXH3 of the file's bytes; none when it cannot be read. The file is read, not mapped: mapped pages would count as this
-// process's memory.
+// Returns XXH3 of the file's bytes; nullopt when the file cannot be read. Reads the file and does not map it, because
+// mapped pages would count as memory of this process.
 std::optional<uint64_t> checksum(const fs::path& file) {
   const std::unique_ptr<std::FILE, CloseStoreFile> in(std::fopen(file.c_str(), "rb"));
   const std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state(XXH3_createState(), XXH3_freeState);
@@ -46,7 +46,7 @@ std::optional<uint64_t> checksum(const fs::path& file) {
   return XXH3_64bits_digest(state.get());
 }
 
-// XXH3 of the part of store.json that describes the store.
+// Returns XXH3 of the part of store.json that describes the store.
 uint64_t checksum(const json& info) {
   const std::string text = written(info);
   return XXH3_64bits(text.data(), text.size());
@@ -192,7 +192,8 @@ TokenWriter::TokenWriter(fs::path folder, int64_t classes_per_row)
   std::error_code error;
   fs::create_directories(folder_, error);
   if (error)
-    throw UserError("{} cannot be created: {}; name another folder with data_cache", folder_.string(), error.message());
+    throw UserError("{}: the folder for the tokenised rows cannot be created: {}; set data_cache to another folder",
+                    folder_.string(), error.message());
   tokens_file_ = create("tokens");
   rows_file_ = create("rows");
   if (classes_per_row_ > 0) classes_file_ = create("classes");
@@ -229,13 +230,13 @@ void TokenWriter::close(File& file) const {
 
 void TokenWriter::fail() const {
   const int reason = errno;
-  constexpr const char* kRemedy = "name another folder with data_cache";
+  constexpr const char* kRemedy = "set data_cache to another folder";
   if (reason == ENOSPC || reason == EDQUOT)
-    throw DoesNotFit("{}: the disk is full, so the tokens cannot be stored; {}", folder_.string(), kRemedy);
-  throw UserError("{} cannot be written: {}; {}", folder_.string(), std::strerror(reason), kRemedy);
+    throw DoesNotFit("{}: the disk is full, so the tokenised rows cannot be stored; {}", folder_.string(), kRemedy);
+  throw UserError("{}: the tokenised rows cannot be written: {}; {}", folder_.string(), std::strerror(reason), kRemedy);
 }
 
-// Makes the file of weights when the first row has weights. All tokens before it have weight 1.
+// Creates the file of weights at the first row with weights. All tokens before this row have weight 1.
 void TokenWriter::write_weights(const Example& example) {
   if (example.weights.empty() && weights_file_.handle == nullptr) return;
   if (weights_file_.handle == nullptr) {
@@ -278,8 +279,8 @@ std::shared_ptr<const TokenStore> TokenWriter::finish(const json& report, const 
     close(*file);
     info[name] = {{"bytes", file->bytes}, {"xxh3", XXH3_64bits_digest(file->hash)}};
   }
-  // Writing replaces bytes that are not UTF-8. `info` is written and parsed here, so that the checksum below is that of
-  // the value that TokenStore::open parses from the file.
+  // Writing replaces bytes that are not UTF-8. `info` is written and parsed here, so that the checksum below belongs to
+  // the value that TokenStore::open will parse.
   info = json::parse(written(info));
   std::ofstream about(folder_ / "store.json");
   about << written({{"store", info}, {"xxh3", checksum(info)}}) << "\n";
@@ -288,8 +289,9 @@ std::shared_ptr<const TokenStore> TokenWriter::finish(const json& report, const 
   std::string problem;
   std::shared_ptr<const TokenStore> store = TokenStore::open(folder_, &problem);
   if (!store)
-    throw UserError("{}: the store that was just written cannot be read back: {}; name another folder with data_cache",
-                    folder_.string(), problem);
+    throw UserError(
+        "{}: the tokenised rows were written, but cannot be read back: {}; set data_cache to another folder",
+        folder_.string(), problem);
   if (place.empty()) return store;
   std::error_code error;
   fs::rename(folder_, place, error);

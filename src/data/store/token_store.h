@@ -1,10 +1,10 @@
-// Defines TokenStore: the tokenised rows of one data set, mapped from the disk; and TokenWriter, which makes one.
+// Defines TokenStore: the tokenised rows of one data set, mapped from the disk; and TokenWriter, which writes a store.
 //
-// A store is a folder of files: `tokens` (one 32-bit word a token), `rows` (one StoredRow a row), `classes` (for
-// labelled rows: the same number of f32 for each row, NaN without a label), `weights` (one f32 a token, only if a row
-// has weights) and `store.json` (the writer's `report`, the XXH3 hashes of the other files, and its own hash). It
-// appears by a rename when it is complete, or not at all. Everything is in the order of the rows and in this machine's
-// byte order.
+// A store is a folder of files: `tokens` (one 32-bit word per token), `rows` (one StoredRow per row), `classes` (for
+// labelled rows: the same number of f32 for each row, NaN without a label), `weights` (one f32 per token, only if a row
+// has weights) and `store.json` (the writer's `report`, the XXH3 hashes of the other files, and a hash of these
+// values). The folder gets its name by a rename when the store is complete. All files are in the order of the rows and
+// in this machine's byte order.
 #pragma once
 
 #include <xxhash.h>
@@ -23,7 +23,7 @@
 
 namespace fettle {
 
-// A token id below 2^30, whether its prediction is trained, and whether it belongs to the second of two texts.
+// A token id below 2^30, and two flags: the token is trained; the token belongs to the second of two texts.
 class Token {
  public:
   Token() = default;
@@ -41,21 +41,22 @@ class Token {
 static_assert(sizeof(Token) == 4);
 
 struct StoredRow {
-  uint64_t end = 0;             // where its tokens end in the store; they begin where those of the previous row end
-  uint64_t digest = 0;          // hash of its tokens, of which tokens are trained, of its classes and weights
-  uint64_t line = 0;            // its line in the file; 0: not from a file
-  uint32_t file = 0;            // the number of the file in the data set
-  uint32_t trained : 30 = 0;    // as Example::trained_tokens
+  uint64_t end = 0;             // end of the row's tokens in the store; they begin at the `end` of the previous row
+  uint64_t digest = 0;          // hash of the row's tokens with their flags, classes, weights and preference
+  uint64_t line = 0;            // line of the row in the file; 0: not from a file
+  uint32_t file = 0;            // number of the file in the data set
+  uint32_t trained : 30 = 0;    // Example::trained_tokens
   uint32_t preference : 2 = 0;  // a Preference
 };
 static_assert(sizeof(StoredRow) == 32);
 
 class TokenStore {
  public:
-  // Maps the store in `folder`, after reading its files once to check them. Null when there is no store, or it is
-  // damaged or cannot be read; `problem` then says why, and is empty when there is no store.
+  // Reads the files of the store in `folder` once to check them, and maps them. Returns null when there is no store,
+  // and sets `problem` to "". Returns null when the store is damaged or cannot be read, and sets `problem` to the
+  // reason.
   static std::shared_ptr<const TokenStore> open(const std::filesystem::path& folder, std::string* problem = nullptr);
-  // Returns a store of rows that this process's memory holds.
+  // Returns a store in memory, without files.
   static std::shared_ptr<const TokenStore> of(const std::vector<Example>& examples);
   TokenStore(const TokenStore&) = delete;
 
@@ -74,8 +75,8 @@ class TokenStore {
   int64_t classes_per_row() const { return classes_per_row_; }
   const nlohmann::json& report() const { return report_; }
 
-  // Throws UserError when rows that were read may be wrong because the store's files lost bytes during the read. Call
-  // it after reading rows and before using what was read.
+  // Throws UserError when rows that were read may be wrong, because the store's files became shorter meanwhile. Call
+  // this after reading rows and before using them.
   void check() const;
 
  private:
@@ -102,22 +103,22 @@ class TokenStore {
   nlohmann::json report_;
 };
 
-// Writes a store row by row. Without finish() the destructor removes it. One thread at a time. Every member throws
-// DoesNotFit when the disk is full and UserError when the folder cannot be written.
+// Writes a store row by row. Without finish(), the destructor removes the store. Not safe for several threads. Every
+// member throws DoesNotFit when the disk is full, and UserError when the folder cannot be written.
 class TokenWriter {
  public:
-  // Makes the folder, which must not exist. Rows have `classes_per_row` classes.
+  // Creates the folder, which must not exist. Rows have `classes_per_row` classes.
   explicit TokenWriter(std::filesystem::path folder, int64_t classes_per_row = 0);
   ~TokenWriter();
   TokenWriter(const TokenWriter&) = delete;
 
   // Each label must be its token id or kIgnore.
   void add(const Example& example, uint32_t file, int64_t line);
-  // Closes the store, maps it and renames its folder to `place`. Always returns the store that this writer made. If
-  // `place` is empty, the destructor of the writer removes the files; the returned store stays valid. The same happens
-  // if `place` already exists, for example because another process was faster: the store in `place` stays. But if
-  // `replace` is set and the file system can swap two folders, the new store replaces the store in `place`. Throws
-  // UserError when the store cannot be read back.
+  // Closes the store, maps it, renames its folder to `place` and returns it. If `place` is empty, the folder is not
+  // renamed; the destructor of the writer then removes the files, but the returned store stays valid. The same happens
+  // if `place` already exists, for example because another process was faster. However, if `replace` is set and the
+  // file system can swap two folders, the new store replaces the store in `place`. Throws UserError when the store
+  // cannot be read back.
   std::shared_ptr<const TokenStore> finish(const nlohmann::json& report, const std::filesystem::path& place,
                                            bool replace = false);
 

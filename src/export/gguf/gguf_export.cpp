@@ -45,7 +45,7 @@ void check_gguf_logits(Devices& devices, const Request& request, const fs::path&
     nlohmann::json config = read_json_file(opened / "config.json");
     config["torch_dtype"] = "float32";
     write_json_file(opened / "config.json", config);
-    report.logits = reference.check_gguf(opened, report.type);
+    report.logits = reference.check_coded(opened, report.type);
   }
 }
 

@@ -17,7 +17,7 @@ struct GgufReport {
   std::string file, type;
   int64_t bytes = 0;
   GgufError weights;
-  std::optional<GgufLogits> logits;  // when the check fits the device
+  std::optional<CodedLogits> logits;  // when the check fits the device
 };
 
 // Writes TITLE-TYPE.gguf for each type, and a Modelfile for the first type, to `folder`. Then checks the weights of
@@ -28,7 +28,7 @@ std::vector<GgufReport> write_gguf_files(const GgufPlan& plan, const std::vector
                                          const std::filesystem::path& model_folder, const std::filesystem::path& folder,
                                          MergeCount& count);
 
-// Compares the logits of each file with the logits of base and adapters (LogitReference::check_gguf). Uses the folder
+// Compares the logits of each file with the logits of base and adapters (LogitReference::check_coded). Uses the folder
 // `scratch`.
 void check_gguf_logits(Devices& devices, const Request& request, const std::filesystem::path& folder,
                        const std::filesystem::path& scratch, std::vector<GgufReport>& files);

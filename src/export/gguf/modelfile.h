@@ -9,10 +9,10 @@
 namespace fettle {
 
 // Returns the text of a Modelfile for the GGUF file `gguf`, which is in the same folder as the Modelfile. `folder` is
-// the model folder with the tokenizer and its chat template. Ollama's templates have a format of their own. TEMPLATE is
-// written if the chat template writes a fixed text before and after the messages of each role. To verify this,
-// conversations are rendered with both templates. Otherwise, a comment says that Ollama has to recognise the template
-// in the file.
+// the model folder with the tokenizer and the chat template. Ollama cannot read Jinja templates. If the chat template
+// writes fixed texts before and after the messages of each role, the Modelfile has these texts as TEMPLATE; test
+// conversations are rendered with both templates to verify that the results are equal. Otherwise, a comment in the
+// Modelfile says that Ollama has to recognise the chat template in the GGUF file.
 std::string modelfile(const std::string& gguf, const std::filesystem::path& folder, const GgufMetadata& metadata);
 
 }  // namespace fettle

@@ -150,8 +150,8 @@ Tensors call_vjp(const VjpArgs& a) {
   return call.gradient(a);
 }
 
-int64_t call_flops(const Node& node) {
-  return call_of(node.attributes).cost.flops;
+double call_flops(const Node& node) {
+  return static_cast<double>(call_of(node.attributes).cost.flops);
 }
 
 constexpr std::array kCallRows{

@@ -119,11 +119,11 @@ Tensors dot_vjp(const VjpArgs& a) {
                    times(y(a), x(a).dtype()));
 }
 
-int64_t dot_flops(const Node& node) {
+double dot_flops(const Node& node) {
   int64_t contracted = 1;
   const Dims& lhs = node.operands[0].dims();
   for (const int64_t d : node.get<DotProduct>().dims.lhs_contracting) contracted *= lhs[d];
-  return 2 * node.results[0].elements() * contracted;
+  return 2.0 * static_cast<double>(node.results[0].elements()) * static_cast<double>(contracted);
 }
 
 // Operands: the product that was computed, and its two factors. Only the gradient reads the factors.

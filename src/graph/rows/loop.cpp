@@ -49,8 +49,8 @@ std::vector<Shape> loop_shape(Shapes o, const Attributes& a) {
   return results;
 }
 
-int64_t loop_flops(const Node& node) {
-  return node.get<Loop>().trips * count_flops(*node.get<Loop>().body);
+double loop_flops(const Node& node) {
+  return static_cast<double>(node.get<Loop>().trips) * count_flops(*node.get<Loop>().body);
 }
 
 struct BodyNeeds {

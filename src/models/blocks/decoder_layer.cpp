@@ -145,8 +145,7 @@ void add_attention(ParamList& list, const ModelConfig& c) {
   const LinearOptions options{.bias = c.attention_bias};
   const std::string module = c.attention_module + ".";
   if (!c.fused_qkv.empty()) {
-    // The fused dim has parts of the size of k: q.size / kv.size parts for q, one part for k and one for v, in this
-    // order.
+    // All parts of the fused dim have the size of k. The first q.size / kv.size parts are q; the last two are k and v.
     list.linear(module + c.fused_qkv, kv, d, {.bias = c.attention_bias, .parts = q.size / kv.size + 2});
   } else {
     list.linear(module + "q_proj", q, d, options);

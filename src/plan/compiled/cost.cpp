@@ -102,12 +102,14 @@ Dims numbers(const nlohmann::json& config, const char* place) {
   return out;
 }
 
-// Returns what a Fettle kernel states about one call on one device (graph/rows/call.cpp), or -1 when it states nothing.
+// Returns the number that a Fettle kernel states about one call on one device under the name `what`, such as
+// "fettle_flops" (graph/rows/call.cpp). Returns -1 when the kernel states none.
 int64_t stated(const HloInstruction& call, const char* what) {
   const auto at = call.frontend_attributes.find(what);
   return at == call.frontend_attributes.end() ? -1 : number(at->second);
 }
 
+// Adds the FLOPs that a Fettle kernel states. Returns false when the call states none.
 bool add_stated_flops(const HloComputation& computation, const HloInstruction& call, Cost& cost) {
   const int64_t flops = stated(call, "fettle_flops");
   if (flops < 0 || call.operands.empty()) return false;
@@ -118,7 +120,7 @@ bool add_stated_flops(const HloComputation& computation, const HloInstruction& c
 }
 
 // Adds the FLOPs of products in cuBLAS and hipBLASLt, and of attention in cuDNN. The target names are the same for both
-// vendors.
+// vendors. Returns false when the call is not one of these, or its configuration is incomplete.
 bool add_library_flops(const HloComputation& computation, const HloInstruction& call, Cost& cost) {
   const std::string& target = call.custom_call_target;
   if (call.operands.empty() || call.results.empty()) return false;

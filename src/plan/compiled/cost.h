@@ -12,7 +12,7 @@ struct Cost {
   // Floating-point operations of matrix products and convolutions, separated by the bits of the factors; a
   // multiplication and an addition count as two. Other arithmetic is not counted, because memory limits it.
   double flops_f32 = 0;     // products of factors with more than 16 bits
-  double flops_bf16 = 0;    // products of factors with 16 bits
+  double flops_bf16 = 0;    // products of factors with 16 bits, and of integers with 8 bits or less
   double flops_f8 = 0;      // products of float factors with 8 bits
   double memory_bytes = 0;  // each read or write counts once
   bool counted = true;      // false: a vendor's kernel whose arithmetic is not known
@@ -20,10 +20,10 @@ struct Cost {
   double flops() const { return flops_f32 + flops_bf16 + flops_f8; }
 };
 
-// Returns the cost of one execution. It is zero for instructions that only rename or forward values (bitcast, tuple,
-// parameter, ...), and for those that call other computations in sequence (while, call, conditional, async-start),
-// because the called computations have their own costs. If a fusion slices a parameter, it reads only these slices, and
-// a dynamic-update-slice writes only its update, in place.
+// Returns the cost of one execution. The cost is zero for instructions that only rename or forward values (bitcast,
+// tuple, parameter, ...). It is also zero for instructions that call other computations in sequence (while, call,
+// conditional, async-start), because the called computations have their own costs. A fusion that slices a parameter
+// reads only these slices. A dynamic-update-slice writes only its update, in place.
 Cost cost_of(const HloModule& module, const HloComputation& computation, const HloInstruction& instruction);
 
 // Returns how many bytes of the i-th operand one execution reads. A slice reads only its elements; an in-place update

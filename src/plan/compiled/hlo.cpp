@@ -64,7 +64,7 @@ const std::string& backend_config(const hlo::Module& module, const hlo::Instruct
   return module.payloads(static_cast<int>(payload.id()));
 }
 
-// Returns -1 when the configuration does not state it.
+// Returns the trip count in the configuration of a while; -1 when the configuration has none.
 int64_t known_trip_count(const std::string& config) {
   const nlohmann::json json = nlohmann::json::parse(config, nullptr, false);
   if (!json.is_object()) return -1;
@@ -145,8 +145,8 @@ HloComputation read_computation(const hlo::Module& module, const hlo::Computatio
   return to;
 }
 
-// Throws unless each computation calls only earlier computations and each instruction uses only earlier instructions.
-// This guarantees that every walk ends.
+// Throws DeviceError unless each computation calls only earlier computations and each instruction uses only earlier
+// instructions. So code that follows these references always ends.
 void check_order(const HloModule& module) {
   for (size_t c = 0; c < module.computations.size(); ++c) {
     const std::vector<HloInstruction>& instructions = module.computations[c].instructions;

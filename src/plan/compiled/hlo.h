@@ -36,10 +36,10 @@ struct HloDot {
 struct HloInstruction {
   std::string name;
   std::string opcode;
-  std::string op_name;            // the part of the model it comes from: "grad/layers/self_attn.q_proj"; may be empty
+  std::string op_name;            // the part of the model: "grad/layers/self_attn.q_proj"; may be empty
   std::vector<HloArray> results;  // one result, or the elements of a tuple in order; nested tuples are flattened
-  std::vector<int> operands;      // positions in the computation
-  std::vector<int> called;        // positions in HloModule::computations
+  std::vector<int> operands;      // indices of HloComputation::instructions
+  std::vector<int> called;        // indices of HloModule::computations
   int64_t parameter_number = 0;   // for a parameter
   int64_t tuple_index = 0;        // for a get-tuple-element
   std::vector<int64_t> dimensions;
@@ -77,8 +77,8 @@ struct HloModule {
   const HloComputation& entry_computation() const { return computations[entry]; }
 };
 
-// How often a step runs a computation, and how many of these runs are asynchronous (started and awaited later). Runs
-// are multiplied by the trip counts of the surrounding loops; an unknown trip count counts as 1.
+// How often a step runs a computation, and how many of these runs are asynchronous (started and awaited later). The
+// numbers are multiplied by the trip counts of the surrounding loops; an unknown trip count counts as 1.
 struct Executions {
   double all = 0, asynchronous = 0;
 };

@@ -18,8 +18,8 @@ namespace {
 
 constexpr size_t kLargest = 12;
 
-// Returns where an instruction comes from in the model: its op_name, else the last op_name in its fusion, else its own
-// name.
+// Returns the part of the model that an instruction comes from: its op_name, else the last op_name in its fusion, else
+// its own name.
 std::string origin(const HloModule& module, const HloInstruction& instruction) {
   if (!instruction.op_name.empty()) return instruction.op_name;
   if (instruction.opcode == "fusion" && !instruction.called.empty()) {
@@ -38,7 +38,7 @@ struct Queued {
   WorkPlace place;
 };
 
-// The resources that carry transfers. Each runs its transfers one after the other.
+// The resources that carry transfers. Each resource runs its transfers one after the other.
 enum Carrier { kLinks, kFromHost, kToHost, kCarriers };
 
 struct End {
@@ -56,7 +56,7 @@ class Walk {
         devices_per_host_(devices_per_host),
         assumptions_(&assumptions) {}
 
-  // Advances the clock over the computation's instructions. Their seconds and bytes are multiplied by `times`.
+  // Advances the clock over the instructions of one execution. Adds their seconds and bytes to the sums `times` times.
   void run(int computation, double times) {
     const HloComputation& here = module_->computations[computation];
     std::map<int, End> ends;  // ends of started transfers, keyed by the position of their start

@@ -19,8 +19,8 @@ struct Assumptions {
   double link_share = 0.75;         // share of the bandwidth of links, network and host link
   double kernel_seconds = 3e-6;     // shortest time of a kernel
   double transfer_seconds = 20e-6;  // fixed time of a collective, in addition to its bytes
-  // Trips of a loop over blocks of experts' tokens, which only the router knows (see balanced_blocks). 0: the model has
-  // no experts.
+  // Number of trips of a loop over blocks of the experts' tokens. The router decides the true number; this one assumes
+  // even load (balanced_blocks). 0: the model has no experts.
   int64_t expert_blocks = 0;
 };
 
@@ -49,13 +49,13 @@ struct Timeline {
   double memory_bytes = 0;
   double link_bytes = 0, network_bytes = 0;
   std::vector<Contributor> largest;  // the parts with the most exposed seconds, at most 12
-  std::vector<std::string>
-      unknown_loops;        // loops with unknown trip count, counted as one trip (not loops over experts)
-  Assumptions assumptions;  // the assumptions of this estimate
+  // Loops with an unknown trip count, counted as one trip. Loops over experts are not listed.
+  std::vector<std::string> unknown_loops;
+  Assumptions assumptions;                   // the assumptions of this estimate
   std::vector<std::string> unknown_kernels;  // custom calls whose arithmetic is not known; only their memory counts
 };
 
-// Returns the seconds of a transfer over the target's links and network. Each reaches its assumed share of the data
+// Returns the seconds of a transfer over the target's links and network. Both reach only the assumed share of the data
 // sheet's bandwidth. If links connect single pairs of devices (target.link_peers), a group uses only the links between
 // its own devices.
 double seconds_of(const Transfer& transfer, const Target& target, const Assumptions& assumptions);

@@ -29,7 +29,8 @@ double payload_of(const HloComputation& computation, const HloInstruction& instr
   return instruction.bytes() - (instruction.opcode.ends_with("-start") ? operands : 0);
 }
 
-// Returns the axes along which the members' coordinates differ.
+// Returns the names of the axes along which the members' coordinates differ: "dp+fsdp". If there are fewer members than
+// devices along these axes, the result begins with "part of ".
 std::string axes_of(const std::vector<int64_t>& members, const MeshAxes& mesh) {
   std::string names;
   int64_t stride = mesh.size(), spanned = 1;
@@ -85,7 +86,7 @@ std::optional<Transfer> transfer_of(const HloComputation& computation, const Hlo
   std::vector<int64_t> members;
   if (instruction.groups.empty()) {
     for (int64_t device = 0; device < devices; ++device) members.push_back(device);
-  } else {  // groups have equal sizes; the group on the most hosts is the slowest
+  } else {  // groups have equal sizes; the slowest is the group with the fewest devices on one of its hosts
     const auto worst =
         std::min_element(instruction.groups.begin(), instruction.groups.end(), [&](const auto& a, const auto& b) {
           return least_on_host(a, devices_per_host) < least_on_host(b, devices_per_host);

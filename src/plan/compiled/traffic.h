@@ -11,7 +11,7 @@
 
 namespace fettle {
 
-// One execution of a collective: what one of its devices sends.
+// The bytes that one device sends in one execution of a collective.
 //
 // With n devices in a group and B bytes of payload, one device sends these bytes (in a ring, or directly to each peer):
 //   all-gather (B: result), reduce-scatter, all-to-all (B: operand)  B (n-1)/n
@@ -31,9 +31,10 @@ struct Transfer {
   bool across_hosts() const { return on_host < group; }
 };
 
-// Returns nullopt when the instruction is not a collective, or when no two devices exchange data. "all-gather-start"
-// and similar opcodes are collectives. "async-start" is not: the collective is in the computation that it calls. `mesh`
-// numbers the devices row-major; the devices of a host have consecutive numbers.
+// Returns the transfer of a collective. Returns nullopt when the instruction is not a collective, or when no two
+// devices exchange data. "all-gather-start" and similar opcodes are collectives. "async-start" is not: the collective
+// is in the computation that it calls. `mesh` numbers the devices row-major; the devices of a host have consecutive
+// numbers.
 std::optional<Transfer> transfer_of(const HloComputation& computation, const HloInstruction& instruction,
                                     int64_t devices, const MeshAxes& mesh, int64_t devices_per_host);
 

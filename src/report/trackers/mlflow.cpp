@@ -41,7 +41,7 @@ HubSettings server_of_environment() {
   return out;
 }
 
-// JSON has no number for NaN and infinity; the server reads these texts.
+// Returns the value for JSON. JSON has no numbers for NaN and infinity; MLflow's server accepts these strings instead.
 Json number(double value) {
   if (std::isnan(value)) return "NaN";
   if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
@@ -52,7 +52,7 @@ int64_t milliseconds(double seconds) {
   return std::llround(seconds * 1000);
 }
 
-// MLflow allows letters, digits and _-./: and spaces in names.
+// Replaces each character that MLflow does not allow in names by "_". It allows letters, digits, spaces and _-./: only.
 std::string allowed_name(std::string name) {
   for (char& c : name)
     if (std::isalnum(static_cast<unsigned char>(c)) == 0 &&
@@ -73,7 +73,7 @@ class Mlflow : public Tracker {
                           {"step", figures.step}});
   }
 
-  // The first call makes the run, so that a server that is down at the start of training may come back.
+  // Makes the run in the first call. The constructor does not need the server, which may be down when training starts.
   void flush() override {
     open();
     while (!waiting_.empty()) {
@@ -91,25 +91,30 @@ class Mlflow : public Tracker {
   }
 
  private:
-  // Returns the reply of one function of the API. Throws UserError with the server's message when it refuses.
+  // Returns the reply of one function of the API. Throws UserError with the server's message when the server refuses.
+  // With `may_be_missing`, returns null when the requested object does not exist.
   Json call(const std::string& function, const Json& request, bool may_be_missing = false) const {
     const HttpReply reply = http_post(server_, server_.endpoint + "/api/2.0/mlflow/" + function,
-                                      request.dump(-1, ' ', false, Json::error_handler_t::replace));
+                                      {request.dump(-1, ' ', false, Json::error_handler_t::replace)});
     return parsed(reply, function, may_be_missing);
   }
 
   Json parsed(const HttpReply& reply, const std::string& function, bool may_be_missing) const {
     Json out = Json::parse(reply.body, nullptr, false);
     if (reply.status == 200 && out.is_object()) return out;
-    const std::string code = out.is_object() ? out.value("error_code", "") : "";
-    if (may_be_missing && code == "RESOURCE_DOES_NOT_EXIST") return nullptr;
+    const auto text_of = [&](const char* field) {
+      const bool found = out.is_object() && out.contains(field) && out[field].is_string();
+      return found ? out[field].get<std::string>() : "";
+    };
+    if (may_be_missing && text_of("error_code") == "RESOURCE_DOES_NOT_EXIST") return nullptr;
     if (reply.status == 401 || reply.status == 403)
       throw UserError(
           "{} refuses access (status {}); set MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and "
           "MLFLOW_TRACKING_PASSWORD",
           host_of(server_.endpoint), reply.status);
+    const std::string message = text_of("message");
     throw UserError("{} answers {} with status {}: {}", host_of(server_.endpoint), function, reply.status,
-                    out.is_object() ? out.value("message", "no message") : "this is not MLflow's answer");
+                    message.empty() ? "the answer is not MLflow's" : message);
   }
 
   std::string experiment() const {
@@ -129,7 +134,7 @@ class Mlflow : public Tracker {
     return experiment.at("experiment_id");
   }
 
-  // Finds the run of an earlier start, or makes a new one.
+  // Finds the MLflow run that an earlier start of this training made, or makes a new MLflow run.
   void open() {
     if (!id_.empty()) return;
     try {
@@ -149,7 +154,7 @@ class Mlflow : public Tracker {
       }
       id_ = id;
     } catch (const Json::exception& error) {
-      throw UserError("{} does not answer as MLflow does: {}", host_of(server_.endpoint), error.what());
+      throw UserError("{}: the answer is not MLflow's: {}", host_of(server_.endpoint), error.what());
     }
   }
 

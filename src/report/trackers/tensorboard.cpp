@@ -18,8 +18,8 @@ namespace {
 
 using tensorboard::Event;
 
-// Returns the CRC-32C (Castagnoli) in the form of TFRecords: it is rotated and shifted, so that a CRC over data that
-// contains CRCs is not weak.
+// Returns the CRC-32C (Castagnoli) in the form of TFRecords: rotated, plus a constant. A plain CRC is weak for data
+// that contains CRCs.
 uint32_t masked_crc(std::string_view bytes) {
   static const std::array<uint32_t, 256> table = [] {
     std::array<uint32_t, 256> out{};

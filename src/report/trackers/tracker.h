@@ -23,9 +23,10 @@ struct TrackedRun {
   std::filesystem::path folder;       // output_dir
   std::filesystem::path logging_dir;  // folder of TensorBoard's files; empty: runs/DATE_TIME in `folder`
   LocalTime started;                  // the run's first start
-  int64_t resumed_step =
-      0;  // the last step so far; the run computes later steps again, so their earlier records are obsolete
-  nlohmann::json config;  // the recipe keys that were set, and their values
+  // The step from which the run continues. Records of later steps are obsolete, because the run computes these steps
+  // again.
+  int64_t resumed_step = 0;
+  nlohmann::json config;  // the recipe keys that differ from their defaults, and their values
 };
 
 // The metrics of one step, with the names that Hugging Face's callbacks use: "train/loss", "eval/loss".
@@ -35,13 +36,13 @@ struct TrackedFigures {
   std::map<std::string, double> values;
 };
 
-// The functions may take long and may throw Error. Trackers calls them on its own thread.
+// The functions may take a long time and may throw Error. Trackers calls them on its own thread.
 class Tracker {
  public:
   virtual ~Tracker() = default;
   virtual void log(const TrackedFigures& figures) = 0;
-  // Writes what earlier calls of log() only collected. Called when no more figures wait. If it throws, it keeps them
-  // for the next call.
+  // Writes the figures that earlier calls of log() only collected. Trackers calls flush() when it has no more figures.
+  // If flush() throws, it keeps the unwritten figures for the next call.
   virtual void flush() {}
   virtual void finish(bool succeeded) = 0;
 };

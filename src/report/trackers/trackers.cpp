@@ -13,7 +13,7 @@
 namespace fettle {
 namespace {
 
-// A tracker, and the metrics that could not yet be written to it.
+// A tracker, and the metrics that have not been written to it yet.
 struct OpenTracker {
   std::string_view name;
   std::unique_ptr<Tracker> tracker;
@@ -103,7 +103,7 @@ void Trackers::work(const std::vector<TrackerRow>& rows, const TrackedRun& run, 
     try {
       open.push_back({row.name, row.open(run)});
     } catch (const Error& error) {
-      warn("report_to: {}: {}; this run is not shown there", row.name, error.what());
+      warn("report_to: {}: {}; this run is not recorded there", row.name, error.what());
     }
   }
   for (bool ends = false; !ends;) {

@@ -18,7 +18,7 @@ using wandb::Record;
 
 constexpr size_t kBlockBytes = 32768, kHeadBytes = 7;
 
-// A log of records in blocks of 32 KiB: a record that crosses the end of a block is split into parts.
+// Writes records in blocks of 32 KiB. A record that crosses the end of a block is split into parts.
 class BlockLog {
  public:
   explicit BlockLog(const std::filesystem::path& file) : file_(file) {
@@ -67,8 +67,8 @@ class BlockLog {
   size_t at_ = 0;
 };
 
-// Opens the file of a new offline run. If two runs start within one second, the folder of the second run is named after
-// the next second.
+// Returns the path of the file for a new offline run. If two runs start within one second, the folder of the second run
+// is named after the next second.
 std::filesystem::path run_file(const TrackedRun& run) {
   const std::string wanted = environment("WANDB_DIR");
   const std::filesystem::path parent = (wanted.empty() ? run.folder : std::filesystem::path(wanted)) / "wandb";

@@ -28,11 +28,11 @@ void read_descriptions(NewTokens& tokens, const std::string& file, const std::st
   } catch (const YAML::Exception& error) {
     refuse(error.what());
   }
-  if (!node.IsMap()) refuse("it is no map");
+  if (!node.IsMap()) refuse("it is not a map");
   tokens.special.clear();
   for (const auto& entry : node) {
     if (!entry.first.IsScalar() || !entry.second.IsScalar())
-      refuse(fmt::format("line {} is no token with a text", entry.first.Mark().line + 1));
+      refuse(fmt::format("line {} is not a token with a description", entry.first.Mark().line + 1));
     tokens.special.push_back(entry.first.Scalar());
     tokens.descriptions[entry.first.Scalar()] = entry.second.Scalar();
   }
@@ -64,7 +64,8 @@ NewTokens new_tokens(const Recipe& recipe) {
   return tokens;
 }
 
-// LoRA leaves the embedding as it is, and new rows would never be trained.
+// Adds the embedding and the head to additional_target if a new LoRA adapter is trained: without this, the rows of new
+// tokens would not be trained. Only warns with freeze-tuning.
 void train_tables(Recipe& recipe, const std::string& at) {
   const bool freezes = recipe.finetuning_type == "freeze" && recipe.freeze_extra_modules.empty();
   if (freezes) warn("{}: the rows of new tokens are not trained; name the embedding in freeze_extra_modules", at);
@@ -73,14 +74,15 @@ void train_tables(Recipe& recipe, const std::string& at) {
   const std::filesystem::path file = std::filesystem::path(recipe.model_name_or_path) / "config.json";
   const nlohmann::json config = read_json_file(file);
   const Family* family = find_family(config);
-  if (family == nullptr) return;  // another message says so later
+  if (family == nullptr) return;  // make_model refuses the model later
   const bool writes = stage_named(recipe.stage, at).head == Head::kTokens;
   for (const Param& param : family->params(family->read(ConfigReader(config, file.string()))))
     if (param.role == Role::kTokenEmbedding || (param.role == Role::kHead && writes)) {
       const std::string module = param.hf_name.substr(0, param.hf_name.rfind('.'));
       recipe.additional_target.push_back(module.substr(module.rfind('.') + 1));
     }
-  info("additional_target: {} ({}): rows of new tokens must be trained", fmt::join(recipe.additional_target, ","), at);
+  info("additional_target: {} ({}): the rows of new tokens must be trained", fmt::join(recipe.additional_target, ","),
+       at);
 }
 
 }  // namespace

@@ -8,7 +8,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <random>
 #include <sstream>
 #include <thread>
 #include <vector>
@@ -16,6 +15,7 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/process_name.h"
 #include "base/seconds_since.h"
 #include "runtime/rendezvous/fate.h"
 #include "runtime/rendezvous/redis_server.h"
@@ -49,13 +49,6 @@ int free_port() {
                      getsockname(one, reinterpret_cast<sockaddr*>(&address), &size) == 0;
   if (one >= 0) close(one);
   return found ? ntohs(address.sin_port) : 0;
-}
-
-std::string random_password() {
-  std::random_device random;
-  std::string text;
-  for (int i = 0; i < 8; ++i) text += fmt::format("{:08x}", random());
-  return text;
 }
 
 // The addresses of this host's networks, and its name.
@@ -93,11 +86,13 @@ std::unique_ptr<RedisStore> connect(const std::string& description) {
   std::string password;
   words >> port >> password;
   const double patience = FateTimes::from_environment().silence;
-  for (std::string address; words >> address;) try {
+  for (std::string address; words >> address;) {
+    try {
       return std::make_unique<RedisStore>(address, port, password, 3, patience);
     } catch (const UserError&) {
       // the next address may be in a network that this host reaches
     }
+  }
   return nullptr;
 }
 
@@ -112,13 +107,14 @@ std::unique_ptr<Store> lend_redis_store(const ProcessPlace& place, std::unique_p
   std::string why;
   if (place.rank == 0) {
     const bool local = place.local_known && place.local_size == place.size;
-    const std::string password = random_password();
+    const std::string password = random_hex(8);
     const int port = free_port();
     std::string description = "none";
     try {
       server = std::make_unique<RedisServer>(port, password, local);
       description = fmt::format("{} {}", port, password);
       store = connect(description + " 127.0.0.1");
+      if (store == nullptr) why = "the Redis server of this host does not answer on 127.0.0.1";
       description += fmt::format(" {}", local ? "127.0.0.1" : fmt::format("{}", fmt::join(own_addresses(), " ")));
     } catch (const UserError& error) {
       why = error.what();
@@ -133,6 +129,7 @@ std::unique_ptr<Store> lend_redis_store(const ProcessPlace& place, std::unique_p
     pmix->put(verdict, all ? "yes" : "no");
     if (!all) {
       store = nullptr;
+      server = nullptr;
       info("{}; the processes exchange values through PMIx, which is slower", why);
     }
   } else {

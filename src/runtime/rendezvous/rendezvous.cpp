@@ -4,14 +4,13 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <fstream>
-#include <random>
 #include <set>
 #include <thread>
 
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/interrupt.h"
+#include "base/process_name.h"
 #include "base/seconds_since.h"
 #include "runtime/rendezvous/fate.h"
 #include "runtime/rendezvous/lent_store.h"
@@ -51,19 +50,6 @@ std::string hash_of(const std::string& text) {
   return fmt::format("{:016x}", XXH3_64bits(text.data(), text.size()));
 }
 
-std::string random_text() {
-  std::random_device random;
-  return fmt::format("{:08x}{:08x}", random(), random());
-}
-
-// A text without blanks that the kernel makes when it starts, so hosts of equal name differ in it. All containers of a
-// host have the same.
-std::string start_of_host() {
-  std::string text;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> text;
-  return text.empty() ? "-" : text;
-}
-
 // The store of one run must not be taken for that of another. This is no protection against other users of the network,
 // who can guess it unless FETTLE_STORE_PASSWORD is set.
 std::string store_password(const ProcessPlace& place) {
@@ -97,8 +83,9 @@ class ServedRedisStore : public Store {
 Rendezvous::Rendezvous(ProcessPlace place, std::unique_ptr<Store> store, Seconds wait)
     : place_(std::move(place)), store_(std::move(store)), prefix_(hash_of(place_.job) + "/") {
   hosts_.assign(static_cast<size_t>(size()), "not there yet");
-  const std::string mine = random_text();
-  const std::vector<std::string> all = exchange("start", mine + " " + start_of_host() + " " + host_name(), wait);
+  const std::string mine = random_hex(2), boot = boot_id();
+  const std::vector<std::string> all =
+      exchange("start", mine + " " + (boot.empty() ? "-" : boot) + " " + host_name(), wait);
   for (size_t other = 0; other < all.size(); ++other) {
     const size_t space = all[other].find(' ');
     nonces_.push_back(all[other].substr(0, space));
@@ -175,7 +162,10 @@ std::vector<std::string> Rendezvous::exchange(const std::string& name, const std
 
 void Rendezvous::leave() {
   if (rank() != 0) return put(fmt::format("fettle/left/{}", rank()), "");
-  for (int other = 1; other < size(); ++other) get(fmt::format("fettle/left/{}", other), Seconds(10), other);
+  constexpr double kPatience = 10;  // for all processes together, since lost ones never answer
+  const Clock::time_point start = Clock::now();
+  for (int other = 1; other < size(); ++other)
+    get(fmt::format("fettle/left/{}", other), Seconds(std::max(0.0, kPatience - seconds_since(start))), other);
 }
 
 std::unique_ptr<Store> open_redis_store(const ProcessPlace& place, Rendezvous::Seconds wait) {

@@ -29,7 +29,8 @@ Charsmap::Charsmap(std::string_view bytes, const std::string& origin) {
   if (bytes.size() < sizeof size) throw UserError("{}: the charsmap is incomplete", origin);
   std::memcpy(&size, bytes.data(), sizeof size);
   if (size % sizeof(uint32_t) != 0 || size == 0 || size > bytes.size() - sizeof size) {
-    throw UserError("{}: the charsmap claims a trie of {} bytes, but it has only {} bytes", origin, size, bytes.size());
+    throw UserError("{}: the charsmap claims a trie of {} bytes, wanted a multiple of 4 from 4 to {}", origin, size,
+                    bytes.size() - sizeof size);
   }
   units_.resize(size / sizeof(uint32_t));
   std::memcpy(units_.data(), bytes.data() + sizeof size, size);

@@ -1,0 +1,160 @@
+#include "hub/upload/large_files.h"
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <mutex>
+
+#include "base/interrupt.h"
+#include "base/log.h"
+#include "base/parallel.h"
+#include "base/size_text.h"
+#include "hub/digest.h"
+#include "hub/upload/requests.h"
+
+namespace fettle {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kAtATime = 4;
+constexpr size_t kInOneBatch = 100;
+constexpr const char* kLfsType = "application/vnd.git-lfs+json";
+
+// The bytes sent so far, of all files, on one live line.
+class Progress {
+ public:
+  explicit Progress(int64_t all) : all_(all) {}
+  // Called with the bytes sent so far of the file that `before` counts.
+  void show(int64_t& before, int64_t now) {
+    const std::lock_guard lock(mutex_);
+    sent_ += now - before;
+    before = now;
+    live_line(fmt::format("sending large files: {} of {}", size_text(sent_), size_text(all_)));
+  }
+
+ private:
+  std::mutex mutex_;
+  int64_t all_, sent_ = 0;
+};
+
+std::string text_in(const json& object, const char* key) {
+  return object.is_object() && object.contains(key) && object[key].is_string() ? object[key].get<std::string>() : "";
+}
+
+// The addresses of the parts of a multipart upload: the members of `header` whose names are numbers.
+std::vector<std::string> part_urls(const json& header) {
+  std::map<int64_t, std::string> sorted;
+  for (const auto& [name, value] : header.items())
+    if (!name.empty() && name.size() < 10 && name.find_first_not_of("0123456789") == std::string::npos &&
+        value.is_string())
+      sorted[std::stoll(name)] = value.get<std::string>();
+  std::vector<std::string> out;
+  for (auto& [number, url] : sorted) out.push_back(std::move(url));
+  return out;
+}
+
+int64_t part_size(const json& header) {
+  const auto at = header.find("chunk_size");
+  if (at == header.end()) return 0;
+  if (at->is_number_integer()) return at->get<int64_t>();
+  const std::string digits = at->is_string() ? at->get<std::string>() : "";
+  const bool number =
+      !digits.empty() && digits.size() < 15 && digits.find_first_not_of("0123456789") == std::string::npos;
+  return number ? std::stoll(digits) : -1;
+}
+
+void send_parts(const HubSettings& settings, const LargeFile& file, const json& action, int64_t size,
+                Progress& progress) {
+  const std::vector<std::string> urls = part_urls(action["header"]);
+  if (size <= 0 || std::ssize(urls) != (file.size + size - 1) / size)
+    throw UserError("{}: the hub names {} parts of {} bytes for {} bytes; try again", file.file.string(), urls.size(),
+                    size, file.size);
+  json parts = json::array();
+  for (int64_t i = 0; i < std::ssize(urls); ++i) {
+    int64_t before = 0;
+    const int64_t begin = i * size, count = std::min(size, file.size - begin);
+    const HttpReply reply = put_file(settings, urls[static_cast<size_t>(i)], file.file, begin, count,
+                                     [&](int64_t now) { progress.show(before, now); });
+    parts.push_back({{"partNumber", i + 1}, {"etag", reply.header("etag")}});
+  }
+  const json done{{"oid", file.sha256}, {"parts", parts}};
+  object_of(settings, post_again(settings, text_in(action, "href"), {done.dump(), kLfsType, kLfsType}),
+            "joining the parts of " + file.file.filename().string());
+}
+
+void send_file(const HubSettings& settings, const LargeFile& file, const json& actions, Progress& progress) {
+  const json action = actions["upload"];
+  if (text_in(action, "href").empty())
+    throw UserError("{}: the hub names no address for the file; try again", file.file.string());
+  const json header = action.value("header", json::object());
+  if (const int64_t size = header.is_object() ? part_size(header) : 0; size != 0) {
+    send_parts(settings, file, action, size, progress);
+  } else {
+    int64_t before = 0;
+    put_file(settings, text_in(action, "href"), file.file, 0, file.size,
+             [&](int64_t now) { progress.show(before, now); });
+  }
+  if (!actions.contains("verify")) return;
+  const json check{{"oid", file.sha256}, {"size", file.size}};
+  const HttpReply reply = post_again(settings, text_in(actions["verify"], "href"), {check.dump()});
+  if (reply.status != 200 && reply.status != 201)
+    throw UserError("{}: the hub did not get the file as it is; try again", file.file.string());
+}
+
+}  // namespace
+
+std::string sha256_of(const std::filesystem::path& file) {
+  constexpr std::streamsize kPiece = 4 << 20;
+  std::ifstream in(file, std::ios::binary);
+  Digest digest(std::string(64, '0'), 0);
+  std::vector<char> bytes(kPiece);
+  while (in) {
+    InterruptScope::check("reading files for the hub");
+    in.read(bytes.data(), kPiece);
+    digest.add(bytes.data(), static_cast<size_t>(in.gcount()));
+  }
+  if (!in.eof()) throw UserError("{}: cannot be read", file.string());
+  return digest.text();
+}
+
+int64_t send_large_files(const HubSettings& settings, const RepoName& repo, const std::vector<LargeFile>& files) {
+  std::map<std::string, const LargeFile*> by_sum;  // equal files are sent once
+  for (const LargeFile& file : files) by_sum[file.sha256] = &file;
+  std::vector<const LargeFile*> all;
+  for (const auto& [sum, file] : by_sum) all.push_back(file);
+  std::vector<std::pair<const LargeFile*, json>> missing;
+  int64_t bytes = 0;
+  const std::string url = fmt::format("{}/{}.git/info/lfs/objects/batch", settings.endpoint, repo.id);
+  for (size_t first = 0; first < all.size(); first += kInOneBatch) {
+    json objects = json::array();
+    for (size_t i = first; i < std::min(all.size(), first + kInOneBatch); ++i)
+      objects.push_back({{"oid", all[i]->sha256}, {"size", all[i]->size}});
+    json request{{"operation", "upload"},
+                 {"transfers", {"basic", "multipart"}},
+                 {"objects", std::move(objects)},
+                 {"hash_algo", "sha256"}};
+    if (!repo.revision.empty()) request["ref"] = {{"name", repo.revision}};
+    const json reply = object_of(settings, post_again(settings, url, {request.dump(), kLfsType, kLfsType}),
+                                 "asking which large files " + repo.id + " lacks");
+    for (const json& object : reply.value("objects", json::array())) {
+      const auto file = by_sum.find(text_in(object, "oid"));
+      if (file == by_sum.end()) continue;
+      if (object.contains("error"))
+        throw UserError("{}: the hub refuses the file: {}", file->second->file.string(),
+                        text_in(object["error"], "message"));
+      if (!object.contains("actions") || !object["actions"].contains("upload")) continue;  // the hub has it
+      missing.emplace_back(file->second, object["actions"]);
+      bytes += file->second->size;
+    }
+  }
+  if (missing.empty()) return 0;
+  Progress progress(bytes);
+  parallel_for(std::ssize(missing), kAtATime, [&](int64_t i) {
+    const auto& [file, actions] = missing[static_cast<size_t>(i)];
+    send_file(settings, *file, actions, progress);
+  });
+  return bytes;
+}
+
+}  // namespace fettle

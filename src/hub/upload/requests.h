@@ -1,0 +1,28 @@
+// Defines the requests that change something on the hub: with retries, and with an answer in JSON.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "hub/http.h"
+
+namespace fettle {
+
+// Sends `body` and returns the reply. Tries again after a broken connection or a transient status, five times in all.
+// The request may be sent twice, so it must not matter if the hub gets it twice.
+HttpReply post_again(const HubSettings& settings, const std::string& url, const HttpBody& body);
+
+// Returns the JSON object of a reply with status 200 or 201. Throws UserError for other replies: `what` says what was
+// asked for ("making the repository ORG/NAME"), and the message says what the user can do.
+nlohmann::json object_of(const HubSettings& settings, const HttpReply& reply, const std::string& what);
+
+// Sends `count` bytes of the file from `begin` on, by PUT. Calls `sent` with the bytes sent so far, also from other
+// threads; the number falls when a try begins anew. Tries again like post_again. Throws UserError when the reply is not
+// 200 or 201.
+HttpReply put_file(const HubSettings& settings, const std::string& url, const std::filesystem::path& file,
+                   int64_t begin, int64_t count, const std::function<void(int64_t)>& sent);
+
+}  // namespace fettle

@@ -1,0 +1,153 @@
+// Tests exports in 8-bit floats: each written weight is the nearest code times its factor, all other tensors are
+// unchanged, and config.json says how to read them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "base/arrays/e4m3.h"
+#include "checkpoint/files.h"
+#include "checkpoint/repository.h"
+#include "checkpoint/safetensors.h"
+#include "config/recipe.h"
+#include "export/export.h"
+#include "reference_models.h"
+#include "temp_folder.h"
+
+namespace fettle {
+namespace {
+
+using testing::HasSubstr;
+
+class Float8Exports : public testing::TestWithParam<std::string> {
+ protected:
+  ExportReport run(const std::string& model, const std::string& to, const std::string& scheme,
+                   const std::string& dtype = "") {
+    Recipe recipe;
+    recipe.plugin = "cpu";
+    recipe.model_name_or_path = reference_model(model).string();
+    if (const auto adapter = reference_model(model) / "adapter_final"; exists(adapter))
+      recipe.adapter_name_or_path = {adapter.string()};
+    recipe.export_dir = (folder_ / to).string();
+    recipe.export_quantization = scheme;
+    recipe.export_dtype = dtype;
+    return run_export(Request(recipe, Command::kExport));
+  }
+  TempFolder folder_;
+};
+
+std::vector<float> values_of(const ModelRepository& model, const std::string& name) {
+  const StoredTensor stored = model.find(name);
+  const HostArray values = stored.file->read(*stored.entry).to(DType::kF32);
+  return {values.as<float>().begin(), values.as<float>().end()};
+}
+
+float as_bf16(float value) {
+  return HostArray::from<float>({DType::kF32, {1}}, {value}).to(DType::kBF16).to(DType::kF32).as<float>()[0];
+}
+
+// Returns the value that 8-bit floats with this factor have nearest to `value`, by trying all codes.
+float nearest(float value, float factor) {
+  float best = 0, least = std::numeric_limits<float>::infinity();
+  for (const float code : e4m3_values())
+    if (const float gap = std::abs(code - value / factor); gap < least) least = gap, best = code;
+  return best * factor;
+}
+
+// The same merged weights are also exported in float32. Each 8-bit float must be the code that is nearest to its
+// float32 value. The weights of qwen3_fp8 have more than 128 rows and columns, so they have several blocks.
+TEST_P(Float8Exports, WeightsAreTheNearestCodes) {
+  const bool blocks = GetParam() == "fp8_block";
+  const std::string model = blocks ? "qwen3_fp8" : "llama";
+  run(model, "plain", "", "float32");
+  const ExportReport report = run(model, "coded", GetParam(), "bfloat16");
+  const ModelRepository plain = ModelRepository::open(folder_ / "plain"),
+                        coded = ModelRepository::open(folder_ / "coded");
+  EXPECT_EQ(plain.names(), coded.names());
+  int64_t linear = 0, ties = 0;
+  for (const std::string& name : plain.names()) {
+    SCOPED_TRACE(name);
+    const Dims dims = plain.find(name).entry->shape.dims;
+    const std::vector<float> wanted = values_of(plain, name), found = values_of(coded, name);
+    ASSERT_EQ(found.size(), wanted.size());
+    if (!name.ends_with("_proj.weight")) {
+      for (size_t i = 0; i < wanted.size(); ++i) ASSERT_EQ(found[i], as_bf16(wanted[i]));
+      continue;
+    }
+    ++linear;
+    const int64_t down = blocks ? 128 : 1, across = blocks ? 128 : dims[1];
+    for (int64_t top = 0; top < dims[0]; top += down)
+      for (int64_t left = 0; left < dims[1]; left += across) {
+        float largest = 0;
+        const auto each = [&](auto&& visit) {
+          for (int64_t row = top; row < std::min(top + down, dims[0]); ++row)
+            for (int64_t column = left; column < std::min(left + across, dims[1]); ++column)
+              visit(static_cast<size_t>(row * dims[1] + column));
+        };
+        each([&](size_t i) { largest = std::max(largest, std::abs(wanted[i])); });
+        const float factor = as_bf16(largest / kLargestE4m3);
+        each([&](size_t i) {
+          const float best = as_bf16(nearest(wanted[i], factor));
+          // Of two equally near codes, the other one may have been chosen.
+          const bool tie = found[i] != best &&
+                           std::abs(std::abs(found[i] - wanted[i]) - std::abs(best - wanted[i])) < 0.01F * factor;
+          ties += tie;
+          EXPECT_TRUE(found[i] == best || tie) << i << ": " << found[i] << ", wanted " << best;
+        });
+      }
+  }
+  EXPECT_EQ(linear, 2 * 7);
+  EXPECT_LT(ties, 20);
+  if (report.merged) {
+    EXPECT_EQ(report.merged_tensors, linear);
+  }
+  ASSERT_TRUE(report.coded);
+  EXPECT_GT(report.coded->error, 1e-3);
+  EXPECT_LT(report.coded->error, 0.1);
+  EXPECT_THAT(format_export(report), HasSubstr("8-bit floats"));
+}
+
+TEST_P(Float8Exports, ConfigSaysHowToReadThem) {
+  run("llama", "coded", GetParam());
+  const nlohmann::json config = read_json_file(folder_ / "coded/config.json")["quantization_config"];
+  EXPECT_EQ(config["quant_method"], "compressed-tensors");
+  EXPECT_EQ(config["format"], "float-quantized");
+  EXPECT_EQ(config["ignore"], nlohmann::json::array({"lm_head"}));
+  const nlohmann::json& group = config["config_groups"]["group_0"];
+  EXPECT_EQ(group["weights"]["strategy"], GetParam() == "fp8_block" ? "block" : "channel");
+  EXPECT_EQ(group["input_activations"]["dynamic"], true);
+  const SafetensorsFile file = SafetensorsFile::open(folder_ / "coded/model.safetensors");
+  int64_t codes = 0, factors = 0;
+  for (const TensorEntry& entry : file.entries()) {
+    codes += entry.shape.dtype == DType::kF8E4M3FN;
+    factors += entry.name.ends_with(".weight_scale");
+  }
+  EXPECT_EQ(codes, 14);
+  EXPECT_EQ(factors, 14);
+}
+
+INSTANTIATE_TEST_SUITE_P(Schemes, Float8Exports, testing::Values("fp8_dynamic", "fp8_block"),
+                         [](const auto& info) { return info.param; });
+
+// The experts of this model are single tensors in its checkpoint. The routers keep their dtype.
+TEST_F(Float8Exports, ExpertsBecomeCodesAndRoutersDoNot) {
+  Recipe recipe;
+  recipe.plugin = "cpu";
+  recipe.model_name_or_path = reference_model("mixtral").string();
+  recipe.export_dir = (folder_ / "coded").string();
+  recipe.export_quantization = "fp8_dynamic";
+  const ExportReport report = run_export(Request(recipe, Command::kExport));
+  EXPECT_FALSE(report.merged);
+  ASSERT_TRUE(report.coded);
+  EXPECT_LT(report.coded->error, 0.1);
+  const nlohmann::json ignored = read_json_file(folder_ / "coded/config.json")["quantization_config"]["ignore"];
+  EXPECT_THAT(
+      ignored.get<std::vector<std::string>>(),
+      testing::ElementsAre("lm_head", "model.layers.0.block_sparse_moe.gate", "model.layers.1.block_sparse_moe.gate"));
+}
+
+}  // namespace
+}  // namespace fettle

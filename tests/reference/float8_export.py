@@ -1,0 +1,78 @@
+"""Loads models that `fettle export export_quantization=...` wrote with Transformers and compressed-tensors.
+
+usage: float8_export.py PROGRAM
+
+For both schemes and two families, each weight in Transformers must equal its code times its factor, and the merged
+weights must be those of an export in 16 bits up to the rounding of e4m3. Exit code 1: one differs.
+"""
+
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import safetensors.torch
+import torch
+import transformers
+
+MODELS = pathlib.Path(__file__).parent / "models"
+LARGEST_ROUNDING = 2.0**-4  # half of the last digit of e4m3, as a share of a normal value
+
+
+def export(program, model, folder, **keys):
+    words = [f"{key}={value}" for key, value in keys.items()]
+    adapter = f"adapter_name_or_path={model / 'adapter_final'}"
+    command = [program, "export", f"model_name_or_path={model}", adapter, f"export_dir={folder}", "plugin=cpu"]
+    subprocess.run(command + words, check=True, capture_output=True, text=True)
+
+
+def stated(codes, factors, scheme):
+    """Returns the values that the file states, in float32."""
+    if scheme == "fp8_block":
+        factors = factors.repeat_interleave(128, 0)[: codes.shape[0]].repeat_interleave(128, 1)[:, : codes.shape[1]]
+    return codes.float() * factors.float()
+
+
+def compare(program, family, scheme, folder):
+    """Returns the number of weights in 8 bits and the two largest differences (see the top of this file)."""
+    export(program, MODELS / family, folder / "plain", export_dtype="bfloat16")
+    export(program, MODELS / family, folder / "coded", export_dtype="bfloat16", export_quantization=scheme)
+    files = safetensors.torch.load_file(folder / "coded/model.safetensors")
+    plain = safetensors.torch.load_file(folder / "plain/model.safetensors")
+    how = transformers.CompressedTensorsConfig(dequantize=True)
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        folder / "coded", dtype=torch.bfloat16, quantization_config=how
+    )
+    count, from_file, from_plain = 0, 0.0, 0.0
+    for name, weight in model.named_parameters():
+        if name not in files:
+            continue  # the head that shares the embedding's weight
+        wanted = files[name].float()
+        if files[name].dtype == torch.float8_e4m3fn:
+            count += 1
+            factors = files[name + "_scale"]
+            wanted = stated(files[name], factors, scheme)
+            below = factors.float().max() * 2.0**-10  # half a step of the values below the normal ones
+            gap = (wanted - plain[name].float()).abs() - plain[name].float().abs() * LARGEST_ROUNDING - below
+            from_plain = max(from_plain, float(gap.max()))
+        from_file = max(from_file, float((weight.detach().float() - wanted.to(torch.bfloat16).float()).abs().max()))
+    return count, from_file, from_plain
+
+
+def main():
+    failed = False
+    for family in ("llama", "qwen3"):
+        for scheme in ("fp8_dynamic", "fp8_block"):
+            with tempfile.TemporaryDirectory() as folder:
+                count, from_file, from_plain = compare(sys.argv[1], family, scheme, pathlib.Path(folder))
+            good = count == 14 and from_file == 0 and from_plain <= 1e-3
+            failed |= not good
+            print(
+                f"{family} {scheme}: {count} weights; Transformers and the file differ by {from_file:.1e}, "
+                f"beyond e4m3's rounding by {max(0, from_plain):.1e}{'' if good else ' FAIL'}"
+            )
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
