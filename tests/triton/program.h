@@ -53,7 +53,7 @@ struct Op {
 struct Function {
   std::vector<Type> arguments;
   std::vector<Op> ops;
-  int slots = 0;  // the number of values; an operand or a result is the number of one
+  int slots = 0;  // the count of values; operands and results are indices of values
 };
 
 // Reads the function `name` of the module `ir`. Throws std::runtime_error, with the line, for text that
