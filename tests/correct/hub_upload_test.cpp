@@ -31,7 +31,7 @@ class HubUpload : public testing::Test {
         settings(), {.folder = folder(), .repo = read_repo_name(RepoKind::kModel, name).value(), .message = "first"});
   }
   std::string sent(const std::string& file) const { return read_text(server_.path() / "models/me" / file); }
-  // Returns how many requests of this method have paths that begin so.
+  // Returns the number of requests of this method whose paths begin with `path`.
   size_t requests(const std::string& method, const std::string& path) const {
     size_t count = 0;
     for (const auto& one : server_.log())
