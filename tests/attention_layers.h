@@ -1,4 +1,5 @@
-// Defines run_layers, which runs layers of attention with weights between them, with a kernel or with the body.
+// Defines run_layers, which runs layers of attention with weights between them. Attention is computed by a kernel or
+// by the body of the composite.
 #pragma once
 
 #include <gtest/gtest.h>

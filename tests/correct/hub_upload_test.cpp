@@ -1,5 +1,5 @@
-// Tests uploads to a hub: the repository has the folder's files after one commit, large files are sent once, in parts
-// if the hub asks for that, and after broken connections.
+// Tests uploads to a hub. The repository has the folder's files after one commit. Large files are sent only once, and
+// in parts if the hub asks for parts. Broken connections are tried again.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

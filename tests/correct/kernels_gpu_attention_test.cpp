@@ -34,7 +34,7 @@ INSTANTIATE_TEST_SUITE_P(Platforms, GpuAttentionTrials, testing::Values("cuda", 
 
 struct Fault {
   const char *what, *from, *to;
-  bool refused = false;  // the interpreter refuses the text; else the results differ
+  bool refused = false;  // true: the interpreter refuses the text; false: the results differ
 };
 
 TEST(GpuAttention, AWrongTextDoesNotAgree) {

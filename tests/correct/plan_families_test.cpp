@@ -1,4 +1,5 @@
-// Compiles a step of every family for hardware that is not present, on a mesh with every kind of axis.
+// Compiles a step of every family for hardware that is not present, on a mesh of eight devices with fsdp (or dp), ep
+// and tp.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// Defines a kernel in Triton's IR as the interpreter runs it, and read_function, which reads it from text.
+// Defines Function, a kernel in Triton's IR in the form that the interpreter runs, and read_function, which reads it
+// from text.
 #pragma once
 
 #include <cstdint>
