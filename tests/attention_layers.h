@@ -1,4 +1,5 @@
-// Defines run_layers, which runs layers of attention with weights between them, with a kernel or with the body.
+// Defines run_layers, which runs layers of attention with weights between them. Attention is computed by a kernel or
+// by the body of the composite.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,7 +19,7 @@ struct AttentionSetting {
   std::string name;
   int64_t rows = 2, length = 40, heads = 4, key_heads = 2, width = 8;
   int64_t window = 0;
-  bool window_of_layer = false;  // each layer has another window
+  bool window_of_layer = false;  // each layer has a different window
   double softcap = 0;
   bool causal = true, slopes = false;
   MeshAxes mesh = {};
@@ -26,7 +27,7 @@ struct AttentionSetting {
 };
 
 inline constexpr int64_t kLayers = 3;
-inline constexpr double kScale = 0.85;  // of the scores, times the square root of the width
+inline constexpr double kScale = 0.85;  // the scores are multiplied by kScale / sqrt(width)
 
 inline Value segments_of(int64_t rows, int64_t t) {
   Value out{{DType::kI32, {rows, t}}, {}};
@@ -49,7 +50,7 @@ inline Ran run_layers(const AttentionSetting& s, DType dtype, Remat remat, const
   const ModelConfig config;
   const Weights none;
   const Partition rows = rules.partition({"batch", "length", "", ""}, {s.rows, s.length, 1, 1}, "x");
-  // The products are about 1, so layers do not magnify differences.
+  // The elements of x and of its products with w are about 1, so layers do not magnify differences.
   auto any = [&](DType type, Dims dims, uint32_t seed, double size) {
     return random_value({type, std::move(dims)}, seed, -size, size);
   };
@@ -92,7 +93,8 @@ inline Ran run_layers(const AttentionSetting& s, DType dtype, Remat remat, const
   return ran;
 }
 
-// Returns the norm of the difference of each output, divided by the norm of the expected output.
+// Returns for each output: the norm of its difference from the expected output, divided by the norm of the expected
+// output.
 inline std::map<std::string, double> distances(const Ran& got, const Ran& wanted) {
   std::map<std::string, double> out;
   for (const auto& [name, value] : wanted.values) {

@@ -37,7 +37,7 @@ struct TestTokenizer {
   std::vector<std::string> special = {"<s>", "</s>"};
   std::string bos = "<s>", eos = "</s>";
   std::string chat_template = {};
-  bool adds_bos = false;  // if add_special_tokens is true
+  bool adds_bos = false;  // encode() with add_special_tokens adds `bos`
   std::vector<std::string> merges = {};
 
   Tokenizer open() const {

@@ -19,7 +19,7 @@ struct ForwardCase {
   std::vector<Value> arguments;
   Build build;
   std::vector<std::vector<double>> expected;
-  double tolerance = 2e-6;  // relative, absolute below 1
+  double tolerance = 2e-6;  // relative; absolute for values below 1
 };
 
 // A function whose derivative is tested. The derivative by the float arguments, along a direction, is compared with a

@@ -25,7 +25,8 @@ struct HloBuilder {
     message.mutable_config()->set_num_partitions(devices);
   }
 
-  // Starts the computation to which the next instructions are added. Add called computations before their callers.
+  // Starts the computation to which the next instructions are added. The last computation is the entry, so add called
+  // computations before their callers.
   int64_t computation(const std::string& name) {
     current = message.mutable_module()->add_computations();
     current->set_name(name);
@@ -39,7 +40,7 @@ struct HloBuilder {
     for (int64_t dim : array.dims) shape.add_dimensions(dim);
   }
 
-  // Adds an instruction. It becomes the root of its computation, and its computation becomes the entry.
+  // Adds an instruction to the current computation. It becomes the root of this computation.
   hlo::Instruction& add(const std::string& opcode, const std::vector<Array>& results,
                         const std::vector<int64_t>& operands = {}) {
     hlo::Instruction& instruction = *current->add_instructions();

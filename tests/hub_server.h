@@ -1,5 +1,5 @@
-// Defines HubServer: a hub on this machine for one test (tests/hub/server.py), with the repositories that the test
-// writes below its folder.
+// Defines HubServer: a hub on this machine for one test (tests/hub/server.py). The test writes the repositories into
+// the folder of the hub.
 #pragma once
 
 #include <signal.h>

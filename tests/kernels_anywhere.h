@@ -1,5 +1,5 @@
-// Defines kernels_anywhere, which returns the CPU's kernels for use at any shape, even if they are not faster than the
-// body.
+// Defines kernels_anywhere, which returns the CPU's kernels for use at any shape, even at shapes at which they are not
+// faster than the bodies of their composites.
 #pragma once
 
 #include "kernels/kernels.h"

@@ -8,7 +8,7 @@
 
 namespace fettle {
 
-constexpr size_t kLongestReply = 40;  // including its prompt
+constexpr size_t kLongestReply = 40;  // tokens, including those of the prompt
 
 struct Reply {
   std::vector<int32_t> prompt, reply;
@@ -42,8 +42,8 @@ inline std::vector<Example> preference_pairs() {
   return out;
 }
 
-// Returns one judged reply per pair: the good (chosen) reply, but the bad (rejected) one for every fourth, starting
-// with the second.
+// Returns one judged reply per pair. Every fourth pair, starting with the second, gives its bad (rejected) reply. The
+// other pairs give their good (chosen) reply.
 inline std::vector<Example> judged_replies() {
   const std::vector<Example> pairs = preference_pairs();
   std::vector<Example> out;

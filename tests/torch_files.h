@@ -33,7 +33,7 @@ class Pickle {
   Pickle& storage(const std::string& type, const std::string& key, int64_t elements) {
     return raw("(").text("storage").global("torch", type).text(key).text("cpu").number(elements).raw("tQ");
   }
-  // Appends a view of a float storage.
+  // Appends a tensor, which is a view of a storage.
   Pickle& tensor(const std::string& key, int64_t elements, int64_t offset, const std::vector<int64_t>& dims,
                  const std::vector<int64_t>& strides, const std::string& type = "FloatStorage") {
     global("torch._utils", "_rebuild_tensor_v2").raw("(").storage(type, key, elements).number(offset);
@@ -52,8 +52,8 @@ class Pickle {
   std::string bytes_;
 };
 
-// Returns the bytes of a zip file whose members are not compressed. `method` is the compression that the directory
-// states.
+// Returns the bytes of a zip file whose members are not compressed. `method` is the compression method that the headers
+// state.
 inline std::string zip_of(const std::vector<std::pair<std::string, std::string>>& members, uint64_t method = 0) {
   auto n = Pickle::little;
   std::string file, directory;

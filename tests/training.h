@@ -51,8 +51,8 @@ struct TrainOptions {
   std::function<double(int64_t)> rate_at = {};  // learning rate by step, instead of `rate`
   int64_t length = 40;
   bool packing = false;
-  bool laid = false;               // rows share lines as the run decides; false: one row per line
-  bool kernels = false;            // false: no kernels, the composites' bodies are computed
+  bool laid = false;               // true: rows share lines as the run decides; false: one row per line
+  bool kernels = false;            // false: the bodies of the composites are computed
   std::vector<Example> rows = {};  // the reference rows when empty
 };
 
@@ -98,7 +98,7 @@ inline TrainResult train(const Recipe& recipe, const TrainOptions& options = {})
     const StepOutcome outcome = run_step(devices, run, programs.at(batch.shape).executable, state, batch,
                                          options.rate_at ? options.rate_at(s) : options.rate);
     if (outcome.overflowed) {
-      --s;  // repeats the step with a smaller scale, as in training
+      --s;  // repeats the step with a smaller loss scale, as in training
       continue;
     }
     result.positions += batch.used * batch.shape.lines * batch.shape.length;

@@ -1,4 +1,5 @@
-// Tests the codes of 8-bit floats: every value has its code, and other values get the code of the nearest one.
+// Tests the codes of 8-bit floats: the value of a code gets this code, and any other number gets the code of the
+// nearest value.
 #include <gtest/gtest.h>
 
 #include <cmath>

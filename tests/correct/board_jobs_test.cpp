@@ -70,7 +70,8 @@ TEST(Jobs, ForgetTheOldest) {
 
 TEST(Jobs, ADetachedOneGoesOnAndInheritsNothing) {
   const TempFolder folder;
-  const int held = ::open((folder / "held").c_str(), O_CREAT | O_RDWR, 0600);  // as a port of the board
+  const int held =
+      ::open((folder / "held").c_str(), O_CREAT | O_RDWR, 0600);  // must not be inherited, like a port of the board
   const auto output = [&] { return ::open((folder / "out").c_str(), O_CREAT | O_WRONLY | O_APPEND, 0600); };
   pid_t process = -1;
   {

@@ -146,8 +146,8 @@ TEST_F(Runs, LinksLeadNowhere) {
   EXPECT_FALSE(runs.with_log("linked", [](const RunLog&) { FAIL(); }));
 }
 
-// If a file is unchanged, it is not read again. The test replaces the content of all logs but one behind the back of
-// the list: with their sizes and times as before.
+// If the size and the time of a file are as before, it is not read again. The test changes the content of all logs, but
+// the size and the time of only one log.
 TEST_F(Runs, AThousandAreReadOnce) {
   constexpr int kCount = 1000;
   const auto log_of = [&](int i) { return folder / ("sweep-" + std::to_string(i)) / "trainer_log.jsonl"; };

@@ -79,7 +79,8 @@ TEST(AtomicFolder, FollowsALink) {
 
 const std::string kDead = "0123456789abcdef", kAlive = "fedcba9876543210", kElsewhere = "00112233-445";
 
-// Makes this process look like another living process, kAlive, that works in `folder`.
+// Makes it look as if another process, kAlive, works in `folder`. It counts as alive, because its presence file has the
+// process number of this process.
 void show_alive(const fs::path& folder) {
   Owner owner = Owner::own();
   owner.id = kAlive;
@@ -104,7 +105,7 @@ TEST(AtomicFolder, CleansWhatDeadProcessesLeft) {
                                     "other.tmp-" + kDead + "/x", "other.tmp-" + kElsewhere + "/x", "out.tmp-x/x"));
 }
 
-// A dead process left its file, and a new process has the same process number.
+// A dead process left its presence file. This process started later and got the same process number.
 TEST(AtomicFolder, AProcessNumberThatWasGivenAgainIsNoLife) {
   TempFolder folder;
   Owner owner = Owner::own();

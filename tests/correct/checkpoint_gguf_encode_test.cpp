@@ -67,7 +67,8 @@ TEST_P(BlocksOfLlamaCpp, HaveNoLargerError) {
     const auto width = static_cast<size_t>(values_.shape().dims[1]);
     const std::span<const float> numbers = values_.as<float>().subspan(static_cast<size_t>(row) * width, width);
     if (std::set<float>(numbers.begin(), numbers.end()).size() <= 2) {
-      // Only the block's own scale is rounded, so it is chance which encoder has the smaller error.
+      // With at most two different values, only the scale of a block is rounded. So it is chance which encoder has the
+      // smaller error.
       float largest = 0;
       for (const float number : numbers) largest = std::max(largest, std::abs(number));
       EXPECT_LE(std::sqrt(ours), 1e-2 * largest) << "row " << row;
@@ -81,7 +82,7 @@ TEST_P(BlocksOfLlamaCpp, HaveNoLargerError) {
 }
 INSTANTIATE_TEST_SUITE_P(Types, BlocksOfLlamaCpp, testing::Values("Q4_K", "Q5_K", "Q6_K"));
 
-// Values that a block can represent exactly do not change, also if scales use all their bits.
+// Values that a block can represent exactly do not change.
 TEST(EncodedBlocks, KeepWhatTheyCanExpress) {
   std::mt19937 random(3);
   for (const char* name : {"Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"}) {
@@ -90,7 +91,7 @@ TEST(EncodedBlocks, KeepWhatTheyCanExpress) {
     const int codes = type.bytes == 34 ? 255 : type.name[1] == '4' ? 16 : 32;
     for (size_t i = 0; i < values.size(); ++i)
       values[i] = 0.25f * static_cast<float>(static_cast<int>(random() % static_cast<unsigned>(codes)) - codes / 2);
-    // The smallest and the largest value decide the scale.
+    // The smallest and the largest value decide the scale, so they are set.
     values[0] = -0.25f * static_cast<float>(codes / 2), values[1] = 0.25f * static_cast<float>((codes - 1) / 2);
     std::vector<std::byte> block(static_cast<size_t>(type.bytes));
     encode_blocks(type, values.data(), type.elements, block.data());
@@ -119,8 +120,8 @@ TEST(EncodedBlocks, Q4_KKeepsTheGridOfAnotherFile) {
     std::vector<std::byte> encoded(static_cast<size_t>(type.bytes));
     encode_blocks(type, values.data(), kValues, encoded.data());
     decode_blocks(type, encoded.data(), 0, kValues, got.data());
-    // A scale is rounded by up to 1/126 of the largest scale. The code (at most 15) multiplies this error. An offset
-    // (7.3 scales) has the same relative error.
+    // A scale is rounded by up to 1/126 of the largest scale (6 bits: 63 steps). The code (at most 15) multiplies this
+    // error. An offset (7.3 scales) is rounded by up to 1/126 of the largest offset.
     const float bound = largest_step * (15.0f + 7.3f) / 126 + 1e-3f * 15 * largest_step;
     for (size_t i = 0; i < kValues; ++i) EXPECT_NEAR(got[i], values[i], bound) << "block " << block << ", value " << i;
   }

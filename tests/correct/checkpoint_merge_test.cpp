@@ -111,7 +111,8 @@ TEST_P(Merge, EqualsTheFormulaOnAnyBox) {
   added.apply(Box::whole(matrix), matrix, whole.data());
   for (size_t i = 0; i < whole.size(); ++i) ASSERT_NEAR(whole[i], wanted[i], 2e-6) << i;
 
-  // Reads the boxes of many splits, in the parameter's dims, where the parts of a fused module are a dim of their own.
+  // Reads the boxes of many splits. The boxes are in the dims of the parameter, in which the parts of a fused module
+  // are a separate dim.
   for (size_t d = 0; d < base.dims.size(); ++d)
     for (const int64_t parts : {1, 2, 3})
       for (int64_t p = 0; p < parts; ++p) {

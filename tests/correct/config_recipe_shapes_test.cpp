@@ -443,7 +443,7 @@ TEST_F(RecipeShape, AxolotlsNewTokensAndSpans) {
             std::string::npos);
 }
 
-// The keys of `swift sft` and `trl sft` on the command line, and the keys in Unsloth's files.
+// Reads the keys of the command lines of `swift sft` and `trl sft`, and the keys in Unsloth's files.
 TEST_F(RecipeShape, CommandLinesOfOtherTools) {
   const Recipe swift = read(
       "model: maker/model\ntuner_type: lora\ndataset: maker/rows#500\ntarget_modules: all-linear\n"
@@ -522,7 +522,7 @@ TEST_F(RecipeShape, AxolotlsWordsAboutTheModel) {
   EXPECT_TRUE(read(sets + "reinit_weights: true\n").train_from_scratch);
 }
 
-// Keys that are written without a value, beside another key with the same meaning.
+// A key that is written without a value does not contradict another key with the same meaning.
 TEST_F(RecipeShape, AxolotlsEmptyKeysContradictNothing) {
   const Recipe recipe = read(
       "base_model: maker/model\nsequence_len: 64\ndatasets:\n- path: r.jsonl\nsaves_per_epoch: 4\nsave_steps:\n"

@@ -139,7 +139,7 @@ TEST_F(Classes, ListsAreReadAlikeInAllDataSets) {
     settle();
     const Datasets data = load_datasets(spec, tokenizer, 0);
     EXPECT_EQ(Lists{data.eval[0].classes}, wanted) << train;
-    // `eval` does not read the rows that were used for training.
+    // `eval` knows the labels, so it does not read the training rows, which may be gone.
     std::filesystem::remove(spec.sets[0]);
     asked.id2label = labels.id2label;
     EXPECT_NO_THROW(settle());

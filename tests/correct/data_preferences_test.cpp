@@ -67,7 +67,8 @@ TEST_F(Preferences, PairsWithoutAPromptShareTheirBeginning) {
       (Rows{"+ Q[yes</s>]", "- Q[no</s>]"}));
 }
 
-// As in the data sets UltraFeedback and HH: the prompt once more as a text, or as the same turns.
+// In the data sets UltraFeedback and HH, each reply begins with the turns of the prompt. The prompt is also in a column
+// of its own, as text or as turns.
 TEST_F(Preferences, RepliesMayRepeatThePrompt) {
   const std::string replies =
       R"("chosen": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "yes"}], "rejected": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "no"}]})";

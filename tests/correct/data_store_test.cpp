@@ -349,7 +349,7 @@ TEST(Mix, SharesEqualTheWeights) {
   EXPECT_NEAR(static_cast<double>(second) / static_cast<double>(under.size()), 0.25, 0.01);
   EXPECT_EQ(mix_sets({30'000, 10'000}, Mix::kInterleaveUnder, {3, 1}, 1), under);
   EXPECT_NE(mix_sets({30'000, 10'000}, Mix::kInterleaveUnder, {3, 1}, 2), under);
-  // The rows of each set keep their order. The set that is used up has each row exactly once.
+  // The mix ends when both sets are used up. It has each row of the larger set once, and repeats the smaller set.
   const auto over = mix_sets({50, 10}, Mix::kInterleaveOver, {0.5, 0.5}, 3);
   std::vector<int> seen(60);
   for (int64_t row : over) ++seen[static_cast<size_t>(row)];

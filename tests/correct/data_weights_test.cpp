@@ -1,4 +1,4 @@
-// Weights of messages: read from a row, kept in the store, and laid into batches.
+// Tests the weights of messages: read from a row, kept in the store, and laid into batches.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,13 +22,13 @@ Outcome tokenised(const std::string& row, DataSpec spec = {}) {
   return tokenise(parsed, {}, "rows:1");
 }
 
-// The row "q, one, r, two" (one token a byte), whose replies have these fields.
+// Returns the conversation q, a, r, b (one token each). The replies a and b have the fields `first` and `second`.
 std::string two_replies(const std::string& first, const std::string& second) {
   return R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a")" + first +
          R"(}, {"role": "user", "content": "r"}, {"role": "assistant", "content": "b")" + second + "}]}";
 }
 
-// The weight of each token, 0 where none is trained.
+// Returns the weight of each token, or 0 for a token that is not trained.
 std::vector<float> weights_of(const std::string& row, const DataSpec& spec = {}) {
   const Outcome outcome = tokenised(row, spec);
   EXPECT_EQ(outcome.bad, "");
@@ -138,7 +138,7 @@ TEST(MessageWeights, ADamagedFileOfThemIsFound) {
   EXPECT_EQ(problem, "weights is damaged");
 }
 
-// The weight of a target is that of the token that is predicted, in each layout.
+// In each layout, the weight of a target is the weight of the predicted token.
 TEST(MessageWeights, GoIntoBatchesWithTheirTargets) {
   Example first{{5, 6, 7}, {kIgnore, 6, 7}, "a:1"}, second{{8, 9}, {kIgnore, 9}, "a:2"};
   first.weights = {1, 0.5f, 0.25f};

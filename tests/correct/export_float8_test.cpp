@@ -49,7 +49,7 @@ float as_bf16(float value) {
   return HostArray::from<float>({DType::kF32, {1}}, {value}).to(DType::kBF16).to(DType::kF32).as<float>()[0];
 }
 
-// Returns the value that 8-bit floats with this factor have nearest to `value`, by trying all codes.
+// Returns the product of an 8-bit float and `factor` that is nearest to `value`. Tries all codes.
 float nearest(float value, float factor) {
   float best = 0, least = std::numeric_limits<float>::infinity();
   for (const float code : e4m3_values())
@@ -132,7 +132,7 @@ TEST_P(Float8Exports, ConfigSaysHowToReadThem) {
 INSTANTIATE_TEST_SUITE_P(Schemes, Float8Exports, testing::Values("fp8_dynamic", "fp8_block"),
                          [](const auto& info) { return info.param; });
 
-// The experts of this model are single tensors in its checkpoint. The routers keep their dtype.
+// In the checkpoint of this model, each weight of each expert is a tensor. The routers keep their dtype.
 TEST_F(Float8Exports, ExpertsBecomeCodesAndRoutersDoNot) {
   Recipe recipe;
   recipe.plugin = "cpu";

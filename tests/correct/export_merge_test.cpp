@@ -107,14 +107,14 @@ TEST(ExportFiles, LoraWeightsOfExpertsAreMerged) {
   // Some checkpoints have one tensor per expert. Others have one tensor for all experts, as [E, in, out] or as [E, out,
   // in]. The LoRA weights of a fused gate_up have twice the rank.
   const std::vector<std::tuple<std::string, std::string, int64_t>> adapters{
-      {"mixtral", "experts_final", 2 * (8 * 3 + 2)},     // q_proj, v_proj and the experts of two layers
-      {"gpt_oss", "experts_final", 2 * (2 + 1)},         // q_proj and the experts
-      {"qwen3_5_moe", "experts_final", 8 * 3 + 6},       // experts and router; out_proj of six layers
-      {"glm4_moe", "all_linear_final", 2 * 25 + 3 * 4},  // experts and router of two layers; attention
-      {"nemotron_h_moe", "experts_final", 3 * 17 + 1},   // experts without a gate and router of three layers; q_proj
-      {"lfm2_moe", "experts_final", 3 * 25 + 1},         // experts and router of three layers; q_proj
-      {"llama4", "experts_final", 2 * 2 + 4},            // experts of two layers; q_proj
-      {"granite4", "experts_final", 5 * 3 + 1}};         // experts and router of five layers; q_proj
+      {"mixtral", "experts_final", 2 * (8 * 3 + 2)},     // 2 layers: 8 experts of 3 weights, q_proj, v_proj
+      {"gpt_oss", "experts_final", 2 * (2 + 1)},         // 2 layers: gate_up and down of all experts, q_proj
+      {"qwen3_5_moe", "experts_final", 8 * 3 + 6},       // 8 layers: gate_up, down, router; 6 layers: out_proj
+      {"glm4_moe", "all_linear_final", 2 * 25 + 3 * 4},  // 2 layers: 8 experts of 3, router; 3 layers: attention
+      {"nemotron_h_moe", "experts_final", 3 * 17 + 1},   // 3 layers: 8 experts of 2 weights, router; 1 layer: q_proj
+      {"lfm2_moe", "experts_final", 3 * 25 + 1},         // 3 layers: 8 experts of 3 weights, router; 1 layer: q_proj
+      {"llama4", "experts_final", 2 * 2 + 4},            // 2 layers: gate_up and down; 4 layers: q_proj
+      {"granite4", "experts_final", 5 * 3 + 1}};         // 5 layers: gate_up, down, router; 1 layer: q_proj
   for (const auto& [model, adapter, tensors] : adapters) {
     const TempFolder folder;
     Recipe recipe = export_recipe(kModels / model, folder / "merged");

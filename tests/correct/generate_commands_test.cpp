@@ -50,7 +50,8 @@ class Commands : public testing::Test {
     const int code = run_chat(Request(recipe, Command::kChat), in, terminal, out, remarks);
     return {out.str(), remarks.str(), code};
   }
-  // Returns the reply of a model with kTemplate when the whole prompt is `text`.
+  // Returns how the model continues `text` without a template. With a template, the reply must be the same if the
+  // template renders the prompt as `text`.
   std::string continued(const std::string& text) const {
     Commands raw;
     raw.recipe = recipe;

@@ -104,8 +104,8 @@ Kernel squared_relu_kernel(const CompositeSite& site) {
   };
 }
 
-// Each device returns its own sum as one row of an array [devices that split the rows, D]. Ordinary ops add up the
-// rows.
+// For the gradient of w, each device returns the sum over its rows of x as one row of an array [parts, D]. Ordinary ops
+// add up these rows.
 Kernel weighted_kernel(const CompositeSite& site) {
   const Partition split_x = site.partitions[0], split_w = site.partitions[1];
   const std::vector<std::string> rows = split_x.dims.empty() ? std::vector<std::string>{} : split_x.dims[0];

@@ -300,8 +300,8 @@ TEST(Scan, GradientsOfCapturedBf16AreSummedInF32) {
   EXPECT_EQ(run.run().at("grad").elements, std::vector<double>{300});
 }
 
-// Saving less memory is the purpose of the policies. The numbers are the compiler's count of temporary memory, in
-// bytes.
+// The purpose of the policies: a program that saves fewer values takes less memory. `none`, `dots` and `full` are the
+// bytes of temporary memory that the compiler reports.
 TEST(Scan, SavingLessTakesLessMemory) {
   auto temporary = [](Remat remat) {
     GraphRun run;

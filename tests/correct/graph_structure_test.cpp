@@ -121,8 +121,8 @@ void add_shape(std::vector<ForwardCase>& list) {
       [](const Tensors& a) { return add_rows(a[0], a[1], a[2]); }, {31, 2, 63, 54});
 }
 
-// Adds a product [2, a, 3, b] x [b', a', 2, 3] that contracts both matching dims and has 2 as batch dim. Plain loops
-// compute the expected values.
+// Adds the product of x [2, 4, 3, 5] and y [5, 6, 2, 4]. The dim of size 2 is a batch dim. The dims of sizes 4 and 5
+// are contracted. Plain loops compute the expected values.
 void add_dot(std::vector<ForwardCase>& list) {
   const Value x = random_integers({DType::kF32, {2, 4, 3, 5}}, 1, 3),
               y = random_integers({DType::kF32, {5, 6, 2, 4}}, 2, 3);

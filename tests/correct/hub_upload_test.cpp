@@ -1,5 +1,5 @@
-// Tests uploads to a hub: the repository has the folder's files after one commit, large files are sent once, in parts
-// if the hub asks for that, and after broken connections.
+// Tests uploads to a hub. The repository has the folder's files after one commit. Large files are sent only once, and
+// in parts if the hub asks for parts. Broken connections are tried again.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,7 +31,7 @@ class HubUpload : public testing::Test {
         settings(), {.folder = folder(), .repo = read_repo_name(RepoKind::kModel, name).value(), .message = "first"});
   }
   std::string sent(const std::string& file) const { return read_text(server_.path() / "models/me" / file); }
-  // Returns how many requests of this method have paths that begin so.
+  // Returns the number of requests of this method whose paths begin with `path`.
   size_t requests(const std::string& method, const std::string& path) const {
     size_t count = 0;
     for (const auto& one : server_.log())

@@ -22,7 +22,7 @@ struct Setting {
   int64_t window = 0;
   float softcap = 0;
   bool slopes = false;
-  std::vector<int32_t> documents = {1};  // their lengths are equal
+  std::vector<int32_t> documents = {1};  // segment ids of documents of equal length
 };
 
 struct Array {
@@ -291,7 +291,8 @@ int64_t products_of(const Setting& setting) {
   return products;
 }
 
-// 512 positions are 8 blocks. Each computed block of scores takes two products.
+// 512 positions are 8 blocks. Causal attention needs 1 + 2 + ... + 8 = 36 blocks of scores. A window of 64 positions
+// needs 8 + 7, four documents need 4 * (1 + 2), and attention both ways needs 8 * 8. Each block takes two products.
 TEST(CpuAttentionBlocks, HiddenOnesAreNotComputed) {
   const Setting causal{"causal", 1, 512, 1, 1, 16};
   EXPECT_EQ(products_of(causal), 2 * 36);

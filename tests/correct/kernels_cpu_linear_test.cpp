@@ -43,7 +43,7 @@ HostArray run(const Case& c, const HostArray& a, const HostArray& b, const Block
                         .ops = ops};
   const int64_t bytes = product_workspace(p);
   EXPECT_EQ(bytes % 64, 0);
-  // Nothing may write to these bytes after the workspace and after the result.
+  // Nothing may write to the bytes behind the workspace and behind the result.
   constexpr int64_t kFence = 256;
   std::vector<uint8_t> scratch(bytes + kFence + 64, 0xab);
   const auto start = reinterpret_cast<uintptr_t>(scratch.data());

@@ -13,7 +13,8 @@
 namespace fettle {
 namespace {
 
-// Returns the verdict on the kernel for `platform`. `every_width`: with the trials of all widths, as on a device.
+// Returns the verdict on the kernel for `platform`. If `every_width` is true, the kernel is tried with heads of all
+// widths, as on a device.
 KernelVerdict verdict(const std::string& platform, bool every_width, const RunTrial& run) {
   KernelRow row = *triton_kernels_on_cpu(cpu_devices().client().plugin(), platform).at(0);
   EXPECT_TRUE(row.every_width);
@@ -33,7 +34,7 @@ INSTANTIATE_TEST_SUITE_P(Platforms, GpuAttentionTrials, testing::Values("cuda", 
 
 struct Fault {
   const char *what, *from, *to;
-  bool refused = false;  // the interpreter refuses the text; else the results differ
+  bool refused = false;  // true: the interpreter refuses the text; false: the results differ
 };
 
 TEST(GpuAttention, AWrongTextDoesNotAgree) {

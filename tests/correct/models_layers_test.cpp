@@ -46,7 +46,8 @@ TEST(Layers, Norms) {
   }
 }
 
-// From 2^23 on, f32 cannot represent numbers that end in .5.
+// The token of a slot is slot / k, rounded down. This must be exact also for slots from 2^23 on, where f32 cannot
+// represent numbers that end in .5.
 TEST(Experts, TokensOfManySlots) {
   GraphRun run;
   const Tensor near = iota({DType::kI32, {1000}}, 0);

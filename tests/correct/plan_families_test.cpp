@@ -1,4 +1,5 @@
-// Compiles a step of every family for hardware that is not present, on a mesh with every kind of axis.
+// Compiles a step of every family for hardware that is not present, on a mesh of eight devices with fsdp (or dp), ep
+// and tp.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -37,7 +38,7 @@ TEST_P(PlanOfFamily, Compiles) {
   }
   const ModelConfig model = make_model(config, "config.json", labels).config;
   const bool experts = model.num_experts > 0;
-  // The in_proj of the small Falcon-H1 and Nemotron-H have 262 outputs, which only tp 2 can split.
+  // In the small Falcon-H1 and Nemotron-H, in_proj has 262 = 2 * 131 outputs, which only tp 2 can split.
   const bool whole = model.mamba2 && model.mamba2->projected() % 4 != 0;
   recipe.model_name_or_path = folder.string();
   recipe.finetuning_type = "full";

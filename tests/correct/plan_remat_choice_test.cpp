@@ -58,7 +58,8 @@ TEST(RematChoice, MovesUpWhenTheStepNeedsLessThanTheGuess) {
   EXPECT_THAT(found.compiled, ElementsAre("25%", "dots"));
 }
 
-// The second estimate uses both compiled peaks. So it soon corrects the error from bytes that are saved twice.
+// Each saved byte adds 2.5 bytes to the peak instead of 1. After two compilations, the estimates are on the line
+// through both peaks, so the third policy is the right one.
 TEST(RematChoice, LearnsTheSlope) {
   const Searched found = search(50, 12, 2.5);
   EXPECT_EQ(found.taken, "75%");

@@ -129,7 +129,7 @@ TEST(Timeline, TransfersGoOneAfterTheOther) {
   Gathers build;
   build.computation("main");
   const int64_t one = build.start(), two = build.start();
-  build.dots(2);  // 4 ms in parallel with 6 ms
+  build.dots(2);  // 2 * 2 ms, in parallel with two transfers of 3 ms
   build.done(two);
   build.done(one);
   const Timeline line = timeline(build);

@@ -1,5 +1,5 @@
-// Tests how much of a GPU's memory a run takes, which depends on the driver's report and the recipe, and which options
-// the plugin gets.
+// Tests how much of a GPU's memory a run takes, given the driver's report and the recipe. Tests which options the
+// plugin gets.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

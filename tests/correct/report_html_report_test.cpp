@@ -1,4 +1,4 @@
-// Tests that report.html needs nothing from elsewhere, and that texts of a run stay texts.
+// Tests that report.html needs no other files, and that texts of a run are shown as text, not read as HTML.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <openssl/evp.h>

@@ -56,8 +56,8 @@ int stop_together(Rendezvous& run) {
   }
 }
 
-// Signs of life as a run gives them, but a hundred times as often. Returns 17 if one of them comes 3 s late or is older
-// than one that came before.
+// Sends heartbeats as a run does, but a hundred times as often. Reads the heartbeats of all processes. Returns 17 if a
+// heartbeat does not change for 3 s, or is older than an earlier one of the same process.
 int see_all_beats(Rendezvous& run) {
   const auto start = Clock::now();
   std::vector<int> last(3, 0);
@@ -97,7 +97,7 @@ TEST(PmixStore, DISABLED_Process) {
         }
         run->get("never", Seconds(20));
         code = 16;
-      } else if (what != "stop") {  // it has left already
+      } else if (what != "stop") {  // stop_together() has left the run already
         run->barrier("end", Seconds(20));
         run->leave();
       }

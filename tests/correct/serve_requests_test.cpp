@@ -1,4 +1,4 @@
-// Tests that bodies of requests are read, that texts that end a reply are found, and that answers have the form of
+// Tests that bodies of requests are read, that stop texts are found in replies, and that answers have the form of
 // OpenAI's.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

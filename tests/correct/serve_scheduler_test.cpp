@@ -1,4 +1,4 @@
-// Tests that replies that the scheduler writes at the same time equal the replies that each prompt gets alone.
+// Tests the scheduler: replies that are written at the same time equal the replies that each prompt gets alone.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

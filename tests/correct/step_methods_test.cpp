@@ -53,7 +53,8 @@ Recipe recipe_of(const Json& method) {
   return recipe;
 }
 
-// A PiSSA run writes an ordinary adapter. Compares its scale B A with the change of each weight in PEFT's run.
+// A PiSSA run writes an ordinary adapter: scale * (B A - B0 A0), where A0 and B0 are the initial values. Compares this
+// product with the change of each weight in PEFT's run.
 void expect_changes(const Recipe& recipe, double rate, const Schedule& schedule, const Json& wanted) {
   Devices& devices = cpu_devices();
   const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);

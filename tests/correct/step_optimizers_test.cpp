@@ -74,8 +74,8 @@ std::vector<FusedCase> fused_cases() {
   return cases;
 }
 
-// These models have fused modules. Their parts are a dim of their own, but the rule sees the weights as in the
-// checkpoint.
+// These models have fused modules. A run holds the parts of a fused module as a separate dim, but the rule must treat
+// the weight as in the checkpoint.
 TEST_P(FusedParity, TwentyFullSteps) {
   const auto& [rule, family] = GetParam();
   expect_full_tuning(rule, family, recorded_rules()[rule]["fused"][family]);

@@ -115,7 +115,8 @@ TEST(DiskNeeded, CountsTheCheckpointsThatAreKept) {
   auto checkpoints = [&](int64_t limit, int64_t every, int64_t total, int64_t done, int64_t present) {
     recipe.save_total_limit = limit;
     const auto run = make_run(recipe, repository.config(), "config.json", 1);
-    // A checkpoint has the f32 weights, two moments and an f32 adapter. The result is one adapter.
+    // For each parameter, a checkpoint has 16 bytes: the f32 weight, two moments and the f32 adapter. The result is an
+    // adapter, with 4 bytes.
     const int64_t parameters = run.count(run.trained);
     const RunLength length{.total_steps = total, .save_every = every};
     return (disk_needed(run, length, done, present) - 4 * parameters) / (16.0 * static_cast<double>(parameters));

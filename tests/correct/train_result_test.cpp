@@ -15,8 +15,8 @@
 namespace fettle {
 namespace {
 
-// Returns the axis that splits weights in these tests. The in_proj of the small Falcon-H1 and Nemotron-H have 262
-// outputs, which only tp 2 can split.
+// Returns the first axis of the mesh: fsdp, which splits weights, or dp, which does not. In the small Falcon-H1 and
+// Nemotron-H, in_proj has 262 = 2 * 131 outputs, which only tp 2 can split.
 const char* weights_axis(const ModelRepository& repository) {
   const ModelConfig config = make_model(repository.config(), "config.json").config;
   return config.mamba2 && config.mamba2->projected() % 4 != 0 ? "dp" : "fsdp";

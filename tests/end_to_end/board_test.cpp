@@ -54,7 +54,7 @@ class Board {
       running_->send(SIGKILL);
       running_->wait();
     }
-    for (const auto& entry : fs::recursive_directory_iterator(folder / "runs"))  // runs that a failed test leaves
+    for (const auto& entry : fs::recursive_directory_iterator(folder / "runs"))  // ends runs that a failed test left
       if (entry.path().filename().string().starts_with(".fettle-"))
         if (const int64_t run = read_owner(entry.path()).pid; run > 1 && run != getpid())
           kill(static_cast<pid_t>(run), SIGKILL);
@@ -110,7 +110,7 @@ void write_run(const fs::path& folder, int steps) {
   write_text(folder / "trainer_log.jsonl", log);
 }
 
-// What a form sends: the words of a small run.
+// Returns what the form of the board sends for a small run: a name and the words of the recipe.
 json form(const std::string& name, const std::vector<std::string>& more = {}) {
   std::vector<std::string> words = train_words("unused");
   words.erase(words.begin());

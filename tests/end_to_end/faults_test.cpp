@@ -133,7 +133,7 @@ TEST(Faults, AResultThatCannotBeWrittenFailsTheRun) {
 }
 
 // An earlier run left the result of a smaller adapter. The next run replaces this result by renames and deletions. In
-// each round, it is killed before another one of these calls.
+// round `nth`, it is killed before call number `nth` of these.
 TEST(Faults, AKillWhileTheResultIsMovedLeavesNoMixture) {
   const TempFolder folder;
   const fs::path out = folder / "out";

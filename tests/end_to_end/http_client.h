@@ -44,7 +44,7 @@ class Socket {
   bool connected_ = false;
 };
 
-// An HTTP answer; `body` without chunks.
+// An HTTP answer. `body` does not contain the sizes of chunks.
 struct Answer {
   int status = 0;
   std::string head, body;
@@ -69,7 +69,8 @@ inline Answer answer_of(const std::string& text) {
   return out;
 }
 
-// Returns a request with this body (GET if it is empty). `headers`: further lines, each with its "\r\n".
+// Returns a POST request with this body, or a GET request if the body is empty. `headers` has further header lines.
+// Each line ends with "\r\n".
 inline std::string http_request(int port, const std::string& path, const std::string& body,
                                 const std::string& headers = "") {
   return (body.empty() ? "GET " : "POST ") + path + " HTTP/1.1\r\nHost: 127.0.0.1:" + std::to_string(port) +

@@ -23,7 +23,7 @@ namespace {
 
 constexpr int64_t kLength = 256;
 
-// Returns a config with 2.9 M parameters per layer and 6.3 M outside of the layers. No two shapes are equal.
+// Returns a config with 2.9 M parameters per layer and 6.3 M outside of the layers.
 std::string config_json(int64_t layers) {
   nlohmann::json config = nlohmann::json::parse(R"({"model_type": "llama", "architectures": ["LlamaForCausalLM"],
     "vocab_size": 6144, "hidden_size": 512, "intermediate_size": 1408, "num_attention_heads": 8,
@@ -106,8 +106,8 @@ struct Job4 {
   std::vector<std::string> words;
 };
 
-// The plugin's statistics leave out the scratch memory of its matrix products. At these sizes it is small (14 to 28
-// MB); it grows with the rows and threads.
+// The plan's peak leaves out the scratch memory of the plugin's matrix products, because the plugin does not report it.
+// At these sizes, this memory is small (14 to 28 MB). It grows with the number of rows and threads.
 class PlanMemory : public testing::TestWithParam<Job4> {};
 
 TEST_P(PlanMemory, PeakIsTheMemoryOfAStep) {

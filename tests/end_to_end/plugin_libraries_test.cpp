@@ -71,7 +71,8 @@ TEST(PluginLibraries, NvidiasPluginOpensExactlyTheseLibraries) {
   for (std::string line, status, name, detail; std::getline(lines, line);) {
     std::istringstream words(line);
     words >> status >> name >> detail;
-    const bool by_plugin = !detail.starts_with(cache + "/plugins/nvidia/");  // else: a library of that folder
+    const bool by_plugin =
+        !detail.starts_with(cache + "/plugins/nvidia/");  // false: opened by a library of that folder
     if ((status == "ok" || status == "missing") && by_plugin) opened.insert(name);
   }
   EXPECT_EQ(opened, (std::set<std::string>{"libcublas.so.13", "libcublasLt.so.13", "libcudart.so.13", "libcudnn.so.9",

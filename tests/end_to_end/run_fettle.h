@@ -20,7 +20,7 @@
 namespace fettle {
 
 struct Outcome {
-  int code = 0;  // exit code, or 128 + the signal that ended it
+  int code = 0;  // exit code, or 128 + the signal that ended the process
   std::string out, err;
   int64_t most_resident = 0;  // maximum resident memory of the process in bytes
 };

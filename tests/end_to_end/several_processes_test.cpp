@@ -145,7 +145,8 @@ TEST_F(SeveralProcesses, ASignalToOneSavesInAllAtOneStep) {
       << steps;
 }
 
-// The path of the first checkpoint is taken by a file, so Fettle tries to write the checkpoint for 5 seconds.
+// A file is at the path of the first checkpoint, so Fettle tries to write the checkpoint for 0.2 + 1 + 4 = 5.2 s
+// (retry.h). This is longer than FETTLE_HANG_SECONDS, but must not count as a hanging step.
 TEST_F(SeveralProcesses, ACheckpointThatTakesLongIsNoHangingStep) {
   std::filesystem::create_directories(folder_ / "out");
   write_text(folder_ / "out/checkpoint-2", "");

@@ -56,7 +56,7 @@ class StandInHip : public testing::Test {
   }
   Outcome run(const std::vector<std::string>& words) { return run_fettle(folder_, words); }
 
-  // Returns the counts of the latest run that ended, one per device, for the kind of work `work`.
+  // Returns the counts that the latest run wrote at its end for the kind of work `work`. There is one count per device.
   std::vector<Work> counted(const std::string& work) const {
     std::vector<Work> found;
     std::ifstream in(folder_ / "counts");

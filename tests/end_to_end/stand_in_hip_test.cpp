@@ -68,7 +68,8 @@ TEST_F(StandInHip, EachByteGoesOnceToEachOfEightDevicesThatNeedsIt) {
   const auto bytes = [&](const char* part) { return plan[part].get<int64_t>(); };
   const int64_t weights = bytes("frozen_bytes") + bytes("adapter_bytes") + bytes("optimizer_bytes");
   constexpr int64_t kSteps = 4, kProbe = 2 * 64 * 64 * 4, kScalars = 2000;
-  constexpr int64_t kArrays = 12 + 3 * 14 + 2;  // base weights; A and B with two moments each; the probe of the devices
+  // 12 base weights; A and B of 7 modules, each with two moments; 2 arrays of the probe of the devices.
+  constexpr int64_t kArrays = 12 + 3 * 14 + 2;
   constexpr int64_t kArraysOfAStep = 13;
   ASSERT_EQ(sent.size(), 8u);
   for (const Work& device : sent) {
@@ -93,8 +94,8 @@ TEST_F(StandInHip, WithOffloadTheLayersStayInTheHostsMemory) {
   EXPECT_EQ(read_text(folder_ / "out/adapter_model.safetensors"), initial_adapter(folder_));
 }
 
-// The plan assumes that every row has cutoff_len tokens. These rows are shorter, so their step needs less memory than
-// the plan shows.
+// The plan assumes that every row has cutoff_len tokens. The rows of this run are shorter, so the step needs less
+// memory than the plan shows.
 TEST_F(StandInHip, AStepThatIsTooLargeIsRefusedWithItsNumbers) {
   const std::vector<std::string> large = {"per_device_train_batch_size=64", "gradient_checkpointing=false"};
   const Outcome planned = run(with(planning({"--json"}), large));

@@ -66,8 +66,8 @@ TEST(Resume, LossesAreBitIdenticalToTheUninterruptedRun) {
   }
 }
 
-// If gradient_checkpointing is not set again, a resumed run saves the same values for the backward pass as the run
-// before it, so it repeats the losses.
+// A resumed run that does not set gradient_checkpointing takes the setting from the run that wrote the checkpoint. So
+// the losses are the same.
 TEST(Resume, KeepsWhatTheLayersSave) {
   TempFolder folder;
   const std::string key = "gradient_checkpointing=linear";

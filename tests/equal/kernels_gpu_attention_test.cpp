@@ -61,8 +61,8 @@ TEST_P(GpuAttention, EqualsTheBody) {
 TEST_P(GpuAttention, EqualsTheBodyIn16Bits) {
   const auto& [platform, s] = GetParam();
   const ChooseKernel choose = interpreted(platform, s.mesh.size());
-  // bf16 has 8 bits of precision and f16 11. Each layer rounds several times, and the body and the kernel round
-  // different values. So neither may be much farther from the result in f32 than the other.
+  // bf16 has 8 bits of precision, and f16 has 11. Each layer rounds several times, and the body and the kernel round
+  // different values. So the kernel may be only a little farther from the f32 result than the body is.
   constexpr double kFarther = 1.3;
   const Ran exact = run_layers(s, DType::kF32, Remat::kFull, {});
   for (const auto& [dtype, bound] : {std::pair{DType::kBF16, 2e-2}, std::pair{DType::kF16, 3e-3}}) {

@@ -89,8 +89,8 @@ TEST_P(Blockwise, EqualsAttentionAtOnce) {
   for (size_t e = 0; e < wanted.size(); ++e) ASSERT_NEAR(got.at("once/out").elements[e], wanted[e], 2e-6) << e;
 }
 
-// In blocks of 8, 40 positions are computed in one group of blocks, 48 positions in two groups, and 32 in four. With 21
-// and 37 positions, the last block is partial.
+// In blocks of 8, 40 positions (5 blocks) are computed in one group of blocks, 48 positions (6 blocks) in two groups,
+// and 32 positions (4 blocks) in four groups. With 21 and 37 positions, the last block is partial.
 INSTANTIATE_TEST_SUITE_P(Settings, Blockwise,
                          testing::Values(Setting{"grouped", 40, 8, 4, 2, 0}, Setting{"plain", 32, 8, 2, 2, 0},
                                          Setting{"window", 48, 8, 4, 2, 7}, Setting{"wide_window", 32, 4, 4, 1, 20},
@@ -114,8 +114,8 @@ int64_t largest_array(const std::string& text) {
   return largest;
 }
 
-// For any length, the largest array has the scores of two heads for one block of queries, or for the queries of the
-// last, partial block.
+// For any length, the largest array has the scores of the two heads for one whole block of queries (2 * block * seen),
+// or for the last, partial block (2 * rest * length).
 TEST(BlockwiseMemory, NoWholeScoresWhateverTheLength) {
   const ModelConfig config;
   const Weights none;

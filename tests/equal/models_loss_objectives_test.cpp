@@ -169,7 +169,7 @@ TEST(TokenObjective, SlopesAreTheFiniteDifferencesWithFixedWeights) {
   }
 }
 
-// The entropy is over the 20 largest logits. If all 25 logits are equal, it still counts only 20 of them.
+// The entropy is over the 20 largest logits. If all 25 logits are equal, it is still over only 20 of them: log(20).
 TEST(TokenObjective, EqualLogitsCountOneByOne) {
   const ModelConfig config;
   const Weights none;

@@ -24,7 +24,7 @@ TEST_P(MethodMesh, EqualsOneDevice) {
   const TrainOptions options{.steps = 4, .rate = 2e-3};
   const TrainResult one = train(recipe({"per_device_train_batch_size=4"}), options);
   const bool ep = std::string(name).starts_with("experts_of_");
-  // Nemotron-H's small in_proj has 262 outputs, which fsdp 2 x tp 2 cannot split.
+  // In the small Nemotron-H, in_proj has 262 = 2 * 131 outputs, which fsdp 2 x tp 2 cannot split.
   const std::string experts = std::string("mesh={") + (std::string(name).ends_with("nemotron_h_moe") ? "dp" : "fsdp");
   const TrainResult eight = train(ep ? recipe({"per_device_train_batch_size=2", experts + ": 2, ep: 2, tp: 2}"})
                                      : recipe({"per_device_train_batch_size=1", "mesh={fsdp: 4, tp: 2}"}),

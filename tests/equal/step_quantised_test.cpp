@@ -124,7 +124,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"nf4_dora", {"quantization_bit=4", "use_dora=true"}, {kNf4, true}, true}),
     [](const auto& info) { return std::string(info.param.name); });
 
-// No array of the step contains all linear layers in full precision. The backward loop gets only saved activations.
+// No float array of the step contains a linear weight of all layers, even if all activations are saved for the backward
+// loop.
 TEST(QuantisedBase, NothingOfTheStepHoldsAllWeights) {
   Recipe recipe = reference_recipe("llama");
   recipe.quantization_bit = 4;

@@ -1,4 +1,4 @@
-// Freeze-tuning of layers that are spread over the model (use_llama_pro).
+// Tests freeze-tuning of layers that are spread over the model (use_llama_pro).
 #include <gtest/gtest.h>
 
 #include "base/error.h"

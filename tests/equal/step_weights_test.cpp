@@ -1,4 +1,5 @@
-// Weights of tokens in the loss: compared with sums by hand, and with runs that have none.
+// Tests the weights of tokens in the loss. Weighted losses are compared with sums made by hand and with runs without
+// weights.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -72,7 +72,7 @@ TEST(ClassifierFiles, AnAdapterMergedIsAClassifier) {
 // adapter.
 TEST(ClassifierFiles, ACausalModelsAdapterMerged) {
   const TempFolder folder;
-  Recipe recipe = class_recipe("llama2", kSingle, "lora");  // its head was tied to the embedding
+  Recipe recipe = class_recipe("llama2", kSingle, "lora");  // in llama2, the language-model head is tied
   recipe.adapter_name_or_path.clear();
   ClassRun run(recipe);
   for (int step = 0; step < 2; ++step) run.advance(5e-3);

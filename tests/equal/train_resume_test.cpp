@@ -36,7 +36,7 @@ TEST_P(Meshes, EightTwoOneFourEqualsEight) {
     CheckpointWriter(run.run, run.repository, run.batches.identity()).save(run.state, {});
     from.emplace(state_folder(run.folder()));
   };
-  // The first part of the moving run is also the beginning of the run that stays on its mesh.
+  // `whole` stays on its mesh. Its first steps are also the first steps of the run that moves.
   TrainingRun whole(on_devices(8, folder / "out", GetParam()));
   take_leg(whole);
   wanted = got;

@@ -21,7 +21,8 @@ TEST(Lora, ATargetThatNamesNoLinearLayerListsThem) {
   EXPECT_THAT(user_error([&] { lora_modules(model, {"fc"}); }), testing::HasSubstr("'fc'"));
 }
 
-// PEFT refuses adapters with the output of Nemotron-H's Mamba2. `all` leaves it out; its name is an error.
+// PEFT refuses adapters on out_proj of Nemotron-H's Mamba2 layers. The target `all` leaves this module out. The target
+// `out_proj` is an error.
 TEST(Lora, ATargetThatPeftRefusesIsNamed) {
   nlohmann::json config{{"model_type", "nemotron_h"}, {"hybrid_override_pattern", "M*-"}};
   for (const char* size :

@@ -97,8 +97,8 @@ TEST(HostilePickle, StackAndMemo) {
               HasSubstr("a name in it is too long"));
 }
 
-// A dict that contains itself, a million nested tuples, tuples that double in size with each instruction, and very many
-// values.
+// Tests a dict that contains itself, a million nested tuples, tuples that double in size with each instruction, and
+// very many values.
 TEST(HostilePickle, BombsStaySmall) {
   EXPECT_THAT(pickle_error(Pickle().raw("}q\x01").text("me").raw("h\x01s").stop()), HasSubstr("'me' is a dict"));
   std::string deep;
@@ -110,7 +110,7 @@ TEST(HostilePickle, BombsStaySmall) {
   EXPECT_THAT(pickle_error(Pickle().raw(std::string(3 << 20, ']')).stop()), HasSubstr("more than 2097152 values"));
   EXPECT_THAT(pickle_error(Pickle().raw("N" + std::string(3 << 20, '\x94')).stop()),
               HasSubstr("stores more than 2097152"));
-  // One long tuple is the arguments, or the dims, of many calls.
+  // A call gets a tuple of 100,000 values as arguments.
   const std::string wide = "(" + std::string(100000, 'N') + "tq\x01";
   EXPECT_THAT(pickle_error(Pickle().global("torch", "Size").raw(wide + "R").stop()), HasSubstr("too many values"));
 }

@@ -63,7 +63,8 @@ void expect_stopped(std::initializer_list<std::string> sources) {
   }
 }
 
-// Returns a template that doubles `name` n times. The value then has 2^n parts, which share memory.
+// Returns a template that replaces `name` by the list of two copies of itself, `times` times. The value then has
+// 2^times parts, which share memory.
 std::string doubled(const std::string& name, const std::string& start, int times) {
   std::string loop = "{% set ns." + name + " = " + start + " %}{% for i in range(" + std::to_string(times) + ") %}";
   return loop + "{% set ns." + name + " = [ns." + name + ", ns." + name + "] %}{% endfor %}";

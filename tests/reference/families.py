@@ -199,7 +199,7 @@ def stored_tensors(model):
     for name, parameter in model.named_parameters():
         if any(part in name for part in more_families.TOWER):
             continue
-        if model.config.model_type == "gpt_neox":  # Transformers renames the head while loading
+        if model.config.model_type == "gpt_neox":  # Transformers renames the head when it loads a checkpoint
             name = name.replace("lm_head.", "embed_out.")
         stored = name.replace(".mlp.", ".block_sparse_moe.") if mixtral else name
         for module, file in more_families.IN_FILES.get(model.config.model_type, {}).items():

@@ -1,9 +1,9 @@
-"""Loads models that `fettle export export_quantization=...` wrote with Transformers and compressed-tensors.
+"""Tests that Transformers with compressed-tensors loads what `fettle export export_quantization=...` wrote.
 
 usage: float8_export.py PROGRAM
 
 For both schemes and two families, each weight in Transformers must equal its code times its factor, and the merged
-weights must be those of an export in 16 bits up to the rounding of e4m3. Exit code 1: one differs.
+weights must be those of an export in 16 bits up to the rounding of e4m3. Exit code 1: a weight differs.
 """
 
 import pathlib
@@ -52,7 +52,7 @@ def compare(program, family, scheme, folder):
             count += 1
             factors = files[name + "_scale"]
             wanted = stated(files[name], factors, scheme)
-            below = factors.float().max() * 2.0**-10  # half a step of the values below the normal ones
+            below = factors.float().max() * 2.0**-10  # half the step between subnormal values
             gap = (wanted - plain[name].float()).abs() - plain[name].float().abs() * LARGEST_ROUNDING - below
             from_plain = max(from_plain, float(gap.max()))
         from_file = max(from_file, float((weight.detach().float() - wanted.to(torch.bfloat16).float()).abs().max()))

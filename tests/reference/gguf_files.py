@@ -56,7 +56,7 @@ def convert(folder: pathlib.Path, out: pathlib.Path, pattern: str, pieces: bool 
     ModelBase.load_hparams = staticmethod(all_hparams)
     hparams = all_hparams(folder, False)
     kind = get_model_class(get_model_architecture(hparams, ModelType.TEXT))
-    if not vocabulary_only:  # Transformers adds a token to Qwen 2's small vocabulary, so it is read from the file
+    if not vocabulary_only:  # read from the file, because Transformers adds a token to Qwen 2's small vocabulary
         tokenizer = json.loads((folder / "tokenizer.json").read_text())
         added = {token["id"]: token["content"] for token in tokenizer["added_tokens"]}
         tokens = {**{i: token for token, i in tokenizer["model"]["vocab"].items()}, **added}
@@ -66,7 +66,7 @@ def convert(folder: pathlib.Path, out: pathlib.Path, pattern: str, pieces: bool 
 
     def set_vocab(self):
         self._set_vocab_sentencepiece() if pieces else self._set_vocab_gpt2()
-        if pieces:  # the converter does not write it for Llama's own models
+        if pieces:  # the converter does not write this field for Llama's own models
             self.gguf_writer.add_remove_extra_whitespaces(True)
 
     kind.set_vocab = set_vocab

@@ -1,6 +1,6 @@
-"""Runs the programs that Fettle printed with jaxlib's CPU devices. One process compares its results with those of
-Fettle's own runtime, and keeps them. Several processes, with gloo between them, compare theirs with those of the one.
-tests/reference/gloo.sh starts it.
+"""Runs the programs that Fettle printed on jaxlib's CPU devices. tests/reference/gloo.sh starts this script twice. One
+process compares its results with those of Fettle's own runtime, and keeps them. Then several processes, which
+communicate through gloo, compare their results with those of the one process.
 
 usage: gloo.py FOLDER DEVICES PROCESSES RANK PORT      FOLDER: what SEVERAL_RECORD has written (tests/several)
 """
@@ -22,8 +22,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec  # noqa: E402
 
 DTYPES = {"bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64, "i8": np.int8, "ui8": np.uint8,
           "i32": np.int32, "i64": np.int64, "ui32": np.uint32, "ui64": np.uint64, "i1": np.bool_}
-# Shares of the largest value of an array. Sums over processes may have another order; jaxlib and the plugin have
-# compilers of different versions.
+# The bound for differences, as a share of the largest value of an array. Several processes may add in another order
+# than one process (1e-5). jaxlib and Fettle's plugin have compilers of different versions (1e-3).
 CLOSE = 1e-5 if processes > 1 else 1e-3
 WANTED = "jax" if processes > 1 else "out"
 

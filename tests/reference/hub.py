@@ -1,4 +1,4 @@
-"""Tests that Fettle and huggingface_hub share a cache: each finds what the other fetched, and waits for its locks.
+"""Tests that Fettle and huggingface_hub share a cache: each finds the files and waits for the locks of the other.
 
 Both use the hub of tests/hub/server.py. usage: hub.py FETTLE
 """
@@ -47,7 +47,7 @@ def fettle(*words, home, offline=False):
 
 
 def resolved():
-    """Returns how often a file was requested since the last call."""
+    """Returns the number of requests for files since the last call."""
     path = os.path.join(root, "log.jsonl")
     lines = open(path).read().splitlines() if os.path.exists(path) else []
     os.path.exists(path) and os.remove(path)
@@ -118,7 +118,8 @@ try:
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
                             env=dict(os.environ, HF_HOME=ours, HF_HUB_OFFLINE="1"))
     check("Transformers loads it offline", loaded.stdout.strip(), "llama")
-    # huggingface_hub uploads to this server, so the server speaks its protocol; and it downloads what Fettle uploads.
+    # huggingface_hub can upload to this server, so the server speaks the hub's protocol. It also downloads what Fettle
+    # uploads.
     os.environ.update(HF_TOKEN="good")
     api = huggingface_hub.HfApi(endpoint=endpoint, token="good")
     api.create_repo("me/theirs", private=True)

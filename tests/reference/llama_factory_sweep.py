@@ -3,8 +3,8 @@
 usage: llama_factory_sweep.py [--fettle PROGRAM] [--mirror GIT_DIRECTORY] [--only WORD] [--jobs N] [--seconds N] [--work FOLDER]
 
 Recipes are fetched by commit; nothing of them is kept in this repository. Recipes of inference, merging and prediction
-run after those that train, because some need their results. Exit code 1: a recipe is refused for no reason of
-substance, or fewer than FEWEST run.
+run after those that train, because some need their results. Exit code 1: a recipe fails for a reason that is not in
+SUBSTANCE, or fewer than FEWEST recipes run.
 """
 
 import argparse
@@ -21,14 +21,14 @@ import sweep
 
 REPOSITORY, COMMIT = "hiyouga/LLaMA-Factory", "ff6d4d12eeb035d6ce06805a5733dd7b29f2ac30"
 FEWEST = 58
-# The family of the small model by the name of the model in the recipe; the first pattern that fits counts.
+# The family of the small model, by a pattern for the model name in the recipe. The first pattern that fits counts.
 MODELS = {
     r"AQLM": "aqlm", r"AWQ": "qwen2_awq", r"GPTQ": "qwen3_gptq", r"MOSS-VL": "moss_vl", r"Qwen3-VL.*A3B": "qwen3_vl_moe",
     r"Qwen3-VL": "qwen3_vl", r"Qwen2.5-VL": "qwen2_5_vl", r"Qwen2-VL": "qwen2_vl", r"Qwen3.5.*-A\d+B": "qwen3_5_moe",
     r"Qwen3.5": "qwen3_5", r"Qwen3.*-A\d+B": "qwen3_moe", r"Qwen3|saves/qwen3-4b/full": "qwen3", r"Qwen2": "qwen2",
     r"DeepSeek-V3": "deepseek_v3", r"DeepSeek-V2": "deepseek_v2", r"Llama-2": "llama2", r"[Ll]lama-?3": "llama",
 }  # fmt: skip
-# Recipes whose results other recipes read; the others get an output folder of their own.
+# Other recipes read the results of these recipes. All other recipes get an output folder of their own.
 READ_LATER = (
     "train_lora/qwen3_lora_sft.yaml", "train_full/qwen3_full_sft.yaml", "v1/train_lora/train_lora_sft.yaml",
     "extras/loraplus/llama3_lora_sft.yaml",
@@ -77,11 +77,11 @@ def words_of(recipe, command):
         words += ["max_steps=2"]
     if "train_lora_dpo" in recipe:  # LLaMA-Factory v1 has one command per method
         words += ["stage=dpo"]
-    if "llama_pro" in recipe:  # 8 of 40 layers there
+    if "llama_pro" in recipe:  # the recipe trains 8 of 40 layers
         words += ["freeze_trainable_layers=1"]
-    if "_ray" in recipe:  # its data sets are on the hub
+    if "_ray" in recipe:  # the data sets of the recipe are on the hub
         words += ["dataset_dir=data"]
-    if "ulysses" in recipe or "ep_fsdp" in recipe or "megatron/qwen3_moe" in recipe:  # several devices, but fewer than there
+    if "ulysses" in recipe or "ep_fsdp" in recipe or "megatron/qwen3_moe" in recipe:  # two devices instead of more
         words += ["device_count=2", "mesh={sp: 2}" if "ulysses" in recipe else "mesh={ep: 2}"]
     return words
 
@@ -116,7 +116,7 @@ def main():
         small = model_folder(found[2], work / "models")
         folder = work / "saves" / "qwen3-4b" / "full" / "sft"
         adapter = re.search(r"^adapter_name_or_path: *(\S+)", text, re.M)
-        if adapter and not (scaled_models.MODELS / small.name).exists():  # its model cannot be tuned here
+        if adapter and not (scaled_models.MODELS / small.name).exists():  # Fettle cannot tune the model of the adapter
             shutil.copytree(scaled_models.MODELS / "qwen3" / "adapter_init", work / adapter[1], dirs_exist_ok=True)
         path.write_text(text.replace(found[0], f"{found[1]}: {folder if found[2].startswith('saves/') else small}", 1))
         recipes.append((name, path, command_of(name, text)))

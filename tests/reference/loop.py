@@ -18,8 +18,8 @@ VARIANT = LORA | dict(max_steps=10, warmup_steps=3)
 
 
 def settings_of(family, settings):
-    """Returns `settings`. For families that need it, micro-batches have one row, or all rows of the step. Each step has
-    the same rows as before."""
+    """Returns `settings`, changed for some families: micro-batches have one row (ROW_BY_ROW), or all rows of the step
+    (AT_ONCE). The rows of each step stay the same."""
     rows = settings["per_device_train_batch_size"] * settings["gradient_accumulation_steps"]
     if family in families.AT_ONCE:
         return settings | dict(per_device_train_batch_size=rows, gradient_accumulation_steps=1)

@@ -36,9 +36,10 @@ WRAPPED = (
 )  # fmt: skip
 # One tensor of the checkpoint has the weights of all experts of a layer.
 FUSED = ("gpt_oss", "qwen3_5_moe", "gemma4", "llama4", "granitemoehybrid")
-# The weights of all experts are [experts, in, out]; in other families, [experts, out, in].
+# In these families, the weights of all experts are [experts, in, out]. In other families, they are [experts, out, in].
 IN_FIRST = ("gpt_oss", "llama4")
-# Transformers changes these names when it loads a checkpoint: its own names, and the names in the files.
+# Maps names of parameters in Transformers to their names in checkpoints. Transformers renames them when it loads a
+# checkpoint.
 IN_FILES = dict(
     granitemoehybrid={
         "experts.gate_up_proj": "input_linear.weight", "experts.down_proj": "output_linear.weight",

@@ -2,8 +2,9 @@
 
     FETTLE=build/fettle "$(tests/reference/python_env.sh)" tests/reference/new_tokens.py
 
-Tests a model with a head of its own and one with a tied head. The tokenizers of the adapter and of the exported model
-give the same ids. The base with PEFT's adapter has the same logits as the exported model. New tokens have trained rows.
+Tests models with a head of their own and with a tied head, and a text model in a model with images. The tokenizers of
+the adapter and of the exported model give the same ids. The base with the adapter in PEFT has the same logits as the
+exported model, also for new tokens.
 """
 import json
 import os

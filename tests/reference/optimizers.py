@@ -35,8 +35,8 @@ STEPS = 20
 RATE = 1e-2
 DECAY = 0.1
 BETAS, EPSILON = (0.9, 0.99), 1e-8
-# The shapes of the rules' weights. Blocks of 256 values, which 8-bit state has, are parts of a row, several whole rows,
-# or neither (with a shorter last block).
+# The shapes of the weights. 8-bit state has blocks of 256 values. A block is part of a row in "wide" and several whole
+# rows in "narrow". In "odd" it is neither, and the last block is shorter.
 SHAPES = {"wide": (24, 512), "narrow": (160, 32), "odd": (70, 70), "small": (12, 20), "vector": (48,)}
 
 

@@ -21,7 +21,7 @@ INST = (
     "{{ bos_token }}{% for m in messages %}{% if m.role == 'assistant' %}{{ m.content + eos_token }}"
     "{% else %}{{ '[INST] ' + m.content + ' [/INST]' }}{% endif %}{% endfor %}"
 )
-# Tokens of models that the recipes name; no tokenizer here has more than these.
+# Special tokens of the models that the recipes name. Each small tokenizer gets all of them.
 LLAMA3_TOKENS = ["<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|eom_id|>"]
 CHATML_TOKENS = ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<think>", "</think>"]
 GEMMA_TOKENS = ["<bos>", "<eos>", "<start_of_turn>", "<end_of_turn>", "<|turn>", "<turn|>"]
@@ -31,7 +31,7 @@ OTHER_TOKENS = [
     "<\uff5cbegin\u2581of\u2581sentence\uff5c>", "<\uff5cend\u2581of\u2581sentence\uff5c>", "<\uff5cUser\uff5c>", "<\uff5cAssistant\uff5c>",
 ]  # fmt: skip
 TOKENS = [*LLAMA3_TOKENS, *CHATML_TOKENS, *GEMMA_TOKENS, *OTHER_TOKENS]
-# Template, bos and eos of the families whose published models have them. The others have ChatML's.
+# Chat template, bos and eos of some families. The other families have ChatML's template and eos, and no bos.
 OWN = {
     "llama": (LLAMA3, "<|begin_of_text|>", "<|eot_id|>"),
     "qwen2_awq": (LLAMA3, "<|begin_of_text|>", "<|eot_id|>"),  # they take the place of Llama 3 in these formats

@@ -50,7 +50,7 @@ def reason(messages):
 
 
 class Sweep:
-    """Results by recipe. `substance` maps names of reasons to patterns; a refusal that fits none is a fault of Fettle."""
+    """Results by recipe. `substance` maps names of reasons to patterns. A failure that fits none is a fault of Fettle."""
 
     def __init__(self, substance):
         self.substance = substance

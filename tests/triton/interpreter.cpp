@@ -76,7 +76,7 @@ class Machine {
     if (op.code == "tt.return" || op.code == "scf.yield") return;
     want(op.results.size() == 1, "no result");
     Value result = compute(op);
-    // The text of the others states the types of their operands, from which that of the result follows.
+    // The text of these three ops does not state the type of the result. It follows from the types of the operands.
     if (op.code != "tt.addptr" && op.code != "tt.load" && op.code != "arith.cmpi")
       want(result.type == op.types.back(), "the result has another type");
     values_[op.results[0]] = std::move(result);
@@ -108,7 +108,7 @@ class Machine {
     return out;
   }
 
-  // Returns `type` with the elements at `index(i)` of `x`.
+  // Returns a value of type `type`. Its element i is element index(i) of `x`.
   template <typename Index>
   static Value gathered(const Value& x, const Type& type, Index index) {
     Value out{type, {}, {}, x.argument};

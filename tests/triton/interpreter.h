@@ -14,7 +14,7 @@ namespace fettle {
 struct TritonMemory {
   std::byte* data = nullptr;
   int64_t bytes = 0;
-  bool result = false;  // the kernel must write every element, each once; other memory must not be written
+  bool result = false;  // true: the kernel must write each element exactly once; false: it must not write
 };
 
 // Runs all instances of the function `name` of the module `ir`. Arithmetic is in f32, rounded where the IR converts.

@@ -1,5 +1,6 @@
 // Defines triton_kernels_on_cpu, which lets the CPU plugin run the kernels that Fettle writes for GPUs, in the
-// interpreter of their IR. So the tests run whole programs with them: gradients, loops and several devices.
+// interpreter of their IR. So the tests can run whole programs with these kernels, with gradients, loops and several
+// devices.
 #pragma once
 
 #include <functional>
@@ -13,7 +14,7 @@ namespace fettle {
 // them.
 KernelSet triton_kernels_on_cpu(const Plugin& plugin, const std::string& platform);
 
-// While it exists, every program's text is replaced by `change`(text) before it runs.
+// While a ChangedTriton exists, `change`(text) replaces the text of every kernel before it runs.
 class ChangedTriton {
  public:
   explicit ChangedTriton(std::function<std::string(const std::string& text)> change);

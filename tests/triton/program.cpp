@@ -10,7 +10,7 @@
 namespace fettle::triton {
 namespace {
 
-// Reads one type at `at` and moves behind it.
+// Reads the type at position `at`, and moves `at` behind it.
 Type read_type(const std::string& text, size_t& at) {
   auto until_closed = [&](size_t open) {
     int depth = 0;

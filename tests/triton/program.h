@@ -1,4 +1,5 @@
-// Defines a kernel in Triton's IR as the interpreter runs it, and read_function, which reads it from text.
+// Defines Function, a kernel in Triton's IR in the form that the interpreter runs, and read_function, which reads it
+// from text.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +54,7 @@ struct Op {
 struct Function {
   std::vector<Type> arguments;
   std::vector<Op> ops;
-  int slots = 0;  // the number of values; an operand or a result is the number of one
+  int slots = 0;  // the count of values; operands and results are indices of values
 };
 
 // Reads the function `name` of the module `ir`. Throws std::runtime_error, with the line, for text that
