@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kShortestPiece = 16, kLongestPiece = 512;
 
-// Returns the run for a batch of one row, with other shardings.
+// Returns the run with shardings for a batch of one row.
 Run for_one_row(Run run) {
   run.sharding = run.sharding.for_one_row();
   return run;
