@@ -19,8 +19,8 @@ std::string run_path(const std::string& name, std::string_view file);
 // log's end. `alive` says whether the process of the run still works.
 nlohmann::ordered_json run_summary(const FolderFiles& files, const std::string& name, const RunLog& log, bool alive);
 
-// Returns {name, run: what fettle_run.json has, results: all_results.json, files}. A file that is missing or broken is
-// null.
+// Returns {name, run: what fettle_run.json has, results: all_results.json, answers: [files of predictions],
+// checkpoints: [folders]}. A file that is missing or broken is null.
 nlohmann::ordered_json run_details(const FolderFiles& files, const std::string& name);
 
 // Returns the names of the figures that are drawn, and {name: {x, steps, mean, low, high, counts, values}} of those
