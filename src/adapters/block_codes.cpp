@@ -42,7 +42,7 @@ float largest(std::span<const float> values) {
 }  // namespace
 
 const std::vector<float>& values_of(Quantisation::Type type) {
-  // Returns bitsandbytes' table: midpoints of 16 equal shares of a normal distribution, seven below zero and eight
+  // bitsandbytes' table: quantiles of a normal distribution, scaled to [-1, 1]. Seven values are below zero and eight
   // above.
   static const std::vector<float> nf4{-1.0f,
                                       -0.6961928009986877f,

@@ -32,7 +32,7 @@ void check_names(const char* key, const std::vector<std::string>& names, const s
 
 namespace {
 
-constexpr int64_t kLargestBlock = 16;  // larger ones would not be one loop (models/layer_groups.cpp)
+constexpr int64_t kLargestBlock = 16;  // the layers of larger blocks would not form one loop (models/layer_groups.cpp)
 
 // Returns which layers are trained.
 std::vector<bool> trained_layers(const Model& model, const FreezeOptions& options) {

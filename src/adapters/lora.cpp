@@ -39,7 +39,7 @@ std::string holder_of(const std::string& parameter) {
   return parameter.substr(0, parameter.rfind('.'));
 }
 
-// A 32-bit mixer: a bijection whose every output bit depends on every input bit (constants of "lowbias32").
+// A 32-bit mixer: a bijection in which every output bit depends on every input bit (constants of "lowbias32").
 Tensor mix(Tensor x) {
   x = bit_xor(x, shift_right(x, 16)) * 0x7feb352d;
   x = bit_xor(x, shift_right(x, 15)) * 0x846ca68b;

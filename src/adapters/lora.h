@@ -34,11 +34,12 @@ struct LoraOptions {
   double scale(int64_t factor = 1) const;
 };
 
-// Returns the modules that `targets` match. "all" and "all-linear" match every linear layer of the blocks. Other names
-// match as in PEFT: `q_proj` matches `self_attn.q_proj`, because a target is the whole name or its end after a dot.
-// A single target with characters of a regular expression must match a layer's whole name in Transformers
+// Returns the modules that `targets` match. "all" and "all-linear" match every linear layer of the blocks, except those
+// for which PEFT does not load adapters (Family::without_lora). Other names match as in PEFT: `q_proj` matches
+// `self_attn.q_proj`, because a target is the whole name or its end after a dot. A single target with characters of a
+// regular expression must match a layer's whole name in Transformers
 // ("model.language_model.layers.0.self_attn.q_proj"). Throws UserError, which lists the names, when a target matches
-// nothing, or only some layers of a module.
+// nothing, excepted layers, or only some layers of a module.
 std::vector<std::string> lora_modules(const Model& model, const std::vector<std::string>& targets);
 
 // Returns which parameters of experts `targets` match. A parameter is the weights of all experts of a layer, under the

@@ -34,7 +34,7 @@ class RunList {
   // the folder has more runs than are shown}.
   nlohmann::ordered_json changes(uint64_t since) const;
   bool has(const std::string& name) const;
-  // Returns the path of a run below the root; nullopt when there is no such run. Other names never reach the disk.
+  // Returns the path of a run below the root; nullopt when there is no such run. Then nothing is looked up on the disk.
   std::optional<std::string> path_of(const std::string& name) const;
   // Calls `use` with the whole log. Returns false when there is no such run.
   bool with_log(const std::string& name, const std::function<void(const RunLog&)>& use);
@@ -63,7 +63,7 @@ class RunList {
   std::function<bool(const std::string&)> starts_;
   mutable std::mutex mutex_;
   std::map<std::string, Entry> runs_;
-  std::map<std::string, uint64_t> gone_;  // names that disappeared, and when
+  std::map<std::string, uint64_t> gone_;  // names that disappeared -> generation
   uint64_t generation_ = 1;
   double looked_ = -1;
   bool more_ = false;

@@ -294,7 +294,7 @@ class Reader {
   }
 
   Recipe& recipe_;
-  bool once_;  // true for files: a key that is given twice is an error
+  bool once_;  // true for files: a key that is given twice with different values is an error
   std::map<std::string, std::pair<std::string, std::string>> given_as_;
   struct Wish {
     std::string value, by, where;  // by: the other tool's key

@@ -29,7 +29,7 @@ struct LogitCheck {
 std::optional<LogitCheck> check_logits(Devices& devices, const Request& request, const std::filesystem::path& written,
                                        DType dtype, int64_t labels);
 
-// The differences between the logits of a GGUF file, or of a model in 8-bit floats, and of the model from which it was
+// How the logits of a coded model (a GGUF file, or 8-bit floats) differ from the logits of the model from which it was
 // made, over the same prompts.
 // `agreement` is the share of positions at which both have the same most likely token. `error` is the root of the mean
 // squared difference, as a share of the logits' standard deviation.

@@ -10,15 +10,16 @@ namespace {
 
 constexpr int64_t kShortestPiece = 16, kLongestPiece = 512;
 
-// Returns the run for a batch of one row, with other shardings.
+// Returns the run with shardings for a batch of one row.
 Run for_one_row(Run run) {
   run.sharding = run.sharding.for_one_row();
   return run;
 }
 
 // Returns how many positions the next piece takes when `left` tokens remain. This is the smallest piece length that is
-// at least `left`, if it fits into `room` positions; the rest of the piece is padding. Otherwise, it is the longest
-// piece length that needs no padding. Later pieces overwrite the padding, and no token attends to it.
+// at least `left`, or else 512. If it is more than `left`, the rest of the piece is padding. If it does not fit into
+// `room` positions, returns the longest piece length that needs no padding. Later pieces overwrite the padding, and no
+// token attends to it.
 int64_t piece_length(int64_t left, int64_t room) {
   if (left == 1) return 1;
   int64_t length = kShortestPiece;

@@ -34,7 +34,8 @@ class Session {
   bool has_template() const { return template_.has_value(); }
   int64_t vocab_size() const { return model_.config.vocab_size; }
   int64_t max_length() const { return model_.config.max_position_embeddings; }
-  // Returns the token ids that end a reply: those of the template, of config.json and of generation_config.json.
+  // Returns the token ids that end a reply: those of the template, of config.json, of generation_config.json and of the
+  // tokenizer.
   const std::vector<int32_t>& stop_ids() const { return stop_ids_; }
 
   // Returns the prompt for the next reply. Puts default_system first when there is no system message.
@@ -43,7 +44,8 @@ class Session {
                               const std::string& variables = "") const;
   // Returns the prompt of one question. Without a template, the prompt is the text itself, which the model continues.
   std::vector<int32_t> prompt(const std::string& text) const;
-  // Throws UserError, which begins with `where`, when a prompt is empty or leaves no position for a reply.
+  // Throws UserError, which begins with `where`, when a prompt is empty or has more tokens than the model has
+  // positions.
   void check_prompt(const std::vector<int32_t>& ids, const std::string& where) const;
 
   // Opens the devices and loads the weights at the first call. Shows progress.

@@ -24,11 +24,11 @@ bool is_loopback(const std::string& host);
 bool same_key(const std::string& given, const std::string& wanted);
 
 // A page of another site must not use a server on this machine, even if the site's name resolves to this machine.
-// `listens_at` is the server's --host. Refuses other names than this machine's in Host, if the server listens only on
-// this machine, and other origins than the server's own.
+// `listens_at` is the server's --host. If the server listens only on this machine, refuses a Host header that does not
+// mean this machine. Always refuses an Origin header other than the server's own.
 std::optional<HttpRefusal> refuse_caller(const std::string& listens_at, const httplib::Request& request);
 
-// Refuses a body whose size the library cannot check before it reads it.
+// Refuses a body whose size the HTTP library cannot check before it reads the body.
 std::optional<HttpRefusal> refuse_body(const httplib::Request& request);
 
 }  // namespace fettle

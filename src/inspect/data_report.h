@@ -32,7 +32,7 @@ struct DataReading {
 std::string format_data_report(const DataReading& reading);
 nlohmann::ordered_json data_report_json(const DataReading& reading);
 
-// Parts of it: the counts of the rows that were read, and the lengths of examples (null when there are none).
+// Parts of the report: the counts of the rows that were read, and the lengths of examples (null when there are none).
 nlohmann::ordered_json counts_json(const DataReport& report);
 nlohmann::ordered_json lengths_json(const Examples& examples);
 

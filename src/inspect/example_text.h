@@ -13,7 +13,7 @@
 namespace fettle {
 
 // Formats the text of an example. Special tokens are visible, trained spans are marked, and line ends are shown as ⏎. A
-// trained span whose tokens have another weight than 1 begins with it: ⟦×0.5:text⟧.
+// trained span whose tokens have another weight than 1 begins with the weight: ⟦×0.5:text⟧.
 std::string format_example(const Example& example, const Tokenizer& tokenizer, bool colour);
 
 // Formats a line with the example's source, its length, and its label or number of trained tokens; then

@@ -83,8 +83,9 @@ Tensor choose(Holds holds, Value by_decade) {
   return out;
 }
 
-// The positive values are numbered from 1 through all decades. The first number of a decade equals the number of its
-// values (a power of two). A signed code is 127 +- number; an unsigned code is number - 1.
+// The magnitudes are numbered through all decades. The first value of a decade has the number Decade::count, which is a
+// power of two. The numbers before decade 0 stand for the value 0. A signed code is 127 +- number; an unsigned code is
+// number - 1.
 Tensor value_of(const Tensor& codes, DynamicMap map) {
   const Tensor q = convert(codes, DType::kF32);
   const bool is_signed = map == DynamicMap::kSigned;

@@ -13,7 +13,7 @@ struct MeshCandidate {
   int64_t held_bytes = 0;        // weights, optimizer state and batch, per device
   double guessed_seconds = 0;    // seconds of a step, guessed from sizes; used to order the candidates
   std::optional<StepPlan> plan;  // present for compiled candidates
-  std::string verdict;           // "taken", "does not fit", or why the candidate was not compiled
+  std::string verdict;           // "taken", "slower", "does not fit", "not compiled", "the compiler refused it"
 };
 
 struct MeshChoice {

@@ -15,9 +15,9 @@ struct Recipe;
 HubSettings hub_settings(const Recipe& recipe);
 
 // If model_name_or_path, adapter_name_or_path or ref_model is a name on a hub, fetches its missing files and replaces
-// the name by the folder in the hub's cache. A file or folder on this machine with that name takes precedence.
-// `weights` says whether the command reads the model's weights; adapters are always fetched, because they are small.
-// Throws UserError like Snapshot.
+// the name by the folder in the hub's cache. A file or folder on this machine with that name takes precedence. Replaces
+// a model that is a GGUF file by a folder in Hugging Face's layout (gguf_folder). `weights` says whether the command
+// reads the model's weights; adapters are always fetched, because they are small. Throws UserError like Snapshot.
 void fetch_models(Recipe& recipe, ModelRepository::Weights weights);
 
 // Fetches the models and the rows that the recipe names, so that the user can copy them to machines without a network.

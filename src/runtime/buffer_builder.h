@@ -18,10 +18,10 @@ class Client;
 // The caller writes byte ranges of the array's distinct boxes, in any order. For example, a stacked [L, ...] weight is
 // written layer by layer from mapped files.
 //
-// Host memory: on the CPU the bytes are written straight into the array. The array can be donated; replicas share it
-// until one of them is donated. On GPUs at most kStagingLimit bytes of host memory are used. Vendor::staging
-// (vendors/vendor.h) states which way a vendor needs. Several threads may call write() at once for ranges that do not
-// overlap.
+// Host memory: on the CPU the bytes are written straight into the array. Replicas share one block of memory. If a
+// replica is donated, the run writes its result to other memory. On GPUs at most kStagingLimit bytes of host memory are
+// used. Vendor::staging (vendors/vendor.h) states which way a vendor needs. Several threads may call write() at once
+// for ranges that do not overlap.
 class BufferBuilder {
  public:
   static constexpr int64_t kStagingLimit = int64_t{64} << 20;

@@ -12,7 +12,7 @@
 namespace fettle {
 namespace {
 
-// A part of pjrt_c_api_ffi_extension.h. It is the same in PJRT API 0.81 to 0.116.
+// Declares the needed part of pjrt_c_api_ffi_extension.h. This part is the same in PJRT API 0.81 to 0.116.
 struct RegisterHandlerArgs {
   size_t struct_size;
   const char* target_name;

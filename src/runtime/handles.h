@@ -46,8 +46,8 @@ struct ClientHandle {
   int process_index = 0;
 };
 
-// One running launch. The destructor waits for the end of the run. So at most a few runs are queued, and nothing is
-// destroyed while a run uses it.
+// One running launch. The run's outputs share it. The destructor waits for the end of the run. So nothing is destroyed
+// while a run uses it. Also, at most a few runs are queued: a caller that drops an earlier run's outputs waits for it.
 class Launch {
  public:
   Launch(std::shared_ptr<const ClientHandle> client, std::vector<PJRT_Event*> events)

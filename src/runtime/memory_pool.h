@@ -28,9 +28,9 @@ class MemoryPool {
   // Returns a block aligned to `alignment`, a power of two up to 64 KiB. Returns null when no free range is large
   // enough or the operating system refuses memory.
   //
-  // A plugin frees a step's temporaries shortly after it has reported the step's end. The next step may already ask for
-  // its blocks before that. So the call waits up to 50 ms for another thread to free a block, if the block is large, is
-  // not the first of its size, and would raise Use::most.
+  // A plugin frees a step's temporaries shortly after it has reported the step's end. The next step may allocate
+  // before that. So allocate() waits up to 50 ms for another thread to free a block. It waits only if the
+  // requested block is large, is not the first of its size, and would raise Use::most.
   void* allocate(size_t bytes, size_t alignment);
   // Returns whether `block` comes from this pool.
   bool owns(const void* block) const { return static_cast<size_t>(static_cast<const char*>(block) - base_) < reserve_; }

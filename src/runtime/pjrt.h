@@ -29,7 +29,7 @@ std::string take(const PJRT_Api& api, PJRT_Error* error);
 
 // Waits for `event`, which may be null, and destroys it. If the event has an error, throws like check().
 void await(const PJRT_Api& api, PJRT_Event* event, const char* call);
-// Keeps `alive` until `event`, which may be null, is ready. A thread of the plugin then releases it. Destroys the
+// Keeps `alive` until `event`, which may be null, is ready. A thread of the plugin then releases `alive`. Destroys the
 // event.
 void keep_until(const PJRT_Api& api, PJRT_Event* event, std::shared_ptr<void> alive);
 

@@ -15,7 +15,7 @@ namespace {
 // counts 0 in the others.
 struct ProgramRows {
   std::vector<float> loss, tokens;  // [rows]
-  std::vector<float> correct;       // [rows]; empty for preferences
+  std::vector<float> correct;       // [rows]; empty unless the stage trains tokens
   std::vector<float> metrics;       // for preferences only
   std::vector<float> logits;        // for classifiers only; [rows, labels]
 };

@@ -12,13 +12,13 @@
 namespace fettle {
 
 struct Evaluation {
-  double loss = 0;  // sum of token losses / trained tokens; for preferences, the mean over rows
+  double loss = 0;  // sum of token losses / trained tokens; for preferences and labels, the mean over rows
   double perplexity = 0;
   double accuracy = 0;  // share of trained tokens whose most likely prediction is right
   // Preferences: rewards/chosen, ... (reward_metrics() of stages/preferences.h). Classes: accuracy, ...
   // (eval/classification_report.h). If this is not empty, metrics() leaves out perplexity, accuracy and tokens.
   std::map<std::string, double> figures;
-  int64_t tokens = 0;  // number of trained tokens; for preferences, number of rows
+  int64_t tokens = 0;  // number of trained tokens; for preferences and labels, number of rows
   int64_t samples = 0;
   double seconds = 0;
 

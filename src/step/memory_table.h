@@ -55,8 +55,8 @@ nlohmann::json to_json(const MemoryTable& table);
 // Throws DoesNotFit when the table does not fit. The message has the shortfall, the largest part, and the keys that
 // reduce it.
 void require_fit(const Run& run, const MemoryTable& table);
-// Throws DoesNotFit when the table does not fit into host memory. `free` is the number of free bytes for the shares of
-// all `devices` devices. If `free` is 0, it is not known, and the check passes.
+// Throws DoesNotFit when the host memory of `devices` such tables is more than `free` bytes, the host's free memory. If
+// `free` is 0, it is not known, and the check passes.
 void require_host_fit(const MemoryTable& table, int64_t devices, int64_t free);
 
 }  // namespace fettle

@@ -16,8 +16,9 @@
 
 namespace fettle {
 
-// Returns Forward::fetch for the run's stacked parameters; null when none of them is in host memory. The gradient of
-// `squares` (may be null) becomes the sum of squares of the gradients of all trained stacks in host memory.
+// Returns Forward::fetch for the run's stacked parameters; null when none of them is in host memory. `squares` is an
+// f32 scalar or null. Its gradient becomes the sum of the squares of the gradients of all trained stacks in host
+// memory.
 std::function<Tensor(const Param&, const Tensor&)> fetch_layers(const Run& run, const Tensor& squares);
 
 // Returns a master weight [L, ...] in `dtype` on the device, for the step's computation.

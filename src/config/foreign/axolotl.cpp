@@ -249,8 +249,8 @@ class AxolotlReader {
     }
   }
 
-  // Reads the special tokens. Fettle uses the tokenizer's own ones; only eos_token could change what is trained, so
-  // the key eos_token is set, which is compared with the tokenizer's eos_token.
+  // Reads the special tokens. Fettle uses the tokenizer's own ones. Only eos_token could change what is trained, so
+  // Fettle's key eos_token is set. Its value must equal the tokenizer's eos_token.
   void read_tokens() {
     for (const char* key : {"special_tokens", "tokens"}) {
       const YAML::Node map = at(key);

@@ -16,10 +16,11 @@ struct Settings {
   std::string unread;                         // the settings file that could not be read; empty: none
 };
 
-// Reads the keys deepspeed, accelerate_config and fsdp_config (each the name of a file, or its content), fsdp (words),
-// fsdp_* and use_kt. Returns nullopt for other keys. Looks for files also in the folder of `recipe`. DeepSpeed's
-// settings state whether the optimizer state or the weights are offloaded; FSDP's settings offload both. "auto" sets
-// nothing.
+// Reads the keys deepspeed, dist_config.config_file, accelerate_config and fsdp_config (each the name of a file, or its
+// content), fsdp (words), fsdp_* and use_kt. Returns nullopt for other keys. Looks for files also in the folder of
+// `recipe`. DeepSpeed's settings state whether the optimizer state or the weights are offloaded; FSDP's settings
+// offload both. A file may also set the dtype, the batch, gradient clipping, tp and the optimizer's numbers. "auto"
+// sets nothing.
 std::optional<Settings> read_settings(std::string_view key, const GivenValue& given,
                                       const std::filesystem::path& recipe);
 

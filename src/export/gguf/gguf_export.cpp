@@ -40,8 +40,8 @@ void check_gguf_logits(Devices& devices, const Request& request, const fs::path&
   for (GgufReport& report : files) {
     const fs::path opened = scratch / report.type;
     write_gguf_folder(folder / report.file, opened);
-    // Uses the file's values without rounding. Otherwise they would be rounded to the dtype that quantised files are
-    // read as.
+    // With float32, the file's values are used without rounding. Otherwise, they would be rounded to the dtype in which
+    // quantised files are read.
     nlohmann::json config = read_json_file(opened / "config.json");
     config["torch_dtype"] = "float32";
     write_json_file(opened / "config.json", config);

@@ -113,8 +113,8 @@ void write_part(const PlannedTensor& tensor, size_t expert, const MergedTensor& 
   from.stored().file->release(*from.stored().entry);
 }
 
-// Returns the largest possible error of a type, as a share of the values' size. It is reached by a block with one large
-// value whose other values are small: half a step of the codes (a whole step for Q4_0 and Q5_0).
+// Returns the largest possible error of a type, as a share of the values' size. The worst block has one large value and
+// many small ones: each value is wrong by up to half a step of the codes (a whole step for Q4_0 and Q5_0).
 double bound_of(const BlockType& type) {
   static const std::map<std::string_view, double> kBounds{
       {"F32", 0},    {"F16", 5e-4}, {"BF16", 4e-3}, {"Q8_0", 0.025}, {"Q6_K", 0.1}, {"Q5_K", 0.2},

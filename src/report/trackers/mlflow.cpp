@@ -1,7 +1,7 @@
 // MLflow: a run on the tracking server that MLFLOW_TRACKING_URI names.
 //
-// Source: MLflow's REST API 2.0 (experiments, runs/search, runs/create, runs/log-batch, runs/update). The server gives
-// a run its id, so Fettle tags the run with its own id and finds it again by that tag when training resumes.
+// Source: MLflow's REST API 2.0 (experiments, runs/search, runs/create, runs/log-batch, runs/update). The server
+// chooses the id of a run. So Fettle tags the run with TrackedRun::id, and finds it by this tag when training resumes.
 #include <algorithm>
 #include <cmath>
 #include <ctime>

@@ -1,5 +1,5 @@
-// TensorBoard: event files, which are TFRecords of Event. A resumed run writes another file into the same folder. Its
-// start record makes TensorBoard drop the steps that are computed again.
+// TensorBoard: event files, which are TFRecords of Event. A resumed run writes another file into the same folder. The
+// start record of this file makes TensorBoard drop the steps that are computed again.
 //
 // Source: the formats are described in TensorFlow's core/lib/io/record_writer.h and core/util/event.proto.
 #include <event.pb.h>

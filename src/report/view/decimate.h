@@ -23,8 +23,8 @@ struct CurveRange {
 };
 
 // Returns at most `points` points (at least 1) for the values whose place on `axis` is in the range, both ends
-// included. Each point stands for the same number of consecutive values, give or take one, and lies where the last of
-// them lies.
+// included. Each point stands for the same number of consecutive values, give or take one. It has the place and the
+// step of the last of them.
 Curve decimate(const std::vector<LogRow>& rows, const LogSeries& series, LogAxis axis, int64_t points,
                CurveRange range = {});
 

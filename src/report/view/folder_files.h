@@ -59,12 +59,13 @@ class FolderFiles {
   std::optional<FileStamp> stamp(std::string_view path) const;
   // Returns the regular files and folders in the folder `path` ("": the root), sorted by name; at most `most`.
   std::vector<FolderEntry> list(std::string_view path, size_t most) const;
-  // Creates or appends to a file of mode 0644. Returns its descriptor, which the caller closes; -1 with errno when that
-  // fails.
+  // Opens a file for appending, and creates it with mode 0644 if it does not exist. Returns its descriptor, which the
+  // caller closes; -1 with errno when that fails.
   int append(std::string_view path) const;
 
  private:
-  // Opens the folder that has the last part of `path`, which it puts into `name`. Returns -1 when there is none.
+  // Opens the parent folder of `path` and sets `name` to the last part of `path`. Returns -1 when there is no such
+  // folder.
   int open_parent(std::string_view path, std::string& name) const;
 
   std::filesystem::path root_;

@@ -10,7 +10,7 @@ namespace fettle {
 // 1,000 points each. Its Content-Security-Policy allows only the page's own script and style, and no request.
 std::string html_report(const std::filesystem::path& folder);
 
-// Writes it into the folder. Throws UserError when the file is not writable.
+// Writes the report into the folder. Throws UserError when the file is not writable.
 void write_html_report(const std::filesystem::path& folder);
 
 }  // namespace fettle

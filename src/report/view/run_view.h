@@ -11,15 +11,16 @@
 
 namespace fettle {
 
-// The folder `name` of a run, relative to the root of FolderFiles; "" is the root itself.
+// Returns the path of `file` in the folder of the run `name`, relative to the root of FolderFiles. The run "" is the
+// root itself.
 std::string run_path(const std::string& name, std::string_view file);
 
 // Returns a row of the list of runs: {name, state, step, total_steps, loss, eval_loss, ...}. `log` may have only the
-// log's end. `alive` says whether the process of the run still works there.
+// log's end. `alive` says whether the process of the run still works.
 nlohmann::ordered_json run_summary(const FolderFiles& files, const std::string& name, const RunLog& log, bool alive);
 
-// Returns {name, run: what fettle_run.json has, results: all_results.json, files}. A file that is missing or broken is
-// null.
+// Returns {name, run: what fettle_run.json has, results: all_results.json, answers: [files of predictions],
+// checkpoints: [folders]}. A file that is missing or broken is null.
 nlohmann::ordered_json run_details(const FolderFiles& files, const std::string& name);
 
 // Returns the names of the figures that are drawn, and {name: {x, steps, mean, low, high, counts, values}} of those

@@ -18,7 +18,7 @@ using Json = nlohmann::json;
 constexpr int kDeviceCode = static_cast<int>(ExitCode::kDevice);
 
 constexpr const char* kTraining = "training";
-constexpr double kOtherPhases = 6;  // loading, compiling and evaluating may take this factor longer than a step
+constexpr double kOtherPhases = 6;  // loading, compiling and evaluating may take this many times as long as a step
 
 double read_seconds(const char* name, double usual) {
   const std::string text = environment(name);
@@ -199,8 +199,8 @@ void Fate::look_at_all() {
     signal_ = signal;
     held_ = next_;
   }
-  // All processes have said which step they would run next. A process that names the largest step has launched all
-  // steps before it, and they end only if the other processes run them too.
+  // All processes have said which step they would run next. The run stops before the largest of these steps. The
+  // process that named it has launched all earlier steps, and these end only if the other processes run them, too.
   if (all_held && stop_at_ < 0) {
     stop_at_ = stop_at;
     changed_.notify_all();

@@ -19,8 +19,8 @@ struct Launcher {
   const char* job;
 };
 
-// With PMIx, rank and size come from the library. The variables in the rows with kPmix are read only when the library
-// is missing.
+// With PMIx, rank and size come from the PMIx server. They replace the values of the variables in the rows with kPmix,
+// so these variables matter only when there is no library or no server.
 constexpr Launcher kLaunchers[] = {
     {"fettle launch", Engine::kRedis, "FETTLE_RANK", "FETTLE_RANK", "FETTLE_SIZE", "FETTLE_LOCAL_RANK",
      "FETTLE_LOCAL_SIZE", "FETTLE_ADDRESS", "", "FETTLE_JOB"},

@@ -24,7 +24,7 @@
 namespace fettle {
 namespace {
 
-// A Redis store whose server process 0 owns, within a job that PMIx can end.
+// A store in the Redis server that process 0 owns. PMIx ends the job.
 class LentStore : public Store {
  public:
   LentStore(std::unique_ptr<Store> pmix, std::unique_ptr<RedisServer> server, std::unique_ptr<RedisStore> store)
@@ -137,7 +137,7 @@ std::unique_ptr<Store> lend_redis_store(const ProcessPlace& place, std::unique_p
     if (described && *described != "none") {
       store = connect(*described);
       pmix->put(answer_of(place.rank), store != nullptr ? "yes" : "no");
-      // Process 0 waits for the others in turn.
+      // Process 0 waits for the answers of the other processes one after another, up to `wait` for each.
       if (wait_for(*pmix, verdict, 0, place.size * wait.count()) != "yes") store = nullptr;
     }
   }

@@ -21,7 +21,7 @@ class RedisServer {
 
  private:
   pid_t process_ = -1;
-  int log_ = -1;  // kept open, so that the server's writes do not end it
+  int log_ = -1;  // open as long as the server runs: a write to a closed pipe would end it
 };
 
 }  // namespace fettle

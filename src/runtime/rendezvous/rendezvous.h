@@ -37,7 +37,7 @@ class Rendezvous {
     return machines_[static_cast<size_t>(rank)] == machines_[static_cast<size_t>(other)];
   }
   int host_count() const;
-  // A random text of that process, which differs from that of every other process that has had its rank.
+  // A random text of the process with this rank. A restarted process has the same rank, but another text.
   const std::string& nonce(int rank) const { return nonces_[static_cast<size_t>(rank)]; }
   // Returns "process 3 (gpu07)".
   std::string name_of(int rank) const;
@@ -67,7 +67,7 @@ class Rendezvous {
   std::unique_ptr<Store> store_;
   std::string prefix_;                       // begins the names of all keys; differs between runs
   std::vector<std::string> hosts_, nonces_;  // of each process, by rank
-  std::vector<std::string> machines_;        // the host's name and the kernel's number of its start, by rank
+  std::vector<std::string> machines_;        // the host's boot id and name, by rank
   bool starting_ = true;                     // only the thread of the constructor uses this object
   std::mutex mutex_;
   std::map<std::string, int64_t> uses_;  // how often each name was used

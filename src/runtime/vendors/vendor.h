@@ -21,7 +21,7 @@ enum class Staging {
 struct Driver {
   std::string_view library;  // the driver's library, which reports a device's memory (device_memory.h); "" = none
   std::string_view visible_devices;  // the environment variable that chooses devices
-  std::string_view version_call;     // the driver's function for version_unit * major + version_unit / 100 * minor
+  std::string_view version_call;     // driver function, returns version_unit * major + version_unit / 100 * minor
   int version_unit = 1;
   std::string_view version_file;  // a file with the version of the kernel driver
 };
