@@ -370,7 +370,7 @@ TEST_F(RecipeShape, AxolotlsCosineEndsAtTheLeastRate) {
   EXPECT_EQ(read(start + "lr_scheduler: cosine\ncosine_min_lr_ratio: 0\n").lr_scheduler_type, "cosine");
 }
 
-// To SimPO's loss, TRL's CPOConfig adds the loss of the chosen reply, times cpo_alpha (default 1).
+// TRL's CPOConfig adds the loss of the chosen reply, times cpo_alpha (default 1), to SimPO's loss.
 TEST_F(RecipeShape, SimpoKeepsTheWeightOfTheChosenReply) {
   const std::string start = "base_model: m\nmicro_batch_size: 1\nrl: simpo\n";
   EXPECT_EQ(read(start).pref_ftx, 1);

@@ -91,8 +91,8 @@ TEST_F(Classes, ListsAreReadTheSameWayWithinADataSet) {
             (Lists{{1, 1}, {0, 1}}));
   EXPECT_EQ(classes("{\"text\": \"a\", \"label\": [0, 1]}\n{\"text\": \"b\", \"label\": [1, 0]}\n"),
             (Lists{{0, 1}, {1, 0}}));
-  // The labels are known, and each list has as many entries as flags would have, but the 2 shows that the entries are
-  // label numbers.
+  // With three labels, [2, 0, 1] has as many entries as flags would have, but the 2 shows that the entries are label
+  // numbers. So [1, 0] contains label numbers, too.
   asked.id2label = {"x", "y", "z"};
   EXPECT_EQ(classes("{\"text\": \"a\", \"label\": [1, 0]}\n{\"text\": \"b\", \"label\": [2, 0, 1]}\n"),
             (Lists{{1, 1, 0}, {1, 1, 1}}));

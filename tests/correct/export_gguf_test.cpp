@@ -67,8 +67,8 @@ class GgufExport : public testing::TestWithParam<std::string> {};
 
 // Returns whether this key may differ from the file of llama.cpp's converter.
 bool may_differ(const std::string& family, const std::string& key) {
-  // As context length of GLM, the converter writes hidden_size. As MLP size of GPT models, it writes 4 n_embd, even if
-  // the model has another size.
+  // The converter writes hidden_size as the context length of GLM. It writes 4 n_embd as the MLP size of GPT models,
+  // even if the model has another size.
   return key == "general.name" || (family == "glm" && key == "chatglm.context_length") ||
          (family.starts_with("gpt") && key.ends_with(".feed_forward_length"));
 }

@@ -75,8 +75,8 @@ TEST(Sample, TopPKeepsTheFewestThatExceedIt) {
 }
 
 TEST(Sample, OrderIsTemperatureThenTopKThenTopP) {
-  // After top-k, the three most likely tokens have the probabilities 8/17, 6/17 and 3/17, of which top-p 0.8 keeps two.
-  // Without top-k, it keeps three tokens.
+  // After top-k, the three most likely tokens have the probabilities 8/17, 6/17 and 3/17. The first two have 14/17 =
+  // 0.82, so top-p 0.8 keeps these two. Without top-k, the first two have 0.7, so top-p keeps three.
   EXPECT_EQ(ids({.top_k = 3, .top_p = 0.8}), (std::vector<int32_t>{1, 3}));
   EXPECT_EQ(ids({.top_p = 0.8}), (std::vector<int32_t>{1, 3, 4}));
   // The temperature comes first. A high temperature flattens the distribution, so the same top-p keeps more tokens.

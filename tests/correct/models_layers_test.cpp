@@ -100,8 +100,8 @@ TEST(Layers, AlibiSlopes) {
   for (int64_t i = 0; i < 4; ++i) EXPECT_NEAR(twelve[8 + i], std::pow(2.0, -(static_cast<double>(i) + 0.5)), 1e-12);
 }
 
-// Dims i and i + R/2 are rotated by position times frequency. The dims from R on do not change. With longrope, the
-// frequencies depend on the row's length.
+// In each head, the first R dims are rotated: dims i and i + R/2 by the position times the frequency of i. The other
+// dims do not change. With longrope, the frequencies depend on the row's length.
 TEST(Layers, RopeRotatesDims) {
   constexpr int64_t kHead = 8;
   const Value x = random_value({DType::kF32, {2, 3, 1, kHead}}, 4);

@@ -24,7 +24,7 @@ struct Program : HloBuilder {
     on_host(*current->mutable_instructions(current->instructions_size() - 1));
     return id;
   }
-  // Adds a computation that fetches a layer. Loops call it with a start and a done in their bodies.
+  // Adds a computation that fetches a layer. The body of a loop calls it through started().
   int64_t fetch() {
     const int64_t id = computation("fetch");
     const int64_t stack = host_parameter(0);

@@ -69,8 +69,8 @@ TEST(PlanKernels, WorkspaceCountsAsTemporaryMemory) {
   EXPECT_EQ(with.peak, without.peak + (1 << 20));
 }
 
-// Blocks that the causal mask or the window hides do not count. Scratch memory is part of the compiler's temporary
-// memory.
+// Blocks that the causal mask or the window hides do not count. Of 8 x 8 pairs of blocks, the causal mask leaves
+// 1 + 2 + ... + 8 = 36, and the window 8 + 7 = 15. Scratch memory is part of the compiler's temporary memory.
 TEST(PlanKernels, AttentionOnTheCpuCountsVisibleBlocksOnly) {
   constexpr int64_t kLength = 512, kHeads = 4, kKeyHeads = 2, kWidth = 16, kBlockPairs = 36, kWindowPairs = 15;
   Devices& devices = cpu_devices();

@@ -50,7 +50,7 @@ TEST(Picture, ReplicasShareABox) {
             "└───────┘\n");
 }
 
-// Minor axes vary fastest. So with tp as the major axis, the order differs from that with fsdp as the major axis.
+// The last of the two axes varies fastest. So {"tp", "fsdp"} gives another order of devices than {"fsdp", "tp"}.
 TEST(Picture, TwoAxesOfADimAreDrawnInTheirOrder) {
   EXPECT_EQ(draw_partition({{{}, {"tp", "fsdp"}}}, kMesh, false),
             "┌─────┬─────┬─────┬─────┬─────┬─────┬─────┬─────┐\n"

@@ -24,7 +24,8 @@ TEST(BalanceLoss, IsPartOfTheLossByItsShare) {
   EXPECT_EQ(first_loss("qwen3_moe", std::nullopt), first_loss("qwen3_moe", 0)) << "output_router_logits is false";
 }
 
-// The training loss includes the balancing loss; the loss of a row in an evaluation does not.
+// The training loss includes the balancing loss, but the loss of a row in an evaluation does not. Checks that both
+// steps can be built and compiled.
 TEST(BalanceLoss, IsNotPartOfAnEvaluation) {
   for (const char* stage : {"sft", "cls", "rm"}) {
     Recipe recipe = reference_recipe("mixtral");

@@ -66,7 +66,8 @@ TEST_P(Cache, EveryDivisionIntoPiecesIsTheSame) {
   Loaded model(reference_recipe(GetParam()));
   const std::vector<int32_t> ids = long_sequence(GetParam());
   const std::vector<float> wanted = uncached(model, ids);
-  // Stops at lengths at which a piece that is padded to the next size would not fit into the cache.
+  // The pieces end at these lengths. Some pieces, padded to the next size, would not fit into the cache of 128
+  // positions.
   for (const std::vector<size_t>& stops :
        {std::vector<size_t>{128}, {100, 128}, {120, 125, 128}, {5, 6, 111, 127, 128}}) {
     Generator generator(model.devices, model.run, model.state);

@@ -134,7 +134,8 @@ INSTANTIATE_TEST_SUITE_P(Routings, Mixture,
                                          Routing{"few_tokens", kBalanced, {}, 1, 3}),
                          [](const auto& info) { return info.param.name; });
 
-// With equal scores, the first experts are chosen, as by torch.topk. Equal probabilities give a balance loss of k.
+// With equal scores, the first k = 2 experts are chosen, as by torch.topk. Equal probabilities give a balance loss of
+// k.
 TEST(Routes, BalanceLossOfEqualScores) {
   const ModelConfig config = config_of(true);
   const ShardingRules rules{MeshAxes{}};
