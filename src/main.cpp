@@ -1,4 +1,4 @@
-// Defines the commands. The only catch block, in main(), turns every error into a message and an exit code.
+// Defines the commands. main() turns every error that reaches it into a message and an exit code.
 #include <fmt/format.h>
 #include <unistd.h>
 

@@ -8,7 +8,8 @@
 
 namespace fettle {
 
-// A key whose value sets other keys. In `value`, "*" is any value; in `sets`, "*" is the value that was given.
+// A key whose value sets other keys. In `value`, "*" is any value, and a text that ends in * covers all values that
+// begin with the text before the *. In `sets`, "*" is what the user gave in place of that *.
 struct Translation {
   std::string_view key;
   std::string_view value;

@@ -25,9 +25,9 @@ LossCurves loss_curves(const std::vector<LogRecord>& history, std::string title)
 // Returns the exponential moving average that LLaMA-Factory draws. The average of more values is smoother.
 std::vector<double> smooth(const std::vector<double>& values);
 
-// Writes STEM.png (1600 x 1000) and STEM.svg: the training loss as a light line, its average as a bold line,
-// evaluations as dots. Leaves out points whose loss is not finite. The same curves always give the same bytes. Throws
-// UserError when a file is not writable.
+// Writes STEM.png (1600 x 1000) and STEM.svg: the training loss as a light line, its average as a bold line, and the
+// evaluations as a line with dots. Leaves out points whose loss is not finite. The same curves always give the same
+// bytes. Throws UserError when a file is not writable.
 void write_loss_plot(const std::filesystem::path& stem, const LossCurves& curves);
 
 }  // namespace fettle

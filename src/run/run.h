@@ -30,8 +30,9 @@ enum class Purpose { kTraining, kEvaluation, kInference };
 // The settings of the weight update. Learning rates are the values at the schedule's peak.
 struct UpdateSpec {
   double learning_rate = 5e-5;
-  std::optional<double> embedding_lr;       // learning rate of the token embedding and the head; none: `learning_rate`
-  std::optional<double> loraplus_lr_ratio;  // learning rate of lora_B, biases and norms is this times `learning_rate`
+  std::optional<double> embedding_lr;  // learning rate of the token embedding and the head; none: `learning_rate`
+  // The learning rate of lora_B, DoRA's magnitudes, biases and norms is this times `learning_rate`; none: 1.
+  std::optional<double> loraplus_lr_ratio;
   double weight_decay = 0;
   double max_grad_norm = 1;  // 0: no clipping
   // Parts of names of the linear layers whose gradients APOLLO projects; "all": all of them.

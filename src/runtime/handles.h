@@ -47,7 +47,7 @@ struct ClientHandle {
 };
 
 // One running launch. The run's outputs share it. The destructor waits for the end of the run. So nothing is destroyed
-// while a run uses it. Also, at most a few runs are queued: a caller that drops an earlier run's outputs waits for it.
+// while a run uses it. Also, at most a few runs are queued: a caller that drops the outputs of a run waits for it.
 class Launch {
  public:
   Launch(std::shared_ptr<const ClientHandle> client, std::vector<PJRT_Event*> events)

@@ -47,7 +47,7 @@ DeviceRequest shared_by(const Processes& processes, DeviceRequest devices) {
 
 int train(const Request& request, const Processes& processes, RunFile& run_file) {
   Phases phases;
-  // Checks the recipe's requests before any weight is read.
+  // Checks the recipe against the model and the devices, before any weight is read.
   const ModelRepository& repository = request.repository();
   Devices devices(shared_by(processes, request.devices()));
   phases.done("opened the devices");

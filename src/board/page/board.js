@@ -1,5 +1,5 @@
-// `fettle board`: the list of runs, and the pages Charts, Compare, New run, and one for each run. The page after `#/`
-// is part of the address, so that the browser's Back works.
+// `fettle board`: the list of runs, and the pages Charts, Compare, New run, and one for each run. The part of the
+// address after `#/` names the page, so that the browser's Back works.
 
 (() => {
   const at = id => document.getElementById(id);

@@ -19,8 +19,8 @@ struct Launcher {
   const char* job;
 };
 
-// With PMIx, rank and size come from the PMIx server. They replace the values of the variables in the rows with kPmix,
-// so these variables matter only when there is no library or no server.
+// In the rows with kPmix, the variables give the first values of rank and size. If the size is above 1, and there is a
+// PMIx library and a PMIx server, the server's numbers replace them.
 constexpr Launcher kLaunchers[] = {
     {"fettle launch", Engine::kRedis, "FETTLE_RANK", "FETTLE_RANK", "FETTLE_SIZE", "FETTLE_LOCAL_RANK",
      "FETTLE_LOCAL_SIZE", "FETTLE_ADDRESS", "", "FETTLE_JOB"},
