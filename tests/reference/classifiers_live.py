@@ -1,5 +1,5 @@
-"""Loads the classifiers that Fettle writes in Transformers and PEFT, and compares both programs' results on the same
-texts.
+"""Tests that Transformers and PEFT load the classifiers that Fettle writes, and give the same results as Fettle on the
+same texts.
 
 Every family for which Transformers has a classifier is tested with a random head. BERT, RoBERTa and Llama are also
 trained from models without a head for a few steps: in full and with an adapter, which is also merged. The tokenizer is

@@ -148,8 +148,8 @@ class Bfloat16AdamW(torch.optim.Optimizer):
 
 
 def bfloat16_weights(lora):
-    """Trains with bfloat16 weights without autocast, so the arithmetic is bfloat16, too. `lora`: base and adapter are
-    bfloat16; otherwise the whole model."""
+    """Trains with bfloat16 weights without autocast, so the arithmetic is bfloat16, too. If `lora` is true, trains a
+    bfloat16 adapter on a bfloat16 base. Otherwise, trains the whole model."""
     if not lora:
         model = families.load_model(FAMILY, torch.bfloat16)
         out = train(model, loop.FULL, optimizer=Bfloat16AdamW)

@@ -1,4 +1,4 @@
-"""Trains adapters that add tokens in Fettle, and loads them in Transformers and PEFT.
+"""Trains adapters with new tokens in Fettle, and loads them in Transformers and PEFT.
 
     FETTLE=build/fettle "$(tests/reference/python_env.sh)" tests/reference/new_tokens.py
 

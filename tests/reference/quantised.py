@@ -80,8 +80,8 @@ def store(kind):
 
 
 def dequantise(codes, state):
-    """Returns the values of the codes. Uses bitsandbytes' general code, because its fast code on the CPU treats blocks
-    that cross rows differently."""
+    """Returns the values of the codes. Uses bitsandbytes' general code, because its fast code on the CPU gives other
+    values for blocks that cross rows."""
     absmax = state.absmax
     if state.nested:
         absmax = bitsandbytes.functional.dequantize_blockwise(absmax, state.state2) + state.offset

@@ -1,4 +1,4 @@
-"""Compares `fettle tokenize` with the reference libraries on real tokenizers, over 2,000 and more lines.
+"""Compares `fettle tokenize` with the reference libraries on real tokenizers, on more than 2,000 lines.
 
     python3 compare.py FETTLE [MODEL_DIR...]
 
