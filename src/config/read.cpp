@@ -38,6 +38,14 @@ std::string read_text_file(const std::filesystem::path& file) {
   return text.str();
 }
 
+YAML::Node yaml_of(const std::filesystem::path& file) {
+  try {
+    return parse_yaml(read_text_file(file));
+  } catch (const YAML::Exception& broken) {
+    throw UserError("{}:{}: not valid yaml: {}", file.string(), broken.mark.line + 1, broken.msg);
+  }
+}
+
 // Reads the keys of a file, or the overrides, into the recipe. Remembers where each key was set.
 class Reader {
  public:
@@ -231,7 +239,7 @@ class Reader {
       } else if ((text.ends_with(".yaml") || text.ends_with(".yml")) &&
                  std::filesystem::is_regular_file(text, ignored)) {
         changed = true;
-        for (const std::string& entry : listed_sets(parse_yaml(read_text_file(text)), text)) out.push_back(entry);
+        for (const std::string& entry : listed_sets(yaml_of(text), text)) out.push_back(entry);
       } else {
         out.push_back(item);
       }
@@ -253,7 +261,9 @@ class Reader {
     if (node.IsNull()) return nullptr;
     const std::string text = node.Scalar();
     if (text == "true" || text == "false") return text == "true";
-    if (!text.empty() && text.find_first_not_of("0123456789") == std::string::npos) return std::stoll(text);
+    constexpr size_t kMostDigits = 18;  // an int64_t has them all
+    const bool number = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+    if (number && text.size() <= kMostDigits) return std::stoll(text);
     return text;
   }
 
@@ -305,12 +315,7 @@ class Reader {
 };
 
 void read_file(Recipe& recipe, const std::filesystem::path& file) {
-  YAML::Node root;
-  try {
-    root = parse_yaml(read_text_file(file));
-  } catch (const YAML::Exception& broken) {
-    throw UserError("{}:{}: not valid yaml: {}", file.string(), broken.mark.line + 1, broken.msg);
-  }
+  const YAML::Node root = yaml_of(file);
   if (root.IsNull()) return;
   if (!root.IsMap()) {
     throw UserError("{}: found {}, wanted lines of `key: value`", file.string(), describe_node(root));

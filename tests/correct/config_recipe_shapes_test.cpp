@@ -156,6 +156,14 @@ TEST_F(RecipeShape, SettingsFilesAreReadForWhatTheyAsk) {
   }
 }
 
+// Fettle's own checks refuse such values later; their conversion must not fail.
+TEST_F(RecipeShape, AxolotlsIntervalsOfNoEpochsAndOddNumbers) {
+  const std::string base = "base_model: maker/model\nsequence_len: 64\ndatasets:\n- path: r.jsonl\n";
+  for (const char* odd : {".", "-", "e", "1e999"})
+    EXPECT_EQ(read(base + "saves_per_epoch: '" + odd + "'\n").save_strategy, "epoch") << odd;
+  EXPECT_EQ(refusal(base + "num_epochs: 0\nsaves_per_epoch: 2\n").find("inf"), std::string::npos);
+}
+
 TEST_F(RecipeShape, TheSecondFormOfLlamaFactory) {
   const std::string base =
       "model: maker/model\nmodel_class: llm\nkernel_config:\n  name: auto\nquant_config: null\ndist_config:\n"

@@ -201,6 +201,24 @@ TEST_F(BadRecipe, FilesThatAreNotRecipes) {
             std::filesystem::temp_directory_path().string() + ": found a folder, wanted a recipe (a yaml file)");
 }
 
+TEST_F(BadRecipe, FilesThatListDataSets) {
+  std::filesystem::create_directories(path_);
+  const std::string list = (path_ / "sets.yaml").string();
+  const auto refusal = [&](const std::string& text) {
+    std::ofstream(list, std::ios::binary) << text;
+    return message_of("", {"dataset=" + list});
+  };
+  EXPECT_EQ(refusal("mine: {path: a, size: 5}\n"), "");
+  EXPECT_EQ(refusal("mine: {path: a, size: many}\n"),
+            "FILE/sets.yaml:1: size of the data set mine: found 'many', wanted a whole number");
+  EXPECT_EQ(refusal("mine: [1\nother: 2\n").substr(0, 17), "FILE/sets.yaml:2:");
+}
+
+TEST_F(BadRecipe, NumbersWithManyDigitsInADataSet) {
+  EXPECT_EQ(message("dataset: [{path: a, num_samples: 99999999999999999999999}]\n").find("internal"),
+            std::string::npos);
+}
+
 TEST_F(BadRecipe, DeepOrBinaryFilesAreRefused) {
   EXPECT_NE(message("a: " + std::string(100000, '[')), "");
   EXPECT_NE(message(std::string("\x00\x01\x02\xff\xfe", 5)), "");

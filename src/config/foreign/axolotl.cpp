@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -87,8 +89,9 @@ class AxolotlReader {
   bool is_on(const char* key) const { return bool_from_text(text(key)).value_or(false); }
   double number(const char* key, double otherwise) const {
     const std::string value = text(key);
-    return value.empty() || value.find_first_not_of("+-.0123456789eE") != std::string::npos ? otherwise
-                                                                                            : std::stod(value);
+    char* end = nullptr;
+    const double read = std::strtod(value.c_str(), &end);
+    return value.empty() || *end != '\0' || !std::isfinite(read) ? otherwise : read;
   }
   std::string where(const YAML::Node& node) const { return fmt::format("{}:{}", file_, node.Mark().line + 1); }
 
@@ -139,7 +142,7 @@ class AxolotlReader {
       if (std::string_view(from) == "evals_per_epoch" && !evaluates()) continue;
       handle(strategy);
       mean(strategy, times == 1 ? "epoch" : "steps");
-      if (times != 1) mean(steps, fmt::format("{:.9g}", 1 / (times * epochs)));
+      if (times != 1 && epochs > 0) mean(steps, fmt::format("{:.9g}", 1 / (times * epochs)));
     }
     if (evaluates() && number("evals_per_epoch", 0) <= 0 && !has("eval_steps")) usual("eval_strategy", "epoch");
     if (evaluates() && has("eval_steps")) usual("eval_strategy", "steps");

@@ -65,7 +65,10 @@ std::vector<std::string> listed_sets(const YAML::Node& list, const std::string& 
       } else if (key == "split" || key == "subset") {
         entry[key] = value;
       } else if (key == "size") {
-        entry["num_samples"] = field.second.as<int64_t>();
+        int64_t size = 0;
+        if (!YAML::convert<int64_t>::decode(field.second, size))
+          throw UserError("{}: size of the data set {}: found '{}', wanted a whole number", where, name, value);
+        entry["num_samples"] = size;
       } else if (key == "converter" && value == "pair") {
         entry["ranking"] = true;
       } else if (key == "converter" && (value == "alpaca" || value == "sharegpt")) {

@@ -28,7 +28,8 @@ Tensor token_of_slot(const Tensor& slots, int64_t experts_per_token);
 // Returns zeros, the initial value of Forward::router.
 Tensor no_routes(const ModelConfig& config);
 // Returns the load-balancing loss, an f32 scalar (eq. 4 to 6 of Switch Transformer, computed like Transformers). It is
-// 1 when all experts are used equally. Reads f.router, which counts the tokens of documents over all layers.
+// experts_per_token when all experts are used equally. Reads f.router, which counts the tokens of documents over all
+// layers.
 Tensor balance_loss(const Forward& f);
 
 }  // namespace fettle
