@@ -13,7 +13,7 @@ setup:
 
 # Fetches the GPU vendors' plugins, which `fettle plan` needs to plan for their machines and which training on GPUs
 # needs. If NVIDIA's driver is installed, or with GPU=nvidia, also fetches the libraries that its GPUs need (a download
-# of 1.6 GB). GPU=none leaves them out.
+# of 1.6 GB). GPU=none leaves these libraries out.
 plugins: setup
 	@GPU=$(GPU) scripts/plugins.sh
 
