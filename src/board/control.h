@@ -21,10 +21,11 @@ class Control {
   bool works_on(const std::string& name) const;
   // {words} -> {yaml}: checks the recipe.
   nlohmann::ordered_json check(const nlohmann::ordered_json& asked) const;
-  // {command: plan | data, words} -> {number}
+  // {command: plan | data, words} -> {number}: starts the command. The next two functions take its number.
   nlohmann::ordered_json query(const nlohmann::ordered_json& asked);
-  // {number} -> {running, code, out, err}, and {number} -> {ended}
+  // {number} -> {running, code, out, err}: the command's state and its output so far.
   nlohmann::ordered_json query_state(const nlohmann::ordered_json& asked);
+  // {number} -> {ended}: asks the command to end; false when it is not running.
   nlohmann::ordered_json query_end(const nlohmann::ordered_json& asked);
   // {name, words} -> {name}: makes the folder of a new run and starts it there.
   nlohmann::ordered_json start(RunList& runs, const nlohmann::ordered_json& asked);

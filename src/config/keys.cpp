@@ -356,10 +356,16 @@ std::vector<Key> export_keys() {
       {.name = "export_quantization",
        .group = Group::kExport,
        .member = &Recipe::export_quantization,
-       .help = "Store the weights of linear layers in 8-bit floats, as compressed-tensors does: fp8_dynamic has one "
-               "factor for each row, fp8_block one for each block of 128 x 128 values. Empty: no quantisation.",
-       .values = {"", "fp8_dynamic", "fp8_block"},
-       .spellings = {{"FP8_DYNAMIC", "fp8_dynamic"}, {"fp8", "fp8_dynamic"}, {"FP8_BLOCK", "fp8_block"}}},
+       .help =
+           "Store the weights of linear layers in few bits, as compressed-tensors does. fp8_dynamic: 8-bit floats "
+           "with one factor for each row; fp8_block: with one for each block of 128 x 128 values; w4a16: integers of "
+           "4 bits with one factor for each group of a row's values. Empty: no quantisation.",
+       .values = {"", "fp8_dynamic", "fp8_block", "w4a16"},
+       .spellings = {{"FP8_DYNAMIC", "fp8_dynamic"},
+                     {"fp8", "fp8_dynamic"},
+                     {"FP8_BLOCK", "fp8_block"},
+                     {"W4A16", "w4a16"},
+                     {"int4", "w4a16"}}},
       {.name = "export_gguf",
        .group = Group::kExport,
        .member = &Recipe::export_gguf,

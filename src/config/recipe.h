@@ -169,7 +169,7 @@ struct Recipe {
   std::string export_dir;
   double export_size = 5;                // GB per shard
   std::string export_dtype;              // empty: the base model's dtype
-  std::string export_quantization;       // 8-bit floats of the exported weights; empty: none
+  std::string export_quantization;       // scheme of exported weights in few bits; empty: none
   std::vector<std::string> export_gguf;  // types of GGUF files; empty: write safetensors
 
   // Generation.

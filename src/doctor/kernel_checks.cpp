@@ -39,8 +39,10 @@ void check_composites(Findings& findings, const Devices& devices) {
       nlohmann::json figures = {{"id", kernel->id}, {"bound", verdict.bound}};
       if (std::isfinite(verdict.distance)) figures["distance"] = verdict.distance;
       return {name, verdict.agrees ? Verdict::kGood : Verdict::kNote,
-              fmt::format("differs from its body by at most {:.1e} of its norm ({})", verdict.distance, verdict.trial),
-              verdict.agrees ? "" : "none is needed: runs do not use this kernel, and are slower", std::move(figures)};
+              fmt::format(
+                  "worst trial: {}; it differs from the plain form by {:.1e} of the plain result's norm (bound {:.0e})",
+                  verdict.trial, verdict.distance, verdict.bound),
+              verdict.agrees ? "" : "none is needed: runs use the plain form, which is slower", std::move(figures)};
     });
   }
 }

@@ -29,8 +29,8 @@ void write_config(const ModelRepository& base, const WrittenForm& form, const st
   nlohmann::json config = other.value_or(base.config());
   const std::optional<DType>& dtype = form.dtype;
   const bool was_quantised = config.erase("quantization_config") > 0;
-  if (!was_quantised && !dtype && !other && form.float8 == nullptr) return;
-  if (form.float8 != nullptr) config["quantization_config"] = form.float8->config();
+  if (!was_quantised && !dtype && !other && form.compressed == nullptr) return;
+  if (form.compressed != nullptr) config["quantization_config"] = form.compressed->config();
   if (dtype && config.contains("dtype")) config["dtype"] = hf_name(*dtype);
   if (dtype && (config.contains("torch_dtype") || !config.contains("dtype"))) config["torch_dtype"] = hf_name(*dtype);
   write_json_file(folder / "config.json", config);
@@ -123,7 +123,7 @@ void check_quantization_request(const ExportSpec& spec) {
     throw UserError("{}: export_quantization is for safetensors; remove it or export_gguf", spec.quantization_at);
   if (spec.dtype && *spec.dtype == DType::kF32)
     throw UserError(
-        "{}: export_quantization needs 16-bit floats beside the 8-bit ones; set export_dtype: bfloat16 or remove it",
+        "{}: export_quantization needs 16-bit floats for the other weights; set export_dtype: bfloat16 or remove it",
         spec.quantization_at);
 }
 
@@ -161,15 +161,15 @@ ExportReport run_export(const Request& request) {
   const bool merges = !adapters.empty(), classifier = merges && model.classifies();
   const std::vector<const GgufFileType*> types = gguf_types(spec);
   const bool to_gguf = !types.empty();
-  const bool to_float8 = !spec.quantization.empty();
+  const bool to_codes = !spec.quantization.empty();
   if (to_gguf) check_gguf_request(spec, model, request.model_title());
-  if (to_float8) check_quantization_request(spec);
+  if (to_codes) check_quantization_request(spec);
   check_weights(base, model);
   const std::optional<DType>& dtype = spec.dtype;
 
   BaseTensors tensors(
       base, model, request.quantisation(model.config),
-      to_gguf || to_float8 ||
+      to_gguf || to_codes ||
               (merges && (classifier || (!named_as_params(base, model) && model.family->carried.empty())))
           ? TensorNames::kOfParams
           : TensorNames::kStored);
@@ -178,16 +178,16 @@ ExportReport run_export(const Request& request) {
   std::optional<AdapterMerge> merge;
   std::optional<AtomicFolder> target;
   std::optional<GgufPlan> plan;
-  std::optional<Float8Export> float8;
-  if (to_float8)
-    float8.emplace(float8_scheme(spec.quantization), dtype.value_or(model.config.dtype), model, tensors,
-                   request.model_title());
+  std::optional<CompressedExport> compressed;
+  if (to_codes)
+    compressed.emplace(compressed_scheme(spec.quantization), dtype.value_or(model.config.dtype), model, tensors,
+                       request.model_title());
   if (to_gguf) {
     target.emplace(spec.folder, AtomicFolder::Existing::kRefuse);
     const GgufNames names{request.model_title(), title_of(spec.folder), merges ? base_title(request) : ""};
     plan = plan_gguf(base, model, tensors, names, target->path() / kScratch / "tokenizer");
   }
-  const bool checks = merges || to_gguf || to_float8;
+  const bool checks = merges || to_gguf || to_codes;
   if (checks) devices.emplace(request.devices());
   if (checks) tensors.round_decoded();  // as in a run; the logits are compared with those of a run
   if (merges) {
@@ -211,7 +211,7 @@ ExportReport run_export(const Request& request) {
     folder.commit();
     return report;
   }
-  const WrittenForm form{dtype, float8 ? &*float8 : nullptr};
+  const WrittenForm form{dtype, compressed ? &*compressed : nullptr};
   ModelWriter writer(folder.path(), written_shapes(tensors, form), spec.shard_bytes);
   const MergeCount count = write_weights(tensors, merge ? &*merge : nullptr, form, writer);
   writer.finish();
@@ -222,10 +222,11 @@ ExportReport run_export(const Request& request) {
   if (merge) check_merge_count(*merge, count);
   if (merge && count.tensors == 0)
     throw UserError("{}: rounding the merged weights to {} removes every change; {}", merge->names(),
-                    hf_name(count.narrowest), float8 ? "remove export_quantization" : "set export_dtype: float32");
-  if (float8) {
-    report.float8 = true;
-    report.coded = LogitReference(*devices, request).check_coded(folder.path(), "FP8");
+                    compressed ? spec.quantization : hf_name(count.narrowest),
+                    compressed ? "remove export_quantization" : "set export_dtype: float32");
+  if (compressed) {
+    report.compressed = true;
+    report.coded = LogitReference(*devices, request).check_coded(folder.path(), spec.quantization);
   } else if (merge) {
     report.logits = check_logits(*devices, request, folder.path(), count.narrowest, labels);
   }
@@ -244,14 +245,13 @@ std::string format_export(const ExportReport& report) {
       fmt::format("{}: {:.2f} {} of weights in {} file{}", report.folder.string(), report.bytes / (small ? 1e6 : 1e9),
                   small ? "MB" : "GB", report.files, report.files == 1 ? "" : "s");
   if (report.merged) text += fmt::format(", {} of them merged with the adapter", report.merged_tensors);
-  if (!report.merged && !report.float8) return text;
+  if (!report.merged && !report.compressed) return text;
   if (!report.logits && !report.coded) return text + "\nlogits not compared";
   if (report.coded)
-    return text +
-           fmt::format(
-               "\nlinear layers in 8-bit floats; logits of {} prompts of {} tokens, f32: they differ by {:.1f} % "
-               "of their standard deviation, the same most likely token at {:.1f} % of the positions",
-               kCheckedPrompts, kCheckedLength, 100 * report.coded->error, 100 * report.coded->agreement);
+    return text + fmt::format(
+                      "\nlinear layers in few bits; logits of {} prompts of {} tokens, f32: they differ by {:.1f} % "
+                      "of their standard deviation, the same most likely token at {:.1f} % of the positions",
+                      kCheckedPrompts, kCheckedLength, 100 * report.coded->error, 100 * report.coded->agreement);
   return text + fmt::format(
                     "\nlargest difference of logits, {} prompts of {} tokens, f32: merged and base + adapter {:.3g} "
                     "(bound {:.3g}), merged and base {:.3g}; largest logit {:.3g}",

@@ -21,8 +21,8 @@ struct ExportReport {
   bool merged = false;               // adapters were merged
   int64_t merged_tensors = 0;        // weights that the merge changed
   std::optional<LogitCheck> logits;  // for a merged model, when the check fits the device
-  std::optional<CodedLogits> coded;  // for a model in 8-bit floats, when the check fits the device
-  bool float8 = false;               // export_quantization was set
+  std::optional<CodedLogits> coded;  // with export_quantization, when the check fits the device
+  bool compressed = false;           // export_quantization was set
   std::vector<GgufReport> gguf;      // the GGUF files; `files` and `logits` are then unset
 };
 
@@ -30,7 +30,7 @@ struct ExportReport {
 // computes W + scale B A in f32; DoRA scales the result to the magnitudes; modules_to_save replace the base's modules.
 // Files are shards of export_size GB in export_dtype (default: the base's dtype), with config and tokenizer files.
 // Memory holds only one block of rows of one tensor at a time, and all codes if the tensor is quantised. With
-// export_quantization, linear layers become 8-bit floats (float8_export.h). With export_gguf, the folder has GGUF files
+// export_quantization, linear layers become codes (compressed_export.h). With export_gguf, the folder has GGUF files
 // and a Modelfile instead. After writing, reads the folder back and compares the
 // merged model's logits with the logits of base + adapter and of the base. export_dir appears only when this check
 // passes. Throws UserError when keys are missing, when export_dir is not empty, when the adapter belongs to another

@@ -59,8 +59,8 @@ DType written_dtype(const BaseTensor& tensor, std::optional<DType> dtype) {
   return dtype && is_float(tensor.shape.dtype) ? *dtype : tensor.shape.dtype;
 }
 
-bool becomes_float8(const BaseTensor& tensor, const WrittenForm& form) {
-  return form.float8 != nullptr && form.float8->applies_to(tensor);
+bool becomes_codes(const BaseTensor& tensor, const WrittenForm& form) {
+  return form.compressed != nullptr && form.compressed->applies_to(tensor);
 }
 
 }  // namespace
@@ -68,8 +68,8 @@ bool becomes_float8(const BaseTensor& tensor, const WrittenForm& form) {
 NamedShapes written_shapes(const BaseTensors& base, const WrittenForm& form) {
   NamedShapes shapes;
   for (const BaseTensor& tensor : base.all()) {
-    if (becomes_float8(tensor, form))
-      std::ranges::copy(form.float8->shapes(tensor), std::back_inserter(shapes));
+    if (becomes_codes(tensor, form))
+      std::ranges::copy(form.compressed->shapes(tensor), std::back_inserter(shapes));
     else
       shapes.emplace_back(tensor.name, tensor.shape.with_dtype(written_dtype(tensor, form.dtype)));
   }
@@ -85,8 +85,8 @@ MergeCount write_weights(const BaseTensors& base, const AdapterMerge* merge, con
     const MergedTensor merged(base, tensor, merge);
     if (merged.saved()) count.nonzero = true;
     const int64_t counted = count.tensors;
-    if (becomes_float8(tensor, form))
-      form.float8->write(merged, tensor, writer, count);
+    if (becomes_codes(tensor, form))
+      form.compressed->write(merged, tensor, writer, count);
     else
       write_tensor(merged, tensor, written_dtype(tensor, form.dtype), writer, count);
     // Counts a replaced tensor only once, even when later adapters change it.

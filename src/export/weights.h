@@ -6,7 +6,7 @@
 #include "checkpoint/model_writer.h"
 #include "checkpoint/peft/adapter_merge.h"
 #include "export/base_tensors.h"
-#include "export/float8_export.h"
+#include "export/compressed_export.h"
 
 namespace fettle {
 
@@ -18,10 +18,10 @@ struct MergeCount {
 };
 
 // How the weights are written. `dtype` is the dtype of the written floats; nullopt keeps each tensor's dtype. If
-// `float8` is not null, the weights that it applies to become 8-bit floats.
+// `compressed` is not null, the weights that it applies to become codes.
 struct WrittenForm {
   std::optional<DType> dtype;
-  const Float8Export* float8 = nullptr;
+  const CompressedExport* compressed = nullptr;
 };
 
 // Returns the names and shapes that write_weights will write.

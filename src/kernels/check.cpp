@@ -188,9 +188,11 @@ KernelSet checked_kernels(const Devices& devices, const KernelSet& kernels) {
     if (const std::optional<std::string> known = findings.read(kernel->id)) return *known;
     const KernelVerdict verdict = check_kernels({kernel}, mesh, run).front();
     const std::string said =
-        verdict.agrees ? std::string(kAgrees)
-                       : fmt::format("{} differs from its body by {:.1e} of its norm (rounding gives at most {:.0e})",
-                                     verdict.trial, verdict.distance, verdict.bound);
+        verdict.agrees
+            ? std::string(kAgrees)
+            : fmt::format(
+                  "{} differs from the plain form by {:.1e} of the plain result's norm (rounding gives at most {:.0e})",
+                  verdict.trial, verdict.distance, verdict.bound);
     findings.write(kernel->id, said);
     return said;
   };

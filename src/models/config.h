@@ -256,8 +256,8 @@ struct ModelConfig {
   int64_t first_position = 0;   // row for position 0 in the table of learned positions (roberta)
   RopeParameters rope;
   std::vector<bool> rotates;  // for each layer, whether it has rope; empty: all have
-  // On layers with rope, a query sees only the keys of its own chunk of this many positions of its document. 0: no
-  // chunks.
+  // Layers with rope divide each document into chunks of this many positions. A query sees only the keys of its own
+  // chunk. 0: no chunks.
   int64_t attention_chunk = 0;
   std::optional<RopeParameters> local_rope;  // rope of the layers with a window, if it differs from `rope`
   std::vector<int64_t> window;  // for each layer, the keys that a query sees, itself included; 0 = all keys before it

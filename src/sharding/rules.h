@@ -46,8 +46,8 @@ class ShardingRules {
 };
 
 // Returns the mesh of a recipe: axes in the order dp, fsdp, ep, tp, sp, without those of size 1. When `mesh` is empty,
-// or is auto and no mesh was chosen, all devices are on fsdp. Throws UserError on an unknown axis, and when the product
-// of the sizes is not `devices`.
+// or still says auto because choose_mesh (plan/mesh_choice.h) has not replaced it, all devices are on fsdp. Throws
+// UserError on an unknown axis, and when the product of the sizes is not `devices`.
 MeshAxes make_mesh(const std::map<std::string, int64_t>& mesh, int64_t devices);
 
 // Returns "mesh fsdp 2 x tp 4", or "one device".

@@ -129,7 +129,8 @@ void add_adapter(ContentKey& key, const fs::path& folder) {
 }
 
 // Returns the digest of the adapters that the run reads but does not save in its checkpoint. With full tuning, the
-// checkpoint contains the merged weights, so there are no such adapters.
+// checkpoint contains the merged weights, so there are such adapters only if the reference model is the model at the
+// start.
 std::string adapters_digest(const Run& run) {
   std::vector<std::string> folders;
   if (!run.frozen.empty() || (!run.reference.empty() && run.reference_folder.empty())) folders = run.merged;

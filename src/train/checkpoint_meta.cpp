@@ -171,6 +171,11 @@ void check_base(const StateReader& state, const Json& base) {
       const Json found = of.value("paths", Json::object()).value(key, Json());
       return found.empty() || found == "" ? "none" : found.is_string() ? found.get<std::string>() : found.dump();
     };
+    if (path(written) == path(base))
+      throw UserError(
+          "{} was trained with other {} than this run: the files in {} have changed since then; put the earlier files "
+          "back, or start a new run",
+          checkpoint_of(state), what, path(base));
     throw UserError(
         "{} was trained with other {} than this run: {} was {}, but this run has {}; set the key to the checkpoint's "
         "value, or start a new run",

@@ -26,8 +26,8 @@ std::vector<std::string> row_names(const std::vector<std::string>& sources) {
 void stop_not_finite(Devices& devices, const Run& run, TrainState& state, const Batch& batch,
                      const StepOutcome& outcome) {
   std::vector<std::string> rows = rows_not_finite(devices, run, state, batch);
-  const std::string what = rows.empty() ? "No row alone has a loss that is not finite. The rows of the step are"
-                                        : "The loss is not finite for";
+  const std::string what =
+      rows.empty() ? "Each row alone has a finite loss. The rows of the step are" : "The loss is not finite for";
   const std::vector<std::string> bad = row_names(rows), all = row_names(batch.sources);
   const std::string skip =
       bad.empty() ? "" : fmt::format(", or leave them out with skip_rows: [{}]", fmt::join(bad, ", "));

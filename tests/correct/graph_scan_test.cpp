@@ -235,7 +235,8 @@ TEST(Scan, ThreeDeep) {
   });
 }
 
-// The first carry depends on the second carry of the previous trip, so it gets a gradient only after one trip.
+// Only the third carry depends on the input from the start. The second carry depends on it after one trip, the first
+// after two.
 TEST(Scan, ActivityThatAppearsAfterATrip) {
   expect_equal_to_unrolled({any({3}, 1)}, [](const Tensors& in, const Loop& loop) {
     const Tensor zero = full(0.5, {DType::kF32, {3}});

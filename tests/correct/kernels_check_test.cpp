@@ -100,7 +100,7 @@ TEST_F(KernelCheck, AWrongKernelIsSwitchedOff) {
   EXPECT_EQ(checked_kernels(cpu_devices(), {&right, &kWrong, &kAbsent, &kRefused}), KernelSet{&right});
   const std::string said = testing::internal::GetCapturedStderr();
   EXPECT_THAT(said, HasSubstr("kernel wrong_attention is switched off on "));
-  EXPECT_THAT(said, HasSubstr("attention in f32 differs from its body by 1.0e-02 of its norm"));
+  EXPECT_THAT(said, HasSubstr("attention in f32 differs from the plain form by 1.0e-02 of the plain result's norm"));
   EXPECT_THAT(said, HasSubstr("kernel absent is switched off on "));
   EXPECT_THAT(said, HasSubstr("kernel refused is switched off on "));
   EXPECT_THAT(said, HasSubstr("the plugin has no FFI extension"));

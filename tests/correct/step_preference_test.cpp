@@ -72,8 +72,9 @@ TEST_P(PreferencePrecision, IsNearFloat32) {
     const std::vector<double> got = twenty_steps(wanted, {GetParam()}).losses, f32 = wanted["loss"];
     double apart = 0, sum = 0;
     for (size_t i = 0; i < f32.size(); ++i) apart += std::abs(got[i] - f32[i]), sum += f32[i];
-    EXPECT_LT(apart / sum, 2e-2) << loss
-                                 << ": one step's loss has the rounding error of one difference; the mean evens it out";
+    const double bound = GetParam() == std::string("bf16=true") ? 3e-2 : 2e-2;
+    EXPECT_LT(apart / sum, bound)
+        << loss << ": one step's loss has the rounding error of one difference; the mean evens it out";
     std::printf("%s %s: losses apart by %.2g of their mean\n", GetParam(), loss, apart / sum);
   }
 }

@@ -2,7 +2,7 @@
 
 usage: float8_export.py PROGRAM
 
-For both schemes and two families, each weight in Transformers must equal its code times its factor, and the merged
+For each scheme and two families, each weight in Transformers must equal its code times its factor, and the merged
 weights must be those of an export in 16 bits up to the rounding of e4m3. Exit code 1: a weight differs.
 """
 
@@ -26,11 +26,17 @@ def export(program, model, folder, **keys):
     subprocess.run(command + words, check=True, capture_output=True, text=True)
 
 
-def stated(codes, factors, scheme):
-    """Returns the values that the file states, in float32."""
+def stated(files, name, scheme):
+    """Returns the values that the file states for a coded weight, in float32."""
+    factors = files[name + "_scale"].float()
+    if scheme == "w4a16":
+        words = files[name + "_packed"]
+        codes = torch.stack([(words >> (4 * i)) & 15 for i in range(8)], -1).flatten(1) - 8
+        return codes.float() * factors.repeat_interleave(codes.shape[1] // factors.shape[1], 1)
+    codes = files[name]
     if scheme == "fp8_block":
         factors = factors.repeat_interleave(128, 0)[: codes.shape[0]].repeat_interleave(128, 1)[:, : codes.shape[1]]
-    return codes.float() * factors.float()
+    return codes.float() * factors
 
 
 def compare(program, family, scheme, folder):
@@ -45,15 +51,16 @@ def compare(program, family, scheme, folder):
     )
     count, from_file, from_plain = 0, 0.0, 0.0
     for name, weight in model.named_parameters():
-        if name not in files:
+        if name not in plain:
             continue  # the head that shares the embedding's weight
-        wanted = files[name].float()
-        if files[name].dtype == torch.float8_e4m3fn:
+        wanted = files[name].float() if name + "_scale" not in files else stated(files, name, scheme)
+        if name + "_scale" in files:
             count += 1
-            factors = files[name + "_scale"]
-            wanted = stated(files[name], factors, scheme)
-            below = factors.float().max() * 2.0**-10  # half the step between subnormal values
-            gap = (wanted - plain[name].float()).abs() - plain[name].float().abs() * LARGEST_ROUNDING - below
+            factors = files[name + "_scale"].float()
+            # Half a step: of integers, or of the floats below the normal ones and of those above.
+            step = factors.max() * (0.5 if scheme == "w4a16" else 2.0**-10)
+            share = 0.0 if scheme == "w4a16" else LARGEST_ROUNDING
+            gap = (wanted - plain[name].float()).abs() - plain[name].float().abs() * share - step
             from_plain = max(from_plain, float(gap.max()))
         from_file = max(from_file, float((weight.detach().float() - wanted.to(torch.bfloat16).float()).abs().max()))
     return count, from_file, from_plain
@@ -62,14 +69,14 @@ def compare(program, family, scheme, folder):
 def main():
     failed = False
     for family in ("llama", "qwen3"):
-        for scheme in ("fp8_dynamic", "fp8_block"):
+        for scheme in ("fp8_dynamic", "fp8_block", "w4a16"):
             with tempfile.TemporaryDirectory() as folder:
                 count, from_file, from_plain = compare(sys.argv[1], family, scheme, pathlib.Path(folder))
             good = count == 14 and from_file == 0 and from_plain <= 1e-3
             failed |= not good
             print(
                 f"{family} {scheme}: {count} weights; Transformers and the file differ by {from_file:.1e}, "
-                f"beyond e4m3's rounding by {max(0, from_plain):.1e}{'' if good else ' FAIL'}"
+                f"beyond the codes' rounding by {max(0, from_plain):.1e}{'' if good else ' FAIL'}"
             )
     return int(failed)
 

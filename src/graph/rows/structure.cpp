@@ -104,8 +104,8 @@ constexpr std::array kStructureRows{
           .flops = nullptr,
           .needs = all_operands,
           .saved = Saved::kAsValue},
-    // The reverse loop fetches a value in host memory again instead of saving it on the device. Fetches are printed
-    // where they are used, because the copies start in the order of the text.
+    // A value that was copied from host memory to the device is not saved for the reverse loop, which copies it again.
+    // Such a copy is printed just before its first use, because copies start in the order of the program's text.
     OpRow{.op = Op::kPlace,
           .name = "annotate_device_placement",
           .spell = place_text,

@@ -13,7 +13,8 @@
 
 namespace fettle::gpu {
 
-// The sizes and options of one device's attention, which models/blocks/attention.h defines (here without a cache).
+// The sizes and options of the attention that one device computes. models/blocks/attention.h defines attention. This
+// kernel has no cache, no sinks, and the same H for keys and values.
 struct AttentionShape {
   int64_t rows = 0, length = 0, heads = 0, key_heads = 0, width = 0;  // B, T, N, K, H
   DType dtype = DType::kBF16;  // of q, k, v, o and their gradients: bf16, f16 or f32

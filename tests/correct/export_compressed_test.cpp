@@ -1,5 +1,5 @@
-// Tests exports in 8-bit floats: each written weight is the nearest code times its factor, all other tensors are
-// unchanged, and config.json says how to read them.
+// Tests exports in 8-bit floats and 4-bit integers: each written weight is the nearest code times its factor, all other
+// tensors are unchanged, and config.json says how to read them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ namespace {
 
 using testing::HasSubstr;
 
-class Float8Exports : public testing::TestWithParam<std::string> {
+class CompressedExports : public testing::TestWithParam<std::string> {
  protected:
   ExportReport run(const std::string& model, const std::string& to, const std::string& scheme,
                    const std::string& dtype = "") {
@@ -59,7 +59,7 @@ float nearest(float value, float factor) {
 
 // The same merged weights are also exported in float32. Each 8-bit float must be the code that is nearest to its
 // float32 value. The weights of qwen3_fp8 have more than 128 rows and columns, so they have several blocks.
-TEST_P(Float8Exports, WeightsAreTheNearestCodes) {
+TEST_P(CompressedExports, WeightsAreTheNearestCodes) {
   const bool blocks = GetParam() == "fp8_block";
   const std::string model = blocks ? "qwen3_fp8" : "llama";
   run(model, "plain", "", "float32");
@@ -107,10 +107,10 @@ TEST_P(Float8Exports, WeightsAreTheNearestCodes) {
   ASSERT_TRUE(report.coded);
   EXPECT_GT(report.coded->error, 1e-3);
   EXPECT_LT(report.coded->error, 0.1);
-  EXPECT_THAT(format_export(report), HasSubstr("8-bit floats"));
+  EXPECT_THAT(format_export(report), HasSubstr("in few bits"));
 }
 
-TEST_P(Float8Exports, ConfigSaysHowToReadThem) {
+TEST_P(CompressedExports, ConfigSaysHowToReadThem) {
   run("llama", "coded", GetParam());
   const nlohmann::json config = read_json_file(folder_ / "coded/config.json")["quantization_config"];
   EXPECT_EQ(config["quant_method"], "compressed-tensors");
@@ -129,11 +129,53 @@ TEST_P(Float8Exports, ConfigSaysHowToReadThem) {
   EXPECT_EQ(factors, 14);
 }
 
-INSTANTIATE_TEST_SUITE_P(Schemes, Float8Exports, testing::Values("fp8_dynamic", "fp8_block"),
+// Groups of 32 values, because the weights of this model have 64 and 96 inputs.
+TEST_F(CompressedExports, IntegersAreTheNearestInTheirGroups) {
+  run("llama", "plain", "", "float32");
+  const ExportReport report = run("llama", "coded", "w4a16", "bfloat16");
+  const ModelRepository plain = ModelRepository::open(folder_ / "plain");
+  const SafetensorsFile file = SafetensorsFile::open(folder_ / "coded/model.safetensors");
+  int64_t linear = 0;
+  for (const std::string& name : plain.names()) {
+    SCOPED_TRACE(name);
+    const std::vector<float> wanted = values_of(plain, name);
+    if (!name.ends_with("_proj.weight")) {
+      const HostArray kept = file.read(*file.find(name)).to(DType::kF32);
+      for (size_t i = 0; i < wanted.size(); ++i) ASSERT_EQ(kept.as<float>()[i], as_bf16(wanted[i]));
+      continue;
+    }
+    ++linear;
+    const Dims dims = plain.find(name).entry->shape.dims;
+    const HostArray words = file.read(*file.find(name + "_packed")), shape = file.read(*file.find(name + "_shape"));
+    const HostArray factors = file.read(*file.find(name + "_scale")).to(DType::kF32);
+    ASSERT_EQ(words.shape(), (Shape{DType::kI32, {dims[0], dims[1] / 8}}));
+    ASSERT_EQ(factors.shape().dims, (Dims{dims[0], dims[1] / 32}));
+    EXPECT_EQ(Dims(shape.as<int64_t>().begin(), shape.as<int64_t>().end()), dims);
+    for (size_t group = 0; group < wanted.size() / 32; ++group) {
+      float largest = 0;
+      for (size_t i = group * 32; i < group * 32 + 32; ++i) largest = std::max(largest, std::abs(wanted[i]));
+      const float factor = as_bf16(largest / 7.5F);
+      EXPECT_EQ(factors.as<float>()[group], factor);
+      for (size_t i = group * 32; i < group * 32 + 32; ++i) {
+        const auto word = static_cast<uint32_t>(words.as<int32_t>()[i / 8]);
+        const int code = static_cast<int>(word >> (4 * (i % 8)) & 15) - 8;
+        EXPECT_LE(std::abs(static_cast<float>(code) - std::clamp(wanted[i] / factor, -8.0F, 7.0F)), 0.5F) << i;
+      }
+    }
+  }
+  EXPECT_EQ(linear, 14);
+  ASSERT_TRUE(report.coded) << "Fettle reads the folder";
+  EXPECT_LT(report.coded->error, 0.5);
+  const nlohmann::json config = read_json_file(folder_ / "coded/config.json")["quantization_config"];
+  EXPECT_EQ(config["format"], "pack-quantized");
+  EXPECT_EQ(config["config_groups"]["group_0"]["weights"]["group_size"], 32);
+}
+
+INSTANTIATE_TEST_SUITE_P(Schemes, CompressedExports, testing::Values("fp8_dynamic", "fp8_block"),
                          [](const auto& info) { return info.param; });
 
 // In the checkpoint of this model, each weight of each expert is a tensor. The routers keep their dtype.
-TEST_F(Float8Exports, ExpertsBecomeCodesAndRoutersDoNot) {
+TEST_F(CompressedExports, ExpertsBecomeCodesAndRoutersDoNot) {
   Recipe recipe;
   recipe.plugin = "cpu";
   recipe.model_name_or_path = reference_model("mixtral").string();

@@ -13,7 +13,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-class Float8ExportError : public testing::Test {
+class CompressedExportError : public testing::Test {
  protected:
   Recipe recipe(const std::string& model) {
     Recipe out;
@@ -31,7 +31,7 @@ class Float8ExportError : public testing::Test {
   TempFolder folder_;
 };
 
-TEST_F(Float8ExportError, OtherFormatsAtTheSameTime) {
+TEST_F(CompressedExportError, OtherFormatsAtTheSameTime) {
   Recipe gguf = recipe("llama");
   gguf.export_gguf = {"q8_0"};
   EXPECT_THAT(refused(gguf), AllOf(HasSubstr("export_quantization is for safetensors"), HasSubstr("export_gguf")));
@@ -40,7 +40,7 @@ TEST_F(Float8ExportError, OtherFormatsAtTheSameTime) {
   EXPECT_THAT(refused(wide), HasSubstr("export_dtype: bfloat16"));
 }
 
-TEST_F(Float8ExportError, ModelsThatTheFormatCannotStore) {
+TEST_F(CompressedExportError, ModelsThatTheFormatCannotStore) {
   EXPECT_THAT(refused(recipe("gpt2")), HasSubstr("not of the kind 'Linear'"));
   EXPECT_THAT(refused(recipe("gpt_oss")), HasSubstr("the experts of a layer are in one tensor"));
   EXPECT_THAT(refused(recipe("gemma3_wrapped")), HasSubstr("a part for images"));
