@@ -4,13 +4,14 @@
 #include <httplib.h>
 
 #include <charconv>
+#include <cmath>
 #include <filesystem>
-#include <random>
 
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/json_text.h"
 #include "base/log.h"
+#include "base/process_name.h"
 #include "board/board_page.h"
 #include "board/control.h"
 #include "board/recipe_form.h"
@@ -29,13 +30,7 @@ using Handled = httplib::Server::HandlerResponse;
 constexpr size_t kBoardBody = 1 << 20;
 constexpr int64_t kMostPoints = 4000, kMostCurves = 60;
 constexpr int64_t kLogTail = 64 << 10, kAnswerBlock = 256 << 10;
-
-std::string random_token() {
-  std::random_device device;
-  std::string token;
-  for (int i = 0; i < 4; ++i) token += fmt::format("{:08x}", device());
-  return token;
-}
+constexpr double kFarthest = 0x1p53;  // bytes; a double represents all smaller offsets
 
 void send_json(httplib::Response& response, const ordered_json& value) {
   response.set_content(page_json(value), "application/json");
@@ -51,7 +46,7 @@ double number_param(const httplib::Request& request, const char* name, double ot
   const std::string text = request.get_param_value(name);
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size())
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value))
     throw UserError("the parameter {} is '{}', wanted a number", name, text);
   return value;
 }
@@ -62,18 +57,23 @@ std::vector<std::string> list_param(const httplib::Request& request, const char*
   return out;
 }
 
-// Returns up to `most` lines of a .jsonl file from byte `from` on, and where the next ones begin.
+// Returns up to `most` lines of a .jsonl file from byte `from` on, and where the next ones begin. A line that is longer
+// than a block is left out. The last line counts even if it does not end.
 ordered_json answer_lines(const OpenedFile& file, int64_t from, int64_t most) {
   const int64_t size = file.stamp().size;
-  const std::string block = file.read(std::clamp<int64_t>(from, 0, size), kAnswerBlock);
+  from = std::clamp<int64_t>(from, 0, size);
+  std::string block = file.read(from, kAnswerBlock);
+  const bool at_end = from + std::ssize(block) >= size;
+  if (at_end && !block.empty() && block.back() != '\n') block += '\n';
   ordered_json rows = ordered_json::array();
   size_t begin = 0;
   for (size_t end; std::ssize(rows) < most && (end = block.find('\n', begin)) != std::string::npos; begin = end + 1) {
     auto row = parse_json_or_discard<ordered_json>(std::string_view(block).substr(begin, end - begin));
     if (row.is_object()) rows.push_back(std::move(row));
   }
+  if (begin == 0) begin = block.size();  // a part of a long line, whose rest is no JSON either
   const int64_t next = from + static_cast<int64_t>(begin);
-  return {{"rows", std::move(rows)}, {"next", begin > 0 && next < size ? ordered_json(next) : ordered_json(nullptr)}};
+  return {{"rows", std::move(rows)}, {"next", next < size && begin > 0 ? ordered_json(next) : ordered_json(nullptr)}};
 }
 
 class BoardServer {
@@ -173,7 +173,9 @@ class BoardServer {
     http.Get("/api/runs", [this](const httplib::Request& request, httplib::Response& response) {
       runs_.refresh();
       const double since = number_param(request, "since", 0);
-      send_json(response, runs_.changes(since > 0 && since < 1e15 ? static_cast<uint64_t>(since) : 0));
+      ordered_json changes = runs_.changes(since > 0 && since < 1e15 ? static_cast<uint64_t>(since) : 0);
+      changes["board"] = process_name();  // pages notice by it that another board has started
+      send_json(response, changes);
     });
     http.Get("/api/run", [this](const httplib::Request& request, httplib::Response& response) {
       ordered_json details = run_details(runs_.files(), path_of(request));
@@ -190,7 +192,9 @@ class BoardServer {
         throw UserError("the run has no answers in '{}'", file);
       const std::optional<OpenedFile> opened = runs_.files().open(run_path(path, file));
       if (!opened) throw UserError("'{}' cannot be read", file);
-      send_json(response, answer_lines(*opened, static_cast<int64_t>(number_param(request, "from", 0)), 20));
+      send_json(response,
+                answer_lines(*opened,
+                             static_cast<int64_t>(std::clamp(number_param(request, "from", 0), 0.0, kFarthest)), 20));
     });
     http.Get("/api/output", [this](const httplib::Request& request, httplib::Response& response) {
       const std::optional<OpenedFile> file = runs_.files().open(run_path(path_of(request), kTrainOutput));
@@ -255,12 +259,18 @@ class BoardServer {
 
 int run_board(const BoardOptions& given) {
   BoardOptions options = given;
-  if (options.token.empty()) options.token = random_token();
+  if (options.token.empty()) options.token = random_hex(4);
+  constexpr std::string_view kInAddresses = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._~-";
+  if (options.token.find_first_not_of(kInAddresses) != std::string::npos)
+    throw UserError("FETTLE_BOARD_TOKEN may have letters, digits and . _ ~ - only, because it is a part of an address");
   const InterruptScope interrupts;
   BoardServer server(options, std::filesystem::read_symlink("/proc/self/exe"));
   const int port = server.bind();
-  const std::string shown = options.host == "0.0.0.0" ? "127.0.0.1" : options.host;
-  info("showing the runs of {}; open http://{}:{}/#token={} (Ctrl-C ends)", options.folder, shown, port, options.token);
+  const std::string shown = options.host == "0.0.0.0"                     ? "127.0.0.1"
+                            : options.host.find(':') != std::string::npos ? "[" + options.host + "]"
+                                                                          : options.host;
+  log_line(LogLevel::kQuiet, fmt::format("showing the runs of {}; open http://{}:{}/#token={} (Ctrl-C ends)",
+                                         options.folder, shown, port, options.token));
   if (!is_loopback(options.host))
     warn("every machine that reaches {} port {} sees this page, and can use it with the token; there is no TLS",
          options.host, port);

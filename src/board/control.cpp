@@ -45,13 +45,15 @@ int64_t number_of(const ordered_json& asked) {
 
 // Throws UserError unless `name` can be the path of a new run's folder below the board's folder.
 void check_new_name(const std::string& name) {
-  const std::string allowed = "letters, digits, '.', '-', '_', and '/' between folders; no part begins with '.' or '-'";
+  const std::string allowed =
+      "letters, digits, '.', '-', '_', and '/' between folders; no part begins with '.', '-' or 'checkpoint-'";
   size_t begin = 0;
   int parts = 0;
   for (;;) {
     const size_t end = std::min(name.find('/', begin), name.size());
     const std::string part = name.substr(begin, end - begin);
-    bool sound = !part.empty() && part.size() <= 100 && part[0] != '.' && part[0] != '-' && ++parts <= 4;
+    bool sound = !part.empty() && part.size() <= 100 && part[0] != '.' && part[0] != '-' &&
+                 !part.starts_with("checkpoint-") && ++parts <= 4;
     for (const char c : part)
       sound = sound && (std::isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '-' || c == '_');
     if (!sound) throw UserError("'{}' cannot be the name of a run; a name has {}", name, allowed);
@@ -70,8 +72,10 @@ void make_folder(const fs::path& root, const std::string& name) {
     if (at == root / name && fs::exists(at, failed))
       throw UserError("there is already something at {}; choose another name", at.string());
     failed.clear();
-    if (!fs::create_directory(at, failed) && failed)
-      throw UserError("cannot create {}: {}", at.string(), failed.message());
+    const bool made = fs::create_directory(at, failed);
+    if (failed) throw UserError("cannot create {}: {}", at.string(), failed.message());
+    if (!made && at == root / name)  // another request has just made it
+      throw UserError("there is already something at {}; choose another name", at.string());
   }
 }
 

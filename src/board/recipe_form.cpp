@@ -45,10 +45,13 @@ ordered_json recipe_form_json() {
 }
 
 std::string recipe_yaml(const std::vector<std::string>& words, const std::string& output_dir) {
-  for (const std::string& word : words)
-    if (const Key* key = find_key(word.substr(0, word.find('='))); key != nullptr && key->secret)
+  for (const std::string& word : words) {
+    const std::string name = word.substr(0, word.find('='));
+    const size_t dashes = std::min(name.find_first_not_of('-'), name.size());  // `--key=value` sets the key, too
+    if (const Key* key = find_key(name.substr(dashes)); key != nullptr && key->secret)
       throw UserError("{} is secret, so a recipe file does not keep it; set HF_TOKEN before `fettle board` starts",
                       key->name);
+  }
   std::vector<std::string> all = words;
   if (!output_dir.empty()) all.push_back("output_dir=" + output_dir);
   return to_yaml(read_recipe({}, all));

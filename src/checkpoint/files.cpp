@@ -178,9 +178,11 @@ namespace {
 
 // Returns the text with {"__float__": "Infinity"} in place of each Infinity outside of strings. Older configs, such as
 // those of Nemotron-H, have Infinity, because Python writes it into JSON. Transformers 5 writes the object.
-std::string with_marked_infinity(std::string text) {
+std::string with_marked_infinity(const std::string& text) {
   constexpr std::string_view kInfinity = "Infinity";
   bool quoted = false;
+  std::string out;
+  size_t copied = 0;  // bytes of `text` that `out` has
   for (size_t i = 0; i < text.size(); ++i) {
     if (quoted && text[i] == '\\') {
       ++i;
@@ -188,13 +190,13 @@ std::string with_marked_infinity(std::string text) {
       quoted = !quoted;
     } else if (!quoted && std::string_view(text).substr(i).starts_with(kInfinity)) {
       const size_t sign = i > 0 && text[i - 1] == '-' ? 1 : 0;
-      const std::string marked =
-          fmt::format("{{\"__float__\": \"{}\"}}", text.substr(i - sign, kInfinity.size() + sign));
-      text.replace(i - sign, kInfinity.size() + sign, marked);
-      i += marked.size() - sign - 1;
+      out.append(text, copied, i - sign - copied);
+      out += fmt::format("{{\"__float__\": \"{}\"}}", text.substr(i - sign, kInfinity.size() + sign));
+      i += kInfinity.size() - 1;
+      copied = i + 1;
     }
   }
-  return text;
+  return out.append(text, copied);
 }
 
 }  // namespace

@@ -21,10 +21,22 @@ std::string trim(std::string_view text) {
   return std::string(text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1));
 }
 
+// Returns the position of the first separator outside of brackets; npos when there is none. A regular expression may
+// have commas in brackets, such as `layers\.\d{1,2}`.
+size_t find_outside(std::string_view text, char separator) {
+  int depth = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '(' || text[i] == '[' || text[i] == '{') ++depth;
+    if (text[i] == ')' || text[i] == ']' || text[i] == '}') --depth;
+    if (text[i] == separator && depth <= 0) return i;
+  }
+  return std::string_view::npos;
+}
+
 std::vector<std::string> split(std::string_view text, char separator) {
   std::vector<std::string> parts;
   while (true) {
-    auto end = text.find(separator);
+    const size_t end = find_outside(text, separator);
     std::string part = trim(text.substr(0, end));
     if (!part.empty()) parts.push_back(std::move(part));
     if (end == std::string_view::npos) return parts;

@@ -8,6 +8,7 @@
 
 #include "base/arrays/e4m3.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "export/weights.h"
 
 namespace fettle {
@@ -75,7 +76,7 @@ CompressedScheme compressed_scheme(const std::string& name) {
 }
 
 CompressedExport::CompressedExport(CompressedScheme scheme, DType factors, const Model& model, const BaseTensors& base,
-                                   const std::string& model_name)
+                                   bool carries_more, const std::string& model_name)
     : scheme_(scheme), factors_(factors) {
   const auto refuse = [&](const char* why) {
     throw UserError(
@@ -85,7 +86,7 @@ CompressedExport::CompressedExport(CompressedScheme scheme, DType factors, const
   };
   if (model.classifies() || model.family->encoder) refuse("it is a classifier or an encoder");
   if (model.family->fan_in_fan_out) refuse("its layers are not of the kind 'Linear'");
-  if (!model.family->carried.empty()) refuse("its checkpoint has a part for images, too");
+  if (carries_more) refuse("its checkpoint has a part that Fettle only copies (images, or further prediction layers)");
   for (const Param& param : model.params) {
     if (param.has_experts() && !param.of_experts()) refuse("the experts of a layer are in one tensor");
     const bool linear = param.role == Role::kLinear || param.of_experts();
@@ -93,7 +94,8 @@ CompressedExport::CompressedExport(CompressedScheme scheme, DType factors, const
       if (const std::string name = param.stored_name(i); base.contains(name)) {
         const BaseTensor& tensor = base.find(name);
         if (tensor.shape.dims.size() != 2) continue;
-        if (linear && name.ends_with(kWeight))
+        // Gates with one output are read as floats by programs that serve models.
+        if (linear && name.ends_with(kWeight) && tensor.shape.dims[0] > 1)
           weights_.insert(name);
         else if (name.ends_with(kWeight) && !param.is_embedding())
           ignored_.insert(name.substr(0, name.size() - kWeight.size()));
@@ -101,6 +103,19 @@ CompressedExport::CompressedExport(CompressedScheme scheme, DType factors, const
   }
   ignored_.insert(model.family->head);  // it is a Linear module even if it uses the embedding's weight
   if (packs()) choose_group(base, model_name);
+  if (scheme_ == CompressedScheme::kBlocks) warn_of_blocks(base);
+}
+
+// vLLM joins q, k and v, and gate and up, and wants whole blocks of each.
+void CompressedExport::warn_of_blocks(const BaseTensors& base) const {
+  for (const std::string& name : weights_)
+    if (base.find(name).shape.dims[0] % kSquare != 0) {
+      warn(
+          "export_quantization: fp8_block: {} has {} rows, not a multiple of {}, so vLLM may refuse this model; "
+          "fp8_dynamic has no such limit",
+          name, base.find(name).shape.dims[0], kSquare);
+      return;
+    }
 }
 
 // Chooses the largest group that divides the rows of all weights.

@@ -28,9 +28,10 @@ CompressedScheme compressed_scheme(const std::string& name);
 // codes in each i32, the first one in the lowest bits, each increased by 8, and <name>_shape has the two dims.
 class CompressedExport {
  public:
-  // `factors` is the dtype of the factors: that of the model. Throws UserError when the format cannot store the model.
+  // `factors` is the dtype of the factors: that of the model. `carries_more` says whether the checkpoint has tensors of
+  // Family::carried. Throws UserError when the format cannot store the model.
   CompressedExport(CompressedScheme scheme, DType factors, const Model& model, const BaseTensors& base,
-                   const std::string& model_name);
+                   bool carries_more, const std::string& model_name);
 
   bool applies_to(const BaseTensor& tensor) const { return weights_.contains(tensor.param); }
   // Returns the shapes of the tensors that are written instead of the tensor: codes, factors and, for kGroups, its
@@ -47,6 +48,7 @@ class CompressedExport {
   int64_t block_columns(int64_t columns) const;
   bool packs() const { return scheme_ == CompressedScheme::kGroups; }
   void choose_group(const BaseTensors& base, const std::string& model_name);
+  void warn_of_blocks(const BaseTensors& base) const;
 
   CompressedScheme scheme_;
   DType factors_;

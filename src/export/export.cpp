@@ -28,7 +28,9 @@ void write_config(const ModelRepository& base, const WrittenForm& form, const st
   copy_model_files(base.folder(), folder);
   nlohmann::json config = other.value_or(base.config());
   const std::optional<DType>& dtype = form.dtype;
-  const bool was_quantised = config.erase("quantization_config") > 0;
+  bool was_quantised = config.erase("quantization_config") > 0;
+  if (config.contains("text_config") && config["text_config"].is_object())
+    was_quantised |= config["text_config"].erase("quantization_config") > 0;
   if (!was_quantised && !dtype && !other && form.compressed == nullptr) return;
   if (form.compressed != nullptr) config["quantization_config"] = form.compressed->config();
   if (dtype && config.contains("dtype")) config["dtype"] = hf_name(*dtype);
@@ -121,10 +123,6 @@ void check_gguf_request(const ExportSpec& spec, const Model& model, const std::s
 void check_quantization_request(const ExportSpec& spec) {
   if (!spec.gguf.empty())
     throw UserError("{}: export_quantization is for safetensors; remove it or export_gguf", spec.quantization_at);
-  if (spec.dtype && *spec.dtype == DType::kF32)
-    throw UserError(
-        "{}: export_quantization needs 16-bit floats for the other weights; set export_dtype: bfloat16 or remove it",
-        spec.quantization_at);
 }
 
 // Returns the title of the files: the name of export_dir.
@@ -180,8 +178,10 @@ ExportReport run_export(const Request& request) {
   std::optional<GgufPlan> plan;
   std::optional<CompressedExport> compressed;
   if (to_codes)
-    compressed.emplace(compressed_scheme(spec.quantization), dtype.value_or(model.config.dtype), model, tensors,
-                       request.model_title());
+    compressed.emplace(
+        compressed_scheme(spec.quantization), dtype.value_or(model.config.dtype), model, tensors,
+        std::ranges::any_of(base.names(), [&](const std::string& name) { return carries(*model.family, name); }),
+        request.model_title());
   if (to_gguf) {
     target.emplace(spec.folder, AtomicFolder::Existing::kRefuse);
     const GgufNames names{request.model_title(), title_of(spec.folder), merges ? base_title(request) : ""};

@@ -10,7 +10,8 @@ namespace fettle {
 
 int run_upload(const UploadOptions& options, std::ostream& out) {
   const std::optional<RepoName> repo = read_repo_name(RepoKind::kModel, options.repository);
-  if (!repo) throw UserError("'{}' is not a name on a hub; names are ORG/NAME", options.repository);
+  if (!repo || repo->id.find('/') == std::string::npos)
+    throw UserError("'{}' is not the name of a repository; names are ORG/NAME or USER/NAME", options.repository);
   const UploadReport report =
       upload_folder(read_hub_settings(hub_of_environment()),
                     {.folder = options.folder,

@@ -28,6 +28,12 @@ std::optional<Float8Storage> stored_float8(const nlohmann::json& config, const s
   }
   if (method != "compressed-tensors" || stored_groups(config, file)) return std::nullopt;
   out.factors = "_scale";
+  if (const nlohmann::json transforms = at->value("transform_config", nlohmann::json()); !transforms.empty())
+    throw UserError(
+        "{}: transform_config in quantization_config is not implemented: activations would have to be rotated while "
+        "the "
+        "model runs. Use another checkpoint of the model",
+        file);
   const nlohmann::json groups = at->value("config_groups", nlohmann::json());
   if (!groups.is_object() || groups.empty())
     throw UserError("{}: quantization_config of compressed-tensors has no config_groups", file);

@@ -62,8 +62,10 @@ class Settings {
     if (!has(bits_key)) refuse(bits_key, nullptr, wanted);
     out.bits = integer(bits_key, 4);
     if (std::ranges::find(known, out.bits) == known.end()) refuse(bits_key, out.bits, wanted);
+    constexpr int64_t kMostInputs = int64_t{1} << 40;
     const int64_t group = integer("group_size", 128);
-    if (group != -1 && group < 2) refuse("group_size", group, "-1 (all inputs) or at least 2");
+    if ((group != -1 && group < 2) || group > kMostInputs || at("group_size", 128) > kMostInputs)
+      refuse("group_size", at("group_size", 128), "-1 (all inputs) or at least 2");
     out.group = std::max<int64_t>(group, 0);
   }
 
@@ -108,11 +110,16 @@ void read_awq(const Settings& settings, GroupStorage& out) {
 
 // Reads compressed-tensors' config. Returns false when its weights are not packed integers.
 bool read_packed(const Settings& settings, const std::string& file, GroupStorage& out) {
+  if (const Json transforms = settings.at("transform_config", Json()); !transforms.empty())
+    settings.refuse("transform_config", transforms, "none: activations are not rotated while the model runs");
   const Json groups = settings.at("config_groups", nullptr);
   if (!groups.is_object() || groups.empty()) return false;
   const Json& first = *groups.begin();
   const Json weights = first.is_object() ? first.value("weights", Json()) : Json();
   if (!weights.is_object() || weights.value("type", Json("int")) != "int") return false;
+  if (const Json targets = first.is_object() ? first.value("targets", Json::array({"Linear"})) : Json();
+      targets != Json::array({"Linear"}) && targets != Json())
+    settings.refuse("targets", targets, "Linear: all linear layers except those of `ignore`");
   if (groups.size() > 1)
     settings.refuse("config_groups", groups, "one group, with one number of bits for all linear layers");
   if (first.contains("input_activations") && !first["input_activations"].is_null())

@@ -217,7 +217,10 @@ void ResultWriter::finish() {
   if (model_) copy_model_files(repository_.folder(), folder_);
   nlohmann::json base = repository_.config();
   // The trained weights are floats, even if the base stores them in MXFP4.
-  if (base.erase("quantization_config") > 0 && model_) write_json_file(folder_ / "config.json", base);
+  bool was_quantised = base.erase("quantization_config") > 0;
+  if (base.contains("text_config") && base["text_config"].is_object())
+    was_quantised |= base["text_config"].erase("quantization_config") > 0;
+  if (was_quantised && model_) write_json_file(folder_ / "config.json", base);
   if (!run_.model.classifies()) return;
   const std::optional<LabelSet>& labels = run_.labels();
   const nlohmann::json config = classifier_config(base, run_.model, labels ? std::string(name_of(labels->problem)) : "",

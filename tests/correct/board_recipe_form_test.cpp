@@ -60,6 +60,7 @@ TEST(RecipeForm, RefusesWhatARecipeCannotHave) {
   EXPECT_THAT(error("learning_rate=fast"), HasSubstr("learning_rate"));
   EXPECT_THAT(error("hub_token=hf_abc"), HasSubstr("hub_token is secret"));
   EXPECT_THAT(error("hub_token=hf_abc"), Not(HasSubstr("hf_abc")));
+  EXPECT_THAT(error("--hub_token=hf_abc"), HasSubstr("hub_token is secret"));
 }
 
 }  // namespace

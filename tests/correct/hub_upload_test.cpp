@@ -121,9 +121,10 @@ TEST_F(HubUpload, FilesThatTheRepositoryIgnoresAreLeftOut) {
 
 TEST(UploadedFiles, AreTheResultWithoutCheckpointsAndLogs) {
   const TempFolder folder;
-  for (const char* file : {"adapter_model.safetensors", "README.md", ".lock", ".cache/x",
-                           "checkpoint-4/state/manifest.json", "checkpoint-6.tmp-0a/x", "trainer_log.jsonl",
-                           "fettle_run.json", "report.html", "runs/events", "wandb/run", "head/weights.bin"})
+  for (const char* file :
+       {"adapter_model.safetensors", "README.md", ".lock", ".cache/x", "checkpoint-4/state/manifest.json",
+        "checkpoint-6.tmp-0a/x", "trainer_log.jsonl", "fettle_run.json", "report.html", "runs/events", "train.log",
+        "recipe.yaml", "generated_predictions.jsonl", "wandb/run", "head/weights.bin"})
     write_text(folder / file, "x");
   EXPECT_THAT(uploaded_files(folder.path()), ElementsAre("README.md", "adapter_model.safetensors", "head/weights.bin"));
   EXPECT_THAT(uploaded_files(folder / "checkpoint-4/state"), ElementsAre("manifest.json"));

@@ -46,6 +46,26 @@ TEST(Layers, Norms) {
   }
 }
 
+// Step sizes of Mamba2 are the softplus of numbers down to about -16, so their relative error counts.
+TEST(Layers, SoftplusOfSmallAndLargeNumbers) {
+  Value x{{DType::kF32, {121}}, {}};
+  for (int i = 0; i < 121; ++i) x.elements.push_back(-30 + 0.5 * i);
+  GraphRun run;
+  const Tensor xs = run.input(x);
+  run.output("softplus", softplus(xs));
+  run.output("log_sigmoid", log_sigmoid(xs));
+  run.output("slope", grad(reduce_sum(softplus(xs), {0}), {xs})[0]);
+  const std::map<std::string, Value> got = run.run();
+  for (size_t i = 0; i < 121; ++i) {
+    const double at = x.elements[i], wanted = std::max(at, 0.0) + std::log1p(std::exp(-std::abs(at)));
+    EXPECT_NEAR(got.at("softplus").elements[i], wanted, 4e-6 * wanted) << at;
+    const double other = at - wanted;
+    EXPECT_NEAR(got.at("log_sigmoid").elements[i], other, 4e-6 * std::abs(other) + 1e-30) << at;
+    const double slope = 1 / (1 + std::exp(-at));
+    EXPECT_NEAR(got.at("slope").elements[i], slope, 4e-6 * slope) << at;
+  }
+}
+
 // The token of a slot is slot / k, rounded down. This must be exact also for slots from 2^23 on, where f32 cannot
 // represent numbers that end in .5.
 TEST(Experts, TokensOfManySlots) {

@@ -259,7 +259,7 @@ TEST(Board, NamesOfNewRunsStayBelowTheFolder) {
   fs::create_directory_symlink(elsewhere.path(), board.folder / "runs/link");
   write_run(board.folder / "runs/taken", 1);
   for (const char* name : {"", "..", "../x", "/tmp/x", "a/../b", "a//b", "a/", ".hidden", "-x", "a b", "a\\b", "a;b",
-                           "é", "a/b/c/d/e", "link/x", "taken"}) {
+                           "é", "a/b/c/d/e", "link/x", "taken", "checkpoint-2", "a/checkpoint-1"}) {
     const Answer answer = board.post("/api/start", form(name));
     EXPECT_EQ(answer.status, 400) << name;
     EXPECT_THAT(answer.parsed()["error"].get<std::string>(),

@@ -53,6 +53,7 @@ TEST_F(BadGroups, VariantsThatAreNotImplemented) {
   EXPECT_THAT(config_error(kGptq, {{"bits", nullptr}}), HasSubstr("bits is null"));
   EXPECT_THAT(config_error(kGptq, {{"bits", "4"}}), HasSubstr("wanted an integer"));
   EXPECT_THAT(config_error(kGptq, {{"group_size", 0}}), HasSubstr("group_size is 0"));
+  EXPECT_THAT(config_error(kGptq, {{"group_size", INT64_MAX}}), HasSubstr("group_size is 9223372036854775807"));
   EXPECT_THAT(config_error(kGptq, {{"desc_act", 1}}), HasSubstr("desc_act is 1"));
   EXPECT_THAT(config_error(kGptq, {{"checkpoint_format", "marlin"}}), HasSubstr("gptq or gptq_v2"));
   EXPECT_THAT(config_error(kGptq, {{"is_marlin_format", true}}), HasSubstr("is_marlin_format"));
@@ -74,6 +75,11 @@ TEST_F(BadGroups, VariantsThatAreNotImplemented) {
   };
   EXPECT_THAT(compressed(Json::object(), {{"format", "int-quantized"}}), HasSubstr("pack-quantized"));
   EXPECT_THAT(compressed({{"num_bits", 3}}, Json::object()), HasSubstr("num_bits is 3"));
+  EXPECT_THAT(compressed(Json::object(), {{"transform_config", {{"config_groups", {{"a", 1}}}}}}),
+              HasSubstr("transform_config"));
+  EXPECT_THAT(compressed(Json::object(),
+                         {{"config_groups", {{"group_0", {{"weights", weights}, {"targets", {"re:.*mlp.*"}}}}}}}),
+              HasSubstr("targets"));
   EXPECT_THAT(compressed({{"strategy", "tensor"}}, Json::object()), HasSubstr("group or channel"));
   EXPECT_THAT(
       compressed(Json::object(),

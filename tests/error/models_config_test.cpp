@@ -145,6 +145,8 @@ TEST(ModelConfig, WhatIsNotImplementedIsRefused) {
   EXPECT_THAT(message(changed(llama4, "layer_types", {"full_attention", "chunked_attention"})),
               AllOf(HasSubstr("layer 0 has the type 'full_attention'"), HasSubstr("must be chunked_attention")));
   EXPECT_THAT(message(changed(llama4, "moe_layers", {2})), HasSubstr("'moe_layers' contains 2"));
+  EXPECT_THAT(message(changed(llama4, "moe_layers", {0.5})), HasSubstr("'moe_layers' contains 0.5"));
+  EXPECT_THAT(message(changed(llama4, "moe_layers", {1e300})), HasSubstr("'moe_layers' contains 1e+300"));
   EXPECT_THAT(message(changed(llama4, "interleave_moe_layer_step", 3)), HasSubstr("no layer has experts"));
   EXPECT_THAT(message(changed(lfm2, "layer_types", {"conv", "mamba"})),
               AllOf(HasSubstr("'layer_types' contains 'mamba'"), HasSubstr("conv and full_attention")));

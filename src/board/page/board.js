@@ -10,7 +10,7 @@
   const curves = new Map();     // name -> {names, curves} for the current view
   const stale = new Set();      // names whose curves must be fetched again
   const view = Object.assign({axis: 'step', smooth: .3, log: false, clip: false}, kept('view'), {from: null, to: null});
-  let chosen = kept('chosen'), colours = kept('colours') || {}, generation = 0, token = kept('token') || '';
+  let chosen = kept('chosen'), colours = kept('colours') || {}, generation = 0, boardId = '', token = kept('token') || '';
   let info = {folder: '', read_only: false, token: false}, page = null, keys = null;
 
   // --- requests
@@ -115,7 +115,12 @@
     try {
       const wanted = page.wanted().filter(name => runs.has(name) && (stale.has(name) || !curves.has(name)));
       for (const name of wanted) stale.delete(name);
-      if (wanted.length) await fetchCurves(wanted);
+      try {
+        if (wanted.length) await fetchCurves(wanted);
+      } catch (error) {
+        for (const name of wanted) stale.add(name);
+        throw error;
+      }
     } catch (error) { live(error); }
     const again = fetching.again;
     fetching = null;
@@ -144,7 +149,10 @@
     try {
       if (!document.hidden) {
         const answer = await ask('/api/runs?since=' + generation);
-        if (answer.generation < generation) { generation = 0; runs.clear(); }  // another board
+        if (answer.board !== boardId) {  // the board was started again, so its numbers are others
+          boardId = answer.board;
+          if (generation !== 0) { generation = 0; runs.clear(); rows.clear(); return; }
+        }
         generation = answer.generation;
         for (const run of answer.runs) {
           runs.set(run.name, run);

@@ -1,7 +1,7 @@
 // The form for a new run. Fettle itself checks the recipe; the form only collects key=value words.
 
 const MAIN_KEYS = {
-  'Model and data': ['model_name_or_path', 'dataset', 'dataset_dir', 'eval_dataset', 'val_size', 'template', 'cutoff_len', 'packing', 'max_samples'],
+  'Model and data': ['model_name_or_path', 'dataset', 'dataset_dir', 'eval_dataset', 'val_size', 'template', 'default_system', 'cutoff_len', 'packing', 'max_samples'],
   'Method': ['stage', 'finetuning_type', 'lora_rank', 'lora_alpha', 'lora_target', 'lora_dropout', 'quantization_bit'],
   'Training': ['learning_rate', 'num_train_epochs', 'max_steps', 'per_device_train_batch_size', 'gradient_accumulation_steps',
     'lr_scheduler_type', 'warmup_ratio', 'optim', 'bf16', 'gradient_checkpointing', 'seed'],
@@ -52,6 +52,8 @@ class Compose {
     if (choices.length) {
       const standard = key.default === '' || key.default === '""' ? 'default' : `default: ${key.default}`;
       input = h('select', {id, onchange: on}, h('option', {value: '', text: standard}), ...choices.map(one => h('option', {value: one, text: one})));
+    } else if (value !== undefined && value.includes('\n')) {
+      input = h('textarea', {id, rows: 4, spellcheck: 'false', oninput: on});
     } else {
       input = h('input', {id, type: 'text', inputmode: key.kind === 'number' ? 'decimal' : undefined, autocomplete: 'off', spellcheck: 'false',
         placeholder: key.default === '""' ? '' : key.default, oninput: on});
@@ -69,7 +71,7 @@ class Compose {
 
   words() {
     const words = [];
-    for (const [name, {input}] of this.fields) if (input.value.trim() !== '') words.push(name + '=' + input.value.trim());
+    for (const [name, {input}] of this.fields) if (input.value.trim() !== '') words.push(name + '=' + (input.tagName === 'TEXTAREA' ? input.value : input.value.trim()));
     return words;
   }
 

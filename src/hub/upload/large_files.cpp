@@ -19,6 +19,7 @@ using nlohmann::json;
 
 constexpr int kAtATime = 4;
 constexpr size_t kInOneBatch = 100;
+constexpr int kJoinSeconds = 300;  // the store may need so long to join the parts of a file
 constexpr const char* kLfsType = "application/vnd.git-lfs+json";
 
 // The bytes sent so far, of all files, on one live line.
@@ -80,8 +81,8 @@ void send_parts(const HubSettings& settings, const LargeFile& file, const json& 
     parts.push_back({{"partNumber", i + 1}, {"etag", reply.header("etag")}});
   }
   const json done{{"oid", file.sha256}, {"parts", parts}};
-  object_of(settings, post_again(settings, text_in(action, "href"), {done.dump(), kLfsType, kLfsType}),
-            "joining the parts of " + file.file.filename().string());
+  expect_done(settings, post_again(settings, text_in(action, "href"), {done.dump(), kLfsType, kLfsType, kJoinSeconds}),
+              "joining the parts of " + file.file.filename().string());
 }
 
 void send_file(const HubSettings& settings, const LargeFile& file, const json& actions, Progress& progress) {
@@ -96,9 +97,10 @@ void send_file(const HubSettings& settings, const LargeFile& file, const json& a
     put_file(settings, text_in(action, "href"), file.file, 0, file.size,
              [&](int64_t now) { progress.show(before, now); });
   }
-  if (!actions.contains("verify")) return;
+  const std::string verify = actions.contains("verify") ? text_in(actions["verify"], "href") : "";
+  if (verify.empty()) return;
   const json check{{"oid", file.sha256}, {"size", file.size}};
-  const HttpReply reply = post_again(settings, text_in(actions["verify"], "href"), {check.dump()});
+  const HttpReply reply = post_again(settings, verify, {check.dump()});
   if (reply.status != 200 && reply.status != 201)
     throw UserError("{}: the hub did not get the file as it is; try again", file.file.string());
 }

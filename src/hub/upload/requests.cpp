@@ -56,13 +56,8 @@ HttpReply post_again(const HubSettings& settings, const std::string& url, const 
   return try_again(settings, url, [&] { return http_post(settings, url, body); });
 }
 
-nlohmann::json object_of(const HubSettings& settings, const HttpReply& reply, const std::string& what) {
-  if (reply.status == 200 || reply.status == 201) {
-    nlohmann::json out = parse_json_or_discard<nlohmann::json>(reply.body);
-    if (out.is_object()) return out;
-    throw UserError("{}: {} sends an answer that is not a JSON object; check HF_ENDPOINT", what,
-                    host_of(settings.endpoint));
-  }
+void expect_done(const HubSettings& settings, const HttpReply& reply, const std::string& what) {
+  if (reply.status == 200 || reply.status == 201) return;
   const std::string said = reason_of(reply), because = said.empty() ? "" : " (" + said + ")";
   if (reply.status == 401)
     throw UserError("{}: {} does not accept the token{}; set HF_TOKEN to a token that may write", what,
@@ -75,6 +70,14 @@ nlohmann::json object_of(const HubSettings& settings, const HttpReply& reply, co
                     host_of(settings.endpoint), because);
   throw UserError("{}: {} answers with status {}{}; try again later", what, host_of(settings.endpoint), reply.status,
                   because);
+}
+
+nlohmann::json object_of(const HubSettings& settings, const HttpReply& reply, const std::string& what) {
+  expect_done(settings, reply, what);
+  nlohmann::json out = parse_json_or_discard<nlohmann::json>(reply.body);
+  if (out.is_object()) return out;
+  throw UserError("{}: {} sends an answer that is not a JSON object; check HF_ENDPOINT", what,
+                  host_of(settings.endpoint));
 }
 
 HttpReply put_file(const HubSettings& settings, const std::string& url, const std::filesystem::path& file,

@@ -15,8 +15,11 @@ namespace fettle {
 // The request may be sent twice, so it must not matter if the hub gets it twice.
 HttpReply post_again(const HubSettings& settings, const std::string& url, const HttpBody& body);
 
-// Returns the JSON object of a reply with status 200 or 201. Throws UserError for other replies: `what` says what was
-// asked for ("making the repository ORG/NAME"), and the message says what the user can do.
+// Throws UserError unless the reply has status 200 or 201. `what` says what was asked for ("making the repository
+// ORG/NAME"), and the message says what the user can do.
+void expect_done(const HubSettings& settings, const HttpReply& reply, const std::string& what);
+
+// Returns the JSON object of a reply. Throws like expect_done, and UserError when the body is something else.
 nlohmann::json object_of(const HubSettings& settings, const HttpReply& reply, const std::string& what);
 
 // Sends `count` bytes of the file from `begin` on, by PUT. Calls `sent` with the number of bytes sent so far. Tries

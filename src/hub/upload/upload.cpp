@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "hub/hub_api.h"
 #include "hub/upload/large_files.h"
@@ -62,6 +63,9 @@ void make_repo(const HubSettings& settings, const Upload& upload) {
   if (slash != std::string::npos) request["organization"] = id.substr(0, slash);
   const HttpReply reply = post_again(settings, settings.endpoint + "/api/repos/create", {request.dump()});
   if (reply.status == 409) return;  // it exists
+  // A token that may write to one repository may not make repositories.
+  if (reply.status == 401 || reply.status == 402 || reply.status == 403)
+    if (http_get(settings, fmt::format("{}/api/models/{}", settings.endpoint, id), 1).status == 200) return;
   object_of(settings, reply, "making the repository " + id);
   info("made the {} repository {}", upload.is_public ? "public" : "private", id);
 }
@@ -107,10 +111,10 @@ std::string commit_lines(const std::vector<SentFile>& files, const std::string& 
 }
 
 bool is_left_out(const std::string& name) {
-  constexpr std::array<std::string_view, 5> kLogs{"trainer_log.jsonl", "fettle_run.json", "report.html", "runs",
-                                                  "wandb"};
-  return name.starts_with('.') || name.starts_with("checkpoint-") || name.find(".tmp-") != std::string::npos ||
-         std::ranges::find(kLogs, name) != kLogs.end();
+  constexpr std::array<std::string_view, 7> kLogs{
+      "trainer_log.jsonl", "fettle_run.json", "report.html", "train.log", "recipe.yaml", "runs", "wandb"};
+  return name.ends_with("predictions.jsonl") || name.starts_with('.') || name.starts_with("checkpoint-") ||
+         name.find(".tmp-") != std::string::npos || std::ranges::find(kLogs, name) != kLogs.end();
 }
 
 }  // namespace
@@ -129,6 +133,7 @@ std::vector<std::string> uploaded_files(const fs::path& folder) {
 }
 
 UploadReport upload_folder(const HubSettings& settings, const Upload& upload) {
+  const InterruptScope interrupts;
   if (settings.hub != Hub::kHuggingFace)
     throw UserError("upload: ModelScope is not supported; unset USE_MODELSCOPE_HUB to send to Hugging Face's hub");
   if (settings.offline) throw UserError("upload: HF_HUB_OFFLINE forbids it; unset HF_HUB_OFFLINE");

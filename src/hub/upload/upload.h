@@ -35,8 +35,8 @@ struct UploadReport {
 UploadReport upload_folder(const HubSettings& settings, const Upload& upload);
 
 // Returns the paths of the files that upload_folder sends, relative to `folder`, sorted: all regular files, except
-// hidden ones, checkpoint-N, unfinished results (*.tmp-*), and the logs of a run (trainer_log.jsonl, fettle_run.json,
-// report.html, runs, wandb).
+// hidden ones, checkpoint-N, unfinished results (*.tmp-*), the logs of a run (trainer_log.jsonl, fettle_run.json,
+// report.html, train.log, recipe.yaml, runs, wandb), and replies to rows (*predictions.jsonl).
 std::vector<std::string> uploaded_files(const std::filesystem::path& folder);
 
 }  // namespace fettle

@@ -109,13 +109,24 @@ Tensor activation(const std::string& name, const Tensor& x) {
       name);
 }
 
+namespace {
+
+// Returns log(1 + u) for u from 0 to 1. 1 + u drops the last bits of a small u, so small numbers use the first terms of
+// the series; the next term is below the precision of f32.
+Tensor log_of_one_plus(const Tensor& u) {
+  constexpr double kSmall = 0.03;
+  const Tensor series = u * (u * (u * (u * (u * 0.2 + -0.25) + 1.0 / 3) + -0.5) + 1.0);
+  return select(compare(u, "LT", constant(kSmall, u.dtype())), series, log(u + 1.0));
+}
+
+}  // namespace
+
 Tensor log_sigmoid(const Tensor& x) {
-  const Tensor larger = stop_gradient(maximum(-x, constant(0, x.dtype())));
-  return -(larger + log(exp(-larger) + exp(-x - larger)));
+  return -softplus(-x);
 }
 
 Tensor softplus(const Tensor& x) {
-  return -log_sigmoid(-x);
+  return maximum(x, constant(0, x.dtype())) + log_of_one_plus(exp(-abs(x)));
 }
 
 Tensor embed(const Forward& f, const Tensor& table_VD, const Tensor& ids_BT) {

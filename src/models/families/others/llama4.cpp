@@ -2,6 +2,8 @@
 // rope, sees all keys, and scales its queries with the position. Some layers or all have experts, whose inputs are
 // multiplied by the router's weights. Published checkpoints also have a vision tower. Source:
 // transformers/models/llama4.
+#include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -33,15 +35,17 @@ std::vector<bool> layers_with_rope(const ConfigReader& r, int64_t layers) {
 // Reads the layers with experts: the list `moe_layers`, or every interleave_moe_layer_step-th.
 void read_expert_layers(const ConfigReader& r, ModelConfig& c) {
   LayerSet layers;
-  for (const double layer : r.numbers("moe_layers")) layers.numbers.push_back(static_cast<int64_t>(layer));
+  const std::vector<double> listed = r.numbers("moe_layers");
+  for (const double layer : listed)
+    if (!(layer >= 0 && layer < static_cast<double>(c.num_hidden_layers) && layer == std::floor(layer)))
+      throw UserError("{}: 'moe_layers' contains {}; the model has the layers 0 to {}", r.file(), layer,
+                      c.num_hidden_layers - 1);
+  for (int64_t layer = 0; layer < c.num_hidden_layers; ++layer)
+    if (std::ranges::find(listed, static_cast<double>(layer)) != listed.end()) layers.numbers.push_back(layer);
   const int64_t step = r.integer("interleave_moe_layer_step", 1);
   for (int64_t layer = step - 1; !r.has("moe_layers") && layer < c.num_hidden_layers; layer += step)
     layers.numbers.push_back(layer);
   layers.all = layers.count();
-  for (const int64_t layer : layers.numbers)
-    if (layer < 0 || layer >= c.num_hidden_layers)
-      throw UserError("{}: 'moe_layers' contains {}; the model has the layers 0 to {}", r.file(), layer,
-                      c.num_hidden_layers - 1);
   if (layers.count() == 0) throw UserError("{}: no layer has experts", r.file());
   if (layers.count() < c.num_hidden_layers) c.expert_layers = layers;
 }
