@@ -126,7 +126,10 @@ Tensor log_sigmoid(const Tensor& x) {
 }
 
 Tensor softplus(const Tensor& x) {
-  return maximum(x, constant(0, x.dtype())) + log_of_one_plus(exp(-abs(x)));
+  const Tensor zero = constant(0, x.dtype());
+  // At 0, the derivative of abs is 0. That of the first part must be 1/2 there, but that of `maximum` is 1.
+  const Tensor first = select(compare(x, "EQ", zero), x * 0.5, maximum(x, zero));
+  return first + log_of_one_plus(exp(-abs(x)));
 }
 
 Tensor embed(const Forward& f, const Tensor& table_VD, const Tensor& ids_BT) {
