@@ -179,7 +179,7 @@ TEST_F(SeveralProcesses, AHostWithAnotherRecipeIsNamed) {
   const auto outcomes = run(2, words("out"), {{1, {"learning_rate=0.003"}}});
   for (const Outcome& one : outcomes) {
     EXPECT_EQ(one.code, 2);
-    EXPECT_THAT(one.err, HasSubstr("the recipe of process 1"));
+    EXPECT_THAT(one.err, HasSubstr("the recipe differs between process 1"));
   }
 }
 
