@@ -15,7 +15,7 @@
 
 #include "base/environment.h"
 #include "base/error.h"
-#include "base/file_error.h"
+#include "base/files/file_error.h"
 #include "base/json_text.h"
 #include "base/log.h"
 #include "board/board.h"

@@ -2,8 +2,6 @@
 // by the body of the composite.
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <cmath>
 
 #include "graph/autodiff/grad.h"
@@ -11,6 +9,7 @@
 #include "graph/ops.h"
 #include "graph/prune.h"
 #include "graph_run.h"
+#include "kernel_runs.h"
 #include "models/blocks/attention.h"
 
 namespace fettle {
@@ -36,11 +35,6 @@ inline Value segments_of(int64_t rows, int64_t t) {
       out.elements.push_back(b % 2 == 1 ? 1 : i < t / 4 ? 1 : i < t / 2 + 1 ? 2 : i < t - 3 ? 3 : 0);
   return out;
 }
-
-struct Ran {
-  std::map<std::string, Value> values;
-  std::vector<KernelUse> kernels;
-};
 
 // Runs layers of attention with weights between them. Returns the last layer's output, and all gradients of a weighted
 // sum of this output.
@@ -91,27 +85,6 @@ inline Ran run_layers(const AttentionSetting& s, DType dtype, Remat remat, const
   run.output("w", grads[1]);
   Ran ran{run.run(), run.program().kernels()};
   return ran;
-}
-
-// Returns for each output: the norm of its difference from the expected output, divided by the norm of the expected
-// output.
-inline std::map<std::string, double> distances(const Ran& got, const Ran& wanted) {
-  std::map<std::string, double> out;
-  for (const auto& [name, value] : wanted.values) {
-    double error = 0, length = 0;
-    for (size_t e = 0; e < value.elements.size(); ++e) {
-      const double difference = got.values.at(name).elements[e] - value.elements[e];
-      error += difference * difference;
-      length += value.elements[e] * value.elements[e];
-    }
-    EXPECT_GT(length, 1e-6) << name << " tells nothing";
-    out[name] = std::sqrt(error / length);
-  }
-  return out;
-}
-
-inline void expect_near(const Ran& got, const Ran& wanted, double bound) {
-  for (const auto& [name, distance] : distances(got, wanted)) EXPECT_LT(distance, bound) << name;
 }
 
 }  // namespace fettle

@@ -8,7 +8,7 @@
 #include <filesystem>
 
 #include "base/error.h"
-#include "base/file_error.h"
+#include "base/files/file_error.h"
 #include "board/recipe_form.h"
 #include "report/view/run_file.h"
 #include "report/view/run_view.h"

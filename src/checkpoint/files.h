@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/file_mapping.h"
+#include "base/files/file_mapping.h"
 
 namespace fettle {
 

@@ -2,8 +2,8 @@
 
 #include <optional>
 
-#include "base/cache.h"
 #include "base/error.h"
+#include "base/files/cache.h"
 #include "base/log.h"
 #include "base/size_text.h"
 #include "doctor/finding.h"

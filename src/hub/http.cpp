@@ -227,24 +227,30 @@ void take_header_line(HttpReply& reply, std::string_view line) {
   reply.headers[in_lower_case(std::string(line.substr(0, colon)))] = value;
 }
 
-HttpReply http_get(const HubSettings& settings, const std::string& url, int attempts) {
-  start_curl();
-  const Curl easy(curl_easy_init(), curl_easy_cleanup);
+HttpReply send_again(const HubSettings& settings, const std::string& url, int attempts,
+                     const std::function<HttpReply()>& send) {
   double wait = settings.pause_seconds;
   for (int attempt = 1;; ++attempt, wait *= 2) {
+    InterruptScope::check("asking the hub");
     const bool last = attempt >= attempts;
     try {
-      HttpReply reply = get_after_redirects(easy.get(), settings, url);
+      HttpReply reply = send();
       if (last || !is_transient(reply.status)) return reply;
       const double asked = pause_of(reply, wait, 300);
       if (asked > 5) info("{} asks to wait {:.0f} s (status {})", host_of(url), asked, reply.status);
       pause(asked);
     } catch (const HttpFailure& failure) {
       if (last || failure.unreachable()) throw;
-      debug("{}; trying again", failure.what());
+      debug("{}: {}; trying again", host_of(url), failure.what());
       pause(wait);
     }
   }
+}
+
+HttpReply http_get(const HubSettings& settings, const std::string& url, int attempts) {
+  start_curl();
+  const Curl easy(curl_easy_init(), curl_easy_cleanup);
+  return send_again(settings, url, attempts, [&] { return get_after_redirects(easy.get(), settings, url); });
 }
 
 HttpReply http_post(const HubSettings& settings, const std::string& url, const HttpBody& body) {

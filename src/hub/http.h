@@ -62,6 +62,12 @@ void prepare(CURL* easy, const HubSettings& settings, const std::string& url, in
 // removes the earlier headers.
 void take_header_line(HttpReply& reply, std::string_view line);
 
+// Calls `send` until its reply is not transient, up to `attempts` times in all, and returns the last reply. Pauses
+// between the calls; when the hub asks for more than 5 s, a message says so. Tries again after HttpFailure, too, except
+// when the host cannot be reached. After a signal, throws like InterruptScope::check.
+HttpReply send_again(const HubSettings& settings, const std::string& url, int attempts,
+                     const std::function<HttpReply()>& send);
+
 // Returns the reply to a GET of a small body, after redirects. After a failure or a transient status, tries again, up
 // to `attempts` times in all; a host that cannot be reached is tried only once. Throws HttpFailure when no reply came,
 // and for a body of more than 64 MiB. After a signal, throws like InterruptScope::check.

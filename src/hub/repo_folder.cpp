@@ -8,8 +8,8 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "base/files/private_files.h"
 #include "base/log.h"
-#include "base/private_files.h"
 #include "hub/digest.h"
 #include "hub/write_file.h"
 

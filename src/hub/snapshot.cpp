@@ -4,9 +4,9 @@
 #include <map>
 #include <mutex>
 
+#include "base/files/private_files.h"
 #include "base/interrupt.h"
 #include "base/log.h"
-#include "base/private_files.h"
 #include "hub/download.h"
 #include "hub/hub_api.h"
 #include "hub/refusal.h"

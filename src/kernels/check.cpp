@@ -6,10 +6,10 @@
 #include <set>
 
 #include "base/arrays/trial_numbers.h"
-#include "base/cache.h"
 #include "base/error.h"
+#include "base/files/cache.h"
+#include "base/files/private_files.h"
 #include "base/log.h"
-#include "base/private_files.h"
 #include "checkpoint/files.h"
 #include "programs/arithmetic.h"
 #include "programs/signature.h"

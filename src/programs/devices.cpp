@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "base/cache.h"
 #include "base/environment.h"
 #include "base/error.h"
+#include "base/files/cache.h"
 #include "base/host_memory.h"
 #include "base/log.h"
 #include "base/size_text.h"

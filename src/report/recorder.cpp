@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "base/cache.h"
+#include "base/files/cache.h"
 #include "base/host_memory.h"
 #include "base/log.h"
 #include "checkpoint/saved/checkpoint_list.h"

@@ -13,10 +13,10 @@
 #include <optional>
 #include <vector>
 
-#include "base/cache.h"
 #include "base/error.h"
+#include "base/files/cache.h"
+#include "base/files/private_files.h"
 #include "base/log.h"
-#include "base/private_files.h"
 #include "base/process_name.h"
 #include "base/size_text.h"
 #include "runtime/vendors/vendor.h"

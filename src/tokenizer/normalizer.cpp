@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <map>
 
-#include "tokenizer/text/base64.h"
+#include "base/base64.h"
 #include "tokenizer/text/charsmap.h"
 #include "tokenizer/text/regex.h"
 #include "tokenizer/text/unicode.h"

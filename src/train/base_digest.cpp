@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "base/cache.h"
+#include "base/files/cache.h"
 #include "base/parallel.h"
 #include "checkpoint/files.h"
 #include "checkpoint/load.h"

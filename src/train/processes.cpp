@@ -3,7 +3,7 @@
 #include <fstream>
 
 #include "base/error.h"
-#include "base/file_error.h"
+#include "base/files/file_error.h"
 #include "base/log.h"
 #include "base/process_name.h"
 

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "base/error.h"
-#include "base/file_error.h"
+#include "base/files/file_error.h"
 #include "base/log.h"
 
 namespace fettle {

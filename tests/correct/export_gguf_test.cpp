@@ -6,8 +6,8 @@
 #include <cmath>
 #include <set>
 
-#include "base/cache.h"
 #include "base/error.h"
+#include "base/files/cache.h"
 #include "checkpoint/files.h"
 #include "checkpoint/gguf/gguf_files.h"
 #include "checkpoint/gguf/tokenizer_files.h"

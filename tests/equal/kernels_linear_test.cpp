@@ -6,6 +6,7 @@
 #include "graph/autodiff/grad.h"
 #include "graph/ops.h"
 #include "graph_run.h"
+#include "kernel_runs.h"
 #include "kernels/cpu/block_ops.h"
 #include "kernels_anywhere.h"
 #include "models/blocks/layers.h"
@@ -22,11 +23,6 @@ struct Setting {
   DType dtype = DType::kF32, weight = DType::kF32;
   bool trained = true;
   MeshAxes mesh = {};
-};
-
-struct Ran {
-  std::map<std::string, Value> values;
-  std::vector<KernelUse> kernels;
 };
 
 // Runs layers that compute x + tanh(tanh(x down^T) up). The second product uses `transposed`, so both weights are
@@ -56,19 +52,6 @@ Ran run_layers(const Setting& s, Remat remat, const ChooseKernel& choose) {
 
 ChooseKernel chooser(int64_t devices) {
   return choose_among(kernels_anywhere(cpu_devices(devices).client().plugin()));
-}
-
-void expect_near(const Ran& got, const Ran& wanted, double bound) {
-  for (const auto& [name, value] : wanted.values) {
-    double error = 0, length = 0;
-    for (size_t e = 0; e < value.elements.size(); ++e) {
-      const double difference = got.values.at(name).elements[e] - value.elements[e];
-      error += difference * difference;
-      length += value.elements[e] * value.elements[e];
-    }
-    EXPECT_GT(length, 1e-6) << name << " tells nothing";
-    EXPECT_LT(std::sqrt(error / length), bound) << name;
-  }
 }
 
 const MeshAxes kFsdp{{{"fsdp", 8}}};

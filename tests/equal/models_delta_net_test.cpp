@@ -6,26 +6,14 @@
 
 #include "graph/autodiff/grad.h"
 #include "graph/ops.h"
-#include "graph_run.h"
 #include "models/blocks/delta_net.h"
 #include "models/blocks/short_convolution.h"
+#include "recurrences.h"
 
 namespace fettle {
 namespace {
 
-constexpr int64_t kRows = 2, kHeads = 2, kKeys = 3, kValues = 4;
-
-Value numbers(Dims dims, uint32_t seed, double low = -1, double high = 1) {
-  return random_value({DType::kF32, std::move(dims)}, seed, low, high);
-}
-
-// Returns two rows of segment ids: one row has three documents and padding, the other a single document.
-Value segments_of(int64_t t) {
-  Value out{{DType::kI32, {kRows, t}}, {}};
-  for (int64_t i = 0; i < t; ++i) out.elements.push_back(i < t / 4 ? 1 : i < t / 2 + 1 ? 2 : i < t - 2 ? 3 : 0);
-  for (int64_t i = 0; i < t; ++i) out.elements.push_back(1);
-  return out;
-}
+constexpr int64_t kHeads = 2, kKeys = 3, kValues = 4;
 
 struct Inputs {
   Value q, k, v, decay, beta, segments, state;
@@ -35,16 +23,12 @@ struct Inputs {
         v(numbers({kRows, t, kHeads, kValues}, 3)),
         decay(numbers({kRows, t, kHeads}, 4, -1, 0)),
         beta(numbers({kRows, t, kHeads}, 5, 0, 1)),
-        segments(segments_of(t)),
+        segments(documents_of_length(t)),
         state(numbers({kRows, kHeads, kKeys, kValues}, 6)) {}
 };
 
-struct Wanted {
-  std::vector<double> out, state;
-};
-
-Wanted token_by_token(const Inputs& in, int64_t length, bool with_state) {
-  Wanted wanted{std::vector<double>(in.v.elements.size()), std::vector<double>(in.state.elements.size())};
+Recurrence token_by_token(const Inputs& in, int64_t length, bool with_state) {
+  Recurrence wanted{std::vector<double>(in.v.elements.size()), std::vector<double>(in.state.elements.size())};
   for (int64_t b = 0; b < kRows; ++b)
     for (int64_t n = 0; n < kHeads; ++n) {
       double s[kKeys][kValues] = {};
@@ -74,11 +58,6 @@ Wanted token_by_token(const Inputs& in, int64_t length, bool with_state) {
   return wanted;
 }
 
-void expect_near(const std::vector<double>& got, const std::vector<double>& wanted, const std::string& what) {
-  ASSERT_EQ(got.size(), wanted.size());
-  for (size_t i = 0; i < wanted.size(); ++i) ASSERT_NEAR(got[i], wanted[i], 2e-5) << what << ' ' << i;
-}
-
 TEST(DeltaRule, ChunksEqualTheDefinition) {
   for (const int64_t length : {1, 8, 13})
     for (const bool with_state : {false, true}) {
@@ -90,23 +69,11 @@ TEST(DeltaRule, ChunksEqualTheDefinition) {
       for (const int64_t chunk : {1, 4, 16}) {
         const DeltaRule rule =
             gated_delta_rule(x[0], x[1], x[2], x[3], x[4], segments, chunk, with_state ? state : Tensor{});
-        run.output("out" + std::to_string(chunk), rule.out_BTNH);
-        run.output("state" + std::to_string(chunk), rule.state_BNKH);
-        const std::vector<Tensor> grads = grad(reduce_sum(rule.out_BTNH * rule.out_BTNH, {0, 1, 2, 3}), x);
-        for (size_t i = 0; i < x.size(); ++i)
-          run.output("grad" + std::to_string(i) + "of" + std::to_string(chunk), grads[i]);
+        output_chunks(run, chunk, rule.out_BTNH, rule.state_BNKH, x);
       }
       const std::map<std::string, Value> got = run.run();
-      const Wanted wanted = token_by_token(in, length, with_state);
-      for (const char* chunk : {"1", "4", "16"}) {
-        expect_near(got.at(std::string("out") + chunk).elements, wanted.out, std::string("out, chunks of ") + chunk);
-        expect_near(got.at(std::string("state") + chunk).elements, wanted.state,
-                    std::string("state, chunks of ") + chunk);
-        for (size_t i = 0; i < x.size(); ++i) {
-          const std::string name = "grad" + std::to_string(i) + "of";
-          expect_near(got.at(name + chunk).elements, got.at(name + "1").elements, name + chunk);
-        }
-      }
+      const Recurrence wanted = token_by_token(in, length, with_state);
+      expect_chunks(got, wanted, x.size());
     }
 }
 
@@ -127,7 +94,7 @@ TEST(DeltaRule, RepeatedKeysStayExact) {
 TEST(Convolution, ReadsOnlyItsDocumentAndWhatCameBefore) {
   constexpr int64_t kLength = 13, kChannels = 3, kWidth = 4;
   const Value x = numbers({kRows, kLength, kChannels}, 1), weight = numbers({kChannels, kWidth}, 2);
-  const Value before = numbers({kRows, kWidth - 1, kChannels}, 3), segments = segments_of(kLength);
+  const Value before = numbers({kRows, kWidth - 1, kChannels}, 3), segments = documents_of_length(kLength);
   GraphRun run;
   const Tensor inputs[] = {run.input(x), run.input(weight), run.input(segments), run.input(before)};
   run.output("plain", causal_convolution(inputs[0], inputs[1], inputs[2]));

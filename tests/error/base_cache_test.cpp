@@ -4,8 +4,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/cache.h"
-#include "base/private_files.h"
+#include "base/files/cache.h"
+#include "base/files/private_files.h"
 #include "environment.h"
 #include "temp_folder.h"
 

@@ -7,7 +7,7 @@
 
 #include <csignal>
 
-#include "base/file_mapping.h"
+#include "base/files/file_mapping.h"
 #include "checkpoint/load.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/safetensors_writer.h"

@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "base/cache.h"
 #include "base/error.h"
+#include "base/files/cache.h"
 #include "base/log.h"
 #include "checkpoint/changed/new_rows.h"
 #include "checkpoint/files.h"

@@ -6,8 +6,8 @@
 #include <cerrno>
 #include <vector>
 
-#include "base/cache.h"
 #include "base/error.h"
+#include "base/files/cache.h"
 #include "checkpoint/files.h"
 #include "checkpoint/gguf/families.h"
 #include "checkpoint/gguf/gguf_files.h"

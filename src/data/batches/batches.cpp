@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "base/cache.h"
 #include "base/error.h"
+#include "base/files/cache.h"
 #include "base/size_text.h"
 #include "data/batches/order.h"
 #include "data/batches/packing.h"

@@ -6,11 +6,11 @@
 #include <chrono>
 #include <cstring>
 
-#include "base/cache.h"
 #include "base/error.h"
+#include "base/files/cache.h"
+#include "base/files/private_files.h"
 #include "base/interrupt.h"
 #include "base/log.h"
-#include "base/private_files.h"
 #include "base/process_name.h"
 #include "data/read/rows.h"
 

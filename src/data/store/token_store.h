@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "base/file_mapping.h"
+#include "base/files/file_mapping.h"
 #include "data/example.h"
 
 namespace fettle {

@@ -3,41 +3,13 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
-#include <thread>
 
-#include "base/interrupt.h"
 #include "base/json_text.h"
-#include "base/log.h"
-#include "base/seconds_since.h"
 
 namespace fettle {
 namespace {
 
 constexpr int kAttempts = 5;
-
-void rest(double seconds) {
-  for (const auto start = Clock::now(); seconds_since(start) < seconds;) {
-    InterruptScope::check("sending files to the hub");
-    std::this_thread::sleep_for(std::chrono::duration<double>(std::min(0.1, seconds)));
-  }
-}
-
-HttpReply try_again(const HubSettings& settings, const std::string& url, const std::function<HttpReply()>& send) {
-  double wait = settings.pause_seconds;
-  for (int attempt = 1;; ++attempt, wait *= 2) {
-    InterruptScope::check("sending files to the hub");
-    const bool last = attempt == kAttempts;
-    try {
-      HttpReply reply = send();
-      if (last || !is_transient(reply.status)) return reply;
-      rest(pause_of(reply, wait, 300));
-    } catch (const HttpFailure& failure) {
-      if (last || failure.unreachable()) throw;
-      debug("{}: {}; trying again", host_of(url), failure.what());
-      rest(wait);
-    }
-  }
-}
 
 // Returns what the hub says about a refusal; "" when it says nothing.
 std::string reason_of(const HttpReply& reply) {
@@ -53,7 +25,7 @@ using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
 }  // namespace
 
 HttpReply post_again(const HubSettings& settings, const std::string& url, const HttpBody& body) {
-  return try_again(settings, url, [&] { return http_post(settings, url, body); });
+  return send_again(settings, url, kAttempts, [&] { return http_post(settings, url, body); });
 }
 
 void expect_done(const HubSettings& settings, const HttpReply& reply, const std::string& what) {
@@ -82,7 +54,7 @@ nlohmann::json object_of(const HubSettings& settings, const HttpReply& reply, co
 
 HttpReply put_file(const HubSettings& settings, const std::string& url, const std::filesystem::path& file,
                    int64_t begin, int64_t count, const std::function<void(int64_t)>& sent) {
-  const HttpReply reply = try_again(settings, url, [&] {
+  const HttpReply reply = send_again(settings, url, kAttempts, [&] {
     const File opened(std::fopen(file.c_str(), "rb"), std::fclose);
     if (!opened || std::fseek(opened.get(), begin, SEEK_SET) != 0)
       throw UserError("{}: cannot be read; it may have been removed meanwhile", file.string());

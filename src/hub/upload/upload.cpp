@@ -1,7 +1,5 @@
 #include "hub/upload/upload.h"
 
-#include <openssl/evp.h>
-
 #include <algorithm>
 #include <array>
 #include <fstream>
@@ -37,15 +35,6 @@ std::string revision_of(const RepoName& repo) {
   return repo.revision.empty() ? "main" : repo.revision;
 }
 
-std::string base64(const std::string& bytes) {
-  std::string out((bytes.size() + 2) / 3 * 4 + 1, '\0');  // the last byte is the NUL that OpenSSL adds
-  const int written =
-      EVP_EncodeBlock(reinterpret_cast<unsigned char*>(out.data()),
-                      reinterpret_cast<const unsigned char*>(bytes.data()), static_cast<int>(bytes.size()));
-  out.resize(static_cast<size_t>(written));
-  return out;
-}
-
 std::string first_bytes(const fs::path& file, size_t most) {
   std::ifstream in(file, std::ios::binary);
   std::string bytes(most, '\0');
@@ -78,8 +67,9 @@ void ask_modes(const HubSettings& settings, const RepoName& repo, std::vector<Se
     const size_t end = std::min(files.size(), first + kInOneCall);
     json asked = json::array();
     for (size_t i = first; i < end; ++i)
-      asked.push_back(
-          {{"path", files[i].path}, {"sample", base64(first_bytes(files[i].file, kSample))}, {"size", files[i].size}});
+      asked.push_back({{"path", files[i].path},
+                       {"sample", encode_base64(first_bytes(files[i].file, kSample))},
+                       {"size", files[i].size}});
     const json request{{"files", std::move(asked)}};
     const json reply = object_of(settings, post_again(settings, url, {request.dump()}),
                                  fmt::format("asking how {} stores files", repo.id));
@@ -104,7 +94,7 @@ std::string commit_lines(const std::vector<SentFile>& files, const std::string& 
       out += line("lfsFile", {{"path", file.path}, {"algo", "sha256"}, {"oid", file.sha256}, {"size", file.size}});
     else
       out += line("file", {{"path", file.path},
-                           {"content", base64(first_bytes(file.file, static_cast<size_t>(file.size)))},
+                           {"content", encode_base64(first_bytes(file.file, static_cast<size_t>(file.size)))},
                            {"encoding", "base64"}});
   }
   return out;

@@ -2,6 +2,7 @@
 
 #include <openssl/evp.h>
 
+#include "base/base64.h"
 #include "base/error.h"
 #include "checkpoint/files.h"
 #include "report/view/page_parts.h"
@@ -17,10 +18,7 @@ std::string allowed_by_hash(std::string_view text) {
   unsigned int size = 0;
   internal_check(EVP_Digest(text.data(), text.size(), digest, &size, EVP_sha256(), nullptr) == 1,
                  "html_report: OpenSSL has no SHA-256");
-  std::string base64(4 * ((size + 2) / 3) + 1, '\0');
-  base64.resize(static_cast<size_t>(
-      EVP_EncodeBlock(reinterpret_cast<unsigned char*>(base64.data()), digest, static_cast<int>(size))));
-  return "'sha256-" + base64 + "'";
+  return "'sha256-" + encode_base64({reinterpret_cast<const char*>(digest), size}) + "'";
 }
 
 std::string escaped(std::string_view text) {

@@ -8,9 +8,9 @@
 #include <cstring>
 #include <fstream>
 
-#include "base/cache.h"
 #include "base/error.h"
-#include "base/private_files.h"
+#include "base/files/cache.h"
+#include "base/files/private_files.h"
 
 namespace fettle {
 namespace {

@@ -10,9 +10,9 @@
 #include <mutex>
 #include <vector>
 
-#include "base/cache.h"
 #include "base/environment.h"
 #include "base/error.h"
+#include "base/files/cache.h"
 #include "base/host_memory.h"
 #include "runtime/pjrt.h"
 #include "runtime/vendors/libraries.h"

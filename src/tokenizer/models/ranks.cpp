@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/base64.h"
 #include "tokenizer/models/bpe.h"
 #include "tokenizer/pipeline.h"
-#include "tokenizer/text/base64.h"
 #include "tokenizer/text/unicode.h"
 
 namespace fettle {

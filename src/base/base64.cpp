@@ -1,8 +1,19 @@
-#include "tokenizer/text/base64.h"
+#include "base/base64.h"
+
+#include <openssl/evp.h>
 
 #include <cstdint>
 
 namespace fettle {
+
+std::string encode_base64(std::string_view bytes) {
+  std::string out((bytes.size() + 2) / 3 * 4 + 1, '\0');  // the last byte is the NUL that OpenSSL adds
+  const int written =
+      EVP_EncodeBlock(reinterpret_cast<unsigned char*>(out.data()),
+                      reinterpret_cast<const unsigned char*>(bytes.data()), static_cast<int>(bytes.size()));
+  out.resize(static_cast<size_t>(written));
+  return out;
+}
 
 bool decode_base64(std::string_view text, std::string& bytes) {
   bytes.clear();

@@ -1,4 +1,4 @@
-#include "base/file_mapping.h"
+#include "base/files/file_mapping.h"
 
 #include <signal.h>
 #include <sys/mman.h>

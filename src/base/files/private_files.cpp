@@ -1,4 +1,4 @@
-#include "base/private_files.h"
+#include "base/files/private_files.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-#include "base/cache.h"
+#include "base/files/cache.h"
 
 #include <cerrno>
 #include <cstdio>
