@@ -19,7 +19,7 @@ using nlohmann::json;
 
 constexpr int kAtATime = 4;
 constexpr size_t kInOneBatch = 100;
-constexpr int kJoinSeconds = 300;  // the store may need so long to join the parts of a file
+constexpr int kJoinSeconds = 300;  // the store may need this long to join the parts of a file
 constexpr const char* kLfsType = "application/vnd.git-lfs+json";
 
 // The bytes sent so far, of all files, on one live line.
@@ -70,8 +70,8 @@ void send_parts(const HubSettings& settings, const LargeFile& file, const json& 
                 Progress& progress) {
   const std::vector<std::string> urls = part_urls(action["header"]);
   if (size <= 0 || std::ssize(urls) != (file.size + size - 1) / size)
-    throw UserError("{}: the hub names {} parts of {} bytes for {} bytes; try again", file.file.string(), urls.size(),
-                    size, file.size);
+    throw UserError("{}: the hub asks for {} parts of {} bytes, but the file has {} bytes; try again",
+                    file.file.string(), urls.size(), size, file.size);
   json parts = json::array();
   for (int64_t i = 0; i < std::ssize(urls); ++i) {
     int64_t before = 0;
@@ -102,7 +102,7 @@ void send_file(const HubSettings& settings, const LargeFile& file, const json& a
   const json check{{"oid", file.sha256}, {"size", file.size}};
   const HttpReply reply = post_again(settings, verify, {check.dump()});
   if (reply.status != 200 && reply.status != 201)
-    throw UserError("{}: the hub did not get the file as it is; try again", file.file.string());
+    throw UserError("{}: the hub's copy of the file is not complete and correct; try again", file.file.string());
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ using nlohmann::json;
 
 constexpr size_t kSample = 512;      // bytes of each file that help the hub to decide how to store it
 constexpr size_t kInOneCall = 256;   // files in one request
-constexpr int kCommitSeconds = 300;  // the hub may need so long for a commit
+constexpr int kCommitSeconds = 300;  // the hub may need this long for a commit
 
 struct SentFile {
   std::string path;  // in the repository
