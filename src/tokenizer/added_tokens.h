@@ -61,7 +61,7 @@ class AddedTokens {
   const AddedToken* find(const std::string& content) const;
   bool is_special(const std::string& content) const;
   const std::map<int32_t, AddedToken>& by_id() const { return by_id_; }
-  // Returns the text of the token in decoded text: its normalized form if it has one.
+  // Returns the text that decoding writes for the token: its normalized form if it has one, else its content.
   const std::string& decoded_spelling(const AddedToken& token) const;
 
  private:
