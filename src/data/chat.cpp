@@ -155,8 +155,8 @@ struct ChatTemplate::State {
     return at;
   }
 
-  // Returns where the turn in text[begin, end) ends: if the text ends with end-of-turn tokens and white space, after
-  // the first of these tokens, else at `end`. Sets `stopped` to whether there is such a token.
+  // Returns the end of the turn in text[begin, end). If the text ends with end-of-turn tokens and white space, the turn
+  // ends after the first of these tokens; otherwise it ends at `end`. Sets `stopped` to whether there is such a token.
   size_t trimmed_end(std::string_view text, size_t begin, size_t end, bool& stopped) const {
     stopped = false;
     for (size_t last = end;;) {

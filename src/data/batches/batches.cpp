@@ -14,8 +14,8 @@
 namespace fettle {
 namespace {
 
-// Numbers of random streams. The order of an epoch uses the epoch's number as its stream, so these numbers are much
-// larger.
+// Numbers of random streams. The order of an epoch uses the epoch's number as its stream. These numbers are larger than
+// any epoch's number.
 constexpr uint64_t kPackStream = uint64_t{1} << 60;
 constexpr uint64_t kWindowStream = uint64_t{1} << 61;
 constexpr int64_t kLargestWindow = 32;

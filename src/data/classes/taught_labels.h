@@ -31,8 +31,8 @@ inline constexpr int64_t kMostLabels = 100'000;
 // names LABEL_0, LABEL_1, ... `file` is the name of the file in messages. Throws UserError when a key is malformed.
 TaughtLabels read_taught_labels(const nlohmann::json& config, const std::string& file);
 
-// Returns the labels in the classifier.json of an adapter: of the last of `adapters` (folders) that has this file. If
-// none has it, returns the labels in `config`, the model's config.json, whose path is `file`.
+// Returns the labels in the classifier.json of the last adapter folder in `adapters` that has this file. If no adapter
+// has it, returns the labels in `config`, the model's config.json, whose path is `file`.
 TaughtLabels taught_labels(const std::vector<std::string>& adapters, const nlohmann::json& config,
                            const std::string& file);
 
