@@ -99,7 +99,8 @@ struct VjpArgs {
 class Printer;
 struct NodeText;
 
-// Returns the StableHLO text of the node after "%n = ". Returns "" when it has printed and named the results itself.
+// Returns the StableHLO text of the node after "%n = ". Returns "" when the function itself has printed the node and
+// named its results.
 using Spell = std::string (*)(NodeText& node, Printer& printer);
 // Checks operand shapes and attributes and returns the results' shapes. Throws InternalError with the label of the
 // broken constraint in the StableHLO specification, such as [dot_general_c10].
@@ -120,8 +121,8 @@ struct Shrunk {
 using Shrink = Shrunk (*)(const Node& node, const std::vector<bool>& live);
 // Returns which results depend on the active operands (those whose gradient is wanted).
 using Activity = std::vector<bool> (*)(const Node& node, const std::vector<bool>& active);
-// Returns true when the node is printed late: just before its first use instead of where it was made. `operand_late`
-// says whether the node's first operand is printed late.
+// Returns true when the node is printed late: just before its first use, not in its own place. `operand_late` says
+// whether the node's first operand is printed late.
 using Late = bool (*)(const Node& node, bool operand_late);
 
 // When a result is saved for the reverse loop of a scan. If it is not saved, the reverse loop computes it again.

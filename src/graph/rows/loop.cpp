@@ -17,7 +17,7 @@ Shape stacked(const Shape& slice, int64_t trips) {
   return out;
 }
 
-// Returns whether the loop can read slices of the shape `slice` from `whole`, and `whole` has enough of them.
+// Returns whether `whole` is a stack of slices of the shape `slice`, with enough slices for the loop.
 bool is_read_by(const Loop& loop, const Shape& whole, const Shape& slice) {
   if (whole.rank() == 0 || whole != stacked(slice, whole.dims[0])) return false;
   return whole.dims[0] == loop.trips || whole.dims[0] >= loop.first + loop.trips;
