@@ -74,8 +74,8 @@ Tensor spread(const Tensor& absmax, const Blocks& blocks) {
   return reshape(absmax, dims);
 }
 
-// Returns `by_decade(i)` for each element, where i is the element's decade. `holds(i)` tells which elements have
-// reached decade i.
+// Returns `by_decade(i)` for each element, where i is the element's decade. `holds(i)` is true for the elements in
+// decade i or a later one.
 template <typename Holds, typename Value>
 Tensor choose(Holds holds, Value by_decade) {
   Tensor out = constant(by_decade(0), DType::kF32);
