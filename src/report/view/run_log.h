@@ -12,7 +12,7 @@
 
 namespace fettle {
 
-// What can be the horizontal axis of a chart.
+// The quantities that can be the horizontal axis of a chart.
 enum class LogAxis { kStep, kSeconds, kTokens, kEpoch };
 // Returns nullopt for an unknown name; names are step, seconds, tokens and epoch.
 std::optional<LogAxis> log_axis(std::string_view name);
@@ -51,7 +51,7 @@ class RunLog {
   void take(std::string_view line);
 
   FileStamp stamp_;
-  int64_t offset_ = 0;  // behind the last complete line
+  int64_t offset_ = 0;  // the end of the last complete line
   std::vector<LogRow> rows_;
   std::map<std::string, LogSeries, std::less<>> series_;
   int64_t total_steps_ = 0, damaged_ = 0;
