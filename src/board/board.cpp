@@ -130,8 +130,8 @@ class BoardServer {
     return same_key(request.get_header_value("Authorization"), "Bearer " + options_.token);
   }
 
-  // Requests that change something always need the token. Reading /api/ needs it, too, unless the server listens only
-  // on this machine.
+  // Requests that change something always need the token. If other machines can reach the server, reading /api/ needs
+  // the token, too.
   bool refuse(const httplib::Request& request, httplib::Response& response) const {
     const bool reads = request.method == "GET" || request.method == "HEAD";
     std::optional<HttpRefusal> refusal = refuse_caller(options_.host, request);

@@ -43,7 +43,7 @@ int64_t number_of(const ordered_json& asked) {
   return found->get<int64_t>();
 }
 
-// Throws UserError unless `name` can be the path of a new run's folder below the board's folder.
+// Throws UserError if `name` cannot be the path of a new run's folder below the board's folder.
 void check_new_name(const std::string& name) {
   const std::string allowed =
       "letters, digits, '.', '-', '_', and '/' between folders; no part begins with '.', '-' or 'checkpoint-'";
