@@ -2,8 +2,8 @@
 //
 // The table rows are in rows/, one file for each group of ops. All other code reads the table and never switches over
 // ops; only a few functions look for one op (a parameter, a scan or a custom call). The table also decides which tests
-// are needed: tests/correct/graph_op_table_test.cpp fails for a table row without a forward case (which prints and runs
-// the op), without a bad-shape case, or without a case for each of VJP, FLOPs and liveness that the row states.
+// are needed. tests/correct/graph_op_table_test.cpp fails if a table row has no forward case (which prints and runs the
+// op) or no bad-shape case. It also fails if a row states a VJP, FLOPs or liveness, but has no case for it.
 #pragma once
 
 #include <optional>

@@ -107,7 +107,7 @@ Tensors take_vjp(const VjpArgs& a) {
   return {make_node(Op::kTakeTranspose, {ct(a), ids}, ResultDims{rows}), Tensor{}};
 }
 
-// Operands: the updates, their ids and, unless the result starts from zeros, the table.
+// Operands: the updates, their ids and the table. There is no table if the result starts from zeros.
 std::string scatter_text(NodeText& n, Printer& printer) {
   const std::string scalar = mlir_type({n.node.results[0].dtype, {}});
   const int64_t rank = n.node.operands[1].rank(), batch = n.node.results[0].rank() - 2;
