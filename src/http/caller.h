@@ -1,4 +1,4 @@
-// Defines the checks of a request that the servers of Fettle share: who sends it, and in which form.
+// Defines checks of HTTP requests that all servers of Fettle use: who may send a request, and in which form.
 #pragma once
 
 #include <optional>
