@@ -15,8 +15,8 @@ namespace fettle {
 // The hub may get the request twice, so the request must be idempotent.
 HttpReply post_again(const HubSettings& settings, const std::string& url, const HttpBody& body);
 
-// Throws UserError unless the reply has status 200 or 201. `what` says what was asked for ("making the repository
-// ORG/NAME"), and the message says what the user can do.
+// Throws UserError if the status of the reply is neither 200 nor 201. `what` says what was asked for ("making the
+// repository ORG/NAME"), and the message says what the user can do.
 void expect_done(const HubSettings& settings, const HttpReply& reply, const std::string& what);
 
 // Returns the JSON object of a reply. Throws like expect_done, and UserError when the body is something else.
