@@ -18,7 +18,7 @@ class Trackers {
  public:
   Trackers() = default;  // without trackers
   Trackers(const std::vector<std::string>& names, const TrackedRun& run, std::vector<TrackerRow> rows = tracker_rows());
-  // Ends the run as failed unless finish() was called.
+  // If finish() was not called, ends the run as failed.
   ~Trackers();
   Trackers(const Trackers&) = delete;
 

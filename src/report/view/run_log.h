@@ -1,4 +1,4 @@
-// Defines RunLog: the figures of trainer_log.jsonl as columns, read as the file grows.
+// Defines RunLog: the metrics in trainer_log.jsonl as columns, read as the file grows.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ struct LogRow {
   double at(LogAxis axis) const;
 };
 
-// The values of one figure, in the order of the lines.
+// The values of one metric, in the order of the lines.
 struct LogSeries {
   std::vector<uint32_t> rows;  // numbers of the lines that have it
   std::vector<double> values;
