@@ -41,7 +41,7 @@ struct UpdateSpec {
 
 // The settings for choosing the best evaluation and for using it.
 struct BestSpec {
-  std::string metric = "eval_loss";  // a figure of Evaluation::metrics()
+  std::string metric = "eval_loss";  // a metric of Evaluation::metrics()
   bool greater_is_better = false;
   bool load_at_end = false;  // the result is the best evaluation's checkpoint
   bool save = false;         // checkpoints are saved only after each best evaluation and after the last step
