@@ -134,7 +134,7 @@ void describe_devices(ClientHandle& handle) {
   }
 }
 
-// Throws DeviceError unless the client has devices of each process of the run.
+// Throws DeviceError if the client does not see the devices of all processes of the run.
 void check_processes(const ClientHandle& handle, const Rendezvous& run) {
   std::set<int> processes;
   for (const DeviceInfo& info : handle.infos) processes.insert(info.process_index);

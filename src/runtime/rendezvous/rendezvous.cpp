@@ -50,8 +50,8 @@ std::string hash_of(const std::string& text) {
   return fmt::format("{:016x}", XXH3_64bits(text.data(), text.size()));
 }
 
-// Returns the store's password, so that a process does not use the store of another run by mistake. Other users of the
-// network can guess the password unless FETTLE_STORE_PASSWORD is set.
+// Returns the store's password, so that a process does not use the store of another run by mistake. If
+// FETTLE_STORE_PASSWORD is not set, other users of the network can guess the password.
 std::string store_password(const ProcessPlace& place) {
   if (std::string given = environment("FETTLE_STORE_PASSWORD"); !given.empty()) {
     if (given.find_first_of(" \t\r\n\"'\\") != std::string::npos)

@@ -116,7 +116,8 @@ bool is_whole(std::ifstream& file, uint64_t size) {
   });
 }
 
-// Throws unless the file exists and looks like a shared object. dlopen's own messages do not explain these faults.
+// Throws DeviceError if the file is missing, cut off or not a shared object. dlopen's own messages do not explain these
+// faults.
 void check_file(const fs::path& path, const Vendor& vendor) {
   std::error_code error;
   if (!fs::exists(path, error)) {
