@@ -56,10 +56,10 @@ class Processes {
       });
     return std::move(*made);
   }
-  // Throws UserError in every process unless all have the same values; the message names the first key and process that
+  // Throws UserError in every process if one process has other values; the message names the first key and process that
   // differ.
   void require_same(const std::string& name, const nlohmann::json& values) const;
-  // Throws UserError unless all processes see the same folder under this path. The folder must exist in the first
+  // Throws UserError if the processes see different folders under this path. The folder must exist in the first
   // process.
   void require_shared(const std::filesystem::path& folder) const;
 
