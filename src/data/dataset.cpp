@@ -236,8 +236,9 @@ void count_chosen(const Examples& chosen, int64_t unit, DataReport& report) {
 }  // namespace
 
 Datasets load_datasets(const DataSpec& spec, const Tokenizer& tokenizer, int64_t model_vocab_size) {
-  internal_check(spec.labels.has_value() == (spec.rows == RowKind::kLabelled), "load_datasets: {} with {} labels",
-                 name_of(spec.rows), spec.labels ? spec.labels->size() : 0);
+  internal_check(spec.labels.has_value() == (spec.rows == RowKind::kLabelled),
+                 "load_datasets: rows that are {} do not fit {} labels", name_of(spec.rows),
+                 spec.labels ? spec.labels->size() : 0);
   if (spec.sets.empty()) throw UserError("dataset: the key is missing; give a file, or a name of dataset_info.json");
   const InterruptScope interrupts;
   Datasets data;
