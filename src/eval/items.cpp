@@ -151,7 +151,7 @@ Task task_named(const std::string& name) {
   if (name == "choice") return Task::kChoice;
   if (name == "letters") return Task::kLetters;
   if (name == "generation") return Task::kGeneration;
-  throw InternalError("no task '{}'", name);
+  throw InternalError("there is no task '{}'", name);
 }
 
 Task detect_task(const DataSource& source) {
