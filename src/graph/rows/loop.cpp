@@ -27,14 +27,14 @@ std::vector<Shape> loop_shape(Shapes o, const Attributes& a) {
   const auto& loop = as<Loop>(a);
   const Block& body = *loop.body;
   check(body.inputs.size() == 1 + o.size() && static_cast<int64_t>(body.outputs.size()) >= loop.carries, "while_c1",
-        "the body has {} inputs and {} outputs; the scan has {} operands and {} carries", body.inputs.size(),
+        "a body with {} inputs and {} outputs does not fit a scan with {} operands and {} carries", body.inputs.size(),
         body.outputs.size(), o.size(), loop.carries);
   for (size_t i = 0; i < o.size(); ++i) {
     const Shape& inside = body.inputs[1 + i].shape();
     const bool sliced = static_cast<int64_t>(i) >= loop.carries && static_cast<int64_t>(i) < loop.carries + loop.xs;
     check(sliced ? is_read_by(loop, o[i], inside) : o[i] == inside, "while_i1",
-          "a scan of {} trips from slice {} got an operand {} for the body's input {}", loop.trips, loop.first,
-          o[i].to_string(), inside.to_string());
+          "in a scan of {} trips from slice {}, the operand {} does not fit the body's input {}", loop.trips,
+          loop.first, o[i].to_string(), inside.to_string());
   }
   std::vector<Shape> results;
   for (size_t r = 0; r < body.outputs.size(); ++r) {
