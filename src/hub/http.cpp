@@ -68,7 +68,7 @@ int stop_at_interrupt(void*, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
 
 void add_header(HeaderList& headers, const std::string& line) {
   curl_slist* longer = curl_slist_append(headers.get(), line.c_str());
-  internal_check(longer != nullptr, "libcurl has no memory");
+  internal_check(longer != nullptr, "libcurl cannot allocate memory");
   static_cast<void>(headers.release());
   headers.reset(longer);
 }
