@@ -174,7 +174,8 @@ std::vector<int64_t> device_ids(const ClientHandle& handle, const CompileOptions
   std::vector<int64_t> ids;
   for (int i = 0; i < options.num_partitions; ++i) {
     const int ordinal = options.devices.empty() ? i : options.devices.at(i);
-    internal_check(ordinal >= 0 && ordinal < available, "compile: device {} of {}", ordinal, available);
+    internal_check(ordinal >= 0 && ordinal < available, "compile: there is no device {}, the number of devices is {}",
+                   ordinal, available);
     ids.push_back(handle.infos[ordinal].id);
   }
   return ids;
