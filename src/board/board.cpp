@@ -211,7 +211,8 @@ class BoardServer {
 
   void send_curves(const httplib::Request& request, httplib::Response& response) {
     const std::vector<std::string> names = list_param(request, "name"), keys = list_param(request, "key");
-    if (std::ssize(names) > kMostCurves) throw UserError("at most {} runs are drawn together", kMostCurves);
+    if (std::ssize(names) > kMostCurves)
+      throw UserError("at most {} runs can be drawn together; select fewer", kMostCurves);
     const std::string axis_name = request.has_param("axis") ? request.get_param_value("axis") : "step";
     const std::optional<LogAxis> axis = log_axis(axis_name);
     if (!axis) throw UserError("the axis is '{}', wanted step, seconds, tokens or epoch", axis_name);
