@@ -62,7 +62,8 @@ class Loader {
       return all;
     }
     for (size_t set = 0; set < names.size(); ++set)
-      if (sizes[set] == 0) throw UserError("mix_strategy: {} has no row that can be trained", names[set]);
+      if (sizes[set] == 0)
+        throw UserError("mix_strategy: {} has no row that can be trained; remove it from `dataset`", names[set]);
     const std::vector<int64_t> order = mix_sets(sizes, spec_.mix, spec_.mix_weights, spec_.seed);
     for (int64_t set = 0, first = 0; set < std::ssize(names); first += sizes[set++])
       report_.sets.emplace_back(names[set], std::count_if(order.begin(), order.end(), [&](int64_t row) {
