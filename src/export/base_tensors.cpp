@@ -67,7 +67,7 @@ const BaseTensor& BaseTensors::find(const std::string& name) const {
   const auto at = index_.find(name);
   if (at != index_.end()) return all_[at->second];
   repository_.find(name);  // its error lists similar names
-  throw UserError("{}: '{}' is a part of a quantised weight", repository_.folder().string(), name);
+  throw UserError("{}: '{}' is only a part of a quantised weight, not a weight", repository_.folder().string(), name);
 }
 
 ValueReader::ValueReader(const BaseTensors& tensors, const BaseTensor& tensor)
