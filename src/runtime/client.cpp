@@ -112,7 +112,8 @@ void describe_devices(ClientHandle& handle) {
   local.client = handle.client;
   PJRT_CALL(api, PJRT_Client_AddressableDevices, local);
   if (local.num_addressable_devices == 0)
-    throw DeviceError("plugin {} finds no device on this machine", handle.plugin->path().string());
+    throw DeviceError("plugin {} finds no device on this machine; check the driver, or set `plugin: cpu`",
+                      handle.plugin->path().string());
   PJRT_ARGS(PJRT_Client_Devices_Args, all);
   all.client = handle.client;
   PJRT_CALL(api, PJRT_Client_Devices, all);
