@@ -74,7 +74,7 @@ void make_folder(const fs::path& root, const std::string& name) {
     failed.clear();
     const bool made = fs::create_directory(at, failed);
     if (failed) throw UserError("cannot create {}: {}", at.string(), failed.message());
-    if (!made && at == root / name)  // another request has just made it
+    if (!made && at == root / name)  // another request has just made the folder
       throw UserError("there is already something at {}; choose another name", at.string());
   }
 }

@@ -19,7 +19,7 @@ class Jobs {
  public:
   // `program` is the file that the children run.
   explicit Jobs(std::filesystem::path program) : program_(std::move(program)) {}
-  ~Jobs();  // ends the children of query(); those of detach() go on
+  ~Jobs();  // ends the children of query(); the processes of detach() continue
   Jobs(const Jobs&) = delete;
 
   // Starts a command whose output is kept in memory, such as `fettle plan`. Returns its number. Throws UserError when
