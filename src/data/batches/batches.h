@@ -100,7 +100,7 @@ class Batches {
   struct Document {
     int64_t example;
     std::span<const Token> tokens, reply = {};
-    std::span<const float> weights = {};  // of `tokens`; empty: 1
+    std::span<const float> weights = {};  // weights of `tokens`; empty: all are 1
     int64_t length() const { return static_cast<int64_t>(tokens.size() + reply.size()); }
     Token operator[](size_t i) const { return i < tokens.size() ? tokens[i] : reply[i - tokens.size()]; }
   };
