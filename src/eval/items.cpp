@@ -33,7 +33,7 @@ std::string question_of(const ordered_json& row) {
 }
 
 struct Choices {
-  std::vector<std::string> texts, labels;  // labels: A, B, ... unless the row has its own labels
+  std::vector<std::string> texts, labels;  // labels: the row's own labels, else A, B, ...
 };
 
 std::vector<std::string> texts_of(const ordered_json& list, const char* what) {
@@ -159,7 +159,7 @@ Task detect_task(const DataSource& source) {
   Task task = Task::kRows;
   read_rows(source.files.at(0), [&](Row row) {
     row.parse();
-    if (!row.bad.empty()) return false;  // the task that reads it says what is wrong
+    if (!row.bad.empty()) return false;  // the task that reads the row reports what is wrong
     const bool answered = find_any_column(row.value, kAnswerColumns) != nullptr;
     if (answered && find_any_column(row.value, {"choices", "options"}))
       task = Task::kChoice;
