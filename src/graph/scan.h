@@ -11,7 +11,7 @@
 namespace fettle {
 
 struct ScanStep {
-  std::vector<Tensor> carries;  // shapes must equal those of the inputs
+  std::vector<Tensor> carries;  // the carries for the next trip; their shapes must not change
   std::vector<Tensor> ys;       // this trip's slices of the stacked results
 };
 
