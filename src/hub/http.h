@@ -16,7 +16,7 @@ namespace fettle {
 
 struct HttpReply {
   long status = 0;
-  std::map<std::string, std::string> headers;  // names in lower case; of headers with the same name, the last one
+  std::map<std::string, std::string> headers;  // by lower-case name; if a name occurs twice, its last value
   std::string body;
 
   std::string header(const std::string& name) const;  // "" when it is missing

@@ -146,7 +146,7 @@ int64_t send_large_files(const HubSettings& settings, const RepoName& repo, cons
       if (object.contains("error"))
         throw UserError("{}: the hub refuses the file: {}", file->second->file.string(),
                         text_in(object["error"], "message"));
-      if (!object.contains("actions") || !object["actions"].contains("upload")) continue;  // the hub has it
+      if (!object.contains("actions") || !object["actions"].contains("upload")) continue;  // the hub has the file
       missing.emplace_back(file->second, object["actions"]);
       bytes += file->second->size;
     }

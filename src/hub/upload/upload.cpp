@@ -30,7 +30,7 @@ struct SentFile {
   int64_t size = 0;
   bool large = false;    // goes to the store of large files
   bool ignored = false;  // by the repository's .gitignore
-  std::string sha256;    // of a large file
+  std::string sha256;    // set for a large file
 };
 
 std::string revision_of(const RepoName& repo) {
@@ -62,7 +62,7 @@ void make_repo(const HubSettings& settings, const Upload& upload) {
   json request{{"name", id.substr(slash == std::string::npos ? 0 : slash + 1)}, {"private", !upload.is_public}};
   if (slash != std::string::npos) request["organization"] = id.substr(0, slash);
   const HttpReply reply = post_again(settings, settings.endpoint + "/api/repos/create", {request.dump()});
-  if (reply.status == 409) return;  // it exists
+  if (reply.status == 409) return;  // the repository exists
   // A token that may write to one repository may not make repositories.
   if (reply.status == 401 || reply.status == 402 || reply.status == 403)
     if (http_get(settings, fmt::format("{}/api/models/{}", settings.endpoint, id), 1).status == 200) return;
