@@ -12,7 +12,7 @@ namespace {
 struct MiniBlocks {
   Dims apart;
   int64_t first;
-  LogicalAxes axes;  // of the dims before `first`
+  LogicalAxes axes;  // the axes of the dims before `first`
 };
 
 MiniBlocks mini_blocks_of(const OptimWeight& weight) {

@@ -13,7 +13,7 @@ constexpr int64_t kBlock = 256;
 struct Blocks {
   Dims whole, absmax;  // `whole`: [..., blocks, elements of a block ...]; `absmax`: without the elements
   Dims elements;       // the dims of `whole` that make up a block
-  LogicalAxes axes;    // of absmax
+  LogicalAxes axes;    // the axes of absmax
   int64_t padding = 0;
 };
 
