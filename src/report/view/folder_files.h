@@ -26,7 +26,7 @@ class OpenedFile {
   OpenedFile(OpenedFile&& other) noexcept : fd_(other.fd_), stamp_(other.stamp_) { other.fd_ = -1; }
   OpenedFile& operator=(OpenedFile&&) = delete;
   ~OpenedFile();
-  const FileStamp& stamp() const { return stamp_; }  // when it was opened
+  const FileStamp& stamp() const { return stamp_; }  // the file's state when it was opened
   // Reads up to `bytes` bytes at `offset`; fewer at the end of the file.
   std::string read(int64_t offset, int64_t bytes) const;
 

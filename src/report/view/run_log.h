@@ -28,7 +28,7 @@ struct LogRow {
 
 // The values of one metric, in the order of the lines.
 struct LogSeries {
-  std::vector<uint32_t> rows;  // numbers of the lines that have it
+  std::vector<uint32_t> rows;  // numbers of the lines that have the metric
   std::vector<double> values;
 };
 
