@@ -21,7 +21,7 @@ class RedisServer {
 
  private:
   pid_t process_ = -1;
-  int log_ = -1;  // open as long as the server runs: a write to a closed pipe would end it
+  int log_ = -1;  // open as long as the server runs: a write to a closed pipe would end the server
 };
 
 }  // namespace fettle

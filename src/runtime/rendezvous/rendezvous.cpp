@@ -162,7 +162,7 @@ std::vector<std::string> Rendezvous::exchange(const std::string& name, const std
 
 void Rendezvous::leave() {
   if (rank() != 0) return put(fmt::format("fettle/left/{}", rank()), "");
-  constexpr double kPatience = 10;  // for all processes together, since lost ones never answer
+  constexpr double kPatience = 10;  // seconds for all processes together, because lost processes never answer
   const Clock::time_point start = Clock::now();
   for (int other = 1; other < size(); ++other)
     get(fmt::format("fettle/left/{}", other), Seconds(std::max(0.0, kPatience - seconds_since(start))), other);
