@@ -99,7 +99,7 @@ struct Stage {
   RowKind rows;
   RowGrouping grouping = RowGrouping::kNone;
   Head head = Head::kTokens;
-  bool packs = false;  // `packing` is on unless the recipe turns it off
+  bool packs = false;  // the default of the key `packing`
   std::vector<BatchPart> batch;
 
   // Recipe keys that belong to this stage. A stage refuses keys that only other stages list. A checkpoint can be
