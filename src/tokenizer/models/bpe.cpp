@@ -265,7 +265,7 @@ void Bpe::merge_long(std::vector<int32_t>& symbols) const {
   struct Candidate {
     uint32_t rank;
     int32_t at;
-    int32_t left;  // the symbols of the merge; the merge is stale when they have changed
+    int32_t left;  // the symbols of the merge; if they have changed, the merge is stale
     int32_t right;
     int32_t id;
     bool operator<(const Candidate& other) const { return rank != other.rank ? rank > other.rank : at > other.at; }
