@@ -43,8 +43,8 @@ struct BatchSpec {
   uint64_t seed = 42;
   int32_t pad_id = 0;
   std::vector<std::string> skip_rows = {};  // "file:line" of rows to leave out; their sequences are empty
-  // Lengths for T. With Lines::kOwn, T is the smallest of them that holds the step's longest sequence; few lengths mean
-  // few compilations. With other Lines, T is at most the largest length that is needed. Empty: max_length rounded up to
+  // Lengths for T. With Lines::kOwn, T is the smallest length into which the step's longest sequence fits; few lengths
+  // mean few compilations. With other Lines, T is at most the largest of these lengths. Empty: max_length rounded up to
   // `multiple`, and its halves down to 64.
   std::vector<int64_t> lengths = {};
 
