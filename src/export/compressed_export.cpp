@@ -94,7 +94,7 @@ CompressedExport::CompressedExport(CompressedScheme scheme, DType factors, const
       if (const std::string name = param.stored_name(i); base.contains(name)) {
         const BaseTensor& tensor = base.find(name);
         if (tensor.shape.dims.size() != 2) continue;
-        // Gates with one output are read as floats by programs that serve models.
+        // Programs that serve models read gates with one output as floats.
         if (linear && name.ends_with(kWeight) && tensor.shape.dims[0] > 1)
           weights_.insert(name);
         else if (name.ends_with(kWeight) && !param.is_embedding())
