@@ -117,7 +117,7 @@ std::string sha256_of(const std::filesystem::path& file) {
     in.read(bytes.data(), kPiece);
     digest.add(bytes.data(), static_cast<size_t>(in.gcount()));
   }
-  if (!in.eof()) throw UserError("{}: cannot be read", file.string());
+  if (!in.eof()) throw UserError("{}: cannot be read; check the file's permissions", file.string());
   return digest.text();
 }
 

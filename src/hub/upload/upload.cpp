@@ -50,7 +50,7 @@ std::string first_bytes(const fs::path& file, size_t most) {
   std::ifstream in(file, std::ios::binary);
   std::string bytes(most, '\0');
   in.read(bytes.data(), static_cast<std::streamsize>(most));
-  if (in.bad() || !in.is_open()) throw UserError("{}: cannot be read", file.string());
+  if (in.bad() || !in.is_open()) throw UserError("{}: cannot be read; check the file's permissions", file.string());
   bytes.resize(static_cast<size_t>(in.gcount()));
   return bytes;
 }
