@@ -75,7 +75,7 @@ std::optional<Site> read(const CompositeSite& site, const GpuKernel& kernel) {
   if (!found) return std::nullopt;
   const DType dtype = found->q.dtype;
   if (dtype != DType::kF32 && dtype != DType::kBF16 && dtype != DType::kF16) return std::nullopt;
-  // Grids have at most 65535 rows and heads; numbers of blocks are exact in f32 (attention_bounds.cpp).
+  // A grid has at most 65535 rows and heads. The numbers of blocks must be exact in f32 (attention_bounds.cpp).
   constexpr int64_t kMostInstances = 65535, kLongest = int64_t{1} << 24;
   const Dims& q = found->q_shard.dims;
   if (q[0] > kMostInstances || q[2] > kMostInstances || q[1] > kLongest) return std::nullopt;
