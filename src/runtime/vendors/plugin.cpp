@@ -222,7 +222,7 @@ Opened open_plugin(const fs::path& path, const Vendor& vendor) {
 
 std::string hash_file(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) throw DeviceError("plugin {}: cannot be read again", path.string());
+  if (!file) throw DeviceError("plugin {}: the file cannot be read a second time", path.string());
   const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(), XXH3_freeState);
   XXH3_64bits_reset(state.get());
   std::vector<char> chunk(1 << 20);
