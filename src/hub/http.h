@@ -81,8 +81,8 @@ struct HttpBody {
 HttpReply http_post(const HubSettings& settings, const std::string& url, const HttpBody& body);
 
 // Returns the reply to a PUT of `count` bytes. read(to, most) writes the next bytes to `to`, at most `most`, and
-// returns their number. If it returns 0, the request fails. Calls `sent` with the number of bytes sent so far. Neither
-// follows redirects nor tries again. Throws HttpFailure when no reply came. After a signal, throws like
+// returns their number. If read() returns 0, the request fails. Calls `sent` with the number of bytes sent so far.
+// Neither follows redirects nor tries again. Throws HttpFailure when no reply came. After a signal, throws like
 // InterruptScope::check.
 HttpReply http_put(const HubSettings& settings, const std::string& url, int64_t count,
                    const std::function<size_t(char* to, size_t most)>& read, const std::function<void(int64_t)>& sent);

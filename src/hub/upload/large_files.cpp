@@ -26,8 +26,8 @@ constexpr const char* kLfsType = "application/vnd.git-lfs+json";
 class Progress {
  public:
   explicit Progress(int64_t all) : all_(all) {}
-  // Shows that `now` bytes of a file or a part are sent. Earlier calls counted `before` bytes of it; sets `before` to
-  // `now`.
+  // Shows that `now` bytes of a file or a part are sent. `before` is the number of these bytes that earlier calls have
+  // counted; this call sets `before` to `now`.
   void show(int64_t& before, int64_t now) {
     const std::lock_guard lock(mutex_);
     sent_ += now - before;
