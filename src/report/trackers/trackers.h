@@ -13,7 +13,7 @@ namespace fettle {
 
 // A separate thread opens the trackers and writes to them. log() never waits for this thread, and no function throws. A
 // tracker that cannot be opened is left out, with a warning. When a tracker fails later, Trackers warns once and keeps
-// the metrics. It tries again when the next metrics come.
+// the metrics. Trackers tries again when the next metrics come.
 class Trackers {
  public:
   Trackers() = default;  // without trackers
