@@ -20,9 +20,9 @@ namespace fettle {
 struct Pipeline {
   std::unique_ptr<TokenModel> model;
   AddedTokens added;
-  Normalizer normalizer;  // may be empty, as may the decoder
-  // The Precompiled step of `normalizer`, or empty. If it removes the first characters of a text, the text starts at
-  // the first character that remains.
+  Normalizer normalizer;  // `normalizer` and `decoder` may be empty
+  // The Precompiled step of `normalizer`, or empty. If this step removes the first characters of a text, the text
+  // starts at the first character that remains.
   Normalizer precompiled;
   std::string prefix;          // this text is put before the normalized text
   bool prefix_always = false;  // the prefix is also put after every added token

@@ -76,7 +76,7 @@ class Tokenizer {
 
 // Decodes ids one by one. push() returns new text that further ids cannot change. The text never ends inside a
 // character. All returned pieces and the result of finish() together equal decode() of all ids. Only one thread at a
-// time may use it. `tokenizer` must outlive it.
+// time may use a StreamDecoder. `tokenizer` must outlive the StreamDecoder.
 class StreamDecoder {
  public:
   StreamDecoder(const Tokenizer& tokenizer, bool skip_special_tokens);
