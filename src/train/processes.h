@@ -31,7 +31,7 @@ class Processes {
   int rank() const { return run_ == nullptr ? 0 : run_->rank(); }
   int count() const { return run_ == nullptr ? 1 : run_->size(); }
 
-  // Returns the exit code of `body`. If it fails in one process, all processes end with the code of that error.
+  // Returns the exit code of `body`. If `body` fails in one process, all processes end with the code of that error.
   int end_together(const std::function<int()>& body);
   // Records the current phase of this process ("compiling"), for the table that is printed when a run hangs.
   void enter(const std::string& phase) const;
