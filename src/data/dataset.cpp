@@ -203,8 +203,8 @@ class Loader {
   DataReport& report_;
 };
 
-// Takes units out of `train` and returns them. If val_size is below 1, this is the share of the units to take, else
-// their number. The seed chooses the units.
+// Takes units out of `train` and returns them. A val_size below 1 is a share of the units; otherwise val_size is their
+// number. The seed chooses the units.
 Examples split_off(Examples& train, double val_size, uint64_t seed, int64_t unit) {
   const auto count = static_cast<int64_t>(train.size()) / unit;
   const auto wanted = static_cast<int64_t>(val_size < 1 ? std::ceil(val_size * static_cast<double>(count)) : val_size);
