@@ -29,7 +29,7 @@ struct SentFile {
   fs::path file;
   int64_t size = 0;
   bool large = false;    // goes to the store of large files
-  bool ignored = false;  // by the repository's .gitignore
+  bool ignored = false;  // the repository's .gitignore excludes the file
   std::string sha256;    // set for a large file
 };
 
