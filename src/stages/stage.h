@@ -79,7 +79,7 @@ struct LossInputs {
 
 // The results of a loss, all in f32. A value that the stage does not compute is null.
 struct BatchLoss {
-  Tensor sum;        // over the trained tokens, or over the rows; differentiable if LossInputs::differentiable
+  Tensor sum;        // loss over the trained tokens, or over the rows; differentiable if LossInputs::differentiable
   Tensor losses_R;   // each row's part of `sum`; needed for evaluation only
   Tensor counts_R;   // each row's weight in the mean of losses, 0 for missing rows; evaluation only
   Tensor correct_R;  // trained tokens whose largest logit is the target's; evaluation only
