@@ -44,8 +44,8 @@ struct BatchSpec {
   int32_t pad_id = 0;
   std::vector<std::string> skip_rows = {};  // "file:line" of rows to leave out; their sequences are empty
   // Lengths for T. With Lines::kOwn, T is the smallest length into which the step's longest sequence fits; few lengths
-  // mean few compilations. With other Lines, T is at most the largest of these lengths. Empty: max_length rounded up to
-  // `multiple`, and its halves down to 64.
+  // mean few compilations. With other Lines, T is at most the largest of these lengths that the rows need. Empty:
+  // max_length rounded up to `multiple`, and its halves down to 64.
   std::vector<int64_t> lengths = {};
 
   // The number of groups in a step (see Batches). A preference pair is one group, and so is a packed sequence.
