@@ -13,8 +13,8 @@ struct FreezeOptions {
   int64_t layers = 2;  // how many layers are trained: the last ones, or the first ones when negative
   std::vector<std::string> modules = {"all"};  // modules of those layers: "mlp", "self_attn", "input_layernorm"
   std::vector<std::string> extra = {};         // modules outside of the layers: "embed_tokens", "norm", "lm_head"
-  // The trained layers are spread evenly instead: each is the last of a block of equal size. Source: LLaMA Pro, Wu
-  // 2024.
+  // true: the trained layers are spread evenly. Each one is the last layer of a block, and all blocks have the same
+  // size. Source: LLaMA Pro, Wu 2024.
   bool spread = false;
 };
 

@@ -88,7 +88,7 @@ bool is_expression(const std::vector<std::string>& targets) {
   return targets.size() == 1 && targets[0].find_first_of("*[](){}|\\+?^$") != std::string::npos;
 }
 
-// Returns the modules all of whose layers' names the expression matches.
+// Returns the modules whose names match the expression in every layer.
 std::vector<std::string> modules_that_match(const Model& model, const std::string& expression) {
   const Regex regex("\\A(?:" + expression + ")\\z", "lora_target");
   std::vector<std::string> out;

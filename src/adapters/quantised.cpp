@@ -70,8 +70,8 @@ Tensor dequantise_mxfp4(const Tensor& codes, const Tensor& scales) {
   return transpose(reshape(scaled, together), order);
 }
 
-// Returns the weight [.., in] whose inputs have the factors [.., groups] of their group. `order` has the group of each
-// input, or is null if groups are successive inputs.
+// Returns factors [.., in]: each input gets the factor of its group from `factors` [.., groups]. `order` has the group
+// of each input, or is null if groups are successive inputs.
 Tensor of_each_input(const Tensor& factors, int64_t inputs, int64_t group, const Tensor& order) {
   const int64_t groups = factors.dim(-1), rows = product(factors.dims()) / groups;
   Dims dims = factors.dims();

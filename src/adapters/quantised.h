@@ -35,13 +35,13 @@ struct QuantisedWeight {
   bool by_rows() const { return !format.four_bits() || rows().back() % Quantisation::kBlock == 0; }
 };
 
-// Returns whether a frozen weight of this parameter is stored in the format. This holds for linear layers, and, with 4
-// bits, for experts whose rows are whole blocks. If the checkpoint stores codes (`stored`), it holds only for linear
-// layers.
+// Returns whether a frozen weight of this parameter is stored in the format. This is true for linear layers and, with 4
+// bits, for experts whose rows are whole blocks. If the checkpoint already stores codes (`stored`), this is true only
+// for linear layers.
 bool is_quantised(const Param& param, const Quantisation& format, bool stored);
 
-// Returns whether the parameter's elements can be stored in the format groups4 or groups8: the checkpoint stores them
-// so, and has one matrix [out, in] for each layer or expert.
+// Returns whether the run can keep the parameter in the format groups4 or groups8: the checkpoint stores the parameter
+// in this format, and has one matrix [out, in] for each layer or expert.
 bool is_grouped(const Param& param, const Quantisation& format, bool inputs_first);
 
 // Returns the parts of `base`. A dim whose blocks cannot be divided evenly over the devices is not split.

@@ -56,7 +56,7 @@ class DeviceError : public Error {
       : Error(ExitCode::kDevice, fmt::format(format, std::forward<Args>(args)...)) {}
 };
 
-// Throws InternalError with the formatted text unless `condition` holds.
+// Throws InternalError with the formatted text if `condition` is false.
 template <typename... Args>
 void internal_check(bool condition, fmt::format_string<Args...> format, Args&&... args) {
   if (!condition) throw InternalError(format, std::forward<Args>(args)...);

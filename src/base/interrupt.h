@@ -17,7 +17,7 @@ class InterruptScope {
 
   // Returns the signal that was recorded, or 0. The process then exits with code 128 + signal.
   static int signal();
-  // Throws an Error with that exit code when a scope is alive and a signal was recorded. The message is
+  // Throws an Error with exit code 128 + signal when a scope is alive and a signal was recorded. The message is
   // "interrupted while {doing}".
   static void check(std::string_view doing);
 

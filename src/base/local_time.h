@@ -11,7 +11,7 @@ namespace fettle {
 struct LocalTime {
   int64_t seconds = 0;       // since 1970-01-01 00:00 UTC
   int64_t offset = 0;        // the time zone, in seconds east of UTC
-  std::string zone = "UTC";  // its short name
+  std::string zone = "UTC";  // the time zone's short name
 
   static LocalTime now();
   static LocalTime at(std::time_t seconds);  // the time in this machine's zone

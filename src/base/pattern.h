@@ -1,5 +1,5 @@
-// Defines Pattern: a regular expression in PCRE2's syntax that is written in Fettle's own code. Texts may have any
-// length. Expressions that come from users go through tokenizer/text/regex.h instead, which limits the matching time.
+// Defines Pattern, for the regular expressions in Fettle's own code, in PCRE2's syntax. Texts may have any length.
+// Expressions that come from users go through tokenizer/text/regex.h instead, which limits the matching time.
 #pragma once
 
 #include <memory>

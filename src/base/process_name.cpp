@@ -11,7 +11,7 @@ namespace fettle {
 const std::string& process_name() {
   static std::mutex mutex;
   static pid_t owner = 0;
-  static std::string* name = nullptr;  // the parent's name is not freed: code may still refer to it
+  static std::string* name = nullptr;  // after a fork, the old name is not freed: code may still refer to it
   const std::lock_guard lock(mutex);
   if (owner != getpid()) {
     name = new std::string(random_hex(2));

@@ -1,5 +1,5 @@
-// Defines process_name: the unique name of this process in folders that several machines share. It is part of the names
-// of unfinished files. Defines random_hex, which makes other unique names, and passwords.
+// Defines process_name: the unique name of this process in folders that several machines share. The names of unfinished
+// files contain it. Defines random_hex, which makes other unique names, and passwords.
 #pragma once
 
 #include <string>

@@ -57,8 +57,8 @@ std::vector<std::string> list_param(const httplib::Request& request, const char*
   return out;
 }
 
-// Returns up to `most` lines of a .jsonl file from byte `from` on, and where the next ones begin. A line that is longer
-// than a block is left out. The last line counts even if it does not end.
+// Returns up to `most` lines of a .jsonl file from byte `from` on, and the byte at which the next lines begin. A line
+// that is longer than a block is left out. The last line counts even without a newline.
 ordered_json answer_lines(const OpenedFile& file, int64_t from, int64_t most) {
   const int64_t size = file.stamp().size;
   from = std::clamp<int64_t>(from, 0, size);
@@ -71,7 +71,7 @@ ordered_json answer_lines(const OpenedFile& file, int64_t from, int64_t most) {
     auto row = parse_json_or_discard<ordered_json>(std::string_view(block).substr(begin, end - begin));
     if (row.is_object()) rows.push_back(std::move(row));
   }
-  if (begin == 0) begin = block.size();  // a part of a long line, whose rest is no JSON either
+  if (begin == 0) begin = block.size();  // the block has only a part of a long line; the next call skips the rest
   const int64_t next = from + static_cast<int64_t>(begin);
   return {{"rows", std::move(rows)}, {"next", next < size && begin > 0 ? ordered_json(next) : ordered_json(nullptr)}};
 }
@@ -130,8 +130,8 @@ class BoardServer {
     return same_key(request.get_header_value("Authorization"), "Bearer " + options_.token);
   }
 
-  // Requests that change something always need the token. Reading /api/ needs it, too, unless the server listens only
-  // on this machine.
+  // Requests that change something always need the token. If other machines can reach the server, reading /api/ needs
+  // the token, too.
   bool refuse(const httplib::Request& request, httplib::Response& response) const {
     const bool reads = request.method == "GET" || request.method == "HEAD";
     std::optional<HttpRefusal> refusal = refuse_caller(options_.host, request);
@@ -174,7 +174,7 @@ class BoardServer {
       runs_.refresh();
       const double since = number_param(request, "since", 0);
       ordered_json changes = runs_.changes(since > 0 && since < 1e15 ? static_cast<uint64_t>(since) : 0);
-      changes["board"] = process_name();  // pages notice by it that another board has started
+      changes["board"] = process_name();  // a page sees from this that another board has started
       send_json(response, changes);
     });
     http.Get("/api/run", [this](const httplib::Request& request, httplib::Response& response) {
@@ -211,7 +211,8 @@ class BoardServer {
 
   void send_curves(const httplib::Request& request, httplib::Response& response) {
     const std::vector<std::string> names = list_param(request, "name"), keys = list_param(request, "key");
-    if (std::ssize(names) > kMostCurves) throw UserError("at most {} runs are drawn together", kMostCurves);
+    if (std::ssize(names) > kMostCurves)
+      throw UserError("at most {} runs can be drawn together; select fewer", kMostCurves);
     const std::string axis_name = request.has_param("axis") ? request.get_param_value("axis") : "step";
     const std::optional<LogAxis> axis = log_axis(axis_name);
     if (!axis) throw UserError("the axis is '{}', wanted step, seconds, tokens or epoch", axis_name);

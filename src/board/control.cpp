@@ -43,7 +43,7 @@ int64_t number_of(const ordered_json& asked) {
   return found->get<int64_t>();
 }
 
-// Throws UserError unless `name` can be the path of a new run's folder below the board's folder.
+// Throws UserError if `name` cannot be the path of a new run's folder below the board's folder.
 void check_new_name(const std::string& name) {
   const std::string allowed =
       "letters, digits, '.', '-', '_', and '/' between folders; no part begins with '.', '-' or 'checkpoint-'";
@@ -62,7 +62,7 @@ void check_new_name(const std::string& name) {
   }
 }
 
-// Makes the folder of a new run below `root`. Folders on the way may exist, but not as links.
+// Makes the folder of a new run below `root`. The parent folders may already exist, but must not be links.
 void make_folder(const fs::path& root, const std::string& name) {
   fs::path at = root;
   std::error_code failed;
@@ -74,7 +74,7 @@ void make_folder(const fs::path& root, const std::string& name) {
     failed.clear();
     const bool made = fs::create_directory(at, failed);
     if (failed) throw UserError("cannot create {}: {}", at.string(), failed.message());
-    if (!made && at == root / name)  // another request has just made it
+    if (!made && at == root / name)  // another request has just made the folder
       throw UserError("there is already something at {}; choose another name", at.string());
   }
 }
@@ -147,7 +147,7 @@ ordered_json Control::resume(RunList& runs, const ordered_json& asked) {
   const std::string name = text_of(asked, "name");
   const std::optional<std::string> path = runs.path_of(name);
   if (!path) throw UserError("there is no run '{}'", name);
-  if (works_on(name) || runs.owner(name)) throw UserError("the run '{}' works already", name);
+  if (works_on(name) || runs.owner(name)) throw UserError("a process already works on the run '{}'", name);
   const ordered_json details = run_details(runs.files(), *path);
   if (details["checkpoints"].empty())
     throw UserError("the run '{}' has no checkpoint to continue from; start it again as a new run", name);
@@ -178,7 +178,7 @@ ordered_json Control::stop(RunList& runs, const ordered_json& asked) {
     const Owner own = Owner::own();
     if (owner->boot != own.boot || owner->pid_space != own.pid_space)
       throw UserError("{} works on '{}'; stop it there with `kill {}`", owner->text(), name, owner->pid);
-    // The file names a process; only Fettle's own are stopped, since others could have written the file.
+    // The process id comes from a file that others could have written, so only processes of Fettle are stopped.
     if (owner->pid <= 1 || !runs_fettle(owner->pid))
       throw UserError("process {} is not a program called fettle; stop it with `kill {}`", owner->pid, owner->pid);
     process = static_cast<pid_t>(owner->pid);

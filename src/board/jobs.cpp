@@ -69,7 +69,7 @@ pid_t Jobs::start(const std::vector<std::string>& arguments, int out, int err) {
   dup2(nothing, 0);
   dup2(out, 1);
   dup2(err, 2);
-  close_range(3, ~0U, 0);  // else the child would hold the board's port and its clients' connections
+  close_range(3, ~0U, 0);  // else the child would keep the board's port and its clients' connections open
   execv(argv[0], argv.data());
   _exit(127);
 }

@@ -19,7 +19,7 @@ class Jobs {
  public:
   // `program` is the file that the children run.
   explicit Jobs(std::filesystem::path program) : program_(std::move(program)) {}
-  ~Jobs();  // ends the children of query(); those of detach() go on
+  ~Jobs();  // ends the children of query(); the processes of detach() continue
   Jobs(const Jobs&) = delete;
 
   // Starts a command whose output is kept in memory, such as `fettle plan`. Returns its number. Throws UserError when
@@ -31,8 +31,8 @@ class Jobs {
   // Sends SIGTERM, and SIGKILL if the command was already asked to end. Returns false when it is not running.
   bool end(int64_t number);
 
-  // Starts a command that goes on when the board ends, and whose output is appended to the file `output`, which this
-  // function closes. Returns its process id.
+  // Starts a command that continues when the board ends. Its output is appended to the file descriptor `output`, which
+  // this function closes. Returns the command's process id.
   pid_t detach(const std::vector<std::string>& arguments, int output);
   // Returns the exit code of a process of detach(), or 128 + its signal; nullopt while it runs.
   std::optional<int> detached_code(pid_t process);

@@ -1,4 +1,5 @@
-// Defines what a form for recipes needs: the keys, and the check of the words that the form makes.
+// Defines the functions for a form that edits recipes. They list the keys, and check the key=value words that the form
+// makes.
 #pragma once
 
 #include <filesystem>

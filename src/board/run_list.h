@@ -23,18 +23,19 @@ namespace fettle {
 // the root itself). Thread-safe.
 class RunList {
  public:
-  // Throws UserError when the folder cannot be read. `starts` says whether the board started a process for this run
-  // that still works; it may be called from any thread.
+  // Throws UserError when the folder cannot be read. `starts` returns whether a process that the board started for this
+  // run still works; it may be called from any thread.
   RunList(const std::filesystem::path& folder, std::function<bool(const std::string& name)> starts);
 
   const FolderFiles& files() const { return files_; }
-  // Looks for runs and for changes of their files, unless the last look was less than `pause` seconds ago.
+  // Looks for runs and for changes of their files. Does nothing if the last call did this less than `pause` seconds
+  // ago.
   void refresh(double pause = 1);
   // Returns {generation, runs: [summaries of runs that changed after generation `since`], gone: [names], more: whether
   // the folder has more runs than are shown}.
   nlohmann::ordered_json changes(uint64_t since) const;
   bool has(const std::string& name) const;
-  // Returns the path of a run below the root; nullopt when there is no such run. Then nothing is looked up on the disk.
+  // Returns the path of a run below the root; nullopt when there is no such run. Reads nothing from the disk.
   std::optional<std::string> path_of(const std::string& name) const;
   // Calls `use` with the whole log. Returns false when there is no such run.
   bool with_log(const std::string& name, const std::function<void(const RunLog&)>& use);

@@ -117,7 +117,7 @@ struct ChatTemplate::State {
     const jinja::Template& with = given.tools.is_null() ? plain : tools;
     if (!given.tools.is_null() && !with.reads("tools"))
       throw UserError(
-          "{} does not render tools; leave `template` empty to use the model's own template, if that one does", name);
+          "{} does not render tools; if the model's own template does, leave `template` empty to use that one", name);
     return with.render(context, now);
   }
 
@@ -127,7 +127,7 @@ struct ChatTemplate::State {
       out.push_back(message_json(message));
       if (out.back().contains("tool_calls") && !knows_tool_calls)
         throw UserError(
-            "{} does not render tool calls; leave `template` empty to use the model's own template, if that one does",
+            "{} does not render tool calls; if the model's own template does, leave `template` empty to use that one",
             name);
       if (built_in && message.role == "tool")
         throw UserError(
@@ -155,8 +155,8 @@ struct ChatTemplate::State {
     return at;
   }
 
-  // Returns where the turn in text[begin, end) ends: if the text ends with end-of-turn tokens and white space, after
-  // the first of these tokens, else at `end`. Sets `stopped` to whether there is such a token.
+  // Returns the end of the turn in text[begin, end). If the text ends with end-of-turn tokens and white space, the turn
+  // ends after the first of these tokens; otherwise it ends at `end`. Sets `stopped` to whether there is such a token.
   size_t trimmed_end(std::string_view text, size_t begin, size_t end, bool& stopped) const {
     stopped = false;
     for (size_t last = end;;) {

@@ -62,7 +62,8 @@ class Loader {
       return all;
     }
     for (size_t set = 0; set < names.size(); ++set)
-      if (sizes[set] == 0) throw UserError("mix_strategy: {} has no row that can be trained", names[set]);
+      if (sizes[set] == 0)
+        throw UserError("mix_strategy: {} has no row that can be trained; remove it from `dataset`", names[set]);
     const std::vector<int64_t> order = mix_sets(sizes, spec_.mix, spec_.mix_weights, spec_.seed);
     for (int64_t set = 0, first = 0; set < std::ssize(names); first += sizes[set++])
       report_.sets.emplace_back(names[set], std::count_if(order.begin(), order.end(), [&](int64_t row) {
@@ -154,8 +155,8 @@ class Loader {
     }
     if (tally.rewritten)
       report_.notes.push_back(
-          fmt::format("template: the text of {} earlier turns differs from their text as the last turn "
-                      "(templates that remove thoughts do this)",
+          fmt::format("template: {} earlier turns are rendered in another way than as the last turn (templates that "
+                      "remove thoughts do this)",
                       tally.rewritten));
     if (tally.prompt_thinks)
       report_.notes.push_back(fmt::format("template: {} prompts open a thinking block, but their rows have no thoughts",
@@ -202,8 +203,8 @@ class Loader {
   DataReport& report_;
 };
 
-// Takes units out of `train` and returns them: a share of them if val_size is below 1, else that many. The seed chooses
-// them.
+// Takes units out of `train` and returns them. A val_size below 1 is a share of the units; otherwise val_size is their
+// number. The seed chooses the units.
 Examples split_off(Examples& train, double val_size, uint64_t seed, int64_t unit) {
   const auto count = static_cast<int64_t>(train.size()) / unit;
   const auto wanted = static_cast<int64_t>(val_size < 1 ? std::ceil(val_size * static_cast<double>(count)) : val_size);
@@ -236,8 +237,9 @@ void count_chosen(const Examples& chosen, int64_t unit, DataReport& report) {
 }  // namespace
 
 Datasets load_datasets(const DataSpec& spec, const Tokenizer& tokenizer, int64_t model_vocab_size) {
-  internal_check(spec.labels.has_value() == (spec.rows == RowKind::kLabelled), "load_datasets: {} with {} labels",
-                 name_of(spec.rows), spec.labels ? spec.labels->size() : 0);
+  internal_check(spec.labels.has_value() == (spec.rows == RowKind::kLabelled),
+                 "load_datasets: rows that are {} do not fit {} labels", name_of(spec.rows),
+                 spec.labels ? spec.labels->size() : 0);
   if (spec.sets.empty()) throw UserError("dataset: the key is missing; give a file, or a name of dataset_info.json");
   const InterruptScope interrupts;
   Datasets data;

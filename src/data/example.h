@@ -21,7 +21,7 @@ struct Example {
   Preference preference = Preference::kNone;
   // For labelled rows: the label's number, a 0 or 1 for each label, or the numbers of a regression.
   std::vector<float> classes = {};
-  std::vector<uint8_t> second_text = {};  // 1 for tokens of the second text; empty if there is only one
+  std::vector<uint8_t> second_text = {};  // 1 for tokens of the second text; empty if there is only one text
   // The factor on the loss of each token whose label is not kIgnore; empty: 1 for all tokens.
   std::vector<float> weights = {};
 

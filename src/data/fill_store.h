@@ -38,7 +38,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Tally, rows, truncated, dropped, empty, bad_r
                                    kinds, formats, notes, rewritten, prompt_thinks, without_end)
 
 // Tokenises the rows of `source` into `writer`, and shows progress. Throws UserError with file:line for a row that
-// cannot be trained, unless bad rows are skipped (OnBadRow::kSkip).
+// cannot be trained. With OnBadRow::kSkip, counts such a row and leaves it out instead.
 Tally fill_store(TokenWriter& writer, const DataSource& source, const RowTokeniser& tokeniser, const DataSpec& spec);
 
 }  // namespace fettle

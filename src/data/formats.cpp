@@ -259,7 +259,7 @@ void want_order(const std::vector<Message>& messages) {
     if (role == "user" && before == "user")
       bad("messages {} and {} are both the user's; join them, or put the reply between them", i, i + 1);
     if ((role == "system" || role == "developer") && i > 0 && messages[0].role == role && i == 1)
-      bad("messages 1 and 2 are both of role '{}'", role);
+      bad("messages 1 and 2 are both of role '{}'; join them", role);
   }
   if (messages.back().role != "assistant")
     bad("the conversation ends with a turn of role '{}'; the last turn must be the assistant's", messages.back().role);
@@ -429,7 +429,8 @@ Sample tokens(const ordered_json& row) {
     if (id < 0 || id >= 1 << 30) bad("'input_ids' holds {}, which is not a token id", id);
   sample.labels = row.contains("labels") ? integers(row, "labels") : sample.input_ids;
   if (sample.labels.size() != sample.input_ids.size())
-    bad("{} input_ids but {} labels", sample.input_ids.size(), sample.labels.size());
+    bad("found {} input_ids but {} labels; wanted one label for each id", sample.input_ids.size(),
+        sample.labels.size());
   for (size_t i = 0; i < sample.labels.size(); ++i)
     if (sample.labels[i] != kIgnore && sample.labels[i] != sample.input_ids[i])
       bad("label {} is {}, but its token is {}; a label must be its token or {}", i + 1, sample.labels[i],
@@ -437,7 +438,8 @@ Sample tokens(const ordered_json& row) {
   if (row.contains("attention_mask")) {
     const std::vector<int32_t> mask = integers(row, "attention_mask");
     if (mask.size() != sample.input_ids.size())
-      bad("{} input_ids but {} in attention_mask", sample.input_ids.size(), mask.size());
+      bad("found {} input_ids but {} numbers in attention_mask; wanted one number for each id", sample.input_ids.size(),
+          mask.size());
     // Padding at either end is not part of the row.
     size_t first = 0, last = mask.size();
     while (first < last && mask[first] == 0) ++first;

@@ -11,7 +11,7 @@
 namespace fettle {
 namespace {
 
-// A tool format, and texts by which a template that writes this format is recognised.
+// A tool format, and the texts that identify a template in this format.
 struct ToolForm {
   std::string_view name;
   std::vector<std::string_view> marks;

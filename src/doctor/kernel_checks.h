@@ -9,8 +9,8 @@ namespace fettle {
 
 // Adds one finding for the bodies, which are compared with values computed on the host. Adds one finding for each
 // kernel of the devices' platform, which is compared with its body (kernels/check.h). A kernel that differs is only a
-// note, because runs do not use it. A kernel that is off by default is skipped unless the recipe names it. Figures: id,
-// distance, bound.
+// note, because runs do not use it. A kernel that is off by default is checked only if the recipe names it. Figures:
+// id, distance, bound.
 void check_composites(Findings& findings, const Devices& devices);
 
 }  // namespace fettle

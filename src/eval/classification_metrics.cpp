@@ -15,8 +15,8 @@ double share(int64_t part, int64_t whole) {
   return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0;
 }
 
-// Counts of rows for one label. hits: rows that have the label and for which it was predicted. said: rows for which it
-// was predicted. truth: rows that have the label.
+// Counts of rows for one label. truth: rows that have the label. said: rows for which the label was predicted. hits:
+// rows that have the label and for which the label was predicted.
 struct LabelCounts {
   int64_t hits = 0, said = 0, truth = 0;
 };
@@ -93,7 +93,8 @@ double ClassificationMetrics::majority() const {
 }
 
 ClassificationMetrics score_labels(std::span<const int64_t> truth, std::span<const int64_t> said, int64_t num_labels) {
-  internal_check(truth.size() == said.size(), "score_labels: {} and {} rows", truth.size(), said.size());
+  internal_check(truth.size() == said.size(), "score_labels: {} true labels, but {} predicted labels", truth.size(),
+                 said.size());
   ClassificationMetrics out{.rows = static_cast<int64_t>(truth.size())};
   out.confusion.resize(static_cast<size_t>(num_labels * num_labels));
   std::vector<LabelCounts> counts(static_cast<size_t>(num_labels));
@@ -113,7 +114,8 @@ ClassificationMetrics score_labels(std::span<const int64_t> truth, std::span<con
 
 ClassificationMetrics score_label_sets(std::span<const uint8_t> truth, std::span<const uint8_t> said,
                                        int64_t num_labels) {
-  internal_check(truth.size() == said.size(), "score_label_sets: {} and {} values", truth.size(), said.size());
+  internal_check(truth.size() == said.size(), "score_label_sets: {} true values, but {} predicted values", truth.size(),
+                 said.size());
   ClassificationMetrics out{.rows = static_cast<int64_t>(truth.size()) / num_labels};
   std::vector<LabelCounts> counts(static_cast<size_t>(num_labels));
   int64_t right = 0;
@@ -135,7 +137,8 @@ ClassificationMetrics score_label_sets(std::span<const uint8_t> truth, std::span
 }
 
 RegressionMetrics score_numbers(std::span<const double> truth, std::span<const double> said, int64_t numbers) {
-  internal_check(truth.size() == said.size(), "score_numbers: {} and {} values", truth.size(), said.size());
+  internal_check(truth.size() == said.size(), "score_numbers: {} true values, but {} predicted values", truth.size(),
+                 said.size());
   RegressionMetrics out;
   const auto each = static_cast<size_t>(numbers);
   for (size_t n = 0; n < each && !truth.empty(); ++n) {

@@ -78,8 +78,8 @@ std::vector<float> predicted_classes(std::span<const float> logits, Problem prob
 ClassificationReport classification_report(const Examples& rows, std::span<const float> logits,
                                            const LabelSet& labels) {
   const auto each = static_cast<size_t>(labels.size());
-  internal_check(logits.size() == rows.size() * each, "{} logits for {} rows of {} labels", logits.size(), rows.size(),
-                 labels.size());
+  internal_check(logits.size() == rows.size() * each, "{} logits do not fit {} rows of {} labels", logits.size(),
+                 rows.size(), labels.size());
   ClassificationReport out{.problem = labels.problem, .logits = {logits.begin(), logits.end()}};
   std::vector<int64_t> truth, said;
   std::vector<uint8_t> true_sets, said_sets;

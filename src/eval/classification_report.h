@@ -42,7 +42,7 @@ std::vector<float> predicted_classes(std::span<const float> logits, Problem prob
 std::string format_class_tables(const ClassificationReport& report, const LabelSet& labels);
 
 // Writes classification_report.json and .txt with the metrics and tables. With one label per row, also writes
-// confusion.svg and .png, unless there are too many labels for a picture. Writes nothing if no row has a label.
+// confusion.svg and .png if the labels are few enough for a picture. Writes nothing if no row has a label.
 void write_class_report(const std::filesystem::path& folder, const ClassificationReport& report,
                         const LabelSet& labels);
 

@@ -60,8 +60,8 @@ void check_base(const Request& base, const Request& tuned, const EvalSpec& spec)
                     spec.base_model_at, spec.base_model, tuned.model_folder());
 }
 
-// Returns the request, with another stage if its rows are not preferences. A stage of preferences has its own metrics
-// for rows of its own kind; other rows are measured as texts and prompts.
+// Returns the request, with a stage that can evaluate its rows. A stage of preferences has metrics only for preference
+// rows. For other rows, returns the request with the stage that measures texts and prompts.
 Request with_fitting_stage(const Request& request) {
   if (request.stage().measured_as == nullptr) return request;
   const DataSpec data = request.data();

@@ -10,9 +10,9 @@ namespace fettle {
 
 // The sets are those of eval_dataset, each with its eval_task. Without eval_dataset, the only set is the rows that
 // val_size holds out, or else the whole dataset. The base is measured first if eval_base_model names one. Without that
-// key, it is measured if there are adapters, the model without them has the stage's head with the same labels, and the
-// stage's loss does not already compare with a reference model. Prints a table, or JSON. With output_dir, also writes
-// the JSON to evaluation.json in this folder, beside the files of write_predictions.
+// key, the base is the model without its adapters. It is measured if it has the stage's head with the same labels, and
+// if the stage's loss does not already compare with a reference model. Prints a table, or JSON. With output_dir, also
+// writes the JSON to evaluation.json in this folder, beside the files of write_predictions.
 int run_eval(const Request& request, bool json, std::ostream& out);
 
 }  // namespace fettle

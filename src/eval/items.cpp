@@ -33,7 +33,7 @@ std::string question_of(const ordered_json& row) {
 }
 
 struct Choices {
-  std::vector<std::string> texts, labels;  // labels: A, B, ... unless the row has its own labels
+  std::vector<std::string> texts, labels;  // labels: the row's own labels, else A, B, ...
 };
 
 std::vector<std::string> texts_of(const ordered_json& list, const char* what) {
@@ -47,7 +47,7 @@ Choices choices_of(const ordered_json& row) {
   if (const ordered_json* given = find_any_column(row, {"choices", "options"})) {
     const bool labelled = given->is_object() && given->contains("text");
     const ordered_json& list = labelled ? (*given)["text"] : *given;
-    if (!list.is_array()) bad("'choices' must be a list of texts, it is {}", list.type_name());
+    if (!list.is_array()) bad("'choices' must be a list of texts, but it is {}", list.type_name());
     out.texts = texts_of(list, "a choice");
     if (labelled && given->contains("label")) out.labels = texts_of((*given)["label"], "a choice's label");
   } else {
@@ -57,12 +57,13 @@ Choices choices_of(const ordered_json& row) {
       else
         break;
   }
-  if (out.texts.size() < 2) bad("{} choices: two or more are needed", out.texts.size());
-  if (out.texts.size() > kLetters.size()) bad("{} choices: at most {} are possible", out.texts.size(), kLetters.size());
+  if (out.texts.size() < 2) bad("found {} choices, wanted two or more", out.texts.size());
+  if (out.texts.size() > kLetters.size()) bad("found {} choices, wanted at most {}", out.texts.size(), kLetters.size());
   if (std::ranges::any_of(out.texts, &std::string::empty)) bad("one of the choices is empty");
   if (out.labels.empty())
     for (size_t i = 0; i < out.texts.size(); ++i) out.labels.push_back(std::string(1, kLetters[i]));
-  if (out.labels.size() != out.texts.size()) bad("{} choices but {} labels", out.texts.size(), out.labels.size());
+  if (out.labels.size() != out.texts.size())
+    bad("found {} choices but {} labels; wanted one label for each choice", out.texts.size(), out.labels.size());
   return out;
 }
 
@@ -151,14 +152,14 @@ Task task_named(const std::string& name) {
   if (name == "choice") return Task::kChoice;
   if (name == "letters") return Task::kLetters;
   if (name == "generation") return Task::kGeneration;
-  throw InternalError("no task '{}'", name);
+  throw InternalError("there is no task '{}'", name);
 }
 
 Task detect_task(const DataSource& source) {
   Task task = Task::kRows;
   read_rows(source.files.at(0), [&](Row row) {
     row.parse();
-    if (!row.bad.empty()) return false;  // the task that reads it says what is wrong
+    if (!row.bad.empty()) return false;  // the task that reads the row reports what is wrong
     const bool answered = find_any_column(row.value, kAnswerColumns) != nullptr;
     if (answered && find_any_column(row.value, {"choices", "options"}))
       task = Task::kChoice;

@@ -35,7 +35,7 @@ struct Question {
 struct Prompt {
   std::vector<Message> messages;  // the messages before the reply
   std::string tools_json;
-  std::string variables_json;  // of the chat template, or ""
+  std::string variables_json;  // further variables of the chat template, or ""
   std::string text;            // the prompt as plain text, without a template, instead of messages
   std::vector<std::string> references;
   std::string where;

@@ -33,8 +33,8 @@ struct Measured {
 };
 
 // Returns the metrics of the model on the set. `text` makes prompts like `chat` and `generate`: with the chat template
-// if the model has one. It may be null when the task is kRows. Replies are greedy. Throws UserError that names the row
-// if a question or prompt is too long for the model.
+// if the model has one. `text` may be null when the task is kRows. Replies are greedy. Throws UserError that names the
+// row if a question or prompt is too long for the model.
 Measured measure(const EvalSet& set, Devices& devices, OpenModel& model, const GenerationSpec& spec,
                  const Session* text);
 

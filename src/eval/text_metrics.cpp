@@ -131,7 +131,7 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
     text.replace(at, from.size(), to);
 }
 
-// Returns whether the character is a token by itself. This holds for all ASCII marks except ' - . and ,
+// Returns whether the character is a token by itself. True for all ASCII punctuation except ' - . and ,
 bool is_mark(char c) {
   return (c >= ' ' && c <= '&') || (c >= '(' && c <= '+') || c == '/' || c == ':' || c == ';' ||
          (c >= '<' && c <= '@') || (c >= '[' && c <= '`') || (c >= '{' && c <= '~');
@@ -194,7 +194,7 @@ std::vector<std::string> bleu_tokens(std::string_view text) {
 }
 
 double bleu(const std::vector<std::string>& replies, const std::vector<std::vector<std::string>>& references) {
-  internal_check(replies.size() == references.size(), "bleu: {} replies, {} references", replies.size(),
+  internal_check(replies.size() == references.size(), "bleu: {} replies, but references for {}", replies.size(),
                  references.size());
   std::array<int64_t, kOrder> right{}, total{};
   int64_t said_length = 0, wanted_length = 0;

@@ -7,7 +7,7 @@
 
 namespace fettle {
 
-// Returns whether the reply equals a reference, apart from white space at the ends.
+// Returns whether the reply equals one of the references, apart from white space at the ends.
 bool exact_match(std::string_view reply, const std::vector<std::string>& references);
 
 struct Rouge {

@@ -66,8 +66,8 @@ void BaseTensors::add(const std::string& name, const StoredTensor& stored) {
 const BaseTensor& BaseTensors::find(const std::string& name) const {
   const auto at = index_.find(name);
   if (at != index_.end()) return all_[at->second];
-  repository_.find(name);  // its error lists similar names
-  throw UserError("{}: '{}' is a part of a quantised weight", repository_.folder().string(), name);
+  repository_.find(name);  // throws an error that lists similar names
+  throw UserError("{}: '{}' is only a part of a quantised weight, not a weight", repository_.folder().string(), name);
 }
 
 ValueReader::ValueReader(const BaseTensors& tensors, const BaseTensor& tensor)
@@ -93,7 +93,7 @@ void ValueReader::quantise() {
   const int64_t blocks = (n + kBlock - 1) / kBlock;
   codes_.resize(static_cast<size_t>(format_.four_bits() ? blocks * kBlock / 2 : n));
   absmax_.resize(static_cast<size_t>(format_.four_bits() ? blocks : rows));
-  // Reads as many rows at a time as make whole blocks.
+  // The rows that are read at a time must make whole blocks.
   int64_t step = std::max<int64_t>(1, kPiece / columns);
   while (format_.four_bits() && step * columns % kBlock != 0) ++step;
   std::vector<float> values;

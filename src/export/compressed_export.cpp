@@ -15,7 +15,7 @@ namespace fettle {
 namespace {
 
 constexpr int64_t kSquare = 128;             // rows and columns of a block; rows that are read at a time
-constexpr float kSmallestFactor = 0x1p-24F;  // f16 can represent it
+constexpr float kSmallestFactor = 0x1p-24F;  // the smallest number above 0 that f16 can represent
 constexpr float kLargestInt4 = 7.5F;         // in the middle between 7 and the magnitude of -8
 constexpr int64_t kInAWord = 8;              // integers of 4 bits in an i32
 constexpr std::string_view kWeight = ".weight";
@@ -94,7 +94,7 @@ CompressedExport::CompressedExport(CompressedScheme scheme, DType factors, const
       if (const std::string name = param.stored_name(i); base.contains(name)) {
         const BaseTensor& tensor = base.find(name);
         if (tensor.shape.dims.size() != 2) continue;
-        // Gates with one output are read as floats by programs that serve models.
+        // Programs that serve models read gates with one output as floats.
         if (linear && name.ends_with(kWeight) && tensor.shape.dims[0] > 1)
           weights_.insert(name);
         else if (name.ends_with(kWeight) && !param.is_embedding())
@@ -106,7 +106,7 @@ CompressedExport::CompressedExport(CompressedScheme scheme, DType factors, const
   if (scheme_ == CompressedScheme::kBlocks) warn_of_blocks(base);
 }
 
-// vLLM joins q, k and v, and gate and up, and wants whole blocks of each.
+// vLLM joins q, k and v, and also gate and up. Each of these weights must consist of whole blocks.
 void CompressedExport::warn_of_blocks(const BaseTensors& base) const {
   for (const std::string& name : weights_)
     if (base.find(name).shape.dims[0] % kSquare != 0) {

@@ -189,7 +189,8 @@ ExportReport run_export(const Request& request) {
   }
   const bool checks = merges || to_gguf || to_codes;
   if (checks) devices.emplace(request.devices());
-  if (checks) tensors.round_decoded();  // as in a run; the logits are compared with those of a run
+  // A run rounds these values, too, and the logits are compared with those of a run.
+  if (checks) tensors.round_decoded();
   if (merges) {
     request.exact(labels).resolve(target_of(*devices), Purpose::kInference);  // refuses models that cannot be compared
     merge.emplace(model, std::move(adapters));

@@ -23,7 +23,7 @@ struct ExportReport {
   std::optional<LogitCheck> logits;  // for a merged model, when the check fits the device
   std::optional<CodedLogits> coded;  // with export_quantization, when the check fits the device
   bool compressed = false;           // export_quantization was set
-  std::vector<GgufReport> gguf;      // the GGUF files; `files` and `logits` are then unset
+  std::vector<GgufReport> gguf;      // the GGUF files; if there are any, `files` and `logits` are not set
 };
 
 // Merges the adapters of adapter_name_or_path, in order, into model_name_or_path and writes export_dir. The merge

@@ -94,8 +94,8 @@ double largest_of_most(const HostArray& x, const HostArray& y) {
   return rows[rows.size() - 1 - rows.size() / 20];
 }
 
-// Returns the share of the adapter's change of the logits that `shown` has. It is the least-squares factor, which
-// rounding noise hardly affects. Rows of `shown` that differ from `changed` by more than `most` are left out.
+// Returns the share of the adapter's change of the logits that `shown` has. The share is the least-squares factor,
+// which rounding noise hardly affects. Rows of `shown` that differ from `changed` by more than `most` are left out.
 double share_kept(const HostArray& base, const HostArray& changed, const HostArray& shown, double most) {
   const std::vector<double> rows = differences_of_rows(shown, changed);
   const auto width = static_cast<size_t>(base.shape().dims.back());
@@ -132,8 +132,8 @@ double relative_error(const HostArray& got, const HostArray& wanted) {
   return std::sqrt(difference / variance);
 }
 
-// Returns the largest allowed difference from base + adapter, as a share of the largest logit. It leaves room for the
-// rounding of the written weights.
+// Returns the largest allowed difference from base + adapter, as a share of the largest logit. This bound leaves room
+// for the rounding of the written weights.
 double tolerance(DType dtype) {
   return dtype == DType::kBF16 ? 5e-2 : dtype == DType::kF16 ? 1e-2 : 1e-3;
 }

@@ -54,7 +54,7 @@ class LogitReference {
   struct Computed;
   Devices& devices_;
   const Request& request_;
-  std::unique_ptr<const Computed> computed_;  // null when it does not fit
+  std::unique_ptr<const Computed> computed_;  // null when the forward pass does not fit the device
 };
 
 }  // namespace fettle

@@ -27,13 +27,13 @@ const char* memory_kind(Memory memory) {
 }
 
 const Shape& Tensor::shape() const {
-  internal_check(block_ != nullptr, "shape of a null tensor");
+  internal_check(block_ != nullptr, "a null tensor has no shape");
   return block_->node(node_).results[result_];
 }
 
 int64_t Tensor::dim(int64_t i) const {
   const int64_t at = i < 0 ? i + rank() : i;
-  internal_check(at >= 0 && at < rank(), "dim {} of {}", i, shape().to_string());
+  internal_check(at >= 0 && at < rank(), "there is no dim {} in {}", i, shape().to_string());
   return dims()[at];
 }
 

@@ -8,8 +8,9 @@ namespace fettle {
 
 Shape shard_of(const Shape& shape, const Partition& partition, const MeshAxes& mesh) {
   Shape out = shape;
-  internal_check(partition.dims.size() <= out.dims.size(), "[custom_call_i4] {} entries to split {}",
-                 partition.dims.size(), shape.to_string());
+  internal_check(partition.dims.size() <= out.dims.size(),
+                 "[custom_call_i4] a partition of {} entries has more entries than {} has dims", partition.dims.size(),
+                 shape.to_string());
   for (size_t d = 0; d < partition.dims.size(); ++d)
     for (const std::string& axis : partition.dims[d]) {
       const int64_t size = mesh.size_of(axis);

@@ -30,7 +30,7 @@ struct CallCost {
   int64_t bytes = 0;      // bytes read and written over all devices
   int64_t workspace = 0;  // bytes of scratch memory on each device, beyond operands and results
   // The rate that the kernel reaches, in percent of the device's rate for products of the first operand's dtype. The
-  // code that sets this number names its source. 0: not known, so the plan does not know the time of a step either.
+  // code that sets this number names its source. 0: not known; a plan then cannot estimate the time of a step.
   int64_t percent = 0;
   bool operator==(const CallCost&) const = default;
 };

@@ -7,8 +7,8 @@
 namespace fettle {
 namespace {
 
-// Replaces a largest magnitude of zero, so that no scale is zero. It is far below the largest magnitude of any array of
-// gradients that are not all zero.
+// Replaces a largest magnitude of zero, so that no scale is zero. This number is far below the largest magnitude of any
+// array of gradients that are not all zero.
 constexpr double kSmallest = 1e-30;
 
 // Returns the largest power of two <= x, in f32.

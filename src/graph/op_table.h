@@ -2,8 +2,8 @@
 //
 // The table rows are in rows/, one file for each group of ops. All other code reads the table and never switches over
 // ops; only a few functions look for one op (a parameter, a scan or a custom call). The table also decides which tests
-// are needed: tests/correct/graph_op_table_test.cpp fails for a table row without a forward case (which prints and runs
-// the op), without a bad-shape case, or without a case for each of VJP, FLOPs and liveness that the row states.
+// are needed. tests/correct/graph_op_table_test.cpp fails if a table row has no forward case (which prints and runs the
+// op) or no bad-shape case. It also fails if a row states a VJP, FLOPs or liveness, but has no case for it.
 #pragma once
 
 #include <optional>
@@ -99,7 +99,8 @@ struct VjpArgs {
 class Printer;
 struct NodeText;
 
-// Returns the StableHLO text of the node after "%n = ". Returns "" when it has printed and named the results itself.
+// Returns the StableHLO text of the node after "%n = ". Returns "" when the function itself has printed the node and
+// named its results.
 using Spell = std::string (*)(NodeText& node, Printer& printer);
 // Checks operand shapes and attributes and returns the results' shapes. Throws InternalError with the label of the
 // broken constraint in the StableHLO specification, such as [dot_general_c10].
@@ -120,8 +121,8 @@ struct Shrunk {
 using Shrink = Shrunk (*)(const Node& node, const std::vector<bool>& live);
 // Returns which results depend on the active operands (those whose gradient is wanted).
 using Activity = std::vector<bool> (*)(const Node& node, const std::vector<bool>& active);
-// Returns true when the node is printed late: just before its first use instead of where it was made. `operand_late`
-// says whether the node's first operand is printed late.
+// Returns true when the node is printed late: just before its first use, not in its own place. `operand_late` says
+// whether the node's first operand is printed late.
 using Late = bool (*)(const Node& node, bool operand_late);
 
 // When a result is saved for the reverse loop of a scan. If it is not saved, the reverse loop computes it again.

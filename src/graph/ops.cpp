@@ -27,7 +27,7 @@ Tensor binary(Op op, const Tensor& x, const Tensor& y) {
 Direction direction_of(std::string_view name) {
   constexpr std::string_view kNames[] = {"EQ", "NE", "GE", "GT", "LE", "LT"};
   const auto at = std::ranges::find(kNames, name);
-  internal_check(at != std::end(kNames), "[compare_i3] direction '{}' at {}", name, PathScope::path());
+  internal_check(at != std::end(kNames), "[compare_i3] unknown direction '{}' at {}", name, PathScope::path());
   return static_cast<Direction>(at - std::begin(kNames));
 }
 
@@ -237,7 +237,7 @@ Tensor pad(const Tensor& x, const Dims& low, const Dims& high, double value) {
 }
 
 Tensor concatenate(const std::vector<Tensor>& xs, int64_t dim) {
-  internal_check(!xs.empty(), "[concatenate_c3] no operands");
+  internal_check(!xs.empty(), "[concatenate_c3] found no operands, wanted one or more");
   if (xs.size() == 1) return xs[0];
   return make_node(Op::kConcatenate, xs, ConcatenateDim{dim < 0 ? dim + xs[0].rank() : dim});
 }
@@ -300,11 +300,13 @@ std::vector<Tensor> optimization_barrier(const std::vector<Tensor>& xs) {
 }
 
 Tensor custom_gradient(const Tensor& value, const std::vector<Tensor>& inputs, const std::vector<Tensor>& grads) {
-  internal_check(value.rank() == 0 && inputs.size() == grads.size(),
-                 "[custom_gradient_c1] {} inputs, {} gradients, value {}", inputs.size(), grads.size(),
-                 value.shape().to_string());
+  internal_check(
+      value.rank() == 0 && inputs.size() == grads.size(),
+      "[custom_gradient_c1] {} inputs, {} gradients and the value {}; wanted one gradient per input and a scalar value",
+      inputs.size(), grads.size(), value.shape().to_string());
   for (size_t i = 0; i < inputs.size(); ++i)
-    internal_check(inputs[i].dims() == grads[i].dims(), "[custom_gradient_c2] gradient {} for {}",
+    internal_check(inputs[i].dims() == grads[i].dims(),
+                   "[custom_gradient_c2] the gradient {} has other dims than its input {}",
                    grads[i].shape().to_string(), inputs[i].shape().to_string());
   std::vector<Tensor> operands{value};
   operands.insert(operands.end(), inputs.begin(), inputs.end());

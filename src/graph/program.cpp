@@ -48,13 +48,14 @@ void Program::output(const std::string& name, const Tensor& value, const Partiti
   if (donate_input.empty()) return;
   for (ProgramInput& input : inputs_) {
     if (input.name != donate_input) continue;
-    internal_check(input.shape == value.shape() && input.partition == partition && input.memory == memory,
-                   "output {} cannot reuse the memory of input {}: {}, {}", name, donate_input,
-                   value.shape().to_string(), input.shape.to_string());
+    internal_check(
+        input.shape == value.shape() && input.partition == partition && input.memory == memory,
+        "output {} cannot reuse the memory of input {}: the shapes {} and {}, the partitions or the memories differ",
+        name, donate_input, value.shape().to_string(), input.shape.to_string());
     input.donated_to = static_cast<int64_t>(outputs_.size()) - 1;
     return;
   }
-  throw InternalError("output {} shall reuse the memory of input {}, which does not exist", name, donate_input);
+  throw InternalError("output {} cannot reuse the memory of input {}, which does not exist", name, donate_input);
 }
 
 bool Program::uses_host_memory() const {

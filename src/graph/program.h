@@ -16,7 +16,7 @@ struct ProgramInput {
   std::string name;  // "weights/layers.self_attn.q_proj.weight"
   Shape shape;
   Partition partition;      // empty dims = replicated
-  int64_t donated_to = -1;  // output that reuses its memory, or -1
+  int64_t donated_to = -1;  // number of the output that reuses the input's memory, or -1
   Memory memory = Memory::kDevice;
 };
 

@@ -23,12 +23,12 @@ ScanStep build_scan(int64_t trips, const std::vector<Tensor>& carries, const std
     for (const Tensor& carry : carries) inner_carries.push_back(inner->parameter(carry.shape()));
     for (const Tensor& x : xs) {
       internal_check(x.rank() > 0 && is_readable(x.dims()[0], trips, options.first),
-                     "[while_i1] a scan of {} trips from slice {} got an operand {}", trips, options.first,
-                     x.shape().to_string());
+                     "[while_i1] a scan of {} trips from slice {} cannot read slices of the operand {}", trips,
+                     options.first, x.shape().to_string());
       inner_xs.push_back(inner->parameter({x.dtype(), Dims(x.dims().begin() + 1, x.dims().end())}));
     }
     step = body(index, inner_carries, inner_xs);
-    internal_check(step.carries.size() == carries.size(), "[while_c2] the body returned {} carries, took {}",
+    internal_check(step.carries.size() == carries.size(), "[while_c2] the body returned {} carries, but took {}",
                    step.carries.size(), carries.size());
     for (const Tensor& carry : step.carries) inner->outputs.push_back(inner->use(carry));
     for (const Tensor& y : step.ys) inner->outputs.push_back(inner->use(y));

@@ -1,5 +1,5 @@
 // Defines scan: a differentiable loop over the leading dim of its inputs. The program's size does not depend on the
-// number of trips. It follows jax.lax.scan; autodiff/scan_vjp.cpp builds its reverse loop.
+// number of trips. scan follows jax.lax.scan; autodiff/scan_vjp.cpp builds the reverse loop.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@
 namespace fettle {
 
 struct ScanStep {
-  std::vector<Tensor> carries;  // shapes must equal those of the inputs
+  std::vector<Tensor> carries;  // the carries for the next trip; their shapes must not change
   std::vector<Tensor> ys;       // this trip's slices of the stacked results
 };
 

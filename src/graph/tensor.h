@@ -31,7 +31,7 @@ struct MeshAxes {
   bool operator==(const MeshAxes&) const = default;
 };
 
-// A handle to result `result` of node `node` in `block`. It is cheap to copy. A default-constructed one is null.
+// A handle to result `result` of node `node` in `block`. It is cheap to copy. A default-constructed Tensor is null.
 class Tensor {
  public:
   Tensor() = default;

@@ -1,4 +1,4 @@
-// Defines the checks of a request that the servers of Fettle share: who sends it, and in which form.
+// Defines checks of HTTP requests that all servers of Fettle use: who may send a request, and in which form.
 #pragma once
 
 #include <optional>
@@ -16,8 +16,8 @@ struct HttpRefusal {
   std::string text;
 };
 
-// Returns whether the host is "localhost" or an address of this machine alone (127.x.x.x or ::1). Other names are not,
-// even if they begin with "127.": "127.example.com" may be any machine.
+// Returns whether the host is "localhost" or an address of this machine alone (127.x.x.x or ::1). Returns false for all
+// other names, also those that begin with "127.": "127.example.com" may be any machine.
 bool is_loopback(const std::string& host);
 
 // Compares keys. It takes the same time for every wrong key of the same length.

@@ -38,7 +38,7 @@ int HttpListener::bind() {
   if (port <= 0)
     throw UserError("cannot listen at {} port {}: {}; choose another --host or --port", host_, port_,
                     std::strerror(errno));
-  ::listen(socket_, 256);  // the library's own queue holds only five clients
+  ::listen(socket_, 256);  // the library's own queue has room for only five clients
   return port;
 }
 
@@ -53,7 +53,8 @@ void HttpListener::run(const std::function<void()>& before_end) {
   while (!ended && InterruptScope::signal() == 0) std::this_thread::sleep_for(milliseconds(50));
   const bool failed = ended;
   before_end();
-  while (!ended && !server_->is_running()) std::this_thread::sleep_for(milliseconds(1));  // stop() has no effect before
+  // stop() has no effect before the server runs.
+  while (!ended && !server_->is_running()) std::this_thread::sleep_for(milliseconds(1));
   server_->stop();
   listener.join();
   if (failed)

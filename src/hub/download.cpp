@@ -305,9 +305,8 @@ class Downloads {
     if (++transfer.wrong >= 2) {
       transfer.part.remove();
       throw UserError(
-          "{}: the content that {} sends {} ({}...), although it was fetched twice; a proxy or mirror may change "
-          "files: "
-          "check HF_ENDPOINT and https_proxy, or copy the model from another machine",
+          "{}: the content that {} sends {} ({}...). It was fetched twice. A proxy or mirror may change files: check "
+          "HF_ENDPOINT and https_proxy, or copy the model from another machine",
           path, host_of(settings_.endpoint), how, transfer.wanted.file.etag.substr(0, 12));
     }
     warn("{}: the content that {} sends {}; it is fetched again from the start", path, host_of(settings_.endpoint),

@@ -68,7 +68,7 @@ int stop_at_interrupt(void*, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
 
 void add_header(HeaderList& headers, const std::string& line) {
   curl_slist* longer = curl_slist_append(headers.get(), line.c_str());
-  internal_check(longer != nullptr, "libcurl has no memory");
+  internal_check(longer != nullptr, "libcurl cannot allocate memory");
   static_cast<void>(headers.release());
   headers.reset(longer);
 }
@@ -102,7 +102,7 @@ HttpReply get_after_redirects(CURL* easy, const HubSettings& settings, std::stri
     if (!is_redirect(reply.status)) return reply;
     url = redirect_target(url, reply.header("location"));
   }
-  throw UserError("{} redirects again and again", host_of(url));
+  throw UserError("{} redirects again and again; check HF_ENDPOINT and https_proxy", host_of(url));
 }
 
 void pause(double seconds) {
@@ -136,7 +136,7 @@ bool same_origin(const std::string& a, const std::string& b) {
 }
 
 std::string redirect_target(const std::string& from, const std::string& location) {
-  if (location.empty()) throw UserError("{} redirects without an address", host_of(from));
+  if (location.empty()) throw UserError("{} sends a redirect without an address; check HF_ENDPOINT", host_of(from));
   const Url address = parsed(from);
   const std::string before = part_of(address, CURLUPART_SCHEME);
   const CURLUcode set = curl_url_set(address.get(), CURLUPART_URL, location.c_str(), CURLU_NON_SUPPORT_SCHEME);

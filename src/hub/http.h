@@ -16,7 +16,7 @@ namespace fettle {
 
 struct HttpReply {
   long status = 0;
-  std::map<std::string, std::string> headers;  // names in lower case; of headers with the same name, the last one
+  std::map<std::string, std::string> headers;  // by lower-case name; if a name occurs twice, its last value
   std::string body;
 
   std::string header(const std::string& name) const;  // "" when it is missing
@@ -87,8 +87,8 @@ struct HttpBody {
 HttpReply http_post(const HubSettings& settings, const std::string& url, const HttpBody& body);
 
 // Returns the reply to a PUT of `count` bytes. read(to, most) writes the next bytes to `to`, at most `most`, and
-// returns their number. If it returns 0, the request fails. Calls `sent` with the number of bytes sent so far. Neither
-// follows redirects nor tries again. Throws HttpFailure when no reply came. After a signal, throws like
+// returns their number. If read() returns 0, the request fails. Calls `sent` with the number of bytes sent so far.
+// Neither follows redirects nor tries again. Throws HttpFailure when no reply came. After a signal, throws like
 // InterruptScope::check.
 HttpReply http_put(const HubSettings& settings, const std::string& url, int64_t count,
                    const std::function<size_t(char* to, size_t most)>& read, const std::function<void(int64_t)>& sent);

@@ -88,10 +88,11 @@ Listing list_hugging_face(const HubSettings& settings, const RepoName& repo, con
   for (int page = 0; !url.empty() && page < kMostPages; ++page) {
     const HttpReply reply = ask(settings, repo, url, 5);
     const json entries = parsed_body(reply, url);
-    if (!entries.is_array()) throw UserError("{}: found no list of files", api_url(settings, repo));
+    if (!entries.is_array())
+      throw UserError("{}: found no list of files; does HF_ENDPOINT name a hub?", api_url(settings, repo));
     for (const json& entry : entries)
       if (text_of(entry, "type") == "file") out.push_back(hugging_face_file(entry));
-    if (out.size() > kMostFiles) throw UserError("{} has too many files", page_url(settings, repo));
+    if (out.size() > kMostFiles) throw UserError("{} has more files than Fettle can list", page_url(settings, repo));
     const std::string next = next_page(reply);
     url = next.empty() ? "" : redirect_target(url, next);
   }

@@ -101,7 +101,7 @@ void RepoFolder::link(const std::string& commit, const HubFile& file, bool neede
   // The number of folders between link and blob varies: file.path may contain slashes, and so may a revision of
   // ModelScope.
   fs::create_symlink(blob(file.etag).lexically_relative(pointer.parent_path()), pointer, failed);
-  if (!failed || size_of(pointer) == file.size) return;  // another process may have made it meanwhile
+  if (!failed || size_of(pointer) == file.size) return;  // another process may have made the link meanwhile
   if (needed_again)
     fs::copy_file(blob(file.etag), pointer, failed);
   else

@@ -23,8 +23,8 @@ struct RepoName {
 // characters. Throws UserError for a revision that check_revision refuses.
 std::optional<RepoName> read_repo_name(RepoKind kind, const std::string& text);
 
-// Throws UserError unless `revision` can be the name of a branch or tag, or is a commit. This check is needed because
-// the revision becomes part of a path.
+// Checks that `revision` can be the name of a branch or tag, or is a commit. Otherwise, throws UserError. This check is
+// needed because the revision becomes part of a path.
 void check_revision(const std::string& revision);
 
 // Returns whether `path`, which a server named, stays inside the folder that it is joined to.

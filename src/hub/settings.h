@@ -27,8 +27,8 @@ struct HubSettings {
 // values that cannot be used.
 HubSettings read_hub_settings(Hub hub);
 
-// Returns the folder of Hugging Face's tools: HF_HOME, else huggingface in the user's cache folder; empty when HOME is
-// not set either.
+// Returns the folder of Hugging Face's tools: HF_HOME, else the folder `huggingface` in the user's cache folder.
+// Returns an empty path when no variable names a folder.
 std::filesystem::path hugging_face_home();
 
 // Returns kModelScope when USE_MODELSCOPE_HUB is 1, true, yes or on; else kHuggingFace. LLaMA-Factory has the same

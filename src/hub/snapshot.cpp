@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The commits for which this process has asked the hub, by repository and revision. All parts of a run use the same
+// The commits that the hub has named to this process, by repository and revision. All parts of a run use the same
 // commit.
 std::mutex asked_mutex;
 std::map<std::string, std::string> asked_commits;

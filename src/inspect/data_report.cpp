@@ -56,7 +56,7 @@ bool can_be_packed(RowKind rows) {
   return rows == RowKind::kTexts || rows == RowKind::kConversations;
 }
 
-// The figures of the report that are known only when the examples are laid out in batches.
+// The numbers in the report that are known only when the examples are laid out in batches.
 struct Counted {
   explicit Counted(const DataReading& reading) : train(reading.data.train, reading.batches), use(train.use()) {
     if (!reading.data.eval.empty()) try {

@@ -15,7 +15,7 @@ namespace fettle {
 struct AssumedTarget {
   AssumedDevices devices;
   MeshAxes mesh;
-  bool mesh_is_auto = false;  // `mesh` then has all devices on fsdp; every other mesh has as many rows per step
+  bool mesh_is_auto = false;  // true: `mesh` has all devices on fsdp; a step has the same rows with any mesh
 };
 
 // The data that was read, and the batches that it gives. Stores only references.

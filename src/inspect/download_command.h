@@ -17,9 +17,9 @@ struct DownloadOptions {
   std::string subset, split;         // the part of a data set to fetch; empty: all
 };
 
-// Fetches a model, an adapter or a data set into the hub's cache: only the files that Fettle reads, unless the options
-// ask for others. Writes the path of the folder to `out`. Throws UserError for options that exclude each other, and the
-// errors of Snapshot.
+// Fetches a model, an adapter or a data set into the hub's cache: the files that Fettle reads, or the files that the
+// options ask for. Writes the path of the folder to `out`. Throws UserError for options that exclude each other, and
+// the errors of Snapshot.
 int run_download(const DownloadOptions& options, std::ostream& out);
 
 }  // namespace fettle

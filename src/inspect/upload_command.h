@@ -7,9 +7,9 @@
 namespace fettle {
 
 struct UploadOptions {
-  std::string folder;      // of an adapter, a model or an export
+  std::string folder;      // the folder of an adapter, a model or an export
   std::string repository;  // ORG/NAME or ORG/NAME@BRANCH
-  std::string message;     // of the commit; empty: "Upload by fettle"
+  std::string message;     // the commit's message; empty: "Upload by fettle"
   bool is_public = false;  // whether a new repository is public
 };
 

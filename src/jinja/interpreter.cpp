@@ -105,7 +105,7 @@ class Loop : public Object {
     items_ = std::move(rest);
     next_ = 0;
     accept_ = nullptr;
-    // Elements that were already taken count too.
+    // The length includes the elements that were already taken.
     items_.insert(items_.begin(), static_cast<size_t>(total) - items_.size(), Value());
     next_ = static_cast<size_t>(index_) + (ahead_ ? 1 : 0);
     return total;

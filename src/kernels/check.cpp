@@ -44,8 +44,8 @@ std::set<std::string_view> composites() {
   return out;
 }
 
-// Returns the subject under which Findings stores that all bodies agree. It has the names of the composites, so that
-// the stored verdict no longer applies after a kernel for another composite is added.
+// Returns the subject under which Findings stores that all bodies agree. The subject contains the names of the
+// composites, so that the stored verdict no longer applies after a kernel for another composite is added.
 std::string bodies_subject() {
   std::string out = "bodies";
   for (const std::string_view composite : composites()) out.append(" ").append(composite);

@@ -1,5 +1,5 @@
-// Defines the table of kernels: each row states which composite the kernel replaces, for which platform, dtypes and
-// shapes, and at which shapes it is faster than the composite's body.
+// Defines the table of kernels. Each row states the composite that the kernel replaces, the platform, the dtypes and
+// shapes that the kernel supports, and the shapes at which the kernel is faster than the composite's body.
 //
 // A kernel is a custom call with its own gradient (graph/custom_call.h). Every composite also has a body. The body runs
 // when no table row applies. Each kernel is compared with the body (kernels/check.h).

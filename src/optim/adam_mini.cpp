@@ -7,11 +7,12 @@
 namespace fettle {
 namespace {
 
-// The blocks of a weight: the array [.., blocks.., elements..], whose last dims from `first` on are a block.
+// The blocks of a weight. `apart` has the dims of the weight's array as [.., blocks.., elements..]. The dims from
+// `first` on are the elements of a block.
 struct MiniBlocks {
   Dims apart;
   int64_t first;
-  LogicalAxes axes;  // of the dims before `first`
+  LogicalAxes axes;  // the axes of the dims before `first`
 };
 
 MiniBlocks mini_blocks_of(const OptimWeight& weight) {
@@ -19,7 +20,7 @@ MiniBlocks mini_blocks_of(const OptimWeight& weight) {
   auto axes = [&](int64_t count) { return LogicalAxes(weight.axes.begin(), weight.axes.begin() + count); };
   if (!weight.is_matrix()) return {dims, weight.stacked, axes(weight.stacked)};
   if (weight.head_rows == 0) return {dims, weight.first_column(), axes(weight.first_column())};
-  const int64_t rows = weight.first_column() - 1;  // a query or key projection has one dim of rows
+  const int64_t rows = weight.first_column() - 1;  // the dim of the rows: a query or key projection has only one
   MiniBlocks out{dims, rows + 1, axes(rows)};
   out.apart[rows] /= weight.head_rows;
   out.apart.insert(out.apart.begin() + rows + 1, weight.head_rows);

@@ -11,7 +11,8 @@
 namespace fettle {
 namespace {
 
-constexpr double kMostGrowth = 1.01;  // of a scaled gradient's norm in one step (Fira, arXiv:2410.01623)
+constexpr double kMostGrowth =
+    1.01;  // limit of the growth of a scaled gradient's norm per step (Fira, arXiv:2410.01623)
 constexpr double kTiny = 1e-8;
 
 // The dims of a weight that stay and those that are projected.
@@ -90,7 +91,8 @@ Tensor norm_over(const Tensor& x, int64_t first) {
   return sqrt(reduce_sum(x * x, dims));
 }
 
-// Returns `factors`, which have the dims `of` of the weight, with all of the weight's dims: 1 where there is none.
+// Reshapes `factors`, which have only the dims `of` of the weight, so that they broadcast to the weight: the other dims
+// get size 1.
 Tensor factors_of(const Tensor& factors, const OptimWeight& weight, const std::vector<std::vector<int64_t>>& of) {
   Dims dims(weight.shape.dims.size(), 1);
   for (const std::vector<int64_t>& some : of)

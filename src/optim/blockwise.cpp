@@ -13,7 +13,7 @@ constexpr int64_t kBlock = 256;
 struct Blocks {
   Dims whole, absmax;  // `whole`: [..., blocks, elements of a block ...]; `absmax`: without the elements
   Dims elements;       // the dims of `whole` that make up a block
-  LogicalAxes axes;    // of absmax
+  LogicalAxes axes;    // the axes of absmax
   int64_t padding = 0;
 };
 
@@ -74,8 +74,8 @@ Tensor spread(const Tensor& absmax, const Blocks& blocks) {
   return reshape(absmax, dims);
 }
 
-// Returns `by_decade(i)` for each element, where i is the element's decade. `holds(i)` tells which elements have
-// reached decade i.
+// Returns `by_decade(i)` for each element, where i is the element's decade. `holds(i)` is true for the elements in
+// decade i or a later one.
 template <typename Holds, typename Value>
 Tensor choose(Holds holds, Value by_decade) {
   Tensor out = constant(by_decade(0), DType::kF32);

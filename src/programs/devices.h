@@ -20,7 +20,7 @@ class Rendezvous;
 // The devices to open, and options for compiling.
 struct DeviceRequest {
   std::string plugin;         // cpu, cuda, rocm or a file; empty: the best available one
-  int64_t count = 0;          // devices to use, of all processes together; 0: all. The CPU plugin makes this many
+  int64_t count = 0;          // devices to use in all processes together (the CPU plugin makes them); 0: all
   bool tf32 = false;          // f32 products may use TF32
   std::string compile_cache;  // a folder; empty: the default one; "off": no cache
   // Share of a GPU's memory that the program may take; 0: the plugin's choice.
@@ -41,7 +41,7 @@ class Devices {
 
   const Client& client() const { return client_; }
   int64_t count() const { return count_; }               // devices of all processes
-  int64_t host_count() const;                            // hosts of these processes
+  int64_t host_count() const;                            // number of hosts on which the processes run
   const MemoryShare& memory() const { return memory_; }  // the memory of one device
   std::string title() const;                             // "cpu (1 device)"
   std::string_view vendor() const;                       // Vendor::name: "cpu", "cuda"

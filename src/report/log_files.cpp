@@ -31,7 +31,8 @@ void read_field(const fs::path& file, const Json& object, const std::string& nam
 }
 
 LogRecord read_record(const fs::path& file, const Json& row) {
-  if (!row.is_object()) throw UserError("{}: an entry of log_history is not an object", file.string());
+  if (!row.is_object())
+    throw UserError("{}: an entry of log_history is not an object; delete the file to begin a new log", file.string());
   LogRecord record;
   read_field(file, row, "step", record.step);
   read_field(file, row, "epoch", record.epoch);

@@ -49,18 +49,18 @@ struct ProgressRecord {
   double elapsed_seconds = 0, remaining_seconds = 0;
   std::optional<double> throughput;  // tokens per second
   std::optional<int64_t> total_tokens;
-  std::map<std::string, double> figures;  // further ones: "grad_norm", "eval_accuracy", "rewards/margins", ...
+  std::map<std::string, double> figures;  // other metrics: "grad_norm", "eval_accuracy", "rewards/margins", ...
 };
 
 // Returns the record as a line of JSON, without a newline. The line also has `percentage`, with two decimals. Times are
-// in the form of format_duration. LLaMA-Factory's own lines have no `figures`; programs that read its lines ignore
-// them.
+// in the form of format_duration. LLaMA-Factory's own lines have no `figures`; programs that read such lines ignore
+// unknown fields.
 std::string to_json_line(const ProgressRecord& record);
 // Returns "0:01:23" or "1 day, 0:01:23".
 std::string format_duration(double seconds);
 // Appends the lines, all of them or none. Throws UserError or DoesNotFit.
 void append_progress(const std::filesystem::path& file, const std::vector<ProgressRecord>& records);
-// Removes lines of later steps than `step`, and a half-written last line, from the file. Does nothing when there is no
+// Removes the lines of steps after `step`, and a half-written last line, from the file. Does nothing when there is no
 // file.
 void cut_progress_after(const std::filesystem::path& file, int64_t step);
 

@@ -145,7 +145,7 @@ ProgressView Progress::view() const {
 double data_sheet_flops(const std::string& kind, DType compute) {
   if (compute != DType::kBF16 && compute != DType::kF16) return 0;
   const std::string device = plain(kind);
-  // The names of these cards contain a name in the table, but the cards have another speed.
+  // The names of these GPUs contain the name of a target, but the GPUs have another speed.
   for (const char* other : {"pcie", "nvl", "laptop", "mig", "maxq"})
     if (device.find(other) != std::string::npos) return 0;
   const Target* best = nullptr;
@@ -176,7 +176,8 @@ double best_product_flops(const std::function<double(int64_t n, DType dtype)>& s
 double peak_flops(const Devices& devices, DType compute) {
   if (devices.client().platform_name() != "cpu")
     return static_cast<double>(devices.count()) * data_sheet_flops(devices.client().devices()[0].kind, compute);
-  // The measured times decide which products are run next, and each process would measure other times.
+  // The measured times decide which products run next. Each process measures other times, so the processes would run
+  // different products.
   if (devices.local_count() < devices.count()) return 0;
   return best_product_flops([&](int64_t n, DType dtype) { return measure_product(devices, n, dtype); }, compute);
 }

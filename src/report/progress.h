@@ -56,7 +56,7 @@ class Progress {
   void start_step();
   void finish_step(const StepReport& report);
 
-  // These two functions cover the timed steps since the last call of mark(). They return nullopt when there are no such
+  // These two functions cover the timed steps since the last call of mark(). Both return nullopt when there are no such
   // steps. share() also returns nullopt when the peak FLOP/s or the step's FLOPs are not known.
   std::optional<double> tokens_per_second() const { return rate(span().tokens, span().seconds); }
   std::optional<double> share() const;  // share of the peak FLOP/s that is reached, 0..1

@@ -13,14 +13,15 @@ namespace {
 Overlength overlength_named(const std::string& name) {
   if (name == "cut") return Overlength::kCut;
   if (name == "drop") return Overlength::kDrop;
-  internal_check(name == "error", "overlength is '{}'", name);
+  internal_check(name == "error", "overlength is '{}', wanted cut, drop or error", name);
   return Overlength::kError;
 }
 
 Mix mix_named(const std::string& name) {
   if (name == "concat") return Mix::kConcat;
   if (name == "interleave_under") return Mix::kInterleaveUnder;
-  internal_check(name == "interleave_over", "mix_strategy is '{}'", name);
+  internal_check(name == "interleave_over", "mix_strategy is '{}', wanted concat, interleave_under or interleave_over",
+                 name);
   return Mix::kInterleaveOver;
 }
 

@@ -50,11 +50,11 @@ std::optional<Quantisation> quantisation_of(const Recipe& recipe, const ModelCon
 void quantise_frozen(Run& run, const Recipe& recipe, const std::string& file) {
   const std::optional<Quantisation> found = quantisation_of(recipe, run.model.config, file);
   const bool stored = run.model.config.quantisation.has_value();
-  // Experts in MXFP4 become floats if adapters are merged into them during loading, or if training changes base weights
-  // without LoRA.
+  // Experts in MXFP4 become floats if adapters are merged into them during loading, if training starts from random
+  // weights, or if training changes base weights without LoRA.
   const bool keeps_mxfp4 =
       run.model.config.mxfp4 && run.merged.empty() && !run.from_scratch && (run.lora || run.trained.empty());
-  // The same holds for groups. PiSSA changes the weights themselves.
+  // Integers with scales (groups) become floats in the same cases, and also with PiSSA, which changes the base weights.
   const std::optional<GroupStorage>& groups = run.model.config.groups;
   const bool keeps_groups =
       groups && run.merged.empty() && !run.from_scratch && !run.pissa && (run.lora || run.trained.empty());

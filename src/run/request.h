@@ -34,7 +34,7 @@ struct GenerationSpec {
 
 // The settings of `eval`.
 struct EvalSpec {
-  std::vector<std::string> tasks;  // eval_task: one for all sets, or one each; "auto": see the set's columns
+  std::vector<std::string> tasks;  // eval_task: one for all sets, or one each; "auto": the set's columns decide
   std::string tasks_at;            // where `tasks` was set, for messages
   std::string base_model;          // eval_base_model; empty: none
   std::string base_model_at;

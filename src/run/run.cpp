@@ -90,8 +90,8 @@ double rate_factor(const Run& run, const Param& param) {
   return update.embedding_lr && embedding ? *update.embedding_lr / update.learning_rate : 1;
 }
 
-// Returns the rows of a head if the parameter is a query or key projection. Adam-mini's partition follows Hugging
-// Face's names, as its package does.
+// Returns the rows of a head if the parameter is a query or key projection. The package adam-mini also recognises these
+// projections by Hugging Face's names.
 int64_t head_rows(const Run& run, const Param& param) {
   const int64_t rows = run.model.config.head_dim;
   if (param.role != Role::kLinear || param.dims.size() != 2 || rows == 0 || param.dims[0] % rows != 0) return 0;

@@ -31,7 +31,7 @@ enum class Purpose { kTraining, kEvaluation, kInference };
 struct UpdateSpec {
   double learning_rate = 5e-5;
   std::optional<double> embedding_lr;  // learning rate of the token embedding and the head; none: `learning_rate`
-  // The learning rate of lora_B, DoRA's magnitudes, biases and norms is this times `learning_rate`; none: 1.
+  // The factor on `learning_rate` for lora_B, DoRA's magnitudes, biases and norms; none: 1.
   std::optional<double> loraplus_lr_ratio;
   double weight_decay = 0;
   double max_grad_norm = 1;  // 0: no clipping
@@ -41,10 +41,10 @@ struct UpdateSpec {
 
 // The settings for choosing the best evaluation and for using it.
 struct BestSpec {
-  std::string metric = "eval_loss";  // a figure of Evaluation::metrics()
+  std::string metric = "eval_loss";  // a metric of Evaluation::metrics()
   bool greater_is_better = false;
   bool load_at_end = false;  // the result is the best evaluation's checkpoint
-  bool save = false;         // a checkpoint is saved after each best evaluation, and at no other step but the last
+  bool save = false;         // checkpoints are saved only after each best evaluation and after the last step
   int64_t patience = 0;      // the run ends after this many evaluations without a better metric; 0: it never ends early
   double threshold = 0;      // for `patience`, a metric is better only if it improves by more than this
   std::string metric_at, load_at_end_at;  // where `metric` and `load_at_end` were set, for messages
@@ -71,7 +71,7 @@ struct Run {
   const Stage* stage;
   KeyValues keys;  // the recipe's keys, from which the stage reads its own
   RunTarget target;
-  std::string model_folder;  // model_name_or_path, or the folder of a hub's cache that it means
+  std::string model_folder;  // model_name_or_path; for a model on a hub, its folder in the hub's cache
   std::string model_name;    // model_name_or_path
   Model model;
   bool from_scratch = false;               // true: random weights; false: the weights in model_folder

@@ -119,8 +119,8 @@ void DeviceBuffer::read_shard(int position, std::byte* out, int64_t bytes) const
 
 HostArray DeviceBuffer::download_shard(int position) const {
   require_alive("download");
-  internal_check(position >= 0 && position < layout_.count() && is_local(position), "download: shard {} of {}",
-                 position, layout_.count());
+  internal_check(position >= 0 && position < layout_.count() && is_local(position),
+                 "download: this process does not have shard {} of {}", position, layout_.count());
   if (launch_) launch_->wait();
   HostArray shard(Shape{shape_.dtype, layout_.boxes[position].size});
   if (shard.bytes() > 0) read_shard(position, shard.data(), shard.bytes());

@@ -18,13 +18,13 @@ class Client;
 class Launch;
 struct ClientHandle;
 
-// Writes the elements of `box`, dense and row-major, to `out`, which is large enough and 64-byte aligned. It is called
-// once for each distinct box, never by two threads at once. Replicas get the same bytes.
+// Writes the elements of `box`, dense and row-major, to `out`, which is large enough and 64-byte aligned. The function
+// is called once for each distinct box, never by two threads at once. Replicas get the same bytes.
 using FillBox = std::function<void(const Box& box, std::byte* out)>;
 
-// Owns one PJRT buffer for each device of this process. Move-only. It may be destroyed while a run still reads it: the
-// plugin keeps the memory until the run ends. Several threads may read a const buffer. While a run uses the buffer as a
-// donated argument, nothing else may use the buffer.
+// Owns one PJRT buffer for each device of this process. Move-only. A buffer may be destroyed while a run still reads
+// it: the plugin keeps the memory until the run ends. Several threads may read a const buffer. While a run uses the
+// buffer as a donated argument, nothing else may use the buffer.
 //
 // The caller may change or free the uploaded host array as soon as upload() returns.
 class DeviceBuffer {

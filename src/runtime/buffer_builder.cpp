@@ -114,10 +114,11 @@ class BufferBuilder::State {
 
   void write(int part, int64_t offset, std::span<const std::byte> bytes) {
     const int64_t count = static_cast<int64_t>(bytes.size());
-    internal_check(part >= 0 && part < static_cast<int>(parts_.size()), "buffer builder: part {} of {}", part,
-                   parts_.size());
-    internal_check(offset >= 0 && offset <= part_bytes_ - count, "buffer builder: bytes [{}, {}) of {}", offset,
-                   offset + count, part_bytes_);
+    internal_check(part >= 0 && part < static_cast<int>(parts_.size()),
+                   "buffer builder: there is no part {}, the number of parts is {}", part, parts_.size());
+    internal_check(offset >= 0 && offset <= part_bytes_ - count,
+                   "buffer builder: bytes [{}, {}) are not inside a part of {} bytes", offset, offset + count,
+                   part_bytes_);
     if (!transfers_.empty()) return send(part, offset, bytes);
     std::memcpy(blocks_[part]->data() + offset, bytes.data(), bytes.size());
     const std::lock_guard lock(mutex_);
@@ -208,7 +209,7 @@ const std::vector<Box>& BufferBuilder::parts() const {
 }
 
 void BufferBuilder::write(int part, int64_t offset, std::span<const std::byte> bytes) {
-  internal_check(state_ != nullptr, "buffer builder: write after finish");
+  internal_check(state_ != nullptr, "buffer builder: write() was called after finish()");
   state_->write(part, offset, bytes);
 }
 

@@ -38,7 +38,7 @@ class BufferBuilder {
   const std::vector<Box>& parts() const;
   // Copies `bytes` to byte `offset` of box number `part` (dense, row-major). The caller may reuse `bytes` on return.
   void write(int part, int64_t offset, std::span<const std::byte> bytes);
-  // Returns the array. Throws InternalError unless the bytes written to each part add up to the part's size.
+  // Returns the array. Throws InternalError if fewer bytes were written to a part than it has.
   DeviceBuffer finish();
 
  private:

@@ -112,7 +112,8 @@ void describe_devices(ClientHandle& handle) {
   local.client = handle.client;
   PJRT_CALL(api, PJRT_Client_AddressableDevices, local);
   if (local.num_addressable_devices == 0)
-    throw DeviceError("plugin {} finds no device on this machine", handle.plugin->path().string());
+    throw DeviceError("plugin {} finds no device on this machine; check the driver, or set `plugin: cpu`",
+                      handle.plugin->path().string());
   PJRT_ARGS(PJRT_Client_Devices_Args, all);
   all.client = handle.client;
   PJRT_CALL(api, PJRT_Client_Devices, all);
@@ -134,7 +135,7 @@ void describe_devices(ClientHandle& handle) {
   }
 }
 
-// Throws DeviceError unless the client has devices of each process of the run.
+// Throws DeviceError if the client does not see the devices of all processes of the run.
 void check_processes(const ClientHandle& handle, const Rendezvous& run) {
   std::set<int> processes;
   for (const DeviceInfo& info : handle.infos) processes.insert(info.process_index);
@@ -174,7 +175,8 @@ std::vector<int64_t> device_ids(const ClientHandle& handle, const CompileOptions
   std::vector<int64_t> ids;
   for (int i = 0; i < options.num_partitions; ++i) {
     const int ordinal = options.devices.empty() ? i : options.devices.at(i);
-    internal_check(ordinal >= 0 && ordinal < available, "compile: device {} of {}", ordinal, available);
+    internal_check(ordinal >= 0 && ordinal < available, "compile: there is no device {}, the number of devices is {}",
+                   ordinal, available);
     ids.push_back(handle.infos[ordinal].id);
   }
   return ids;

@@ -85,8 +85,9 @@ std::vector<Shape> CompiledProgram::output_shapes() const {
   PJRT_ARGS(PJRT_Executable_OutputDimensions_Args, dims);
   dims.executable = executable_;
   PJRT_CALL(api, PJRT_Executable_OutputDimensions, dims);
-  internal_check(types.num_output_types == dims.num_outputs, "runtime: {} output types, {} output shapes",
-                 types.num_output_types, dims.num_outputs);
+  internal_check(types.num_output_types == dims.num_outputs,
+                 "runtime: the plugin reports {} output types, but {} output shapes", types.num_output_types,
+                 dims.num_outputs);
   std::vector<Shape> shapes;
   const int64_t* next = dims.dims;
   for (size_t i = 0; i < dims.num_outputs; ++i) {

@@ -120,10 +120,10 @@ void Executable::check_arguments(const std::vector<DeviceBuffer*>& arguments) co
     require(given != nullptr && !given->empty(), "no buffer given");
     require(given->client() == client_, "the buffer belongs to another client");
     require(given->shape() == wanted.shape,
-            fmt::format("{} given, {} wanted", given->shape().to_string(), wanted.shape.to_string()));
+            fmt::format("found {}, wanted {}", given->shape().to_string(), wanted.shape.to_string()));
     require(given->layout() == wanted.layout, "its layout differs from the program's");
     require(same_kind(given->memory_kind(), wanted.memory_kind),
-            fmt::format("in memory \"{}\", wanted \"{}\"", given->memory_kind(), wanted.memory_kind));
+            fmt::format("the buffer is in memory \"{}\", wanted \"{}\"", given->memory_kind(), wanted.memory_kind));
     require(!given->is_deleted(), "the buffer is deleted (was it donated to an earlier run?)");
     const bool again = !seen.insert(given).second;
     if (wanted.donated) donated.insert(given);

@@ -46,8 +46,9 @@ struct ClientHandle {
   int process_index = 0;
 };
 
-// One running launch. The run's outputs share it. The destructor waits for the end of the run. So nothing is destroyed
-// while a run uses it. Also, at most a few runs are queued: a caller that drops the outputs of a run waits for it.
+// One running launch. The run's outputs share this object. Its destructor waits for the end of the run, so nothing is
+// destroyed while the run uses it. This also limits the number of queued runs: a caller that drops the outputs of a run
+// waits for the run.
 class Launch {
  public:
   Launch(std::shared_ptr<const ClientHandle> client, std::vector<PJRT_Event*> events)

@@ -25,9 +25,10 @@ void write_override(const OptionValue& value, pjrt_proto::OptionOverride& out) {
 }  // namespace
 
 std::string encode_compile_options(const CompileOptions& options, const std::vector<int64_t>& device_ids) {
-  internal_check(options.num_partitions >= 1, "compile options: {} partitions", options.num_partitions);
+  internal_check(options.num_partitions >= 1, "compile options: found {} partitions, wanted 1 or more",
+                 options.num_partitions);
   internal_check(device_ids.empty() || static_cast<int>(device_ids.size()) == options.num_partitions,
-                 "compile options: {} devices for {} partitions", device_ids.size(), options.num_partitions);
+                 "compile options: {} devices do not fit {} partitions", device_ids.size(), options.num_partitions);
   pjrt_proto::CompileOptions proto;
   pjrt_proto::ExecutableBuildOptions& build = *proto.mutable_executable_build_options();
   build.set_num_replicas(1);

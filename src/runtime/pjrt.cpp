@@ -158,7 +158,7 @@ PJRT_Buffer_Type buffer_type(DType dtype) {
   for (const auto& [ours, theirs] : kTypes) {
     if (ours == dtype) return theirs;
   }
-  throw InternalError("runtime: no PJRT type for {}", stablehlo_name(dtype));
+  throw InternalError("runtime: PJRT has no type for {}", stablehlo_name(dtype));
 }
 
 DType dtype_of(PJRT_Buffer_Type type) {

@@ -37,7 +37,7 @@ Layout Layout::replicated(const Dims& dims, int count) {
 }
 
 Layout Layout::sharded(const Dims& dims, const Dims& mesh, const std::vector<std::vector<int>>& axes_of_dim) {
-  internal_check(axes_of_dim.size() == dims.size(), "layout: {} shardings for the dims {}", axes_of_dim.size(),
+  internal_check(axes_of_dim.size() == dims.size(), "layout: {} shardings do not fit the dims {}", axes_of_dim.size(),
                  fettle::to_string(dims));
   std::vector<bool> used(mesh.size(), false);
   Dims size = dims;
@@ -72,13 +72,13 @@ Layout Layout::sharded(const Dims& dims, const Dims& mesh, const std::vector<std
 
 void check_layout(const Shape& shape, const Layout& layout, const std::string& what) {
   internal_check(layout.count() > 0, "{}: its layout has no devices", what);
-  internal_check(layout.devices.empty() || layout.devices.size() == layout.boxes.size(), "{}: {} devices for {} boxes",
-                 what, layout.devices.size(), layout.boxes.size());
+  internal_check(layout.devices.empty() || layout.devices.size() == layout.boxes.size(),
+                 "{}: its layout has {} devices, but {} boxes", what, layout.devices.size(), layout.boxes.size());
   internal_check(std::set<int>(layout.devices.begin(), layout.devices.end()).size() == layout.devices.size(),
                  "{}: a device appears twice in its layout", what);
   for (const Box& box : layout.boxes) {
-    internal_check(box.start.size() == shape.dims.size() && box.size.size() == shape.dims.size(), "{}: box {} for {}",
-                   what, box.to_string(), shape.to_string());
+    internal_check(box.start.size() == shape.dims.size() && box.size.size() == shape.dims.size(),
+                   "{}: box {} has another rank than {}", what, box.to_string(), shape.to_string());
     internal_check(box.size == layout.boxes[0].size, "{}: boxes {} and {} differ in size", what, box.to_string(),
                    layout.boxes[0].to_string());
     for (size_t d = 0; d < shape.dims.size(); ++d) {

@@ -50,8 +50,8 @@ struct Signature {
   std::vector<ArgInfo> outputs = {};
 };
 
-// Throws InternalError, which names `what`, unless the layout fits `shape`: ranks, bounds, equal box sizes, distinct
-// devices.
+// Throws InternalError, which names `what`, if the layout does not fit `shape`: a box has another rank, is out of
+// bounds or has another size than the first box, or a device occurs twice.
 void check_layout(const Shape& shape, const Layout& layout, const std::string& what);
 
 }  // namespace fettle

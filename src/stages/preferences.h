@@ -58,7 +58,7 @@ Tensor real_rows_of(const BatchInputs& batch);
 // logits.
 BatchLoss reply_loss(const LossInputs& in, const std::function<PreferenceLoss(const ReplyLogps&)>& losses);
 
-// Returns rewards/chosen, rewards/rejected, rewards/margins, logps/chosen and logps/rejected. A figure is left out if
+// Returns rewards/chosen, rewards/rejected, rewards/margins, logps/chosen and logps/rejected. A metric is left out if
 // the batch has no reply of that kind.
 std::map<std::string, double> reward_metrics(std::span<const float> sums);
 

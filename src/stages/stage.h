@@ -79,7 +79,7 @@ struct LossInputs {
 
 // The results of a loss, all in f32. A value that the stage does not compute is null.
 struct BatchLoss {
-  Tensor sum;        // over the trained tokens, or over the rows; differentiable if LossInputs::differentiable
+  Tensor sum;        // loss over the trained tokens, or over the rows; differentiable if LossInputs::differentiable
   Tensor losses_R;   // each row's part of `sum`; needed for evaluation only
   Tensor counts_R;   // each row's weight in the mean of losses, 0 for missing rows; evaluation only
   Tensor correct_R;  // trained tokens whose largest logit is the target's; evaluation only
@@ -99,11 +99,11 @@ struct Stage {
   RowKind rows;
   RowGrouping grouping = RowGrouping::kNone;
   Head head = Head::kTokens;
-  bool packs = false;  // `packing` is on unless the recipe turns it off
+  bool packs = false;  // the default of the key `packing`
   std::vector<BatchPart> batch;
 
-  // Recipe keys that belong to this stage. Another stage refuses such a key unless it lists the key too. A checkpoint
-  // can be resumed only with the same values of these keys.
+  // Recipe keys that belong to this stage. A stage refuses keys that only other stages list. A checkpoint can be
+  // resumed only with the same values of these keys.
   std::vector<std::string_view> keys = {};
   std::vector<RefusedKey> refused = {};
   // Throws UserError when values of the keys contradict each other. Null: all values are compatible.
@@ -124,7 +124,7 @@ struct Stage {
   // The name of this stage's own task in `eval`. With Head::kTokens, `eval` also has tasks with questions and replies.
   std::string_view eval_task = "loss";
   // Returns the stage that evaluates rows of other kinds than this stage's own. Null: the stage evaluates only its own
-  // rows. For example, sft evaluates replies for dpo and kto, so the figures do not depend on the training loss.
+  // rows. For example, sft evaluates replies for dpo and kto, so the metrics do not depend on the training loss.
   const Stage& (*measured_as)() = nullptr;
 
   int64_t sequences_per_row() const { return sequences_per_group(grouping); }

@@ -72,7 +72,8 @@ void AddedTokens::add(AddedToken token) {
 }
 
 void AddedTokens::prepare(const Normalizer& normalizer) {
-  // If several tokens have the same normalized form, the first special one is found, or else the first one.
+  // If several tokens have the same normalized form, the first special token is found. If none of them is special, the
+  // first token is found.
   for (const bool special : {true, false}) {
     for (const auto& [id, token] : by_id_) {
       if (token.special != special) continue;
@@ -99,8 +100,8 @@ void AddedTokens::split(Pieces& pieces, const TokenFinder& finder) const {
       for (size_t at = start; token.lstrip && at > 0; start = at) {
         if (!is_white_space(previous_char(text, at))) break;
       }
-      // The white space before this token may already belong to the previous match (rstrip). As in the reference, such
-      // an overlap is removed only for a token with lstrip.
+      // The white space before this token may already belong to the previous match (rstrip). Such an overlap is removed
+      // only for a token with lstrip, as in Hugging Face's library.
       if (token.lstrip) start = std::max(start, covered);
       for (size_t at = end; token.rstrip && at < text.size(); end = at) {
         if (!is_white_space(next_char(text, at))) break;

@@ -18,8 +18,8 @@ struct AddedToken {
   bool single_word = false;  // matches only if no word character is directly before or after it
   bool lstrip = false;       // the match includes the white space before it
   bool rstrip = false;       // the match includes the white space after it
-  bool normalized = true;    // its normalized form is searched for in the normalized text
-  bool special = false;      // decoding without special tokens leaves it out
+  bool normalized = true;    // the token's normalized form is searched for in the normalized text
+  bool special = false;      // decoding with skip_special_tokens leaves the token out
 };
 
 // Finds the leftmost match of many strings; among matches with the same start, the longest one.
@@ -61,7 +61,7 @@ class AddedTokens {
   const AddedToken* find(const std::string& content) const;
   bool is_special(const std::string& content) const;
   const std::map<int32_t, AddedToken>& by_id() const { return by_id_; }
-  // Returns the text of the token in decoded text: its normalized form if it has one.
+  // Returns the text that decoding writes for the token: its normalized form if it has one, else its content.
   const std::string& decoded_spelling(const AddedToken& token) const;
 
  private:

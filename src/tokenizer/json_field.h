@@ -50,8 +50,8 @@ class JsonField {
   bool boolean_or(std::string_view key, bool fallback) const;
   std::string string_or(std::string_view key, std::string_view fallback) const;
 
-  // Throws UserError for a member whose name is not in `keys`, unless it is null or false: an unknown member could
-  // change the meaning of the file.
+  // Throws UserError for a member whose name is not in `keys`, because an unknown member could change the meaning of
+  // the file. Accepts an unknown member that is null or false.
   void expect_only(std::initializer_list<std::string_view> keys) const;
 
   // Throws UserError with where(), a colon and the message.

@@ -25,8 +25,8 @@ void map_chars(std::string& text, Each each) {
   text = std::move(out);
 }
 
-// The reference normalizes with the tables of Unicode 9. Newer characters stay unchanged and separate the text around
-// them.
+// Hugging Face's library normalizes with the tables of Unicode 9. Newer characters stay unchanged and separate the text
+// around them.
 const icu::UnicodeSet& normalized_characters() {
   static const icu::UnicodeSet* const set = [] {
     UErrorCode status = U_ZERO_ERROR;
@@ -187,7 +187,8 @@ std::vector<size_t> grapheme_ends(const std::string& text) {
 }
 
 // If the map has a replacement for the start of a short grapheme cluster, the replacement stands for the whole cluster.
-// Otherwise each character is replaced separately. The reference does this too, but SentencePiece itself does not.
+// Otherwise each character is replaced separately. Hugging Face's library does this too, but SentencePiece itself does
+// not.
 Normalizer read_precompiled(const JsonField& field) {
   field.expect_only({"type", "precompiled_charsmap"});
   constexpr size_t kLongCluster = 6;

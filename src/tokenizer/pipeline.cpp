@@ -41,9 +41,10 @@ void read_added_tokens(const JsonField& list, Pipeline& pipeline) {
   }
 }
 
-// Returns the number of leading bytes of `normalized` (the normalized `text`) that come from the start of `text`. The
-// start ends with the first character that `precompiled` does not remove. If normalizing changes the text, all bytes
-// count, except the ending that `normalized` shares with the normalized rest of `text`.
+// Returns the number of leading bytes of `normalized` (the normalized `text`) that belong to the start of `text`. The
+// start is everything up to the first character that `precompiled` does not remove, including this character. If
+// normalizing changes the text, the ending that `normalized` shares with the normalized rest of `text` does not count;
+// all other bytes do.
 size_t bytes_of_start(std::string_view text, const std::string& normalized, const Normalizer& normalizer,
                       const Normalizer& precompiled) {
   size_t first = 0;

@@ -20,9 +20,9 @@ namespace fettle {
 struct Pipeline {
   std::unique_ptr<TokenModel> model;
   AddedTokens added;
-  Normalizer normalizer;  // may be empty, as may the decoder
-  // The Precompiled step of `normalizer`, or empty. If it removes the first characters of a text, the text starts at
-  // the first character that remains.
+  Normalizer normalizer;  // `normalizer` and `decoder` may be empty
+  // The Precompiled step of `normalizer`, or empty. If this step removes the first characters of a text, the text
+  // starts at the first character that remains.
   Normalizer precompiled;
   std::string prefix;          // this text is put before the normalized text
   bool prefix_always = false;  // the prefix is also put after every added token
@@ -45,8 +45,8 @@ Pipeline read_tokenizer_json(const std::filesystem::path& path);
 
 // Reads a SentencePiece model (tokenizer.model), BPE or Unigram. For text without added tokens the ids equal those of
 // the `sentencepiece` library. Added tokens, including control symbols, are found in the text as in Transformers: the
-// dummy prefix goes only at the start of the text, unless `legacy` in tokenizer_config.json is true. Fills in the names
-// of special tokens that are empty in `config`.
+// dummy prefix goes only at the start of the text, and, if `legacy` in tokenizer_config.json is true, also after each
+// added token. Fills in the names of special tokens that are empty in `config`.
 Pipeline read_sentencepiece(const std::filesystem::path& path, TokenizerConfig& config);
 
 // Returns whether the first line of the file consists of base64 and a rank.

@@ -65,7 +65,7 @@ std::vector<PostProcessor::Template> PostProcessor::read_templates(const JsonFie
     std::vector<Template> result;
     bool after_template = false;
     for (const JsonField& step : field.at("processors").elements()) {
-      // After a template, the reference treats the parts of the template as several texts.
+      // After a template, Hugging Face's library treats the parts of the template as several texts.
       if (after_template && step.at("type").string() != "ByteLevel") {
         step.fail("a {} after a TemplateProcessing is not supported", step.at("type").string());
       }

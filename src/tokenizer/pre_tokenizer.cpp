@@ -62,7 +62,8 @@ void emit_joined(const Piece& piece, const std::vector<Stretch>& stretches, Beha
   for (const Stretch& stretch : joined) emit(part_of(piece, stretch.start, stretch.end));
 }
 
-// Returns a step that splits with `cover(text, visit)`, which visits (start, end, is_match) over the whole text.
+// Returns a step that splits each piece. `cover(text, visit)` finds the delimiters: it calls visit(start, end,
+// is_match) for the matches and for the text between them, in order.
 template <typename Cover>
 PreTokenizer::Step split_by(Cover cover, Behavior behavior) {
   return [cover, behavior](Pieces& pieces) {

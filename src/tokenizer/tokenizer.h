@@ -1,8 +1,8 @@
 // Defines Tokenizer, which turns text into token ids and back. The model's own tokenizer files describe how.
 //
 // For the same files the ids equal those of the Hugging Face `tokenizers` library as Transformers configures it.
-// Comments in this folder call that library "the reference". Truncation and padding in tokenizer.json are not applied;
-// callers do both. An added token has the id from the vocabulary, or else the id in its own entry.
+// Comments in this folder call that library "Hugging Face's library". Truncation and padding in tokenizer.json are not
+// applied; callers do both. An added token has the id from the vocabulary, or else the id in its own entry.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ class Tokenizer {
     int64_t whole = 0;           // the number of tokens before cutting
   };
   Texts encode_texts(std::string_view first, const std::optional<std::string>& second, int64_t max_length) const;
-  // Replaces invalid UTF-8 in the result by U+FFFD, as the reference does.
+  // Replaces invalid UTF-8 in the result by U+FFFD, as Hugging Face's library does.
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const;
 
   std::optional<int32_t> token_id(std::string_view token) const;
@@ -76,7 +76,7 @@ class Tokenizer {
 
 // Decodes ids one by one. push() returns new text that further ids cannot change. The text never ends inside a
 // character. All returned pieces and the result of finish() together equal decode() of all ids. Only one thread at a
-// time may use it. `tokenizer` must outlive it.
+// time may use a StreamDecoder. `tokenizer` must outlive the StreamDecoder.
 class StreamDecoder {
  public:
   StreamDecoder(const Tokenizer& tokenizer, bool skip_special_tokens);

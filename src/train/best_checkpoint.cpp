@@ -60,7 +60,7 @@ void load_best(Devices& devices, const Run& run, const ModelRepository& reposito
   if (checkpoint == checkpoint_path(run.output.folder, state.step)) return;
   try {
     StateReader reader(state_folder(checkpoint));
-    state = {};  // frees its memory first
+    state = {};  // frees the memory of the last state first
     state = load_state(devices, run, repository, reader);
   } catch (const UserError& error) {
     const auto newest = newest_checkpoint(run.output.folder);

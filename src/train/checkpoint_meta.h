@@ -21,7 +21,7 @@ nlohmann::json checkpoint_meta(const Run& run, int64_t step, const nlohmann::jso
 // Throws UserError when the state was written with another model, method or order of rows. The message has the
 // difference, both values and a remedy. Does not need the data.
 void check_meta(const StateReader& state, const Run& run);
-// Warns when the state was written by a run with other kernels, because their sums round differently.
+// Warns when the state was written by a run with other kernels, because the sums of other kernels round differently.
 void report_kernels(const StateReader& state, const Run& run);
 // Returns the gradient_checkpointing policy of the run that wrote the state; "" for checkpoints of earlier versions.
 std::string written_remat(const StateReader& state);

@@ -209,7 +209,8 @@ void CheckpointWriter::finish(bool required) {
     const Written written = written_.get();
     info("{} saved: {}; training waited {:.0f} ms{}, writing took {:.0f} ms", name, size_text(written.bytes),
          1000 * stall_.total,
-         stall_.before < 1e-3 ? "" : fmt::format(" ({:.0f} for the previous one)", 1000 * stall_.before),
+         stall_.before < 1e-3 ? ""
+                              : fmt::format(" ({:.0f} ms of this for the previous checkpoint)", 1000 * stall_.before),
          1000 * written.seconds);
   } catch (const DoesNotFit& error) {  // the disk is full
     if (required) throw DoesNotFit("{}", failed(error));

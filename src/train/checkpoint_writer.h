@@ -21,9 +21,9 @@ using FetchArray = std::function<void(const std::string& name, const std::functi
 // Writes the parts of these arrays that this process owns.
 void write_state(StateWriter& state, const std::vector<StateArray>& arrays, const FetchArray& fetch);
 
-// Writes output_dir/checkpoint-N completely or not at all. It contains the result in ResultWriter's format,
-// trainer_state.json, and, unless save_only_model is set, state/ (weights and optimizer state as on the devices, and
-// checkpoint_meta). Then deletes the oldest checkpoints beyond save_total_limit.
+// Writes output_dir/checkpoint-N completely or not at all. A checkpoint contains the result in ResultWriter's format,
+// trainer_state.json, and state/ (weights and optimizer state as on the devices, and checkpoint_meta). With
+// save_only_model, there is no state/. Then deletes the oldest checkpoints beyond save_total_limit.
 //
 // Training waits only while the arrays are copied to the host. Another thread hashes, writes, flushes and renames. It
 // writes one checkpoint at a time; the next save() waits for it. If the copy does not fit into host memory, training

@@ -35,10 +35,10 @@ class OutputFolder {
   std::shared_ptr<Presence> presence_;
 };
 
-// Checks that output_dir is writable, that no other run uses it, and that it has no earlier run unless
-// overwrite_output_dir or resume_from_checkpoint is set. Creates the folder if it is missing. If a killed run was
-// moving its result into the folder, completes the move; removes other unfinished files of killed runs. Prints a
-// message for both. Throws UserError when a check fails.
+// Checks that output_dir is writable and that no other run uses it. If neither overwrite_output_dir nor
+// resume_from_checkpoint is set, also checks that it contains no earlier run. Creates the folder if it is missing. If a
+// killed run was moving its result into the folder, completes the move; removes other unfinished files of killed runs.
+// Prints a message for both. Throws UserError when a check fails.
 [[nodiscard]] OutputFolder check_output(const Run& run);
 // Does the same for several processes. Also throws UserError when the processes see different folders under this path.
 [[nodiscard]] OutputFolder check_output(const Run& run, const Processes& processes);
@@ -59,7 +59,7 @@ int64_t disk_needed(const Run& run, const RunLength& length, int64_t done, int64
 // not even one checkpoint fits, or the recipe's own limit is already as small.
 std::optional<int64_t> save_total_limit_within(const Run& run, int64_t present, int64_t free);
 
-// Throws DoesNotFit when fewer than disk_needed() bytes are free. The message has both figures and a remedy.
+// Throws DoesNotFit when fewer than disk_needed() bytes are free. The message has both numbers and a remedy.
 void require_disk(const Run& run, const RunLength& length, bool resuming, int64_t done, bool several = false);
 
 // With overwrite_output_dir, deletes the checkpoints and the log of the earlier run. The earlier result stays until

@@ -31,7 +31,7 @@ class Processes {
   int rank() const { return run_ == nullptr ? 0 : run_->rank(); }
   int count() const { return run_ == nullptr ? 1 : run_->size(); }
 
-  // Returns the exit code of `body`. If it fails in one process, all processes end with the code of that error.
+  // Returns the exit code of `body`. If `body` fails in one process, all processes end with the code of that error.
   int end_together(const std::function<int()>& body);
   // Records the current phase of this process ("compiling"), for the table that is printed when a run hangs.
   void enter(const std::string& phase) const;
@@ -56,10 +56,10 @@ class Processes {
       });
     return std::move(*made);
   }
-  // Throws UserError in every process unless all have the same values; the message names the first key and process that
+  // Throws UserError in every process if one process has other values; the message names the first key and process that
   // differ.
   void require_same(const std::string& name, const nlohmann::json& values) const;
-  // Throws UserError unless all processes see the same folder under this path. The folder must exist in the first
+  // Throws UserError if the processes see different folders under this path. The folder must exist in the first
   // process.
   void require_shared(const std::filesystem::path& folder) const;
 

@@ -27,8 +27,8 @@ bool can_go_on_from(const fs::path& checkpoint, const Run& run, const Json& base
   }
 }
 
-// Returns a text that names the newest other checkpoint from which the run can continue, and how to select it; "" when
-// there is none.
+// Returns a text about the newest other checkpoint from which the run can continue: its name, and how to select it.
+// Returns "" when there is none.
 std::string another(const fs::path& checkpoint, const Run& run, const Json& base) {
   // This also finds the parent folder of "checkpoint-4" and "out/checkpoint-4/".
   std::error_code unreadable;

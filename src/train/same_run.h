@@ -9,11 +9,11 @@
 
 namespace fettle {
 
-// Throws UserError in every process unless all have the same recipe, base, plugin and kind of devices; the message
+// Throws UserError in every process if one process has another recipe, base, plugin or kind of devices; the message
 // names the host that differs.
 void require_same_run(const Processes& processes, const Run& run, const ModelRepository& repository,
                       const Devices& devices);
-// Throws UserError in every process unless all have the same tokens and continue from a checkpoint of the same step.
+// Throws UserError in every process if one process has other tokens, or continues from a checkpoint of another step.
 void require_same_data(const Processes& processes, const DataIdentity& data, int64_t resumed_step);
 
 }  // namespace fettle

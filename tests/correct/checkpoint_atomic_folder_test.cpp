@@ -79,8 +79,8 @@ TEST(AtomicFolder, FollowsALink) {
 
 const std::string kDead = "0123456789abcdef", kAlive = "fedcba9876543210", kElsewhere = "00112233-445";
 
-// Makes it look as if another process, kAlive, works in `folder`. It counts as alive, because its presence file has the
-// process number of this process.
+// Makes it look as if another process, kAlive, works in `folder`. The other process counts as alive, because its
+// presence file has the process number of this process.
 void show_alive(const fs::path& folder) {
   Owner owner = Owner::own();
   owner.id = kAlive;

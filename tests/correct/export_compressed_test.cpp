@@ -91,7 +91,7 @@ TEST_P(CompressedExports, WeightsAreTheNearestCodes) {
         const float factor = as_bf16(largest / kLargestE4m3);
         each([&](size_t i) {
           const float best = as_bf16(nearest(wanted[i], factor));
-          // Of two equally near codes, the other one may have been chosen.
+          // If two codes are equally near, either of them may have been chosen.
           const bool tie = found[i] != best &&
                            std::abs(std::abs(found[i] - wanted[i]) - std::abs(best - wanted[i])) < 0.01F * factor;
           ties += tie;

@@ -1,5 +1,5 @@
-// Tests the check of kernels with the GPUs' attention, which the CPU interprets: the right text passes each trial that
-// a device gets, and a text with a fault does not.
+// Tests the check of kernels with the GPUs' attention, which the CPU interprets: the correct IR passes every trial that
+// a device gets, and IR with a fault does not.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -34,7 +34,7 @@ INSTANTIATE_TEST_SUITE_P(Platforms, GpuAttentionTrials, testing::Values("cuda", 
 
 struct Fault {
   const char *what, *from, *to;
-  bool refused = false;  // true: the interpreter refuses the text; false: the results differ
+  bool refused = false;  // true: the interpreter refuses the IR; false: the results differ
 };
 
 TEST(GpuAttention, AWrongTextDoesNotAgree) {
@@ -45,7 +45,8 @@ TEST(GpuAttention, AWrongTextDoesNotAgree) {
     if (!bodies.contains(trial.title)) bodies[trial.title] = on_cpu(trial, {});
     return bodies[trial.title];
   };
-  // The trials are 16 wide, so the scale is 0.25, and 0.25 log2(e) for scores to base 2.
+  // The heads of the trials are 16 wide, so the scale is 0.25. Scores are logarithms to base 2, so their scale is 0.25
+  // log2(e).
   const Fault faults[] = {{"the causal mask leaves out the diagonal", "arith.cmpi sle,", "arith.cmpi slt,"},
                           {"only the diagonal is seen", "arith.cmpi sle,", "arith.cmpi eq,"},
                           {"other documents are seen", "arith.cmpi eq,", "arith.cmpi sle,"},

@@ -202,7 +202,7 @@ TEST(Config, Experts) {
   EXPECT_EQ(make_model(published, "q").config.num_experts, 16);
 }
 
-// The config of Phi-3-mini-128k in the spelling in which Microsoft first published it.
+// The config of Phi-3-mini-128k as Microsoft first published it.
 TEST(Config, LongropeOfTransformers4) {
   Json json = config_of("phi3");
   const Json factors = json["rope_parameters"];

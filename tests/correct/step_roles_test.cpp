@@ -70,7 +70,7 @@ TEST(Roles, DecideDecayAndRateOfAdapters) {
     expect_training_follows_names(job_of(model, words), model, true);
     const std::vector<Param> trained = job_of(model, words).trained;
     for (const Role role : {Role::kLoraA, Role::kLoraB, Role::kLoraMagnitude}) {
-      std::set<std::string> names;  // a stack may be cut
+      std::set<std::string> names;  // a stack may be cut into several parameters
       for (const Param& param : trained)
         if (param.role == role) names.insert(param.hf_name);
       const Model& of = job_of(model, words).model;

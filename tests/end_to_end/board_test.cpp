@@ -334,7 +334,7 @@ TEST(Board, StopsARunAndContinuesIt) {
     return run.is_object() && run["step"] >= 3;
   })) << board.get("/api/output?name=long").body;
   EXPECT_EQ(board.state("long"), "running");
-  EXPECT_THAT(board.post("/api/resume", {{"name", "long"}}).body, HasSubstr("works already"));
+  EXPECT_THAT(board.post("/api/resume", {{"name", "long"}}).body, HasSubstr("already works on"));
   EXPECT_EQ(board.post("/api/stop", {{"name", "long"}}).status, 200);
   ASSERT_TRUE(board.becomes("long", "stopped")) << board.get("/api/output?name=long").body;
   ASSERT_TRUE(wait_until([&] { return board.post("/api/stop", {{"name", "long"}}).status == 400; }));

@@ -1,4 +1,4 @@
-// Tests that a run that moves from mesh to mesh through checkpoints equals a run that stays on its mesh.
+// Tests a run that moves from mesh to mesh through checkpoints. It must equal a run that stays on its mesh.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -43,8 +43,8 @@ class QuantisedCheckpoint : public testing::Test {
     const ModelRepository broken = ModelRepository::open(folder.path());
     return user_error([&] { check_weights(broken, make_model(broken.config(), "config.json")); });
   }
-  // Returns the error of checking a copy of the model in whose quantisation settings the text `from` is replaced by
-  // `to`.
+  // Copies the model, and replaces the text `from` by `to` in the copy's quantisation settings. Returns the error of
+  // checking the copy.
   std::string with_setting(const std::string& from, const std::string& to) {
     return changed(kWeight + ".quant_state.bitsandbytes__nf4", [&](Shape& shape, Bytes& bytes) {
       std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());

@@ -1,5 +1,5 @@
-// Tests files that become shorter while they are mapped. Fettle reports an error that names the file. It is not
-// ended by SIGBUS, and it does not read zeros in place of values.
+// Tests files that become shorter while they are mapped. Fettle reports an error that names the file. SIGBUS does not
+// end the process, and zeros do not replace values.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -31,7 +31,8 @@ bool is_one_run(const Box& box, const Dims& dims) {
 }
 
 Box intersect(const Box& a, const Box& b) {
-  internal_check(a.start.size() == b.start.size(), "intersect: ranks {} and {}", a.start.size(), b.start.size());
+  internal_check(a.start.size() == b.start.size(), "intersect: found boxes of rank {} and {}, wanted equal ranks",
+                 a.start.size(), b.start.size());
   Box common = a;
   for (size_t d = 0; d < a.start.size(); ++d) {
     common.start[d] = std::max(a.start[d], b.start[d]);

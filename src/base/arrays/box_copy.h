@@ -18,14 +18,14 @@ bool is_one_run(const Box& box, const Dims& dims);
 Box intersect(const Box& a, const Box& b);
 
 // Calls run(source element, target element, number of elements) for each longest stretch of `box` that is contiguous in
-// both arrays: one with dims `source`, and one with dims `target`, where the box starts at `target_start`. The calls
-// come in the order of the target.
+// both arrays. The source array has dims `source`. The target array has dims `target`; in it, the box starts at
+// `target_start`. The calls come in the order of the target.
 void for_each_run(const Box& box, const Dims& source, const Dims& target, const Dims& target_start,
                   const std::function<void(int64_t, int64_t, int64_t)>& run);
 
 // Calls visit(source element, target element) for each element of `box` in row-major order. The source has dims
-// `source` and `strides`; the target is dense and holds only the box. Use it for views that are not dense, which are
-// rare.
+// `source` and `strides`; the target is dense and holds only the box. Use this function for source views that are not
+// dense, which are rare.
 void for_each_element(const Box& box, const Dims& source, const Dims& strides,
                       const std::function<void(int64_t, int64_t)>& visit);
 

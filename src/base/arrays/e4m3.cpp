@@ -28,10 +28,10 @@ uint8_t e4m3_code(float value) {
   if (std::isnan(value)) return kNan;
   const uint8_t sign = std::signbit(value) ? kSign : 0;
   const float size = std::min(std::abs(value), kLargestE4m3);
-  // Below the normal numbers, the codes are multiples of one step.
+  // The codes of subnormal numbers stand for multiples of one step.
   if (size < kSmallestNormal) return sign | static_cast<uint8_t>(std::nearbyint(size / kStepBelow));
   constexpr int kDropped = 23 - 3;            // bits of the mantissa that e4m3 lacks
-  constexpr uint32_t kBias = (127 - 7) << 3;  // the exponents' biases 127 and 7 differ by this many codes
+  constexpr uint32_t kBias = (127 - 7) << 3;  // the difference of the exponent biases 127 and 7, in codes
   const auto bits = std::bit_cast<uint32_t>(size);
   const uint32_t half = (1U << (kDropped - 1)) - 1 + (bits >> kDropped & 1);
   return sign | static_cast<uint8_t>(((bits + half) >> kDropped) - kBias);

@@ -22,7 +22,7 @@ class HostArray {
   template <typename T>
   static HostArray from(Shape shape, const std::vector<T>& values) {
     internal_check(static_cast<int64_t>(values.size() * sizeof(T)) == shape.bytes(),
-                   "HostArray::from: {} values for {}", values.size(), shape.to_string());
+                   "HostArray::from: {} values do not fit {}", values.size(), shape.to_string());
     HostArray array(std::move(shape));
     std::memcpy(array.data(), values.data(), values.size() * sizeof(T));
     return array;
@@ -35,8 +35,8 @@ class HostArray {
   // Returns the elements as type T. T must have the size of the dtype.
   template <typename T>
   std::span<T> as() {
-    internal_check(sizeof(T) == static_cast<size_t>(byte_size(shape_.dtype)), "HostArray::as: wrong width for {}",
-                   shape_.to_string());
+    internal_check(sizeof(T) == static_cast<size_t>(byte_size(shape_.dtype)),
+                   "HostArray::as: T has another width than the elements of {}", shape_.to_string());
     return {reinterpret_cast<T*>(data()), static_cast<size_t>(shape_.elements())};
   }
   template <typename T>

@@ -95,7 +95,7 @@
     at('count').textContent = `${runs.size === found.length ? runs.size : found.length + ' of ' + runs.size} runs, ${(chosen || []).length} drawn`;
   }
 
-  // --- data that follows the runs
+  // --- data of runs, which is kept up to date
 
   async function fetchCurves(names) {
     const range = view.from === null ? {} : {from: view.from, to: view.to};
@@ -149,7 +149,7 @@
     try {
       if (!document.hidden) {
         const answer = await ask('/api/runs?since=' + generation);
-        if (answer.board !== boardId) {  // the board was started again, so its numbers are others
+        if (answer.board !== boardId) {  // the board was restarted, so its numbers begin again
           boardId = answer.board;
           if (generation !== 0) { generation = 0; runs.clear(); rows.clear(); return; }
         }

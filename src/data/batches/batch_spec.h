@@ -32,7 +32,7 @@ struct BatchSpec {
   int64_t micro_batches = 1;  // A
   int64_t sequences = 1;      // B: sequences of a micro-batch over all devices
   int64_t max_length = 2048;  // tokens of the longest example (cutoff_len)
-  int64_t multiple = 8;       // T, the positions of a line, is a multiple of this; max_length is rounded up to it
+  int64_t multiple = 8;       // T, the positions of a line, is a multiple of this; max_length is rounded up
   bool packing = false;       // several examples share a sequence and cannot see each other; needs RowGrouping::kNone
   Lines lines = Lines::kOwn;
   int64_t shards = 1;  // devices that the lines of a micro-batch are split over; divides `sequences`
@@ -42,10 +42,10 @@ struct BatchSpec {
   bool like_length = true;
   uint64_t seed = 42;
   int32_t pad_id = 0;
-  std::vector<std::string> skip_rows = {};  // "file:line" of rows that filler replaces
-  // Lengths for T. With Lines::kOwn, T is the smallest of them that holds the step's longest sequence; few lengths mean
-  // few compilations. With other Lines, T is at most the largest length that is needed. Empty: max_length rounded up to
-  // `multiple`, and its halves down to 64.
+  std::vector<std::string> skip_rows = {};  // "file:line" of rows to leave out; their sequences are empty
+  // Lengths for T. With Lines::kOwn, T is the smallest length into which the step's longest sequence fits; few lengths
+  // mean few compilations. With other Lines, T is at most the largest of these lengths that the rows need. Empty:
+  // max_length rounded up to `multiple`, and its halves down to 64.
   std::vector<int64_t> lengths = {};
 
   // The number of groups in a step (see Batches). A preference pair is one group, and so is a packed sequence.

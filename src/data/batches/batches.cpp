@@ -14,8 +14,8 @@
 namespace fettle {
 namespace {
 
-// Numbers of random streams. The order of an epoch uses the epoch's number as its stream, so these numbers are much
-// larger.
+// Numbers of random streams. The order of an epoch uses the epoch's number as its stream. These numbers are larger than
+// any epoch's number.
 constexpr uint64_t kPackStream = uint64_t{1} << 60;
 constexpr uint64_t kWindowStream = uint64_t{1} << 61;
 constexpr int64_t kLargestWindow = 32;
@@ -33,8 +33,8 @@ std::vector<int64_t> default_lengths(int64_t max_length, int64_t multiple) {
 
 Batches::Batches(Examples examples, BatchSpec spec) : examples_(std::move(examples)), spec_(std::move(spec)) {
   internal_check(spec_.sequences > 0 && spec_.micro_batches > 0 && spec_.max_length > 0,
-                 "Batches: sequences {}, micro_batches {}, max_length {}", spec_.sequences, spec_.micro_batches,
-                 spec_.max_length);
+                 "Batches: found sequences {}, micro_batches {} and max_length {}, wanted numbers above 0",
+                 spec_.sequences, spec_.micro_batches, spec_.max_length);
   if (examples_.empty()) throw UserError("the data set has no rows that can be trained; see `fettle data`");
   if (spec_.lengths.empty()) spec_.lengths = default_lengths(spec_.max_length, spec_.multiple);
   std::sort(spec_.lengths.begin(), spec_.lengths.end());
@@ -294,7 +294,7 @@ std::vector<int64_t> Batches::groups_of_step(int64_t step, const std::optional<W
 }
 
 Batch Batches::at(int64_t step) const {
-  internal_check(step >= 0, "Batches::at({})", step);
+  internal_check(step >= 0, "Batches::at: step {} is negative", step);
   const std::vector<Sequence> sequences = laid_out(groups_of_step(step, window_of(step)));
   auto [layout_shape, layout] = lay(sequences);
   int64_t documents = 0;

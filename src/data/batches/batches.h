@@ -26,7 +26,7 @@ namespace fettle {
 
 // One optimizer step's rows: A micro-batches of B lines of T positions, int32 arrays [A, B, T]. Sequences are numbered
 // from 1 to S in the step's order; the number depends on the step alone, not on the layout. When an epoch has no
-// examples left for a step, the step's last numbers are not used.
+// examples left for a step, the step's last numbers are filler: sequences without tokens.
 struct Batch {
   BatchShape shape;            // shape.sequences is S; with packing, each packed document counts as a sequence
   int64_t used = 1;            // number of micro-batches with documents; the later ones are padding
@@ -61,11 +61,11 @@ class Batches {
   // - for an example longer than the largest length, and for a name in spec.skip_rows that no example has;
   // - for packing with a grouping or with labelled rows;
   // - when RowGrouping::kWithMismatched finds no other row in the data set or in a step.
-  // Rows of spec.skip_rows still count as rows, but at() replaces them by filler.
+  // Rows of spec.skip_rows still count as rows, but at() makes them filler.
   Batches(Examples examples, BatchSpec spec);
 
   const BatchSpec& spec() const { return spec_; }
-  int64_t steps_per_epoch() const;  // the last step of an epoch may hold filler
+  int64_t steps_per_epoch() const;  // the last step of an epoch may hold filler sequences
   int64_t examples() const;
   int64_t groups() const;  // groups in an epoch
   const std::vector<BatchShape>& shapes() const {
@@ -100,7 +100,7 @@ class Batches {
   struct Document {
     int64_t example;
     std::span<const Token> tokens, reply = {};
-    std::span<const float> weights = {};  // of `tokens`; empty: 1
+    std::span<const float> weights = {};  // weights of `tokens`; empty: all are 1
     int64_t length() const { return static_cast<int64_t>(tokens.size() + reply.size()); }
     Token operator[](size_t i) const { return i < tokens.size() ? tokens[i] : reply[i - tokens.size()]; }
   };

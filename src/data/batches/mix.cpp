@@ -16,7 +16,7 @@ constexpr int64_t kMostRepeats = 100;
 
 std::vector<int64_t> mix_sets(const std::vector<int64_t>& sizes, Mix mix, const std::vector<double>& weights,
                               uint64_t seed) {
-  internal_check(weights.empty() || weights.size() == sizes.size(), "mix_sets: {} sets, {} weights", sizes.size(),
+  internal_check(weights.empty() || weights.size() == sizes.size(), "mix_sets: {} sets, but {} weights", sizes.size(),
                  weights.size());
   std::vector<int64_t> first(sizes.size());
   std::exclusive_scan(sizes.begin(), sizes.end(), first.begin(), int64_t{0});

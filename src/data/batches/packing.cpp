@@ -42,8 +42,8 @@ class Stock {
   }
 
   // Returns up to three lengths with the largest sum that fits into `room`; among equal sums, the fewest lengths. The
-  // search starts at similar lengths, so that the shortest documents, which fill gaps best, are left for later
-  // sequences.
+  // search starts with documents of nearly equal length. So the shortest documents, which fill gaps best, are left for
+  // later sequences.
   std::vector<int64_t> best_fill(int64_t room) const {
     std::vector<int64_t> best;
     int64_t most = 0, searched = 0;

@@ -15,7 +15,7 @@ namespace fettle {
 struct ClassTexts {
   std::string first;
   std::optional<std::string> second;
-  std::vector<Message> messages;  // either this or the texts are empty
+  std::vector<Message> messages;  // either `messages` or the texts are empty
   std::string tools_json;
 };
 
@@ -44,7 +44,7 @@ struct LabelWord {
   Kind kind = Kind::kName;
   bool quoted = false;  // the value is a text or a cell
   double number = 0;    // kInteger, kReal
-  std::string text;     // as the row spells it
+  std::string text;     // the word as the row spells it
 };
 // Reads a name or number. If `cell` is true, a text that is spelled like a number is a number. Throws BadRow for a
 // value that is not a text, a number, true or false.

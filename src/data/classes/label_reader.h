@@ -32,7 +32,7 @@ class LabelReader {
   LabelSet labels_;
   bool yes_or_no_;
   std::map<std::string, int64_t> number_of_name_;
-  bool named_by_numbers_ = false;  // label names are numbers (stars "1" to "5"), so numbers are names
+  bool named_by_numbers_ = false;  // the label names are numbers (stars "1" to "5"), so a number in a row is a name
 };
 
 }  // namespace fettle

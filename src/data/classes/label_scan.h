@@ -20,7 +20,7 @@ struct LabelScan {
   Kind quoted_integers, quoted_reals;  // numbers in cells
   Kind names;
   Kind lists;
-  Kind flags;      // lists of 0s and 1s with reals or equal values; these cannot be label numbers
+  Kind flags;      // lists of 0s and 1s that are not label numbers: they have reals or equal values
   Kind fractions;  // numbers that are not whole, also in lists
   Kind largest;    // the largest whole number
   Kind wrong;      // values that are not labels; `example` says why; not counted in `rows`
@@ -28,8 +28,8 @@ struct LabelScan {
   int64_t list_size = -1;       // the common size of all lists; -2: sizes differ; -1: no lists
   bool reals_in_lists = false;  // some list holds a real number other than 0 and 1
   bool names_in_lists = false;
-  // Names and numbers as they are written, also those in lists. Numbers written like 2.0 or 2.5 are only included if
-  // they are texts.
+  // Names and numbers as they are written, also those in lists. Numbers with a point, such as 2.0 or 2.5, are included
+  // only if they are written as texts.
   std::set<std::string> words;
   std::set<int64_t> numbers;  // whole numbers, also those written like 2.0
 

@@ -100,9 +100,9 @@ std::vector<std::string> settle_names(const LabelScan& scan, const LabelRequest&
   return names;
 }
 
-// Returns whether every list holds one 0 or 1 for each label. With two labels, [0, 1] is ambiguous: it may also be two
-// label numbers. One data set may not decide this, so all data sets are read. Training sets that are gone, because a
-// model is only evaluated, are skipped.
+// Returns whether every list holds one 0 or 1 for each label. With two labels, the list [0, 1] is ambiguous: it may
+// also contain two label numbers. One data set alone may leave this open, so all data sets are read. Training sets that
+// no longer exist are skipped, because an evaluation does not need them.
 bool all_say_yes_or_no(const DataSpec& data, int64_t labels) {
   std::vector<DataSource> sources;
   for (const std::string& name : data.eval_sets) sources.push_back(find_source(name, data.dataset_dir, data.hub));
@@ -128,7 +128,7 @@ LabelSet settle_labels(const LabelRequest& asked, const TaughtLabels& taught, co
   check_unique(asked.id2label, asked.names_at);
   std::optional<Problem> problem = asked.problem;
   std::vector<std::string> names = asked.id2label;
-  // A model with another number of labels has learned other labels.
+  // If the recipe asks for another number of labels, the model's labels are not used.
   const bool continues = taught.count() > 0 && names.empty() && asked.count.value_or(taught.count()) == taught.count();
   if (continues) {
     check_unique(taught.id2label, taught.file);

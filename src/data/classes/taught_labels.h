@@ -26,13 +26,13 @@ struct TaughtLabels {
 // A larger num_labels is treated as a mistake.
 inline constexpr int64_t kMostLabels = 100'000;
 
-// Returns the labels in a config.json or classifier.json; no labels if it does not belong to a classifier. The names
-// are those of id2label. Without id2label, there are num_labels labels (by default 2, as in Transformers) with the
-// names LABEL_0, LABEL_1, ... `file` is the name of the file in messages. Throws UserError when a key is malformed.
+// Returns the labels in a config.json or classifier.json; no labels if the file does not belong to a classifier. The
+// names are those of id2label. Without id2label, there are num_labels labels (by default 2, as in Transformers) with
+// the names LABEL_0, LABEL_1, ... `file` is the name of the file in messages. Throws UserError when a key is malformed.
 TaughtLabels read_taught_labels(const nlohmann::json& config, const std::string& file);
 
-// Returns the labels in the classifier.json of an adapter: of the last of `adapters` (folders) that has this file. If
-// none has it, returns the labels in `config`, the model's config.json, whose path is `file`.
+// Returns the labels in the classifier.json of the last adapter folder in `adapters` that has this file. If no adapter
+// has it, returns the labels in `config`, the model's config.json, whose path is `file`.
 TaughtLabels taught_labels(const std::vector<std::string>& adapters, const nlohmann::json& config,
                            const std::string& file);
 
@@ -45,8 +45,8 @@ struct LabelRequest {
 };
 
 // Throws UserError when the recipe asks for another number of labels than the classifier has, because the trained head
-// could not be used. Also throws when it asks for the same names in another order, because the outputs would get wrong
-// names. New names are allowed.
+// could not be used. Also throws when the recipe asks for the same names in another order, because the outputs would
+// get wrong names. New names are allowed.
 void check_taught(const LabelRequest& asked, const TaughtLabels& taught);
 
 }  // namespace fettle

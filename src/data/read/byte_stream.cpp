@@ -47,7 +47,7 @@ class Plain : public ByteStream::Source {
 class Gzip : public ByteStream::Source {
  public:
   Gzip(File file, const std::string& name) : from_(std::move(file), name), name_(name) {
-    if (inflateInit2(&state_, 15 + 16) != Z_OK) throw InternalError("inflateInit2 fails");
+    if (inflateInit2(&state_, 15 + 16) != Z_OK) throw InternalError("zlib's inflateInit2 fails");
   }
   ~Gzip() override { inflateEnd(&state_); }
   void read(std::string& block) override {

@@ -48,8 +48,8 @@ std::string script_of(const RepoName& repo) {
 
 using Parts = std::map<std::string, std::vector<std::string>>;
 
-// Returns `wanted`, or if it is empty, the default `otherwise`. If `wanted` is empty and there is only one part,
-// returns the name of this part. Throws UserError when no part has the name.
+// Returns the name of the part to read: `wanted`, or if `wanted` is empty, `otherwise`. If `wanted` is empty and no
+// part is called `otherwise`, a single part is taken. Throws UserError when no part has the name.
 std::string choose_part(const RepoName& repo, const char* what, const Parts& parts, const std::string& wanted,
                         const std::string& otherwise) {
   if (parts.contains(wanted.empty() ? otherwise : wanted)) return wanted.empty() ? otherwise : wanted;

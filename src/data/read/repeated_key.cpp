@@ -9,7 +9,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Returns the number of colons outside of strings. The text has as many keys.
+// Returns the number of colons outside of strings. This is the number of keys.
 size_t written_keys(const std::string& text) {
   size_t keys = 0;
   bool quoted = false;

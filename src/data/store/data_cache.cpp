@@ -34,8 +34,8 @@ const std::string& program_key() {
   return key;
 }
 
-// Returns the part of `started` that the template can show: "" if it does not use strftime_now, the date if its formats
-// show no time of day, else date and time.
+// Returns the part of `started` that the template can show. If the template does not use strftime_now, returns "". If
+// it shows only dates, returns the date. Otherwise, returns date and time.
 std::string date_key(const std::string& chat_template, const LocalTime& started) {
   if (chat_template.find("strftime_now") == std::string::npos) return "";
   bool shown = false, days_only = true;

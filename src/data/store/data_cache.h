@@ -15,8 +15,8 @@ namespace fettle {
 
 // The key of a data set's store covers everything that changes a row's tokens: the bytes of the data files, how rows
 // are read, the tokenizer's files, the chat template (and the part of DataSpec::started that the template can show),
-// the members of DataSpec that change tokens, and this program's own file. It does not include the paths of the files,
-// or the order, shares and mix of the rows. Several processes may share a folder.
+// the members of DataSpec that change tokens, and this program's own file. The key does not include the paths of the
+// files, or the order, shares and mix of the rows. Several processes may share a folder.
 class DataCache {
  public:
   // Keeps `spec` by reference. spec.cache names the folder. With "off", stores are made in a temporary folder, which
@@ -31,7 +31,7 @@ class DataCache {
   // Returns null when there is no store, or when it cannot be used. Sets `damaged` to whether a store must be replaced.
   std::shared_ptr<const TokenStore> find(const std::string& key, bool& damaged) const;
   // draft() returns the folder in which a store of this key is made; its name is unique among all processes and
-  // machines. It also removes stores that no run used for 30 days. place() returns the final folder, to which the
+  // machines. draft() also removes stores that no run used for 30 days. place() returns the final folder, to which the
   // caller renames the draft, or "" when the store is not kept.
   std::filesystem::path draft(const std::string& key) const;
   std::filesystem::path place(const std::string& key) const { return key.empty() ? "" : folder_ / key; }

@@ -146,7 +146,7 @@ class Pipeline {
   size_t ahead_ = 0;             // bytes of chunks that were read but not taken
   bool ended_ = false;
   std::exception_ptr failure_;
-  std::vector<std::jthread> threads_;  // declared last, so that the threads end before what they use
+  std::vector<std::jthread> threads_;  // declared last, so that the threads end before the other members are destroyed
 };
 
 }  // namespace

@@ -68,7 +68,7 @@ void add_words(const Example& example, std::vector<Token>& words) {
 // Returns a weight for each token of the example.
 std::vector<float> stored_weights(const Example& example) {
   if (example.weights.empty()) return std::vector<float>(example.input_ids.size(), 1);
-  internal_check(example.weights.size() == example.input_ids.size(), "{}: {} ids, {} weights", example.source,
+  internal_check(example.weights.size() == example.input_ids.size(), "{}: {} ids, but {} weights", example.source,
                  example.input_ids.size(), example.weights.size());
   return example.weights;
 }
@@ -77,8 +77,8 @@ std::vector<float> stored_weights(const Example& example) {
 std::vector<float> stored_classes(const Example& example, int64_t per_row) {
   if (example.classes.empty())
     return std::vector<float>(static_cast<size_t>(per_row), std::numeric_limits<float>::quiet_NaN());
-  internal_check(static_cast<int64_t>(example.classes.size()) == per_row, "{}: {} classes in a store of {}",
-                 example.source, example.classes.size(), per_row);
+  internal_check(static_cast<int64_t>(example.classes.size()) == per_row,
+                 "{}: {} classes, but the store has {} for each row", example.source, example.classes.size(), per_row);
   return example.classes;
 }
 
@@ -149,11 +149,11 @@ std::shared_ptr<const TokenStore> TokenStore::of(const std::vector<Example>& exa
     weighted = weighted || !example.weights.empty();
   }
   for (const Example& example : examples) {
-    internal_check(example.input_ids.size() == example.labels.size(), "{}: {} ids, {} labels", example.source,
+    internal_check(example.input_ids.size() == example.labels.size(), "{}: {} ids, but {} labels", example.source,
                    example.input_ids.size(), example.labels.size());
     for (size_t i = 0; i < example.labels.size(); ++i)
       internal_check(example.labels[i] == kIgnore || example.labels[i] == example.input_ids[i],
-                     "{}: label {} is not its token", example.source, i);
+                     "{}: label number {} is neither its token nor kIgnore", example.source, i);
     add_words(example, store->kept_tokens_);
     const std::vector<float> classes = stored_classes(example, store->classes_per_row_);
     store->kept_classes_.insert(store->kept_classes_.end(), classes.begin(), classes.end());

@@ -82,7 +82,7 @@ class TokenStore {
  private:
   TokenStore() = default;
   [[noreturn]] void throw_lost() const;
-  // Returns the values of row i among the values of all tokens.
+  // Returns the part of `all` that belongs to row i. `all` has one value for each token of the store.
   template <typename T>
   std::span<const T> part_of(std::span<const T> all, int64_t i) const {
     const uint64_t begin = i == 0 ? 0 : rows_[static_cast<size_t>(i) - 1].end;

@@ -17,7 +17,7 @@ struct GgufReport {
   std::string file, type;
   int64_t bytes = 0;
   GgufError weights;
-  std::optional<CodedLogits> logits;  // when the check fits the device
+  std::optional<CodedLogits> logits;  // set if the check fits the device
 };
 
 // Writes TITLE-TYPE.gguf for each type, and a Modelfile for the first type, to `folder`. Then checks the weights of

@@ -27,7 +27,7 @@ GgufTensor as_f32(const std::string& name, const Dims& dims) {
 void find_place(const GgufPlaces& places, PlannedTensor& tensor) {
   std::vector<TensorEntry> entries;
   places.add(as_f32(tensor.name, tensor.dims), entries);
-  internal_check(entries.size() == tensor.parts.size(), "'{}' has {} parts, {} are read", tensor.name,
+  internal_check(entries.size() == tensor.parts.size(), "'{}' has {} parts, but {} are read", tensor.name,
                  tensor.parts.size(), entries.size());
   for (size_t i = 0; i < entries.size(); ++i) {
     internal_check(entries[i].shape.dims == tensor.parts[i]->shape.dims, "'{}' is read as {}, not {}", tensor.name,

@@ -1,5 +1,5 @@
-// Defines GgufPlan: the metadata and the tensors of a model's GGUF files. The plan refuses all models that cannot be
-// written.
+// Defines GgufPlan: the metadata and the tensors of a model's GGUF files. Also defines plan_gguf, which makes the plan
+// and refuses models that cannot be written.
 #pragma once
 
 #include <filesystem>

@@ -13,7 +13,7 @@
 namespace fettle {
 namespace {
 
-constexpr int64_t kBytesAtOnce = int64_t{16} << 20;  // of f32 values
+constexpr int64_t kBytesAtOnce = int64_t{16} << 20;  // bytes of f32 values that are read at a time
 
 // The rows of one part in the order of the file.
 struct FileRows {

@@ -19,7 +19,7 @@ struct GgufOutput {
 
 // Writes all tensors to all files, a block of rows at a time. Memory holds one such block, or a whole tensor if the
 // file has the tensor's rows in another order. `merge` may be null. Throws UserError when a value is not finite, or
-// when the type of a file cannot represent it.
+// when the type of a file cannot represent a value.
 MergeCount write_gguf_weights(const GgufPlan& plan, const BaseTensors& base, const AdapterMerge* merge,
                               std::vector<GgufOutput>& files);
 

@@ -74,8 +74,8 @@ std::vector<Tensor> backprop(const std::vector<Tensor>& outputs, const std::vect
   for (int32_t id = 0; id < limit; ++id) cts[id].resize(block.node(id).results.size());
   auto accumulate = [&](const Tensor& at, const Tensor& ct) {
     if (!ct || !active[at.node()][at.result()]) return;
-    internal_check(ct.shape() == at.shape(), "the VJP gave {} for {} (at {})", ct.shape().to_string(),
-                   at.shape().to_string(), PathScope::path());
+    internal_check(ct.shape() == at.shape(), "the VJP gave the cotangent {} for the value {} (at {})",
+                   ct.shape().to_string(), at.shape().to_string(), PathScope::path());
     Tensor& sum = cts[at.node()][at.result()];
     sum = sum ? sum + ct : ct;
   };

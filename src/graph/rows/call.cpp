@@ -23,7 +23,7 @@ std::string quoted(const std::string& text) {
   return out + '"';
 }
 
-// Formats a symbol name, which follows an '@': in quotes unless it is an identifier.
+// Formats a symbol name, which follows an '@'. A name that is not an identifier gets quotes.
 std::string symbol(const std::string& name) {
   const bool plain = std::ranges::all_of(
       name, [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '.' || c == '$'; });

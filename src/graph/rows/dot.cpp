@@ -23,31 +23,32 @@ std::string dot_text(NodeText& n, Printer& printer) {
 std::vector<Shape> dot_shape(Shapes o, const Attributes& a) {
   check_count(o, 2, "dot_general_c1");
   const auto& [d, result] = as<DotProduct>(a);
-  check(d.lhs_batching.size() == d.rhs_batching.size(), "dot_general_c1", "{} and {} batching dims",
+  check(d.lhs_batching.size() == d.rhs_batching.size(), "dot_general_c1", "lhs has {} batching dims, but rhs has {}",
         d.lhs_batching.size(), d.rhs_batching.size());
-  check(d.lhs_contracting.size() == d.rhs_contracting.size(), "dot_general_c2", "{} and {} contracting dims",
-        d.lhs_contracting.size(), d.rhs_contracting.size());
+  check(d.lhs_contracting.size() == d.rhs_contracting.size(), "dot_general_c2",
+        "lhs has {} contracting dims, but rhs has {}", d.lhs_contracting.size(), d.rhs_contracting.size());
   auto joined = [](Dims x, const Dims& y) {
     x.insert(x.end(), y.begin(), y.end());
     return x;
   };
   const Dims lhs_used = joined(d.lhs_batching, d.lhs_contracting), rhs_used = joined(d.rhs_batching, d.rhs_contracting);
-  check(in_range_and_unique(lhs_used, o[0].rank()), "dot_general_c3_c5", "lhs dims {} of {}", to_string(lhs_used),
-        o[0].to_string());
-  check(in_range_and_unique(rhs_used, o[1].rank()), "dot_general_c4_c7", "rhs dims {} of {}", to_string(rhs_used),
-        o[1].to_string());
+  check(in_range_and_unique(lhs_used, o[0].rank()), "dot_general_c3_c5",
+        "the lhs dims {} repeat a dim or are not all in {}", to_string(lhs_used), o[0].to_string());
+  check(in_range_and_unique(rhs_used, o[1].rank()), "dot_general_c4_c7",
+        "the rhs dims {} repeat a dim or are not all in {}", to_string(rhs_used), o[1].to_string());
   const bool float8 = is_float8(o[0].dtype) && is_float8(o[1].dtype);  // e4m3 and e5m2 may be mixed
-  check(o[0].dtype == o[1].dtype || float8, "dot_general_c13", "{} times {}", o[0].to_string(), o[1].to_string());
+  check(o[0].dtype == o[1].dtype || float8, "dot_general_c13", "cannot multiply {} by {}: the dtypes differ",
+        o[0].to_string(), o[1].to_string());
   Shape out{result, {}};
   for (size_t i = 0; i < d.lhs_batching.size(); ++i) {
-    check(o[0].dims[d.lhs_batching[i]] == o[1].dims[d.rhs_batching[i]], "dot_general_c9", "{} times {}",
-          o[0].to_string(), o[1].to_string());
+    check(o[0].dims[d.lhs_batching[i]] == o[1].dims[d.rhs_batching[i]], "dot_general_c9",
+          "cannot multiply {} by {}: the batching dims differ in size", o[0].to_string(), o[1].to_string());
     out.dims.push_back(o[0].dims[d.lhs_batching[i]]);
   }
   for (size_t i = 0; i < d.lhs_contracting.size(); ++i)
     check(o[0].dims[d.lhs_contracting[i]] == o[1].dims[d.rhs_contracting[i]], "dot_general_c10",
-          "{} times {}, contracting {} with {}", o[0].to_string(), o[1].to_string(), to_string(d.lhs_contracting),
-          to_string(d.rhs_contracting));
+          "cannot multiply {} by {}: the contracting dims {} and {} differ in size", o[0].to_string(), o[1].to_string(),
+          to_string(d.lhs_contracting), to_string(d.rhs_contracting));
   auto append_free = [&out](const Shape& shape, const Dims& used) {
     for (int64_t i = 0; i < shape.rank(); ++i)
       if (std::find(used.begin(), used.end(), i) == used.end()) out.dims.push_back(shape.dims[i]);
@@ -131,7 +132,7 @@ double dot_flops(const Node& node) {
 std::vector<Shape> float8_shape(Shapes o, const Attributes& a) {
   check_count(o, 3, "float8_dot_c1");
   const std::vector<Shape> out = dot_shape(o.subspan(1), DotProduct{as<Float8Product>(a).dims, o[1].dtype});
-  check(out[0] == o[0], "float8_dot_c2", "{} for {}", o[0].to_string(), out[0].to_string());
+  check(out[0] == o[0], "float8_dot_c2", "the product is {}, wanted {}", o[0].to_string(), out[0].to_string());
   return out;
 }
 

@@ -13,19 +13,19 @@ namespace {
 
 std::vector<Shape> float_shape(Shapes o, const Attributes&) {
   check_count(o, 1, "unary_c1");
-  check(is_float(o[0].dtype), "unary_i1", "{} is not a float", o[0].to_string());
+  check(is_float(o[0].dtype), "unary_i1", "found {}, wanted a float", o[0].to_string());
   return {o[0]};
 }
 
 std::vector<Shape> number_shape(Shapes o, const Attributes&) {
   check_count(o, 1, "unary_c1");
-  check(o[0].dtype != DType::kPred, "unary_i1", "{} is not a number", o[0].to_string());
+  check(o[0].dtype != DType::kPred, "unary_i1", "found {}, wanted a number", o[0].to_string());
   return {o[0]};
 }
 
 std::vector<Shape> not_shape(Shapes o, const Attributes&) {
   check_count(o, 1, "not_c1");
-  check(!is_float(o[0].dtype), "not_i1", "{} is a float", o[0].to_string());
+  check(!is_float(o[0].dtype), "not_i1", "found {}, wanted an integer or i1", o[0].to_string());
   return {o[0]};
 }
 
@@ -68,15 +68,15 @@ constexpr std::array kUnary{
 
 std::vector<Shape> two_numbers_shape(Shapes o, const Attributes&) {
   check_count(o, 2, "binary_c1");
-  check(o[0] == o[1], "binary_c1", "operands are {} and {}", o[0].to_string(), o[1].to_string());
-  check(o[0].dtype != DType::kPred, "binary_i1", "{} is not a number", o[0].to_string());
+  check(o[0] == o[1], "binary_c1", "found operands {} and {}, wanted equal ones", o[0].to_string(), o[1].to_string());
+  check(o[0].dtype != DType::kPred, "binary_i1", "found {}, wanted numbers", o[0].to_string());
   return {o[0]};
 }
 
 std::vector<Shape> bits_shape(Shapes o, const Attributes&) {
   check_count(o, 2, "binary_c1");
-  check(o[0] == o[1], "binary_c1", "operands are {} and {}", o[0].to_string(), o[1].to_string());
-  check(!is_float(o[0].dtype), "binary_i1", "{} is a float", o[0].to_string());
+  check(o[0] == o[1], "binary_c1", "found operands {} and {}, wanted equal ones", o[0].to_string(), o[1].to_string());
+  check(!is_float(o[0].dtype), "binary_i1", "found {}, wanted integers or i1", o[0].to_string());
   return {o[0]};
 }
 
@@ -144,7 +144,7 @@ std::string compare_text(NodeText& n, Printer&) {
 
 std::vector<Shape> compare_shape(Shapes o, const Attributes&) {
   check_count(o, 2, "compare_c1");
-  check(o[0] == o[1], "compare_c1", "operands are {} and {}", o[0].to_string(), o[1].to_string());
+  check(o[0] == o[1], "compare_c1", "found operands {} and {}, wanted equal ones", o[0].to_string(), o[1].to_string());
   return {o[0].with_dtype(DType::kPred)};
 }
 
@@ -154,9 +154,9 @@ std::string select_text(NodeText& n, Printer&) {
 
 std::vector<Shape> select_shape(Shapes o, const Attributes&) {
   check_count(o, 3, "select_c1");
-  check(o[0] == o[1].with_dtype(DType::kPred), "select_c1", "pred is {}, on_true {}", o[0].to_string(),
+  check(o[0] == o[1].with_dtype(DType::kPred), "select_c1", "pred {} does not fit on_true {}", o[0].to_string(),
         o[1].to_string());
-  check(o[1] == o[2], "select_c2", "on_true is {}, on_false {}", o[1].to_string(), o[2].to_string());
+  check(o[1] == o[2], "select_c2", "on_true {} differs from on_false {}", o[1].to_string(), o[2].to_string());
   return {o[1]};
 }
 
@@ -167,8 +167,8 @@ std::vector<Shape> convert_shape(Shapes o, const Attributes& a) {
 
 std::vector<Shape> bitcast_shape(Shapes o, const Attributes& a) {
   const std::vector<Shape> out = convert_shape(o, a);
-  check(byte_size(out[0].dtype) == byte_size(o[0].dtype), "bitcast_convert_c1", "{} as {}", o[0].to_string(),
-        out[0].to_string());
+  check(byte_size(out[0].dtype) == byte_size(o[0].dtype), "bitcast_convert_c1",
+        "the elements of {} and {} differ in width", o[0].to_string(), out[0].to_string());
   return out;
 }
 

@@ -37,11 +37,11 @@ std::string reduce_text(NodeText& n, Printer& printer) {
 std::vector<Shape> reduce_shape(Shapes o, const Attributes& a) {
   const auto& [kind, dims] = as<Reduction>(a);
   check_count(o, 1, "reduce_c1");
-  check(in_range_and_unique(dims, o[0].rank()), "reduce_c4_c5", "dimensions {} of {}", to_string(dims),
-        o[0].to_string());
+  check(in_range_and_unique(dims, o[0].rank()), "reduce_c4_c5", "the dimensions {} repeat one or are not all in {}",
+        to_string(dims), o[0].to_string());
   const bool logical = kind == ReduceKind::kAnd || kind == ReduceKind::kOr;
   const bool order = kind == ReduceKind::kMaximum || kind == ReduceKind::kMinimum;
-  check(logical == (o[0].dtype == DType::kPred) && (!order || is_float(o[0].dtype)), "reduce_i1", "{} of {}",
+  check(logical == (o[0].dtype == DType::kPred) && (!order || is_float(o[0].dtype)), "reduce_i1", "{} cannot reduce {}",
         kKinds[static_cast<size_t>(kind)], o[0].to_string());
   Shape out{o[0].dtype, {}};
   for (int64_t i = 0; i < o[0].rank(); ++i)
@@ -93,7 +93,7 @@ std::vector<Shape> take_shape(Shapes o, const Attributes&) {
   check_count(o, 2, "gather_c1");
   check(o[0].rank() >= 2 && begin_alike(o[0].dims, o[1].dims, o[0].rank() - 2), "gather_c1",
         "table {} is not [batch.., rows, columns] with the batch dims of ids {}", o[0].to_string(), o[1].to_string());
-  check(o[1].dtype == DType::kI32, "gather_i2", "ids are {}", o[1].to_string());
+  check(o[1].dtype == DType::kI32, "gather_i2", "ids are {}, wanted i32", o[1].to_string());
   Shape out{o[0].dtype, o[1].dims};
   out.dims.push_back(o[0].dims.back());
   return {out};
@@ -107,7 +107,7 @@ Tensors take_vjp(const VjpArgs& a) {
   return {make_node(Op::kTakeTranspose, {ct(a), ids}, ResultDims{rows}), Tensor{}};
 }
 
-// Operands: the updates, their ids and, unless the result starts from zeros, the table.
+// Operands: the updates, their ids and the table. There is no table if the result starts from zeros.
 std::string scatter_text(NodeText& n, Printer& printer) {
   const std::string scalar = mlir_type({n.node.results[0].dtype, {}});
   const int64_t rank = n.node.operands[1].rank(), batch = n.node.results[0].rank() - 2;
@@ -130,16 +130,16 @@ std::string scatter_text(NodeText& n, Printer& printer) {
 
 std::vector<Shape> scatter_shape(Shapes o, const Attributes& a) {
   const Dims& dims = as<ResultDims>(a).dims;
-  check(o.size() == 2 || o.size() == 3, "scatter_c1", "{} operands", o.size());
+  check(o.size() == 2 || o.size() == 3, "scatter_c1", "found {} operands, wanted 2 or 3", o.size());
   const auto batch = static_cast<int64_t>(dims.size()) - 1;
-  check(o[1].dtype == DType::kI32 && batch >= 0 && begin_alike(dims, o[1].dims, batch), "scatter_i2", "ids are {}",
-        o[1].to_string());
+  check(o[1].dtype == DType::kI32 && batch >= 0 && begin_alike(dims, o[1].dims, batch), "scatter_i2",
+        "ids are {}, wanted i32 with the batch dims first", o[1].to_string());
   Dims wanted = o[1].dims;
   wanted.push_back(o[0].rank() > 0 ? o[0].dims.back() : 0);
-  check(o[0].dims == wanted, "scatter_c4", "updates {} for ids {}", o[0].to_string(), o[1].to_string());
+  check(o[0].dims == wanted, "scatter_c4", "updates {} do not fit ids {}", o[0].to_string(), o[1].to_string());
   Shape out{o[0].dtype, dims};
   out.dims.push_back(o[0].dims.back());
-  check(o.size() == 2 || o[2] == out, "scatter_c6", "onto {}, wanted {}", o.size() == 2 ? "" : o[2].to_string(),
+  check(o.size() == 2 || o[2] == out, "scatter_c6", "the table is {}, wanted {}", o.size() == 2 ? "" : o[2].to_string(),
         out.to_string());
   return {out};
 }

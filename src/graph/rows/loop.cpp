@@ -17,7 +17,7 @@ Shape stacked(const Shape& slice, int64_t trips) {
   return out;
 }
 
-// Returns whether the loop can read slices of the shape `slice` from `whole`, and `whole` has enough of them.
+// Returns whether `whole` is a stack of slices of the shape `slice`, with enough slices for the loop.
 bool is_read_by(const Loop& loop, const Shape& whole, const Shape& slice) {
   if (whole.rank() == 0 || whole != stacked(slice, whole.dims[0])) return false;
   return whole.dims[0] == loop.trips || whole.dims[0] >= loop.first + loop.trips;
@@ -27,14 +27,14 @@ std::vector<Shape> loop_shape(Shapes o, const Attributes& a) {
   const auto& loop = as<Loop>(a);
   const Block& body = *loop.body;
   check(body.inputs.size() == 1 + o.size() && static_cast<int64_t>(body.outputs.size()) >= loop.carries, "while_c1",
-        "the body has {} inputs and {} outputs; the scan has {} operands and {} carries", body.inputs.size(),
+        "a body with {} inputs and {} outputs does not fit a scan with {} operands and {} carries", body.inputs.size(),
         body.outputs.size(), o.size(), loop.carries);
   for (size_t i = 0; i < o.size(); ++i) {
     const Shape& inside = body.inputs[1 + i].shape();
     const bool sliced = static_cast<int64_t>(i) >= loop.carries && static_cast<int64_t>(i) < loop.carries + loop.xs;
     check(sliced ? is_read_by(loop, o[i], inside) : o[i] == inside, "while_i1",
-          "a scan of {} trips from slice {} got an operand {} for the body's input {}", loop.trips, loop.first,
-          o[i].to_string(), inside.to_string());
+          "in a scan of {} trips from slice {}, the operand {} does not fit the body's input {}", loop.trips,
+          loop.first, o[i].to_string(), inside.to_string());
   }
   std::vector<Shape> results;
   for (size_t r = 0; r < body.outputs.size(); ++r) {

@@ -16,13 +16,13 @@ std::string broadcast_text(NodeText& n, Printer&) {
 std::vector<Shape> broadcast_shape(Shapes o, const Attributes& a) {
   const auto& [result, dims] = as<Broadcast>(a);
   check_count(o, 1, "broadcast_in_dim_c1");
-  check(static_cast<int64_t>(dims.size()) == o[0].rank(), "broadcast_in_dim_c2", "{} dims for {}", dims.size(),
-        o[0].to_string());
-  check(in_range_and_unique(dims, static_cast<int64_t>(result.size())), "broadcast_in_dim_c3_c4", "dims {} into {}",
-        to_string(dims), to_string(result));
+  check(static_cast<int64_t>(dims.size()) == o[0].rank(), "broadcast_in_dim_c2",
+        "found {} dims, wanted one for each dim of {}", dims.size(), o[0].to_string());
+  check(in_range_and_unique(dims, static_cast<int64_t>(result.size())), "broadcast_in_dim_c3_c4",
+        "dims {} repeat one or are not all in the result {}", to_string(dims), to_string(result));
   for (size_t i = 0; i < dims.size(); ++i)
-    check(o[0].dims[i] == 1 || o[0].dims[i] == result[dims[i]], "broadcast_in_dim_c5", "{} along dims {} into {}",
-          o[0].to_string(), to_string(dims), to_string(result));
+    check(o[0].dims[i] == 1 || o[0].dims[i] == result[dims[i]], "broadcast_in_dim_c5",
+          "{} along the dims {} does not broadcast to {}", o[0].to_string(), to_string(dims), to_string(result));
   return {{o[0].dtype, result}};
 }
 
@@ -52,15 +52,16 @@ std::string concatenate_text(NodeText& n, Printer&) {
 
 std::vector<Shape> concatenate_shape(Shapes o, const Attributes& a) {
   const int64_t dim = as<ConcatenateDim>(a).dim;
-  check(!o.empty(), "concatenate_c3", "no operands");
-  check(dim >= 0 && dim < o[0].rank(), "concatenate_c4", "dimension {} of {}", dim, o[0].to_string());
+  check(!o.empty(), "concatenate_c3", "found no operands, wanted one or more");
+  check(dim >= 0 && dim < o[0].rank(), "concatenate_c4", "there is no dimension {} in {}", dim, o[0].to_string());
   Shape out = o[0];
   for (size_t i = 1; i < o.size(); ++i) {
     Shape like = o[i];
-    check(like.rank() == out.rank(), "concatenate_c2", "{} after {}", like.to_string(), out.to_string());
+    check(like.rank() == out.rank(), "concatenate_c2", "{} has another rank than {}", like.to_string(),
+          out.to_string());
     out.dims[dim] += like.dims[dim];
     like.dims[dim] = out.dims[dim];
-    check(like == out, "concatenate_c2", "{} beside {}", o[i].to_string(), o[0].to_string());
+    check(like == out, "concatenate_c2", "{} does not fit beside {}", o[i].to_string(), o[0].to_string());
   }
   return {out};
 }
@@ -88,15 +89,16 @@ std::string dynamic_slice_text(NodeText& n, Printer&) {
 
 std::vector<Shape> dynamic_slice_shape(Shapes o, const Attributes& a) {
   const Dims& sizes = as<ResultDims>(a).dims;
-  check(!o.empty() && static_cast<int64_t>(o.size()) == o[0].rank() + 1, "dynamic_slice_c2", "{} start indices",
-        o.size() - 1);
-  check(static_cast<int64_t>(sizes.size()) == o[0].rank(), "dynamic_slice_c2", "sizes {} of {}", to_string(sizes),
-        o[0].to_string());
+  check(!o.empty() && static_cast<int64_t>(o.size()) == o[0].rank() + 1, "dynamic_slice_c2",
+        "found {} start indices, wanted one for each dim", o.size() - 1);
+  check(static_cast<int64_t>(sizes.size()) == o[0].rank(), "dynamic_slice_c2",
+        "found sizes {}, wanted one for each dim of {}", to_string(sizes), o[0].to_string());
   for (size_t i = 1; i < o.size(); ++i)
-    check(o[i] == Shape{DType::kI32, {}}, "dynamic_slice_c3", "start index {} is {}", i - 1, o[i].to_string());
+    check(o[i] == Shape{DType::kI32, {}}, "dynamic_slice_c3", "start index {} is {}, wanted an i32 scalar", i - 1,
+          o[i].to_string());
   for (size_t i = 0; i < sizes.size(); ++i)
-    check(sizes[i] >= 0 && sizes[i] <= o[0].dims[i], "dynamic_slice_c4", "sizes {} of {}", to_string(sizes),
-          o[0].to_string());
+    check(sizes[i] >= 0 && sizes[i] <= o[0].dims[i], "dynamic_slice_c4", "sizes {} are negative or larger than {}",
+          to_string(sizes), o[0].to_string());
   return {{o[0].dtype, sizes}};
 }
 
@@ -107,13 +109,17 @@ Tensors dynamic_slice_vjp(const VjpArgs& a) {
 
 std::vector<Shape> update_shape(Shapes o, const Attributes&) {
   check(o.size() >= 2 && static_cast<int64_t>(o.size()) == o[0].rank() + 2, "dynamic_update_slice_c4",
-        "{} operands to update {}", o.size(), o.empty() ? "nothing" : o[0].to_string());
-  check(o[0].dtype == o[1].dtype, "dynamic_update_slice_c2", "{} into {}", o[1].to_string(), o[0].to_string());
-  check(o[0].rank() == o[1].rank(), "dynamic_update_slice_c3", "{} into {}", o[1].to_string(), o[0].to_string());
+        "{} operands are the wrong number to update {}", o.size(), o.empty() ? "nothing" : o[0].to_string());
+  check(o[0].dtype == o[1].dtype, "dynamic_update_slice_c2", "the update {} has another dtype than {}",
+        o[1].to_string(), o[0].to_string());
+  check(o[0].rank() == o[1].rank(), "dynamic_update_slice_c3", "the update {} has another rank than {}",
+        o[1].to_string(), o[0].to_string());
   for (size_t i = 2; i < o.size(); ++i)
-    check(o[i] == Shape{DType::kI32, {}}, "dynamic_update_slice_c5", "start index {} is {}", i - 2, o[i].to_string());
+    check(o[i] == Shape{DType::kI32, {}}, "dynamic_update_slice_c5", "start index {} is {}, wanted an i32 scalar",
+          i - 2, o[i].to_string());
   for (int64_t i = 0; i < o[0].rank(); ++i)
-    check(o[1].dims[i] <= o[0].dims[i], "dynamic_update_slice_c6", "{} into {}", o[1].to_string(), o[0].to_string());
+    check(o[1].dims[i] <= o[0].dims[i], "dynamic_update_slice_c6", "the update {} is larger than {}", o[1].to_string(),
+          o[0].to_string());
   return {o[0]};
 }
 
@@ -132,15 +138,18 @@ std::string pad_text(NodeText& n, Printer&) {
 std::vector<Shape> pad_shape(Shapes o, const Attributes& a) {
   const auto& [low, high, interior] = as<Padding>(a);
   check_count(o, 2, "pad_c1");
-  check(o[1] == Shape{o[0].dtype, {}}, "pad_c1", "padding value {} for {}", o[1].to_string(), o[0].to_string());
+  check(o[1] == Shape{o[0].dtype, {}}, "pad_c1", "the padding value {} is not a scalar of the dtype of {}",
+        o[1].to_string(), o[0].to_string());
   const size_t rank = o[0].dims.size();
-  check(low.size() == rank && high.size() == rank && interior.size() == rank, "pad_c2", "{} for {}", to_string(low),
+  check(low.size() == rank && high.size() == rank && interior.size() == rank, "pad_c2",
+        "found low {}, wanted low, high and interior with one entry for each dim of {}", to_string(low),
         o[0].to_string());
   Shape out = o[0];
   for (size_t i = 0; i < rank; ++i) {
-    check(interior[i] >= 0, "pad_c3", "interior {}", to_string(interior));
+    check(interior[i] >= 0, "pad_c3", "interior {} has a negative entry", to_string(interior));
     out.dims[i] = o[0].dims[i] + low[i] + high[i] + std::max<int64_t>(o[0].dims[i] - 1, 0) * interior[i];
-    check(out.dims[i] >= 0, "pad_c4", "low {} high {} of {}", to_string(low), to_string(high), o[0].to_string());
+    check(out.dims[i] >= 0, "pad_c4", "low {} and high {} remove more than {} has", to_string(low), to_string(high),
+          o[0].to_string());
   }
   return {out};
 }
@@ -158,7 +167,8 @@ Tensors pad_vjp(const VjpArgs& a) {
 std::vector<Shape> reshape_shape(Shapes o, const Attributes& a) {
   const Dims& dims = as<ResultDims>(a).dims;
   check_count(o, 1, "reshape_c1");
-  check(product(dims) == o[0].elements(), "reshape_c2", "{} as {}", o[0].to_string(), to_string(dims));
+  check(product(dims) == o[0].elements(), "reshape_c2", "{} cannot become {}: the numbers of elements differ",
+        o[0].to_string(), to_string(dims));
   return {{o[0].dtype, dims}};
 }
 
@@ -177,13 +187,14 @@ std::vector<Shape> slice_shape(Shapes o, const Attributes& a) {
   const auto& [start, limit, strides] = as<SliceRange>(a);
   check_count(o, 1, "slice_c1");
   const size_t rank = o[0].dims.size();
-  check(start.size() == rank && limit.size() == rank && strides.size() == rank, "slice_c2", "{} of {}",
-        to_string(start), o[0].to_string());
+  check(start.size() == rank && limit.size() == rank && strides.size() == rank, "slice_c2",
+        "found start {}, wanted start, limit and strides with one entry for each dim of {}", to_string(start),
+        o[0].to_string());
   Shape out = o[0];
   for (size_t i = 0; i < rank; ++i) {
-    check(0 <= start[i] && start[i] <= limit[i] && limit[i] <= o[0].dims[i], "slice_c3", "{}..{} of {}",
-          to_string(start), to_string(limit), o[0].to_string());
-    check(strides[i] > 0, "slice_c4", "strides {}", to_string(strides));
+    check(0 <= start[i] && start[i] <= limit[i] && limit[i] <= o[0].dims[i], "slice_c3",
+          "the range {} to {} is not inside {}", to_string(start), to_string(limit), o[0].to_string());
+    check(strides[i] > 0, "slice_c4", "strides {} must all be positive", to_string(strides));
     out.dims[i] = (limit[i] - start[i] + strides[i] - 1) / strides[i];
   }
   return {out};
@@ -209,7 +220,7 @@ std::vector<Shape> transpose_shape(Shapes o, const Attributes& a) {
   const Dims& dims = as<Permutation>(a).dims;
   check_count(o, 1, "transpose_c1");
   check(static_cast<int64_t>(dims.size()) == o[0].rank() && in_range_and_unique(dims, o[0].rank()), "transpose_c2",
-        "permutation {} of {}", to_string(dims), o[0].to_string());
+        "{} is not a permutation of the dims of {}", to_string(dims), o[0].to_string());
   Shape out = o[0];
   for (size_t i = 0; i < dims.size(); ++i) out.dims[i] = o[0].dims[dims[i]];
   return {out};

@@ -10,7 +10,7 @@ namespace {
 
 void check_partition(const Shape& shape, const Partition& partition) {
   check(partition.dims.empty() || static_cast<int64_t>(partition.dims.size()) == shape.rank(), "sharding_c1",
-        "{} entries for {}", partition.dims.size(), shape.to_string());
+        "a partition of {} entries does not fit {}", partition.dims.size(), shape.to_string());
 }
 
 std::string barrier_text(NodeText& n, Printer&) {
@@ -18,7 +18,7 @@ std::string barrier_text(NodeText& n, Printer&) {
 }
 
 std::vector<Shape> barrier_shape(Shapes o, const Attributes&) {
-  check(!o.empty(), "identity_c1", "no operands");
+  check(!o.empty(), "identity_c1", "found no operands, wanted one or more");
   return {o.begin(), o.end()};
 }
 
@@ -56,7 +56,7 @@ std::string place_text(NodeText& n, Printer&) {
 
 std::vector<Shape> place_shape(Shapes o, const Attributes& a) {
   check(o.size() == 1 || (o.size() == 2 && o[1] == Shape{DType::kF32, {}}), "place_c1",
-        "{} operands, wanted a value, or a value and an f32 scalar", o.size());
+        "found {} operands, wanted a value, or a value and an f32 scalar", o.size());
   check_partition(o[0], as<Placement>(a).partition);
   return {o[0]};
 }

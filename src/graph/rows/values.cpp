@@ -14,7 +14,7 @@ std::string parameter_text(NodeText&, Printer&) {
 
 std::vector<Shape> parameter_shape(Shapes, const Attributes& a) {
   const Shape& shape = as<ResultShape>(a).shape;
-  for (const int64_t dim : shape.dims) check(dim >= 0, "parameter_c1", "{}", shape.to_string());
+  for (const int64_t dim : shape.dims) check(dim >= 0, "parameter_c1", "{} has a negative dim", shape.to_string());
   return {shape};
 }
 
@@ -35,7 +35,7 @@ std::string constant_text(NodeText& n, Printer&) {
 std::vector<Shape> constant_shape(Shapes, const Attributes& a) {
   const auto& [shape, splat, values] = as<ConstantValue>(a);
   check(values == nullptr || static_cast<int64_t>(values->size()) == shape.elements(), "constant_c1",
-        "{} values for a literal {}", values == nullptr ? 1 : values->size(), shape.to_string());
+        "{} values do not fit a literal {}", values == nullptr ? 1 : values->size(), shape.to_string());
   return {shape};
 }
 
@@ -45,7 +45,7 @@ std::string iota_text(NodeText& n, Printer&) {
 
 std::vector<Shape> iota_shape(Shapes, const Attributes& a) {
   const auto& [shape, dim] = as<IotaDim>(a);
-  check(dim >= 0 && dim < shape.rank(), "iota_c1", "dim {} of {}", dim, shape.to_string());
+  check(dim >= 0 && dim < shape.rank(), "iota_c1", "there is no dim {} in {}", dim, shape.to_string());
   return {shape};
 }
 
@@ -62,7 +62,7 @@ std::span<const OpRow> values() {
 }
 
 void check_count(Shapes operands, size_t count, const char* label) {
-  check(operands.size() == count, label, "{} operands, wanted {}", operands.size(), count);
+  check(operands.size() == count, label, "found {} operands, wanted {}", operands.size(), count);
 }
 
 bool in_range_and_unique(const Dims& dims, int64_t rank) {
@@ -71,7 +71,7 @@ bool in_range_and_unique(const Dims& dims, int64_t rank) {
 }
 
 std::vector<Shape> same_shape(Shapes o, const Attributes&) {
-  check(!o.empty(), "identity_c1", "no operands");
+  check(!o.empty(), "identity_c1", "found no operands, wanted one or more");
   return {o[0]};
 }
 

@@ -19,15 +19,15 @@ using nlohmann::json;
 
 constexpr int kAtATime = 4;
 constexpr size_t kInOneBatch = 100;
-constexpr int kJoinSeconds = 300;  // the store may need so long to join the parts of a file
+constexpr int kJoinSeconds = 300;  // the store may need this long to join the parts of a file
 constexpr const char* kLfsType = "application/vnd.git-lfs+json";
 
 // The bytes sent so far, of all files, on one live line.
 class Progress {
  public:
   explicit Progress(int64_t all) : all_(all) {}
-  // Shows that `now` bytes of a file or a part are sent. Earlier calls counted `before` bytes of it; sets `before` to
-  // `now`.
+  // Shows that `now` bytes of a file or a part are sent. `before` is the number of these bytes that earlier calls have
+  // counted; this call sets `before` to `now`.
   void show(int64_t& before, int64_t now) {
     const std::lock_guard lock(mutex_);
     sent_ += now - before;
@@ -70,8 +70,8 @@ void send_parts(const HubSettings& settings, const LargeFile& file, const json& 
                 Progress& progress) {
   const std::vector<std::string> urls = part_urls(action["header"]);
   if (size <= 0 || std::ssize(urls) != (file.size + size - 1) / size)
-    throw UserError("{}: the hub names {} parts of {} bytes for {} bytes; try again", file.file.string(), urls.size(),
-                    size, file.size);
+    throw UserError("{}: the hub asks for {} parts of {} bytes, but the file has {} bytes; try again",
+                    file.file.string(), urls.size(), size, file.size);
   json parts = json::array();
   for (int64_t i = 0; i < std::ssize(urls); ++i) {
     int64_t before = 0;
@@ -102,7 +102,7 @@ void send_file(const HubSettings& settings, const LargeFile& file, const json& a
   const json check{{"oid", file.sha256}, {"size", file.size}};
   const HttpReply reply = post_again(settings, verify, {check.dump()});
   if (reply.status != 200 && reply.status != 201)
-    throw UserError("{}: the hub did not get the file as it is; try again", file.file.string());
+    throw UserError("{}: the hub's copy of the file is not complete and correct; try again", file.file.string());
 }
 
 }  // namespace
@@ -117,7 +117,7 @@ std::string sha256_of(const std::filesystem::path& file) {
     in.read(bytes.data(), kPiece);
     digest.add(bytes.data(), static_cast<size_t>(in.gcount()));
   }
-  if (!in.eof()) throw UserError("{}: cannot be read", file.string());
+  if (!in.eof()) throw UserError("{}: cannot be read; check the file's permissions", file.string());
   return digest.text();
 }
 
@@ -146,7 +146,7 @@ int64_t send_large_files(const HubSettings& settings, const RepoName& repo, cons
       if (object.contains("error"))
         throw UserError("{}: the hub refuses the file: {}", file->second->file.string(),
                         text_in(object["error"], "message"));
-      if (!object.contains("actions") || !object["actions"].contains("upload")) continue;  // the hub has it
+      if (!object.contains("actions") || !object["actions"].contains("upload")) continue;  // the hub has the file
       missing.emplace_back(file->second, object["actions"]);
       bytes += file->second->size;
     }

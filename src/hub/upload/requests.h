@@ -12,18 +12,19 @@
 namespace fettle {
 
 // Sends `body` and returns the reply. Tries again after a broken connection or a transient status, five times in all.
-// The request may be sent twice, so it must not matter if the hub gets it twice.
+// The hub may get the request twice, so the request must be idempotent.
 HttpReply post_again(const HubSettings& settings, const std::string& url, const HttpBody& body);
 
-// Throws UserError unless the reply has status 200 or 201. `what` says what was asked for ("making the repository
-// ORG/NAME"), and the message says what the user can do.
+// Throws UserError if the status of the reply is neither 200 nor 201. `what` says what was asked for ("making the
+// repository ORG/NAME"), and the message says what the user can do.
 void expect_done(const HubSettings& settings, const HttpReply& reply, const std::string& what);
 
 // Returns the JSON object of a reply. Throws like expect_done, and UserError when the body is something else.
 nlohmann::json object_of(const HubSettings& settings, const HttpReply& reply, const std::string& what);
 
 // Sends `count` bytes of the file from `begin` on, by PUT. Calls `sent` with the number of bytes sent so far. Tries
-// again like post_again; the number then falls. Throws UserError when the reply is not 200 or 201.
+// again like post_again; each try starts again from `begin`, so the number may fall. Throws UserError when the reply is
+// not 200 or 201.
 HttpReply put_file(const HubSettings& settings, const std::string& url, const std::filesystem::path& file,
                    int64_t begin, int64_t count, const std::function<void(int64_t)>& sent);
 

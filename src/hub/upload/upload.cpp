@@ -20,15 +20,15 @@ using nlohmann::json;
 
 constexpr size_t kSample = 512;      // bytes of each file that help the hub to decide how to store it
 constexpr size_t kInOneCall = 256;   // files in one request
-constexpr int kCommitSeconds = 300;  // the hub may need so long for a commit
+constexpr int kCommitSeconds = 300;  // the hub may need this long for a commit
 
 struct SentFile {
   std::string path;  // in the repository
   fs::path file;
   int64_t size = 0;
   bool large = false;    // goes to the store of large files
-  bool ignored = false;  // by the repository's .gitignore
-  std::string sha256;    // of a large file
+  bool ignored = false;  // the repository's .gitignore excludes the file
+  std::string sha256;    // set for a large file
 };
 
 std::string revision_of(const RepoName& repo) {
@@ -39,7 +39,7 @@ std::string first_bytes(const fs::path& file, size_t most) {
   std::ifstream in(file, std::ios::binary);
   std::string bytes(most, '\0');
   in.read(bytes.data(), static_cast<std::streamsize>(most));
-  if (in.bad() || !in.is_open()) throw UserError("{}: cannot be read", file.string());
+  if (in.bad() || !in.is_open()) throw UserError("{}: cannot be read; check the file's permissions", file.string());
   bytes.resize(static_cast<size_t>(in.gcount()));
   return bytes;
 }
@@ -51,7 +51,7 @@ void make_repo(const HubSettings& settings, const Upload& upload) {
   json request{{"name", id.substr(slash == std::string::npos ? 0 : slash + 1)}, {"private", !upload.is_public}};
   if (slash != std::string::npos) request["organization"] = id.substr(0, slash);
   const HttpReply reply = post_again(settings, settings.endpoint + "/api/repos/create", {request.dump()});
-  if (reply.status == 409) return;  // it exists
+  if (reply.status == 409) return;  // the repository exists
   // A token that may write to one repository may not make repositories.
   if (reply.status == 401 || reply.status == 402 || reply.status == 403)
     if (http_get(settings, fmt::format("{}/api/models/{}", settings.endpoint, id), 1).status == 200) return;

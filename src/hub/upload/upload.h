@@ -15,16 +15,16 @@ namespace fettle {
 struct Upload {
   std::filesystem::path folder;
   RepoName repo;
-  bool is_public = false;  // whether a new repository is public; an existing one stays as it is
-  std::string message;     // of the commit
+  bool is_public = false;  // whether a new repository is public; an existing repository does not change
+  std::string message;     // the commit's message
 };
 
 struct UploadReport {
   std::string url;         // the repository's page
-  std::string commit;      // its hash; "" when the hub does not name it
+  std::string commit;      // the commit's hash; "" when the hub does not name it
   size_t files = 0;        // files of the commit
-  int64_t bytes = 0;       // of all files
-  int64_t sent_bytes = 0;  // of large files that the hub did not have yet
+  int64_t bytes = 0;       // bytes of all files
+  int64_t sent_bytes = 0;  // bytes of the large files that the hub did not have yet
 };
 
 // Makes the repository if there is none, sends the large files that the hub lacks, and then makes one commit with all

@@ -69,7 +69,7 @@ struct BlockOps {
   bool (*softmax)(const ScoreBlock& block, const SoftmaxRows& rows, bool round);
   // Computes gradients from the rows' log-sum-exp and dot(o, do). Before, `block.scores` has the products of query and
   // key, and `weights` (same layout) has do * v, all in f32. Afterwards, `block.scores` has the gradients of the
-  // products, and `weights` the probabilities. Without pairs, they stay in f32, rounded to bf16 when `round` is true,
+  // products, and `weights` the probabilities. Without pairs, both stay in f32, rounded to bf16 when `round` is true,
   // and `across` is not used. With pairs, both are packed down: one word holds rows r and r + 1 (r even) of a column
   // and replaces the element of row r; odd rows are left as they were. `across` then gets the gradients again, packed
   // across as [rows][columns / 2] words.

@@ -161,8 +161,8 @@ class AttentionIr {
     return out;
   }
 
-  // Runs `body` for `times` heads and all blocks that this instance sees: first for those of which it sees every pair,
-  // then for the others, with masks.
+  // Runs `body` for `times` heads and all blocks that this instance sees: first for the blocks in which every pair is
+  // seen, then, with masks, for the other blocks.
   using Body = std::function<Values(const TritonValue& head_in_group, const TritonValue& block, const Values& carried,
                                     bool masked)>;
   Values loop_over_blocks(int64_t blocks, int64_t times, const Values& start, const Body& body) {

@@ -28,8 +28,8 @@ struct GpuKernel {
 
 // Source of the rates: Shah et al., "FlashAttention-3" (arXiv 2407.08608), measured on an H100 SXM with 989 TFLOP/s,
 // 128 wide, 4,096 positions. Forward: Triton with a causal mask, 353 TFLOP/s (figure 5). Backward: FlashAttention-2
-// without a mask, 310 TFLOP/s (figure 6). It is the same method in CUDA, because the figure has no Triton. These
-// kernels are other programs, and nobody has measured them.
+// without a mask, 310 TFLOP/s (figure 6). The figure has no backward pass of Triton, so the number is that of the same
+// method in CUDA. Fettle's kernels are other programs, and nobody has measured them.
 const GpuKernel& cuda_kernel() {
   static const GpuKernel kernel{.id = kCudaAttention,
                                 .halves = {{64, {128, 64, 4, 2}, {64, 64, 4, 2}, {64, 64, 4, 2}},
@@ -75,7 +75,7 @@ std::optional<Site> read(const CompositeSite& site, const GpuKernel& kernel) {
   if (!found) return std::nullopt;
   const DType dtype = found->q.dtype;
   if (dtype != DType::kF32 && dtype != DType::kBF16 && dtype != DType::kF16) return std::nullopt;
-  // Grids have at most 65535 rows and heads; numbers of blocks are exact in f32 (attention_bounds.cpp).
+  // A grid has at most 65535 rows and heads. The numbers of blocks must be exact in f32 (attention_bounds.cpp).
   constexpr int64_t kMostInstances = 65535, kLongest = int64_t{1} << 24;
   const Dims& q = found->q_shard.dims;
   if (q[0] > kMostInstances || q[2] > kMostInstances || q[1] > kLongest) return std::nullopt;

@@ -24,19 +24,21 @@ TritonValue repeat(const TritonValue& x, const Dims& dims) {
 Dims common_dims(const TritonValue& x, const TritonValue& y) {
   if (x.type.dims.empty()) return y.type.dims;
   if (y.type.dims.empty()) return x.type.dims;
-  internal_check(x.type.dims.size() == y.type.dims.size(), "triton: {} and {}", x.type.text(), y.type.text());
+  internal_check(x.type.dims.size() == y.type.dims.size(), "triton: {} and {} differ in rank", x.type.text(),
+                 y.type.text());
   Dims out = x.type.dims;
   for (size_t d = 0; d < out.size(); ++d) {
     out[d] = std::max(out[d], y.type.dims[d]);
     internal_check(
         (x.type.dims[d] == out[d] || x.type.dims[d] == 1) && (y.type.dims[d] == out[d] || y.type.dims[d] == 1),
-        "triton: {} and {}", x.type.text(), y.type.text());
+        "triton: {} and {} do not broadcast to each other", x.type.text(), y.type.text());
   }
   return out;
 }
 
 TritonValue binary(const char* floats, const char* integers, const TritonValue& x, const TritonValue& y) {
-  internal_check(x.type.element == y.type.element, "triton: {} and {}", x.type.text(), y.type.text());
+  internal_check(x.type.element == y.type.element, "triton: {} and {} have different elements", x.type.text(),
+                 y.type.text());
   const char* op = x.type.floating() ? floats : integers;
   internal_check(op != nullptr, "triton: no such operation on {}", x.type.text());
   const Dims dims = common_dims(x, y);
@@ -114,8 +116,8 @@ TritonValue maximum(const TritonValue& x, const TritonValue& y) {
 }
 
 TritonValue compare(const TritonValue& x, const char* direction, const TritonValue& y) {
-  internal_check(x.type.element == y.type.element && !x.type.floating(), "triton: {} and {} are compared",
-                 x.type.text(), y.type.text());
+  internal_check(x.type.element == y.type.element && !x.type.floating(),
+                 "triton: found {} and {} to compare, wanted equal integer types", x.type.text(), y.type.text());
   const Dims dims = common_dims(x, y);
   const TritonValue a = repeat(x, dims), b = repeat(y, dims);
   return x.ir->append(fmt::format("arith.cmpi {}, {}, {} : {}", direction, a.name, b.name, a.type.text()),
@@ -173,7 +175,8 @@ TritonValue row_sum(const TritonValue& x) {
 TritonValue dot(const TritonValue& x, const TritonValue& y, const TritonValue& sum) {
   internal_check(x.type.element == y.type.element && x.type.dims.at(1) == y.type.dims.at(0) &&
                      sum.type == TritonType{"f32", {x.type.dims[0], y.type.dims.at(1)}},
-                 "triton: {} times {} to {}", x.type.text(), y.type.text(), sum.type.text());
+                 "triton: the product of {} and {} does not fit the sum {}", x.type.text(), y.type.text(),
+                 sum.type.text());
   return x.ir->append(fmt::format("tt.dot {}, {}, {} : {} * {} -> {}", x.name, y.name, sum.name, x.type.text(),
                                   y.type.text(), sum.type.text()),
                       sum.type);
@@ -256,9 +259,10 @@ TritonIr::Values TritonIr::loop(const TritonValue& count, const Values& start,
   indent_ += "  ";
   std::vector<std::string> next;
   const Values last = body(index, carried);
-  internal_check(last.size() == start.size(), "triton: a loop of {} values gives {}", start.size(), last.size());
+  internal_check(last.size() == start.size(), "triton: a loop carries {} values, but its body returns {}", start.size(),
+                 last.size());
   for (size_t i = 0; i < last.size(); ++i) {
-    internal_check(last[i].type == start[i].type, "triton: a loop turns {} into {}", start[i].type.text(),
+    internal_check(last[i].type == start[i].type, "triton: a loop's value changes from {} to {}", start[i].type.text(),
                    last[i].type.text());
     next.push_back(last[i].name);
   }

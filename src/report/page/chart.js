@@ -77,7 +77,7 @@ const figureFormat = name => name.endsWith('_bytes') ? formatBytes : formatNumbe
 const AXES = {step: 'step', seconds: 'time', tokens: 'tokens', epoch: 'epoch'};
 const axisFormat = axis => axis === 'seconds' ? formatDuration : axis === 'tokens' ? formatCompact : formatNumber;
 
-// Texts of ticks; with all digits if short texts would repeat.
+// Returns the texts of ticks. They have all digits if shorter texts would be equal.
 function tickLabels(ticks, format) {
   const labels = ticks.map(format);
   return new Set(labels).size === labels.length ? labels : ticks.map(tick => Number(tick.toPrecision(10)).toLocaleString('en-US', {maximumSignificantDigits: 10}));
@@ -415,7 +415,7 @@ class Chart {
       for (let i = 0; i < count; ++i) if (good(curve.high[i])) { if (begun) pen.lineTo(x(curve.x[i]), y(curve.high[i])); else pen.moveTo(x(curve.x[i]), y(curve.high[i])); begun = true; }
       for (let i = count - 1; i >= 0; --i) if (good(curve.low[i])) pen.lineTo(x(curve.x[i]), y(curve.low[i]));
       pen.fill();
-      pen.globalAlpha = .35;  // a peak of one value has hardly an area
+      pen.globalAlpha = .35;  // a peak of a single value has almost no area
       pen.lineWidth = 1;
       pen.stroke();
       pen.globalAlpha = 1;

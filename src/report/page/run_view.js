@@ -1,4 +1,4 @@
-// What a page shows of a run: figures, memory, data, rows, recipe and machine. `details` is what run_view.cpp writes.
+// What a page shows of a run: metrics, memory, data, rows, recipe and machine. `details` is what run_view.cpp writes.
 
 const objectOr = value => value && typeof value === 'object' && !Array.isArray(value) ? value : {};
 const textOf = value => typeof value === 'string' ? value : value === null || value === undefined ? '–'
@@ -98,7 +98,7 @@ function recipePanel(recipe) {
 async function copyText(text, button) {
   try {
     await navigator.clipboard.writeText(text);
-  } catch {  // a page from a file may not use the clipboard's interface
+  } catch {  // browsers deny the clipboard to a page that was opened from a file
     const area = h('textarea', {class: 'off-screen', value: text});
     document.body.append(area);
     area.select();
@@ -118,7 +118,7 @@ function machinePanel(run) {
     ['Began', formatMoment(run.began)], ['Ended', run.ended ? formatMoment(run.ended) : null]]));
 }
 
-// The largest of the figures that a curve shows.
+// The largest number that a curve shows.
 const largest = curve => curve ? Math.max(...(curve.high || curve.mean)) : undefined;
 
 function summaryTiles(summary, curves, run) {
@@ -149,7 +149,7 @@ function runPanels(details, curves) {
   return h('div', {class: 'stack'}, h('div', {class: 'columns'}, h('div', {class: 'stack'}, ...left), h('div', {class: 'stack'}, ...right)), rows);
 }
 
-// Figures in the order in which they are shown; those that interest few come last.
+// Metrics in the order in which they are shown; the less important ones come last.
 function figureGroups(names) {
   const groups = [['Training', []], ['Evaluation', []], ['Speed and memory', []], ['Other figures', []]];
   const order = ['loss', 'grad_norm', 'lr', 'eval_loss', 'eval_accuracy', 'eval_perplexity'];

@@ -41,8 +41,8 @@ class Tracker {
  public:
   virtual ~Tracker() = default;
   virtual void log(const TrackedFigures& figures) = 0;
-  // Writes the figures that earlier calls of log() only collected. Trackers calls flush() when it has no more figures.
-  // If flush() throws, it keeps the unwritten figures for the next call.
+  // Writes the metrics that earlier calls of log() only collected. Trackers calls flush() when it has no more metrics.
+  // If flush() throws, it keeps the unwritten metrics for the next call.
   virtual void flush() {}
   virtual void finish(bool succeeded) = 0;
 };

@@ -13,12 +13,12 @@ namespace fettle {
 
 // A separate thread opens the trackers and writes to them. log() never waits for this thread, and no function throws. A
 // tracker that cannot be opened is left out, with a warning. When a tracker fails later, Trackers warns once and keeps
-// the metrics. It tries again when the next metrics come.
+// the metrics. Trackers tries again when the next metrics come.
 class Trackers {
  public:
   Trackers() = default;  // without trackers
   Trackers(const std::vector<std::string>& names, const TrackedRun& run, std::vector<TrackerRow> rows = tracker_rows());
-  // Ends the run as failed unless finish() was called.
+  // If finish() was not called, ends the run as failed.
   ~Trackers();
   Trackers(const Trackers&) = delete;
 

@@ -23,8 +23,8 @@ struct CurveRange {
 };
 
 // Returns at most `points` points (at least 1) for the values whose place on `axis` is in the range, both ends
-// included. Each point stands for the same number of consecutive values, give or take one. It has the place and the
-// step of the last of them.
+// included. Each point stands for the same number of consecutive values, give or take one. A point has the place and
+// the step of its last value.
 Curve decimate(const std::vector<LogRow>& rows, const LogSeries& series, LogAxis axis, int64_t points,
                CurveRange range = {});
 

@@ -116,7 +116,7 @@ std::vector<FolderEntry> FolderFiles::list(std::string_view path, size_t most) c
     const std::string name = entry->d_name;
     if (name == "." || name == ".." || out.size() >= most) continue;
     unsigned char type = entry->d_type;
-    if (type == DT_UNKNOWN) {  // some file systems do not tell
+    if (type == DT_UNKNOWN) {  // some file systems do not report the type
       struct stat status {};
       if (fstatat(fd, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) continue;
       type = S_ISDIR(status.st_mode) ? DT_DIR : S_ISREG(status.st_mode) ? DT_REG : DT_UNKNOWN;

@@ -12,7 +12,7 @@
 
 namespace fettle {
 
-// Changes when a file is replaced, and when it is written to.
+// The state of a file. The stamp differs after the file was replaced or written to.
 struct FileStamp {
   uint64_t inode = 0;
   int64_t size = 0, changed_ns = 0;  // changed_ns: time of the last change, since 1970
@@ -26,7 +26,7 @@ class OpenedFile {
   OpenedFile(OpenedFile&& other) noexcept : fd_(other.fd_), stamp_(other.stamp_) { other.fd_ = -1; }
   OpenedFile& operator=(OpenedFile&&) = delete;
   ~OpenedFile();
-  const FileStamp& stamp() const { return stamp_; }  // when it was opened
+  const FileStamp& stamp() const { return stamp_; }  // the file's state when it was opened
   // Reads up to `bytes` bytes at `offset`; fewer at the end of the file.
   std::string read(int64_t offset, int64_t bytes) const;
 
@@ -51,7 +51,7 @@ class FolderFiles {
   FolderFiles(const FolderFiles&) = delete;
 
   const std::filesystem::path& root() const { return root_; }
-  // Returns nullopt unless `path` is a regular file that can be read.
+  // Returns nullopt if `path` is not a regular file or cannot be read.
   std::optional<OpenedFile> open(std::string_view path) const;
   // Returns the whole file; nullopt also when it is larger than `most` bytes.
   std::optional<std::string> read(std::string_view path, int64_t most = 64 << 20) const;

@@ -1,4 +1,4 @@
-// Defines write_html_report, which writes report.html: one file with all about a run, which needs no network.
+// Defines write_html_report, which writes report.html: a page about a whole run in one file, which needs no network.
 #pragma once
 
 #include <filesystem>

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
 constexpr int64_t kShownRows = 4;
-constexpr size_t kShownTokens = 1200;  // of a row
+constexpr size_t kShownTokens = 1200;  // tokens of a row
 
 // Returns the text of an example as pieces: [{text, trained}].
 ordered_json pieces_json(const Example& example, const Tokenizer& tokenizer) {
@@ -108,7 +108,7 @@ void RunFile::begin(const RunFacts& facts, bool report) {
     json_ = run_facts_json(facts);
     write_file(folder_ / kRunFile, json_.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n");
   } catch (const std::exception& error) {
-    warn("{} lacks this run, and training continues: {}", kRunFile, error.what());
+    warn("{} cannot be written, and training continues: {}", kRunFile, error.what());
     folder_.clear();
   }
 }
@@ -124,7 +124,7 @@ void RunFile::end(const std::string& state, const std::string& message) {
     write_file(folder_ / kRunFile, json_.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n");
     if (report_) write_html_report(folder_);
   } catch (const std::exception& error) {
-    warn("{} and {} lack the end of the run: {}", kRunFile, kReportFile, error.what());
+    warn("the end of the run cannot be written to {} and {}: {}", kRunFile, kReportFile, error.what());
   }
 }
 

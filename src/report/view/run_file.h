@@ -1,5 +1,5 @@
-// Defines RunFile, which writes fettle_run.json: what a run is, for people and for the board. At the end of the run it
-// also writes report.html.
+// Defines RunFile, which writes fettle_run.json: a description of a run for people and for the board. At the end of the
+// run, RunFile also writes report.html.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ namespace fettle {
 
 inline constexpr const char* kRunFile = "fettle_run.json";
 inline constexpr const char* kReportFile = "report.html";
-// What `fettle train` printed, if `fettle board` started it, and the recipe that the board gave it.
+// Files of a run that `fettle board` started: what `fettle train` printed, and the recipe that the board gave it.
 inline constexpr const char* kTrainOutput = "train.log";
 inline constexpr const char* kTrainRecipe = "recipe.yaml";
 
@@ -37,11 +37,11 @@ struct RunFacts {
   int64_t resumed_step = 0;
 };
 
-// Returns the recipe, the plan of memory, the statistics of the data, a few rows as pieces of text with whether they
-// are trained, and the machine.
+// Returns the recipe, the plan of memory, the statistics of the data, a few rows as pieces of text (each with whether
+// it is trained), and the machine.
 nlohmann::ordered_json run_facts_json(const RunFacts& facts);
 
-// A problem with these files never fails a run: it gives a warning.
+// A problem with these files only causes a warning; the run continues.
 class RunFile {
  public:
   // Writes fettle_run.json into the run's folder. Without this call, end() does nothing. `report` says whether end()

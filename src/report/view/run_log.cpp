@@ -10,8 +10,8 @@ namespace {
 constexpr size_t kMostSeries = 300, kLongestKey = 120;
 constexpr int64_t kBlock = 4 << 20, kLongestLine = 1 << 20;
 
-// Reads a line of the form {"key": number or text, ...}. Texts with escapes and nested values are damage: no program
-// that writes these logs uses them.
+// Reads a line of the form {"key": number or text, ...}. Texts with escapes and nested values count as damage, because
+// no program that writes these logs uses them.
 class LineReader {
  public:
   explicit LineReader(std::string_view line) : at_(line.data()), end_(line.data() + line.size()) {}
@@ -160,7 +160,7 @@ void RunLog::take(std::string_view line) {
       found = series_.emplace(std::string(key), LogSeries{}).first;
     }
     LogSeries& one = found->second;
-    if (!one.rows.empty() && one.rows.back() == number) continue;  // the key stands twice in the line
+    if (!one.rows.empty() && one.rows.back() == number) continue;  // the line has the key twice
     one.rows.push_back(number);
     one.values.push_back(value);
   }
@@ -187,7 +187,7 @@ bool RunLog::update(const FolderFiles& files, std::string_view path, int64_t las
       cut = false;
     }
     rest.erase(0, begin);
-    if (static_cast<int64_t>(rest.size()) > kLongestLine) {  // no program that writes these logs writes such a line
+    if (static_cast<int64_t>(rest.size()) > kLongestLine) {  // no program that writes these logs makes so long a line
       rest.clear();
       cut = true;
       ++damaged_;

@@ -1,4 +1,4 @@
-// Defines RunLog: the figures of trainer_log.jsonl as columns, read as the file grows.
+// Defines RunLog: the metrics in trainer_log.jsonl as columns, read as the file grows.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace fettle {
 
-// What can be the horizontal axis of a chart.
+// The quantities that can be the horizontal axis of a chart.
 enum class LogAxis { kStep, kSeconds, kTokens, kEpoch };
 // Returns nullopt for an unknown name; names are step, seconds, tokens and epoch.
 std::optional<LogAxis> log_axis(std::string_view name);
@@ -26,9 +26,9 @@ struct LogRow {
   double at(LogAxis axis) const;
 };
 
-// The values of one figure, in the order of the lines.
+// The values of one metric, in the order of the lines.
 struct LogSeries {
-  std::vector<uint32_t> rows;  // numbers of the lines that have it
+  std::vector<uint32_t> rows;  // numbers of the lines that have the metric
   std::vector<double> values;
 };
 
@@ -51,7 +51,7 @@ class RunLog {
   void take(std::string_view line);
 
   FileStamp stamp_;
-  int64_t offset_ = 0;  // behind the last complete line
+  int64_t offset_ = 0;  // the end of the last complete line
   std::vector<LogRow> rows_;
   std::map<std::string, LogSeries, std::less<>> series_;
   int64_t total_steps_ = 0, damaged_ = 0;

@@ -52,7 +52,7 @@ std::string run_path(const std::string& name, std::string_view file) {
 ordered_json run_summary(const FolderFiles& files, const std::string& name, const RunLog& log, bool alive) {
   const ordered_json run = read_object(files, run_path(name, kRunFile));
   std::string state = field<std::string>(run, "state", "");
-  // A killed process could not write that it ended. Runs of other tools have only a log.
+  // The file of a killed process still says "running". Runs of other tools have a log, but no such file.
   if (alive) state = "running";
   if (!alive && state == "running") state = "killed";
   if (state.empty()) state = log.rows().empty() ? "failed" : "ended";
@@ -117,7 +117,7 @@ std::string page_json(const ordered_json& value) {
   std::string out;
   out.reserve(text.size());
   for (const char c : text) {
-    if (c == '<')  // within a JSON text, it can only stand in a string
+    if (c == '<')  // JSON has this character only inside strings
       out += "\\u003c";
     else
       out += c;

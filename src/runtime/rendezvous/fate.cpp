@@ -200,7 +200,8 @@ void Fate::look_at_all() {
     held_ = next_;
   }
   // All processes have said which step they would run next. The run stops before the largest of these steps. The
-  // process that named it has launched all earlier steps, and these end only if the other processes run them, too.
+  // process that named this step has launched all earlier steps, and these end only if the other processes run them,
+  // too.
   if (all_held && stop_at_ < 0) {
     stop_at_ = stop_at;
     changed_.notify_all();

@@ -17,8 +17,8 @@ namespace fettle {
 
 struct FateTimes {
   double beat = 0.5;    // seconds between two signs of life
-  double silence = 8;   // a process without a sign of life for this time has died
-  double hang = 3600;   // a training step that takes this long hangs; other phases get six times as long
+  double silence = 8;   // a process without a sign of life for this time counts as dead
+  double hang = 3600;   // a training step that takes this long counts as hanging; other phases get six times as long
   double farewell = 3;  // how long a failing process waits until the others know of the failure
   // Reads FETTLE_HEARTBEAT_SECONDS (silence) and FETTLE_HANG_SECONDS. Throws UserError.
   static FateTimes from_environment();

@@ -64,7 +64,7 @@ std::vector<std::string> own_addresses() {
     if (!four && one->ifa_addr->sa_family != AF_INET6) continue;
     if (getnameinfo(one->ifa_addr, four ? sizeof(sockaddr_in) : sizeof(sockaddr_in6), text, sizeof text, nullptr, 0,
                     NI_NUMERICHOST) == 0 &&
-        std::string_view(text).find('%') == std::string_view::npos)  // not an address of one link only
+        std::string_view(text).find('%') == std::string_view::npos)  // not a link-local address ("ADDRESS%LINK")
       found.emplace_back(text);
   }
   freeifaddrs(all);

@@ -8,9 +8,10 @@
 namespace fettle {
 
 // The server keeps nothing on disk, accepts only clients that know the password, and has no commands that change its
-// settings, run code or shut it down. It ends when this object is destroyed or when this process ends in any way.
+// settings, run code or shut it down. The server ends when this object is destroyed or when this process ends in any
+// way.
 //
-// Make the object on a thread that outlives it, because the kernel ends the server when that thread ends.
+// Make the object on a thread that outlives the object, because the kernel ends the server when that thread ends.
 class RedisServer {
  public:
   // If `local` is true, only programs on this host may connect. Throws UserError when redis-server is not installed, or
@@ -21,7 +22,7 @@ class RedisServer {
 
  private:
   pid_t process_ = -1;
-  int log_ = -1;  // open as long as the server runs: a write to a closed pipe would end it
+  int log_ = -1;  // open as long as the server runs: a write to a closed pipe would end the server
 };
 
 }  // namespace fettle

@@ -50,8 +50,8 @@ std::string hash_of(const std::string& text) {
   return fmt::format("{:016x}", XXH3_64bits(text.data(), text.size()));
 }
 
-// Returns the store's password, so that a process does not use the store of another run by mistake. Other users of the
-// network can guess the password unless FETTLE_STORE_PASSWORD is set.
+// Returns the store's password, so that a process does not use the store of another run by mistake. If
+// FETTLE_STORE_PASSWORD is not set, other users of the network can guess the password.
 std::string store_password(const ProcessPlace& place) {
   if (std::string given = environment("FETTLE_STORE_PASSWORD"); !given.empty()) {
     if (given.find_first_of(" \t\r\n\"'\\") != std::string::npos)
@@ -162,7 +162,7 @@ std::vector<std::string> Rendezvous::exchange(const std::string& name, const std
 
 void Rendezvous::leave() {
   if (rank() != 0) return put(fmt::format("fettle/left/{}", rank()), "");
-  constexpr double kPatience = 10;  // for all processes together, since lost ones never answer
+  constexpr double kPatience = 10;  // seconds for all processes together, because lost processes never answer
   const Clock::time_point start = Clock::now();
   for (int other = 1; other < size(); ++other)
     get(fmt::format("fettle/left/{}", other), Seconds(std::max(0.0, kPatience - seconds_since(start))), other);

@@ -66,9 +66,9 @@ class Rendezvous {
   ProcessPlace place_;
   std::unique_ptr<Store> store_;
   std::string prefix_;                       // begins the names of all keys; differs between runs
-  std::vector<std::string> hosts_, nonces_;  // of each process, by rank
+  std::vector<std::string> hosts_, nonces_;  // each process's host name and nonce, by rank
   std::vector<std::string> machines_;        // the host's boot id and name, by rank
-  bool starting_ = true;                     // only the thread of the constructor uses this object
+  bool starting_ = true;                     // true in the constructor: no other thread uses this object yet
   std::mutex mutex_;
   std::map<std::string, int64_t> uses_;  // how often each name was used
 };

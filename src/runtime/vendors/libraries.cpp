@@ -26,7 +26,7 @@ struct Dynamic {
 class ElfFile {
  public:
   explicit ElfFile(const fs::path& path) : path_(path), file_(path, std::ios::binary) {
-    if (!file_) throw DeviceError("plugin {}: cannot be read", path.string());
+    if (!file_) throw DeviceError("plugin {}: cannot be read; check the file's permissions", path.string());
   }
 
   Dynamic read_dynamic() {
@@ -57,14 +57,15 @@ class ElfFile {
     std::vector<T> out(std::min(count, kMost));
     file_.seekg(static_cast<std::streamoff>(at));
     if (!file_.read(reinterpret_cast<char*>(out.data()), static_cast<std::streamsize>(out.size() * sizeof(T))))
-      throw DeviceError("plugin {}: is not a whole shared object", path_.string());
+      throw DeviceError("plugin {}: the file is cut off or not a shared object; fetch it again", path_.string());
     return out;
   }
   std::string text(uint64_t at) {
     std::string out;
     file_.seekg(static_cast<std::streamoff>(at));
     std::getline(file_, out, '\0');
-    if (!file_) throw DeviceError("plugin {}: is not a whole shared object", path_.string());
+    if (!file_)
+      throw DeviceError("plugin {}: the file is cut off or not a shared object; fetch it again", path_.string());
     return out;
   }
 

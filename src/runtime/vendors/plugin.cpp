@@ -116,7 +116,8 @@ bool is_whole(std::ifstream& file, uint64_t size) {
   });
 }
 
-// Throws unless the file exists and looks like a shared object. dlopen's own messages do not explain these faults.
+// Throws DeviceError if the file is missing, cut off or not a shared object. dlopen's own messages do not explain these
+// faults.
 void check_file(const fs::path& path, const Vendor& vendor) {
   std::error_code error;
   if (!fs::exists(path, error)) {
@@ -221,7 +222,7 @@ Opened open_plugin(const fs::path& path, const Vendor& vendor) {
 
 std::string hash_file(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) throw DeviceError("plugin {}: cannot be read again", path.string());
+  if (!file) throw DeviceError("plugin {}: the file cannot be read a second time", path.string());
   const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(), XXH3_freeState);
   XXH3_64bits_reset(state.get());
   std::vector<char> chunk(1 << 20);

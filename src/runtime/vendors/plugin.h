@@ -25,7 +25,7 @@ class Plugin {
   // beside the executable, then in Python's package folders if the program is part of a wheel, then in plugins/ of the
   // cache ($FETTLE_CACHE or ~/.cache/fettle). In each folder, the file is <folder>/jax_plugins/xla_<name>*/*plugin*.so
   // or, except in package folders, <folder>/<name>/*.so or <folder>/*<name>*.so. Throws DeviceError with the searched
-  // places and the remedy when no plugin is found. Also throws it when the file is not a shared object, lacks
+  // places and the remedy when no plugin is found. Also throws DeviceError when the file is not a shared object, lacks
   // GetPjrtApi or has too old an API, when a library is missing, and when another user could have changed a plugin in
   // the cache.
   static std::shared_ptr<const Plugin> load(const std::string& name_or_path = "");

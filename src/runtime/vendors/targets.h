@@ -28,7 +28,7 @@ struct Target {
   std::string name;          // as users say it: "mi300x"
   std::string title;         // "AMD Instinct MI300X"
   std::string plugin;        // "rocm" or "cuda"
-  int64_t memory_bytes = 0;  // what drivers report to programs: less than the nominal size and than nvidia-smi shows
+  int64_t memory_bytes = 0;  // what drivers report to programs, which is less than the nominal size or nvidia-smi's
   double bf16_tflops = 0;    // also f16
   double f32_tflops = 0;     // true f32 (no TF32)
   double memory_gb_per_s = 0;

@@ -48,7 +48,8 @@ struct Vendor {
   int64_t library_bytes = 0, communication_bytes = 0;
   // Host memory that compiling a step takes. Measured: 0.57 GB for Llama 3.1 405B with a GPU plugin.
   int64_t compile_bytes = 700'000'000;
-  std::string_view xla_flag;  // set in XLA_FLAGS before the plugin first reads it; "" = none. The user's own value wins
+  // Set in XLA_FLAGS before the plugin first reads it; "" = none. The user's own value takes precedence.
+  std::string_view xla_flag;
   // The environment variable that limits how many GiB of host memory may be pinned. If it is not set, the limit is 64
   // GiB. "" = no limit.
   std::string_view pinned_limit = "";

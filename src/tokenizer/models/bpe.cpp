@@ -227,7 +227,7 @@ void Bpe::start_characters(std::string_view word, std::vector<int32_t>& symbols)
           prefix_.empty() && suffix_.empty() ? word.substr(start, at - start) : std::string_view(spelling);
       auto has_id = [&](char byte) { return byte_ids_[static_cast<uint8_t>(byte)] != kNone; };
       if (std::all_of(bytes.begin(), bytes.end(), has_id)) {
-        // As in the reference, these bytes get their symbols before an unknown character that precedes them.
+        // These bytes get their symbols before an unknown character that precedes them, as in Hugging Face's library.
         for (char byte : bytes) symbols.push_back(byte_ids_[static_cast<uint8_t>(byte)]);
         continue;
       }
@@ -265,7 +265,7 @@ void Bpe::merge_long(std::vector<int32_t>& symbols) const {
   struct Candidate {
     uint32_t rank;
     int32_t at;
-    int32_t left;  // the symbols of the merge; the merge is stale when they have changed
+    int32_t left;  // the symbols of the merge; if they have changed, the merge is stale
     int32_t right;
     int32_t id;
     bool operator<(const Candidate& other) const { return rank != other.rank ? rank > other.rank : at > other.at; }

@@ -44,17 +44,18 @@ class Bpe : public TokenModel {
     bool byte_fallback = false;
     bool ignore_merges = false;
   };
-  // Makes a model that joins two neighbours if they form a token together. Of several such tokens, the one with the
-  // lowest rank is formed first. `ranks` has the rank of each id; tokens with a negative rank are never formed.
+  // Makes a model that joins two neighbours if they form a token together. If several tokens can be formed, the token
+  // with the lowest rank is formed first. `ranks` has the rank of each id; tokens with a negative rank are never
+  // formed.
   static std::unique_ptr<Bpe> of_ranks(Vocabulary vocabulary, std::span<const int64_t> ranks, const Options& options);
 
   // Makes the model take pieces of plain text instead of text in the byte alphabet. The ids stay the same, and encoding
   // is faster. Returns false and changes nothing when the vocabulary does not allow it.
   bool take_bytes();
 
-  // Returns true if a cut of the text before each run of the character `mark` cannot change the ids: no token has
-  // `mark` after another character. Returns false also for a model that works on bytes, has
-  // ignore_merges, a prefix or a suffix, or lacks the token `mark`.
+  // Returns whether the text may be cut before each run of the character `mark` without a change of the ids, because no
+  // token has `mark` after another character. Returns false also for a model that works on bytes, has ignore_merges, a
+  // prefix or a suffix, or lacks the token `mark`.
   bool may_cut_before(std::string_view mark) const;
 
  protected:

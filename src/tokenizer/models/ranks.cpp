@@ -227,7 +227,7 @@ Pipeline read_ranks(const std::filesystem::path& path, TokenizerConfig& config) 
     }
   }
   std::unique_ptr<Bpe> bpe = Bpe::of_ranks(std::move(file.vocabulary), file.ranks, {{}, false, false, true});
-  if (!bpe->take_bytes()) throw UserError("{}: some single bytes have no rank", path.string());
+  if (!bpe->take_bytes()) throw UserError("{}: some single bytes have no rank; fetch the file again", path.string());
   pipeline.model = std::move(bpe);
 
   using nlohmann::json;

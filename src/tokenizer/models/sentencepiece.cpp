@@ -135,12 +135,12 @@ std::string text_of_bytes(std::string_view bytes) {
 
 Decoder make_decoder(const sentencepiece::NormalizerSpec& spec) {
   // With remove_extra_whitespaces, each token loses one leading space while the text is still empty. Otherwise only the
-  // first token can lose one (the dummy prefix).
+  // first token can lose its leading space (the dummy prefix).
   const bool removes = spec.remove_extra_whitespaces();
   const bool strips = removes || spec.add_dummy_prefix();
   return [removes, strips](std::vector<std::string>& tokens) {
     std::string text, bytes;
-    bool begins = strips;  // true while every space so far was added by the encoder
+    bool begins = strips;  // true while a leading space of a token was added by the encoder
     auto flush = [&] {
       text += text_of_bytes(bytes);
       bytes.clear();

@@ -26,7 +26,7 @@ uint32_t offset_of(uint32_t unit) {
 
 Charsmap::Charsmap(std::string_view bytes, const std::string& origin) {
   uint32_t size = 0;
-  if (bytes.size() < sizeof size) throw UserError("{}: the charsmap is incomplete", origin);
+  if (bytes.size() < sizeof size) throw UserError("{}: the charsmap is incomplete; fetch the file again", origin);
   std::memcpy(&size, bytes.data(), sizeof size);
   if (size % sizeof(uint32_t) != 0 || size == 0 || size > bytes.size() - sizeof size) {
     throw UserError("{}: the charsmap claims a trie of {} bytes, wanted a multiple of 4 from 4 to {}", origin, size,
@@ -35,7 +35,8 @@ Charsmap::Charsmap(std::string_view bytes, const std::string& origin) {
   units_.resize(size / sizeof(uint32_t));
   std::memcpy(units_.data(), bytes.data() + sizeof size, size);
   replacements_ = bytes.substr(sizeof size + size);
-  if (!is_valid_utf8(replacements_)) throw UserError("{}: the charsmap's replacements are not UTF-8", origin);
+  if (!is_valid_utf8(replacements_))
+    throw UserError("{}: the charsmap's replacements are not UTF-8; fetch the file again", origin);
 }
 
 Charsmap::Match Charsmap::find(std::string_view text, bool shortest) const {

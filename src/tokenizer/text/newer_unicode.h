@@ -1,6 +1,6 @@
-// Defines the code points that Unicode 15.0 to 16.0 added, with their general categories. The reference knows them, but
-// older releases of PCRE2 and ICU have Unicode 14. With newer releases a code point occurs twice in a class, which is
-// harmless.
+// Defines the code points that Unicode 15.0 to 16.0 added, with their general categories. Hugging Face's tokenizers
+// know them, but older releases of PCRE2 and ICU have Unicode 14. With newer releases a code point occurs twice in a
+// class, which is harmless.
 #pragma once
 
 #include <string_view>

@@ -294,7 +294,7 @@ class Translator {
         ++at_;
       }
     }
-    if (at_ >= source_.size()) return "[" + items;  // not closed: PCRE2 reports that
+    if (at_ >= source_.size()) return "[" + items;  // the class is not closed: PCRE2 reports this
     ++at_;
     if (unions.empty() && others.empty() && !items.empty()) {
       return fmt::format("[{}{}]", negated ? "^" : "", items);

@@ -12,8 +12,8 @@ namespace fettle {
 // texts need not list the characters of kNewerRanges.
 enum class Texts { kAscii, kUsual, kAll };
 
-// Returns the pattern for PCRE2. For Texts::kAscii, returns nullopt when a part of it cannot be written for ASCII
-// texts. Invalid parts stay unchanged, so that PCRE2 reports them.
+// Returns the pattern for PCRE2. For Texts::kAscii, returns nullopt when a part of the pattern cannot be written for
+// ASCII texts. Invalid parts stay unchanged, so that PCRE2 reports them.
 std::optional<std::string> translate_pattern(std::string_view pattern, Texts texts);
 
 }  // namespace fettle
