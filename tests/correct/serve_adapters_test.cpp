@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "checkpoint/peft/adapter_options.h"
 #include "correct/generate_models.h"
 #include "made_adapter.h"
 #include "serve/scheduler.h"
@@ -54,13 +55,30 @@ Session open(const std::vector<std::string>& adapters, Session::Adapters how) {
   return Session(Request(recipe, Command::kServe), Session::Template::kIfThere, Session::SystemMessage::kDefault, how);
 }
 
+// Writes the adapter of PEFT in `from` with other values, since its own B is zero.
+std::string with_values(const std::filesystem::path& from, const std::filesystem::path& to) {
+  const AdapterFolder adapter = open_adapter(from);
+  std::filesystem::create_directories(to);
+  NamedShapes shapes;
+  for (const AdapterTensor& tensor : adapter.tensors)
+    shapes.emplace_back(tensor.entry->name, Shape{DType::kF32, tensor.entry->shape.dims});
+  SafetensorsWriter writer = begin_adapter(to, adapter.config, shapes);
+  uint32_t seed = 5;
+  for (const auto& [name, shape] : shapes) {
+    const HostArray values = to_array(random_value(shape, ++seed * 7919, -0.2, 0.2));
+    writer.write(name, {values.data(), static_cast<size_t>(values.bytes())});
+  }
+  writer.finish();
+  return to.string();
+}
+
 // Adapters of different ranks, alphas, modules and layers.
 std::vector<std::string> different_adapters(const TempFolder& folder) {
   const Model model = make_model(ModelRepository::open(kModel).config(), "config.json");
   make_adapter(folder / "small", model, {.rank = 2, .alpha = 6, .modules = {"mlp.down_proj", "self_attn.k_proj"}}, 3);
   make_adapter(folder / "wide", model, {.rank = 5, .alpha = 3, .rslora = true, .modules = {"mlp.gate_proj"}}, 4);
-  return {(kModel / "adapter_final").string(), (kModel / "variants/layers").string(), (folder / "small").string(),
-          (folder / "wide").string()};
+  return {(kModel / "adapter_final").string(), with_values(kModel / "variants/layers", folder / "layers"),
+          (folder / "small").string(), (folder / "wide").string()};
 }
 
 double largest(const std::vector<double>& a, const std::vector<double>& b) {
@@ -83,9 +101,9 @@ TEST(ServeAdapters, RowsOfDifferentAdaptersEqualEachAdapterAlone) {
   }
   EXPECT_EQ(got[0].text, greedy_text(0, "base"));
   EXPECT_EQ(got[1].text, greedy_text(0, "tuned"));
-  for (size_t i = 0; i < adapters.size(); ++i) {
+  for (size_t i = 1; i < adapters.size(); ++i) {
     Session alone = open({adapters[i]}, Session::Adapters::kTogether);
-    Scheduler scheduler(alone, {.rows = 6});
+    Scheduler scheduler(alone, {.rows = 1});
     const Got own = read_all(*scheduler.submit(job_of(alone, 0, kNoAdapter)));
     EXPECT_EQ(got[i + 1].text, own.text) << adapters[i];
     EXPECT_LT(largest(got[i + 1].logprobs, own.logprobs), 1e-4) << adapters[i];

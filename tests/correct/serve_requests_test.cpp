@@ -168,9 +168,10 @@ TEST(Answers, CallsHaveIdsArgumentsAsTextAndTheirOwnReason) {
   EXPECT_TRUE(calls[0]["id"].get<std::string>().starts_with("call_"));
   EXPECT_NE(calls[0]["id"], calls[1]["id"]);
 
-  const std::vector<json> events = events_of(
-      stream.piece({.content = "", .reasoning = "", .calls = {{"f", "{}"}}}, {}) +
-      stream.piece({.content = "", .reasoning = "", .calls = {{"g", "{}"}}}, {}) + stream.end("stop", {3, 1}));
+  std::string text;
+  for (const char* name : {"f", "g"})
+    text += stream.piece({.content = "", .reasoning = "", .calls = {{name, "{}"}}}, {});
+  const std::vector<json> events = events_of(text + stream.end("stop", {3, 1}));
   for (int i = 0; i < 2; ++i) {
     const json& call = events[static_cast<size_t>(i)]["choices"][0]["delta"]["tool_calls"][0];
     EXPECT_EQ(call["index"], i);

@@ -299,7 +299,8 @@ TEST(ServeAlone, AdaptersThatCannotBeServedStopTheStart) {
   EXPECT_EQ(dora.code, 2);
   EXPECT_THAT(dora.err, HasSubstr("variants/dora"));
   EXPECT_THAT(dora.err, HasSubstr("use_dora"));
-  const Outcome late = run_fettle(folder, {"serve", "--lora-modules", "a=x", "model_name_or_path=" + model});
+  const Outcome late =
+      run_fettle(folder, {"serve", "model_name_or_path=" + model, "--lora-modules", "a=x", "plugin=cpu"});
   EXPECT_EQ(late.code, 2);
   EXPECT_THAT(late.err, HasSubstr("write it before the flag"));
 }
