@@ -2,11 +2,14 @@
 """Measures a server with OpenAI's protocol: tokens/s of one stream and of N at once, alternating, and how long a new
 request waits for its first token while N - 1 others are written.
 
-usage: serve_speed.py URL [--streams 16] [--tokens 64] [--rounds 3]     URL as http://127.0.0.1:8080
+usage: serve_speed.py URL [--streams 16] [--tokens 64] [--rounds 3] [--models NAME ...]   URL as http://127.0.0.1:8080
+
+With several models (a base and its adapters), the streams use them in turn.
 """
 import argparse
 import concurrent.futures
 import http.client
+import itertools
 import json
 import random
 import statistics
@@ -16,11 +19,13 @@ import urllib.parse
 
 WORDS = "water river stone cloud green paper light house music table".split()
 
+MODELS = itertools.cycle([None])
+
 
 def stream(address, tokens, on_token=None):
     """Asks for one reply. Returns the times of the request and of its tokens."""
     body = {"prompt": " ".join(random.choices(WORDS, k=32)), "max_tokens": tokens, "temperature": 1, "top_p": 1,
-            "top_k": 0, "stream": True, "logprobs": 0}
+            "top_k": 0, "stream": True, "logprobs": 0, "model": next(MODELS)}
     connection = http.client.HTTPConnection(address)
     times = [time.monotonic()]
     connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
@@ -60,7 +65,10 @@ def main():
     parser.add_argument("--streams", type=int, default=16)
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--models", nargs="+", default=[None])
     options = parser.parse_args()
+    global MODELS
+    MODELS = itertools.cycle(options.models)
     address = urllib.parse.urlparse(options.url).netloc
     rate(address, options.streams, options.tokens)  # compiles
     one, many, first = [], [], []

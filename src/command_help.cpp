@@ -56,7 +56,7 @@ const std::vector<Help>& all_help() {
         "default_system", "template"}},
       {"serve",
        {"fettle serve tune.yaml adapter_name_or_path=out",
-        "fettle serve model_name_or_path=merged --port 9000 --rows 32",
+        "fettle serve tune.yaml --lora-modules sql=out/sql mail=out/mail",
         "fettle serve tune.yaml adapter_name_or_path=out --host 0.0.0.0 --api-key SECRET"},
        {"model_name_or_path", "adapter_name_or_path", "max_new_tokens", "do_sample", "temperature", "top_p",
         "default_system", "template"}},

@@ -22,6 +22,7 @@
 #include "command_help.h"
 #include "completion.h"
 #include "config/key_help.h"
+#include "config/keys.h"
 #include "config/nearest.h"
 #include "config/recipe.h"
 #include "doctor/doctor.h"
@@ -342,14 +343,20 @@ int run(int argc, char** argv) {
                  [](const Recipe& recipe) { return run_chat(Request(recipe, Command::kChat)); });
   ServeOptions serve{.api_key = environment("FETTLE_API_KEY")};
   CLI::App* serve_command =
-      recipe_command("serve", "answer requests in OpenAI's protocol over HTTP",
-                     [&](const Recipe& recipe) { return run_serve(Request(recipe, Command::kServe), serve); });
+      recipe_command("serve", "answer requests in OpenAI's protocol over HTTP", [&](const Recipe& recipe) {
+        for (const std::string& entry : serve.lora_modules)
+          if (find_key(entry.substr(0, entry.find('='))) != nullptr)
+            throw UserError("--lora-modules: '{}' sets a recipe key; write it before the flag", entry);
+        return run_serve(Request(recipe, Command::kServe), serve);
+      });
   serve_command->add_option("--host", serve.host,
                             "address to listen at (127.0.0.1); 0.0.0.0 means all addresses of this machine");
   serve_command->add_option("--port", serve.port, "port to listen at (8080); 0 means any free port")
       ->check(CLI::Range(0, 65535));
   serve_command->add_option("--api-key", serve.api_key, "key that requests must send; also FETTLE_API_KEY");
-  serve_command->add_option("--name", serve.name, "name of the model in requests and answers");
+  serve_command->add_option("--name", serve.name, "name of the first model in requests and answers");
+  serve_command->add_option("--lora-modules", serve.lora_modules,
+                            "NAME=PATH ...: adapters of the model, which requests choose by name");
   serve_command->add_option("--rows", serve.rows, "replies written at once (16)")->check(CLI::Range(1, 1024));
   serve_command->add_option("--max-waiting", serve.max_waiting, "requests that may wait until a row is free (64)")
       ->check(CLI::Range(0, 4096));

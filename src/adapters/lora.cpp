@@ -341,11 +341,14 @@ std::vector<Param> saved_params(const Model& model, const LoraOptions& options) 
 }
 
 std::function<Tensor(const Layer&, const std::string&, const Tensor&, const Tensor&)> lora_adapt(
-    const LoraOptions& options, DType compute, const DropoutKey* key, const ShardingRules* rules) {
+    const LoraOptions& options, DType compute, const DropoutKey* key, const ShardingRules* rules,
+    const Tensor& row_scales) {
+  internal_check(!row_scales || (!options.dora && options.layers.empty()),
+                 "scales of rows are only for plain LoRA on all layers");
   const bool drops = key != nullptr && options.dropout > 0;
   const DropoutKey keys = drops ? *key : DropoutKey{};
-  return [options, compute, drops, keys, rules](const Layer& layer, const std::string& module, const Tensor& x,
-                                                const Tensor& y) -> Tensor {
+  return [options, compute, drops, keys, rules, row_scales](const Layer& layer, const std::string& module,
+                                                            const Tensor& x, const Tensor& y) -> Tensor {
     if (!layer.has(module + ".lora_A.weight")) return y;
     PathScope scope("lora");
     Tensor input = x;
@@ -356,6 +359,11 @@ std::function<Tensor(const Layer&, const std::string&, const Tensor&, const Tens
     auto times = [&](const Tensor& value, const char* part, bool in_first = false) {
       return product(rules, value, layer[module + part], {.transposed = in_first});
     };
+    if (row_scales) {
+      internal_check(x.rank() == 3, "scales of rows need inputs [B, T, in]");
+      const Tensor scales_B1r = convert(expand(row_scales, 1), compute);
+      return y + times(times(input, ".lora_A.weight") * scales_B1r, ".lora_B.weight");
+    }
     const Tensor change = times(times(input, ".lora_A.weight"), ".lora_B.weight") * options.scale();
     Tensor out = y + change;
     if (layer.has(module + kMagnitude)) {
@@ -370,8 +378,8 @@ std::function<Tensor(const Layer&, const std::string&, const Tensor&, const Tens
   };
 }
 
-void add_lora(Forward& forward, const LoraOptions& options, const DropoutKey* key) {
-  forward.adapt = lora_adapt(options, forward.compute, key, &forward.sharding);
+void add_lora(Forward& forward, const LoraOptions& options, const DropoutKey* key, const Tensor& row_scales) {
+  forward.adapt = lora_adapt(options, forward.compute, key, &forward.sharding, row_scales);
   forward.expert_lora = expert_lora(options);
 }
 

@@ -93,12 +93,15 @@ struct DropoutKey {
 };
 
 // Sets forward.adapt and forward.expert_lora, so that the forward pass uses the adapter. Without a key, nothing is
-// dropped.
-void add_lora(Forward& forward, const LoraOptions& options, const DropoutKey* key = nullptr);
+// dropped. `row_scales`, if given, are f32 [B, r]: for each row of the batch, the scale of each rank, in place of
+// options.scale() (see side_by_side.h).
+void add_lora(Forward& forward, const LoraOptions& options, const DropoutKey* key = nullptr,
+              const Tensor& row_scales = {});
 // Returns the function for Forward::adapt. Without a key (or with dropout 0), nothing is dropped. `rules` must outlive
 // the function. Without `rules`, products treat their inputs as not split.
 std::function<Tensor(const Layer&, const std::string&, const Tensor&, const Tensor&)> lora_adapt(
-    const LoraOptions& options, DType compute, const DropoutKey* key, const ShardingRules* rules = nullptr);
+    const LoraOptions& options, DType compute, const DropoutKey* key, const ShardingRules* rules = nullptr,
+    const Tensor& row_scales = {});
 
 // Returns the FNV-1a hash of the text, from which keys of random numbers are made.
 uint32_t hash_of(const std::string& text);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -85,14 +84,14 @@ struct ChatTemplate::State {
   State(const Tokenizer& tokenizer, std::string name, const std::string& source, const std::string& with_tools)
       : tokenizer(tokenizer),
         name(std::move(name)),
+        plain_source(source),
+        tools_source(with_tools),
         plain(source, this->name),
-        tools(with_tools, this->name + " (tool_use)"),
-        knows_tool_calls(with_tools.find("tool_calls") != std::string::npos) {}
+        tools(with_tools, this->name + " (tool_use)") {}
 
   const Tokenizer& tokenizer;
-  std::string name;
+  std::string name, plain_source, tools_source;
   jinja::Template plain, tools;  // `tools` renders conversations with tools
-  bool knows_tool_calls;
   bool built_in = false;
   ordered_json variables = ordered_json::object();
   std::vector<std::string> stops;  // the texts of stop_ids
@@ -125,7 +124,7 @@ struct ChatTemplate::State {
     ordered_json out = ordered_json::array();
     for (const Message& message : messages) {
       out.push_back(message_json(message));
-      if (out.back().contains("tool_calls") && !knows_tool_calls)
+      if (out.back().contains("tool_calls") && tools_source.find("tool_calls") == std::string::npos)
         throw UserError(
             "{} does not render tool calls; if the model's own template does, leave `template` empty to use that one",
             name);
@@ -577,6 +576,10 @@ std::vector<ChatTemplate::Piece> ChatTemplate::render(const std::vector<Message>
     state.add_between(pieces, std::move(parts[n]), messages, first, next);
   }
   return pieces;
+}
+
+const std::string& ChatTemplate::source(bool with_tools) const {
+  return !with_tools ? state_->plain_source : (with_calls_ ? with_calls_ : state_)->tools_source;
 }
 
 const std::vector<int32_t>& ChatTemplate::stop_ids() const {

@@ -77,6 +77,9 @@ class ChatTemplate {
   std::vector<Piece> render(const std::vector<Message>& messages, const std::string& tools_json = "",
                             const std::string& variables = "") const;
 
+  // Returns the Jinja text of the template that renders a conversation, with or without tools.
+  const std::string& source(bool with_tools) const;
+
   // Returns the token ids at which generation stops: the ids that end an assistant turn, and eos.
   const std::vector<int32_t>& stop_ids() const;
 

@@ -32,6 +32,8 @@ const std::vector<ToolForm>& tool_forms() {
       {"minimax2", {"minimax:tool_call"}},
       {"seed_oss", {"seed:tool_call"}},
       {"ling", {"<tools>", "<tool_call>", "<role>"}},
+      {"deepseek", {"<｜tool▁calls▁begin｜>", "<｜tool▁sep｜>"}},
+      {"gpt_oss", {"<|channel|>", "to=functions."}},
   };
   return forms;
 }
@@ -43,13 +45,18 @@ bool is_written_by(const ToolForm& form, const std::string& source) {
 
 }  // namespace
 
+std::vector<std::string_view> tool_formats_of(const std::string& source) {
+  std::vector<std::string_view> written;
+  for (const ToolForm& form : tool_forms())
+    if (is_written_by(form, source)) written.push_back(form.name);
+  return written;
+}
+
 void check_tool_format(const std::string& name, const Tokenizer& tokenizer) {
   if (name.empty()) return;
   std::string source = tokenizer.chat_template("default").value_or("");
   source += tokenizer.chat_template("tool_use").value_or("");
-  std::vector<std::string_view> written;
-  for (const ToolForm& form : tool_forms())
-    if (is_written_by(form, source)) written.push_back(form.name);
+  const std::vector<std::string_view> written = tool_formats_of(source);
   if (std::ranges::find(written, name) != written.end()) return;
   const std::string found =
       source.empty()    ? "the model has no chat template of its own"

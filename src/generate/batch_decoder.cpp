@@ -20,7 +20,13 @@ DeviceBuffer numbers(const Devices& devices, const Dims& dims, const std::vector
 }  // namespace
 
 BatchDecoder::BatchDecoder(Devices& devices, const Run& run, TrainState& state, int64_t rows)
-    : devices_(devices), run_(run), state_(state), rows_(rows), one_(devices, run, state), lengths_(rows, 0) {
+    : devices_(devices),
+      run_(run),
+      state_(state),
+      rows_(rows),
+      one_(devices, run, state),
+      lengths_(rows, 0),
+      adapters_(rows, kNoAdapter) {
   internal_check(rows > 1 && supports(run),
                  "a batch needs several rows and a family whose sequences can be decoded together");
   run_.sharding = run.sharding.for_one_row();
@@ -47,24 +53,25 @@ void BatchDecoder::make_room(int64_t positions) {
   capacity_ = capacity;
 }
 
-void BatchDecoder::read(std::span<const int32_t> first_ids, int64_t longest) {
+void BatchDecoder::read(std::span<const int32_t> first_ids, int64_t longest, int64_t adapter) {
   one_.reserve(longest);
-  one_.logits(first_ids);
+  one_.logits(first_ids, adapter);
 }
 
-std::vector<float> BatchDecoder::join(int64_t row, std::span<const int32_t> ids, int64_t longest) {
+std::vector<float> BatchDecoder::join(int64_t row, std::span<const int32_t> ids, int64_t longest, int64_t adapter) {
   one_.reserve(longest);
-  std::vector<float> logits = one_.logits(ids);
-  make_room(std::max(one_.capacity(), longest));
+  std::vector<float> logits = one_.logits(ids, adapter);
+  const int64_t one_capacity = one_.capacity(adapter);
+  make_room(std::max(one_capacity, longest));
   DeviceBuffer place = numbers(devices_, {}, {static_cast<int32_t>(row)});
   Bindings inputs{{"row", &place}};
   for (auto& [name, buffer] : cache_) inputs[name] = &buffer;
-  for (auto& [name, buffer] : one_.cache()) inputs["one/" + name] = &buffer;
-  const int64_t one_capacity = one_.capacity();
+  for (auto& [name, buffer] : one_.cache(adapter)) inputs["one/" + name] = &buffer;
   cache_ = run_program(compiled(joins_, {capacity_, one_capacity}, devices_,
                                 [&] { return build_join(run_, rows_, capacity_, one_capacity); }),
                        inputs);
   lengths_[static_cast<size_t>(row)] = static_cast<int32_t>(ids.size());
+  adapters_[static_cast<size_t>(row)] = adapter;
   return logits;
 }
 
@@ -84,6 +91,8 @@ std::vector<std::vector<float>> BatchDecoder::step(const std::vector<std::pair<i
   inputs["tokens"] = &tokens;
   inputs["filled"] = &lengths;
   inputs["last"] = &last;
+  std::optional<DeviceBuffer> scales = row_scales(devices_, run_, adapters_);
+  if (scales) inputs["row_scales"] = &*scales;
   for (auto& [name, buffer] : cache_) inputs[name] = &buffer;
   const Executable& program =
       compiled(steps_, capacity_, devices_, [&] { return build_piece(run_, rows_, 1, capacity_); });

@@ -12,7 +12,7 @@
 namespace fettle {
 
 // Each sequence occupies one row of the batch. A sequence may join and leave at any time, without waiting for the
-// others. The logits of a row depend only on the row's own tokens and on the number of rows.
+// others. The logits of a row depend only on the row's own tokens, on its adapter and on the number of rows.
 class BatchDecoder {
  public:
   // Reads frozen/* and trained/* of `state`. `state` and `devices` must outlive the decoder. `rows` is above 1.
@@ -27,16 +27,19 @@ class BatchDecoder {
 
   int64_t rows() const { return rows_; }
   int64_t max_length() const { return one_.max_length(); }
-  // Returns how many tokens of a prompt join() has to compute.
-  int64_t unread(std::span<const int32_t> ids) const { return static_cast<int64_t>(ids.size()) - one_.known(ids); }
+  // Returns how many tokens of a prompt join() has to compute. Here and below, `adapter` is the number of an adapter in
+  // Run::side_by_side.
+  int64_t unread(std::span<const int32_t> ids, int64_t adapter = kNoAdapter) const {
+    return static_cast<int64_t>(ids.size()) - one_.known(ids, adapter);
+  }
   // Computes the first tokens of a prompt that joins later, so that the other rows can make steps in between. Throws
   // the same errors as Generator::logits.
-  void read(std::span<const int32_t> first_ids, int64_t longest);
+  void read(std::span<const int32_t> first_ids, int64_t longest, int64_t adapter = kNoAdapter);
   // Puts a sequence into a row, in place of the row's earlier sequence. Returns the logits [vocab_size] of the
-  // sequence's next token. If the first tokens equal those of the sequence that joined last, computes only the tokens
-  // after them. `longest` is the largest length that the sequence is expected to reach; a wrong value only costs time.
-  // Throws the same errors as Generator::logits.
-  std::vector<float> join(int64_t row, std::span<const int32_t> ids, int64_t longest);
+  // sequence's next token. If the first tokens equal those of the last sequence with this adapter, computes only the
+  // tokens after them. `longest` is the largest length that the sequence is expected to reach; a wrong value only costs
+  // time. Throws the same errors as Generator::logits.
+  std::vector<float> join(int64_t row, std::span<const int32_t> ids, int64_t longest, int64_t adapter = kNoAdapter);
   // Appends one token to each row in `next`, a list of (row, token). Returns the logits [vocab_size] of the rows' next
   // tokens, in the same order. Throws DeviceError or DoesNotFit.
   std::vector<std::vector<float>> step(const std::vector<std::pair<int64_t, int32_t>>& next);
@@ -50,8 +53,9 @@ class BatchDecoder {
   int64_t rows_;
   Generator one_;  // computes a sequence's tokens before its first step
   CacheBuffers cache_;
-  int64_t capacity_ = 0;          // positions
-  std::vector<int32_t> lengths_;  // tokens of each row in the cache
+  int64_t capacity_ = 0;           // positions
+  std::vector<int32_t> lengths_;   // tokens of each row in the cache
+  std::vector<int64_t> adapters_;  // the adapter of each row
   std::map<int64_t, Executable> steps_;
   std::map<std::pair<int64_t, int64_t>, Executable> growths_, joins_;
 };

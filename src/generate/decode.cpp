@@ -74,7 +74,8 @@ void Generator::make_room(Kept& cache, int64_t positions) {
   cache.capacity = capacity;
 }
 
-DeviceBuffer Generator::run_piece(Kept& cache, std::span<const int32_t> ids, int64_t length, int64_t total) {
+DeviceBuffer Generator::run_piece(Kept& cache, std::span<const int32_t> ids, int64_t length, int64_t total,
+                                  int64_t adapter) {
   std::vector<int32_t> padded(ids.begin(), ids.end());
   padded.resize(static_cast<size_t>(length), 0);
   DeviceBuffer tokens = replicate(devices_, HostArray::from<int32_t>({DType::kI32, {1, length}}, padded));
@@ -90,6 +91,8 @@ DeviceBuffer Generator::run_piece(Kept& cache, std::span<const int32_t> ids, int
     totals = replicate(devices_, HostArray::from<int32_t>({DType::kI32, {1}}, {static_cast<int32_t>(total)}));
     inputs["total"] = &totals;
   }
+  std::optional<DeviceBuffer> scales = row_scales(devices_, run_, {adapter});
+  if (scales) inputs["row_scales"] = &*scales;
   for (auto& [name, buffer] : cache.arrays) inputs[name] = &buffer;
   std::map<std::string, DeviceBuffer> outputs = run_program(piece_program(length, cache.capacity), inputs);
   for (auto& [name, buffer] : cache.arrays) buffer = std::move(outputs.at(name));
@@ -97,8 +100,19 @@ DeviceBuffer Generator::run_piece(Kept& cache, std::span<const int32_t> ids, int
   return std::move(outputs.at("logits"));
 }
 
-int64_t Generator::known(std::span<const int32_t> ids) const {
-  return known(cache_, ids);
+int64_t Generator::known(std::span<const int32_t> ids, int64_t adapter) const {
+  const auto at = caches_.find(adapter);
+  return at == caches_.end() ? 0 : known(at->second, ids);
+}
+
+int64_t Generator::cached(int64_t adapter) const {
+  const auto at = caches_.find(adapter);
+  return at == caches_.end() ? 0 : std::ssize(at->second.ids);
+}
+
+int64_t Generator::capacity(int64_t adapter) const {
+  const auto at = caches_.find(adapter);
+  return at == caches_.end() ? 0 : at->second.capacity;
 }
 
 int64_t Generator::known(const Kept& cache, std::span<const int32_t> ids) const {
@@ -113,7 +127,7 @@ int64_t Generator::known(const Kept& cache, std::span<const int32_t> ids) const 
   return kept < held && !goes_back(run_) ? 0 : kept;
 }
 
-std::vector<float> Generator::logits(std::span<const int32_t> ids) {
+std::vector<float> Generator::logits(std::span<const int32_t> ids, int64_t adapter) {
   const auto count = static_cast<int64_t>(ids.size());
   if (count == 0) throw UserError("the prompt is empty; give at least one token to continue");
   if (count > max_length())
@@ -123,7 +137,7 @@ std::vector<float> Generator::logits(std::span<const int32_t> ids) {
     if (id < 0 || id >= run_.model.config.vocab_size)
       throw UserError("token id {} is not in the model's vocabulary of {}; is the tokenizer from another model?", id,
                       run_.model.config.vocab_size);
-  Kept cache = std::exchange(cache_, {});  // restored only after success
+  Kept cache = std::exchange(caches_[adapter], {});  // restored only after success
   const auto kept = static_cast<size_t>(known(cache, ids));
   if (kept < cache.ids.size() && !goes_back(run_)) cache = {};
   cache.ids.resize(kept);
@@ -132,11 +146,12 @@ std::vector<float> Generator::logits(std::span<const int32_t> ids) {
     const int64_t length = piece_length(count - done, max_length() - done);
     make_room(cache, std::max(done + length, std::min(reserved_, max_length())));
     const int64_t real = std::min(length, count - done);
-    logits = run_piece(cache, ids.subspan(static_cast<size_t>(done), static_cast<size_t>(real)), length, count);
+    logits =
+        run_piece(cache, ids.subspan(static_cast<size_t>(done), static_cast<size_t>(real)), length, count, adapter);
     done += real;
   }
   const HostArray values = logits.download();
-  cache_ = std::move(cache);
+  caches_[adapter] = std::move(cache);
   return {values.as<float>().begin(), values.as<float>().end()};
 }
 

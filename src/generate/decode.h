@@ -21,8 +21,9 @@ namespace fettle {
 //
 // The cache has the arrays that the family names (Family::cache), usually keys and values. The Generator remembers
 // which tokens the cache contains. To continue a sequence, it computes only the new tokens. To go back to an earlier
-// token, it computes nothing. The exception is a family whose cache has states that cannot go back, such as a recurrent
-// state; then the Generator computes the whole sequence again.
+// token, it computes nothing. If the run has adapters side by side, each adapter has its own cache. The exception is a
+// family whose cache has states that cannot go back, such as a recurrent state; then the Generator computes the whole
+// sequence again.
 class Generator {
  public:
   // Reads frozen/* and trained/* of `state`. `state` and `devices` must outlive the Generator.
@@ -30,23 +31,24 @@ class Generator {
 
   // Returns the f32 logits [vocab_size] of the token after `ids`. Throws UserError when `ids` is empty, has an id
   // outside of the vocabulary, or has more than max_length() ids. Throws DeviceError or DoesNotFit when the run fails;
-  // the cache is then empty.
-  std::vector<float> logits(std::span<const int32_t> ids);
+  // the cache is then empty. Here and below, `adapter` is the number of an adapter in Run::side_by_side.
+  std::vector<float> logits(std::span<const int32_t> ids, int64_t adapter = kNoAdapter);
 
   // Returns how many of the first tokens of `ids` logits() would take from the cache. It always computes the last
   // token.
-  int64_t known(std::span<const int32_t> ids) const;
+  int64_t known(std::span<const int32_t> ids, int64_t adapter = kNoAdapter) const;
 
   // Makes the cache large enough for `length` positions (at most max_length()) from the next call of logits() on, so
   // that the cache need not grow during a reply.
   void reserve(int64_t length) { reserved_ = length; }
   // Forgets all tokens. Call it when the weights have changed.
-  void clear() { cache_ = {}; }
+  void clear() { caches_.clear(); }
 
   int64_t max_length() const { return run_.model.config.max_position_embeddings; }
-  int64_t cached() const { return static_cast<int64_t>(cache_.ids.size()); }  // tokens in the cache
-  int64_t capacity() const { return cache_.capacity; }
-  CacheBuffers& cache() { return cache_.arrays; }  // the arrays of the cache, which has one row
+  // These describe an adapter's cache: its tokens, its positions, and its arrays, which have one row.
+  int64_t cached(int64_t adapter = kNoAdapter) const;
+  int64_t capacity(int64_t adapter = kNoAdapter) const;
+  CacheBuffers& cache(int64_t adapter = kNoAdapter) { return caches_[adapter].arrays; }
 
  private:
   struct Kept {
@@ -56,7 +58,7 @@ class Generator {
   };
   int64_t known(const Kept& cache, std::span<const int32_t> ids) const;
   void make_room(Kept& cache, int64_t positions);
-  DeviceBuffer run_piece(Kept& cache, std::span<const int32_t> ids, int64_t length, int64_t total);
+  DeviceBuffer run_piece(Kept& cache, std::span<const int32_t> ids, int64_t length, int64_t total, int64_t adapter);
   const Executable& piece_program(int64_t length, int64_t capacity);
   const Executable& growth_program(int64_t from, int64_t to);
 
@@ -64,7 +66,7 @@ class Generator {
   Run run_;  // the run for a batch of one row, which no mesh axis splits
   TrainState& state_;
   int64_t reserved_ = 0;
-  Kept cache_;
+  std::map<int64_t, Kept> caches_;  // by adapter
   std::map<std::pair<int64_t, int64_t>, Executable> pieces_, growths_;
 };
 

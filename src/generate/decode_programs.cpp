@@ -47,6 +47,11 @@ CacheBuffers empty_cache(Devices& devices, const Run& run, int64_t rows, int64_t
   return out;
 }
 
+std::optional<DeviceBuffer> row_scales(const Devices& devices, const Run& run, const std::vector<int64_t>& chosen) {
+  if (run.side_by_side.empty()) return std::nullopt;
+  return replicate(devices, rank_scales(run.side_by_side, chosen));
+}
+
 int64_t capacity_for(int64_t positions, int64_t longest) {
   int64_t capacity = kSmallestCapacity;
   while (capacity < positions) capacity *= 2;
@@ -66,7 +71,10 @@ Program build_piece(const Run& run, int64_t rows, int64_t length, int64_t capaci
     cache.arrays.push_back(program.input(cache_input(array), shape, partitions.back()));
   }
   const Tensor filled = program.input("filled", {DType::kI32, {rows}}), last = program.input("last", {DType::kI32, {}});
-  Forward f = make_forward(run, weights);
+  ForwardOptions options;
+  if (!run.side_by_side.empty())
+    options.row_scales = program.input("row_scales", {DType::kF32, {rows, run.lora->rank}});
+  Forward f = make_forward(run, weights, options);
   f.tokens = program.input("tokens", {DType::kI32, {rows, length}});
   f.positions = expand(iota({DType::kI32, {length}}, 0), 0) + expand(filled, 1);
   if (run.model.config.rope_turn() > 0) f.lengths = program.input("total", {DType::kI32, {rows}});

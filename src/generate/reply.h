@@ -16,14 +16,15 @@ namespace fettle {
 struct ReplyOptions {
   int64_t max_new_tokens = 512;
   SamplingOptions sampling;
-  std::vector<int32_t> stop_ids;  // a reply ends before such a token
+  std::vector<int32_t> stop_ids;        // a reply ends before such a token
+  std::vector<int32_t> shown_ids = {};  // special tokens that are a part of the reply's text
 };
 
 enum class ReplyEnd { kStopToken, kMaxNewTokens, kMaxPositions, kCaller };
 
 struct Reply {
   std::vector<int32_t> ids;
-  std::string text;  // without special tokens
+  std::string text;  // without special tokens, except ReplyOptions::shown_ids
   ReplyEnd end = ReplyEnd::kStopToken;
   double prompt_seconds = 0;  // until the first token was drawn
   double reply_seconds = 0;   // for the tokens after it

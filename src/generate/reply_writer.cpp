@@ -11,7 +11,8 @@ int64_t longest_at_first(const std::vector<int32_t>& prompt, const ReplyOptions&
 
 ReplyWriter::ReplyWriter(const Tokenizer& tokenizer, std::vector<int32_t> prompt, ReplyOptions options,
                          int64_t max_length, OnText on_text)
-    : decoder_(tokenizer, true),
+    : tokenizer_(tokenizer),
+      decoder_(tokenizer, false),
       ids_(std::move(prompt)),
       options_(std::move(options)),
       max_length_(max_length),
@@ -26,7 +27,7 @@ bool ReplyWriter::take(const std::vector<float>& logits) {
   if (std::ranges::find(options_.stop_ids, id) != options_.stop_ids.end()) return false;
   ids_.push_back(id);
   reply_.ids.push_back(id);
-  if (!tell(decoder_.push(id))) return ends(ReplyEnd::kCaller);
+  if (!tell(hidden(id) ? "" : decoder_.push(id))) return ends(ReplyEnd::kCaller);
   if (static_cast<int64_t>(reply_.ids.size()) >= options_.max_new_tokens) return ends(ReplyEnd::kMaxNewTokens);
   if (static_cast<int64_t>(ids_.size()) > max_length_) return ends(ReplyEnd::kMaxPositions);
   return true;
@@ -36,6 +37,10 @@ Reply ReplyWriter::finish() {
   tell(decoder_.finish());
   reply_.reply_seconds = seconds_since(start_);
   return std::move(reply_);
+}
+
+bool ReplyWriter::hidden(int32_t id) const {
+  return tokenizer_.is_special(id) && std::ranges::find(options_.shown_ids, id) == options_.shown_ids.end();
 }
 
 bool ReplyWriter::tell(const std::string& text) {

@@ -28,8 +28,10 @@ class ReplyWriter {
 
  private:
   bool tell(const std::string& text);
+  bool hidden(int32_t id) const;
   bool ends(ReplyEnd end);
 
+  const Tokenizer& tokenizer_;
   StreamDecoder decoder_;
   std::vector<int32_t> ids_;
   ReplyOptions options_;

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "data/batches/order.h"
-#include "step/open_model.h"
+#include "step/open_side_by_side.h"
 
 namespace fettle {
 namespace {
@@ -41,16 +41,19 @@ struct Session::Weights {
   OpenModel model;
   Generator generator;
 
-  explicit Weights(const Request& request)
-      : devices(request.devices()), model(open_model(devices, request)), generator(devices, model.run, model.state) {}
+  Weights(const Request& request, const std::optional<std::vector<SideAdapter>>& side_by_side)
+      : devices(request.devices()),
+        model(side_by_side ? open_side_by_side(devices, request, *side_by_side) : open_model(devices, request)),
+        generator(devices, model.run, model.state) {}
 };
 
-Session::Session(const Request& request, Template wanted, SystemMessage system)
+Session::Session(const Request& request, Template wanted, SystemMessage system, Adapters adapters)
     : request_(request),
       spec_(request.generation()),
       model_(make_model(request.repository().config(), request.config_file())),
       tokenizer_(Tokenizer::open(request.model_folder())) {
   require_text(request);
+  if (adapters == Adapters::kSideBySide) side_by_side_ = side_adapters(model_, request.adapters());
   const DataSpec data = request.data();
   if (system == SystemMessage::kDefault) default_system_ = data.default_system;
   const bool offered = !data.template_name.empty() || tokenizer_.chat_template().has_value();
@@ -58,6 +61,9 @@ Session::Session(const Request& request, Template wanted, SystemMessage system)
     template_.emplace(data.template_name, tokenizer_, LocalTime::now(), data.thinking);
   auto add = [this](const std::vector<int32_t>& ids) { stop_ids_.insert(stop_ids_.end(), ids.begin(), ids.end()); };
   if (template_) add(template_->stop_ids());
+  // In templates with channels (GPT-OSS), another message of the same turn follows <|end|>.
+  if (const auto end = tokenizer_.token_id("<|end|>"))
+    if (template_ && template_->source(false).find("<|channel|>") != std::string::npos) std::erase(stop_ids_, *end);
   add(model_.config.eos_token_id);
   add(generation_stops(request.repository()));
   if (tokenizer_.eos_id()) add({*tokenizer_.eos_id()});
@@ -66,6 +72,11 @@ Session::Session(const Request& request, Template wanted, SystemMessage system)
 }
 
 Session::~Session() = default;
+
+const std::string& Session::template_source(bool with_tools) const {
+  internal_check(template_.has_value(), "template_source() needs a chat template");
+  return template_->source(with_tools);
+}
 
 std::vector<int32_t> Session::prompt(std::vector<Message> messages, const std::string& tools_json,
                                      const std::string& variables) const {
@@ -91,7 +102,7 @@ void Session::check_prompt(const std::vector<int32_t>& ids, const std::string& w
 
 void Session::load() {
   if (weights_) return;
-  weights_ = std::make_unique<Weights>(request_);
+  weights_ = std::make_unique<Weights>(request_, side_by_side_);
   live_line("");
 }
 

@@ -17,17 +17,21 @@
 
 namespace fettle {
 
-// The base model of a request, with its adapters if the request names any.
+// The base model of a request, with its adapters if the request names any. The adapters are merged in their order
+// (kTogether), or each reply uses one of them or none (kSideBySide).
 class Session {
  public:
   enum class Template { kRequired, kIfThere };
   // kDefault: prompts without a system message get the recipe's default_system. kByCaller: the caller adds the system
   // message.
   enum class SystemMessage { kDefault, kByCaller };
+  enum class Adapters { kTogether, kSideBySide };
 
   // Reads config.json, the headers of the weights, the tokenizer and the template. Without kRequired, there is no
-  // template in stage pt, or when neither the model nor the recipe has a template. Throws UserError.
-  explicit Session(const Request& request, Template wanted, SystemMessage system = SystemMessage::kDefault);
+  // template in stage pt, or when neither the model nor the recipe has a template. With kSideBySide, also reads the
+  // adapters' headers; OpenModel::run has the adapters in the order of the request. Throws UserError.
+  explicit Session(const Request& request, Template wanted, SystemMessage system = SystemMessage::kDefault,
+                   Adapters adapters = Adapters::kTogether);
   ~Session();
 
   const Tokenizer& tokenizer() const { return tokenizer_; }
@@ -37,6 +41,9 @@ class Session {
   // Returns the token ids that end a reply: those of the template, of config.json, of generation_config.json and of the
   // tokenizer.
   const std::vector<int32_t>& stop_ids() const { return stop_ids_; }
+
+  // Returns the Jinja text of the template that renders conversations with or without tools. There must be a template.
+  const std::string& template_source(bool with_tools) const;
 
   // Returns the prompt for the next reply. Puts default_system first when there is no system message.
   // `variables` is a JSON object with further variables of the chat template, or "".
@@ -72,6 +79,7 @@ class Session {
   Tokenizer tokenizer_;
   std::optional<ChatTemplate> template_;
   std::vector<int32_t> stop_ids_;
+  std::optional<std::vector<SideAdapter>> side_by_side_;  // none: kTogether
   std::unique_ptr<Weights> weights_;
 };
 

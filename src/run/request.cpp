@@ -228,10 +228,14 @@ bool Request::has_reference() const {
   return stage_->has_reference(KeyValues(*recipe_));
 }
 
-Request Request::without_adapters() const {
+Request Request::with_adapters(const std::vector<std::string>& adapters) const {
   Recipe recipe = *recipe_;
-  recipe.adapter_name_or_path.clear();
+  recipe.adapter_name_or_path = adapters;
   return Request(recipe, *this);
+}
+
+Request Request::without_adapters() const {
+  return with_adapters({});
 }
 
 Request Request::with_model(const std::string& folder) const {

@@ -111,6 +111,8 @@ class Request {
   // Returns whether the stage's loss compares with a reference model.
   bool has_reference() const;
 
+  // Returns the same request with these adapters, which may be names on a hub.
+  Request with_adapters(const std::vector<std::string>& adapters) const;
   // without_adapters returns the same request without its adapters. with_model also replaces the model folder and drops
   // the recipe's keys about labels. The new request determines its labels again.
   Request without_adapters() const;

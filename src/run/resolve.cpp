@@ -251,7 +251,8 @@ class Resolving {
     run_.compute = recipe_.fp16 ? DType::kF16 : low ? DType::kBF16 : DType::kF32;
     run_.frozen_dtype = low ? run_.compute : run_.model.config.dtype;
     run_.trained_dtype = recipe_.pure_bf16 ? DType::kBF16 : DType::kF32;
-    if (run_.lora && recipe_.lora_dtype != "float32") run_.trained_dtype = dtype_from_hf(recipe_.lora_dtype);
+    if ((run_.lora || !trains_) && recipe_.lora_dtype != "float32")
+      run_.trained_dtype = dtype_from_hf(recipe_.lora_dtype);
   }
 
   void set_reference() {

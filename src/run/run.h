@@ -9,6 +9,7 @@
 
 #include "adapters/lora.h"
 #include "adapters/quantised.h"
+#include "adapters/side_by_side.h"
 #include "config/key_values.h"
 #include "data/batches/batch_spec.h"
 #include "data/data_spec.h"
@@ -74,10 +75,12 @@ struct Run {
   std::string model_folder;  // model_name_or_path; for a model on a hub, its folder in the hub's cache
   std::string model_name;    // model_name_or_path
   Model model;
-  bool from_scratch = false;               // true: random weights; false: the weights in model_folder
-  std::optional<LoraOptions> lora;         // none: the run neither trains nor applies an adapter
-  std::vector<std::string> merged;         // adapter folders that are first merged into the frozen weights
-  std::string adapter;                     // the folder with the adapter's weights; empty: a new adapter
+  bool from_scratch = false;        // true: random weights; false: the weights in model_folder
+  std::optional<LoraOptions> lora;  // none: the run neither trains nor applies an adapter
+  std::vector<std::string> merged;  // adapter folders that are first merged into the frozen weights
+  std::string adapter;              // the folder with the adapter's weights; empty: a new adapter
+  // Adapters of which each row of a batch uses one or none. Then `lora` has the options of all of them together.
+  std::vector<SideAdapter> side_by_side = {};
   bool pissa = false;                      // the new adapter starts from the base's singular vectors
   int64_t pissa_iterations = 16;           // PiSSA's power iterations; -1: an exact decomposition
   std::vector<Param> frozen, trained;      // with LoRA, `trained` has the adapter's weights and the saved modules

@@ -26,16 +26,18 @@ int64_t characters(const std::string& text) {
   return std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
 }
 
-ordered_json token_json(const std::string& text, double logprob) {
-  return {{"token", text}, {"logprob", finite(logprob)}, {"bytes", std::vector<uint8_t>(text.begin(), text.end())}};
+ordered_json token_json(const TokenText& token, double logprob) {
+  return {{"token", token.text},
+          {"logprob", finite(logprob)},
+          {"bytes", std::vector<uint8_t>(token.bytes.begin(), token.bytes.end())}};
 }
 
 ordered_json chat_chances(const std::vector<TokenChance>& chances) {
   ordered_json content = ordered_json::array();
   for (const TokenChance& chance : chances) {
-    ordered_json token = token_json(chance.text, chance.logprob);
+    ordered_json token = token_json(chance.token, chance.logprob);
     token["top_logprobs"] = ordered_json::array();
-    for (const auto& [text, logprob] : chance.top) token["top_logprobs"].push_back(token_json(text, logprob));
+    for (const auto& [other, logprob] : chance.top) token["top_logprobs"].push_back(token_json(other, logprob));
     content.push_back(std::move(token));
   }
   return {{"content", content}, {"refusal", nullptr}};
@@ -47,16 +49,20 @@ ordered_json text_chances(const std::vector<TokenChance>& chances, int64_t offse
                    {"top_logprobs", ordered_json::array()},
                    {"text_offset", ordered_json::array()}};
   for (const TokenChance& chance : chances) {
-    out["tokens"].push_back(chance.text);
+    out["tokens"].push_back(chance.token.text);
     out["token_logprobs"].push_back(finite(chance.logprob));
     ordered_json top = ordered_json::object();
-    for (const auto& [text, logprob] : chance.top)
-      if (!top.contains(text)) top[text] = finite(logprob);
+    for (const auto& [other, logprob] : chance.top)
+      if (!top.contains(other.text)) top[other.text] = finite(logprob);
     out["top_logprobs"].push_back(std::move(top));
     out["text_offset"].push_back(offset);
-    offset += characters(chance.text);
+    offset += characters(chance.token.text);
   }
   return out;
+}
+
+ordered_json call_json(const ToolCall& call, const std::string& id) {
+  return {{"id", id}, {"type", "function"}, {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
 }
 
 ordered_json usage_json(const AnswerUsage& usage) {
@@ -67,25 +73,43 @@ ordered_json usage_json(const AnswerUsage& usage) {
 
 }  // namespace
 
-AnswerWriter::AnswerWriter(bool chat, std::string model, bool chances, bool usage)
+AnswerWriter::AnswerWriter(bool chat, std::string model, bool chances, bool usage, bool short_ids)
     : chat_(chat),
       model_(std::move(model)),
       id_((chat ? "chatcmpl-" : "cmpl-") + random_hex(3)),
       chances_(chances),
       usage_(usage),
+      short_ids_(short_ids),
       created_(std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
                    .count()) {}
 
-std::string AnswerWriter::whole(const std::string& text, const std::vector<TokenChance>& chances,
-                                const std::string& finish_reason, const AnswerUsage& usage) const {
+std::string AnswerWriter::call_id() const {
+  return short_ids_ ? random_hex(2).substr(0, 9) : "call_" + random_hex(3);
+}
+
+std::string AnswerWriter::reason(const std::string& finish_reason) const {
+  return calls_ > 0 && finish_reason == "stop" ? "tool_calls" : finish_reason;
+}
+
+std::string AnswerWriter::whole(const ReplyPart& reply, const std::vector<TokenChance>& chances,
+                                const std::string& finish_reason, const AnswerUsage& usage) {
   ordered_json choice{{"index", 0}};
-  if (chat_)
-    choice["message"] = {{"role", "assistant"}, {"content", text}, {"refusal", nullptr}};
-  else
-    choice["text"] = text;
+  if (chat_) {
+    ordered_json message{{"role", "assistant"}, {"content", reply.content}, {"refusal", nullptr}};
+    if (!reply.reasoning.empty()) message["reasoning_content"] = reply.reasoning;
+    if (!reply.calls.empty()) {
+      if (reply.content.empty()) message["content"] = nullptr;
+      message["tool_calls"] = ordered_json::array();
+      for (const ToolCall& call : reply.calls) message["tool_calls"].push_back(call_json(call, call_id()));
+      calls_ += std::ssize(reply.calls);
+    }
+    choice["message"] = std::move(message);
+  } else {
+    choice["text"] = reply.content;
+  }
   choice["logprobs"] = nullptr;
   if (chances_) choice["logprobs"] = chat_ ? chat_chances(chances) : text_chances(chances, 0);
-  choice["finish_reason"] = finish_reason;
+  choice["finish_reason"] = reason(finish_reason);
   return dumped({{"id", id_},
                  {"object", chat_ ? "chat.completion" : "text_completion"},
                  {"created", created_},
@@ -112,15 +136,24 @@ std::string AnswerWriter::begin() const {
                        {"finish_reason", nullptr}}));
 }
 
-std::string AnswerWriter::piece(const std::string& text, const std::vector<TokenChance>& chances) {
+std::string AnswerWriter::piece(const ReplyPart& part, const std::vector<TokenChance>& chances) {
   ordered_json choice{{"index", 0}};
-  if (chat_)
-    choice["delta"] = {{"content", text}};
-  else
-    choice["text"] = text;
+  if (chat_) {
+    ordered_json delta = ordered_json::object();
+    if (!part.reasoning.empty()) delta["reasoning_content"] = part.reasoning;
+    if (!part.content.empty()) delta["content"] = part.content;
+    for (const ToolCall& call : part.calls) {
+      ordered_json one{{"index", calls_++}};
+      one.update(call_json(call, call_id()));
+      delta["tool_calls"].push_back(std::move(one));
+    }
+    choice["delta"] = std::move(delta);
+  } else {
+    choice["text"] = part.content;
+  }
   choice["logprobs"] = nullptr;
   if (chances_) choice["logprobs"] = chat_ ? chat_chances(chances) : text_chances(chances, offset_);
-  for (const TokenChance& chance : chances) offset_ += characters(chance.text);
+  for (const TokenChance& chance : chances) offset_ += characters(chance.token.text);
   choice["finish_reason"] = nullptr;
   return event(dumped(choice));
 }
@@ -132,7 +165,7 @@ std::string AnswerWriter::end(const std::string& finish_reason, const AnswerUsag
   else
     choice["text"] = "";
   choice["logprobs"] = nullptr;
-  choice["finish_reason"] = finish_reason;
+  choice["finish_reason"] = reason(finish_reason);
   std::string out = event(dumped(choice));
   if (usage_) {
     std::string last = event("");

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "serve/reply_reader.h"
 #include "serve/token_chances.h"
 
 namespace fettle {
@@ -17,26 +18,30 @@ struct AnswerUsage {
 class AnswerWriter {
  public:
   // `chances` says whether the request asks for logprobs. `usage` says whether a stream ends with the numbers of
-  // tokens.
-  AnswerWriter(bool chat, std::string model, bool chances, bool usage);
+  // tokens. `short_ids`: ids of calls have 9 letters and digits.
+  AnswerWriter(bool chat, std::string model, bool chances, bool usage, bool short_ids = false);
 
-  std::string whole(const std::string& text, const std::vector<TokenChance>& chances, const std::string& finish_reason,
-                    const AnswerUsage& usage) const;
+  // In both forms of an answer, a reply that ended by itself and has calls gets the finish_reason "tool_calls".
+  std::string whole(const ReplyPart& reply, const std::vector<TokenChance>& chances, const std::string& finish_reason,
+                    const AnswerUsage& usage);
 
   // These functions return events of a stream. Each event is "data: JSON" and an empty line. begin() returns "" for
-  // text completions.
+  // text completions. An event has each of its calls whole.
   std::string begin() const;
-  std::string piece(const std::string& text, const std::vector<TokenChance>& chances);
+  std::string piece(const ReplyPart& part, const std::vector<TokenChance>& chances);
   std::string end(const std::string& finish_reason, const AnswerUsage& usage) const;  // with [DONE]
 
  private:
   std::string event(const std::string& choice) const;
+  std::string reason(const std::string& finish_reason) const;
+  std::string call_id() const;
 
   bool chat_;
   std::string model_, id_;
-  bool chances_, usage_;
+  bool chances_, usage_, short_ids_;
   int64_t created_;
   int64_t offset_ = 0;  // number of characters in the pieces so far
+  int64_t calls_ = 0;   // number of calls so far
 };
 
 }  // namespace fettle

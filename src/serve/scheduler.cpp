@@ -96,24 +96,28 @@ class Scheduler::Decoding {
   int64_t max_length() const { return several_ ? several_->max_length() : one_->max_length(); }
   // Returns true if at most kPiece tokens of the prompt are unread, so that the prompt can join. Otherwise reads the
   // next kPiece tokens and returns false.
-  bool read(const std::vector<int32_t>& prompt, int64_t longest) {
-    if (!several_ || several_->unread(prompt) <= kPiece) return true;
-    const int64_t known = std::ssize(prompt) - several_->unread(prompt);
-    several_->read(std::span(prompt).first(static_cast<size_t>(known + kPiece)), longest);
+  bool read(const ReplyJob& job) {
+    const int64_t left = unread(job);
+    if (!several_ || left <= kPiece) return true;
+    const int64_t known = std::ssize(job.prompt) - left;
+    several_->read(std::span(job.prompt).first(static_cast<size_t>(known + kPiece)),
+                   longest_at_first(job.prompt, job.options), job.adapter);
     return false;
   }
-  int64_t unread(const std::vector<int32_t>& prompt) const {
-    return several_ ? several_->unread(prompt) : std::ssize(prompt);
+  int64_t unread(const ReplyJob& job) const {
+    return several_ ? several_->unread(job.prompt, job.adapter) : std::ssize(job.prompt);
   }
-  std::vector<float> join(int64_t row, const std::vector<int32_t>& prompt, int64_t longest) {
-    if (several_) return several_->join(row, prompt, longest);
+  std::vector<float> join(int64_t row, const ReplyJob& job) {
+    const int64_t longest = longest_at_first(job.prompt, job.options);
+    if (several_) return several_->join(row, job.prompt, longest, job.adapter);
+    adapter_ = job.adapter;
     one_->reserve(longest);
-    return one_->logits(prompt);
+    return one_->logits(job.prompt, adapter_);
   }
   // Returns the next logits of each row in `in_use`, which has the number and all tokens of each row in use. The last
   // token of each row is new.
   std::vector<std::vector<float>> step(const std::vector<std::pair<int64_t, const std::vector<int32_t>*>>& in_use) {
-    if (one_) return {one_->logits(*in_use.at(0).second)};
+    if (one_) return {one_->logits(*in_use.at(0).second, adapter_)};
     std::vector<std::pair<int64_t, int32_t>> next;
     for (const auto& [row, ids] : in_use) next.emplace_back(row, ids->back());
     return several_->step(next);
@@ -122,6 +126,7 @@ class Scheduler::Decoding {
  private:
   std::optional<BatchDecoder> several_;
   std::optional<Generator> one_;
+  int64_t adapter_ = kNoAdapter;  // of the only row, for one_
 };
 
 Scheduler::Scheduler(Session& session, const SchedulerLimits& limits) : session_(session), limits_(limits) {
@@ -131,7 +136,7 @@ Scheduler::Scheduler(Session& session, const SchedulerLimits& limits) : session_
     warn("rows: the rope of this model depends on the sequence length, so replies are written one after another");
   rows_.resize(static_cast<size_t>(decoding_->rows()));
   const std::vector<int32_t> first = {session.stop_ids().empty() ? 0 : session.stop_ids()[0]};
-  decoding_->join(0, first, 1);
+  decoding_->join(0, {.prompt = first, .options = {.max_new_tokens = 1}});
   const std::vector<int32_t> second = {first[0], first[0]};
   if (decoding_->max_length() > 1) decoding_->step({{0, &second}});
   thread_ = std::thread([this] { work(); });
@@ -213,19 +218,16 @@ void Scheduler::take_waiting() {
     if (free == rows_.end()) return;
     if (!reading_) reading_ = next_waiting();
     if (!reading_) return;
-    const std::vector<int32_t>& prompt = reading_->job.prompt;
-    budget -= decoding_->unread(prompt);
-    if (!decoding_->read(prompt, longest_at_first(prompt, reading_->job.options))) return;
+    budget -= decoding_->unread(reading_->job);
+    if (!decoding_->read(reading_->job)) return;
     join(*free, reading_);
     reading_ = nullptr;
   }
 }
 
 void Scheduler::join(std::unique_ptr<Row>& row, const std::shared_ptr<PendingReply>& reply) {
-  const ReplyJob& job = reply->job;
   auto joined = std::make_unique<Row>(reply, session_.tokenizer(), decoding_->max_length());
-  const std::vector<float> logits =
-      decoding_->join(&row - rows_.data(), job.prompt, longest_at_first(job.prompt, job.options));
+  const std::vector<float> logits = decoding_->join(&row - rows_.data(), reply->job);
   if (goes_on(*joined, logits)) row = std::move(joined);
 }
 

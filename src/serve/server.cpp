@@ -19,6 +19,7 @@
 #include "serve/page.h"
 #include "serve/requests.h"
 #include "serve/scheduler.h"
+#include "serve/served_models.h"
 
 namespace fettle {
 namespace {
@@ -38,11 +39,13 @@ void answer_error(httplib::Response& response, const RequestError& error) {
 struct Delivery {
   std::shared_ptr<PendingReply> reply;
   AnswerWriter writer;
+  std::unique_ptr<ReplyReader> reader;  // null: the whole text is content
   bool stream;
   std::atomic<int>& open;
 
-  Delivery(std::shared_ptr<PendingReply> given, AnswerWriter form, bool streamed, std::atomic<int>& count)
-      : reply(std::move(given)), writer(std::move(form)), stream(streamed), open(count) {
+  Delivery(std::shared_ptr<PendingReply> given, AnswerWriter form, std::unique_ptr<ReplyReader> parts, bool streamed,
+           std::atomic<int>& count)
+      : reply(std::move(given)), writer(std::move(form)), reader(std::move(parts)), stream(streamed), open(count) {
     ++open;
   }
   ~Delivery() {
@@ -56,16 +59,23 @@ struct Delivery {
       return text.empty() || (sink.is_writable() && sink.write(text.data(), text.size()));
     };
     if (stream && !send(writer.begin())) return false;
-    std::string text;
+    ReplyPart all;
     std::vector<TokenChance> chances;
     for (;;) {
       PendingReply::News news = reply->wait(kLook);
       if (!sink.is_writable()) return false;
       const AnswerUsage usage{std::ssize(reply->job.prompt), news.reply_tokens};
+      ReplyPart part;
+      if (reader) {
+        part = reader->push(news.text);
+        if (news.ended && news.error.empty()) part.add(reader->finish());
+      } else {
+        part.content = news.text;
+      }
       if (!stream) {
-        text += news.text;
+        all.add(std::move(part));
         chances.insert(chances.end(), news.chances.begin(), news.chances.end());
-      } else if ((!news.text.empty() || !news.chances.empty()) && !send(writer.piece(news.text, news.chances))) {
+      } else if ((!part.empty() || !news.chances.empty()) && !send(writer.piece(part, news.chances))) {
         return false;
       }
       if (!news.ended) continue;
@@ -73,8 +83,7 @@ struct Delivery {
         if (stream) send("data: " + RequestError(500, news.error).json() + "\n\n");
         return false;
       }
-      if (!send(stream ? writer.end(news.finish_reason, usage)
-                       : writer.whole(text, chances, news.finish_reason, usage)))
+      if (!send(stream ? writer.end(news.finish_reason, usage) : writer.whole(all, chances, news.finish_reason, usage)))
         return false;
       sink.done();
       return true;
@@ -84,9 +93,10 @@ struct Delivery {
 
 class CompletionServer {
  public:
-  CompletionServer(Session& session, Scheduler& scheduler, const ServeOptions& options)
+  CompletionServer(Session& session, Scheduler& scheduler, const ServedModels& models, const ServeOptions& options)
       : session_(session),
         scheduler_(scheduler),
+        models_(models),
         options_(options),
         listener_(options.host, options.port, limits(options)),
         http_(listener_.server()) {
@@ -113,8 +123,9 @@ class CompletionServer {
     });
     http_.Get("/health", [this](const httplib::Request&, httplib::Response& response) { tell_health(response); });
     http_.Get("/v1/models", [this](const httplib::Request&, httplib::Response& response) {
-      response.set_content(nlohmann::ordered_json{{"object", "list"}, {"data", {model_json()}}}.dump(),
-                           "application/json");
+      nlohmann::ordered_json list = nlohmann::ordered_json::array();
+      for (const ServedModel& model : models_.models) list.push_back(model_json(model));
+      response.set_content(nlohmann::ordered_json{{"object", "list"}, {"data", list}}.dump(), "application/json");
     });
     http_.Post(kChatPath, [this](const httplib::Request& request, httplib::Response& response) {
       answer(request, response, read_chat_request);
@@ -172,20 +183,46 @@ class CompletionServer {
         "application/json");
   }
 
-  nlohmann::ordered_json model_json() const {
-    return {{"id", options_.name},
+  nlohmann::ordered_json model_json(const ServedModel& model) const {
+    const std::string base = models_.base();
+    return {{"id", model.name},
             {"object", "model"},
             {"created", started_},
             {"owned_by", "fettle"},
+            {"root", model.root},
+            {"parent", model.is_adapter ? nlohmann::ordered_json(base) : nlohmann::ordered_json()},
             {"max_model_len", session_.max_length()}};
   }
 
-  ReplyJob job_of(CompletionRequest& request) {
-    if (!request.model.empty() && request.model != options_.name)
-      throw RequestError(404,
-                         fmt::format("the model '{}' is not on this server; use '{}'", request.model, options_.name),
-                         "model", "model_not_found");
-    ReplyJob job{.options = session_.options(0), .stop = request.stop, .top_logprobs = request.top_logprobs};
+  const ServedModel& model_of(const CompletionRequest& request) const {
+    if (const ServedModel* model = models_.find(request.model)) return *model;
+    std::string names;
+    for (const ServedModel& model : models_.models)
+      names += fmt::format("{}'{}'", names.empty() ? "" : " or ", model.name);
+    throw RequestError(404, fmt::format("the model '{}' is not on this server; use {}", request.model, names), "model",
+                       "model_not_found");
+  }
+
+  // Returns how the reply is divided into content, reasoning and calls.
+  ReplyForm form_of(const CompletionRequest& request) const {
+    if (!request.chat || !session_.has_template()) return {};
+    const bool tools = !request.tools_json.empty();
+    return reply_form_of(session_.template_source(tools), tools);
+  }
+
+  // Returns the text of a prompt's last tokens.
+  std::string end_of(const std::vector<int32_t>& prompt) const {
+    constexpr size_t kTokens = 16;
+    return session_.tokenizer().decode(std::span(prompt).last(std::min(prompt.size(), kTokens)), false);
+  }
+
+  ReplyJob job_of(CompletionRequest& request, const ServedModel& model, const ReplyForm& form) {
+    ReplyJob job{.options = session_.options(0),
+                 .stop = request.stop,
+                 .top_logprobs = request.top_logprobs,
+                 .adapter = model.adapter};
+    for (const std::string_view mark : form.marks())
+      if (const auto id = session_.tokenizer().token_id(mark)) job.options.shown_ids.push_back(*id);
     std::random_device random;
     job.options.sampling.seed = uint64_t{random()} << 32 | random();
     job.options = request.options(std::move(job.options));
@@ -213,10 +250,15 @@ class CompletionServer {
     try {
       check_caller(request);
       CompletionRequest asked = read(request.body);
-      auto delivery = std::make_shared<Delivery>(
-          scheduler_.submit(job_of(asked)),
-          AnswerWriter(asked.chat, options_.name, asked.top_logprobs.has_value(), asked.include_usage), asked.stream,
-          open_);
+      const ServedModel& model = model_of(asked);
+      const ReplyForm form = form_of(asked);
+      ReplyJob job = job_of(asked, model, form);
+      auto reader = form.plain() ? nullptr : make_reply_reader(form, asked.tools_json, end_of(job.prompt));
+      auto delivery =
+          std::make_shared<Delivery>(scheduler_.submit(std::move(job)),
+                                     AnswerWriter(asked.chat, model.name, asked.top_logprobs.has_value(),
+                                                  asked.include_usage, form.calls != nullptr && form.calls->short_ids),
+                                     std::move(reader), asked.stream, open_);
       // An answer that is not streamed also has a content provider, because it notices when the client disconnects.
       response.set_header("Cache-Control", "no-cache");
       response.set_chunked_content_provider(
@@ -232,6 +274,7 @@ class CompletionServer {
 
   Session& session_;
   Scheduler& scheduler_;
+  const ServedModels& models_;
   const ServeOptions& options_;
   const int64_t started_ = std::time(nullptr);
   std::atomic<int> open_ = 0;  // answers that are being written
@@ -239,29 +282,22 @@ class CompletionServer {
   httplib::Server& http_;
 };
 
-// Returns the model's name for clients: the last part ("c" of "a/b/c") of the last adapter's name, or of the model's
-// name if there is no adapter.
-std::string name_of_model(const Request& request) {
-  std::string name = request.model_title();
-  while (name.ends_with('/')) name.pop_back();
-  return name.substr(name.find_last_of("/ ") + 1);
-}
-
 }  // namespace
 
-int run_serve(const Request& request, const ServeOptions& given) {
-  ServeOptions options = given;
-  if (options.name.empty()) options.name = name_of_model(request);
-  Session session(request, Session::Template::kIfThere);
+int run_serve(const Request& request, const ServeOptions& options) {
+  const ServedModels models = served_models(request, options.lora_modules, options.name);
+  Session session(models.request, Session::Template::kIfThere, Session::SystemMessage::kDefault, models.adapters);
   const InterruptScope interrupts;
   Scheduler scheduler(session, {.rows = options.rows, .max_waiting = options.max_waiting});
-  CompletionServer server(session, scheduler, options);
+  CompletionServer server(session, scheduler, models, options);
   const int port = server.bind();
   if (options.api_key.empty() && !is_loopback(options.host))
     warn("every machine that reaches {} port {} can use the model; set --api-key or FETTLE_API_KEY", options.host,
          port);
-  info("serving {} at http://{}:{}/v1 (chat page: http://{}:{}/); Ctrl-C ends", options.name, options.host, port,
-       options.host, port);
+  std::string names;
+  for (const ServedModel& model : models.models) names += (names.empty() ? "" : ", ") + model.name;
+  info("serving {} at http://{}:{}/v1 (chat page: http://{}:{}/); Ctrl-C ends", names, options.host, port, options.host,
+       port);
   server.run();
   return 0;
 }

@@ -18,6 +18,12 @@ std::string added_text(const Tokenizer& tokenizer, std::span<const int32_t> befo
   return tokenizer.decode(std::vector<int32_t>{id}, false);
 }
 
+TokenText added(const Tokenizer& tokenizer, std::span<const int32_t> before, int32_t id) {
+  std::string text = added_text(tokenizer, before, id);
+  if (text.find("\ufffd") == std::string::npos) return text;
+  return {std::move(text), tokenizer.token_bytes(id)};
+}
+
 }  // namespace
 
 TokenChance token_chance(std::span<const float> logits, std::span<const int32_t> before, int32_t drawn, int top,
@@ -27,7 +33,7 @@ TokenChance token_chance(std::span<const float> logits, std::span<const int32_t>
   for (const float logit : logits) sum += std::exp(logit - largest);
   const double total = largest + std::log(sum);
   auto logprob = [&](int32_t id) { return logits[static_cast<size_t>(id)] - total; };
-  TokenChance out{added_text(tokenizer, before, drawn), logprob(drawn), {}};
+  TokenChance out{added(tokenizer, before, drawn), logprob(drawn), {}};
   std::vector<int32_t> ids(logits.size());
   std::iota(ids.begin(), ids.end(), 0);
   const auto count = std::min(static_cast<std::ptrdiff_t>(top), static_cast<std::ptrdiff_t>(ids.size()));
@@ -35,7 +41,7 @@ TokenChance token_chance(std::span<const float> logits, std::span<const int32_t>
     return std::pair(-logits[static_cast<size_t>(a)], a) < std::pair(-logits[static_cast<size_t>(b)], b);
   });
   for (const int32_t id : std::span(ids).first(static_cast<size_t>(count)))
-    out.top.emplace_back(added_text(tokenizer, before, id), logprob(id));
+    out.top.emplace_back(added(tokenizer, before, id), logprob(id));
   return out;
 }
 

@@ -11,10 +11,19 @@
 
 namespace fettle {
 
+// What a token adds to a text. A token may end within a character. Then `bytes` has its bytes, and `text` has U+FFFD.
+struct TokenText {
+  std::string text, bytes;
+
+  TokenText(std::string text) : text(std::move(text)), bytes(this->text) {}  // NOLINT: a text is a token
+  TokenText(const char* text) : TokenText(std::string(text)) {}              // NOLINT
+  TokenText(std::string text, std::string bytes) : text(std::move(text)), bytes(std::move(bytes)) {}
+};
+
 struct TokenChance {
-  std::string text;
-  double logprob;                                   // in the model's own distribution, before temperature, top-k, top-p
-  std::vector<std::pair<std::string, double>> top;  // the most likely tokens, the most likely first
+  TokenText token;
+  double logprob;                                 // in the model's own distribution, before temperature, top-k, top-p
+  std::vector<std::pair<TokenText, double>> top;  // the most likely tokens, the most likely first
 };
 
 // Returns the log-probabilities of the token `drawn`, which follows the tokens `before`, and of the `top` most likely

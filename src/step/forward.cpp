@@ -31,7 +31,7 @@ Forward make_forward(const Run& run, const Weights& weights, const ForwardOption
   f.float8 = run.float8;
   f.fetch = fetch_layers(run, options.squares);
   f.unpack = unpack_quantised(run.quantised, run.model.family->layer_prefix, run.frozen_dtype, run.sharding);
-  if (run.lora && options.adapted) add_lora(f, *run.lora, options.dropout);
+  if (run.lora && options.adapted) add_lora(f, *run.lora, options.dropout, options.row_scales);
   return f;
 }
 

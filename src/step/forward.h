@@ -20,6 +20,7 @@ struct ForwardOptions {
   bool adapted = true;                  // use the run's adapter when it has one
   const DropoutKey* dropout = nullptr;  // for the adapter; null: nothing is dropped
   Tensor squares = {};                  // see fetch_layers (offload.h)
+  Tensor row_scales = {};               // see add_lora (lora.h)
 };
 // Returns the model's forward pass with everything set except the batch. `weights` must outlive the result.
 Forward make_forward(const Run& run, const Weights& weights, const ForwardOptions& options = {});

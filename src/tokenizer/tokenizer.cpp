@@ -165,6 +165,14 @@ std::string Tokenizer::token(int32_t id) const {
   return spelling == nullptr ? "" : *spelling;
 }
 
+std::string Tokenizer::token_bytes(int32_t id) const {
+  const std::string own = token(id);
+  std::string bytes;
+  if (own.size() == 6 && own.starts_with("<0x") && own.ends_with('>'))
+    return std::string(1, static_cast<char>(std::stoi(own.substr(3, 2), nullptr, 16)));
+  return from_alphabet(own, bytes) ? bytes : own;
+}
+
 bool Tokenizer::is_special(int32_t id) const {
   const AddedToken* added = state_->pipeline.added.find(id);
   return added != nullptr && added->special;

@@ -47,6 +47,9 @@ class Tokenizer {
 
   std::optional<int32_t> token_id(std::string_view token) const;
   std::string token(int32_t id) const;  // the token's string in the vocabulary; empty when there is none
+  // Returns the bytes of a token that may end within a character. These are the bytes of a token in the byte alphabet,
+  // the byte of a token like <0xE4>, or else the token's text.
+  std::string token_bytes(int32_t id) const;
   bool is_special(int32_t id) const;
   int64_t vocab_size() const;  // largest id + 1, added tokens included
 

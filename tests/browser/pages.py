@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Uses the pages of `fettle board` and report.html as people do, in Chromium: by mouse, by keyboard, in a narrow window
+"""Uses the pages of `fettle board`, `fettle serve` and report.html as people do, in Chromium: by mouse, by keyboard, in a narrow window
 and in dark mode, with 1,000 runs and a log of 1,000,000 lines. Pictures of all pages are kept, to be looked at.
 
 usage: tests/browser/pages.py --fettle PROGRAM --chromium PROGRAM --pictures FOLDER [NAME ...]
@@ -12,6 +12,7 @@ import os
 import pathlib
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -61,6 +62,28 @@ class Board:
         line = self.process.stderr.readline()
         self.address = re.search(r"http://\S+/", line).group(0)
         self.token = re.search(r"#token=(\S+)", line).group(1)
+
+    def close(self):
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait() == 0
+
+
+class Served:
+    """`fettle serve` of a small model and an adapter of it, and its address."""
+
+    def __init__(self, fettle, folder):
+        shutil.copytree(MODELS / "llama", folder / "base")
+        shutil.copytree(MODELS / "llama/adapter_final", folder / "tuned")
+        (folder / "base/chat_template.jinja").write_text(
+            "{% for m in messages %}{{ m.content + ' ' }}{% endfor %}")
+        self.process = subprocess.Popen(
+            [fettle, "serve", f"model_name_or_path={folder}/base", f"adapter_name_or_path={folder}/tuned", "plugin=cpu",
+             "do_sample=false", "max_new_tokens=24", "--port", "0", "--rows", "4"], stderr=subprocess.PIPE, text=True)
+        for line in self.process.stderr:
+            if found := re.search(r"http://[^/]+/", line):
+                self.address = found.group(0)
+                return
+        raise RuntimeError("the server did not start")
 
     def close(self):
         self.process.send_signal(signal.SIGTERM)
@@ -131,6 +154,55 @@ class Pages:
         page.picture(self.pictures / "charts-none.png")
         page.run("document.querySelector('#runs input').click()")
         page.wait(f"{DRAWN}('Training loss')")
+
+    def check_chat(self, page, board):
+        served = Served(self.fettle, self.folder)
+        try:
+            self.chat(page, served.address)
+        finally:
+            served.close()
+
+    def chat(self, page, address):
+        page.open(address)
+        page.wait("document.getElementById('beside')?.value === 'base'")
+        assert page.run("document.getElementById('model').value") == "tuned"
+        assert page.run("document.activeElement.id") == "text", "the first key goes into the message"
+        columns = "[...document.querySelectorAll('.replies:last-child section')]"
+        ended = f"{columns}.map(one => /tokens in/.test(one.lastChild.textContent))"
+        texts = f"{columns}.map(one => one.querySelector('.assistant').textContent)"
+        page.type("rizb ndax pmfo")
+        page.key("Enter")
+        page.wait(f"{ended}.length === 2 && {ended}.every(Boolean)", 120)
+        assert page.run(f"{columns}.map(one => one.querySelector('h2').textContent)") == ["tuned", "base"]
+        tuned, base = page.run(texts)
+        assert tuned and base and tuned != base, (tuned, base)
+        # A second question continues both conversations.
+        page.type("cloud")
+        page.key("Enter")
+        page.wait(f"document.querySelectorAll('.replies').length === 2 && {ended}.every(Boolean)", 120)
+        side = f"{columns}.map(one => one.getBoundingClientRect().top)"
+        first, second = page.run(side)
+        assert first == second, "the columns are side by side"
+        self.look(page, "chat", whole=False)
+        page.size(390, 900)
+        first, second = page.run(side)
+        assert first < second, "in a narrow window, one reply is above the other"
+        page.size(1360, 900)
+        # By keyboard: the select of the second column is before the button, and the button before the conversation.
+        page.run("document.getElementById('model').focus()")
+        focus = "document.activeElement.id"
+        for name in ("beside", "clear", "talk"):
+            page.key("Tab")
+            assert page.run(focus) == name, page.run(focus)
+        page.run("(one => { one.value = ''; one.onchange(); })(document.getElementById('beside'))")
+        assert page.run("document.querySelectorAll('article').length") == 0, "another choice begins a new conversation"
+        page.run("document.getElementById('text').focus()")
+        page.type("rizb ndax pmfo")
+        page.key("Enter")
+        page.wait(f"{ended}.length === 1 && {ended}[0]", 120)
+        assert page.run(texts) == [tuned]
+        self.look(page, "chat-one", whole=False)
+        assert all(url.startswith((address, "about:", "data:")) for url in page.requests[-5:]), page.requests[-5:]
 
     def check_keyboard(self, page, board):
         self.open(page, board.address, f"#token={board.token}")

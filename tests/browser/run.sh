@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Uses the pages of `fettle board` and report.html in a headless Chromium.
+# Uses the pages of `fettle board`, `fettle serve` and report.html in a headless Chromium.
 # Usage: tests/browser/run.sh [BUILD [CHECK ...]]
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)

@@ -66,7 +66,8 @@ TEST(Repository, CopiesTokenizerAndModelFilesButNoWeights) {
   for (const char* name :
        {"generation_config.json", "tokenizer.json", "special_tokens_map.json", "vocab.json", "merges.txt",
         "tokenizer.model", "qwen.tiktoken", "chat_template.jinja", "tokenization_x.py", "make_tokenizer.py",
-        "model.safetensors", "model.safetensors.index.json", "trainer_state.json", "README.md"})
+        "model.safetensors", "model.safetensors.index.json", "trainer_state.json", "README.md",
+        "additional_chat_templates/rag.jinja", "additional_chat_templates/notes.txt"})
     write_text(from / name, name);
   const std::string config =
       R"({"auto_map": {"AutoModel": "someone/x--modeling_x.Model", "AutoConfig": [null, "gone.C"]}})";
@@ -77,9 +78,10 @@ TEST(Repository, CopiesTokenizerAndModelFilesButNoWeights) {
   fs::create_directories(to);
   fs::create_directories(both);
   copy_tokenizer_files(from, to);
-  EXPECT_THAT(list_tree(to), testing::ElementsAre("chat_template.jinja", "merges.txt", "qwen.tiktoken",
-                                                  "special_tokens_map.json", "tokenization_x.py", "tokenizer.json",
-                                                  "tokenizer.model", "tokenizer_config.json", "vocab.json"));
+  EXPECT_THAT(list_tree(to),
+              testing::ElementsAre("additional_chat_templates/rag.jinja", "chat_template.jinja", "merges.txt",
+                                   "qwen.tiktoken", "special_tokens_map.json", "tokenization_x.py", "tokenizer.json",
+                                   "tokenizer.model", "tokenizer_config.json", "vocab.json"));
   copy_model_files(from, both);
   copy_model_files(from, both);  // copies the files onto themselves
   EXPECT_EQ(list_tree(both).size(), list_tree(to).size() + 4);

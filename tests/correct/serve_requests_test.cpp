@@ -106,9 +106,10 @@ TEST(StopTexts, AreFoundAcrossPieces) {
 }
 
 TEST(Answers, AWholeAnswerHasTextReasonUsageAndChances) {
-  const AnswerWriter writer(true, "m", true, false);
-  const json answer =
-      json::parse(writer.whole("ab", {{"a", -0.5, {{"a", -0.5}, {"\xff", -INFINITY}}}, {"b", -1, {}}}, "stop", {3, 2}));
+  AnswerWriter writer(true, "m", true, false);
+  const json answer = json::parse(
+      writer.whole({.content = "ab", .reasoning = "", .calls = {}},
+                   {{"a", -0.5, {{"a", -0.5}, {{"\xef\xbf\xbd", "\xff"}, -INFINITY}}}, {"b", -1, {}}}, "stop", {3, 2}));
   EXPECT_EQ(answer["object"], "chat.completion");
   EXPECT_EQ(answer["choices"][0]["message"]["content"], "ab");
   EXPECT_EQ(answer["choices"][0]["finish_reason"], "stop");
@@ -117,7 +118,12 @@ TEST(Answers, AWholeAnswerHasTextReasonUsageAndChances) {
   EXPECT_EQ(content[0]["token"], "a");
   EXPECT_EQ(content[0]["bytes"], json({97}));
   EXPECT_EQ(content[0]["top_logprobs"][1]["logprob"], -9999);
+  EXPECT_EQ(content[0]["top_logprobs"][1]["bytes"], json({255})) << "a token that ends within a character";
   EXPECT_EQ(content.size(), 2u);
+}
+
+ReplyPart text_part(const std::string& text) {
+  return {.content = text, .reasoning = "", .calls = {}};
 }
 
 // Returns the JSON of each event of a stream.
@@ -135,7 +141,8 @@ std::vector<json> events_of(const std::string& stream) {
 
 TEST(Answers, AStreamEndsWithReasonUsageAndDone) {
   AnswerWriter writer(true, "m", false, true);
-  const std::vector<json> events = events_of(writer.begin() + writer.piece("a\n\"", {}) + writer.end("length", {3, 1}));
+  const std::vector<json> events =
+      events_of(writer.begin() + writer.piece(text_part("a\n\""), {}) + writer.end("length", {3, 1}));
   ASSERT_EQ(events.size(), 5u);
   EXPECT_EQ(events[0]["choices"][0]["delta"]["role"], "assistant");
   EXPECT_EQ(events[1]["choices"][0]["delta"]["content"], "a\n\"");
@@ -147,11 +154,40 @@ TEST(Answers, AStreamEndsWithReasonUsageAndDone) {
   for (size_t i = 1; i < 4; ++i) EXPECT_EQ(events[i]["id"], events[0]["id"]);
 }
 
+TEST(Answers, CallsHaveIdsArgumentsAsTextAndTheirOwnReason) {
+  const ReplyPart part{.content = "", .reasoning = "why", .calls = {{"f", R"({"x":1})"}, {"g", "{}"}}};
+  AnswerWriter whole(true, "m", false, false), stream(true, "m", false, false, true);
+  const json choice = json::parse(whole.whole(part, {}, "stop", {3, 2}))["choices"][0];
+  EXPECT_EQ(choice["finish_reason"], "tool_calls");
+  EXPECT_EQ(choice["message"]["content"], nullptr);
+  EXPECT_EQ(choice["message"]["reasoning_content"], "why");
+  const json& calls = choice["message"]["tool_calls"];
+  ASSERT_EQ(calls.size(), 2u);
+  EXPECT_EQ(calls[0]["function"], json({{"name", "f"}, {"arguments", R"({"x":1})"}}));
+  EXPECT_EQ(calls[0]["type"], "function");
+  EXPECT_TRUE(calls[0]["id"].get<std::string>().starts_with("call_"));
+  EXPECT_NE(calls[0]["id"], calls[1]["id"]);
+
+  std::string text;
+  for (const char* name : {"f", "g"})
+    text += stream.piece({.content = "", .reasoning = "", .calls = {{name, "{}"}}}, {});
+  const std::vector<json> events = events_of(text + stream.end("stop", {3, 1}));
+  for (int i = 0; i < 2; ++i) {
+    const json& call = events[static_cast<size_t>(i)]["choices"][0]["delta"]["tool_calls"][0];
+    EXPECT_EQ(call["index"], i);
+    EXPECT_EQ(call["id"].get<std::string>().size(), 9u) << "Mistral's templates accept no other ids";
+    EXPECT_EQ(call["function"]["arguments"], "{}");
+  }
+  EXPECT_EQ(events[2]["choices"][0]["finish_reason"], "tool_calls");
+  AnswerWriter cut(true, "m", false, false);
+  EXPECT_EQ(json::parse(cut.whole(part, {}, "length", {3, 2}))["choices"][0]["finish_reason"], "length");
+}
+
 TEST(Answers, PlainCompletionsCountTheOffsetsOfTokens) {
   AnswerWriter writer(false, "m", true, false);
   EXPECT_EQ(writer.begin(), "");
-  writer.piece("\u00e9b", {{"\u00e9", -1, {}}, {"b", -1, {}}});
-  const json event = events_of(writer.piece("c", {{"c", -1, {{"c", -1}}}}))[0];
+  writer.piece(text_part("\u00e9b"), {{"\u00e9", -1, {}}, {"b", -1, {}}});
+  const json event = events_of(writer.piece(text_part("c"), {{"c", -1, {{"c", -1}}}}))[0];
   EXPECT_EQ(event["choices"][0]["text"], "c");
   EXPECT_EQ(event["choices"][0]["logprobs"]["text_offset"], json({2}));
   EXPECT_EQ(event["choices"][0]["logprobs"]["top_logprobs"][0], json({{"c", -1.0}}));

@@ -135,9 +135,9 @@ TEST_F(Serving, ChancesAreTheModelsOwn) {
     double sum = 0;
     for (const auto& [token, logprob] : chance.top) sum += std::exp(logprob);
     EXPECT_NEAR(sum, 1, 1e-6);
-    EXPECT_EQ(chance.text, chance.top[0].first) << "greedy: the likeliest token";
+    EXPECT_EQ(chance.token.text, chance.top[0].first.text) << "greedy: the likeliest token";
     EXPECT_EQ(chance.logprob, chance.top[0].second);
-    text += chance.text;
+    text += chance.token.text;
   }
   EXPECT_EQ(text, got.text);
 }

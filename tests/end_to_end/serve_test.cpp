@@ -260,6 +260,51 @@ TEST(ServeAlone, AnApiKeyIsNeededAndABusyServerSaysSo) {
   EXPECT_GE(busy, 1);
 }
 
+TEST(ServeAlone, ARequestChoosesTheBaseOrAnAdapterByName) {
+  const std::string folder = reference_model("llama").string();
+  const Served server({"--lora-modules", "mine=" + folder + "/adapter_final", "qv=" + folder + "/variants/qv"});
+  const json list = server.ask("/v1/models").parsed()["data"];
+  ASSERT_EQ(list.size(), 3u);
+  EXPECT_EQ(list[0]["id"], "tiny");
+  EXPECT_EQ(list[0]["parent"], nullptr);
+  EXPECT_EQ(list[1]["id"], "mine");
+  EXPECT_EQ(list[1]["parent"], "tiny");
+  EXPECT_EQ(list[1]["root"], folder + "/adapter_final");
+  // Twelve clients at once, each with its own choice.
+  std::vector<json> got(12);
+  std::vector<std::thread> clients;
+  const std::vector<json> choices = {json::object(), {{"model", "tiny"}}, {{"model", "mine"}}, {{"model", "qv"}}};
+  for (size_t i = 0; i < got.size(); ++i)
+    clients.emplace_back([&, i] {
+      const Answer answer = server.ask("/v1/completions", greedy_body(static_cast<int>(i / 4) % 2, choices[i % 4]));
+      if (answer.status == 200) got[i] = answer.parsed();
+    });
+  for (std::thread& client : clients) client.join();
+  for (size_t i = 0; i < got.size(); ++i) {
+    ASSERT_TRUE(got[i].contains("choices")) << i;
+    EXPECT_EQ(got[i]["model"], choices[i % 4].value("model", "tiny"));
+    if (i % 4 == 3) continue;  // there are no recorded replies of this adapter
+    EXPECT_EQ(got[i]["choices"][0]["text"], reference()[i / 4 % 2][i % 4 == 2 ? "tuned" : "base"]["text"]) << i;
+  }
+  const Answer unknown = server.ask("/v1/completions", R"({"prompt": "a", "model": "other"})");
+  EXPECT_EQ(unknown.status, 404);
+  EXPECT_THAT(unknown.body, HasSubstr("use 'tiny' or 'mine' or 'qv'"));
+}
+
+TEST(ServeAlone, AdaptersThatCannotBeServedStopTheStart) {
+  TempFolder folder;
+  const std::string model = reference_model("llama").string();
+  const Outcome dora = run_fettle(folder, {"serve", "model_name_or_path=" + model, "plugin=cpu", "--lora-modules",
+                                           "a=" + model + "/variants/qv", "b=" + model + "/variants/dora"});
+  EXPECT_EQ(dora.code, 2);
+  EXPECT_THAT(dora.err, HasSubstr("variants/dora"));
+  EXPECT_THAT(dora.err, HasSubstr("use_dora"));
+  const Outcome late =
+      run_fettle(folder, {"serve", "model_name_or_path=" + model, "--lora-modules", "a=x", "plugin=cpu"});
+  EXPECT_EQ(late.code, 2);
+  EXPECT_THAT(late.err, HasSubstr("write it before the flag"));
+}
+
 TEST(ServeAlone, SigtermWritesTheRepliesInWorkAndEnds) {
   Served server;
   const Socket socket(server.port);

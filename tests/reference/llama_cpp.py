@@ -4,8 +4,8 @@
 - SmolLM2-135M-Instruct: each tensor equals what the gguf library encodes from the base's values. Tensors of the K types
   have an error of at most 1.03 times that of llama.cpp's encoder. Greedy replies of the F16 file in llama.cpp, with
   llama.cpp's chat template and tokenizer, equal those of `fettle generate`.
-- The small models of models/: from F32 files, llama.cpp gives the greedy tokens that Transformers gave
-  (reference.json).
+- The small models of models/, each without and with its adapter: from F32 files, llama.cpp gives the greedy tokens that
+  Transformers and PEFT gave (reference.json).
 
 usage: llama_cpp.py PROGRAM
 """
@@ -118,20 +118,21 @@ def check_replies(file: pathlib.Path):
 
 
 def check_families(folder: pathlib.Path):
-    for family in FAMILIES:
+    for family, kind in [(family, kind) for family in FAMILIES for kind in ("base", "tuned")]:
         model = HERE / "models" / family
-        to = folder / family
-        fettle("export", f"model_name_or_path={model}", f"export_dir={to}", "export_gguf=f32")
+        to = folder / f"{family}-{kind}"
+        adapter = [f"adapter_name_or_path={model / 'adapter_final'}"] if kind == "tuned" else []
+        fettle("export", f"model_name_or_path={model}", f"export_dir={to}", "export_gguf=f32", *adapter)
         runs = server(next(to.glob("*.gguf")))
         cases = json.loads((model / "reference.json").read_text())["greedy"]
         for case in cases:
-            wanted = case["base"]["ids"]
+            wanted = case[kind]["ids"]
             answer = runs.handle_completions({"prompt": case["prompt"], "max_tokens": len(wanted), "temperature": 0,
                                               "n_probs": 1, "logprobs": 1, "ignore_eos": True})  # fmt: skip
             got = [token["id"] for token in answer["choices"][0]["logprobs"]["content"]]
-            assert got == wanted, f"{family}: llama.cpp continues {case['prompt']} with {got}, Transformers with {wanted}"
+            assert got == wanted, f"{family} ({kind}): llama.cpp continues {case['prompt']} with {got}, Transformers with {wanted}"
         del runs
-        print(f"{family}: llama.cpp's greedy tokens are those of Transformers ({len(cases)} prompts)")
+        print(f"{family} ({kind}): llama.cpp's greedy tokens are those of Transformers ({len(cases)} prompts)")
 
 
 if __name__ == "__main__":

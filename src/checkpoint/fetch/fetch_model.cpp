@@ -166,6 +166,9 @@ fs::path fetch_model(const HubSettings& settings, const RepoName& repo, ModelRep
     return snapshot.folder();  // ModelRepository's error says what to do with an adapter
   }
   snapshot.fetch(names_where(snapshot, is_model_file));
+  snapshot.fetch(files_where(snapshot, [](const std::string& path) {
+    return path.starts_with("additional_chat_templates/") && path.ends_with(".jinja");
+  }));
   if (names_code(snapshot))
     snapshot.fetch(names_where(snapshot, [](const std::string& name) { return name.ends_with(".py"); }));
   snapshot.mark_missing({std::begin(kOptional), std::end(kOptional)});

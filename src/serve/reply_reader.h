@@ -1,0 +1,53 @@
+// Defines ReplyReader, which divides the text of a reply into content, reasoning and calls of tools while the reply is
+// being written.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "serve/tool_calls.h"
+
+namespace fettle {
+
+// A part of a reply. Any of the fields may be empty.
+struct ReplyPart {
+  std::string content, reasoning;
+  std::vector<ToolCall> calls;
+
+  bool empty() const { return content.empty() && reasoning.empty() && calls.empty(); }
+  void add(ReplyPart part);
+};
+
+class ReplyReader {
+ public:
+  virtual ~ReplyReader() = default;
+  // Adds text of the reply, and returns the parts that are now certain. Text that may become a mark or a call is kept
+  // until later text decides.
+  virtual ReplyPart push(const std::string& text) = 0;
+  // Call this when no more text follows. Returns what was kept. Text that begins like a call but is none becomes
+  // content.
+  virtual ReplyPart finish() = 0;
+};
+
+// Says how the replies of a chat template are divided. The template decides, not the model's name.
+struct ReplyForm {
+  const CallForm* calls = nullptr;          // null: calls are not read
+  std::string_view think_begin, think_end;  // texts around reasoning; "": none
+  bool harmony = false;                     // the channels of GPT-OSS
+
+  bool plain() const { return calls == nullptr && think_end.empty() && !harmony; }
+  // Returns all texts that may be special tokens. The reply's text must include them.
+  std::vector<std::string_view> marks() const;
+};
+
+// Returns the form for a template, whose text is `source`. Without `tools`, calls are not read.
+ReplyForm reply_form_of(const std::string& source, bool tools);
+
+// Returns a reader of one reply. `tools_json` are the request's tools. `prompt_end` is the end of the prompt's text: if
+// it opens a block of reasoning, the reply begins with reasoning.
+std::unique_ptr<ReplyReader> make_reply_reader(const ReplyForm& form, const std::string& tools_json,
+                                               std::string_view prompt_end);
+
+}  // namespace fettle

@@ -1,0 +1,96 @@
+#include "serve/served_models.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "checkpoint/peft/adapter_options.h"
+
+namespace fettle {
+namespace {
+
+// Returns the last part of a title: "c" of "a/b/c" and of "a + b/c".
+std::string last_part(std::string title) {
+  while (title.ends_with('/')) title.pop_back();
+  return title.substr(title.find_last_of("/ ") + 1);
+}
+
+struct Named {
+  std::string name, path;
+};
+
+std::vector<Named> read_lora_modules(const std::vector<std::string>& entries) {
+  std::vector<Named> out;
+  for (const std::string& entry : entries) {
+    const size_t sign = entry.find('=');
+    if (sign == std::string::npos || sign == 0 || sign + 1 == entry.size() || entry.starts_with('{'))
+      throw UserError("--lora-modules: '{}' is not NAME=PATH, such as sql=out/sql", entry);
+    out.push_back({entry.substr(0, sign), entry.substr(sign + 1)});
+  }
+  return out;
+}
+
+void check_names(const std::vector<ServedModel>& models) {
+  for (size_t i = 0; i < models.size(); ++i)
+    for (size_t j = 0; j < i; ++j)
+      if (models[i].name == models[j].name)
+        throw UserError("two models would have the name '{}' ({} and {}); name the first model with --name",
+                        models[i].name, models[j].root, models[i].root);
+}
+
+}  // namespace
+
+std::string ServedModels::base() const {
+  if (adapters == Session::Adapters::kTogether) return "";
+  return std::ranges::find(models, false, &ServedModel::is_adapter)->name;
+}
+
+const ServedModel* ServedModels::find(const std::string& name) const {
+  if (name.empty()) return &models[0];
+  const auto at = std::ranges::find(models, name, &ServedModel::name);
+  return at == models.end() ? nullptr : &*at;
+}
+
+ServedModels served_models(const Request& request, const std::vector<std::string>& lora_modules,
+                           const std::string& name) {
+  const std::vector<Named> named = read_lora_modules(lora_modules);
+  const std::vector<std::string>& own = request.adapters();
+  if (own.size() > 1 && !named.empty())
+    throw UserError(
+        "adapter_name_or_path names {} adapters, which are merged into one model; with --lora-modules, give one or "
+        "none. "
+        "To serve adapters of the merged model, export it first",
+        own.size());
+  bool together = own.size() > 1;
+  if (own.size() == 1 && named.empty()) {
+    const Model model = make_model(request.repository().config(), request.config_file());
+    const std::string obstacle = side_obstacle(adapter_options(open_adapter(own[0]), model));
+    together = !obstacle.empty();
+    if (together) info("the base is not served beside the adapter {}: {}", own[0], obstacle);
+  }
+  auto first_name = [&](const std::string& usual) { return name.empty() ? usual : name; };
+  if (together)
+    return {request,
+            Session::Adapters::kTogether,
+            {{.name = first_name(last_part(request.model_title())), .root = request.model_folder()}}};
+  std::vector<std::string> folders = own;
+  for (const Named& one : named) folders.push_back(one.path);
+  ServedModels out{request.with_adapters(folders), Session::Adapters::kSideBySide, {}};
+  const std::string base = last_part(request.without_adapters().model_title());
+  const std::vector<std::string>& found = out.request.adapters();
+  if (!own.empty())
+    out.models.push_back(
+        {.name = first_name(last_part(request.model_title())), .root = found[0], .adapter = 0, .is_adapter = true});
+  out.models.push_back({.name = own.empty() ? first_name(base) : base, .root = request.model_folder()});
+  for (size_t i = 0; i < named.size(); ++i)
+    out.models.push_back({.name = named[i].name,
+                          .root = found[own.size() + i],
+                          .adapter = std::ssize(own) + static_cast<int64_t>(i),
+                          .is_adapter = true});
+  check_names(out.models);
+  return out;
+}
+
+}  // namespace fettle

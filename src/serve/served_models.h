@@ -1,0 +1,45 @@
+// Defines ServedModels: the models of `fettle serve`, with their names. These are a base and adapters of it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "generate/session.h"
+#include "run/request.h"
+
+namespace fettle {
+
+struct ServedModel {
+  std::string name;              // in requests and answers
+  std::string root;              // the folder of the model or adapter
+  int64_t adapter = kNoAdapter;  // ReplyJob::adapter
+  bool is_adapter = false;       // false: the base, or a base with which all adapters are merged
+};
+
+struct ServedModels {
+  Request request;  // has the adapters of all models
+  Session::Adapters adapters;
+  std::vector<ServedModel> models;  // the first one answers requests that name no model
+
+  // Returns the name of the base, which is the parent of the adapters. Returns "" when the base is not served.
+  std::string base() const;
+  // Returns null when no model has this name. "" means the first model.
+  const ServedModel* find(const std::string& name) const;
+};
+
+// Returns the models of a request and of --lora-modules, whose entries are NAME=PATH. PATH is a PEFT folder or a name
+// on a hub.
+//
+// - One adapter in adapter_name_or_path comes first in the list, then the base. If this adapter cannot be applied
+// beside
+//   the base, it is served alone.
+// - Several adapters in adapter_name_or_path are merged in this order, as in other commands: there is one model.
+// - Then come the adapters of --lora-modules, in the order of the flag.
+//
+// `name` is the name of the first model; if it is empty, the name of the adapter or base is used. Throws UserError for
+// an entry of another form, for two equal names, and when adapters cannot be served together.
+ServedModels served_models(const Request& request, const std::vector<std::string>& lora_modules,
+                           const std::string& name);
+
+}  // namespace fettle

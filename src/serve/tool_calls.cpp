@@ -1,0 +1,237 @@
+#include "serve/tool_calls.h"
+
+#include <algorithm>
+
+#include "data/tool_formats.h"
+
+namespace fettle {
+namespace {
+
+using nlohmann::ordered_json;
+using Calls = std::optional<std::vector<ToolCall>>;
+
+constexpr std::string_view kSpaces = " \t\r\n";
+
+std::string_view trimmed(std::string_view text) {
+  const size_t begin = text.find_first_not_of(kSpaces);
+  if (begin == std::string_view::npos) return "";
+  return text.substr(begin, text.find_last_not_of(kSpaces) - begin + 1);
+}
+
+// Returns the text before `mark` and removes it and the mark from `text`. Returns nullopt when there is no such mark.
+std::optional<std::string_view> take_until(std::string_view& text, std::string_view mark) {
+  const size_t at = text.find(mark);
+  if (at == std::string_view::npos) return std::nullopt;
+  const std::string_view before = text.substr(0, at);
+  text.remove_prefix(at + mark.size());
+  return before;
+}
+
+bool take(std::string_view& text, std::string_view mark) {
+  text = text.substr(std::min(text.find_first_not_of(kSpaces), text.size()));
+  if (!text.starts_with(mark)) return false;
+  text.remove_prefix(mark.size());
+  return true;
+}
+
+ordered_json json_of(std::string_view text) {
+  return ordered_json::parse(text, nullptr, false);
+}
+
+// Returns the call of a tool with JSON arguments; nullopt when the arguments are not an object.
+std::optional<ToolCall> call_of(std::string_view name, const ordered_json& arguments) {
+  if (trimmed(name).empty() || !arguments.is_object()) return std::nullopt;
+  return ToolCall{std::string(trimmed(name)), arguments.dump()};
+}
+
+// Reads {"name": ..., "arguments": {...}}; the arguments may also be called "parameters", or be a JSON text.
+std::optional<ToolCall> call_of(const ordered_json& object) {
+  if (!object.is_object() || !object.contains("name") || !object["name"].is_string()) return std::nullopt;
+  for (const char* field : {"arguments", "parameters"}) {
+    const auto at = object.find(field);
+    if (at == object.end()) continue;
+    return call_of(object["name"].get<std::string>(),
+                   at->is_string() ? json_of(at->get_ref<const std::string&>()) : *at);
+  }
+  return std::nullopt;
+}
+
+Calls only(const std::optional<ToolCall>& call) {
+  return call ? Calls({*call}) : std::nullopt;
+}
+
+// {"name": "f", "arguments": {...}}
+Calls read_object(std::string_view text, const ToolTypes&) {
+  return only(call_of(json_of(text)));
+}
+
+// {"name": "f", "parameters": {...}}, or several such objects with ';' between them. A reply may also be other JSON, so
+// the names must be known.
+Calls read_llama(std::string_view text, const ToolTypes& types) {
+  std::vector<ToolCall> calls;
+  text = trimmed(text);
+  while (!text.empty()) {
+    // A ';' may also be a part of a string, so each one is tried as the end of the object.
+    std::optional<ToolCall> call;
+    size_t end = 0;
+    do {
+      end = std::min(text.find(';', end), text.size());
+      call = call_of(json_of(text.substr(0, end)));
+    } while (!call && end++ < text.size());
+    if (!call || !types.knows(call->name)) return std::nullopt;
+    calls.push_back(*call);
+    text = trimmed(text.substr(std::min(end + 1, text.size())));
+  }
+  return calls.empty() ? std::nullopt : Calls(calls);
+}
+
+// <function=f><parameter=x>1</parameter></function>
+Calls read_qwen_xml(std::string_view text, const ToolTypes& types) {
+  if (!take(text, "<function=")) return std::nullopt;
+  const auto name = take_until(text, ">");
+  if (!name) return std::nullopt;
+  const std::string tool(trimmed(*name));
+  ordered_json arguments = ordered_json::object();
+  while (take(text, "<parameter=")) {
+    const auto key = take_until(text, ">");
+    auto value = key ? take_until(text, "</parameter>") : std::nullopt;
+    if (!value) return std::nullopt;
+    // The template writes one newline on each side of the value.
+    if (value->starts_with('\n')) value->remove_prefix(1);
+    if (value->ends_with('\n')) value->remove_suffix(1);
+    const std::string argument(trimmed(*key));
+    arguments[argument] = types.value(tool, argument, std::string(*value));
+  }
+  if (!take(text, "</function>") || !trimmed(text).empty()) return std::nullopt;
+  return only(call_of(tool, arguments));
+}
+
+// f<arg_key>x</arg_key><arg_value>1</arg_value>
+Calls read_glm(std::string_view text, const ToolTypes& types) {
+  const size_t end = std::min(text.find("<arg_key>"), text.size());
+  const std::string tool(trimmed(text.substr(0, end)));
+  text.remove_prefix(end);
+  if (tool.empty() || tool.find_first_of(" \n{<") != std::string::npos) return std::nullopt;
+  ordered_json arguments = ordered_json::object();
+  while (take(text, "<arg_key>")) {
+    const auto key = take_until(text, "</arg_key>");
+    const auto value = key && take(text, "<arg_value>") ? take_until(text, "</arg_value>") : std::nullopt;
+    if (!value) return std::nullopt;
+    const std::string argument(trimmed(*key));
+    arguments[argument] = types.value(tool, argument, std::string(*value));
+  }
+  if (!trimmed(text).empty()) return std::nullopt;
+  return only(call_of(tool, arguments));
+}
+
+// [{"name": "f", "arguments": {...}}, ...], or f[ARGS]{...}[TOOL_CALLS]g[ARGS]{...}, also with [CALL_ID]id before
+// [ARGS]
+Calls read_mistral(std::string_view text, const ToolTypes&) {
+  std::vector<ToolCall> calls;
+  if (trimmed(text).starts_with('[')) {
+    const ordered_json list = json_of(text);
+    if (!list.is_array()) return std::nullopt;
+    for (const ordered_json& one : list) {
+      const auto call = call_of(one);
+      if (!call) return std::nullopt;
+      calls.push_back(*call);
+    }
+  } else {
+    while (!text.empty()) {
+      const auto until_next = take_until(text, "[TOOL_CALLS]");
+      const std::string_view one = until_next ? *until_next : std::exchange(text, "");
+      const size_t brace = one.find('{');
+      if (brace == std::string_view::npos) return std::nullopt;
+      const auto call = call_of(one.substr(0, std::min(one.find('['), brace)), json_of(one.substr(brace)));
+      if (!call) return std::nullopt;
+      calls.push_back(*call);
+    }
+  }
+  return calls.empty() ? std::nullopt : Calls(calls);
+}
+
+// V3 and R1: function<｜tool▁sep｜>f, and the arguments in a block of Markdown; V3.1: f<｜tool▁sep｜>{...}
+Calls read_deepseek(std::string_view text, const ToolTypes&) {
+  std::vector<ToolCall> calls;
+  while (take(text, "<｜tool▁call▁begin｜>")) {
+    auto one = take_until(text, "<｜tool▁call▁end｜>");
+    const auto before = one ? take_until(*one, "<｜tool▁sep｜>") : std::nullopt;
+    if (!before) return std::nullopt;
+    std::string_view name = trimmed(*before), arguments = *one;
+    if (name == "function") {
+      const auto title = take_until(arguments, "\n```json");
+      const auto block = title ? take_until(arguments, "```") : std::nullopt;
+      if (!block) return std::nullopt;
+      name = *title;
+      arguments = *block;
+    }
+    const auto call = call_of(name, json_of(arguments));
+    if (!call) return std::nullopt;
+    calls.push_back(*call);
+  }
+  return calls.empty() || !trimmed(text).empty() ? std::nullopt : Calls(calls);
+}
+
+const std::vector<CallForm>& call_forms() {
+  static const std::vector<CallForm> forms = {
+      {.format = "qwen", .begin = "<tool_call>", .end = "</tool_call>", .read = read_object},
+      {.format = "qwen3_5", .begin = "<tool_call>", .end = "</tool_call>", .read = read_qwen_xml},
+      {.format = "glm4_moe",
+       .begin = "<tool_call>",
+       .end = "</tool_call>",
+       .read = read_glm,
+       .marks = {"<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"}},
+      {.format = "llama3", .begin = "<|python_tag|>", .end = "", .first = "{", .read = read_llama},
+      {.format = "mistral",
+       .begin = "[TOOL_CALLS]",
+       .end = "",
+       .short_ids = true,
+       .read = read_mistral,
+       .marks = {"[ARGS]", "[CALL_ID]"}},
+      {.format = "deepseek",
+       .begin = "<｜tool▁calls▁begin｜>",
+       .end = "<｜tool▁calls▁end｜>",
+       .read = read_deepseek,
+       .marks = {"<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", "<｜tool▁sep｜>"}},
+  };
+  return forms;
+}
+
+}  // namespace
+
+ToolTypes::ToolTypes(const std::string& tools_json) : tools_(ordered_json::object()) {
+  if (tools_json.empty()) return;
+  for (const ordered_json& tool : json_of(tools_json)) {
+    const ordered_json function = tool.is_object() ? tool.value("function", tool) : tool;
+    if (!function.is_object() || !function.contains("name") || !function["name"].is_string()) continue;
+    const ordered_json parameters = function.value("parameters", ordered_json());
+    tools_[function["name"].get<std::string>()] =
+        parameters.is_object() ? parameters.value("properties", ordered_json()) : ordered_json();
+  }
+}
+
+bool ToolTypes::knows(const std::string& tool) const {
+  return tools_.contains(tool);
+}
+
+ordered_json ToolTypes::value(const std::string& tool, const std::string& argument, const std::string& text) const {
+  const ordered_json properties = tools_.value(tool, ordered_json());
+  const ordered_json schema = properties.is_object() ? properties.value(argument, ordered_json()) : ordered_json();
+  const ordered_json type = schema.is_object() ? schema.value("type", ordered_json()) : ordered_json();
+  if (type == "string") return text;
+  // Some templates write true, false and null as Python does.
+  for (const auto& [python, json] : {std::pair{"True", ordered_json(true)}, {"False", false}, {"None", nullptr}})
+    if (text == python) return json;
+  ordered_json value = json_of(text);
+  return value.is_discarded() ? ordered_json(text) : value;
+}
+
+const CallForm* call_form_of(const std::string& source) {
+  for (const std::string_view format : tool_formats_of(source)) {
+    const auto at = std::ranges::find(call_forms(), format, &CallForm::format);
+    if (at != call_forms().end()) return &*at;
+  }
+  return nullptr;
+}
+
+}  // namespace fettle

@@ -1,0 +1,46 @@
+// Defines CallForm: how the models of a family write calls of tools into their replies, and how such text is read.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fettle {
+
+struct ToolCall {
+  std::string name;
+  std::string arguments;  // the text of a JSON object
+};
+
+// The `tools` of a request. Some formats write all arguments as text; the tools' schemas say which are strings.
+class ToolTypes {
+ public:
+  explicit ToolTypes(const std::string& tools_json);
+  bool knows(const std::string& tool) const;
+  // Returns an argument as JSON: a string if the tool's schema says so or the text is not JSON, else the JSON value.
+  nlohmann::ordered_json value(const std::string& tool, const std::string& argument, const std::string& text) const;
+
+ private:
+  nlohmann::ordered_json tools_;  // name -> properties
+};
+
+struct CallForm {
+  std::string_view format;  // a name of tool_formats_of
+  std::string_view begin;   // text before a call
+  std::string_view end;     // text after a call; "": calls reach to the end of the reply
+  // Another text before a call, but only at the beginning of the reply; "": none. This text is itself a part of the
+  // call.
+  std::string_view first = "";
+  bool short_ids = false;  // the template accepts only ids of 9 letters and digits
+  // Reads the text between begin and end. Returns nullopt when it is not a call.
+  std::optional<std::vector<ToolCall>> (*read)(std::string_view text, const ToolTypes& types);
+  std::vector<std::string_view> marks = {};  // further texts in a call that may be special tokens
+};
+
+// Returns the form of calls of a chat template, whose text is `source`. Returns null when Fettle cannot read the calls
+// of this template, or when it writes none.
+const CallForm* call_form_of(const std::string& source);
+
+}  // namespace fettle
