@@ -61,11 +61,13 @@ inline const std::vector<std::string> kFamilies{"llama",
                                                 "falcon_h1_gated",
                                                 "nemotron_h",
                                                 "nemotron_h_moe",
+                                                "phi",
+                                                "phi_normed",
                                                 "qwen3_gptq",
                                                 "qwen2_awq",
                                                 "qwen3_moe_packed"};
 
 // Encoders, which can only classify. classifiers.py makes their folders.
-inline const std::vector<std::string> kEncoders{"bert", "roberta"};
+inline const std::vector<std::string> kEncoders{"bert", "roberta", "modernbert", "modernbert_mean"};
 
 }  // namespace fettle

@@ -51,6 +51,13 @@ List inputs_last(List list) {
   return list;
 }
 
+// Returns the weight [E, out.., in] as [E, in, out..].
+Tensor inputs_second(const Tensor& weight) {
+  Dims order{0, weight.rank() - 1};
+  for (int64_t d = 1; d + 1 < weight.rank(); ++d) order.push_back(d);
+  return transpose(weight, order);
+}
+
 // Returns the weight [E, in, out..] of experts.
 Tensor dequantise_mxfp4(const Tensor& codes, const Tensor& scales) {
   Dims pairs = scales.dims();
@@ -64,10 +71,9 @@ Tensor dequantise_mxfp4(const Tensor& codes, const Tensor& scales) {
   const Tensor table = literal({powers.begin(), powers.end()}, {DType::kF32, {static_cast<int64_t>(powers.size()), 1}});
   const Tensor factor = reshape(take(table, convert(scales, DType::kI32)), scales.dims());
   const Tensor scaled = value * expand(expand(factor, scales.rank()), scales.rank() + 1);
-  Dims together = scales.dims(), order{0, scales.rank() - 1};
+  Dims together = scales.dims();
   together.back() *= Quantisation::kMxfp4Block;
-  for (int64_t d = 1; d + 1 < scales.rank(); ++d) order.push_back(d);
-  return transpose(reshape(scaled, together), order);
+  return inputs_second(reshape(scaled, together));
 }
 
 // Returns factors [.., in]: each input gets the factor of its group from `factors` [.., groups]. `order` has the group
@@ -104,7 +110,8 @@ Tensor dequantise_groups(const QuantisedWeight& weight, const std::vector<Tensor
   const Tensor scale = of_each_input(parts[1], dims.back(), format.group, order);
   const Tensor zero = of_each_input(parts[2], dims.back(), format.group, order);
   const Tensor steps = convert(codes, format.scales) - convert(zero, format.scales);
-  return reshape(convert(steps * scale, DType::kF32), weight.base.dims);
+  const Tensor values = convert(steps * scale, DType::kF32);
+  return format.inputs_first ? inputs_second(values) : reshape(values, weight.base.dims);
 }
 
 }  // namespace
@@ -122,10 +129,18 @@ bool is_quantised(const Param& param, const Quantisation& format, bool stored) {
   return param.has_experts() && !stored && format.four_bits() && QuantisedWeight{param, format, {}}.by_rows();
 }
 
-bool is_grouped(const Param& param, const Quantisation& format, bool inputs_first) {
-  if (param.role != Role::kLinear && !param.of_experts()) return false;
-  const int64_t inputs = QuantisedWeight{param, format, {}}.rows().back();
-  return !inputs_first && (!format.four_bits() || inputs % 2 == 0);
+std::optional<Quantisation> grouped_format(const Model& model, const Param& param, Quantisation format) {
+  if (param.role != Role::kLinear && !param.has_experts()) return std::nullopt;
+  if (param.role == Role::kLinear && model.family->fan_in_fan_out) return std::nullopt;
+  if (param.role == Role::kExpertsFused) {
+    // The modules of an expert may have their inputs in different orders, but the parts have one order for all.
+    const ExpertNames& names = model.config.experts;
+    if (format.any_order || names.in_turns || model.config.expert_bias) return std::nullopt;
+    format.inputs_first = names.in_first;
+  }
+  const int64_t inputs = format.inputs_first ? param.dims[1] : QuantisedWeight{param, format, {}}.rows().back();
+  if (format.four_bits() && inputs % 2 != 0) return std::nullopt;
+  return format;
 }
 
 QuantisedWeight quantised_weight(const Param& base, const Quantisation& format, const ShardingRules& rules) {
@@ -153,14 +168,16 @@ QuantisedWeight quantised_weight(const Param& base, const Quantisation& format, 
     return out;
   }
   if (format.in_groups()) {
-    Dims codes = out.rows(), scales = codes;
+    Dims codes = format.inputs_first ? inputs_last(base.dims) : out.rows(), scales = codes;
+    const Dims whole = codes;
     const int64_t inputs = codes.back(), group = format.group > 0 ? format.group : inputs;
     scales.back() = blocks_of(inputs, group);
     if (format.four_bits()) codes.back() /= 2;
-    LogicalAxes axes{base.axes.begin(), base.axes.begin() + static_cast<std::ptrdiff_t>(codes.size())};
+    LogicalAxes axes = format.inputs_first ? inputs_last(base.axes) : base.axes;
+    axes.resize(codes.size());
     LogicalAxes of_groups = axes;
     // Splits the inputs over devices only if each device has whole groups.
-    const auto split = rules.fitting(axes, out.rows()).dims.back();
+    const auto split = rules.fitting(axes, whole).dims.back();
     if (format.any_order || inputs % group != 0 || rules.fitting(axes, scales).dims.back() != split ||
         rules.fitting(axes, codes).dims.back() != split)
       axes.back() = of_groups.back() = "";

@@ -2,6 +2,7 @@
 // them.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "models/model.h"
@@ -18,7 +19,7 @@ namespace fettle {
 // mxfp4, of experts [E, in, out..]:
 //   <base>                u8 [E, out.., in / 2], two elements a byte, the first in the low bits
 //   <base>.scales         u8 [E, out.., in / 32]
-// groups4, groups8 (group_storage.h):
+// groups4, groups8 (group_storage.h); `out..` includes the number of the expert:
 //   <base>                u8 [out.., in / 2], two elements a byte, the first in the low bits; groups8: u8 [out.., in]
 //   <base>.scales         [out.., groups], in the format's dtype
 //   <base>.zeros          u8 [out.., groups]
@@ -40,9 +41,9 @@ struct QuantisedWeight {
 // for linear layers.
 bool is_quantised(const Param& param, const Quantisation& format, bool stored);
 
-// Returns whether the run can keep the parameter in the format groups4 or groups8: the checkpoint stores the parameter
-// in this format, and has one matrix [out, in] for each layer or expert.
-bool is_grouped(const Param& param, const Quantisation& format, bool inputs_first);
+// Returns the format groups4 or groups8 for this parameter of a model whose checkpoint stores linear layers in
+// `format`; nullopt when the parameter cannot be kept in it.
+std::optional<Quantisation> grouped_format(const Model& model, const Param& param, Quantisation format);
 
 // Returns the parts of `base`. A dim whose blocks cannot be divided evenly over the devices is not split.
 QuantisedWeight quantised_weight(const Param& base, const Quantisation& format, const ShardingRules& rules);

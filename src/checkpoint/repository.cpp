@@ -22,6 +22,7 @@
 #include "checkpoint/torch/torch_file.h"
 #include "models/config.h"
 #include "models/float8_storage.h"
+#include "models/model.h"
 #include "models/quantisation.h"
 
 namespace fettle {
@@ -294,6 +295,52 @@ void ModelRepository::join_groups() {
     const std::string name = entry.name;
     const TensorEntry& joined = joined_[name] = std::move(entry);
     tensors_[name] = {place.file, place.entry, &joined};
+  }
+  join_experts(file);
+}
+
+void ModelRepository::join_experts(const std::string& file) {
+  const Family* family = find_family(config_);
+  if (family == nullptr) return;
+  const ModelConfig config = family->read(ConfigReader(config_, file));
+  const ExpertNames& names = config.experts;
+  if (!names.fused() || names.in_turns || config.expert_bias) return;
+  for (const Param& param : family->params(config)) {
+    if (param.role != Role::kExpertsFused) continue;
+    for (int64_t i = 0; i < param.stored_count(); ++i) {
+      const std::string tensor = param.stored_name(i);
+      if (look_up(tensor) != nullptr) continue;
+      auto experts = std::make_shared<ExpertGroups>();
+      std::vector<std::string> found;
+      for (int64_t expert = 0; expert < param.dims[0]; ++expert) {
+        const std::vector<std::string> modules = expert_modules(tensor, expert);
+        experts->each = static_cast<int64_t>(modules.size());
+        for (const std::string& module : modules) {
+          const Place* place = look_up(module + ".weight");
+          if (place == nullptr || !stored_at(*place).entry->groups) break;
+          experts->modules.push_back(stored_at(*place).entry->groups);
+          found.push_back(stored_at(*place).entry->name);
+        }
+      }
+      // If an expert is missing or not stored in groups, loading says that the tensor with all experts is missing.
+      if (found.empty() || static_cast<int64_t>(found.size()) != param.dims[0] * experts->each) continue;
+      const int64_t outputs = experts->modules[0]->outputs, inputs = experts->modules[0]->inputs;
+      for (size_t m = 0; m < found.size(); ++m)
+        if (experts->modules[m]->outputs != outputs || experts->modules[m]->inputs != inputs)
+          throw UserError("{}: '{}' is [{}, {}], but '{}' is [{}, {}]; download the model again", folder_.string(),
+                          found[m], experts->modules[m]->outputs, experts->modules[m]->inputs, found[0], outputs,
+                          inputs);
+      experts->inputs_first = names.in_first;
+      const Place place = *look_up(found[0]);
+      TensorEntry entry = *stored_at(place).entry;
+      const int64_t all = outputs * experts->each;
+      entry.name = tensor;
+      entry.shape.dims = names.in_first ? Dims{param.dims[0], inputs, all} : Dims{param.dims[0], all, inputs};
+      entry.groups = nullptr;
+      entry.expert_groups = std::move(experts);
+      for (const std::string& name : found) tensors_.erase(name);
+      tensors_[tensor] = {place.file, place.entry, &(joined_[tensor] = std::move(entry))};
+    }
   }
 }
 

@@ -62,6 +62,8 @@ class ModelRepository {
   void join_mxfp4();
   void join_float8();
   void join_groups();
+  // Joins the experts' modules in groups to the tensors with all experts that the family reads.
+  void join_experts(const std::string& file);
   DType stated_dtype() const;  // the weights' dtype in config.json; bfloat16 when it states none
   void grow_tables();
   const Place* look_up(std::string_view name) const;

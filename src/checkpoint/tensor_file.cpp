@@ -1,6 +1,7 @@
 #include "checkpoint/tensor_file.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "adapters/block_codes.h"
 #include "base/arrays/box_copy.h"
@@ -110,6 +111,54 @@ void read_groups(const TensorEntry& entry, const Box& box, DType to, std::byte* 
   });
 }
 
+// Returns the numbers of the outputs of an expert that are in the box: `dims` has the dims of the outputs.
+std::vector<int64_t> outputs_in(std::span<const int64_t> start, std::span<const int64_t> size,
+                                std::span<const int64_t> dims) {
+  std::vector<int64_t> out{0};
+  for (size_t d = 0; d < dims.size(); ++d) {
+    std::vector<int64_t> next;
+    for (const int64_t before : out)
+      for (int64_t i = 0; i < size[d]; ++i) next.push_back(before * dims[d] + start[d] + i);
+    out = std::move(next);
+  }
+  return out;
+}
+
+void read_expert_groups(const TensorEntry& entry, const Box& box, DType to, std::byte* out) {
+  const ExpertGroups& experts = *entry.expert_groups;
+  const int64_t rows_of_module = experts.modules[0]->outputs;
+  // The entry's dims may split the outputs into parts.
+  const size_t rank = box.size.size(), in_dim = experts.inputs_first ? 1 : rank - 1,
+               first_out = experts.inputs_first ? 2 : 1;
+  auto of_outputs = [&](const Dims& dims) { return std::span(dims).subspan(first_out, rank - 2); };
+  const std::vector<int64_t> outputs =
+      outputs_in(of_outputs(box.start), of_outputs(box.size), of_outputs(entry.shape.dims));
+  const int64_t inputs = box.size[in_dim], first_input = box.start[in_dim], rows = static_cast<int64_t>(outputs.size());
+  std::vector<float> values(static_cast<size_t>(inputs)), flipped;
+  for (int64_t expert = 0; expert < box.size[0]; ++expert) {
+    std::byte* place = out + expert * rows * inputs * byte_size(to);
+    if (experts.inputs_first) flipped.resize(static_cast<size_t>(rows * inputs));
+    std::optional<GroupRows> groups;
+    int64_t current = -1;
+    for (int64_t row = 0; row < rows; ++row) {
+      const int64_t part = outputs[static_cast<size_t>(row)] / rows_of_module,
+                    output = outputs[static_cast<size_t>(row)] % rows_of_module;
+      const int64_t module = (box.start[0] + expert) * experts.each + part;
+      const GroupParts& parts = *experts.modules[static_cast<size_t>(module)];
+      if (module != current) groups.emplace(parts, 0, parts.outputs), current = module;
+      groups->values(output * parts.inputs + first_input, values);
+      if (experts.inputs_first)
+        for (int64_t i = 0; i < inputs; ++i)
+          flipped[static_cast<size_t>(i * rows + row)] = values[static_cast<size_t>(i)];
+      else
+        convert_elements(reinterpret_cast<const std::byte*>(values.data()), DType::kF32,
+                         place + row * inputs * byte_size(to), to, inputs);
+    }
+    if (experts.inputs_first)
+      convert_elements(reinterpret_cast<const std::byte*>(flipped.data()), DType::kF32, place, to, rows * inputs);
+  }
+}
+
 void read_grown(const TensorEntry& entry, const Box& box, DType to, std::byte* out) {
   const GrownTable& grown = *entry.grown;
   const int64_t all = box.size[0], kept = std::clamp<int64_t>(grown.first - box.start[0], 0, all);
@@ -128,6 +177,7 @@ void TensorFile::read_slice(const TensorEntry& entry, const Box& box, DType to, 
   if (entry.mxfp4) return read_mxfp4(entry, box, to, out);
   if (entry.float8) return read_float8(entry, box, to, out);
   if (entry.groups) return read_groups(entry, box, to, out);
+  if (entry.expert_groups) return read_expert_groups(entry, box, to, out);
   if (entry.grown) return read_grown(entry, box, to, out);
   const std::byte* data = map_.bytes().data() + entry.offset;
   const DType from = entry.shape.dtype;

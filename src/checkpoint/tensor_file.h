@@ -22,6 +22,7 @@ struct GrownTable;
 struct Mxfp4Parts;
 struct Float8Parts;
 struct GroupParts;
+struct ExpertGroups;
 
 struct TensorEntry {
   std::string name;
@@ -34,9 +35,12 @@ struct TensorEntry {
   std::shared_ptr<const Mxfp4Parts> mxfp4 = {};
   std::shared_ptr<const Float8Parts> float8 = {};
   std::shared_ptr<const GroupParts> groups = {};
+  std::shared_ptr<const ExpertGroups> expert_groups = {};
   std::shared_ptr<const GrownTable> grown = {};
 
-  bool dense() const { return strides.empty() && !encoding && !mxfp4 && !float8 && !groups && !grown; }
+  bool dense() const {
+    return strides.empty() && !encoding && !mxfp4 && !float8 && !groups && !expert_groups && !grown;
+  }
   // Returns whether the entry's bytes are one range without holes. They need not be the elements themselves (see
   // `encoding`).
   bool dense_places() const { return strides.empty() && !grown; }
@@ -103,6 +107,15 @@ struct GroupParts {
   TensorEntry codes, scales;
   const TensorFile *zeros_file, *order_file;  // null: the tensor is missing
   TensorEntry zeros, order;
+};
+
+// The weights of all experts of a layer, [E, out, in], or [E, in, out] with inputs_first. Each expert has `each`
+// modules, whose outputs follow one another: a gate and an up projection, or a down projection. All modules have the
+// same number of outputs, and of inputs.
+struct ExpertGroups {
+  std::vector<std::shared_ptr<const GroupParts>> modules;  // the first expert's modules, then the second's, ...
+  int64_t each = 1;
+  bool inputs_first = false;
 };
 
 // A table whose rows below `first` come from `table`, and whose rows from `first` on are `rows`.

@@ -32,7 +32,8 @@ std::optional<AttentionSite> read_attention(const CompositeSite& site) {
   out.scale = std::get<double>(site.attributes.at("scale"));
   out.softcap = std::get<double>(site.attributes.at("softcap"));
   out.causal = std::get<bool>(site.attributes.at("causal"));
-  out.window = out.causal ? std::get<int64_t>(site.attributes.at("window")) : 0;
+  out.window = std::get<int64_t>(site.attributes.at("window"));
+  if (out.window != 0 && !out.causal) return std::nullopt;
   const auto& slopes = std::get<std::vector<float>>(site.attributes.at("slopes"));
   out.slopes.assign(slopes.begin(), slopes.end());
   return out;

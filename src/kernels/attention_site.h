@@ -25,7 +25,7 @@ struct AttentionSite {
 };
 
 // Reads a use of the composite. Returns nullopt when the length or H is split over devices, when key heads are split in
-// another way than query heads, or when q, k and v do not fit together.
+// another way than query heads, when q, k and v do not fit together, or when there is a window without a causal mask.
 std::optional<AttentionSite> read_attention(const CompositeSite& site);
 
 }  // namespace fettle

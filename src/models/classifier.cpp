@@ -12,15 +12,18 @@ Tensor class_logits(const Forward& f, const Model& model, const Tensor& hidden_B
   internal_check(model.classifies(), "class_logits: this {} is not a classifier", model.family->model_type);
   PathScope scope("classifier");
   const ClassifierHead& head = model.family->classifier;
-  Tensor x_SD = head.pooled == Pooled::kFirst ? first_of_sequences(hidden_BTD, numbers_BT, rows)
-                                              : last_of_sequences(hidden_BTD, numbers_BT, rows);
+  const ClassifierFields& fields = f.config.classifier;
+  Tensor x_SD = fields.mean                     ? mean_of_sequences(hidden_BTD, numbers_BT, rows)
+                : head.pooled == Pooled::kFirst ? first_of_sequences(hidden_BTD, numbers_BT, rows)
+                                                : last_of_sequences(hidden_BTD, numbers_BT, rows);
   for (const std::string& module : head.modules) {
     const bool last = module == head.modules.back();
     const DType dtype = last ? DType::kF32 : f.compute;
+    if (last && !head.norm.empty()) x_SD = norm(f.config, f.weights, head.norm, x_SD);
     x_SD = dot_general(x_SD, convert(f.weights.at(module + ".weight"), f.compute),
                        {.lhs_contracting = {1}, .rhs_contracting = {1}}, dtype);
-    if (head.bias) x_SD = x_SD + convert(f.weights.at(module + ".bias"), dtype);
-    if (!last) x_SD = tanh(x_SD);
+    if (head.bias && (last || fields.inner_bias)) x_SD = x_SD + convert(f.weights.at(module + ".bias"), dtype);
+    if (!last) x_SD = activation(fields.act, x_SD);
   }
   return x_SD;
 }

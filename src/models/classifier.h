@@ -1,5 +1,6 @@
 // Defines the head of sequence classification and its losses, like Transformers' ...ForSequenceClassification classes.
-// The head applies the family's linear layers to the hidden state of a sequence's first or last token.
+// The head applies the family's linear layers to the hidden state of a sequence's first or last token, or to the mean
+// over its tokens.
 #pragma once
 
 #include "data/classes/label_set.h"

@@ -199,6 +199,13 @@ struct Gemma4 {
   int64_t layer_vocab = 0, layer_size = 0;
 };
 
+// Fields that change a classifier's head (ClassifierHead).
+struct ClassifierFields {
+  bool mean = false;  // the head reads the mean over a sequence's tokens, instead of the hidden state of one token
+  std::string act = "tanh";  // the activation between two linear layers
+  bool inner_bias = true;    // biases on the linear layers before the last one, if ClassifierHead::bias
+};
+
 // Fields of all families; each family reads its own. Lengths are in tokens, sizes in elements.
 struct ModelConfig {
   std::string model_type;
@@ -244,6 +251,7 @@ struct ModelConfig {
   std::optional<bool> output_bias;  // a bias on the output projection; nullopt: the value of attention_bias
   bool qk_norm = false;             // norms on each head of q and k
   bool mlp_bias = false;
+  bool head_bias = false;        // a bias on the head that gives the logits of tokens
   bool alibi = false;            // ALiBi instead of rope: scores fall with the distance
   double attention_scale = 0;    // factor on q.k; 0: 1 / sqrt(head_dim)
   double query_growth = 0;       // ministral3's llama_4_scaling_beta; 0: queries do not grow with the position
@@ -251,7 +259,8 @@ struct ModelConfig {
   double logit_softcap = 0;      // like attention_softcap, for the logits
   bool normalised_head = false;  // the head's vector for each token is scaled to length 1 before use (baichuan 2)
   double initializer_range = 0.02;
-  int64_t num_labels = 0;       // labels of a classifier; 0: a language model. Not read from config.json
+  int64_t num_labels = 0;  // labels of a classifier; 0: a language model. Not read from config.json
+  ClassifierFields classifier;
   int64_t type_vocab_size = 0;  // number of token types (encoders)
   int64_t first_position = 0;   // row for position 0 in the table of learned positions (roberta)
   RopeParameters rope;
@@ -260,8 +269,11 @@ struct ModelConfig {
   // chunk. 0: no chunks.
   int64_t attention_chunk = 0;
   std::optional<RopeParameters> local_rope;  // rope of the layers with a window, if it differs from `rope`
-  std::vector<int64_t> window;  // for each layer, the keys that a query sees, itself included; 0 = all keys before it
-  DType dtype = DType::kF32;    // dtype of the weights in the checkpoint, or before quantisation
+  bool causal = true;                        // a query sees only keys at or before its position; false: encoders
+  // For each layer, the number of keys that a query sees, itself included; 0: all keys before it. Not causal: the query
+  // also sees as many keys after it as before it; 0: all keys.
+  std::vector<int64_t> window;
+  DType dtype = DType::kF32;                 // dtype of the weights in the checkpoint, or before quantisation
   std::optional<Quantisation> quantisation;  // how the checkpoint stores the linear layers
   bool mxfp4 = false;                        // the checkpoint stores the experts in MXFP4
   std::optional<GroupStorage> groups;        // how it stores the linear layers as integers with scales

@@ -53,7 +53,7 @@ Family decoder_family(const std::string& model_type, const std::string& architec
     layer.params(list, c);
     list.outside();
     add_norm(list, c, names.norm, c.hidden_size);
-    if (!c.tie_word_embeddings) list.head(names.head, c.vocab_size, c.hidden_size);
+    if (!c.tie_word_embeddings) list.head(names.head, c.vocab_size, c.hidden_size, c.head_bias);
     return list.take();
   };
   auto forward = [layer, names](Forward& f) {

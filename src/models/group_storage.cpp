@@ -74,7 +74,14 @@ class Settings {
   const std::string& file_;
 };
 
-void read_gptq(const Settings& settings, GroupStorage& out) {
+ModuleRule rule_of(const std::string& text, ModuleRule::Match match, const std::string& file) {
+  ModuleRule rule{match, text, nullptr};
+  if (text.starts_with("re:"))
+    rule.pattern = std::make_shared<const Regex>(text.substr(3), file + ": quantization_config");
+  return rule;
+}
+
+void read_gptq(const Settings& settings, const std::string& file, GroupStorage& out) {
   out.packing = GroupStorage::Packing::kGptq;
   settings.read_sizes(out, "bits", {2, 3, 4, 8}, "2, 3, 4 or 8");
   out.any_order = settings.flag("desc_act", false) && out.group > 0;
@@ -91,12 +98,12 @@ void read_gptq(const Settings& settings, GroupStorage& out) {
     const bool leaves_out = pattern.starts_with("-:");
     if (!leaves_out && !(change.is_object() && change.empty()))
       settings.refuse("dynamic", rules, "one number of bits and one group size for all modules");
-    if (leaves_out) out.excluded.push_back("re:" + pattern.substr(2));
+    if (leaves_out) out.excluded.push_back(rule_of("re:" + pattern.substr(2), ModuleRule::Match::kName, file));
   }
   out.only = settings.texts("modules_in_block_to_quantize");
 }
 
-void read_awq(const Settings& settings, GroupStorage& out) {
+void read_awq(const Settings& settings, const std::string& file, GroupStorage& out) {
   const std::string version = settings.text("version", settings.text("format", "gemm"));
   if (version != "gemm" && version != "gemv") settings.refuse("version", version, "gemm or gemv");
   out.packing = version == "gemm" ? GroupStorage::Packing::kAwqGemm : GroupStorage::Packing::kAwqGemv;
@@ -105,7 +112,8 @@ void read_awq(const Settings& settings, GroupStorage& out) {
     settings.refuse("q_group_size", settings.at("q_group_size", nullptr), "the key group_size");
   if (const std::string backend = settings.text("backend", "autoawq"); backend == "llm-awq")
     settings.refuse("backend", backend, "autoawq");
-  out.excluded = settings.texts("modules_to_not_convert");
+  for (const std::string& part : settings.texts("modules_to_not_convert"))
+    out.excluded.push_back(rule_of(part, ModuleRule::Match::kPart, file));
 }
 
 // Reads compressed-tensors' config. Returns false when its weights are not packed integers.
@@ -134,23 +142,42 @@ bool read_packed(const Settings& settings, const std::string& file, GroupStorage
   if (strategy == "channel") out.group = 0;
   const Json order = of_weights.at("actorder", nullptr);
   out.any_order = out.group > 0 && (order == "group" || order == true);
-  out.excluded = settings.texts("ignore");
+  for (const std::string& name : settings.texts("ignore"))
+    out.excluded.push_back(rule_of(name, ModuleRule::Match::kName, file));
   return true;
 }
 
-// Returns whether `part` occurs in the name, at a dot or an end of the name on one side at least.
-bool names(const std::string& part, const std::string& module) {
-  if (part.starts_with("re:")) {
-    bool found = false;
-    Regex(part.substr(3), "quantization_config").cover(module, [&](size_t start, size_t, bool is_match) {
-      found = found || (is_match && start == 0);
-    });
-    return found;
-  }
-  return module.starts_with(part) || module.ends_with(part) || module.find("." + part + ".") != std::string::npos;
+// Returns the name, and the name that Transformers 4 gave the module of a text model beside a tower for images.
+std::vector<std::string> spellings_of(const std::string& module) {
+  static const std::string kNow = "model.language_model.", kThen = "language_model.model.";
+  if (!module.starts_with(kNow)) return {module};
+  return {module, kThen + module.substr(kNow.size())};
 }
 
 }  // namespace
+
+// Sources: compressed-tensors' utils/match.py (is_match); GPTQModel's dynamic_get.
+bool ModuleRule::names(const std::string& module) const {
+  if (match == Match::kName && text == "Linear") return true;
+  return std::ranges::any_of(spellings_of(module), [&](const std::string& name) {
+    if (pattern) {
+      bool found = false;
+      pattern->cover(name, [&](size_t start, size_t, bool is_match) { found = found || (is_match && start == 0); });
+      return found;
+    }
+    if (match == Match::kName) return name == text;
+    return name.starts_with(text) || name.ends_with(text) || name.find("." + text + ".") != std::string::npos;
+  });
+}
+
+std::vector<std::string> expert_modules(const std::string& tensor, int64_t expert) {
+  const size_t dot = tensor.rfind('.');
+  if (dot == std::string::npos) return {};
+  const std::string module = tensor.substr(0, dot) + "." + std::to_string(expert) + ".", part = tensor.substr(dot + 1);
+  if (part == "down_proj") return {module + "down_proj"};
+  if (part == "gate_up_proj") return {module + "gate_proj", module + "up_proj"};
+  return {};
+}
 
 Quantisation GroupStorage::format() const {
   return {.type = bits == 8 ? Quantisation::Type::kGroups8 : Quantisation::Type::kGroups4,
@@ -160,17 +187,29 @@ Quantisation GroupStorage::format() const {
           .scales = dtype};
 }
 
-bool GroupStorage::covers(const Param& param) const {
-  const std::string end = ".weight";
-  for (int64_t i = 0; i < param.stored_count(); ++i) {
-    std::string module = param.stored_name(i);
-    if (!module.ends_with(end)) return false;
-    module.resize(module.size() - end.size());
-    if (std::ranges::any_of(excluded, [&](const std::string& part) { return names(part, module); })) return false;
-    if (!only.empty() && std::ranges::none_of(only, [&](const std::string& part) { return module.ends_with(part); }))
-      return false;
+std::vector<int64_t> GroupStorage::covered_layers(const Param& param) const {
+  static const std::string kEnd = ".weight";
+  auto covers = [&](const std::string& module) {
+    if (std::ranges::any_of(excluded, [&](const ModuleRule& rule) { return rule.names(module); })) return false;
+    return only.empty() || std::ranges::any_of(only, [&](const std::string& part) { return module.ends_with(part); });
+  };
+  const int64_t each = param.stored_count() / param.layer_count();  // tensors of a layer
+  std::vector<int64_t> out;
+  for (size_t i = 0; i < param.layers.numbers.size(); ++i) {
+    bool all = true;
+    for (int64_t tensor = 0; tensor < each; ++tensor) {
+      const std::string name = param.stored_name(static_cast<int64_t>(i) * each + tensor);
+      if (param.role != Role::kExpertsFused)
+        all = all && name.ends_with(kEnd) && covers(name.substr(0, name.size() - kEnd.size()));
+      else
+        for (int64_t expert = 0; expert < param.dims[0]; ++expert) {
+          const std::vector<std::string> modules = expert_modules(name, expert);
+          all = all && !modules.empty() && std::ranges::all_of(modules, covers);
+        }
+    }
+    if (all) out.push_back(param.layers.numbers[i]);
   }
-  return true;
+  return out;
 }
 
 std::optional<GroupStorage> stored_groups(const Json& config, const std::string& file) {
@@ -180,9 +219,9 @@ std::optional<GroupStorage> stored_groups(const Json& config, const std::string&
   const Settings settings(*at, file);
   GroupStorage out;
   if (method == "gptq")
-    read_gptq(settings, out);
+    read_gptq(settings, file, out);
   else if (method == "awq")
-    read_awq(settings, out);
+    read_awq(settings, file, out);
   else if (method != "compressed-tensors" || !read_packed(settings, file, out))
     return std::nullopt;
   for (const Json* level : {&text_level(config), &config})

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -14,6 +15,20 @@
 namespace fettle {
 
 struct Param;
+class Regex;
+
+// Names modules in quantization_config.
+struct ModuleRule {
+  enum class Match {
+    kName,  // compared with the whole name; "Linear" stands for all linear layers
+    kPart,  // occurs in the name, at a dot or an end of the name on one side at least
+  };
+  Match match = Match::kName;
+  std::string text;                      // "re:...": a regular expression for the start of the name
+  std::shared_ptr<const Regex> pattern;  // of "re:", else null
+
+  bool names(const std::string& module) const;
+};
 
 // A weight is (code - zero) * scale. `dtype` is the dtype of the model, in which the product is computed. The zero and
 // the scale are those of the output and of the input's group. Codes and zeros are packed into words (i32), the first in
@@ -33,21 +48,27 @@ struct Param;
 struct GroupStorage {
   enum class Packing { kGptq, kAwqGemm, kAwqGemv, kPacked };
   Packing packing = Packing::kGptq;
-  int64_t bits = 4;                   // of a stored code: 2, 3 (only gptq), 4 or 8
-  int64_t group = 128;                // inputs of a group; 0: a group has all inputs
-  bool zero_less_one = false;         // gptq's first version
-  bool any_order = false;             // an input may be in any group, so that g_idx is needed
-  DType dtype = DType::kF16;          // dtype of the weights' values
-  std::vector<std::string> only;      // parts of names: only modules with one of these are quantised; empty: all
-  std::vector<std::string> excluded;  // parts of names of modules that are not quantised
+  int64_t bits = 4;                  // of a stored code: 2, 3 (only gptq), 4 or 8
+  int64_t group = 128;               // inputs of a group; 0: a group has all inputs
+  bool zero_less_one = false;        // gptq's first version
+  bool any_order = false;            // an input may be in any group, so that g_idx is needed
+  DType dtype = DType::kF16;         // dtype of the weights' values
+  std::vector<std::string> only;     // parts of names: only modules with one of these are quantised; empty: all
+  std::vector<ModuleRule> excluded;  // modules that are not quantised
 
   // Returns the name of a module's tensor with the codes, which follows "<module>.".
   std::string_view codes_name() const { return packing == Packing::kPacked ? "weight_packed" : "qweight"; }
   int64_t groups(int64_t inputs) const { return group == 0 ? 1 : (inputs + group - 1) / group; }
   Quantisation format() const;
-  // Returns whether the checkpoint stores all layers of this weight in groups.
-  bool covers(const Param& param) const;
+  // Returns the layers in which the checkpoint stores all of this weight in groups. A parameter with the weights of all
+  // experts stands for the experts' own modules (expert_modules).
+  std::vector<int64_t> covered_layers(const Param& param) const;
 };
+
+// Returns the modules whose outputs, one after the other, are the weights of an expert in the tensor with all experts
+// of a layer: "experts.down_proj" has the modules "experts.{}.down_proj", and "experts.gate_up_proj" has
+// "experts.{}.gate_proj" and "experts.{}.up_proj". Returns {} for other tensors.
+std::vector<std::string> expert_modules(const std::string& tensor, int64_t expert);
 
 // Returns the storage that 'quantization_config' of config.json describes; nullopt when it describes none of these
 // formats. Throws UserError when it describes a variant that is not implemented.

@@ -42,6 +42,7 @@ const std::vector<Family>& families() {
                                        bert_family(),
                                        roberta_family(),
                                        xlm_roberta_family(),
+                                       modernbert_family(),
                                        olmo2_family(),
                                        olmo3_family(),
                                        smollm3_family(),
@@ -78,7 +79,8 @@ const std::vector<Family>& families() {
                                        lfm2_moe_family(),
                                        granite4_family(),
                                        falcon_h1_family(),
-                                       nemotron_h_family()};
+                                       nemotron_h_family(),
+                                       phi_family()};
   return all;
 }
 
@@ -209,12 +211,27 @@ void make_classifier(Model& model, int64_t num_labels) {
   model.config.tie_word_embeddings = false;
   const ClassifierHead& head = model.family->classifier;
   const int64_t d = model.config.hidden_size;
-  std::erase_if(model.params, [](const Param& param) { return param.role == Role::kHead; });
+  std::erase_if(model.params,
+                [](const Param& param) { return param.role == Role::kHead || param.role == Role::kHeadBias; });
   for (const std::string& module : head.modules) {
-    const int64_t out = module == head.modules.back() ? num_labels : d;
+    const bool last = module == head.modules.back();
+    const int64_t out = last ? num_labels : d;
+    if (last && !head.norm.empty()) {
+      model.params.push_back({.hf_name = head.norm + ".weight",
+                              .dims = {d},
+                              .axes = {"norm"},
+                              .role = Role::kClassifierNorm,
+                              .init = Init::kOnes});
+      if (model.config.norm == Norm::kLayer)
+        model.params.push_back({.hf_name = head.norm + ".bias",
+                                .dims = {d},
+                                .axes = {"norm"},
+                                .role = Role::kClassifierNorm,
+                                .init = Init::kZeros});
+    }
     model.params.push_back(
         {.hf_name = module + ".weight", .dims = {out, d}, .axes = {"", "embed"}, .role = Role::kClassifier});
-    if (head.bias)
+    if (head.bias && (last || model.config.classifier.inner_bias))
       model.params.push_back({.hf_name = module + ".bias",
                               .dims = {out},
                               .axes = {"norm"},

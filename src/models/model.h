@@ -20,7 +20,7 @@
 
 namespace fettle {
 
-// The token of a sequence whose hidden state is the input of a classifier's head.
+// The token of a sequence whose hidden state is the input of a classifier's head (if ClassifierFields::mean is false).
 enum class Pooled { kFirst, kLast };
 
 // The parameters of a model and of its adapter, as values of a graph. Parameters of the layers are stacks [L, ...].
@@ -121,8 +121,10 @@ struct Forward {
 struct ClassifierHead {
   std::string architecture;  // "LlamaForSequenceClassification"; empty when Transformers has none
   Pooled pooled = Pooled::kLast;
-  // Module names of the linear layers, in order, with tanh between two of them. The last layer gives the logits.
+  // Module names of the linear layers, in order, with an activation between two of them. The last layer gives the
+  // logits.
   std::vector<std::string> modules = {"score"};
+  std::string norm = {};  // a norm before the last linear layer; "": none
   bool bias = false;
   std::vector<std::string> saved = {"score"};  // the names for PEFT's modules_to_save
   // Prefixes of tensors for other tasks. A checkpoint may contain such tensors; they are ignored.

@@ -12,6 +12,10 @@ bool Param::has_experts() const {
   return of_experts() || role == Role::kExpertsFused;
 }
 
+bool Param::of_classifier() const {
+  return role == Role::kClassifier || role == Role::kClassifierBias || role == Role::kClassifierNorm;
+}
+
 bool Param::is_lora() const {
   return role == Role::kLoraA || role == Role::kLoraB || role == Role::kLoraMagnitude;
 }
@@ -22,7 +26,8 @@ bool Param::is_embedding() const {
 }
 
 bool Param::is_bias_or_norm() const {
-  return role == Role::kBias || role == Role::kExpertBias || role == Role::kClassifierBias || role == Role::kNorm;
+  return role == Role::kBias || role == Role::kExpertBias || role == Role::kClassifierBias ||
+         role == Role::kClassifierNorm || role == Role::kHeadBias || role == Role::kNorm;
 }
 
 std::string Param::stack_name() const {
@@ -107,8 +112,9 @@ void ParamList::embedding(const std::string& module, int64_t rows, int64_t width
       {role == Role::kTokenEmbedding || role == Role::kLayerEmbedding ? "vocab" : "", "embed"}, role);
 }
 
-void ParamList::head(const std::string& module, int64_t vocab, int64_t width) {
+void ParamList::head(const std::string& module, int64_t vocab, int64_t width, bool bias) {
   add(module + ".weight", {vocab, width}, {"vocab", "embed"}, Role::kHead);
+  if (bias) add(module + ".bias", {vocab}, {"vocab"}, Role::kHeadBias, Init::kZeros);
 }
 
 void ParamList::norm(const std::string& module, int64_t size, Init init, bool bias) {

@@ -24,8 +24,10 @@ enum class Role {
   kTypeEmbedding,      // a table with a vector for each token type
   kLayerEmbedding,     // a second table, with a vector of each token for each layer
   kHead,               // [V, D]: gives the logits of tokens
+  kHeadBias,           // [V]: the bias of kHead
   kClassifier,         // a weight of a classifier's head. If a checkpoint lacks it, it is initialised by `init`
   kClassifierBias,     // a bias of a classifier's head
+  kClassifierNorm,     // a scale or an offset of a norm in a classifier's head
   kNorm,               // scales or offsets of a norm
   kLinear,             // the weight of a linear layer of the blocks, which LoRA's `all` selects
   kBias,               // the bias of a linear layer
@@ -61,9 +63,9 @@ struct Param {
   bool trained = false;
 
   bool stacked() const { return !layers.numbers.empty(); }
-  bool of_experts() const;   // the checkpoint has one tensor per expert
-  bool has_experts() const;  // has weights of a layer's experts, in one tensor or several
-  bool of_classifier() const { return role == Role::kClassifier || role == Role::kClassifierBias; }
+  bool of_experts() const;     // the checkpoint has one tensor per expert
+  bool has_experts() const;    // has weights of a layer's experts, in one tensor or several
+  bool of_classifier() const;  // belongs to a classifier's head
   bool is_lora() const;
   bool is_embedding() const;  // a table whose rows are selected by ids
   bool is_bias_or_norm() const;
@@ -118,7 +120,7 @@ class ParamList {
   void add_fused(const std::string& name, Dims dims, LogicalAxes axes, int fused, Role role);
   // Adds a weight [rows, width].
   void embedding(const std::string& module, int64_t rows, int64_t width, Role role = Role::kTokenEmbedding);
-  void head(const std::string& module, int64_t vocab, int64_t width);
+  void head(const std::string& module, int64_t vocab, int64_t width, bool bias = false);
   // Adds a scale, initialised by `init`, and, with `bias`, an offset.
   void norm(const std::string& module, int64_t size, Init init, bool bias);
   // Adds a weight [out, in] (or in_first) and, with options.bias, a bias. Fused parts have their own dim: [parts, out,

@@ -1,5 +1,7 @@
 #include "run/quantise.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "base/error.h"
@@ -35,6 +37,13 @@ void check(const Run& run, const Quantisation& format, const std::string& where)
         where, format.name());
 }
 
+// Returns whether weights that the checkpoint stores in groups stay in groups on the device. They become floats if
+// adapters are merged into them during loading, or if training changes base weights. PiSSA changes them, too.
+bool keeps_groups(const Run& run) {
+  return run.model.config.groups && run.merged.empty() && !run.from_scratch && !run.pissa &&
+         (run.lora || run.trained.empty());
+}
+
 }  // namespace
 
 std::optional<Quantisation> quantisation_of(const Recipe& recipe, const ModelConfig& config, const std::string& file) {
@@ -47,6 +56,37 @@ std::optional<Quantisation> quantisation_of(const Recipe& recipe, const ModelCon
   return stored ? stored : wanted;
 }
 
+void split_stored_stacks(Run& run, const std::string& file) {
+  if (!keeps_groups(run)) return;
+  const GroupStorage& groups = *run.model.config.groups;
+  std::vector<Param> params;
+  std::vector<std::string> mixed;
+  for (const Param& param : run.model.params) {
+    params.push_back(param);
+    if (!grouped_format(run.model, param, groups.format())) continue;
+    const std::vector<int64_t> covered = groups.covered_layers(param);
+    if (covered.empty() || covered == param.layers.numbers) continue;
+    mixed.push_back(fmt::format("{} ({} of {} layers)", param.hf_name.substr(run.model.family->layer_prefix.size()),
+                                param.layers.count() - static_cast<int64_t>(covered.size()), param.layers.count()));
+    if (run.lora && !run.lora->layers.empty()) continue;
+    auto is_covered = [&](int64_t layer) { return std::ranges::find(covered, layer) != covered.end(); };
+    Param rest = param;
+    std::erase_if(params.back().layers.numbers, [&](int64_t layer) { return !is_covered(layer); });
+    std::erase_if(rest.layers.numbers, is_covered);
+    params.push_back(std::move(rest));
+  }
+  if (mixed.empty()) return;
+  if (run.lora && !run.lora->layers.empty())
+    warn(
+        "{}: quantization_config leaves out {}. With layers_to_transform, all layers of these weights take 16 bits on "
+        "the device, although the checkpoint stores the others as {}; remove the key if memory is short",
+        file, fmt::join(mixed, ", "), groups.format().name());
+  else
+    info("{}: quantization_config leaves out {}; these layers are in 16 bits, the others stay {}", file,
+         fmt::join(mixed, ", "), groups.format().name());
+  run.model.params = std::move(params);
+}
+
 void quantise_frozen(Run& run, const Recipe& recipe, const std::string& file) {
   const std::optional<Quantisation> found = quantisation_of(recipe, run.model.config, file);
   const bool stored = run.model.config.quantisation.has_value();
@@ -54,22 +94,21 @@ void quantise_frozen(Run& run, const Recipe& recipe, const std::string& file) {
   // weights, or if training changes base weights without LoRA.
   const bool keeps_mxfp4 =
       run.model.config.mxfp4 && run.merged.empty() && !run.from_scratch && (run.lora || run.trained.empty());
-  // Integers with scales (groups) become floats in the same cases, and also with PiSSA, which changes the base weights.
   const std::optional<GroupStorage>& groups = run.model.config.groups;
-  const bool keeps_groups =
-      groups && run.merged.empty() && !run.from_scratch && !run.pissa && (run.lora || run.trained.empty());
+  const bool in_groups = keeps_groups(run);
   if (groups && recipe.quantization_bit)
     info("{}: quantization_bit has no effect, because the checkpoint ({}) is already stored as {}",
          recipe.where("quantization_bit"), file, groups->format().name());
-  if (!found && !keeps_mxfp4 && !keeps_groups) return;
+  if (!found && !keeps_mxfp4 && !in_groups) return;
   if (found) check(run, *found, stored ? file : recipe.where("quantization_bit"));
 
   std::vector<Param> kept;
   for (const Param& param : run.frozen) {
     const bool experts = param.role == Role::kExpertsFused && keeps_mxfp4;
-    if (keeps_groups && is_grouped(param, groups->format(), run.model.family->fan_in_fan_out) &&
-        groups->covers(param)) {
-      run.quantised.push_back(quantised_weight(param, groups->format(), run.sharding));
+    const std::optional<Quantisation> grouped =
+        in_groups ? grouped_format(run.model, param, groups->format()) : std::nullopt;
+    if (grouped && groups->covered_layers(param) == param.layers.numbers) {
+      run.quantised.push_back(quantised_weight(param, *grouped, run.sharding));
       kept.insert(kept.end(), run.quantised.back().parts.begin(), run.quantised.back().parts.end());
       continue;
     }

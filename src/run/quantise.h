@@ -15,8 +15,14 @@ struct Recipe;
 // checkpoint in messages.
 std::optional<Quantisation> quantisation_of(const Recipe& recipe, const ModelConfig& config, const std::string& file);
 
+// If the checkpoint stores a weight as integers (GPTQ, AWQ, packed) in some layers only, divides it in run.model into a
+// parameter of these layers and one of the others, and says so. Does nothing for runs that read the values of all such
+// weights. `file` is the config.json, for messages.
+void split_stored_stacks(Run& run, const std::string& file);
+
 // Replaces each weight of run.frozen that is stored quantised by the parts of its quantised form, and lists the weight
-// in run.quantised. These are the linear weights if quantisation_of returns a format, and experts that stay in MXFP4.
+// in run.quantised. These are the linear weights if quantisation_of returns a format, experts that stay in MXFP4,
+// and weights that the checkpoint stores as integers.
 // Throws UserError like quantisation_of, and when weights that are stored as codes would have to be trained or changed.
 // `file` is the config.json, for messages.
 void quantise_frozen(Run& run, const Recipe& recipe, const std::string& file);

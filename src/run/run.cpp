@@ -93,7 +93,11 @@ double rate_factor(const Run& run, const Param& param) {
 // Returns the rows of a head if the parameter is a query or key projection. The package adam-mini also recognises these
 // projections by Hugging Face's names.
 int64_t head_rows(const Run& run, const Param& param) {
-  const int64_t rows = run.model.config.head_dim;
+  const ModelConfig& c = run.model.config;
+  int64_t rows = c.head_dim;
+  // Gemma 4's layers without a window have heads of another size.
+  if (c.gemma4 && param.stacked() && c.window[static_cast<size_t>(param.layers.numbers.front())] == 0)
+    rows = c.gemma4->full_head_dim;
   if (param.role != Role::kLinear || param.dims.size() != 2 || rows == 0 || param.dims[0] % rows != 0) return 0;
   for (const char* name : {".q_proj.weight", ".k_proj.weight", ".query.weight", ".key.weight"})
     if (param.hf_name.ends_with(name)) return rows;

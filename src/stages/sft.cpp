@@ -37,7 +37,7 @@ BatchLoss sft_loss(const LossInputs& in) {
     const ModelPass reference = in.reference();
     objective.near = in.keys.number("asft_alpha");
     objective.other_BTD = reference.hidden_BTD;
-    objective.other_head_VD = reference.head_VD;
+    objective.other_head = reference.head;
   }
   return {.sum = in.trained
                      .token_loss(in.batch.at(BatchPart::kTargets), {.differentiable = true,

@@ -60,7 +60,7 @@ struct ModelPass {
   const Model& model;
   Forward forward;
   Tensor hidden_BTD;
-  Tensor head_VD;  // null for classifiers
+  TokenHead head;  // without weights for classifiers
 
   TokenLoss token_loss(const Tensor& targets_BT, const LossOptions& options) const;
   Tensor class_logits(const BatchInputs& batch) const;  // f32 [S, K]

@@ -7,7 +7,7 @@
 namespace fettle {
 
 TokenLoss ModelPass::token_loss(const Tensor& targets_BT, const LossOptions& options) const {
-  return fettle::token_loss(forward, hidden_BTD, head_VD, targets_BT, options);
+  return fettle::token_loss(forward, hidden_BTD, head, targets_BT, options);
 }
 
 Tensor ModelPass::class_logits(const BatchInputs& batch) const {

@@ -23,7 +23,7 @@ ModelPass run_model(const Run& run, const ModelInGraph& model, const BatchInputs
   if (run.model.config.router_aux_loss_coef != 0 && model.balanced) f.router = no_routes(run.model.config);
   const Tensor hidden = run.model.family->forward(f);
   f.disturb = nullptr;
-  return {run.model, f, hidden, run.model.classifies() ? Tensor{} : head_of(run.model, model.weights)};
+  return {run.model, f, hidden, run.model.classifies() ? TokenHead{} : head_of(run.model, model.weights)};
 }
 
 // Returns the weights of the reference model: the weights of the trained model, but with frozen inputs in place of

@@ -120,6 +120,49 @@ TEST(QuantisedRows, AreBitsandbytesInt8) {
     ASSERT_NEAR(got.elements[i], values.as<float>()[i], absmax[i / dims[1]] / 254 * 1.001) << i;
 }
 
+// The product of an integer and a scale is computed in the dtype of the scales, so it is rounded once.
+TEST(QuantisedGroups, AreRoundedToTheDtypeOfTheScales) {
+  constexpr int64_t kOut = 6, kIn = 40, kGroup = 16, kGroups = 3;
+  for (const DType dtype : {DType::kF16, DType::kBF16, DType::kF32})
+    for (const auto type : {kGroups4, kGroups8}) {
+      const int64_t values = type == kGroups4 ? 16 : 256, bytes = type == kGroups4 ? kIn / 2 : kIn;
+      const Quantisation format{.type = type, .nested = false, .group = kGroup, .scales = dtype};
+      const QuantisedWeight weight =
+          quantised_weight({"w", {kOut, kIn}, {"heads", "embed"}}, format, ShardingRules{MeshAxes{}});
+      auto integers = [&](Dims dims, uint32_t seed) {
+        Value out = random_value({DType::kF32, std::move(dims)}, seed, 0, static_cast<double>(values));
+        for (double& x : out.elements) x = std::floor(x);
+        return out;
+      };
+      auto rounded = [&](double x) {
+        const auto value = static_cast<float>(x);
+        return dtype == DType::kF16    ? f16_to_f32(f32_to_f16(value))
+               : dtype == DType::kBF16 ? bf16_to_f32(f32_to_bf16(value))
+                                       : value;
+      };
+      const Value codes = integers({kOut, kIn}, 1), zeros = integers({kOut, kGroups}, 2);
+      Value scales = random_value({DType::kF32, {kOut, kGroups}}, 3, 0.001, 0.02);
+      for (double& x : scales.elements) x = rounded(x);
+      Value stored{{DType::kF32, {kOut, bytes}}, {}};
+      for (int64_t i = 0; i < kOut * bytes; ++i)
+        stored.elements.push_back(type == kGroups8 ? codes.elements[i]
+                                                   : codes.elements[2 * i] + 16 * codes.elements[2 * i + 1]);
+      GraphRun run;
+      const std::vector<Tensor> parts{convert(run.input(stored), DType::kU8), convert(run.input(scales), dtype),
+                                      convert(run.input(zeros), DType::kU8)};
+      run.output("values", dequantise(weight, parts));
+      const Value got = run.run().at("values");
+      ASSERT_EQ(got.shape, (Shape{DType::kF32, {kOut, kIn}}));
+      for (int64_t n = 0; n < kOut; ++n)
+        for (int64_t k = 0; k < kIn; ++k) {
+          const int64_t of = n * kGroups + k / kGroup;
+          ASSERT_EQ(got.elements[n * kIn + k],
+                    rounded((codes.elements[n * kIn + k] - zeros.elements[of]) * scales.elements[of]))
+              << hf_name(dtype) << ' ' << n << ' ' << k;
+        }
+    }
+}
+
 TEST(QuantisedRows, NestedMapIsBitsandbytes) {
   const std::vector<double> wanted = numbers("nested_map");
   ASSERT_EQ(nested_values().size(), wanted.size());

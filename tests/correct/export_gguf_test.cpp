@@ -67,10 +67,10 @@ class GgufExport : public testing::TestWithParam<std::string> {};
 
 // Returns whether this key may differ from the file of llama.cpp's converter.
 bool may_differ(const std::string& family, const std::string& key) {
-  // The converter writes hidden_size as the context length of GLM. It writes 4 n_embd as the MLP size of GPT models,
+  // The converter writes hidden_size as the context length of GLM. It writes 4 n_embd as the MLP size of GPT and Phi 2,
   // even if the model has another size.
   return key == "general.name" || (family == "glm" && key == "chatglm.context_length") ||
-         (family.starts_with("gpt") && key.ends_with(".feed_forward_length"));
+         ((family.starts_with("gpt") || family == "phi") && key.ends_with(".feed_forward_length"));
 }
 
 TEST_P(GgufExport, EqualsTheFileOfLlamaCpp) {

@@ -105,6 +105,46 @@ TEST(Config, InfinityIsReadInBothForms) {
   EXPECT_EQ(read_json_file(folder / "config.json")["time_step_limit"], Json({{{"__float__", "-Infinity"}}, 1}));
 }
 
+// Published configs of ModernBERT have these fields. Transformers 5 writes others.
+TEST(Config, ModernBertInBothForms) {
+  const ModelConfig now = make_model(config_of("modernbert"), "m", 3).config;
+  Json published = config_of("modernbert");
+  published.erase("layer_types");
+  published.erase("rope_parameters");
+  published.update({{"global_attn_every_n_layers", 3}, {"global_rope_theta", 160000.0}, {"local_rope_theta", 10000.0}});
+  const ModelConfig then = make_model(published, "m", 3).config;
+  for (const ModelConfig* c : {&now, &then}) {
+    EXPECT_EQ(c->window, (std::vector<int64_t>{0, 7, 7, 0})) << "6 keys on each side";
+    EXPECT_EQ(c->rope.rope_theta, 160000);
+    EXPECT_EQ(c->local_rope->rope_theta, 10000);
+  }
+  published["classifier_pooling"] = "max";
+  EXPECT_THROW(make_model(published, "m", 3), UserError);
+}
+
+// Published configs of Phi have the share of rotated dims beside rope_theta.
+TEST(Config, PhiInTheSpellingOfTransformers4) {
+  Json published = config_of("phi");
+  published.erase("rope_parameters");
+  published.update({{"rope_theta", 20000.0}, {"partial_rotary_factor", 0.25}, {"num_key_value_heads", nullptr}});
+  const ModelConfig c = make_model(published, "p").config;
+  EXPECT_EQ(c.rope.rope_theta, 20000);
+  EXPECT_EQ(c.rope.rotary_dim(c.head_dim), 4);
+  EXPECT_EQ(c.num_key_value_heads, 4);
+  published.erase("partial_rotary_factor");
+  EXPECT_EQ(make_model(published, "p").config.rope.partial_rotary_factor, 0.5);
+}
+
+// As in Transformers, a null multiplier also switches the rounding off.
+TEST(Config, Lfm2WithoutAMultiplier) {
+  Json config = config_of("lfm2");
+  EXPECT_EQ(make_model(config, "l").config.intermediate_size, 96) << "2 / 3 of 132, in multiples of 48";
+  config["block_ffn_dim_multiplier"] = nullptr;
+  EXPECT_EQ(make_model(config, "l").config.intermediate_size, 88);
+  config["block_multiple_of"] = nullptr;
+  EXPECT_EQ(make_model(config, "l").config.intermediate_size, 88);
+}
+
 TEST(Config, BothSpellingsOfTransformersAreEqual) {
   const ModelConfig a = make_model(config_of("llama"), "a").config,
                     b = make_model(config_of("llama", "config_v4.json"), "b").config;

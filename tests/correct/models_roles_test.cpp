@@ -21,10 +21,6 @@ Model model_of(const std::string& name, int64_t labels = 0) {
   return make_model(nlohmann::json::parse(std::ifstream(folder + "/config.json")), "config.json", labels);
 }
 
-bool is_encoder(const std::string& name) {
-  return std::ranges::find(kEncoders, name) != kEncoders.end();
-}
-
 std::vector<Model> all_models() {
   std::vector<Model> out;
   for (const std::string& name : kFamilies) {
@@ -63,7 +59,8 @@ TEST(Roles, FollowFromTheShape) {
       if (!coefficients)
         EXPECT_EQ(param.has_experts(), param.dims.size() >= 3 && (param.fused < 0 || param.dims.size() == 4));
       const ModelConfig& c = model.config;
-      if (!c.delta_net && !c.expert_layers && !c.gemma4 && !c.mamba2 && !c.nemotron_h && !c.lfm2)
+      if (!c.delta_net && !c.expert_layers && !c.gemma4 && !c.mamba2 && !c.nemotron_h && !c.lfm2 &&
+          c.model_type != "modernbert")
         EXPECT_EQ(param.layers.count(), param.stacked() ? c.num_hidden_layers : 0);
       const bool several = std::ranges::count(model.params, param.hf_name, &Param::hf_name) > 1;
       EXPECT_EQ(param.stack_name() == param.hf_name, !several) << "the stack has all layers with the parameter";
@@ -83,7 +80,11 @@ TEST(Roles, OneEmbeddingAndOneHead) {
                                                                             : "lm_head.weight"));
     const ClassifierHead& head = model.family->classifier;
     EXPECT_EQ(names_of(model, Role::kClassifier).size(), model.classifies() ? head.modules.size() : 0);
-    EXPECT_EQ(names_of(model, Role::kClassifierBias).size(), model.classifies() && head.bias ? head.modules.size() : 0);
+    EXPECT_EQ(names_of(model, Role::kHeadBias), Names(heads && type == "phi" ? 1 : 0, "lm_head.bias"));
+    const size_t biases = !model.config.classifier.inner_bias ? 1 : head.modules.size();
+    EXPECT_EQ(names_of(model, Role::kClassifierBias).size(), model.classifies() && head.bias ? biases : 0);
+    const size_t norms = head.norm.empty() ? 0 : model.config.norm == Norm::kLayer ? 2 : 1;
+    EXPECT_EQ(names_of(model, Role::kClassifierNorm).size(), norms);
     if (!model.classifies())
       EXPECT_EQ(model.head().role, model.config.tie_word_embeddings ? Role::kTokenEmbedding : Role::kHead);
   }
@@ -99,7 +100,7 @@ TEST(Roles, TablesOfPositionsAndTokenTypes) {
     EXPECT_EQ(names_of(model, Role::kPositionEmbedding), positions.contains(type) ? Names{positions.at(type)} : Names{})
         << type;
     EXPECT_EQ(names_of(model, Role::kTypeEmbedding),
-              is_encoder(type) ? Names{type + ".embeddings.token_type_embeddings.weight"} : Names{})
+              type == "bert" || type == "roberta" ? Names{type + ".embeddings.token_type_embeddings.weight"} : Names{})
         << type;
   }
 }
@@ -191,6 +192,8 @@ TEST(Roles, LinearLayers) {
       {"qwen3_5_moe", qwen3_5_moe},
       {"qwen3_5_text", delta},
       {"qwen3_5", delta},
+      {"phi", {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.dense", "mlp.fc1", "mlp.fc2"}},
+      {"modernbert", {"attn.Wqkv", "attn.Wo", "mlp.Wi", "mlp.Wo"}},
       {"bert", encoder},
       {"roberta", encoder}};
   for (const Model& model : all_models()) {

@@ -52,7 +52,7 @@ std::string name_of(const testing::TestParamInfo<Case>& test) {
 
 std::vector<Case> every_case() {
   std::vector<Case> out;
-  for (const char* model : {"bert", "roberta"})
+  for (const char* model : {"bert", "roberta", "modernbert", "modernbert_mean"})
     for (const char* problem : {kSingle, kMulti, kRegression})
       for (const char* tuning : {"lora", "full"}) out.push_back({model, problem, tuning});
   out.insert(out.end(), {{"llama_classifier", kSingle, "lora"},
@@ -76,7 +76,8 @@ TEST_P(Classifier, LogitsAndFiller) {
   EXPECT_EQ(got.at("loss").elements[7], 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Classifier, testing::Values("bert", "roberta", "llama_classifier"),
+INSTANTIATE_TEST_SUITE_P(Models, Classifier,
+                         testing::Values("bert", "roberta", "modernbert", "modernbert_mean", "llama_classifier"),
                          [](const auto& test) { return std::string(test.param); });
 
 TEST(RewardModel, TwentyStepsBesideTrl) {

@@ -25,7 +25,7 @@ std::vector<std::string> all_models() {
 // Returns whether checkpoints use this name for a token embedding or a head.
 bool is_named_embedding(const std::string& name) {
   for (const char* known : {"embed_tokens.weight", "wte.weight", "word_embeddings.weight", "lm_head.weight",
-                            "embed_in.weight", "embed_out.weight", "model.embeddings.weight"})
+                            "embed_in.weight", "embed_out.weight", "model.embeddings.weight", "tok_embeddings.weight"})
     if (name.ends_with(known)) return true;
   return false;
 }
@@ -79,6 +79,21 @@ TEST(Roles, DecideDecayAndRateOfAdapters) {
   }
 }
 
+// Adam-mini has one learning rate for each head of q and k. Gemma 4's layers without a window have heads of another
+// size.
+TEST(Roles, HeadsOfAdamMini) {
+  const auto run = job_of("gemma4", {"finetuning_type=full", "optim=adam_mini"});
+  std::map<int64_t, int64_t> stacks;  // by rows of a head
+  for (const Param& param : run.trained) {
+    const int64_t rows = optim_weight(run, param).head_rows;
+    if (rows == 0) continue;
+    const bool full = run.model.config.window[static_cast<size_t>(param.layers.numbers.front())] == 0;
+    EXPECT_EQ(rows, full ? 32 : 16) << param.stack_name();
+    ++stacks[rows];
+  }
+  EXPECT_EQ(stacks.size(), 2u);
+}
+
 TEST(Roles, OnlyTablesOfPositionsLimitTheLength) {
   for (const std::string& model : all_models()) {
     const auto run = job_of(model, {});
@@ -90,8 +105,7 @@ TEST(Roles, OnlyTablesOfPositionsLimitTheLength) {
     } catch (const UserError&) {
       ends = true;
     }
-    EXPECT_EQ(ends, model == "gpt2" || model == "gpt_bigcode" || model.ends_with("bert") || model == "roberta")
-        << model;
+    EXPECT_EQ(ends, model == "gpt2" || model == "gpt_bigcode" || model == "bert" || model == "roberta") << model;
   }
 }
 

@@ -15,6 +15,7 @@ using Tensors = std::vector<Tensor>;
 struct Setting {
   std::string name;
   int64_t length, block, query_heads, key_heads, window;
+  bool causal = true;
 };
 
 Value any(Dims dims, uint32_t seed) {
@@ -39,9 +40,9 @@ std::vector<double> reference(const Setting& s, const Value& q, const Value& k, 
       for (int64_t n = 0; n < s.query_heads; ++n) {
         std::vector<double> mixed(h, 0);
         double total = 0;
-        for (int64_t u = 0; u <= t; ++u) {
+        for (int64_t u = 0; u < (s.causal ? t + 1 : s.length); ++u) {
           if (segments.elements[b * s.length + u] != segments.elements[b * s.length + t]) continue;
-          if (s.window > 0 && t - u >= s.window) continue;
+          if (s.window > 0 && std::abs(t - u) >= s.window) continue;
           double score = 0;
           const int64_t key = ((b * s.length + u) * s.key_heads + n / group) * h;
           for (int64_t i = 0; i < h; ++i)
@@ -72,7 +73,7 @@ TEST_P(Blockwise, EqualsAttentionAtOnce) {
   for (const auto& [name, block] : {std::pair<std::string, int64_t>{"once", 512}, {"blocks", s.block}}) {
     Forward f{.config = config, .weights = none, .sharding = rules, .attention_block = block};
     f.segments = documents;
-    AttentionOptions options{.scale = scale};
+    AttentionOptions options{.scale = scale, .causal = s.causal};
     if (s.window > 0) options.window = constant(static_cast<double>(s.window), DType::kI32);
     const Tensor out = attention(f, inputs[0], inputs[1], inputs[2], options, nullptr);
     const Tensors grads = grad(reduce_sum(out * weight, {0, 1, 2, 3}), inputs);
@@ -96,7 +97,10 @@ INSTANTIATE_TEST_SUITE_P(Settings, Blockwise,
                                          Setting{"window", 48, 8, 4, 2, 7}, Setting{"wide_window", 32, 4, 4, 1, 20},
                                          Setting{"window_of_one", 32, 8, 2, 1, 1}, Setting{"rest", 21, 8, 4, 2, 0},
                                          Setting{"rest_of_four_groups", 37, 8, 4, 2, 0},
-                                         Setting{"rest_and_window", 21, 8, 2, 2, 5}),
+                                         Setting{"rest_and_window", 21, 8, 2, 2, 5},
+                                         Setting{"both_ways", 40, 8, 4, 2, 0, false},
+                                         Setting{"both_ways_and_window", 32, 8, 2, 2, 5, false},
+                                         Setting{"both_ways_rest_and_window", 37, 8, 2, 2, 7, false}),
                          [](const auto& info) { return info.param.name; });
 
 // Returns the number of elements of the largest array in a program's text.

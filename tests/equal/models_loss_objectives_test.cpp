@@ -55,10 +55,11 @@ Got objective_of(const TokenObjective& wanted, int64_t bytes) {
   TokenObjective objective = wanted;
   if (objective.near > 0) {
     objective.other_BTD = run.input(logits_of(other_logit));
-    objective.other_head_VD = head;
+    objective.other_head = {head};
   }
   const Tensor sum =
-      token_loss(f, hidden, head, targets, {.differentiable = true, .objective = objective, .chunk_bytes = bytes}).sum;
+      token_loss(f, hidden, {head}, targets, {.differentiable = true, .objective = objective, .chunk_bytes = bytes})
+          .sum;
   run.output("sum", sum);
   run.output("slope", grad(sum, {hidden})[0]);
   const std::map<std::string, Value> got = run.run();
@@ -177,7 +178,7 @@ TEST(TokenObjective, EqualLogitsCountOneByOne) {
   const Forward f{.config = config, .weights = none, .sharding = rules};
   GraphRun run;
   const Tensor hidden = run.input(f32({1, 1, kWords}, std::vector<double>(kWords, 0.5)));
-  const Tensor sum = token_loss(f, hidden, run.input(unit_head()), run.input(i32({1, 1}, {2})),
+  const Tensor sum = token_loss(f, hidden, {run.input(unit_head())}, run.input(i32({1, 1}, {2})),
                                 {.differentiable = true, .objective = {.weight = Weight::kEntropy}})
                          .sum;
   run.output("sum", sum);

@@ -14,6 +14,7 @@ constexpr int64_t kB = 2, kT = 24, kD = 6, kV = 11;
 
 const Value kHidden = random_value({DType::kF32, {kB, kT, kD}}, 1, -2, 2);
 const Value kHead = random_value({DType::kF32, {kV, kD}}, 2, -1, 1);
+const Value kBias = random_value({DType::kF32, {kV}}, 3, -1, 1);
 
 // Returns the targets. Every third position and the end of the first row are not trained.
 Value targets() {
@@ -24,8 +25,9 @@ Value targets() {
 }
 
 // Returns the cross-entropy of one position, computed in double, and the index of its largest logit.
-std::pair<double, int64_t> reference(int64_t position, int64_t target) {
+std::pair<double, int64_t> reference(int64_t position, int64_t target, bool biased) {
   std::vector<double> logits(kV, 0);
+  if (biased) std::ranges::copy(kBias.elements, logits.begin());
   for (int64_t v = 0; v < kV; ++v)
     for (int64_t d = 0; d < kD; ++d) logits[v] += kHidden.elements[position * kD + d] * kHead.elements[v * kD + d];
   double total = 0;
@@ -34,27 +36,32 @@ std::pair<double, int64_t> reference(int64_t position, int64_t target) {
 }
 
 // Computes the loss by its definition with ordinary ops, which are differentiated like any graph.
-Tensor plain_loss(const Tensor& hidden, const Tensor& head, const Tensor& targets) {
-  const Tensor scores = dot_general(hidden, head, {.lhs_contracting = {2}, .rhs_contracting = {1}});
+Tensor plain_loss(const Tensor& hidden, const TokenHead& head, const Tensor& targets) {
+  Tensor scores = dot_general(hidden, head.weight_VD, {.lhs_contracting = {2}, .rhs_contracting = {1}});
+  if (head.bias_V) scores = scores + head.bias_V;
   const Tensor log_total = log(reduce_sum(exp(scores), {-1}));
   const Tensor one_hot = convert(compare(expand(targets, 2), "EQ", iota({DType::kI32, {kV}}, 0)), DType::kF32);
   const Tensor loss = log_total - reduce_sum(scores * one_hot, {-1});
   return reduce_sum(select(compare(targets, "GE", constant(0, DType::kI32)), loss, constant(0, DType::kF32)), {0, 1});
 }
 
-TEST(TokenLoss, ChunksEqualTheWhole) {
+void expect_chunks_equal_the_whole(bool biased) {
   const ModelConfig config;
   const Weights none;
   const ShardingRules rules{MeshAxes{}};
   GraphRun run;
-  const Tensor hidden = run.input(kHidden), head = run.input(kHead), wanted = run.input(targets());
+  const Tensor hidden = run.input(kHidden), wanted = run.input(targets());
+  TokenHead head{run.input(kHead)};
+  if (biased) head.bias_V = run.input(kBias);
+  std::vector<Tensor> inputs{hidden, head.weight_VD};
+  std::vector<std::string> parts{"/sum", "/dhidden", "/dhead"};
+  if (biased) inputs.push_back(head.bias_V), parts.push_back("/dbias");
   const Forward f{.config = config, .weights = none, .sharding = rules};
   auto give = [&](const std::string& name, const Tensor& sum) {
     run.output(name + "/sum", sum);
     // The factor 0.25 makes the cotangent of the loss different from 1.
-    const std::vector<Tensor> grads = grad(sum * 0.25, {hidden, head});
-    run.output(name + "/dhidden", grads[0]);
-    run.output(name + "/dhead", grads[1]);
+    const std::vector<Tensor> grads = grad(sum * 0.25, inputs);
+    for (size_t i = 0; i < grads.size(); ++i) run.output(name + parts[i + 1], grads[i]);
   };
   give("plain", plain_loss(hidden, head, wanted));
   // Bytes of logits per chunk: enough for 24, 6 and 1 positions of both rows.
@@ -70,15 +77,14 @@ TEST(TokenLoss, ChunksEqualTheWhole) {
   }
   const std::map<std::string, Value> got = run.run();
   for (const auto& [name, bytes] : budgets) {
-    for (const char* part : {"/sum", "/dhidden", "/dhead"})
-      for (size_t e = 0; e < got.at(std::string("plain") + part).elements.size(); ++e)
-        EXPECT_NEAR(got.at(name + part).elements[e], got.at(std::string("plain") + part).elements[e],
-                    part == std::string("/sum") ? 1e-4 : 3e-6)
+    for (const std::string& part : parts)
+      for (size_t e = 0; e < got.at("plain" + part).elements.size(); ++e)
+        EXPECT_NEAR(got.at(name + part).elements[e], got.at("plain" + part).elements[e], part == "/sum" ? 1e-4 : 3e-6)
             << name << part << ' ' << e;
     double sum = 0;
     for (int64_t i = 0; i < kB * kT; ++i) {
       const auto target = static_cast<int64_t>(targets().elements[i]);
-      const auto [loss, best] = target < 0 ? std::pair<double, int64_t>{0, -1} : reference(i, target);
+      const auto [loss, best] = target < 0 ? std::pair<double, int64_t>{0, -1} : reference(i, target, biased);
       EXPECT_NEAR(got.at(name + "/losses").elements[i], loss, 5e-6) << name << " position " << i;
       EXPECT_EQ(got.at(name + "/correct").elements[i], target >= 0 && best == target) << name << " position " << i;
       sum += loss;
@@ -86,6 +92,14 @@ TEST(TokenLoss, ChunksEqualTheWhole) {
     EXPECT_NEAR(got.at(name + "/sum").elements[0], sum, 1e-6 * sum);
     EXPECT_NEAR(got.at(name + "/value").elements[0], sum, 1e-6 * sum) << "without a gradient";
   }
+}
+
+TEST(TokenLoss, ChunksEqualTheWhole) {
+  expect_chunks_equal_the_whole(false);
+}
+
+TEST(TokenLoss, ChunksEqualTheWholeWithABiasOnTheHead) {
+  expect_chunks_equal_the_whole(true);
 }
 
 // The text of the program shows the size of a chunk: if the budget is small, no array has the logits of all positions.
@@ -98,7 +112,7 @@ TEST(TokenLoss, LogitsOfAllPositionsNeverExistInChunks) {
     const Tensor hidden = run.input(kHidden), head = run.input(kHead), wanted = run.input(targets());
     const Forward f{.config = config, .weights = none, .sharding = rules};
     const Tensor sum =
-        token_loss(f, hidden, head, wanted, {.differentiable = true, .head_trained = true, .chunk_bytes = bytes}).sum;
+        token_loss(f, hidden, {head}, wanted, {.differentiable = true, .head_trained = true, .chunk_bytes = bytes}).sum;
     run.output("sum", sum);
     run.output("grad", grad(sum, {hidden})[0]);
     return run.program().text();

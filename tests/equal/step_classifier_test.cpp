@@ -12,10 +12,12 @@ Recipe on_eight(Recipe recipe) {
   return recipe;
 }
 
-TEST(Classifier, EightDevicesTrainAsOne) {
+class Encoder : public testing::TestWithParam<const char*> {};
+
+TEST_P(Encoder, EightDevicesTrainAsOne) {
   std::vector<double> losses[2], norms[2];
   for (int eight : {0, 1}) {
-    const Recipe recipe = class_recipe("bert", kSingle, "lora");
+    const Recipe recipe = class_recipe(GetParam(), kSingle, "lora");
     ClassRun run(eight == 1 ? on_eight(recipe) : recipe);
     for (int step = 0; step < 3; ++step) {
       const StepOutcome outcome = run.advance(2e-3);
@@ -35,13 +37,16 @@ TEST(Classifier, EightDevicesReadTheLastToken) {
   for (size_t i = 0; i < one.elements.size(); ++i) EXPECT_NEAR(eight.elements[i], one.elements[i], 1e-5) << i;
 }
 
-TEST(Classifier, LongerRowsAndFillerChangeNothing) {
-  ClassRun run(class_recipe("bert", kMulti, "full"));
+TEST_P(Encoder, LongerRowsAndFillerChangeNothing) {
+  ClassRun run(class_recipe(GetParam(), kMulti, "full"));
   const Value short_rows = run.evaluate(class_batch(kMulti, 0, 1, 4)).at("logits");
   const Value long_rows = run.evaluate(class_batch(kMulti, 0, 1, 8, 4, 56)).at("logits");
   for (size_t i = 0; i < short_rows.elements.size(); ++i)
     EXPECT_NEAR(long_rows.elements[i], short_rows.elements[i], 1e-5) << i;
 }
+
+INSTANTIATE_TEST_SUITE_P(Models, Encoder, testing::Values("bert", "modernbert", "modernbert_mean"),
+                         [](const auto& test) { return std::string(test.param); });
 
 }  // namespace
 }  // namespace fettle

@@ -33,6 +33,168 @@ void write_dequantised(const fs::path& model, const fs::path& folder) {
   writer.finish();
 }
 
+// Rounds the weights of a linear layer [.., N, K] to integers of 4 bits with a scale for each group of 16 inputs, and
+// adds the tensors that compressed-tensors stores.
+void add_packed(std::vector<std::pair<std::string, HostArray>>& out, const std::string& module, int64_t n, int64_t k,
+                const std::function<float(int64_t output, int64_t input)>& value) {
+  constexpr int64_t kGroup = 16;
+  HostArray words(Shape{DType::kI32, {n, k / 8}}), scales(Shape{DType::kF32, {n, k / kGroup}}),
+      shape(Shape{DType::kI64, {2}});
+  shape.as<int64_t>()[0] = n, shape.as<int64_t>()[1] = k;
+  std::ranges::fill(words.as<int32_t>(), 0);
+  for (int64_t row = 0; row < n; ++row)
+    for (int64_t group = 0; group < k / kGroup; ++group) {
+      float largest = 0;
+      for (int64_t i = 0; i < kGroup; ++i) largest = std::max(largest, std::abs(value(row, group * kGroup + i)));
+      const float scale = scales.as<float>()[static_cast<size_t>(row * (k / kGroup) + group)] = largest / 7;
+      for (int64_t i = group * kGroup; i < (group + 1) * kGroup; ++i) {
+        const auto code = static_cast<uint32_t>(std::lround(value(row, i) / scale) + 8);
+        int32_t& word = words.as<int32_t>()[static_cast<size_t>(row * (k / 8) + i / 8)];
+        word = static_cast<int32_t>(static_cast<uint32_t>(word) | code << (4 * (i % 8)));
+      }
+    }
+  out.emplace_back(module + ".weight_packed", std::move(words));
+  out.emplace_back(module + ".weight_scale", std::move(scales));
+  out.emplace_back(module + ".weight_shape", std::move(shape));
+}
+
+// Writes the model to `folder` with the modules for which wanted(name) is true in packed integers. The experts of a
+// layer, which the model stores in one tensor, become a module each.
+void write_packed(const fs::path& model, const fs::path& folder, bool inputs_first,
+                  const std::function<bool(const std::string&)>& wanted, const std::vector<std::string>& ignore) {
+  const ModelRepository repository = ModelRepository::open(model);
+  std::vector<std::pair<std::string, HostArray>> tensors;
+  for (const std::string& name : repository.names()) {
+    const StoredTensor stored = repository.find(name);
+    HostArray array = stored.file->read(*stored.entry).to(DType::kF32);
+    const Dims dims = array.shape().dims;
+    const std::span<const float> values = array.as<float>();
+    const std::string module = name.ends_with(".weight") ? name.substr(0, name.size() - 7) : name;
+    if (dims.size() == 3 && name.find(".experts.") != std::string::npos) {
+      const int64_t n = dims[inputs_first ? 2 : 1], k = dims[inputs_first ? 1 : 2];
+      for (int64_t expert = 0; expert < dims[0]; ++expert) {
+        const std::vector<std::string> modules = expert_modules(name, expert);
+        const int64_t each = n / static_cast<int64_t>(modules.size());
+        for (size_t m = 0; m < modules.size(); ++m)
+          add_packed(tensors, modules[m], each, k, [&](int64_t row, int64_t column) {
+            const int64_t output = static_cast<int64_t>(m) * each + row;
+            const int64_t at = inputs_first ? column * n + output : output * k + column;
+            return values[static_cast<size_t>(expert * n * k + at)];
+          });
+      }
+    } else if (dims.size() == 2 && wanted(module)) {
+      add_packed(tensors, module, dims[0], dims[1],
+                 [&](int64_t row, int64_t column) { return values[static_cast<size_t>(row * dims[1] + column)]; });
+    } else {
+      tensors.emplace_back(name, std::move(array));
+    }
+  }
+  nlohmann::json config = repository.config();
+  const nlohmann::json packed =
+      ModelRepository::open(reference_model("qwen3_moe_packed")).config().at("quantization_config");
+  config["quantization_config"] = packed;
+  config["quantization_config"]["ignore"] = ignore;
+  fs::create_directories(folder);
+  write_text(folder / "config.json", config.dump());
+  NamedShapes shapes;
+  for (const auto& [name, array] : tensors) shapes.emplace_back(name, array.shape());
+  ModelWriter writer(folder, shapes, int64_t{1} << 30);
+  for (const auto& [name, array] : tensors) writer.write(name, {array.data(), static_cast<size_t>(array.bytes())});
+  writer.finish();
+}
+
+Recipe lora_recipe(const fs::path& model, const Words& more = {}) {
+  Words words{"model_name_or_path=" + model.string(), "plugin=cpu", "lora_rank=4", "lora_dropout=0"};
+  words.insert(words.end(), more.begin(), more.end());
+  return read_recipe("", words);
+}
+
+struct FusedExperts {
+  const char* model;
+  bool inputs_first;
+};
+
+class GroupsOfExperts : public testing::TestWithParam<FusedExperts> {};
+
+// The model reads all experts of a layer as one tensor; the checkpoint has integers for each expert.
+TEST_P(GroupsOfExperts, EqualTheDequantisedModel) {
+  TempFolder folder;
+  const fs::path model = reference_model(GetParam().model);
+  write_packed(model, folder / "packed", GetParam().inputs_first, [](const std::string&) { return false; },
+               {"re:(?!.*experts[.][0-9])"});
+  write_dequantised(folder / "packed", folder / "floats");
+  const ModelRepository packed = ModelRepository::open(folder / "packed"), original = ModelRepository::open(model);
+  EXPECT_EQ(packed.names(), original.names());
+  const auto run = make_run(lora_recipe(folder / "packed"), packed.config(), "config.json", 1);
+  size_t kept = 0;
+  for (const QuantisedWeight& weight : run.quantised) kept += weight.base.role == Role::kExpertsFused ? 1 : 0;
+  EXPECT_GE(kept, 2u);
+  EXPECT_EQ(kept, run.quantised.size());
+  // A rounded weight differs from the original by at most half a step, a seventh of the group's largest value.
+  for (const std::string& name : original.names()) {
+    const StoredTensor a = original.find(name), b = packed.find(name);
+    const HostArray wanted = a.file->read(*a.entry).to(DType::kF32), got = b.file->read(*b.entry).to(DType::kF32);
+    double largest = 0, off = 0;
+    for (int64_t i = 0; i < wanted.shape().elements(); ++i) {
+      largest = std::max<double>(largest, std::abs(wanted.as<float>()[i]));
+      off = std::max<double>(off, std::abs(wanted.as<float>()[i] - got.as<float>()[i]));
+    }
+    const bool of_experts = wanted.shape().dims.size() == 3 && name.find(".experts.") != std::string::npos;
+    EXPECT_LE(off, of_experts ? largest / 14 * 1.001 : 0) << name;
+    EXPECT_EQ(off > 0, of_experts) << name;
+  }
+  const TrainOptions options{.steps = 3, .rate = 5e-3};
+  const TrainResult floats = train(lora_recipe(folder / "floats"), options),
+                    got = train(lora_recipe(folder / "packed"), options);
+  expect_equal_lists(got.losses, floats.losses, 1e-6, "loss");
+  expect_equal_lists(got.norms, floats.norms, 1e-5, "norm");
+  const TrainResult eight = train(lora_recipe(folder / "packed",
+                                              {"mesh={fsdp: 2, ep: 2, tp: 2}", "per_device_train_batch_size=1"}),
+                                  options),
+                    four = train(lora_recipe(folder / "packed", {"per_device_train_batch_size=2"}), options);
+  expect_equal_lists(eight.losses, four.losses, 1e-5, "eight devices");
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, GroupsOfExperts,
+                         testing::Values(FusedExperts{"qwen3_5_moe", false}, FusedExperts{"gemma4_moe", false},
+                                         FusedExperts{"llama4", true}),
+                         [](const auto& info) { return std::string(info.param.model); });
+
+// The checkpoint leaves q_proj out in its first layer only. The other layer stays in integers.
+TEST(MixedGroups, OnlyTheLayersThatAreLeftOutAreFloats) {
+  TempFolder folder;
+  const std::string left = "model.layers.0.self_attn.q_proj";
+  write_packed(reference_model("qwen3"), folder / "packed", false,
+               [&](const std::string& module) { return module.ends_with("_proj") && module != left; },
+               {"lm_head", left});
+  write_dequantised(folder / "packed", folder / "floats");
+  const ModelRepository repository = ModelRepository::open(folder / "packed");
+  const auto run = make_run(lora_recipe(folder / "packed"), repository.config(), "config.json", 1);
+  auto layers_of = [](const auto& list, auto param_of) {
+    std::vector<int64_t> out;
+    for (const auto& each : list)
+      if (const Param& param = param_of(each); param.hf_name == "model.layers.{}.self_attn.q_proj.weight")
+        out.insert(out.end(), param.layers.numbers.begin(), param.layers.numbers.end());
+    return out;
+  };
+  EXPECT_EQ(layers_of(run.quantised, [](const QuantisedWeight& weight) { return weight.base; }),
+            (std::vector<int64_t>{1}));
+  std::vector<Param> floats;
+  for (const Param& param : run.frozen)
+    if (param.role == Role::kLinear) floats.push_back(param);
+  EXPECT_EQ(layers_of(floats, [](const Param& param) { return param; }), (std::vector<int64_t>{0}));
+  EXPECT_EQ(floats.size(), 1u) << "all other linear layers stay in integers";
+  const TrainOptions options{.steps = 3, .rate = 5e-3};
+  const TrainResult wanted = train(lora_recipe(folder / "floats"), options),
+                    got = train(lora_recipe(folder / "packed"), options);
+  expect_equal_lists(got.losses, wanted.losses, 1e-6, "loss");
+  expect_equal_lists(got.norms, wanted.norms, 1e-5, "norm");
+  // Selected layers of LoRA need stacks of all layers.
+  const auto some = make_run(lora_recipe(folder / "packed", {"layers_to_transform=1"}), repository.config(), "c", 1);
+  EXPECT_EQ(layers_of(some.quantised, [](const QuantisedWeight& weight) { return weight.base; }),
+            (std::vector<int64_t>{}));
+}
+
 class Groups : public testing::TestWithParam<const char*> {
  protected:
   static Recipe recipe(const fs::path& model, const Words& more = {}) {

@@ -95,6 +95,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Setting{"kto", "llama", "kto", "lora", Lines::kShared, 6},
                     Setting{"rm", "llama", "rm", "lora", Lines::kRegrouped, 3, 2},
                     Setting{"cls_first", "bert", "cls", "lora", Lines::kRegrouped, 6, 1, kSingle},
+                    Setting{"cls_mean", "modernbert_mean", "cls", "full", Lines::kShared, 6, 1, kMulti},
                     Setting{"cls_last", "llama_classifier", "cls", "full", Lines::kShared, 6, 1, kMulti}),
     [](const auto& test) { return test.param.name; });
 

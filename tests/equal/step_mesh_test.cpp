@@ -143,6 +143,8 @@ INSTANTIATE_TEST_SUITE_P(Families, FamilyMeshTest,
                                          FamilyMesh{"falcon_h1", "full", {{"dp", 2}, {"sp", 2}, {"tp", 2}}},
                                          FamilyMesh{"nemotron_h", "lora", {{"dp", 2}, {"sp", 2}, {"tp", 2}}},
                                          FamilyMesh{"nemotron_h_moe", "full", {{"ep", 4}, {"tp", 2}}},
+                                         FamilyMesh{"phi", "full", {{"fsdp", 2}, {"sp", 2}, {"tp", 2}}},
+                                         FamilyMesh{"phi_normed", "lora", {{"fsdp", 4}, {"tp", 2}}},
                                          FamilyMesh{"llama", "lora", {{"fsdp", 2}, {"tp", 4}}}),
                          [](const auto& info) {
                            return info.param.model + "_" + info.param.type + "_" + name_of(info.param.mesh);

@@ -88,7 +88,7 @@ TEST(ClassifierFiles, ACausalModelsAdapterMerged) {
 }
 
 TEST(ClassifierFiles, FullTuningWritesWhatItLoaded) {
-  for (const char* model : {"bert", "roberta", "llama_classifier"}) {
+  for (const char* model : {"bert", "roberta", "modernbert", "llama_classifier"}) {
     const TempFolder folder;
     Recipe recipe = class_recipe(model, kMulti, "full");
     recipe.mesh = {{"fsdp", 4}, {"tp", 2}};

@@ -1,23 +1,25 @@
-"""Builds tiny classifiers (BERT, RoBERTa, Llama) and records what Transformers and PEFT compute with them.
+"""Builds tiny classifiers (BERT, RoBERTa, ModernBERT, Llama) and records what Transformers and PEFT compute with them.
 
 Each has a head with three outputs, which mean one label, several labels or three numbers. `reward` has 20 steps of
 TRL's RewardTrainer on the llama model of record.py.
 
-usage: classifiers.py      (writes models/{bert,roberta,llama_classifier}/, models/llama/reward_init/, classifiers.json)
+usage: classifiers.py [NAME ...]
+
+Writes models/NAME/ and the entry of NAME in classifiers.json. Without a name, writes all of them, and also
+models/llama/reward_init/ and the entry `reward`, for which it needs TRL.
 """
 
+import argparse
+import json
 import math
 
 import peft
 import torch
 import transformers
-import trl
-from datasets import Dataset
 from transformers import get_scheduler
 
 import families
 import loop
-import preferences
 import record
 
 LABELS = 3
@@ -26,7 +28,7 @@ ENCODER = dict(
     hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, num_labels=LABELS,
 )  # fmt: skip
 PROBLEMS = ["single_label_classification", "multi_label_classification", "regression"]
-NAMES = ["bert", "roberta", "llama_classifier"]
+NAMES = ["bert", "roberta", "llama_classifier", "modernbert", "modernbert_mean"]
 LORA, FULL = loop.LORA, loop.FULL
 ROWS = LORA["per_device_train_batch_size"] * LORA["gradient_accumulation_steps"]
 SHOWN = 6  # number of rows whose logits are recorded
@@ -40,8 +42,24 @@ def make_config(name):
             **ENCODER, max_position_embeddings=64, pad_token_id=1, bos_token_id=0, eos_token_id=2, type_vocab_size=1,
             layer_norm_eps=1e-5, hidden_act="gelu_new",
         )  # fmt: skip
+    if name.startswith("modernbert"):
+        return modernbert(name)
     keys = families.COMMON | dict(pad_token_id=0, num_labels=LABELS)
     return transformers.LlamaConfig(**keys, rms_norm_eps=1e-5)
+
+
+def modernbert(name):  # the rows are longer than the range that layers 1 and 2 see
+    keys = dict(
+        vocab_size=256, hidden_size=64, intermediate_size=96, num_hidden_layers=4, num_attention_heads=4,
+        max_position_embeddings=128, local_attention=12, pad_token_id=0, bos_token_id=1, eos_token_id=1, cls_token_id=1,
+        sep_token_id=1, num_labels=LABELS,
+    )  # fmt: skip
+    if name == "modernbert_mean":  # with all biases, and other activations
+        keys |= dict(
+            classifier_pooling="mean", attention_bias=True, mlp_bias=True, norm_bias=True, classifier_bias=True,
+            hidden_activation="gelu_new", classifier_activation="silu",
+        )  # fmt: skip
+    return transformers.ModernBertConfig(**keys)
 
 
 def load(name, **options):
@@ -139,6 +157,8 @@ def record_model(name):
     start = families.MODELS / name / "adapter_init"
     if name == "llama_classifier":
         save_start(load(name), ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"], start)
+    elif name.startswith("modernbert"):
+        save_start(load(name), ["Wqkv", "Wo", "Wi"], start, modules_to_save=["head"])
     else:  # "dense" alone would also match the pooler and the head
         targets = ["query", "key", "value", "attention.output.dense", "intermediate.dense", "output.dense"]
         save_start(load(name), targets, start, **dict(modules_to_save=["pooler"]) if name == "bert" else {})
@@ -152,6 +172,11 @@ def record_model(name):
 
 
 def record_reward():
+    import trl
+    from datasets import Dataset
+
+    import preferences
+
     start = families.MODELS / "llama" / "reward_init"
     base = lambda: load("llama", num_labels=1)
     torch.manual_seed(79)
@@ -185,13 +210,22 @@ def record_reward():
 
 
 def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", nargs="*", choices=[[], *NAMES])
+    chosen = parser.parse_args().name
     torch.set_num_threads(1)
-    versions = dict(torch=torch.__version__, transformers=transformers.__version__, peft=peft.__version__, trl=trl.__version__)
-    labels = {problem: [row[problem] for row in rows()] for problem in PROBLEMS}
-    out = dict(versions=versions, labels=labels, reward=record_reward())
-    for name in NAMES:
+    path = families.HERE / "classifiers.json"
+    if chosen:
+        out = json.loads(path.read_text())
+    else:
+        import trl
+
+        versions = dict(torch=torch.__version__, transformers=transformers.__version__, peft=peft.__version__, trl=trl.__version__)
+        labels = {problem: [row[problem] for row in rows()] for problem in PROBLEMS}
+        out = dict(versions=versions, labels=labels, reward=record_reward())
+    for name in chosen or NAMES:
         out[name] = record_model(name)
-    families.write_json(families.HERE / "classifiers.json", record.digits(out))
+    families.write_json(path, record.digits(out))
 
 
 if __name__ == "__main__":

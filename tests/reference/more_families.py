@@ -363,6 +363,11 @@ def phi(common):
     return transformers.PhiConfig(**common | dict(num_key_value_heads=4), rope_parameters=rope, pad_token_id=None)
 
 
+def phi_normed(common):  # norms on the heads of q and k, grouped heads
+    rope = dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5)
+    return transformers.PhiConfig(**common, rope_parameters=rope, qk_layernorm=True, pad_token_id=None)
+
+
 def store_fused(model, folder):
     """Stores all experts of a layer in one tensor, as published. Transformers saves a tensor for each expert."""
     state = safetensors.torch.load_file(folder / "model.safetensors")
@@ -508,5 +513,5 @@ CONFIGS = dict(
     gemma4=gemma4, gemma4_moe=gemma4_moe, gemma4_e2b=gemma4_e2b, gemma4_unified=gemma4_unified,
     qwen3_fp8=qwen3_fp8, llama4=llama4, lfm2=lfm2, lfm2_moe=lfm2_moe, granite4=granite4, granite4_dense=granite4_dense,
     falcon_h1=falcon_h1, falcon_h1_gated=falcon_h1_gated, nemotron_h=nemotron_h, nemotron_h_moe=nemotron_h_moe, phi=phi,
-    qwen3_gptq=qwen3_gptq, qwen2_awq=qwen2_awq, qwen3_moe_packed=qwen3_moe_packed,
+    qwen3_gptq=qwen3_gptq, qwen2_awq=qwen2_awq, qwen3_moe_packed=qwen3_moe_packed, phi_normed=phi_normed,
 )  # fmt: skip

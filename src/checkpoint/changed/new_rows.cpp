@@ -103,7 +103,13 @@ void write_new_rows(const std::filesystem::path& folder, const ModelRepository& 
   const std::string file = (model.folder() / "config.json").string();
   const Family& family = family_of(model.config(), file);
   std::vector<StoredTensor> tables;
-  for (const Param& param : family.params(family.read(ConfigReader(model.config(), file)))) {
+  const ModelConfig config = family.read(ConfigReader(model.config(), file));
+  if (config.head_bias && rows.after != rows.before)
+    throw UserError(
+        "{}: the new tokens need {} rows in the embedding, but there are {}; adding rows to a head with biases ({}) is "
+        "not implemented",
+        file, rows.after, rows.before, family.model_type);
+  for (const Param& param : family.params(config)) {
     const bool head =
         param.role == Role::kHead && model.contains(param.hf_name);  // a classifier's checkpoint may have no head
     if (param.role == Role::kTokenEmbedding || head) tables.push_back(model.find(param.hf_name));

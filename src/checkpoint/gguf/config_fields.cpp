@@ -219,6 +219,16 @@ void gemma3_fields(const GgufFields& fields, Json& config) {
   set_query_scale(fields, config, 62);
 }
 
+void phi2_fields(const GgufFields& fields, Json& config) {
+  config["hidden_act"] = "gelu_new";
+  config["layer_norm_eps"] = fields.number(".attention.layer_norm_epsilon", 1e-5);
+  const int64_t head = std::max<int64_t>(1, head_dim_of(fields));
+  config["partial_rotary_factor"] =
+      static_cast<double>(fields.integer(".rope.dimension_count", head)) / static_cast<double>(head);
+  // llama.cpp's converter writes 4 * hidden_size as the length of the MLP.
+  if (const GgufTensor* up = fields.tensor("blk.0.ffn_up.bias")) config["intermediate_size"] = up->dims[0];
+}
+
 void phi3_fields(const GgufFields& fields, Json& config) {
   set_partial_rotary(fields, config);
   const int64_t original = fields.integer(".rope.scaling.original_context_length", fields.integer(".context_length"));

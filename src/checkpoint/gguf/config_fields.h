@@ -16,6 +16,7 @@ void qwen3_moe_fields(const GgufFields& fields, nlohmann::json& config);
 void gemma_fields(const GgufFields& fields, nlohmann::json& config);
 void gemma2_fields(const GgufFields& fields, nlohmann::json& config);
 void gemma3_fields(const GgufFields& fields, nlohmann::json& config);
+void phi2_fields(const GgufFields& fields, nlohmann::json& config);
 void phi3_fields(const GgufFields& fields, nlohmann::json& config);
 void starcoder2_fields(const GgufFields& fields, nlohmann::json& config);
 void gpt_bigcode_fields(const GgufFields& fields, nlohmann::json& config);

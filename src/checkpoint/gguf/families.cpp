@@ -80,6 +80,15 @@ const Names kGlm4 = kOutside + decoder_layer(kAttention + kFusedMlp +
 const Names kPhi3 =
     kOutside +
     decoder_layer(kNorms + kFusedMlp + Names{{"attn_qkv", "self_attn.qkv_proj"}, {"attn_output", "self_attn.o_proj"}});
+const Names kPhi2 =
+    Names{{"token_embd", "model.embed_tokens"}, {"output", "lm_head"}, {"output_norm", "model.final_layernorm"}} +
+    decoder_layer({{"attn_norm", "input_layernorm"},
+                   {"attn_q", "self_attn.q_proj"},
+                   {"attn_k", "self_attn.k_proj"},
+                   {"attn_v", "self_attn.v_proj"},
+                   {"attn_output", "self_attn.dense"},
+                   {"ffn_up", "mlp.fc1"},
+                   {"ffn_down", "mlp.fc2"}});
 const Names kSeedOss = kOutside + decoder_layer(kAttention + kGatedMlp +
                                                 Names{{"attn_norm", "input_layernorm"},
                                                       {"post_attention_norm", "post_attention_layernorm"}});
@@ -103,6 +112,7 @@ const std::vector<GgufFamily>& gguf_families() {
       {"gemma", "gemma", "GemmaForCausalLM", kLlama, gemma_fields, {.adds_one = true}},
       {"gemma2", "gemma2", "Gemma2ForCausalLM", kSandwich, gemma2_fields, {.adds_one = true}, gemma2_metadata},
       {"gemma3", "gemma3_text", "Gemma3ForCausalLM", kSandwich + decoder_layer(kHeadNorms), gemma3_fields, {.adds_one = true}, gemma3_metadata},
+      {"phi2", "phi", "PhiForCausalLM", kPhi2, phi2_fields},
       {"phi3", "phi3", "Phi3ForCausalLM", kPhi3, phi3_fields, {}, phi3_metadata},
       {"starcoder2", "starcoder2", "Starcoder2ForCausalLM", kOutside + decoder_layer(kNorms + kAttention + kPlainMlp), starcoder2_fields},
       {"starcoder", "gpt_bigcode", "GPTBigCodeForCausalLM", kGpt, gpt_bigcode_fields},

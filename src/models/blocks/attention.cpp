@@ -36,10 +36,10 @@ Tensor attend(const Tensor& q_BTNH, const Tensor& index, const Tensor& segments_
     scores_BKTGS = scores_BKTGS - slopes * reshape(convert(distance, DType::kF32), {alike ? 1 : b, 1, t, 1, s});
   }
   Tensor seen_BTS = compare(expand(segments_BT, 2), "EQ", expand(keys.segments_BS, 1));
-  if (options.causal) {
-    Tensor seen = compare(distance, "GE", constant(0, DType::kI32));
-    if (options.window) seen = logical_and(seen, compare(distance, "LT", options.window));
-    seen_BTS = logical_and(seen_BTS, seen);
+  if (options.causal) seen_BTS = logical_and(seen_BTS, compare(distance, "GE", constant(0, DType::kI32)));
+  if (options.window) {
+    seen_BTS = logical_and(seen_BTS, compare(distance, "LT", options.window));
+    if (!options.causal) seen_BTS = logical_and(seen_BTS, compare(-distance, "LT", options.window));
   }
   const Tensor seen_B1T1S = reshape(seen_BTS, {b, 1, t, 1, s});
   const Tensor masked = select(seen_B1T1S, scores_BKTGS, constant(kMasked, DType::kF32));
@@ -91,12 +91,14 @@ Tensor blockwise(const Tensor& q_BTNH, const Tensor& segments_BT, const Keys& ke
   return from_blocks(out.ys[0]);
 }
 
-// Computes the queries [start, end) of a row, one block at a time, over the keys that any query of the range may see.
+// Computes the queries [start, end) of a row, one block at a time, over the keys that any query of the range may see:
+// with a causal mask, those before `end`.
 Tensor blockwise_range(const std::vector<Tensor>& inputs, const Tensor& index_T, const AttentionOptions& options,
                        int64_t start, int64_t end, int64_t block) {
   const Tensor &q_BTNH = inputs[0], &k_BTKH = inputs[1], &v_BTKH = inputs[2], &segments_BT = inputs[3];
-  const Keys seen{slice(k_BTKH, 1, 0, end), slice(v_BTKH, 1, 0, end), slice(index_T, 0, 0, end),
-                  slice(segments_BT, 1, 0, end)};
+  const int64_t last = options.causal ? end : q_BTNH.dim(1);
+  const Keys seen{slice(k_BTKH, 1, 0, last), slice(v_BTKH, 1, 0, last), slice(index_T, 0, 0, last),
+                  slice(segments_BT, 1, 0, last)};
   // Indices of queries are relative to the start of the range, so indices of keys must be, too.
   const Keys shifted{seen.k_BSKH, seen.v_BSKH, seen.index_S - constant(static_cast<double>(start), DType::kI32),
                      seen.segments_BS};
@@ -117,8 +119,7 @@ Tensor attention_body(const std::vector<Tensor>& inputs, AttentionOptions option
   if (!options.causal) {
     if (whole == t) return blockwise(q_BTNH, segments_BT, keys, options, block);
     for (const auto& [start, end] : {std::pair{int64_t{0}, whole}, std::pair{whole, t}})
-      outputs.push_back(blockwise(slice(q_BTNH, 1, start, end), slice(segments_BT, 1, start, end), keys, options,
-                                  std::min(block, end - start)));
+      outputs.push_back(blockwise_range(inputs, index_T, options, start, end, std::min(block, end - start)));
     return concatenate(outputs, 1);
   }
   // Keys after a query are never seen. So each quarter of the queries reads only the keys up to the quarter's end.

@@ -81,7 +81,8 @@ Tensor Decoder::norm_of_all_heads(const Layer& layer, const std::string& name, c
 
 Tensor Decoder::seen_values(const Layer& layer, const Heads& heads, LayerCache* cache) const {
   const ModelConfig& c = config;
-  AttentionOptions options{.scale = c.attention_scale, .softcap = c.attention_softcap, .window = window_of(layer)};
+  AttentionOptions options{
+      .scale = c.attention_scale, .softcap = c.attention_softcap, .causal = c.causal, .window = window_of(layer)};
   if (options.scale == 0) options.scale = 1 / std::sqrt(static_cast<double>(c.head_dim));
   if (layer.has("self_attn.sinks")) options.sinks_N = layer["self_attn.sinks"];
   if (c.attention_chunk > 0) {

@@ -90,6 +90,7 @@ Tensor soft_cap(const Tensor& x, double cap) {
 
 Tensor activation(const std::string& name, const Tensor& x) {
   if (name == "silu" || name == "swish") return x * logistic(x);
+  if (name == "tanh") return tanh(x);
   if (name == "relu") return maximum(x, constant(0, x.dtype()));
   if (name == "relu2") {
     const Tensor positive = maximum(x, constant(0, x.dtype()));
@@ -105,7 +106,8 @@ Tensor activation(const std::string& name, const Tensor& x) {
     return convert(x32 * (erf(x32 * std::sqrt(0.5)) + 1.0) * 0.5, x.dtype());
   }
   throw UserError(
-      "activation function '{}' is not implemented; wanted silu, gelu, gelu_new, gelu_pytorch_tanh, relu or relu2",
+      "activation function '{}' is not implemented; wanted silu, gelu, gelu_new, gelu_pytorch_tanh, relu, relu2 "
+      "or tanh",
       name);
 }
 

@@ -118,40 +118,49 @@ ChunkObjective chunk_objective(const TokenObjective& objective, const ChunkLoss&
           out.slope_BCV + select(expand(c.trained_BC, 2), c.probs_BCV - q, zero) * objective.near};
 }
 
-}  // namespace
-
-Tensor head_of(const Model& model, const Weights& weights) {
-  const Tensor& head = weights.at(model.head().stack_name());
-  if (!model.config.normalised_head) return head;
-  const Tensor head32 = convert(head, DType::kF32);
-  const Tensor length = sqrt(expand(reduce_sum(head32 * head32, {-1}), -1));
-  return convert(head32 / maximum(length, constant(1e-12, DType::kF32)), head.dtype());
+// Returns the head in the dtype of the products. It is gathered once, instead of once per chunk.
+TokenHead gathered(const Forward& f, const TokenHead& head) {
+  return {f.sharding.constrain(convert(head.weight_VD, f.compute), {"act_vocab", ""}),
+          head.bias_V ? f.sharding.constrain(head.bias_V, {"act_vocab"}) : Tensor{}};
 }
 
-Tensor logits(const Forward& f, const Tensor& hidden, const Tensor& head_VD) {
-  const Tensor products = product(&f.sharding, hidden, convert(head_VD, f.compute), {.in_f32 = true});
+}  // namespace
+
+TokenHead head_of(const Model& model, const Weights& weights) {
+  TokenHead head{weights.at(model.head().stack_name())};
+  if (model.config.head_bias) head.bias_V = weights.at(model.family->head + ".bias");
+  if (!model.config.normalised_head) return head;
+  const Tensor head32 = convert(head.weight_VD, DType::kF32);
+  const Tensor length = sqrt(expand(reduce_sum(head32 * head32, {-1}), -1));
+  head.weight_VD = convert(head32 / maximum(length, constant(1e-12, DType::kF32)), head.weight_VD.dtype());
+  return head;
+}
+
+Tensor logits(const Forward& f, const Tensor& hidden, const TokenHead& head) {
+  Tensor products = product(&f.sharding, hidden, convert(head.weight_VD, f.compute), {.in_f32 = true});
+  if (head.bias_V) products = products + convert(head.bias_V, DType::kF32);
   return soft_cap(products, f.config.logit_softcap);
 }
 
-TokenLoss token_loss(const Forward& f, const Tensor& hidden_BTD, const Tensor& head_VD, const Tensor& targets_BT,
+TokenLoss token_loss(const Forward& f, const Tensor& hidden_BTD, const TokenHead& stored_head, const Tensor& targets_BT,
                      const LossOptions& options) {
   PathScope scope("loss");
-  const int64_t b = hidden_BTD.dim(0), t = hidden_BTD.dim(1), v = head_VD.dim(0);
+  const int64_t b = hidden_BTD.dim(0), t = hidden_BTD.dim(1), v = stored_head.weight_VD.dim(0);
   const int64_t sp = f.sharding.mesh().size_of("sp");
   const int64_t chunk = chunk_length(f, b, t, v, options.chunk_bytes);
-  // Gathers the head once, instead of once per chunk.
-  const Tensor head = f.sharding.constrain(convert(head_VD, f.compute), {"act_vocab", ""});
+  const TokenHead head = gathered(f, stored_head);
 
   std::vector<Tensor> carries{constant(0, DType::kF32)};
-  const bool head_grad = options.differentiable && options.head_trained;
-  if (head_grad) carries.push_back(full(0, head_VD.shape().with_dtype(DType::kF32)));
+  const bool head_grad = options.differentiable && options.head_trained, bias_grad = head_grad && head.bias_V;
+  if (head_grad) carries.push_back(full(0, head.weight_VD.shape().with_dtype(DType::kF32)));
+  if (bias_grad) carries.push_back(full(0, head.bias_V.shape().with_dtype(DType::kF32)));
   std::vector<Tensor> chunks{to_chunks(hidden_BTD, chunk, sp), to_chunks(targets_BT, chunk, sp)};
   if (options.weights_BT) chunks.push_back(to_chunks(options.weights_BT, chunk, sp));
   const TokenObjective& objective = options.objective;
-  Tensor other_head;
+  TokenHead other_head;
   if (objective.other_BTD) {
     chunks.push_back(to_chunks(objective.other_BTD, chunk, sp));
-    other_head = f.sharding.constrain(convert(objective.other_head_VD, f.compute), {"act_vocab", ""});
+    other_head = gathered(f, objective.other_head);
   }
   const ScanStep out =
       scan(t / chunk, carries, chunks,
@@ -159,7 +168,7 @@ TokenLoss token_loss(const Forward& f, const Tensor& hidden_BTD, const Tensor& h
              const Tensor scores = f.sharding.constrain(logits(f, xs[0], head), {"batch", "length", "act_vocab"});
              const ChunkLoss c = chunk_loss(scores, xs[1]);
              Tensor other;
-             if (other_head)
+             if (objective.other_BTD)
                other = f.sharding.constrain(logits(f, xs.back(), other_head), {"batch", "length", "act_vocab"});
              const ChunkObjective trained = chunk_objective(objective, c, scores, other);
              const Tensor counted = options.weights_BT ? trained.losses_BC * xs[2] : trained.losses_BC;
@@ -169,19 +178,24 @@ TokenLoss token_loss(const Forward& f, const Tensor& hidden_BTD, const Tensor& h
              if (const double cap = f.config.logit_softcap; cap != 0)
                slope = slope * (1.0 - scores * scores / (cap * cap));
              const Tensor dlogits = convert(slope, f.compute);
-             step.ys.push_back(product(&f.sharding, dlogits, head, {.transposed = true}));
+             step.ys.push_back(product(&f.sharding, dlogits, head.weight_VD, {.transposed = true}));
              if (head_grad)
                step.carries.push_back(carried[1] + dot_general(dlogits, xs[0],
                                                                {.lhs_contracting = {0, 1}, .rhs_contracting = {0, 1}},
                                                                DType::kF32));
+             if (bias_grad) step.carries.push_back(carried[2] + reduce_sum(convert(dlogits, DType::kF32), {0, 1}));
              return step;
            });
   TokenLoss result{out.carries[0], from_chunks(out.ys[0], sp), from_chunks(out.ys[1], sp)};
   if (!options.differentiable) return result;
   std::vector<Tensor> inputs{hidden_BTD}, grads{from_chunks(out.ys[2], sp)};
   if (head_grad) {
-    inputs.push_back(head_VD);
+    inputs.push_back(stored_head.weight_VD);
     grads.push_back(out.carries[1]);
+  }
+  if (bias_grad) {
+    inputs.push_back(stored_head.bias_V);
+    grads.push_back(out.carries[2]);
   }
   result.sum = custom_gradient(result.sum, inputs, grads);
   return result;

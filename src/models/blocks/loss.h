@@ -5,6 +5,12 @@
 
 namespace fettle {
 
+// The linear layer that gives the logits of tokens.
+struct TokenHead {
+  Tensor weight_VD;
+  Tensor bias_V = {};  // null: no bias
+};
+
 struct TokenLoss {
   Tensor sum;        // f32 scalar: weighted sum over the trained tokens; differentiable with respect to hidden and head
   Tensor losses_BT;  // f32, 0 for tokens that are not trained
@@ -23,7 +29,8 @@ struct TokenObjective {
   // Adds a term near * KL(q | p) per trained token: q is another model's prediction, p this model's. Source: ASFT, Zhu
   // 2025.
   double near = 0;
-  Tensor other_BTD, other_head_VD;  // the other model's hidden states and head; null: no such term
+  Tensor other_BTD;      // the other model's hidden states; null: no such term
+  TokenHead other_head;  // the other model's head
 };
 
 struct LossOptions {
@@ -34,14 +41,14 @@ struct LossOptions {
   int64_t chunk_bytes = int64_t{128} << 20;  // bytes of one chunk's f32 logits on one device
 };
 
-// Returns the loss. Takes hidden_BTD in f.compute, head_VD, and targets_BT in i32 (kIgnore = -100: not trained).
-TokenLoss token_loss(const Forward& f, const Tensor& hidden_BTD, const Tensor& head_VD, const Tensor& targets_BT,
+// Returns the loss. Takes hidden_BTD in f.compute, and targets_BT in i32 (kIgnore = -100: not trained).
+TokenLoss token_loss(const Forward& f, const Tensor& hidden_BTD, const TokenHead& head, const Tensor& targets_BT,
                      const LossOptions& options);
 
-// Returns the head [V, D] that computes the logits. If the family normalises the head (normalised_head), each of its V
-// vectors has length 1.
-Tensor head_of(const Model& model, const Weights& weights);
+// Returns the head that computes the logits. If the family normalises the head (normalised_head), each of its V vectors
+// has length 1.
+TokenHead head_of(const Model& model, const Weights& weights);
 // Returns the f32 logits [.., V] of hidden states [.., D].
-Tensor logits(const Forward& f, const Tensor& hidden, const Tensor& head_VD);
+Tensor logits(const Forward& f, const Tensor& hidden, const TokenHead& head);
 
 }  // namespace fettle

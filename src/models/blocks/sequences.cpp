@@ -49,6 +49,16 @@ Tensor first_of_sequences(const Tensor& x_BTD, const Tensor& numbers_BT, int64_t
   return at_rows(x_BTD, compare(numbers_BT, "NE", before), numbers_BT, rows);
 }
 
+Tensor mean_of_sequences(const Tensor& x_BTD, const Tensor& numbers_BT, int64_t rows) {
+  const Tensor filled = compare(numbers_BT, "GT", constant(0, DType::kI32));
+  // Padding may contain NaN.
+  const Tensor x32 = convert(select(expand(filled, 2), x_BTD, constant(0, x_BTD.dtype())), DType::kF32);
+  const Tensor sum_SD = dot_general(convert(belongs(numbers_BT, rows), DType::kF32), x32,
+                                    {.lhs_contracting = {0, 1}, .rhs_contracting = {0, 1}});
+  const Tensor count_S = maximum(tokens_by_sequence(numbers_BT, rows), constant(1, DType::kF32));
+  return convert(sum_SD / expand(count_S, 1), x_BTD.dtype());
+}
+
 Tensor last_of_sequences(const Tensor& x_BTD, const Tensor& numbers_BT, int64_t rows) {
   const int64_t t = numbers_BT.dim(1);
   const Tensor after = slice(pad(numbers_BT, {0, 0}, {0, 1}), 1, 1, t + 1);

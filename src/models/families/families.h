@@ -45,6 +45,7 @@ Family cohere2_family();
 Family gpt_neox_family();
 Family gpt_oss_family();
 Family phi3_family();
+Family phi_family();
 Family llama4_text_family();
 Family llama4_family();
 Family lfm2_family();
@@ -59,5 +60,6 @@ Family gpt_bigcode_family();
 Family bert_family();
 Family roberta_family();
 Family xlm_roberta_family();
+Family modernbert_family();
 
 }  // namespace fettle

@@ -54,11 +54,14 @@ ModelConfig read_both(const ConfigReader& r) {
 ModelConfig read_lfm2(const ConfigReader& r) {
   ModelConfig c = read_both(r);
   if (r.flag("block_auto_adjust_ff_dim", true)) {
+    c.intermediate_size = 2 * c.intermediate_size / 3;
+    // As in Transformers, a null multiplier also switches the rounding off.
+    if (r.given("block_ffn_dim_multiplier") && !r.has("block_ffn_dim_multiplier")) return c;
     const int64_t multiple = r.integer("block_multiple_of", 256);
     const double factor = r.number("block_ffn_dim_multiplier", 1);
     if (!(factor > 0 && factor <= 1000))
       throw UserError("{}: block_ffn_dim_multiplier is {}, wanted a number above 0 and at most 1000", r.file(), factor);
-    c.intermediate_size = static_cast<int64_t>(factor * static_cast<double>(2 * c.intermediate_size / 3));
+    c.intermediate_size = static_cast<int64_t>(factor * static_cast<double>(c.intermediate_size));
     c.intermediate_size = (c.intermediate_size + multiple - 1) / multiple * multiple;
   }
   return c;

@@ -1,0 +1,74 @@
+// Tests which modules a checkpoint leaves out of its quantisation, by the rules of each format.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "models/group_storage.h"
+#include "models/model.h"
+#include "paths.h"
+
+namespace fettle {
+namespace {
+
+using Json = nlohmann::json;
+
+Json config_of(const std::string& model) {
+  return Json::parse(std::ifstream(source_folder() / "tests/reference/models" / model / "config.json"));
+}
+
+std::vector<int64_t> covered(const Json& config, const std::string& param) {
+  const Model model = make_model(config, "config.json");
+  return model.config.groups->covered_layers(model.param(param));
+}
+
+std::vector<int64_t> covered(const Json& ignore) {
+  Json config = config_of("qwen3_moe_packed");
+  config["quantization_config"]["ignore"] = ignore;
+  return covered(config, "model.layers.{}.self_attn.q_proj.weight");
+}
+
+using Layers = std::vector<int64_t>;
+
+// The rules of compressed-tensors: the whole name, an expression for the start of the name, or the class of the module.
+TEST(GroupStorage, IgnoreComparesWholeNames) {
+  EXPECT_EQ(covered({"lm_head"}), (Layers{0, 1}));
+  EXPECT_EQ(covered({"model.layers.1.self_attn.q_proj"}), (Layers{0}));
+  EXPECT_EQ(covered({"q_proj", "self_attn", "model.layers.1", "model.layers.1.self_attn"}), (Layers{0, 1}));
+  EXPECT_EQ(covered({"re:.*q_proj"}), (Layers{}));
+  EXPECT_EQ(covered({"re:q_proj"}), (Layers{0, 1})) << "the expression starts at the start of the name";
+  EXPECT_EQ(covered({"re:model.layers.0.self"}), (Layers{1})) << "it need not reach the end";
+  EXPECT_EQ(covered({"Linear"}), (Layers{}));
+  EXPECT_EQ(covered({"Embedding"}), (Layers{0, 1}));
+}
+
+TEST(GroupStorage, ModulesNotToConvertAreParts) {
+  Json config = config_of("qwen2_awq");
+  const std::string name = "model.layers.{}.self_attn.q_proj.weight";
+  for (const auto& [part, left] : std::vector<std::pair<std::string, Layers>>{
+           {"lm_head", {0, 1}}, {"q_proj", {}}, {"model.layers.1.", {0}}, {"self_attn", {}}, {"proj.x", {0, 1}}}) {
+    config["quantization_config"]["modules_to_not_convert"] = {part};
+    EXPECT_EQ(covered(config, name), left) << part;
+  }
+}
+
+// The experts' own modules decide about the tensor with all experts. Names may be those of Transformers 4.
+TEST(GroupStorage, ModulesOfExpertsInOneTensor) {
+  Json config = config_of("qwen3_5_moe");
+  config["quantization_config"] = config_of("qwen3_moe_packed")["quantization_config"];
+  const std::string layers = "model.language_model.layers.", gate_up = layers + "{}.mlp.experts.gate_up_proj";
+  const Layers all{0, 1, 2, 3, 4, 5, 6, 7}, rest{0, 1, 2, 3, 5, 6, 7};
+  auto ignoring = [&](const std::string& name) {
+    config["quantization_config"]["ignore"] = {name};
+    return covered(config, gate_up);
+  };
+  EXPECT_EQ(ignoring("lm_head"), all);
+  EXPECT_EQ(ignoring(layers + "4.mlp.experts.7.up_proj"), rest);
+  EXPECT_EQ(ignoring("language_model.model.layers.4.mlp.experts.0.gate_proj"), rest);
+  EXPECT_EQ(ignoring(layers + "4.mlp.experts.7.down_proj"), all) << "another tensor";
+  EXPECT_EQ(expert_modules("a.experts.down_proj", 3), (std::vector<std::string>{"a.experts.3.down_proj"}));
+  EXPECT_EQ(expert_modules("a.mlp.up_proj", 3), (std::vector<std::string>{}));
+}
+
+}  // namespace
+}  // namespace fettle
