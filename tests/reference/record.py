@@ -114,8 +114,8 @@ def summary(name, tensor, family=""):
     flat = tensor.detach().float().flatten()
     if name.endswith("query_key_value.bias") or (name.endswith("k_proj.bias") and "glm" in family):
         flat = flat[:16]  # glm: the rotated dims of the first head; gpt_neox: the query part of the first head
-    if name.endswith("k_proj.bias") and family == "phi":
-        flat = flat[:8]  # the rotated dims of the first head
+    if name.endswith("k_layernorm.bias") or (name.endswith("k_proj.bias") and family == "phi"):
+        flat = flat[:8]  # phi: the rotated dims of the first head
     if name.endswith("attn.c_attn.bias"):
         flat = flat[: families.COMMON["hidden_size"]]
     return dict(shape=list(tensor.shape), count=len(flat), norm=float(flat.norm()), first=flat[:8].tolist())
