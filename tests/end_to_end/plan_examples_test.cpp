@@ -36,6 +36,7 @@ const std::vector<Recipe> kRecipes{
     {"Qwen7B", "qwen2.5-7b-lora-24gb/recipe.yaml", "cuda", {}, 0.85},
     {"NewerQwen35BQlora", "newer-models/qwen3.5-35b-a3b-qlora-24gb.yaml", "cuda", {}, 0.95},
     {"NewerGptOss20B", "newer-models/gpt-oss-20b-24gb.yaml", "cuda", {}, 0.80},
+    {"NewerGptOss120B", "newer-models/gpt-oss-120b-80gb.yaml", "cuda", {}, 0.95},
     {"NewerDeepseekV3", "newer-models/deepseek-v3-lora-8xmi300x.yaml", "rocm", {}, 0.95},
     {"NewerKimiK2Qlora", "newer-models/kimi-k2-qlora-16xmi300x.yaml", "rocm", {}, 0.95},
 };
