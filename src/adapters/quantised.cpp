@@ -114,6 +114,18 @@ Tensor dequantise_groups(const QuantisedWeight& weight, const std::vector<Tensor
   return format.inputs_first ? inputs_second(values) : reshape(values, weight.base.dims);
 }
 
+// Computes the factors of nf4 and fp4 for all experts, because a block of their codes may span several rows. The other
+// parts stay as they are until the loop over blocks of tokens reads an expert.
+PackedExperts packed_experts(QuantisedWeight weight, std::vector<Tensor> parts, DType held) {
+  if (weight.format.nested) parts = {parts[0], nested_absmax(parts[1], parts[2], parts[3])};
+  weight.format.nested = false;
+  return {std::move(parts), [weight, held](const std::vector<Tensor>& of_some) {
+            QuantisedWeight some = weight;
+            some.base.dims[0] = of_some[0].dim(0);
+            return convert(dequantise(some, of_some), held);
+          }};
+}
+
 }  // namespace
 
 Dims QuantisedWeight::rows() const {
@@ -249,8 +261,10 @@ std::function<void(Layer&)> unpack_quantised(const std::vector<QuantisedWeight>&
   auto gathered = [batch, &rules](const Tensor& x, const Param& param) {
     if (rules.mesh().size() == 1) return x;
     Partition partition = rules.partition(param.axes, param.dims, param.hf_name);
-    for (std::vector<std::string>& axes : partition.dims)
-      std::erase_if(axes, [&](const std::string& axis) { return std::ranges::find(batch, axis) != batch.end(); });
+    for (size_t d = 0; d < partition.dims.size(); ++d)
+      if (param.axes[d] != "experts")
+        std::erase_if(partition.dims[d],
+                      [&](const std::string& axis) { return std::ranges::find(batch, axis) != batch.end(); });
     return sharding_constraint(x, partition);
   };
   return [weights, prefix, held, gathered](Layer& layer) {
@@ -258,7 +272,11 @@ std::function<void(Layer&)> unpack_quantised(const std::vector<QuantisedWeight>&
       if (!weight.base.layers.contains(layer.lowest)) continue;
       std::vector<Tensor> parts;
       for (const Param& part : weight.parts) parts.push_back(gathered(layer[part.hf_name.substr(prefix.size())], part));
-      layer.weights[weight.base.hf_name.substr(prefix.size())] = convert(dequantise(weight, parts), held);
+      const std::string name = weight.base.hf_name.substr(prefix.size());
+      if (weight.base.has_experts())
+        layer.packed[name] = packed_experts(weight, std::move(parts), held);
+      else
+        layer.weights[name] = convert(dequantise(weight, parts), held);
     }
   };
 }

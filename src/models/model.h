@@ -42,11 +42,20 @@ class Weights {
   std::map<std::string, Entry> entries_;
 };
 
+// A quantised weight of all experts of a layer. The weights of all experts in 16 bits can be larger than all else that
+// a layer needs, so the loop over blocks of tokens computes the weight of one expert at a time.
+struct PackedExperts {
+  std::vector<Tensor> parts;  // [E, ...]
+  // Returns the weights of some experts, from parts that have only these experts.
+  std::function<Tensor(const std::vector<Tensor>& parts)> unpack;
+};
+
 // The weights of the current layer, under their names within a layer ("self_attn.q_proj.weight").
 struct Layer {
   Tensor index;        // i32, the layer's number
   int64_t lowest = 0;  // the lowest number of the layers that this code computes; all of them have the same parameters
   std::map<std::string, Tensor> weights;
+  std::map<std::string, PackedExperts> packed;  // weights of experts that are quantised
 
   const Tensor& operator[](const std::string& name) const;
   bool has(const std::string& name) const { return weights.contains(name); }
@@ -104,7 +113,8 @@ struct Forward {
   // f32 [2, experts], summed over layers and over the tokens of documents: the number of tokens sent to each expert,
   // and the probability that the router gave the expert. Null: not computed.
   Tensor router;
-  // Replaces the stored parts of a layer's quantised weights by the weights. Null: no weights are quantised.
+  // Replaces the stored parts of a layer's quantised weights by the weights, or by Layer::packed. Null: no weights are
+  // quantised.
   std::function<void(Layer&)> unpack;
 
   // Copies the layer's slice of a stack in host memory to the device and returns it. Null: all stacks are on the

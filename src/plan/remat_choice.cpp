@@ -42,6 +42,19 @@ std::vector<RematCandidate> candidates_of(const Run& asked, const BatchShape& sh
   return out;
 }
 
+// Returns the first compiled candidate that fits. If none fits, returns the compiled candidate with the lowest peak,
+// and among equal peaks the one that recomputes the least. Peaks may rise although fewer bytes are saved.
+size_t best_compiled(const std::vector<RematCandidate>& candidates, int64_t room) {
+  size_t best = candidates.size();
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    const RematCandidate& one = candidates[i];
+    if (!one.compiled) continue;
+    if (one.peak <= room) return i;
+    if (best == candidates.size() || one.peak < candidates[best].peak) best = i;
+  }
+  return best;
+}
+
 }  // namespace
 
 int64_t stacked_bytes(const Block& block) {
@@ -79,7 +92,7 @@ size_t least_that_fits(std::vector<RematCandidate>& candidates, int64_t room, in
       low = std::min(next + 1, high);
     }
   }
-  return high;
+  return best_compiled(candidates, room);
 }
 
 RematChoice choose_remat(const Run& asked, const BatchShape& shape, const PeakOf& peak_of) {

@@ -34,9 +34,10 @@ struct RematChoice {
 using PeakOf = std::function<int64_t(const RematPolicy& policy)>;
 
 // Compiles up to three candidates. Returns the index of the compiled candidate that fits into `room` and recomputes the
-// least; if none fits, returns the last index. To decide which candidates to compile, first estimates each peak as
-// `base` (all other memory) plus the saved bytes. After each compilation, estimates the peaks again, on the line
-// through the last two compiled candidates (peak over saved bytes). Sets the peaks of all candidates.
+// least; if none fits, returns the compiled candidate with the lowest peak. To decide which candidates to compile,
+// first estimates each peak as `base` (all other memory) plus the saved bytes. After each compilation, estimates the
+// peaks again, on the line through the last two compiled candidates (peak over saved bytes). Sets the peaks of all
+// candidates.
 size_t least_that_fits(std::vector<RematCandidate>& candidates, int64_t room, int64_t base, const PeakOf& peak_of);
 
 // Chooses the policy for steps of this shape and for the memory of the target. The policy of `asked` does not matter.

@@ -17,13 +17,14 @@ constexpr std::array kAxes{"dp", "fsdp", "ep", "tp", "sp"};
 
 // A mesh axis splits the first dim whose rule names the axis. So fsdp splits the first dim of a layer's matrices, which
 // varies slowest in memory. To gather along the first dim, devices move contiguous memory. To gather along a later dim,
-// compilers transpose the weights of all layers.
+// compilers transpose the weights of all layers. ep splits the experts of weights that have them; it splits the other
+// weights like fsdp, because the rows of a batch are split over ep too.
 const std::map<std::string, std::vector<std::string>> kDefaults{
     {"vocab", {"tp"}},
-    {"embed", {"fsdp"}},
-    {"heads", {"tp", "fsdp"}},
-    {"kv_heads", {"tp", "fsdp"}},
-    {"mlp", {"tp", "fsdp"}},
+    {"embed", {"fsdp", "ep"}},
+    {"heads", {"tp", "fsdp", "ep"}},
+    {"kv_heads", {"tp", "fsdp", "ep"}},
+    {"mlp", {"tp", "fsdp", "ep"}},
     {"experts", {"ep"}},
     {"layers", {}},
     {"rank", {}},
@@ -44,10 +45,11 @@ const std::map<std::string, std::vector<std::string>> kDefaults{
 bool may_stay_whole(const std::string& axis) {
   return axis == "vocab" || axis == "act_vocab" || axis == "act_kv_heads";
 }
-// Returns whether `axis` may stay unsplit on `mesh_axis`. ep splits experts; it also splits the batch, but only if it
-// divides the number of rows.
+// Returns whether `axis` may stay unsplit on `mesh_axis`. ep must divide the experts. It splits the batch and other
+// weights only if it divides them.
 bool may_stay_whole(const std::string& axis, const std::string& mesh_axis) {
-  return may_stay_whole(axis) || (axis == "batch" && mesh_axis == "ep");
+  const bool experts = axis == "experts" || axis == "act_experts";
+  return may_stay_whole(axis) || (mesh_axis == "ep" && !experts);
 }
 
 }  // namespace
@@ -87,12 +89,14 @@ Partition ShardingRules::lay(const LogicalAxes& axes, const Dims& dims, const st
   internal_check(axes.size() == dims.size(), "{}: {} logical axes for {}", what, axes.size(), to_string(dims));
   Partition out;
   std::set<std::string> used;
+  const bool of_experts = std::ranges::find(axes, "experts") != axes.end();
   for (size_t i = 0; i < dims.size(); ++i) {
     std::vector<std::string> split;
     int64_t parts = 1;
     if (const auto rule = rules_.find(axes[i]); rule != rules_.end())
       for (const std::string& axis : rule->second)
         if (const int64_t size = mesh_.size_of(axis); size > 1 && !used.contains(axis)) {
+          if (axis == "ep" && of_experts && axes[i] != "experts") continue;
           if ((any_stays_whole || may_stay_whole(axes[i], axis)) && dims[i] % (parts * size) != 0) continue;
           used.insert(axis);
           split.push_back(axis);

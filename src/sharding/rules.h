@@ -27,8 +27,8 @@ class ShardingRules {
 
   const MeshAxes& mesh() const { return mesh_; }
   // Returns how a value of `dims` is split. A mesh axis whose size does not divide a vocabulary (GPT-2's 50257 tokens)
-  // or the key heads of activations (8 heads on 16 devices) leaves this dim unsplit. The same holds for ep and the
-  // batch. Throws UserError with the sizes when another dim is not divisible.
+  // or the key heads of activations (8 heads on 16 devices) leaves this dim unsplit. The same is true of ep
+  // and every dim except experts. Throws UserError with the sizes when another dim is not divisible.
   Partition partition(const LogicalAxes& axes, const Dims& dims, const std::string& what) const;
   // Does the same as partition(), but leaves every dim that is not divisible unsplit. Use it for small arrays whose
   // dims are derived from the dims of a weight.

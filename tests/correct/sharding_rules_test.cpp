@@ -50,6 +50,17 @@ TEST(Rules, VocabulariesAndKeyHeadsThatDoNotDivideStayWhole) {
   EXPECT_EQ(both.partition({"vocab"}, {6}, "w").dims, (Split{{"fsdp"}})) << "only the axes that divide it";
 }
 
+// ep splits the experts. It splits other weights like fsdp, and leaves a dim whole that it does not divide.
+TEST(Rules, EpSplitsExpertsAndOtherWeights) {
+  const ShardingRules rules(MeshAxes{{{"fsdp", 2}, {"ep", 4}}});
+  EXPECT_EQ(rules.partition({"experts", "mlp", "embed"}, {8, 64, 32}, "w").dims, (Split{{"ep"}, {"fsdp"}, {}}));
+  EXPECT_EQ(rules.partition({"mlp", "rank", "experts"}, {64, 2, 8}, "w").dims, (Split{{"fsdp"}, {}, {"ep"}}));
+  EXPECT_EQ(rules.partition({"heads", "embed"}, {64, 32}, "w").dims, (Split{{"fsdp", "ep"}, {}}));
+  EXPECT_EQ(rules.partition({"vocab", "embed"}, {64, 32}, "w").dims, (Split{{}, {"fsdp", "ep"}}));
+  EXPECT_EQ(rules.partition({"heads", "embed"}, {6, 32}, "w").dims, (Split{{"fsdp"}, {"ep"}}));
+  EXPECT_THROW(rules.partition({"experts", "mlp", "embed"}, {6, 64, 32}, "w"), UserError);
+}
+
 TEST(Rules, ARecipeOverridesTheTable) {
   const ShardingRules rules(kMesh, {{"embed", ""}, {"vocab", "fsdp+tp"}, {"norm", "dp"}});
   EXPECT_EQ(rules.partition({"vocab", "embed"}, {64, 31}, "w").dims, (Split{{"fsdp", "tp"}, {}}));

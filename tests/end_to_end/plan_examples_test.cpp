@@ -14,26 +14,31 @@ const std::filesystem::path kExamples = source_folder() / "examples";
 
 struct Recipe {
   const char* name;
-  const char* folder;
+  const char* file;  // within the folder of the examples
   const char* plugin;
   std::vector<std::string> changes;
   double most;  // largest share of a device's memory that the step may need
 };
 
 void PrintTo(const Recipe& recipe, std::ostream* out) {
-  *out << recipe.folder;
+  *out << recipe.file;
 }
 
 const std::vector<Recipe> kRecipes{
-    {"Llama405BOfTheSeed", "llama3.1-405b-lora-8xmi300x", "rocm", {"cutoff_len=64"}, 0.55},
-    {"Llama405B", "llama3.1-405b-lora-8xmi300x", "rocm", {}, 0.80},
-    {"Llama8BOnH200", "llama3.1-8b-lora-h200", "cuda", {}, 0.50},
-    {"Llama8BOnMI300X", "llama3.1-8b-lora-mi300x", "rocm", {}, 0.50},
-    {"Llama70BFull", "llama2-70b-full-2x8a100", "cuda", {}, 0.95},
-    {"Llama70BQlora", "llama2-70b-qlora-2x24gb", "cuda", {}, 0.90},
-    {"Llama405BQlora", "llama3.1-405b-qlora-8xa100-40", "cuda", {}, 0.90},
-    {"Llama7BFullOn16GB", "llama2-7b-full-16gb", "cuda", {}, 0.40},
-    {"Qwen7B", "qwen2.5-7b-lora-24gb", "cuda", {}, 0.85},
+    {"Llama405BOfTheSeed", "llama3.1-405b-lora-8xmi300x/recipe.yaml", "rocm", {"cutoff_len=64"}, 0.55},
+    {"Llama405B", "llama3.1-405b-lora-8xmi300x/recipe.yaml", "rocm", {}, 0.80},
+    {"Llama8BOnH200", "llama3.1-8b-lora-h200/recipe.yaml", "cuda", {}, 0.50},
+    {"Llama8BOnMI300X", "llama3.1-8b-lora-mi300x/recipe.yaml", "rocm", {}, 0.50},
+    {"Llama70BFull", "llama2-70b-full-2x8a100/recipe.yaml", "cuda", {}, 0.95},
+    {"Llama70BQlora", "llama2-70b-qlora-2x24gb/recipe.yaml", "cuda", {}, 0.90},
+    {"Llama405BQlora", "llama3.1-405b-qlora-8xa100-40/recipe.yaml", "cuda", {}, 0.90},
+    {"Llama7BFullOn16GB", "llama2-7b-full-16gb/recipe.yaml", "cuda", {}, 0.40},
+    {"Qwen7B", "qwen2.5-7b-lora-24gb/recipe.yaml", "cuda", {}, 0.85},
+    {"NewerQwen35BQlora", "newer-models/qwen3.5-35b-a3b-qlora-24gb.yaml", "cuda", {}, 0.95},
+    {"NewerGptOss20B", "newer-models/gpt-oss-20b-24gb.yaml", "cuda", {}, 0.80},
+    {"NewerGptOss120B", "newer-models/gpt-oss-120b-80gb.yaml", "cuda", {}, 0.95},
+    {"NewerDeepseekV3", "newer-models/deepseek-v3-lora-8xmi300x.yaml", "rocm", {}, 0.95},
+    {"NewerKimiK2Qlora", "newer-models/kimi-k2-qlora-16xmi300x.yaml", "rocm", {}, 0.95},
 };
 
 class PlanExample : public testing::TestWithParam<Recipe> {
@@ -44,7 +49,7 @@ class PlanExample : public testing::TestWithParam<Recipe> {
 TEST_P(PlanExample, FitsItsTarget) {
   TempFolder folder;
   const auto& [name, example, plugin, changes, most] = GetParam();
-  Running running(folder.path(), with({"plan", (kExamples / example / "recipe.yaml").string(), "--json"}, changes), "",
+  Running running(folder.path(), with({"plan", (kExamples / example).string(), "--json"}, changes), "",
                   source_folder().string());
   const Outcome run = running.wait();
   ASSERT_EQ(run.code, 0) << run.err;
@@ -62,13 +67,14 @@ INSTANTIATE_TEST_SUITE_P(Recipes, PlanExample, testing::ValuesIn(kRecipes),
 
 TEST(PlanExamples, EveryRecipeForATargetIsTested) {
   std::set<std::string> tested;
-  for (const Recipe& recipe : kRecipes) tested.insert(recipe.folder);
-  for (const auto& entry : std::filesystem::directory_iterator(kExamples)) {
-    const std::filesystem::path recipe = entry.path() / "recipe.yaml";
-    if (!std::filesystem::exists(recipe)) continue;
-    EXPECT_NE(read_text(recipe).find("\ntarget:"), std::string::npos) << recipe;
-    EXPECT_EQ(tested.count(entry.path().filename()), 1u) << recipe;
+  for (const Recipe& recipe : kRecipes) tested.insert(recipe.file);
+  size_t found = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(kExamples)) {
+    if (entry.path().extension() != ".yaml" || read_text(entry.path()).find("\ntarget:") == std::string::npos) continue;
+    ++found;
+    EXPECT_EQ(tested.count(entry.path().lexically_relative(kExamples)), 1u) << entry.path();
   }
+  EXPECT_EQ(found, tested.size());
 }
 
 // Runs the SLURM script with a fake fettle that gives prepared answers.

@@ -141,5 +141,26 @@ TEST(QuantisedBase, NothingOfTheStepHoldsAllWeights) {
       }
 }
 
+// Calls `visit` for each shape of the block and of the blocks of its loops.
+void for_each_shape(const Block& block, const std::function<void(const Shape&)>& visit) {
+  for (int32_t id = 0; id < block.size(); ++id) {
+    for (const Shape& shape : block.node(id).results) visit(shape);
+    if (const Loop* loop = block.node(id).loop()) for_each_shape(*loop->body, visit);
+  }
+}
+
+// No float array of the step is as large as the weights of all experts of a layer.
+TEST(QuantisedBase, NothingOfTheStepHoldsAllExpertsOfALayer) {
+  nlohmann::json config = nlohmann::json::parse(read_text(reference_model("qwen3_moe") / "config.json"));
+  config["num_local_experts"] = config["num_experts"] = 64;
+  config["moe_intermediate_size"] = 128;
+  Recipe recipe = reference_recipe("qwen3_moe");
+  recipe.quantization_bit = 4;
+  Program program = build_train_step(make_run(recipe, config, "config.json", 1), 8);
+  for_each_shape(program.block(), [&](const Shape& shape) {
+    EXPECT_FALSE(is_float(shape.dtype) && product(shape.dims) >= 64 * 128 * 64) << shape.to_string();
+  });
+}
+
 }  // namespace
 }  // namespace fettle

@@ -231,6 +231,7 @@ class ReverseLoop {
       operands.push_back(from);
     }
     body_->inputs = inputs;
+    if (at_.trips == 1) keep_apart(operands, carried + sliced);
     const Tensor first = make_node(Op::kScan, operands,
                                    Loop{.body = body_,
                                         .trips = at_.trips,
@@ -247,6 +248,25 @@ class ReverseLoop {
       grads[i] = convert(outer_.tensor(first.node(), result++), args_.operands[i].dtype());
     for (const auto& [i, grad] : x_grads_) grads[i] = whole_gradient(outer_.tensor(first.node(), result++), i);
     return grads;
+  }
+
+  // Puts the first `count` operands behind a barrier. Compilers inline a loop of one trip. Without the barrier they
+  // find that the reverse body computes the same values as the forward body, and keep the forward body's values instead
+  // of computing them again. Also, the barrier lets the reverse body begin only when its cotangents are known.
+  void keep_apart(Tensors& operands, int64_t count) const {
+    Tensors apart;
+    std::vector<Tensor*> places;
+    for (int64_t i = 0; i < count; ++i) {
+      // A barrier would copy values in host memory, and slices of a larger stack, of which the loop reads one.
+      const Tensor& input = body_->inputs[static_cast<size_t>(i) + 1];
+      const bool stack = operands[i].rank() == input.rank() + 1 && operands[i].dim(0) != 1;
+      if (stack || is_read_late(*body_, input.node())) continue;
+      apart.push_back(operands[i]);
+      places.push_back(&operands[i]);
+    }
+    if (apart.empty()) return;
+    apart = optimization_barrier(apart);
+    for (size_t i = 0; i < apart.size(); ++i) *places[i] = apart[i];
   }
 
   // Returns the gradient of the whole operand `i`. `read` is the gradient of the slices that the loop reads; the

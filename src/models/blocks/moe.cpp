@@ -334,6 +334,9 @@ struct ExpertLinear {
   double scale = 1;  // scale of LoRA
   bool in_first = false;
   Tensor bias;  // rows of `out` values; null: none
+  // Quantised weights: rows of each part and the dims of the part of one expert, instead of `weights`.
+  std::vector<std::pair<Tensor, Dims>> parts;
+  std::function<Tensor(const std::vector<Tensor>& parts)> unpack;
 };
 
 class ExpertLinears {
@@ -345,7 +348,8 @@ class ExpertLinears {
   // and 1 for up's part.
   ExpertLinear hidden(const std::string& module, int64_t half) const {
     const int64_t inner = f_.config.expert_size;
-    ExpertLinear out{inner / devices_.size(3), f_.config.expert_in(), rows(module + ".weight", 1), {}, {}};
+    ExpertLinear out{inner / devices_.size(3), f_.config.expert_in(), {}, {}, {}};
+    if (!set_parts(out, module + ".weight")) out.weights = rows(module + ".weight", 1);
     if (!f_.expert_lora || f_.expert_lora->gate_up.empty()) return out;
     const LoraPair lora = lora_of(f_.expert_lora->gate_up);
     add_lora(out, {lora.a_ErI, slice(lora.b_EOr, 1, half * inner, (half + 1) * inner)}, 0, 1);
@@ -360,7 +364,8 @@ class ExpertLinears {
     const int64_t dim = names.in_first ? 2 : 1;
     ExpertLinear out{2 * inner / devices_.size(3), d, {}, {}, {}};
     out.in_first = names.in_first;
-    out.weights = rows_of_experts(devices_, outputs_by_device(part(names.gate_up), dim), dim);
+    if (!set_parts(out, names.gate_up))
+      out.weights = rows_of_experts(devices_, outputs_by_device(part(names.gate_up), dim), dim);
     if (layer_.has(names.gate_up + "_bias"))
       out.bias = rows_of_experts(devices_, expand(outputs_by_device(part(names.gate_up + "_bias"), 1), 2), 1);
     if (!f_.expert_lora || f_.expert_lora->gate_up.empty()) return out;
@@ -375,8 +380,10 @@ class ExpertLinears {
   ExpertLinear down(const std::string& module) const {
     const bool fused = f_.config.experts.fused(), in_first = f_.config.experts.in_first;
     const int64_t d = f_.config.expert_in(), t = devices_.size(3);
-    ExpertLinear out{d, f_.config.expert_size / t, rows(fused ? module : module + ".weight", in_first ? 1 : 2), {}, {}};
+    const std::string name = fused ? module : module + ".weight";
+    ExpertLinear out{d, f_.config.expert_size / t, {}, {}, {}};
     out.in_first = in_first;
+    if (!set_parts(out, name)) out.weights = rows(name, in_first ? 1 : 2);
     // Each device of tp adds its share of the bias.
     if (layer_.has(module + "_bias"))
       out.bias = rows_of_experts(devices_,
@@ -388,7 +395,23 @@ class ExpertLinears {
   }
 
  private:
-  Tensor part(const std::string& name) const { return convert(layer_[name], f_.compute); }
+  Tensor part(const std::string& name) const {
+    const auto packed = layer_.packed.find(name);
+    const bool stored = packed == layer_.packed.end();
+    return convert(stored ? layer_[name] : packed->second.unpack(packed->second.parts), f_.compute);
+  }
+  // Sets the parts of a quantised weight. Returns false if the weight is not quantised, or if tp splits it, because the
+  // parts of an expert cannot be split like its weight.
+  bool set_parts(ExpertLinear& linear, const std::string& name) const {
+    const auto packed = layer_.packed.find(name);
+    if (packed == layer_.packed.end() || devices_.size(3) > 1) return false;
+    for (const Tensor& part : packed->second.parts) {
+      const Dims one(part.dims().begin() + 1, part.dims().end());
+      linear.parts.emplace_back(rows_of_experts(devices_, reshape(part, {part.dim(0), product(one), 1}), 0), one);
+    }
+    linear.unpack = packed->second.unpack;
+    return true;
+  }
   Tensor rows(const std::string& name, int64_t split_dim) const {
     return rows_of_experts(devices_, part(name), split_dim);
   }
@@ -426,6 +449,17 @@ class ExpertLinears {
   const Layer& layer_;
   const DeviceDims& devices_;
 };
+
+// Returns the weight of each device's expert, whose number is in `expert` [4 device dims, 1], from its quantised parts.
+Tensor unpacked(const ExpertLinear& linear, const Tensor& expert, DType dtype) {
+  std::vector<Tensor> parts;
+  for (const auto& [rows, dims] : linear.parts) {
+    Dims of_devices{product(expert.dims())};
+    of_devices.insert(of_devices.end(), dims.begin(), dims.end());
+    parts.push_back(reshape(take(rows, expert), of_devices));
+  }
+  return convert(linear.unpack(parts), dtype);
+}
 
 // Returns act(gate) * up of one block of tokens.
 Tensor gated(const ModelConfig& c, const Tensor& gate, const Tensor& up) {
@@ -507,19 +541,21 @@ Tensor experts_mlp(Forward& f, const Layer& layer, const Tensor& x_BTD, const Te
         const Tensor ids = devices.broadcast_to_devices(block[0], kOfExperts, kAll);
         const Tensor routed = devices.broadcast_to_devices(block[1], kOfExperts, kAll);
         const Tensor expert = devices.broadcast_to_devices(block[2], kOfExperts, kAll);
-        auto product = [&](const Tensor& x, const Tensor& rows, const Dims& dims, DType dtype, bool in_first = false) {
-          const Tensor weight = reshape(take(rows, expert), devices.with(kAll, dims));
+        auto product = [&](const Tensor& x, const Tensor& matrices, const Dims& dims, DType dtype,
+                           bool in_first = false) {
+          const Tensor weight = reshape(matrices, devices.with(kAll, dims));
           const DotDims contract{{0, 1, 2, 3}, {0, 1, 2, 3}, {5}, {in_first ? 4 : 5}};
           return devices.constrain(dot_general(x, weight, contract, dtype), kAll);
         };
         auto times = [&](const Tensor& x, const ExpertLinear& linear, DType dtype) {
           const Dims dims = linear.in_first ? Dims{linear.in, linear.out} : Dims{linear.out, linear.in};
-          Tensor y = product(x, linear.weights, dims, dtype, linear.in_first);
+          const Tensor weights = linear.unpack ? unpacked(linear, expert, f.compute) : take(linear.weights, expert);
+          Tensor y = product(x, weights, dims, dtype, linear.in_first);
           if (linear.bias)
             y = y + convert(reshape(take(linear.bias, expert), devices.with(kAll, {1, linear.out})), dtype);
           if (!linear.a) return y;
-          const Tensor low = product(x, linear.a, {linear.rank, linear.in}, f.compute);
-          return y + product(low, linear.b, {linear.out, linear.rank}, dtype) * linear.scale;
+          const Tensor low = product(x, take(linear.a, expert), {linear.rank, linear.in}, f.compute);
+          return y + product(low, take(linear.b, expert), {linear.out, linear.rank}, dtype) * linear.scale;
         };
         Tensor x = devices.constrain(take(tokens, ids), kAll);
         if (c.routing.on_inputs) x = x * convert(expand(routed, -1), x.dtype());
