@@ -81,7 +81,9 @@ std::vector<Key> model_keys() {
        .values = {"noise_init", "desc_init", "desc_init_w_noise"}},
       {.name = "eos_token",
        .member = &Recipe::eos_token,
-       .help = "The token that ends a text. It must equal the tokenizer's eos_token; any other token is an error."},
+       .help =
+           "The token that ends a text. It becomes the tokenizer's eos_token. If the tokenizer lacks it, it is added "
+           "like those of add_special_tokens."},
       {.name = "use_modelscope",
        .member = &Recipe::use_modelscope,
        .help =
@@ -160,6 +162,12 @@ std::vector<Key> data_keys() {
        .member = &Recipe::max_samples,
        .help = "Largest number of rows to take from each data set. The first rows are taken.",
        .min = 1},
+      {.name = "remove_duplicates",
+       .group = Group::kData,
+       .member = &Recipe::remove_duplicates,
+       .help = "Leaves out rows that have the same tokens and labels as an earlier row, also of another data set. The "
+               "training rows and eval_dataset are compared separately.",
+       .aliases = {"dataset_exact_deduplication"}},
       {.name = "disable_shuffling",
        .group = Group::kData,
        .member = &Recipe::disable_shuffling,

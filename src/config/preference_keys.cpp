@@ -53,6 +53,12 @@ std::vector<Key> preference_keys() {
        .min = 0,
        .max = 0.5,
        .below_max = true},
+      {.name = "center_rewards_coefficient",
+       .group = Group::kMethod,
+       .member = &Recipe::center_rewards_coefficient,
+       .help = "Weight of the squared sum of a pair's two scores, which is added to the loss of `stage: rm`. It keeps "
+               "the scores around 0.",
+       .min = 0},
       {.name = "simpo_gamma",
        .group = Group::kMethod,
        .member = &Recipe::simpo_gamma,

@@ -30,7 +30,7 @@ struct Recipe {
   std::vector<std::string> add_tokens, add_special_tokens;
   std::string new_special_tokens_config;           // a yaml file: special token -> description
   std::string init_special_tokens = "noise_init";  // noise_init, desc_init, desc_init_w_noise
-  std::string eos_token;                           // must equal the tokenizer's eos_token; empty: not checked
+  std::string eos_token;                           // becomes the tokenizer's eos_token; empty: no change
   bool use_modelscope = false;  // names mean repositories of ModelScope; unset: USE_MODELSCOPE_HUB decides
   std::string hub_token;        // access token; empty: from the environment
   std::string cache_dir;        // folder of downloaded files; empty: from the environment
@@ -75,6 +75,7 @@ struct Recipe {
   double pref_ftx = 0;  // weight of the chosen reply's cross-entropy in the loss
   double dpo_label_smoothing = 0;
   double simpo_gamma = 0.5;
+  double center_rewards_coefficient = 0;
   double kto_chosen_weight = 1, kto_rejected_weight = 1;
   std::string ref_model;  // a model folder; empty: the model at the start of the run
 
@@ -88,6 +89,7 @@ struct Recipe {
   bool mask_history = false;
   double val_size = 0;  // rows held out: below 1 a share, else a number
   std::optional<int64_t> max_samples;
+  bool remove_duplicates = false;
   bool disable_shuffling = false;
   std::string overlength = "cut";             // cut, drop, error
   std::string on_bad_row = "error";           // error, skip

@@ -47,7 +47,7 @@ struct DataSpec {
 
   // How a row becomes tokens.
   std::string template_name;             // a built-in chat template; "" means the model's own
-  std::string eos_token;                 // must equal the tokenizer's eos_token; "": not checked
+  std::string eos_token;                 // the tokenizer must have it as its eos_token; "": not checked
   std::string tool_format;               // the tool format that the model's template must have; "": any
   Thinking thinking;                     // how the template renders thoughts
   std::string default_system;            // the system message of conversations that have none
@@ -60,7 +60,8 @@ struct DataSpec {
   bool labels_optional = false;    // rows without a label are kept; else they are bad rows
 
   // Which rows are taken, and in what order.
-  double val_size = 0;  // rows held out for evaluation: below 1 a share, else a count
+  bool remove_duplicates = false;  // leaves out rows with the tokens and labels of an earlier row
+  double val_size = 0;             // rows held out for evaluation: below 1 a share, else a count
   Mix mix = Mix::kConcat;
   std::vector<double> mix_weights;  // one for each of `sets`, or none
   uint64_t seed = 42;

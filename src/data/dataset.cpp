@@ -57,6 +57,7 @@ class Loader {
     }
     if (all.empty()) nothing_left(names);
     count_duplicates(whole);
+    if (spec_.remove_duplicates) remove_duplicates(all, sizes);
     if (!mixed || spec_.mix == Mix::kConcat || names.size() < 2) {
       for (size_t set = 0; set < names.size(); ++set) report_.sets.emplace_back(names[set], sizes[set]);
       return all;
@@ -169,7 +170,8 @@ class Loader {
     report_.examples += units(rows);
   }
 
-  void count_duplicates(const Examples& rows) {
+  // Returns the first example of each unit that has the tokens and labels of an earlier unit, in no particular order.
+  std::vector<int64_t> duplicates(const Examples& rows) const {
     std::vector<std::pair<uint64_t, int64_t>> digests;
     digests.reserve(static_cast<size_t>(units(rows)));
     for (int64_t i = 0; i < static_cast<int64_t>(rows.size()); i += unit_)
@@ -178,6 +180,27 @@ class Loader {
     std::vector<int64_t> again;
     for (size_t i = 1; i < digests.size(); ++i)
       if (digests[i].first == digests[i - 1].first) again.push_back(digests[i].second);
+    return again;
+  }
+
+  // Removes the duplicates from `all`, which has sizes[i] units of set i.
+  void remove_duplicates(Examples& all, std::vector<int64_t>& sizes) {
+    std::vector<bool> removed(static_cast<size_t>(units(all)));
+    for (const int64_t row : duplicates(all)) removed[static_cast<size_t>(row / unit_)] = true;
+    std::vector<int64_t> kept;
+    int64_t unit = 0;
+    for (int64_t& size : sizes) {
+      const auto before = static_cast<int64_t>(kept.size());
+      for (const int64_t end = unit + size; unit < end; ++unit)
+        if (!removed[static_cast<size_t>(unit)]) kept.push_back(unit);
+      size = static_cast<int64_t>(kept.size()) - before;
+    }
+    all = select_units(all, kept, unit_);
+    report_.duplicates_removed = true;
+  }
+
+  void count_duplicates(const Examples& rows) {
+    std::vector<int64_t> again = duplicates(rows);
     report_.duplicates = static_cast<int64_t>(again.size());
     const auto shown = std::min<int64_t>(kNotesOfAKind, report_.duplicates);
     std::partial_sort(again.begin(), again.begin() + shown, again.end());

@@ -29,9 +29,10 @@ struct DataReport {
   int64_t empty = 0;                                  // the dropped rows that have no text or no token
   int64_t bad_rows = 0;                               // skipped by on_bad_row: skip
   std::vector<std::pair<std::string, int64_t>> sets;  // examples of each data set, before val_size
-  int64_t duplicates = 0;          // rows with the tokens and labels of an earlier row; they are kept
-  std::string labels;              // for labelled rows: the text of format_classes
-  std::vector<std::string> notes;  // remarks about rows, with file:line; the first few of each kind
+  int64_t duplicates = 0;                             // rows with the tokens and labels of an earlier row
+  bool duplicates_removed = false;                    // spec.remove_duplicates: these rows are left out
+  std::string labels;                                 // for labelled rows: the text of format_classes
+  std::vector<std::string> notes;                     // remarks about rows, with file:line; the first few of each kind
 };
 
 struct Datasets {

@@ -109,6 +109,7 @@ ordered_json counts_json(const DataReport& report) {
           {"empty", report.empty},
           {"bad_rows", report.bad_rows},
           {"duplicates", report.duplicates},
+          {"duplicates_removed", report.duplicates_removed},
           {"notes", report.notes}};
 }
 
@@ -169,9 +170,9 @@ std::string format_data_report(const DataReading& reading) {
   for (const Bucket& bucket : buckets)
     line("", fmt::format("{:>6} - {:<7}{:>10}  {}", bucket.first, bucket.last, with_commas(bucket.count),
                          std::string(static_cast<size_t>((bucket.count * 40 + most - 1) / most), '#')));
-  line("left out",
-       fmt::format("{} dropped ({} empty), {} bad; {} cut to cutoff_len {}; {} duplicates kept", report.dropped,
-                   report.empty, report.bad_rows, report.truncated, spec.cutoff_len, report.duplicates));
+  line("left out", fmt::format("{} dropped ({} empty), {} bad; {} cut to cutoff_len {}; {} duplicates {}",
+                               report.dropped, report.empty, report.bad_rows, report.truncated, spec.cutoff_len,
+                               report.duplicates, report.duplicates_removed ? "removed" : "kept"));
   line("assumed", devices_text(reading.target));
   line("batches", format_batches(batches.train, " an epoch"));
   if (batches.eval) line("", "to evaluate: " + format_batches(*batches.eval, ""));

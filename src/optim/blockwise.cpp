@@ -2,77 +2,12 @@
 
 #include "base/error.h"
 #include "graph/ops.h"
+#include "optim/blocks.h"
 
 namespace fettle {
 namespace {
 
 constexpr int64_t kBlock = 256;
-
-// How the elements of a weight form blocks. If possible, a block is a part of a row, or several whole rows, so that
-// quantising needs no transfer between devices. Otherwise, the layer is flattened and padded.
-struct Blocks {
-  Dims whole, absmax;  // `whole`: [..., blocks, elements of a block ...]; `absmax`: without the elements
-  Dims elements;       // the dims of `whole` that make up a block
-  LogicalAxes axes;    // the axes of absmax
-  int64_t padding = 0;
-};
-
-Blocks blocks_of(const OptimWeight& weight) {
-  const Dims& dims = weight.shape.dims;
-  const Dims layer = weight.own_dims();
-  const int64_t columns = layer.back(), rows = layer.size() > 1 ? layer[layer.size() - 2] : 1;
-  Blocks out;
-  if (columns % kBlock == 0) {
-    out.absmax = dims;
-    out.absmax.back() = columns / kBlock;
-    out.axes = weight.axes;
-    out.whole = out.absmax;
-    out.whole.push_back(kBlock);
-    out.elements = {-1};
-  } else if (kBlock % columns == 0 && rows % (kBlock / columns) == 0) {
-    out.absmax = {dims.begin(), dims.end() - 1};
-    out.absmax.back() = rows * columns / kBlock;
-    out.axes = {weight.axes.begin(), weight.axes.end() - 1};
-    out.whole = out.absmax;
-    out.whole.insert(out.whole.end(), {kBlock / columns, columns});
-    out.elements = {-2, -1};
-  } else {
-    const int64_t n = product(layer), blocks = (n + kBlock - 1) / kBlock;
-    out.absmax = weight.stack_dims();
-    out.axes.assign(weight.axes.begin(), weight.axes.begin() + weight.stacked);
-    out.absmax.push_back(blocks);
-    out.axes.push_back("");
-    out.whole = out.absmax;
-    out.whole.push_back(kBlock);
-    out.elements = {-1};
-    out.padding = blocks * kBlock - n;
-  }
-  return out;
-}
-
-Tensor to_blocks(const Tensor& x, const OptimWeight& weight, const Blocks& blocks) {
-  if (blocks.padding == 0) return reshape(x, blocks.whole);
-  Dims flat = weight.stack_dims();
-  flat.push_back(product(weight.own_dims()));
-  Dims none(flat.size(), 0), high = none;
-  high.back() = blocks.padding;
-  return reshape(pad(reshape(x, flat), none, high), blocks.whole);
-}
-
-Tensor from_blocks(const Tensor& x, const OptimWeight& weight, const Blocks& blocks) {
-  if (blocks.padding == 0) return reshape(x, weight.shape.dims);
-  Dims flat = weight.stack_dims();
-  const int64_t n = product(weight.own_dims());
-  flat.push_back(n + blocks.padding);
-  return reshape(slice(reshape(x, flat), static_cast<int64_t>(flat.size()) - 1, 0, n), weight.shape.dims);
-}
-
-// Reshapes absmax (one value per block) so that it broadcasts to the elements of its block.
-Tensor spread(const Tensor& absmax, const Blocks& blocks) {
-  Dims dims = blocks.absmax;
-  dims.resize(blocks.whole.size(), 1);
-  return reshape(absmax, dims);
-}
 
 // Returns `by_decade(i)` for each element, where i is the element's decade. `holds(i)` is true for the elements in
 // decade i or a later one.
@@ -127,19 +62,19 @@ bool is_quantized(const OptimWeight& weight) {
 }
 
 std::vector<OptimState> quantized_state(const std::string& name, const OptimWeight& weight) {
-  const Blocks blocks = blocks_of(weight);
+  const Blocks blocks = blocks_of(weight, kBlock);
   const Shape codes = weight.shape.with_dtype(DType::kU8), absmax{DType::kF32, blocks.absmax};
   return {{name + "_codes", codes, weight.axes}, {name + "_absmax", absmax, blocks.axes}};
 }
 
 Tensor dequantize(const Quantized& state, const OptimWeight& weight, DynamicMap map) {
-  const Blocks blocks = blocks_of(weight);
+  const Blocks blocks = blocks_of(weight, kBlock);
   const Tensor value = value_of(to_blocks(state.codes, weight, blocks), map) * spread(state.absmax, blocks);
   return from_blocks(value, weight, blocks);
 }
 
 Quantized quantize(const Tensor& value, const OptimWeight& weight, DynamicMap map) {
-  const Blocks blocks = blocks_of(weight);
+  const Blocks blocks = blocks_of(weight, kBlock);
   const Tensor x = to_blocks(value, weight, blocks);
   const Tensor absmax = reduce_max(abs(x), blocks.elements);
   const Tensor zero = constant(0, DType::kF32);

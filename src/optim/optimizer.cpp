@@ -10,6 +10,7 @@
 #include "optim/adafactor.h"
 #include "optim/adam_mini.h"
 #include "optim/adamw.h"
+#include "optim/adamw_4bit.h"
 #include "optim/adamw_8bit.h"
 #include "optim/apollo.h"
 #include "optim/lion.h"
@@ -66,9 +67,9 @@ double OptimOptions::number(std::string_view argument) const {
 }
 
 const std::vector<UpdateRule>& update_rules() {
-  static const std::vector<UpdateRule> rules{adamw_rule(), adamw_8bit_rule(), adafactor_rule(),
-                                             lion_rule(),  lion_8bit_rule(),  sgd_rule(),
-                                             muon_rule(),  adam_mini_rule(),  apollo_rule()};
+  static const std::vector<UpdateRule> rules{adamw_rule(),     adamw_8bit_rule(), adamw_4bit_rule(), adafactor_rule(),
+                                             lion_rule(),      lion_8bit_rule(),  sgd_rule(),        muon_rule(),
+                                             adam_mini_rule(), apollo_rule()};
   return rules;
 }
 

@@ -53,6 +53,7 @@ DataSpec data_spec(const Recipe& recipe, const Stage& stage, const std::optional
           .train_on_prompt = recipe.train_on_prompt,
           .mask_history = recipe.mask_history,
           .labels = labels,
+          .remove_duplicates = recipe.remove_duplicates,
           .val_size = recipe.val_size,
           .mix = mix,
           .mix_weights = mix == Mix::kConcat ? std::vector<double>() : recipe.interleave_weights(),

@@ -1,6 +1,7 @@
 // Stage rm: a reward model learns to score the chosen reply of a pair above the rejected one.
 //
-// The loss is that of Bradley and Terry's model (1952), as in TRL's RewardTrainer.
+// The loss is that of Bradley and Terry's model (1952), as in TRL's RewardTrainer. center_rewards_coefficient adds the
+// term of Eisenstein et al. (2023).
 #include "graph/ops.h"
 #include "models/blocks/layers.h"
 #include "models/blocks/sequences.h"
@@ -14,14 +15,17 @@ Tensor rm_counts(const BatchInputs& batch) {
   return real_sequences(tokens_by_sequence(batch.at(BatchPart::kSequences), batch.sequences));
 }
 
-// Returns the mean of -log sigmoid(chosen score - rejected score) over the pairs.
+// Returns the mean of -log sigmoid(chosen score - rejected score) + c (chosen score + rejected score)^2 over the pairs.
 BatchLoss bradley_terry_loss(const LossInputs& in) {
   const Tensor logits = in.trained.class_logits(in.batch);
   const Tensor scores_S = reshape(logits, {logits.dim(0)});
   const Tensor real = rm_counts(in.batch);
   const Tensor good = side(scores_S, 0), bad = side(scores_S, 1), none = zeros_like(real);
   const Tensor right = one_if(compare(good, "GT", bad));
-  BatchLoss out{.losses_R = -log_sigmoid(good - bad) * real, .counts_R = real};
+  Tensor losses = -log_sigmoid(good - bad);
+  if (const double c = in.keys.number("center_rewards_coefficient"); c > 0)
+    losses = losses + (good + bad) * (good + bad) * c;
+  BatchLoss out{.losses_R = losses * real, .counts_R = real};
   out.metrics = preference_sums({real, real, good * real, bad * real, right * real, none, none, none, none});
   out.sum = reduce_sum(out.losses_R, {0});
   return out;
@@ -44,6 +48,7 @@ const Stage& rm_stage() {
       .grouping = RowGrouping::kPairs,
       .head = Head::kScore,
       .batch = {BatchPart::kTokens, BatchPart::kPositions, BatchPart::kSegments, BatchPart::kSequences},
+      .keys = {"center_rewards_coefficient"},
       .refused = refused_with_preferences(),
       .counts = rm_counts,
       .loss = bradley_terry_loss,

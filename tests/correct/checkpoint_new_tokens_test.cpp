@@ -68,6 +68,22 @@ TEST(NewTokens, StandBehindTheTokenizersOwn) {
   EXPECT_TRUE(fs::is_symlink(folder / "model.safetensors"));
 }
 
+// A known eos_token keeps its id and needs no row. A new one gets both.
+TEST(NewTokens, OneMayEndTheTexts) {
+  const Tokenizer before = Tokenizer::open(kModel);
+  const int32_t known = before.encode("a", false).at(0);
+  ASSERT_NE(before.eos_id(), known);
+  const fs::path folder = changed({.eos = before.decode(std::vector<int32_t>{known}, false), .at = "r"});
+  EXPECT_EQ(Tokenizer::open(folder).eos_id(), known);
+  EXPECT_TRUE(Tokenizer::open(folder).is_special(known));
+  EXPECT_EQ(read_json_file(folder / "config.json")["eos_token_id"], known);
+  EXPECT_FALSE(fs::exists(folder / kNewRows));
+  const fs::path more = changed({.eos = "<end>", .at = "r"});
+  EXPECT_EQ(Tokenizer::open(more).eos_id(), 256);
+  EXPECT_EQ(read_json_file(more / "config.json")["vocab_size"], 320);
+  EXPECT_EQ(changed({.eos = before.eos_token(), .at = "r"}), kModel);
+}
+
 // Without tokenizer.json, the tokens are written to the files beside the vocabulary.
 TEST(NewTokens, OfASentencePieceModel) {
   const TempFolder folder;

@@ -390,9 +390,9 @@ TEST_F(RecipeShape, SimpoKeepsTheWeightOfTheChosenReply) {
 
 TEST_F(RecipeShape, KeysThatWouldChangeTheRowsAreRefused) {
   const std::string start = "base_model: m\nmicro_batch_size: 1\n";
-  EXPECT_NE(refusal(start + "dataset_exact_deduplication: true\n").find("remove duplicate rows"), std::string::npos);
+  EXPECT_NE(refusal(start + "pretrain_multipack_attn: false\n").find("never attend to each other"), std::string::npos);
   EXPECT_NE(refusal(start + "min_sample_len: 16\n").find("remove short rows"), std::string::npos);
-  EXPECT_EQ(refusal(start + "dataset_exact_deduplication: false\nmin_sample_len: 2\n"), "");
+  EXPECT_EQ(refusal(start + "pretrain_multipack_attn: true\nmin_sample_len: 2\n"), "");
 }
 
 // The versions of the tools are those in docs/from-other-tools.md.
@@ -548,6 +548,35 @@ TEST_F(RecipeShape, TrackersThatFettleLacksDoNotStopARun) {
   read(with_set("") + "use_swanlab: true\nplugins: [axolotl.integrations.swanlab.SwanLabPlugin]\n");
   EXPECT_NE(said_.find("SwanLabPlugin"), std::string::npos);
   EXPECT_NE(said_.find("use_swanlab has no effect here"), std::string::npos);
+}
+
+// Columns that are found in the rows need no entry.
+TEST_F(RecipeShape, AxolotlsFormsOfPairsAndRatedReplies) {
+  const auto set = [&](const std::string& type, const std::string& rl) {
+    return read(with_set("  type: " + type + "\n") + "rl: " + rl + "\n");
+  };
+  EXPECT_EQ(set("chatml.intel", "dpo").dataset[0], "r.jsonl");
+  EXPECT_EQ(set("chatml.intel", "ipo").template_name, "chatml");
+  EXPECT_EQ(set("llama3.ultra", "kto").template_name, "llama3");
+  EXPECT_EQ(set("llama3.argilla", "dpo").dataset[0], R"({"hf_hub_url":"r.jsonl","ranking":true,"columns":)"
+                                                     R"({"chosen":"chosen_response","rejected":"rejected_response"}})");
+  EXPECT_EQ(set("chatml.intel", "kto").dataset[0],
+            R"({"hf_hub_url":"r.jsonl","formatting":"alpaca","columns":)"
+            R"({"prompt":"question","response":"completion","system":"system"}})");
+  EXPECT_EQ(set("chatml.argilla_chat", "kto").dataset[0],
+            R"({"hf_hub_url":"r.jsonl","formatting":"openai","columns":{"messages":"completion"}})");
+  EXPECT_NE(refusal(with_set("  type: chatml.intel\n")).find("'chatml.intel'"), std::string::npos);
+  EXPECT_NE(refusal(with_set("  type: zephyr.nectar\n") + "rl: dpo\n").find("'zephyr.nectar'"), std::string::npos);
+}
+
+TEST_F(RecipeShape, AxolotlsOrderOfRows) {
+  const std::string set = with_set("  type: alpaca\n");
+  EXPECT_TRUE(read(set + "curriculum_sampling: true\n").disable_shuffling);
+  EXPECT_FALSE(read(set + "curriculum_sampling: false\n").disable_shuffling);
+  const std::string two = set + "- path: s.jsonl\n  type: alpaca\n";
+  EXPECT_FALSE(read(two + "curriculum_sampling: true\n").disable_shuffling) << "merged sets are shuffled";
+  EXPECT_TRUE(read(two + "curriculum_sampling: true\nshuffle_merged_datasets: false\n").disable_shuffling);
+  EXPECT_TRUE(read(set + "dataset_exact_deduplication: true\n").remove_duplicates);
 }
 
 TEST_F(RecipeShape, AxolotlsOtherMethodsAreRefusedByName) {

@@ -145,6 +145,21 @@ TEST_F(Cache, RowsAreTokenisedOnce) {
   EXPECT_EQ(second.report.rows, 4);
 }
 
+TEST_F(Cache, DuplicatesAreLeftOutIfAsked) {
+  const Datasets all = load();
+  ASSERT_EQ(all.report.duplicates, 1);
+  spec.remove_duplicates = true;
+  const Datasets once = load();
+  EXPECT_EQ(stores().size(), 1u) << "the stored rows are the same";
+  ASSERT_EQ(once.train.size(), all.train.size() - 1);
+  EXPECT_TRUE(once.report.duplicates_removed);
+  for (size_t i = 0; i < once.train.size(); ++i)
+    for (size_t j = 0; j < i; ++j)
+      EXPECT_NE(once.train.digest(static_cast<int64_t>(i)), once.train.digest(static_cast<int64_t>(j)));
+  spec.sets.push_back(spec.sets[0]);
+  EXPECT_EQ(load().train.size(), once.train.size()) << "also rows of another set";
+}
+
 TEST_F(Cache, TheKeyDependsOnContentsNotOnPaths) {
   load();
   fs::create_directory(folder.path() / "elsewhere");

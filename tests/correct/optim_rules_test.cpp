@@ -10,6 +10,7 @@
 #include "config/keys.h"
 #include "graph/ops.h"
 #include "graph_run.h"
+#include "optim/adamw_4bit.h"
 #include "optim/blockwise.h"
 #include "optim/optimizer.h"
 #include "paths.h"
@@ -104,6 +105,27 @@ std::vector<double> run_rule(const Optimizer& optimizer, const Dims& dims, int64
   std::vector<double> out = to_value(buffers.at("weight").download()).elements;
   out.resize(product(dims));
   return out;
+}
+
+// Returns a weight after three steps of gradients that depend only on the element's number in row-major order.
+std::vector<double> run_flat(const Optimizer& optimizer, const Dims& dims) {
+  OptimWeight weight;
+  weight.shape.dims = dims;
+  weight.axes.assign(dims.size(), "");
+  GraphRun run;
+  const std::vector<OptimState> arrays = optimizer.state(weight);
+  UpdateInputs in{run.input(f32(dims, numbers({product(dims)}, 9))), {}, {}, {}};
+  for (const OptimState& array : arrays)
+    in.state.push_back(broadcast_to(constant(0, array.shape.dtype), array.shape.dims));
+  for (int64_t t = 1; t <= 3; ++t) {
+    in.grad = run.input(f32(dims, numbers({product(dims)}, 10 + t)));
+    for (const auto& [name, value] : optimizer.scalars(t, 0.01)) in.scalars[name] = constant(value, DType::kF32);
+    const Updated next = optimizer.update(weight, in);
+    in.weight = next.weight;
+    in.state = next.state;
+  }
+  run.output("weight", in.weight);
+  return run.run().at("weight").elements;
 }
 
 void expect_recorded(const std::vector<double>& got, const Json& wanted, double bound, const std::string& what) {
@@ -223,6 +245,35 @@ TEST(DynamicMap, CodesAreThoseOfTheNearestValues) {
   }
 }
 
+TEST(FourBits, MapsHaveTorchaosValues) {
+  for (const auto& [is_signed, name] : {std::pair{true, "signed_4bit"}, {false, "unsigned_4bit"}}) {
+    const std::vector<double> wanted = recorded()["maps"][name];
+    ASSERT_EQ(wanted.size(), 16u);
+    for (size_t i = 0; i < 16; ++i) EXPECT_NEAR(four_bit_map(is_signed)[i], wanted[i], 1e-7) << name << ' ' << i;
+  }
+}
+
+// As in torchao, the number of elements decides. Embeddings are no exception.
+TEST(FourBits, AreUsedForLargeWeightsOfWholeBlocks) {
+  OptimWeight weight = weight_of({1024, 512});
+  weight.embedding = true;
+  EXPECT_TRUE(has_four_bits(weight));
+  EXPECT_FALSE(has_four_bits(weight_of({70, 70})));
+  EXPECT_FALSE(has_four_bits(weight_of({31, 128})));
+  EXPECT_TRUE(has_four_bits(weight_of({32, 128})));
+}
+
+// Rows of 48 elements do not fit into blocks of 128, and rows of 33 elements also split pairs of codes. The weight must
+// change in the same way as a weight with the same elements in rows of 128.
+TEST(FourBits, DoNotDependOnTheRows) {
+  const Optimizer optimizer = make_optimizer({.rule = "adamw_torch_4bit"});
+  for (const Dims& dims : {Dims{128, 48}, Dims{128, 33}}) {
+    const Dims whole{product(dims) / 128, 128};
+    const std::vector<double> got = run_flat(optimizer, dims), wanted = run_flat(optimizer, whole);
+    for (size_t i = 0; i < wanted.size(); ++i) ASSERT_NEAR(got[i], wanted[i], 1e-7) << dims[1] << ' ' << i;
+  }
+}
+
 TEST(OptimizerState, IsSmall) {
   const OptimWeight weight = weight_of({1024, 512});
   auto bytes = [&](const char* optim) {
@@ -233,6 +284,7 @@ TEST(OptimizerState, IsSmall) {
   const int64_t n = weight.shape.elements();
   EXPECT_EQ(bytes("adamw_torch"), 8 * n);
   EXPECT_EQ(bytes("adamw_8bit"), 2 * n + 2 * 4 * n / 256);
+  EXPECT_EQ(bytes("adamw_torch_4bit"), n + 2 * 4 * n / 128);
   EXPECT_EQ(bytes("lion_32bit"), 4 * n);
   EXPECT_EQ(bytes("lion_8bit"), n + 4 * n / 256);
   EXPECT_EQ(bytes("sgd"), 0);

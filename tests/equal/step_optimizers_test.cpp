@@ -21,10 +21,11 @@ std::vector<MeshCase> mesh_cases() {
   return cases;
 }
 
-// Returns the bound of a rule. Signs (Lion), the codes of 8-bit state and bf16 products (Muon) magnify rounding errors.
+// Returns the bound of a rule. Signs (Lion), the codes of 8-bit and 4-bit state, and bf16 products (Muon) magnify
+// rounding errors.
 double bound_of(const std::string& optim) {
   if (optim == "muon") return 1e-3;
-  return optim == "lion_32bit" || optim.ends_with("8bit") ? 1e-4 : 1e-5;
+  return optim == "lion_32bit" || optim.ends_with("8bit") || optim.ends_with("4bit") ? 1e-4 : 1e-5;
 }
 
 TEST_P(OptimizerMesh, EqualsOneDevice) {

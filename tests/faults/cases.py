@@ -17,7 +17,7 @@ METHODS = {
     "plus": ["finetuning_type=lora", "lora_rank=4", "use_rslora=true", "loraplus_lr_ratio=16"],
     "int8": ["finetuning_type=lora", "lora_rank=4", "quantization_bit=8"],
 }
-OPTIMIZERS = ["adamw_torch", "adafactor", "adamw_8bit", "sgd", "lion_32bit", "lion_8bit", "adam_mini", "muon", "apollo_adamw"]  # the last two: no adapters
+OPTIMIZERS = ["adamw_torch", "adafactor", "adamw_8bit", "adamw_torch_4bit", "sgd", "lion_32bit", "lion_8bit", "adam_mini", "muon", "apollo_adamw"]  # the last two: no adapters
 
 
 def stage_cases():

@@ -7,14 +7,10 @@ with the columns that the recipe names. Needs PyYAML. Exit code 1: a recipe fail
 or fewer than FEWEST recipes run.
 """
 
-import argparse
 import functools
 import json
-import pathlib
 import re
-import shutil
 import sys
-import tempfile
 
 import scaled_models
 import sweep
@@ -41,19 +37,18 @@ MODELS = {
     r"Cerebras-GPT": "gpt2", r"btlm": "btlm", r"mamba": "mamba", r"mpt": "mpt", r"replit": "mpt", r"xgen": "llama2",
     r"Seed-OSS": "seed_oss", r"command-r7b": "cohere2", r"Olmo-3": "olmo3", r"MiniMax": "minimax_m2", r"Apertus": "apertus",
     r"Hunyuan": "hunyuan_v1_dense", r"AFM": "arcee", r"Trinity": "afmoe", r"LFM2-8B": "lfm2_moe", r"LFM2": "lfm2",
-    r"Kimi-Linear": "kimi_linear", r"granite-4": "granitemoehybrid", r"MiMo": "mimo", r"SmolLM2|Yi-34B": "llama2",
+    r"Kimi-Linear": "kimi_linear", r"granite-4": "granite4", r"MiMo": "mimo", r"SmolLM2|Yi-34B": "llama2",
     r"[Ll]lama-?3[.-]|cogito-v1-preview-llama|orpheus": "llama", r"[Ll]lama|LLaMA": "llama2",
 }  # fmt: skip
 SUBSTANCE = {
     "no such model": r"model_type '\w+' is not supported",
     "quantised checkpoint": r"quantised by|use_onebitllms is not available",
     "images or sound": r"processor_type is not available|chat_template: llava",
-    "no such optimizer": r"optim: adamw_torch_4bit is not available",
-    "no such method": r"(qat|lisa_\w+|relora|peft|quantize_moe_experts|center_rewards_coefficient|lr_quadratic_warmup|max_packed_sequence_len) is not available"
+    "no such method": r"(qat|lisa_\w+|relora|peft|lr_quadratic_warmup|max_packed_sequence_len) is not available"
     r"|type '(ebft_\w+|rwd)\.\w+' is not available|the plugin '.*(Diffusion|LLMCompressor).*' is not available|step_separator",
-    "no such rows": r"(min_sample_len|dataset_exact_deduplication) is not available|the data set type",
+    "no such rows": r"min_sample_len is not available|the data set type",
     "some parameters only": r"unfrozen_parameters trains only",
-    "another eos_token": r"eos_token: found",
+    "another tokenizer": r"tokenizer_config is not available",
     "misspelled there": r"unknown key 'context_parapllel_size'",
 }
 QUESTIONS = ["What is the capital of France?", "Name a prime number.", "How do I list files?", "Who wrote Hamlet?"]
@@ -145,18 +140,10 @@ def small(text, number, work):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    here = pathlib.Path(__file__).resolve().parent
-    parser.add_argument("--fettle", default=here.parent.parent / "build" / "fettle", type=pathlib.Path)
-    parser.add_argument("--mirror")
-    parser.add_argument("--only", default="")
-    parser.add_argument("--jobs", default=1, type=int)
-    parser.add_argument("--seconds", default=420, type=int, help="the limit of one recipe")
+    parser = sweep.arguments(__doc__)
     parser.add_argument("--convert-only", action="store_true", help="convert, and read the rows, but train nothing")
-    parser.add_argument("--work", type=pathlib.Path)
     asked = parser.parse_args()
-    work = asked.work or pathlib.Path(tempfile.mkdtemp(prefix="axolotl-sweep-"))
-    work.mkdir(exist_ok=True)
+    work = sweep.work_folder(asked, "axolotl")
     sweep.checkout(REPOSITORY, COMMIT, ["examples", "deepspeed_configs"], work, asked.mirror)
 
     recipes = []
@@ -186,10 +173,7 @@ def main():
     tasks = [functools.partial(one, *recipe) for recipe in recipes]
     for (name, _), ((code, _, messages), seconds) in zip(recipes, sweep.all_at_once(tasks, asked.jobs)):
         results.add(name, code, messages, seconds)
-    counts = results.table()
-    if not asked.work:
-        shutil.rmtree(work)
-    return 1 if counts["OTHER"] or (not asked.only and counts["runs"] < FEWEST) else 0
+    return sweep.finish(results, asked, work, FEWEST)
 
 
 if __name__ == "__main__":

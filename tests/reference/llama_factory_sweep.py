@@ -7,14 +7,11 @@ run after those that train, because some need their results. Exit code 1: a reci
 SUBSTANCE, or fewer than FEWEST recipes run.
 """
 
-import argparse
 import functools
 import json
-import pathlib
 import re
 import shutil
 import sys
-import tempfile
 
 import scaled_models
 import sweep
@@ -87,17 +84,8 @@ def words_of(recipe, command):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    here = pathlib.Path(__file__).resolve().parent
-    parser.add_argument("--fettle", default=here.parent.parent / "build" / "fettle", type=pathlib.Path)
-    parser.add_argument("--mirror")
-    parser.add_argument("--only", default="")
-    parser.add_argument("--jobs", default=1, type=int)
-    parser.add_argument("--seconds", default=420, type=int, help="the limit of one recipe")
-    parser.add_argument("--work", type=pathlib.Path)
-    asked = parser.parse_args()
-    work = asked.work or pathlib.Path(tempfile.mkdtemp(prefix="llama-factory-sweep-"))
-    work.mkdir(exist_ok=True)
+    asked = sweep.arguments(__doc__).parse_args()
+    work = sweep.work_folder(asked, "llama-factory")
     sweep.checkout(REPOSITORY, COMMIT, ["examples", "data"], work, asked.mirror)
     # The data sets that are not in the repository are replaced by demo sets that are.
     (work / "data" / "v1_dpo_demo.yaml").write_text("pairs:\n  path: data/v1_dpo_demo.jsonl\n  source: local\n")
@@ -135,10 +123,7 @@ def main():
         tasks = [functools.partial(one, *recipe) for recipe in wanted]
         for (name, _, command), ((code, _, messages), seconds) in zip(wanted, sweep.all_at_once(tasks, asked.jobs)):
             results.add(f"{command} {name}", code, messages, seconds)
-    counts = results.table()
-    if not asked.work:
-        shutil.rmtree(work)
-    return 1 if counts["OTHER"] or (not asked.only and counts["runs"] < FEWEST) else 0
+    return sweep.finish(results, asked, work, FEWEST)
 
 
 if __name__ == "__main__":

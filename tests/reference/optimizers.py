@@ -8,8 +8,8 @@ Each rule has two records: the rule alone on made-up gradients, and full tuning 
 rows and columns also have full tuning of models whose weights Fettle stores in another shape. The references are
 torch.optim, transformers.Adafactor and bitsandbytes on the CPU, with embeddings in 32 bits as in the Trainer.
 bitsandbytes' fast quantiser on the CPU is an approximation that never gives the map's small values. Its general
-quantiser gives the nearest value, like its GPU kernels, and is used here. Adam-mini and APOLLO are their authors'
-packages. APOLLO's random projections are those of Fettle's formula (projection), because torch's generator is not.
+quantiser gives the nearest value, like its GPU kernels, and is used here. AdamW with 4-bit state is torchao's, run
+without torch.compile. Adam-mini and APOLLO are their authors' packages. APOLLO's random projections are those of Fettle's formula (projection), because torch's generator is not.
 """
 
 import importlib.metadata
@@ -22,6 +22,7 @@ import apollo_torch
 import bitsandbytes
 import numpy
 import torch
+import torchao.optim
 import transformers
 from apollo_torch.random_projector import GradientProjector
 
@@ -66,6 +67,8 @@ def gradient(shape, seed, step):
     scale = 10 ** -((rows * 7 % 5) / 2) * (1 if (step // 6) % 2 == 0 else -0.5)
     return (numbers(shape, seed + 100 * step).double() * scale.reshape(-1, *[1] * (len(shape) - 1))).float()
 
+
+torch.compile = lambda function, **options: function  # torchao compiles each update
 
 APOLLO = {
     "apollo": dict(rank=4, proj="random", proj_type="std", update_proj_gap=7, scale=32.0, scale_type="channel"),
@@ -164,6 +167,8 @@ def make(name, groups, lr, betas, eps, names, hidden=lambda p: p.ndim == 2):
         return Apollo(groups, hidden, keys, lr, betas, eps, **APOLLO[name])
     if name == "adamw_torch":
         return torch.optim.AdamW(groups, lr=lr, betas=betas, eps=eps)
+    if name == "adamw_torch_4bit":
+        return torchao.optim.AdamW4bit(groups, lr=lr, betas=betas, eps=eps)
     if name == "adamw_8bit":
         return bitsandbytes.optim.AdamW(groups, lr=lr, betas=betas, eps=eps, optim_bits=8)
     if name in ("lion_32bit", "lion_8bit"):
@@ -191,6 +196,7 @@ def make(name, groups, lr, betas, eps, names, hidden=lambda p: p.ndim == 2):
 RECIPES = {
     "adamw_torch": dict(optim="adamw_torch"),
     "adamw_8bit": dict(optim="adamw_8bit"),
+    "adamw_torch_4bit": dict(optim="adamw_torch_4bit"),
     "lion_32bit": dict(optim="lion_32bit"),
     "lion_8bit": dict(optim="lion_8bit"),
     "sgd": dict(optim="sgd"),
@@ -265,9 +271,11 @@ def main():
     maps = {
         "signed": bitsandbytes.functional.create_dynamic_map(signed=True).tolist(),
         "unsigned": bitsandbytes.functional.create_dynamic_map(signed=False).tolist(),
+        "signed_4bit": list(torchao.optim.subclass_4bit.get_qmap_signed()),
+        "unsigned_4bit": list(torchao.optim.subclass_4bit.get_qmap_unsigned()),
     }
     out = dict(
-        versions={m.__name__: m.__version__ for m in (torch, transformers, bitsandbytes)} | {name: importlib.metadata.version(name) for name in ("adam-mini", "apollo-torch")},
+        versions={m.__name__: m.__version__ for m in (torch, transformers, bitsandbytes)} | {name: importlib.metadata.version(name) for name in ("adam-mini", "apollo-torch", "torchao")},
         steps=STEPS, learning_rate=RATE, weight_decay=DECAY, betas=BETAS, epsilon=EPSILON, shapes=SHAPES, maps=maps,
         rules={},
     )  # fmt: skip

@@ -1,16 +1,48 @@
 """Runs other tools' example recipes on scaled-down models and groups the results; llama_factory_sweep.py and axolotl_sweep.py use it."""
 
+import argparse
 import collections
 import concurrent.futures
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 import time
 
 CACHE = pathlib.Path(os.environ.get("FETTLE_CACHE") or pathlib.Path.home() / ".cache" / "fettle")
+
+
+def arguments(description):
+    """The parser of the arguments that all sweeps have."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    here = pathlib.Path(__file__).resolve().parent
+    parser.add_argument("--fettle", default=here.parent.parent / "build" / "fettle", type=pathlib.Path)
+    parser.add_argument("--mirror", help="a git directory that has the commit; without it, git fetches from GitHub")
+    parser.add_argument("--only", default="", help="run only recipes with this word in their names")
+    parser.add_argument("--jobs", default=1, type=int)
+    parser.add_argument("--seconds", default=420, type=int, help="the limit of one recipe")
+    parser.add_argument("--work", type=pathlib.Path, help="the folder to work in, which is kept")
+    return parser
+
+
+def work_folder(asked, name):
+    """The folder to work in: --work, or a new one that finish() removes."""
+    if not asked.work:
+        return pathlib.Path(tempfile.mkdtemp(prefix=f"{name}-sweep-"))
+    asked.work.mkdir(exist_ok=True)
+    return asked.work
+
+
+def finish(results, asked, work, fewest):
+    """Prints the counts, removes a folder that work_folder made, and returns the exit code of the sweep."""
+    counts = results.table()
+    if not asked.work:
+        shutil.rmtree(work)
+    return 1 if counts["OTHER"] or (not asked.only and counts["runs"] < fewest) else 0
 
 
 def checkout(repository, commit, folders, to, mirror=None):

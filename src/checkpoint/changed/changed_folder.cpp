@@ -64,6 +64,17 @@ void set_vocab_size(Json& config, int64_t size) {
   if (config.contains("text_config") && config["text_config"].is_object()) config["text_config"]["vocab_size"] = size;
 }
 
+// Lets generation end at the new eos_token too: puts it before the tokens that the file names, as Transformers does.
+void end_generation(GrownTokenizer& tokenizer, const fs::path& file) {
+  if (!fs::exists(file)) return;
+  Json generation = read_json_file(file), ids = Json::array({*tokenizer.eos});
+  const Json before = generation.value("eos_token_id", Json());
+  for (const Json& id : before.is_array() ? before : Json::array({before}))
+    if (id.is_number_integer() && id != *tokenizer.eos) ids.push_back(id);
+  generation["eos_token_id"] = ids;
+  tokenizer.files["generation_config.json"] = generation.dump(2) + "\n";
+}
+
 // Adds the tokens to the tokenizer and the config of `changed`. Returns false when neither changes.
 bool grow(Changed& changed, const fs::path& model, const NewTokens& tokens) {
   internal_check(!fs::exists(model / kNewRows), "{} has new tokens already", model.string());
@@ -78,6 +89,13 @@ bool grow(Changed& changed, const fs::path& model, const NewTokens& tokens) {
   if (!tokenizer.added.empty())
     info("new tokens: {} from id {} on; the embedding has {} rows{}", tokenizer.added.size(), tokenizer.size_before,
          changed.rows.after, grows ? fmt::format(", {} before", changed.rows.before) : "");
+  if (tokenizer.eos) {
+    changed.config["eos_token_id"] = *tokenizer.eos;
+    if (changed.config.contains("text_config") && changed.config["text_config"].contains("eos_token_id"))
+      changed.config["text_config"]["eos_token_id"] = *tokenizer.eos;
+    end_generation(tokenizer, model / "generation_config.json");
+    info("{}: eos_token is {} from now on (id {})", tokens.at, tokens.eos, *tokenizer.eos);
+  }
   changed.tokenizer = std::move(tokenizer);
   return true;
 }

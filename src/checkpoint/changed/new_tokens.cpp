@@ -74,6 +74,19 @@ std::map<std::string, std::string> changed_files(const fs::path& model, const st
   return files;
 }
 
+// Sets eos_token in the files that have it. Adds these files to `files` if they are not there yet.
+void set_eos(std::map<std::string, std::string>& files, const fs::path& model, const std::string& eos) {
+  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
+    const bool needed = std::string_view(name) == "tokenizer_config.json";
+    if (!needed && !fs::exists(model / name)) continue;
+    Json json = files.contains(name)       ? Json::parse(files[name])
+                : fs::exists(model / name) ? read_json_file(model / name)
+                                           : Json::object();
+    json["eos_token"] = eos;
+    files[name] = text_of_json(json);
+  }
+}
+
 }  // namespace
 
 GrownTokenizer add_to_tokenizer(const fs::path& model, const NewTokens& tokens) {
@@ -95,7 +108,14 @@ GrownTokenizer add_to_tokenizer(const fs::path& model, const NewTokens& tokens) 
   if (!known.empty()) warn("{}: the tokenizer has these tokens already: {}", tokens.at, fmt::join(known, ", "));
   for (const auto& [token, description] : tokens.descriptions)
     if (out.added.contains(token)) out.described[token] = tokenizer.encode(description, false);
+  const bool ends = !tokens.eos.empty() && tokens.eos != tokenizer.eos_token();
+  if (ends) {
+    add(tokens.eos, true);
+    const auto id = tokenizer.token_id(tokens.eos);
+    out.eos = id ? *id : out.added.at(tokens.eos);
+  }
   if (!changed.empty()) out.files = changed_files(model, changed);
+  if (ends) set_eos(out.files, model, tokens.eos);
   return out;
 }
 

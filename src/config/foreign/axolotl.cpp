@@ -60,7 +60,9 @@ class AxolotlReader {
   AxolotlReader(const YAML::Node& root, std::string file)
       : root_(root),
         file_(std::move(file)),
-        sets_(file_, is_on("reward_model") || (has("rl") && text("rl") != "kto")) {}
+        sets_(file_, text("rl") == "kto"                  ? AxolotlSets::Rows::kRated
+                     : is_on("reward_model") || has("rl") ? AxolotlSets::Rows::kPairs
+                                                          : AxolotlSets::Rows::kReplies) {}
 
   Dialect read() {
     out_.tool = "Axolotl";
@@ -70,6 +72,7 @@ class AxolotlReader {
     read_intervals();
     read_method();
     read_schedule();
+    read_order();
     read_template();
     read_plugins();
     read_tokens();
@@ -202,6 +205,22 @@ class AxolotlReader {
          cosine ? "the cosine falls to 0" : "it belongs to lr_scheduler: cosine");
   }
 
+  // Reads curriculum_sampling: the rows are trained in the order of the merged data sets. Axolotl shuffles the merged
+  // sets first unless there is one set, or shuffle_merged_datasets is false.
+  void read_order() {
+    if (!has("curriculum_sampling")) return;
+    handle("curriculum_sampling");
+    if (!is_on("curriculum_sampling")) return;
+    const YAML::Node sets = at("datasets");
+    const bool several = sets.IsDefined() && sets.IsSequence() && sets.size() > 1;
+    if (several && (!has("shuffle_merged_datasets") || is_on("shuffle_merged_datasets")))
+      return warn(
+          "{}: curriculum_sampling has no effect here: several data sets are shuffled when they are merged; set "
+          "shuffle_merged_datasets: false to keep the order of the files",
+          where(at("curriculum_sampling")));
+    mean("disable_shuffling", "true");
+  }
+
   // Reads the chat template: the recipe's, or the template that its data sets name. Throws when data sets name
   // different templates.
   void read_template() {
@@ -252,8 +271,8 @@ class AxolotlReader {
     }
   }
 
-  // Reads the special tokens. Fettle uses the tokenizer's own ones. Only eos_token could change what is trained, so
-  // Fettle's key eos_token is set. Its value must equal the tokenizer's eos_token.
+  // Reads the special tokens. eos_token becomes Fettle's key, since it changes what is trained. The other ones do not,
+  // so the tokenizer's own are used.
   void read_tokens() {
     for (const char* key : {"special_tokens", "tokens"}) {
       const YAML::Node map = at(key);

@@ -18,7 +18,8 @@ using nlohmann::ordered_json;
 // Reads one data set, with Axolotl's defaults.
 class Set {
  public:
-  Set(const YAML::Node& set, const std::string& file, bool pairs) : set_(set), file_(file), pairs_(pairs) {}
+  using Rows = AxolotlSets::Rows;
+  Set(const YAML::Node& set, const std::string& file, Rows rows) : set_(set), file_(file), rows_(rows) {}
 
   ordered_json read() {
     if (!set_["path"].IsDefined()) throw UserError("{}: found a data set without `path`; add it", where(set_));
@@ -37,6 +38,8 @@ class Set {
       if (!text(set_, "field").empty()) columns_["text"] = text(set_, "field");
     } else if (name.starts_with("chat_template") || name == "bradley_terry.chat_template") {
       read_conversation();
+    } else if (read_preferences(name)) {
+      // It is one of the forms of pairs and rated replies.
     } else if (!name.empty()) {
       throw UserError(
           "{}: the data set type '{}' is not available; use chat_template, alpaca, completion or a custom prompt "
@@ -50,6 +53,8 @@ class Set {
     return entry_;
   }
   bool is_conversation() const { return is_conversation_; }
+  // Returns the template that the type names, such as chatml; "" when it names none.
+  const std::string& named_template() const { return template_; }
 
   // Reads an item of pretraining_dataset.
   ordered_json read_texts() {
@@ -159,13 +164,42 @@ class Set {
       else
         others.push_back(key);
     }
-    if (pairs_ || !others.empty())
+    if (rows_ == Rows::kPairs || !others.empty())
       throw UserError(
           "{}: a custom prompt (`type` as a map) {}; describe the rows in dataset_info.json, or use type: "
           "chat_template",
           where(type),
-          pairs_ ? "is not available for preference pairs"
-                 : fmt::format("with {} is not available", fmt::join(others, ", ")));
+          rows_ == Rows::kPairs ? "is not available for preference pairs"
+                                : fmt::format("with {} is not available", fmt::join(others, ", ")));
+  }
+
+  // Reads `type: TEMPLATE.FORM`, such as `chatml.intel`: the rows have the columns of a published data set. Returns
+  // false for other types. Columns that Fettle finds by itself need no entry.
+  bool read_preferences(const std::string& type) {
+    const auto dot = type.find('.');
+    const std::string style = type.substr(0, dot), form = dot == std::string::npos ? "" : type.substr(dot + 1);
+    if ((style != "chatml" && style != "llama3") || rows_ == Rows::kReplies) return false;
+    static const std::set<std::string> kFound[] = {{"intel", "icr", "prompt_pairs", "ultra", "argilla_chat"},  // pairs
+                                                   {"prompt_pairs", "ultra"}};                                 // rated
+    const bool rated = rows_ == Rows::kRated;
+    if (kFound[rated].contains(form)) {
+      // Fettle finds the columns.
+    } else if (form == "argilla" && !rated) {
+      columns_ = {{"chosen", "chosen_response"}, {"rejected", "rejected_response"}};
+      entry_["ranking"] = true;
+    } else if ((form == "argilla" || form == "intel") && rated) {
+      entry_["formatting"] = "alpaca";
+      columns_ = {
+          {"prompt", form == "intel" ? "question" : "instruction"}, {"response", "completion"}, {"system", "system"}};
+    } else if (form == "argilla_chat" && rated) {
+      entry_["formatting"] = "openai";
+      columns_["messages"] = "completion";
+    } else {
+      return false;
+    }
+    is_conversation_ = true;
+    template_ = style;
+    return true;
   }
 
   void read_conversation() {
@@ -283,24 +317,25 @@ class Set {
 
   const YAML::Node& set_;
   const std::string& file_;
-  bool pairs_;
+  Rows rows_;
   bool is_conversation_ = false;
+  std::string template_;
   ordered_json entry_, columns_ = ordered_json::object(), tags_ = ordered_json::object();
 };
 
 }  // namespace
 
 std::string AxolotlSets::texts(const YAML::Node& set) {
-  return Set(set, file_, false).read_texts().dump();
+  return Set(set, file_, Rows::kReplies).read_texts().dump();
 }
 
 std::string AxolotlSets::entry(const YAML::Node& node) {
-  Set set(node, file_, pairs_);
+  Set set(node, file_, rows_);
   const ordered_json entry = set.read();
   if (set.is_conversation()) {
     const YAML::Node name = node["chat_template"];
     const bool named = name.IsDefined() && name.IsScalar();
-    templates_.emplace_back(named ? name.Scalar() : "",
+    templates_.emplace_back(named ? name.Scalar() : set.named_template(),
                             fmt::format("{}:{}", file_, (named ? name : node).Mark().line + 1));
   }
   return entry.size() == 1 ? entry.begin().value().get<std::string>() : entry.dump();

@@ -11,8 +11,11 @@ namespace fettle {
 
 class AxolotlSets {
  public:
-  // `file` is the recipe's name in messages. `pairs` says whether the rows are preference pairs (rl).
-  AxolotlSets(std::string file, bool pairs) : file_(std::move(file)), pairs_(pairs) {}
+  // What the rows are: replies (also texts), preference pairs (rl: dpo and its like), or rated replies (rl: kto).
+  enum class Rows { kReplies, kPairs, kRated };
+
+  // `file` is the recipe's name in messages.
+  AxolotlSets(std::string file, Rows rows) : file_(std::move(file)), rows_(rows) {}
 
   // Returns one data set as an item of the key `dataset`: its name, or an entry of dataset_info.json as JSON. Throws
   // UserError for values that Fettle does not have.
@@ -26,7 +29,7 @@ class AxolotlSets {
 
  private:
   std::string file_;
-  bool pairs_;
+  Rows rows_;
   std::vector<std::pair<std::string, std::string>> templates_;
 };
 

@@ -12,6 +12,7 @@
 #include "config/yaml_text.h"
 #include "models/model.h"
 #include "stages/stages.h"
+#include "tokenizer/tokenizer.h"
 
 namespace fettle {
 namespace {
@@ -39,7 +40,7 @@ void read_descriptions(NewTokens& tokens, const std::string& file, const std::st
 }
 
 std::string first_key(const Recipe& recipe) {
-  for (const char* key : {"add_tokens", "add_special_tokens", "new_special_tokens_config", "resize_vocab"})
+  for (const char* key : {"add_tokens", "add_special_tokens", "new_special_tokens_config", "resize_vocab", "eos_token"})
     if (recipe.set_at.contains(key)) return recipe.where(key);
   return recipe.where("add_tokens");
 }
@@ -49,6 +50,7 @@ NewTokens new_tokens(const Recipe& recipe) {
                    .special = recipe.add_special_tokens,
                    .from_descriptions = recipe.init_special_tokens != "noise_init",
                    .with_noise = recipe.init_special_tokens != "desc_init",
+                   .eos = recipe.eos_token,
                    .resize = recipe.resize_vocab,
                    .seed = static_cast<uint64_t>(recipe.seed),
                    .at = first_key(recipe)};
@@ -62,6 +64,12 @@ NewTokens new_tokens(const Recipe& recipe) {
     throw UserError("{}: init_special_tokens: {} needs new_special_tokens_config, a yaml file of descriptions",
                     recipe.where("init_special_tokens"), recipe.init_special_tokens);
   return tokens;
+}
+
+// Returns whether the embedding gets rows, or may get them.
+bool adds_rows(const NewTokens& tokens, const std::string& model) {
+  if (tokens.resize || !tokens.plain.empty() || !tokens.special.empty()) return true;
+  return !tokens.eos.empty() && !Tokenizer::open(model).token_id(tokens.eos);
 }
 
 // Adds the embedding and the head to additional_target if a new LoRA adapter is trained: without this, the rows of new
@@ -93,12 +101,13 @@ void change_model(Recipe& recipe, bool trains, ModelRepository::Weights weights)
   if (trains || recipe.set_at.contains("cutoff_len")) changes.rope.length = recipe.cutoff_len;
   changes.tokens = new_tokens(recipe);
   if (!changes.any()) return;
+  const bool adds = trains && adds_rows(changes.tokens, recipe.model_name_or_path);
   const std::string folder = changed_folder(recipe.model_name_or_path, changes, weights).string();
   if (folder != recipe.model_name_or_path) {
     recipe.hub_names[folder] = recipe.name_of(recipe.model_name_or_path);
     recipe.model_name_or_path = folder;
   }
-  if (trains && changes.tokens.asked()) train_tables(recipe, changes.tokens.at);
+  if (adds) train_tables(recipe, changes.tokens.at);
 }
 
 }  // namespace fettle

@@ -1,0 +1,22 @@
+// Defines AdamW with block-wise 4-bit state: torchao's AdamW4bit. Source: Li et al. 2023, with torchao's maps.
+#pragma once
+
+#include <array>
+
+#include "optim/optimizer.h"
+
+namespace fettle {
+
+// The 16 values of the codes, rising: m has a dynamic map with both signs, v the multiples of 1/16 without 0.
+const std::array<double, 16>& four_bit_map(bool is_signed);
+
+// Returns whether the state has 4 bits: a layer has at least 4096 elements, and their number is a multiple of 128.
+// Embeddings are no exception, as in torchao. Other weights have the state that adamw.h describes.
+bool has_four_bits(const OptimWeight& weight);
+
+// State m and v. Each has "<name>_codes" (u8, two codes in a byte, the first one in the high bits; the weight's shape
+// with half as many columns, or a flat layer if the columns are odd) and "<name>_absmax" (f32, the largest magnitude in
+// each block of 128 elements).
+UpdateRule adamw_4bit_rule();
+
+}  // namespace fettle

@@ -1,0 +1,25 @@
+// Defines Blocks: how the elements of a weight form blocks of one size, for optimizer state in few bits.
+#pragma once
+
+#include "graph/tensor.h"
+#include "optim/optimizer.h"
+
+namespace fettle {
+
+// The elements of a layer in row-major order form blocks. If possible, a block is a part of a row, or several whole
+// rows, so that quantising needs no transfer between devices. Otherwise, the layer is flattened and padded.
+struct Blocks {
+  Dims whole, absmax;  // `whole`: [..., blocks, elements of a block ...]; `absmax`: without the elements
+  Dims elements;       // the dims of `whole` that make up a block
+  LogicalAxes axes;    // of absmax
+  int64_t padding = 0;
+};
+Blocks blocks_of(const OptimWeight& weight, int64_t size);
+
+// Convert between the weight's shape and Blocks::whole.
+Tensor to_blocks(const Tensor& x, const OptimWeight& weight, const Blocks& blocks);
+Tensor from_blocks(const Tensor& x, const OptimWeight& weight, const Blocks& blocks);
+// Reshapes absmax (one value per block) so that it broadcasts to the elements of its block.
+Tensor spread(const Tensor& absmax, const Blocks& blocks);
+
+}  // namespace fettle
