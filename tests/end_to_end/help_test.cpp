@@ -71,8 +71,10 @@ TEST_P(CommandHelp, ShowsFlagsThreeExamplesAndFewKeys) {
     ASSERT_GE(words.size(), 2u);
     EXPECT_EQ(words[1], command.name);
     std::vector<std::string> overrides;
-    for (const std::string& word : words)
+    for (const std::string& word : words) {
+      if (word == "--lora-modules") break;  // its values also have the form NAME=PATH
       if (word.find('=') != std::string::npos && !word.starts_with("-")) overrides.push_back(word);
+    }
     EXPECT_NO_THROW(read_recipe("", overrides)) << example;
   }
   const size_t part = help.out.find("\nRecipe keys");
