@@ -14,6 +14,7 @@ namespace fettle {
 
 class Block;
 struct CustomCall;
+struct GradientRule;
 
 // StableHLO's dot_dimension_numbers.
 struct DotDims {
@@ -87,6 +88,12 @@ struct Placement {
 struct Constraint {
   Partition partition;
 };
+// Shard i of the result along `dim` is shard sources[i] of the operand. `partition` splits `dim` over one mesh axis.
+struct ShardMove {
+  int64_t dim;
+  std::vector<int64_t> sources;
+  Partition partition;
+};
 // A scan. Operands: `carries`, then `xs`, then the values that the body captures. The body's inputs: the index, the
 // carries, one slice of each of the xs, the captured values. The body's outputs: the carries, then one slice of each
 // stacked result. If one of the xs has more than `trips` slices, it is read from slice `first` on. The results and the
@@ -99,9 +106,10 @@ struct Loop {
   Remat remat = Remat::kFull;
 };
 
-using Attributes = std::variant<std::monostate, ResultShape, ConstantValue, IotaDim, Comparison, ResultDtype, Broadcast,
-                                ResultDims, Permutation, ConcatenateDim, SliceRange, Padding, DotProduct, Float8Product,
-                                Reduction, Placement, Constraint, Loop, std::shared_ptr<const CustomCall>>;
+using Attributes =
+    std::variant<std::monostate, ResultShape, ConstantValue, IotaDim, Comparison, ResultDtype, Broadcast, ResultDims,
+                 Permutation, ConcatenateDim, SliceRange, Padding, DotProduct, Float8Product, Reduction, Placement,
+                 Constraint, ShardMove, Loop, std::shared_ptr<const CustomCall>, std::shared_ptr<const GradientRule>>;
 
 // Returns the attributes as a T. Throws InternalError when they are of another kind.
 template <typename T>

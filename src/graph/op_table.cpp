@@ -10,8 +10,9 @@ namespace {
 
 std::vector<OpRow> all_rows() {
   std::vector<OpRow> table;
-  for (const std::span<const OpRow> group : {rows::values(), rows::elementwise(), rows::shape(), rows::dot(),
-                                             rows::gather(), rows::structure(), rows::call(), rows::loop()})
+  for (const std::span<const OpRow> group :
+       {rows::values(), rows::elementwise(), rows::shape(), rows::dot(), rows::gather(), rows::structure(),
+        rows::collective(), rows::call(), rows::loop()})
     table.insert(table.end(), group.begin(), group.end());
   std::ranges::sort(table, {}, &OpRow::op);
   internal_check(table.size() == static_cast<size_t>(Op::kCount), "the op table has {} rows for {} ops", table.size(),

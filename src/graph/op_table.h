@@ -69,6 +69,7 @@ enum class Op : uint8_t {
   kTake,
   kTakeTranspose,
   // Structure.
+  kCollectivePermute,
   kCustomCall,
   kCustomGradient,
   kFloat8Dot,

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "graph/composite.h"
 
 namespace fettle {
 namespace {
@@ -308,10 +309,36 @@ Tensor custom_gradient(const Tensor& value, const std::vector<Tensor>& inputs, c
     internal_check(inputs[i].dims() == grads[i].dims(),
                    "[custom_gradient_c2] the gradient {} has other dims than its input {}",
                    grads[i].shape().to_string(), inputs[i].shape().to_string());
+  std::vector<Tensor> operands = inputs;
+  for (const Tensor& grad : grads) operands.push_back(stop_gradient(grad));
+  return custom_gradient(value, operands, GradientRule{[n = inputs.size()](const VjpArgs& args) {
+                           std::vector<Tensor> out(args.operands.size());
+                           const Tensor& ct = args.cotangents[0];
+                           for (size_t i = 1; i <= n; ++i) {
+                             // Multiplies in the cotangent's dtype, because a loss scale may be too large for float16.
+                             const Tensor grad = convert(args.operands[i + n], ct.dtype()) * ct;
+                             out[i] = convert(grad, args.operands[i].dtype());
+                           }
+                           return out;
+                         }});
+}
+
+Tensor custom_gradient(const Tensor& value, const std::vector<Tensor>& inputs, const GradientRule& rule) {
   std::vector<Tensor> operands{value};
   operands.insert(operands.end(), inputs.begin(), inputs.end());
-  for (const Tensor& grad : grads) operands.push_back(stop_gradient(grad));
-  return make_node(Op::kCustomGradient, operands);
+  return make_node(Op::kCustomGradient, operands, std::make_shared<const GradientRule>(rule));
+}
+
+Tensor collective_permute(const Tensor& x, int64_t dim, const std::vector<int64_t>& sources,
+                          const Partition& partition) {
+  const Tensor moved = make_node(Op::kCollectivePermute, {x}, ShardMove{dim, sources, partition});
+  const MeshAxes& mesh = Block::current().lowering().mesh;
+  const int64_t devices = mesh.size_of(partition.dims[dim][0]);
+  internal_check(devices == static_cast<int64_t>(sources.size()),
+                 "[collective_permute_c5] {} sources for {} devices along {}", sources.size(), devices,
+                 partition.dims[dim][0]);
+  shard_of(x.shape(), partition, mesh);
+  return moved;
 }
 
 }  // namespace fettle

@@ -33,7 +33,8 @@ Rates rates_of(const Machine& machine) {
 // Estimates the seconds of a step from sizes alone. This is the time for arithmetic or for reading the weights,
 // whichever is longer, plus the time of transfers. A micro-batch uses each weight in the forward pass, in the backward
 // pass and, with rematerialisation, in the recomputed forward pass. It gathers an fsdp shard for two of these uses. tp
-// sums the activations twice per layer and pass. sp gathers keys and values.
+// sums the activations twice per layer and pass. sp sends keys and values around, and in the backward pass also their
+// gradients in f32.
 double guess_seconds(const Run& run, int64_t length, const Machine& machine) {
   const Rates rates = rates_of(machine);
   const ModelConfig& model = run.model.config;
@@ -71,8 +72,8 @@ double guess_seconds(const Run& run, int64_t length, const Machine& machine) {
       2 * passes * layers * tokens * static_cast<double>(model.hidden_size) * bytes * 2 * share(tp) * micro_batches, sp,
       tp);
   const double keys =
-      sending(passes * layers * tokens * sp * static_cast<double>(2 * model.num_key_value_heads * model.head_dim) *
-                  bytes / tp * share(sp) * micro_batches,
+      sending(layers * tokens * sp * static_cast<double>(2 * model.num_key_value_heads * model.head_dim) *
+                  (passes * bytes + 4) / tp * share(sp) * micro_batches,
               1, sp);
   return std::max(flops / rates.flops, read / rates.memory) + gathered + gradients + reduced + keys;
 }

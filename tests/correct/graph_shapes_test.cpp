@@ -21,6 +21,7 @@ Tensor p(Dims dims) {
 }
 
 using List = std::vector<BadShapeCase>;
+using Tensors = std::vector<Tensor>;
 
 void add_values(List& list) {
   list.push_back({Op::kParameter, "parameter_c1", [] { f({2, -1}); }});
@@ -149,9 +150,17 @@ void add_structure(List& list) {
       {Op::kCustomCall, "custom_call_i4", [] {
          custom_call({.target = "handler", .results = {{DType::kF32, {}}}, .in = {{{{"tp"}, {"tp"}}}}}, {f({2})});
        }});
-  list.push_back({Op::kCustomGradient, "custom_gradient_c1", [] { custom_gradient(f({2}), {}, {}); }});
-  list.push_back({Op::kCustomGradient, "custom_gradient_c1", [] { custom_gradient(f({}), {f({2})}, {}); }});
-  list.push_back({Op::kCustomGradient, "custom_gradient_c2", [] { custom_gradient(f({}), {f({2})}, {f({3})}); }});
+  const auto permute = [](std::vector<int64_t> sources, Partition split) {
+    return [sources = std::move(sources), split = std::move(split)] { collective_permute(f({4}), 0, sources, split); };
+  };
+  list.push_back({Op::kCollectivePermute, "collective_permute_i1", permute({0}, {{{}}})});
+  list.push_back({Op::kCollectivePermute, "collective_permute_c3", permute({0, 0}, {{{"sp"}}})});
+  list.push_back({Op::kCollectivePermute, "collective_permute_c3", permute({2, 0}, {{{"sp"}}})});
+  list.push_back({Op::kCollectivePermute, "collective_permute_c5", permute({1, 0}, {{{"sp"}}})});
+  list.push_back({Op::kCustomGradient, "custom_gradient_c1", [] { custom_gradient(f({2}), {}, Tensors{}); }});
+  list.push_back({Op::kCustomGradient, "custom_gradient_c1", [] { custom_gradient(f({}), {f({2})}, Tensors{}); }});
+  list.push_back(
+      {Op::kCustomGradient, "custom_gradient_c2", [] { custom_gradient(f({}), {f({2})}, Tensors{f({3})}); }});
   list.push_back({Op::kOptimizationBarrier, "identity_c1", [] { optimization_barrier({}); }});
   list.push_back({Op::kFloat8Dot, "float8_dot_c1", [] {
                     make_node(Op::kFloat8Dot, {f({2}), f({3})}, Float8Product{});

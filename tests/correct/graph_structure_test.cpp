@@ -185,6 +185,11 @@ void add_structure(std::vector<ForwardCase>& list) {
                                        {a[0]});
                   },
                   {{2, 4, 6}, {6}}});
+  list.push_back({Op::kCollectivePermute,
+                  "on one device",
+                  {x},
+                  [](const Tensors& a) -> Tensors { return {collective_permute(a[0], 0, {0}, {{{"sp"}}}) * 2.0}; },
+                  {{2, 4, 6}}});
   list.push_back({Op::kCustomGradient,
                   "its value",
                   {x},

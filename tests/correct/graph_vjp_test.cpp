@@ -159,6 +159,14 @@ void add_structure(Cases& c) {
     const auto gradient = [](const VjpArgs& args) -> Tensors { return {args.cotangents[0] * args.operands[0] * 2.0}; };
     return custom_call({.target = "test_square", .results = {a[0].shape()}, .gradient = gradient}, {a[0]})[0];
   });
+  c.add(Op::kCollectivePermute, "on one device", {any({3})},
+        [](const Tensors& a) { return collective_permute(a[0] * a[0], 0, {0}, {{{"sp"}}}); });
+  c.add(Op::kCustomGradient, "a rule for two inputs", {any({4}), any({4}, 2)}, [](const Tensors& a) {
+    const GradientRule rule{[](const VjpArgs& args) -> Tensors {
+      return {{}, args.cotangents[0] * args.operands[2], args.cotangents[0] * args.operands[1]};
+    }};
+    return custom_gradient(stop_gradient(a[0] * a[1]), {a[0], a[1]}, rule) * a[0];
+  });
   c.add(Op::kCustomGradient, "the true gradient", {any({4})}, [](const Tensors& a) {
     const Tensor cube = reduce_sum(a[0] * a[0] * a[0], {0});
     const Tensor value = custom_gradient(stop_gradient(cube), {a[0]}, {a[0] * a[0] * 3.0});

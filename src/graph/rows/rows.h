@@ -23,6 +23,7 @@ std::span<const OpRow> shape();        // broadcast, reshape, slices, padding
 std::span<const OpRow> dot();          // matrix products
 std::span<const OpRow> gather();       // reductions, reads and sums by id
 std::span<const OpRow> structure();    // markers: a value's memory and order, and how its gradient is computed
+std::span<const OpRow> collective();   // moves between devices
 std::span<const OpRow> call();         // custom calls
 std::span<const OpRow> loop();         // scan
 

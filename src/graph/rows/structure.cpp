@@ -75,16 +75,8 @@ Tensors place_vjp(const VjpArgs& a) {
   return grads;
 }
 
-// Operands: the value, n inputs, and n gradients of the value with respect to the inputs.
 Tensors custom_gradient_vjp(const VjpArgs& a) {
-  const size_t inputs = (a.operands.size() - 1) / 2;
-  Tensors grads(a.operands.size());
-  for (size_t i = 0; i < inputs; ++i) {
-    const Tensor& unit = a.operands[1 + inputs + i];
-    // Multiplies in the cotangent's dtype, because a loss scale may be too large for float16.
-    grads[1 + i] = convert(convert(unit, ct(a).dtype()) * ct(a), a.operands[1 + i].dtype());
-  }
-  return grads;
+  return a.get<std::shared_ptr<const GradientRule>>()->gradient(a);
 }
 
 constexpr std::array kStructureRows{
@@ -95,7 +87,7 @@ constexpr std::array kStructureRows{
           .vjp = custom_gradient_vjp,
           .flops = nullptr,
           .needs = first_operand,
-          .saved = Saved::kAsValue},
+          .saved = Saved::kAsProduct},
     OpRow{.op = Op::kOptimizationBarrier,
           .name = "optimization_barrier",
           .spell = barrier_text,

@@ -5,11 +5,10 @@
 
 #include "graph/composite.h"
 #include "graph/ops.h"
+#include "models/blocks/ring_attention.h"
 
 namespace fettle {
 namespace {
-
-constexpr double kMasked = -1e30;  // far below every real score; finite, so that a fully masked row stays finite
 
 struct Keys {
   Tensor k_BSKH, v_BSKH;
@@ -42,7 +41,7 @@ Tensor attend(const Tensor& q_BTNH, const Tensor& index, const Tensor& segments_
     if (!options.causal) seen_BTS = logical_and(seen_BTS, compare(-distance, "LT", options.window));
   }
   const Tensor seen_B1T1S = reshape(seen_BTS, {b, 1, t, 1, s});
-  const Tensor masked = select(seen_B1T1S, scores_BKTGS, constant(kMasked, DType::kF32));
+  const Tensor masked = select(seen_B1T1S, scores_BKTGS, constant(kMaskedScore, DType::kF32));
   Tensor top = expand(reduce_max(masked, {-1}), -1), sinks;
   if (options.sinks_N) {
     sinks = broadcast_to(reshape(convert(options.sinks_N, DType::kF32), {1, k, 1, g, 1}), top.dims());
@@ -198,11 +197,6 @@ Tensor attention(const Forward& f, const Tensor& q_BTNH, const Tensor& k_BTKH, c
     return attend(q_BTNH, index, segments, keys, options);
   }
   const Tensor segments = options.chunk ? chunks_of_documents(f, options.chunk) : f.segments;
-  if (options.sinks_N || v_BTKH.dim(3) != k_BTKH.dim(3)) {  // no kernel supports these
-    std::vector<Tensor> inputs{q_BTNH, k_BTKH, v_BTKH, segments};
-    if (options.window) inputs.push_back(options.window);
-    return attention_body(inputs, options, f.attention_block, f.remat.scores_again);
-  }
   const LogicalAxes queries{"batch", "length", "act_heads", ""}, keys{"batch", "length", "act_kv_heads", ""};
   std::vector<Tensor> inputs{q_BTNH, k_BTKH, v_BTKH, segments};
   std::vector<Partition> partitions{f.sharding.fitting(queries, q_BTNH.dims()), f.sharding.fitting(keys, k_BTKH.dims()),
@@ -212,15 +206,18 @@ Tensor attention(const Forward& f, const Tensor& q_BTNH, const Tensor& k_BTKH, c
     inputs.push_back(options.window);
     partitions.emplace_back();
   }
+  const RingSplit split{partitions[0], partitions[1], known_window(options.window)};
+  const auto body = [&](const std::vector<Tensor>& in) -> std::vector<Tensor> {
+    if (is_ring(split, f.sharding.mesh())) return {ring_attention(in, options, split, f.attention_block)};
+    return {attention_body(in, options, f.attention_block, f.remat.scores_again)};
+  };
+  if (options.sinks_N || v_BTKH.dim(3) != k_BTKH.dim(3)) return body(inputs)[0];  // no kernel supports these
   const NamedAttributes attributes{{"scale", options.scale},
                                    {"softcap", options.softcap},
                                    {"causal", options.causal},
                                    {"slopes", std::vector<float>(options.slopes.begin(), options.slopes.end())},
-                                   {"window", known_window(options.window)}};
-  return composite("attention", attributes, inputs, partitions,
-                   [&](const std::vector<Tensor>& in) -> std::vector<Tensor> {
-                     return {attention_body(in, options, f.attention_block, f.remat.scores_again)};
-                   })[0];
+                                   {"window", split.window}};
+  return composite("attention", attributes, inputs, partitions, body)[0];
 }
 
 }  // namespace fettle

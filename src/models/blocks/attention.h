@@ -6,6 +6,10 @@
 
 namespace fettle {
 
+// The score of a key that a query does not see: far below every real score; finite, so that a fully masked row stays
+// finite.
+inline constexpr double kMaskedScore = -1e30;
+
 // Queries, keys and values, divided into heads. The H of the values may differ from the H of queries and keys.
 struct Heads {
   Tensor q_BTNH, k_BTKH, v_BTKH;
@@ -38,7 +42,8 @@ std::vector<double> alibi_slopes(int64_t heads);
 // attributes: scale, softcap (f64), causal (i1), slopes (f32), window (i64; 0: none, -1: only the input has it). When T
 // is larger than f.attention_block, the body processes queries in blocks of that size and recomputes the scores in the
 // backward pass, so that no [T, T] array exists (after Rabe & Staats, "Self-attention does not need O(n^2) memory").
-// With f.remat.scores_again, it recomputes the scores for smaller T, too.
+// With f.remat.scores_again, it recomputes the scores for smaller T, too. When a mesh axis splits the positions, the
+// body is ring_attention() (ring_attention.h).
 Tensor attention(const Forward& f, const Tensor& q_BTNH, const Tensor& k_BTKH, const Tensor& v_BTKH,
                  const AttentionOptions& options, LayerCache* cache);
 

@@ -1,0 +1,28 @@
+// Defines Ring: the turns of ring attention (ring_attention.h), forward and backward.
+#pragma once
+
+#include <vector>
+
+#include "models/blocks/attention.h"
+
+namespace fettle {
+
+// In turn r, device d computes the scores of its queries and the keys of device d - r.
+//
+// A device has one part of contiguous positions, or two: the chunks d and 2n - 1 - d of the row. In all turns but the
+// first, the second chunk sees the first chunk of the other device, and either both first chunks or both second chunks
+// see each other. Which ones depends only on whether the other device comes before. So no device computes scores that
+// the causal mask hides, except within its own chunks.
+struct Ring {
+  int64_t devices = 1;
+  int64_t parts = 1;             // 1 or 2
+  int64_t turns = 0;             // after the first
+  Partition keys, key_segments;  // of arrays [B, D, K, S, H] and [B, D, S]; one mesh axis splits D
+  AttentionOptions options;
+
+  // `operands`: queries [M, B, D, K, T, G, H], keys and values [P, B, D, K, S, H], segments of queries [M, B, D, T] and
+  // keys [P, B, D, S], then the window and the sinks if options have them. Returns [M, B, D, K, T, G, H of values].
+  Tensor attend(const std::vector<Tensor>& operands) const;
+};
+
+}  // namespace fettle

@@ -1,0 +1,31 @@
+// Defines attention for positions that are split over a mesh axis (`sp`).
+//
+// Each device keeps its queries. The keys and values move around a ring of the devices, and partial results are merged
+// by their running maximum and sum. After Liu et al., "Ring Attention with Blockwise Transformers for Near-Infinite
+// Context". The backward pass moves keys, values and their gradients around the ring again; it reads only the inputs,
+// the result and the log-sum-exp of the forward pass. So memory does not grow with the number of devices.
+//
+// With a causal mask, device i of n computes the chunks i and 2n - 1 - i of the 2n chunks of a row (the "zigzag" layout
+// of the library ring-flash-attention). So all devices compute the same number of scores, and together about half of
+// all. With a window that reaches few devices, each device computes its own positions, and keys move only as far as the
+// window reaches.
+#pragma once
+
+#include "models/blocks/attention.h"
+
+namespace fettle {
+
+struct RingSplit {
+  Partition queries, keys;  // of q_BTNH and k_BTKH; one mesh axis splits T, and no mesh axis splits H
+  int64_t window = 0;       // options.window if it is a constant; 0: no window, -1: not a constant
+};
+
+// Returns whether `split` splits the positions over one axis of several devices, as ring_attention() needs.
+bool is_ring(const RingSplit& split, const MeshAxes& mesh);
+
+// Does the same as the body of attention() without a cache. `inputs` are q, k, v, segments and, if there is one, the
+// window. Each device computes `block` queries at a time.
+Tensor ring_attention(const std::vector<Tensor>& inputs, const AttentionOptions& options, const RingSplit& split,
+                      int64_t block);
+
+}  // namespace fettle
