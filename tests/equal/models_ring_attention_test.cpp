@@ -53,7 +53,11 @@ TEST(RingAttention, EqualsOneDeviceWithEachPolicyAndInBf16) {
   eight.mesh = kHeads;
   for (const Remat remat : {Remat::kNone, Remat::kFull})
     expect_near(run_layers(eight, DType::kF32, remat, {}), run_layers(one, DType::kF32, remat, {}), 4e-6);
-  expect_near(run_layers(eight, DType::kBF16, Remat::kFull, {}), run_layers(one, DType::kBF16, Remat::kFull, {}), 2e-2);
+  // In bf16, eight devices are as far from the result in f32 as one device is.
+  const Ran exact = run_layers(one, DType::kF32, Remat::kFull, {});
+  const std::map<std::string, double> usual = distances(run_layers(one, DType::kBF16, Remat::kFull, {}), exact);
+  for (const auto& [name, distance] : distances(run_layers(eight, DType::kBF16, Remat::kFull, {}), exact))
+    EXPECT_LT(distance, 1.3 * usual.at(name)) << name;
 }
 
 // Runs one layer of attention with sinks, and values that are narrower than keys.
