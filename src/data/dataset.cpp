@@ -50,6 +50,10 @@ class Loader {
       Examples rows = load_source(source);
       whole.append(rows);
       if (source.first_rows || source.first_share) rows = first(rows, source);
+      if (source.num_samples && spec_.remove_duplicates)
+        throw UserError(
+            "remove_duplicates: {} has num_samples in dataset_info.json, which may repeat rows; remove one of the two",
+            name);
       if (source.num_samples) rows = sampled(rows, *source.num_samples);
       sizes.push_back(units(rows));
       if (rows.empty() && names.size() > 1) info("data: {} has no row to train", name);
@@ -64,7 +68,8 @@ class Loader {
     }
     for (size_t set = 0; set < names.size(); ++set)
       if (sizes[set] == 0)
-        throw UserError("mix_strategy: {} has no row that can be trained; remove it from `dataset`", names[set]);
+        throw UserError("mix_strategy: {} has no row that can be trained{}; remove it from `dataset`", names[set],
+                        spec_.remove_duplicates ? " and that no earlier set has" : "");
     const std::vector<int64_t> order = mix_sets(sizes, spec_.mix, spec_.mix_weights, spec_.seed);
     for (int64_t set = 0, first = 0; set < std::ssize(names); first += sizes[set++])
       report_.sets.emplace_back(names[set], std::count_if(order.begin(), order.end(), [&](int64_t row) {
@@ -252,7 +257,8 @@ void count_chosen(const Examples& chosen, int64_t unit, DataReport& report) {
   }
   if (count / unit != report.examples)
     report.notes.push_back(
-        fmt::format("rows: {} of {} examples were chosen by num_samples, mix_strategy or val_size; the tokens by role "
+        fmt::format("rows: {} of {} examples were chosen by num_samples, remove_duplicates, mix_strategy or val_size; "
+                    "the tokens by role "
                     "count all examples",
                     count / unit, report.examples));
 }

@@ -9,6 +9,7 @@ namespace fettle {
 namespace {
 
 constexpr int64_t kShortestPiece = 16, kLongestPiece = 512;
+constexpr size_t kMostCaches = 4;  // adapters whose last prompt stays in memory
 
 // Returns the run with shardings for a batch of one row.
 Run for_one_row(Run run) {
@@ -137,6 +138,12 @@ std::vector<float> Generator::logits(std::span<const int32_t> ids, int64_t adapt
     if (id < 0 || id >= run_.model.config.vocab_size)
       throw UserError("token id {} is not in the model's vocabulary of {}; is the tokenizer from another model?", id,
                       run_.model.config.vocab_size);
+  std::erase(used_, adapter);
+  used_.push_back(adapter);
+  if (used_.size() > kMostCaches) {
+    caches_.erase(used_.front());
+    used_.erase(used_.begin());
+  }
   Kept cache = std::exchange(caches_[adapter], {});  // restored only after success
   const auto kept = static_cast<size_t>(known(cache, ids));
   if (kept < cache.ids.size() && !goes_back(run_)) cache = {};

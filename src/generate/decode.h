@@ -42,7 +42,10 @@ class Generator {
   // that the cache need not grow during a reply.
   void reserve(int64_t length) { reserved_ = length; }
   // Forgets all tokens. Call it when the weights have changed.
-  void clear() { caches_.clear(); }
+  void clear() {
+    caches_.clear();
+    used_.clear();
+  }
 
   int64_t max_length() const { return run_.model.config.max_position_embeddings; }
   // These describe an adapter's cache: its tokens, its positions, and its arrays, which have one row.
@@ -66,7 +69,8 @@ class Generator {
   Run run_;  // the run for a batch of one row, which no mesh axis splits
   TrainState& state_;
   int64_t reserved_ = 0;
-  std::map<int64_t, Kept> caches_;  // by adapter
+  std::map<int64_t, Kept> caches_;  // by adapter; at most kMostCaches
+  std::vector<int64_t> used_;       // their adapters; the last one was used last
   std::map<std::pair<int64_t, int64_t>, Executable> pieces_, growths_;
 };
 

@@ -66,7 +66,7 @@ int64_t encoder_positions(const nlohmann::json& config) {
   const std::string type = named != config.end() && named->is_string() ? named->get<std::string>() : "";
   const auto most = config.find("max_position_embeddings");
   if (most == config.end() || !most->is_number_integer()) return 0;
-  if (type == "bert") return most->get<int64_t>();
+  if (type == "bert" || type == "modernbert") return most->get<int64_t>();
   if (!type.ends_with("roberta") && type != "camembert") return 0;
   const auto pad = config.find("pad_token_id");  // the first position of a text is this number + 1
   return most->get<int64_t>() - (pad != config.end() && pad->is_number_integer() ? pad->get<int64_t>() : 1) - 1;

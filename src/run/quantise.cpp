@@ -56,34 +56,37 @@ std::optional<Quantisation> quantisation_of(const Recipe& recipe, const ModelCon
   return stored ? stored : wanted;
 }
 
-void split_stored_stacks(Run& run, const std::string& file) {
+void split_stored_stacks(Run& run, const Recipe& recipe, const std::string& file) {
   if (!keeps_groups(run)) return;
   const GroupStorage& groups = *run.model.config.groups;
   std::vector<Param> params;
-  std::vector<std::string> mixed;
+  std::vector<std::string> divided, whole;
   for (const Param& param : run.model.params) {
     params.push_back(param);
     if (!grouped_format(run.model, param, groups.format())) continue;
     const std::vector<int64_t> covered = groups.covered_layers(param);
     if (covered.empty() || covered == param.layers.numbers) continue;
-    mixed.push_back(fmt::format("{} ({} of {} layers)", param.hf_name.substr(run.model.family->layer_prefix.size()),
-                                param.layers.count() - static_cast<int64_t>(covered.size()), param.layers.count()));
-    if (run.lora && !run.lora->layers.empty()) continue;
+    const bool stays = recipe.offload_param || (run.lora && !run.lora->layers.empty()) ||
+                       (run.lora && !run.lora->parameters.empty() && param.has_experts());
+    (stays ? whole : divided)
+        .push_back(fmt::format("{} ({} of {} layers)", param.hf_name.substr(run.model.family->layer_prefix.size()),
+                               param.layers.count() - static_cast<int64_t>(covered.size()), param.layers.count()));
+    if (stays) continue;
     auto is_covered = [&](int64_t layer) { return std::ranges::find(covered, layer) != covered.end(); };
     Param rest = param;
     std::erase_if(params.back().layers.numbers, [&](int64_t layer) { return !is_covered(layer); });
     std::erase_if(rest.layers.numbers, is_covered);
     params.push_back(std::move(rest));
   }
-  if (mixed.empty()) return;
-  if (run.lora && !run.lora->layers.empty())
+  if (!whole.empty())
     warn(
-        "{}: quantization_config leaves out {}. With layers_to_transform, all layers of these weights take 16 bits on "
-        "the device, although the checkpoint stores the others as {}; remove the key if memory is short",
-        file, fmt::join(mixed, ", "), groups.format().name());
-  else
+        "{}: quantization_config leaves out {}. With layers_to_transform, offload_param or LoRA on experts, all layers "
+        "of these weights take 16 bits on the device, although the checkpoint stores the others as {}; remove the key "
+        "if memory is short",
+        file, fmt::join(whole, ", "), groups.format().name());
+  if (!divided.empty())
     info("{}: quantization_config leaves out {}; these layers are in 16 bits, the others stay {}", file,
-         fmt::join(mixed, ", "), groups.format().name());
+         fmt::join(divided, ", "), groups.format().name());
   run.model.params = std::move(params);
 }
 

@@ -16,9 +16,10 @@ struct Recipe;
 std::optional<Quantisation> quantisation_of(const Recipe& recipe, const ModelConfig& config, const std::string& file);
 
 // If the checkpoint stores a weight as integers (GPTQ, AWQ, packed) in some layers only, divides it in run.model into a
-// parameter of these layers and one of the others, and says so. Does nothing for runs that read the values of all such
-// weights. `file` is the config.json, for messages.
-void split_stored_stacks(Run& run, const std::string& file);
+// parameter of these layers and one of the others, and says so. With layers_to_transform, offload_param or LoRA on
+// experts, warns instead that all layers of the weight become floats. Does nothing for runs that read the values of all
+// such weights. `file` is the config.json, for messages.
+void split_stored_stacks(Run& run, const Recipe& recipe, const std::string& file);
 
 // Replaces each weight of run.frozen that is stored quantised by the parts of its quantised form, and lists the weight
 // in run.quantised. These are the linear weights if quantisation_of returns a format, experts that stay in MXFP4,

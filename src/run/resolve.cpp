@@ -185,10 +185,10 @@ class Resolving {
       throw UserError("finetuning_type: full cannot start from adapter_name_or_path; export the merged model first");
     if (trains_ ? recipe_.finetuning_type == "lora" && !recipe_.train_from_scratch : adapted) {
       take_adapters();
-      split_stored_stacks(run_, config_.file);
+      split_stored_stacks(run_, recipe_, config_.file);
       divide_for_lora();
     } else if (!trains_) {
-      split_stored_stacks(run_, config_.file);
+      split_stored_stacks(run_, recipe_, config_.file);
       run_.frozen = run_.model.params;
     } else if (recipe_.finetuning_type == "freeze") {
       divide_for_freeze();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/json_text.h"
 #include "data/tool_formats.h"
 
 namespace fettle {
@@ -188,8 +189,13 @@ class HarmonyReader : public ReplyReader {
     if (!in_message_) {
       const size_t at = held_.find(kMessage);
       if (at == std::string::npos) {
-        // A reply without channels is content.
-        const bool could = held_.starts_with(kChannel) || kChannel.starts_with(held_);
+        // A reply that begins neither with a channel nor with the name of a tool is content.
+        std::string_view start = held_;
+        start.remove_prefix(std::min(start.find_first_not_of(' '), start.size()));
+        const auto may_begin = [&](std::string_view mark) {
+          return start.starts_with(mark) || mark.starts_with(start);
+        };
+        const bool could = may_begin(kChannel) || (calls_ && may_begin(kTo));
         if (headed_ || could) return false;
         header_ = "final";
         in_message_ = headed_ = true;
@@ -219,7 +225,7 @@ class HarmonyReader : public ReplyReader {
     if (is_call() && whole) {
       std::string name = header_.substr(header_.find(kTo) + kTo.size());
       name.resize(std::min(name.find_first_of(" \t\r\n<"), name.size()));
-      const auto arguments = nlohmann::ordered_json::parse(text, nullptr, false);
+      const auto arguments = parse_json_or_discard<nlohmann::ordered_json>(text);
       if (arguments.is_object() && !name.empty()) {
         out.calls.push_back({name, arguments.dump()});
         return;

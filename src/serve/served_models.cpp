@@ -36,8 +36,11 @@ void check_names(const std::vector<ServedModel>& models) {
   for (size_t i = 0; i < models.size(); ++i)
     for (size_t j = 0; j < i; ++j)
       if (models[i].name == models[j].name)
-        throw UserError("two models would have the name '{}' ({} and {}); name the first model with --name",
-                        models[i].name, models[j].root, models[i].root);
+        throw UserError(
+            "two models would have the name '{}' ({} and {}); choose another name in --lora-modules, or with --name "
+            "for the "
+            "first model",
+            models[i].name, models[j].root, models[i].root);
 }
 
 }  // namespace

@@ -261,9 +261,15 @@ class CompletionServer {
                                      std::move(reader), asked.stream, open_);
       // An answer that is not streamed also has a content provider, because it notices when the client disconnects.
       response.set_header("Cache-Control", "no-cache");
-      response.set_chunked_content_provider(
-          asked.stream ? "text/event-stream" : "application/json",
-          [delivery](size_t, httplib::DataSink& sink) { return delivery->write(sink); });
+      response.set_chunked_content_provider(asked.stream ? "text/event-stream" : "application/json",
+                                            [delivery](size_t, httplib::DataSink& sink) {
+                                              try {
+                                                return delivery->write(sink);
+                                              } catch (const std::exception& error) {
+                                                warn("a reply could not be written: {}", error.what());
+                                                return false;
+                                              }
+                                            });
     } catch (const RequestError& error) {
       answer_error(response, error);
     } catch (const std::exception& error) {

@@ -20,7 +20,7 @@ std::string added_text(const Tokenizer& tokenizer, std::span<const int32_t> befo
 
 TokenText added(const Tokenizer& tokenizer, std::span<const int32_t> before, int32_t id) {
   std::string text = added_text(tokenizer, before, id);
-  if (text.find("\ufffd") == std::string::npos) return text;
+  if (!text.empty() && text.find("\ufffd") == std::string::npos) return text;
   return {std::move(text), tokenizer.token_bytes(id)};
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/json_text.h"
 #include "data/tool_formats.h"
 
 namespace fettle {
@@ -10,6 +11,7 @@ namespace {
 using nlohmann::ordered_json;
 using Calls = std::optional<std::vector<ToolCall>>;
 
+constexpr int kMostEnds = 64;  // how often read_llama tries to end one call
 constexpr std::string_view kSpaces = " \t\r\n";
 
 std::string_view trimmed(std::string_view text) {
@@ -35,7 +37,7 @@ bool take(std::string_view& text, std::string_view mark) {
 }
 
 ordered_json json_of(std::string_view text) {
-  return ordered_json::parse(text, nullptr, false);
+  return parse_json_or_discard<ordered_json>(text);
 }
 
 // Returns the call of a tool with JSON arguments; nullopt when the arguments are not an object.
@@ -74,8 +76,11 @@ Calls read_llama(std::string_view text, const ToolTypes& types) {
     // A ';' may also be a part of a string, so each one is tried as the end of the object.
     std::optional<ToolCall> call;
     size_t end = 0;
+    int tries = 0;
     do {
       end = std::min(text.find(';', end), text.size());
+      if (!trimmed(text.substr(0, end)).ends_with('}')) continue;
+      if (++tries > kMostEnds) return std::nullopt;
       call = call_of(json_of(text.substr(0, end)));
     } while (!call && end++ < text.size());
     if (!call || !types.knows(call->name)) return std::nullopt;

@@ -40,7 +40,7 @@ TEST_F(TwoHosts, LoraTakesDpOverHosts) {
 TEST_F(TwoHosts, TheCompilerKnowsTheHosts) {
   const Request asked = request("tests/reference/models/llama", {"mesh={fsdp: 16}", "cutoff_len=64"});
   const Machine machine = Machine::of(asked);
-  const Run run = asked.resolve(machine.run_target(), Purpose::kTraining, {});
+  const fettle::Run run = asked.resolve(machine.run_target(), Purpose::kTraining, {});
   const Program step = build_train_step(run, 64);
   const auto optimized = [&](const char* slices_hosts_devices) {
     return Topology::create(Plugin::load("cuda"), machine.target()->config, slices_hosts_devices)

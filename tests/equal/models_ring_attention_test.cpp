@@ -43,6 +43,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Setting{.name = "window_of_layer", .length = 64, .window_of_layer = true, .mesh = kHeads},
                     Setting{.name = "not_in_two_chunks", .length = 40, .mesh = kEight},
                     Setting{.name = "both_ways", .length = 64, .causal = false, .mesh = kHeads},
+                    Setting{.name = "window_both_ways", .length = 64, .window = 12, .causal = false, .mesh = kFour},
                     Setting{.name = "soft_cap", .length = 64, .softcap = 2, .mesh = kFour},
                     Setting{.name = "slopes", .length = 64, .slopes = true, .mesh = kHeads}),
     [](const auto& info) { return info.param.name; });

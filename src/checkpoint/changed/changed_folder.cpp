@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-constexpr const char* kChangedVersion = "1";  // raise it when Fettle writes the folder's files differently
+constexpr const char* kChangedVersion = "2";  // raise it when Fettle writes the folder's files differently
 
 // Returns the files of a model folder by name, with links resolved.
 std::map<std::string, fs::path> linked_files(const fs::path& model) {
@@ -79,6 +79,7 @@ void end_generation(GrownTokenizer& tokenizer, const fs::path& file) {
 bool grow(Changed& changed, const fs::path& model, const NewTokens& tokens) {
   internal_check(!fs::exists(model / kNewRows), "{} has new tokens already", model.string());
   GrownTokenizer tokenizer = add_to_tokenizer(model, tokens);
+  if (!tokens.resize && tokenizer.added.empty() && tokenizer.files.empty()) return false;
   const Json size = text_level(changed.config).value("vocab_size", Json());
   if (!size.is_number_integer())
     throw UserError("{}: {} lacks vocab_size, so no token can be added", tokens.at, (model / "config.json").string());
@@ -118,6 +119,11 @@ fs::path changed_folder(const fs::path& model, const ModelChanges& changes, Mode
   if (grown)
     for (const auto& [name, text] : changed.tokenizer->files) write_file(made.path() / name, text);
   write_json_file(made.path() / "config.json", changed.config);
+  if (const fs::path templates = model / "additional_chat_templates"; fs::is_directory(templates)) {
+    std::error_code code;
+    fs::create_directory_symlink(fs::canonical(templates), made.path() / templates.filename(), code);
+    if (code) throw_file_error("create", made.path() / templates.filename(), code.value());
+  }
   for (const auto& [name, path] : changed.links) {
     if (fs::exists(made.path() / name)) continue;
     std::error_code code;

@@ -104,7 +104,7 @@ void write_new_rows(const std::filesystem::path& folder, const ModelRepository& 
   const Family& family = family_of(model.config(), file);
   std::vector<StoredTensor> tables;
   const ModelConfig config = family.read(ConfigReader(model.config(), file));
-  if (config.head_bias && rows.after != rows.before)
+  if (config.head_bias && model.contains(family.head + ".bias") && rows.after != rows.before)
     throw UserError(
         "{}: the new tokens need {} rows in the embedding, but there are {}; adding rows to a head with biases ({}) is "
         "not implemented",

@@ -220,6 +220,11 @@ void gemma3_fields(const GgufFields& fields, Json& config) {
 }
 
 void phi2_fields(const GgufFields& fields, Json& config) {
+  if (fields.tensor("blk.0.attn_qkv.weight") != nullptr)
+    throw UserError(
+        "{}: the file has one tensor for q, k and v (attn_qkv), as older converters wrote it, which is not implemented "
+        "for phi2; use a file of a newer llama.cpp",
+        fields.file());
   config["hidden_act"] = "gelu_new";
   config["layer_norm_eps"] = fields.number(".attention.layer_norm_epsilon", 1e-5);
   const int64_t head = std::max<int64_t>(1, head_dim_of(fields));

@@ -225,7 +225,10 @@ Scores scores_of(const Tensor& q, const Tensor& index, const Tensor& segments, c
                           reshape(convert(distance, DType::kF32), {1, d, 1, t, 1, s});
   Tensor seen = compare(expand(segments, 3), "EQ", expand(key_segments, 2));
   if (options.causal) seen = logical_and(seen, compare(distance, "GE", constant(0, DType::kI32)));
-  if (options.causal && options.window) seen = logical_and(seen, compare(distance, "LT", options.window));
+  if (options.window) {
+    seen = logical_and(seen, compare(distance, "LT", options.window));
+    if (!options.causal) seen = logical_and(seen, compare(-distance, "LT", options.window));
+  }
   out.masked = select(reshape(seen, {b, d, 1, t, 1, s}), scores, constant(kMaskedScore, DType::kF32));
   return out;
 }

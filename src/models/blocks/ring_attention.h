@@ -7,8 +7,8 @@
 //
 // With a causal mask, device i of n computes the chunks i and 2n - 1 - i of the 2n chunks of a row (the "zigzag" layout
 // of the library ring-flash-attention). So all devices compute the same number of scores, and together about half of
-// all. With a window that reaches few devices, each device computes its own positions, and keys move only as far as the
-// window reaches.
+// all. With a constant window that reaches few devices, each device computes its own positions, and keys move only as
+// far as the window reaches.
 #pragma once
 
 #include "models/blocks/attention.h"

@@ -2,6 +2,7 @@
 // on the head. Source: transformers/models/phi.
 #include <nlohmann/json.hpp>
 
+#include "base/error.h"
 #include "graph/ops.h"
 #include "models/decoder.h"
 #include "models/families/families.h"
@@ -14,6 +15,9 @@ ModelConfig read_phi(const ConfigReader& r) {
   c.norm = Norm::kLayer;
   c.norm_eps = r.number("layer_norm_eps", 1e-5);
   c.rope = r.rope(10000, 0.5);
+  if (const int64_t dims = c.rope.rotary_dim(c.head_dim); dims <= 0 || dims % 2 != 0)
+    throw UserError("{}: partial_rotary_factor rotates {} of {} dims of a head, wanted an even number above 0",
+                    r.file(), dims, c.head_dim);
   c.mlp = Mlp::kPlain;
   c.mlp_names = {.up = "mlp.fc1", .down = "mlp.fc2"};
   c.hidden_act = r.text("hidden_act", "gelu_new");
