@@ -182,6 +182,12 @@ const std::vector<ReplyCase>& reply_cases() {
        "",
        "Hm.",
        {{"look", R"({"city": "Rome"})"}}},
+      {"GptOssCallBeforeItsChannel",
+       kGptOss,
+       " to=functions.look<|channel|>commentary json<|message|>{\"city\": \"Rome\"}",
+       "",
+       "",
+       {{"look", R"({"city": "Rome"})"}}},
       {"GptOssWithoutChannels", kGptOss, "Yes.", "Yes.", ""},
       {"GptOssBrokenCall", kGptOss, "<|channel|>commentary to=functions.look<|message|>{no", "{no", ""}};
   return cases;
@@ -189,6 +195,20 @@ const std::vector<ReplyCase>& reply_cases() {
 
 INSTANTIATE_TEST_SUITE_P(Formats, Replies, testing::ValuesIn(reply_cases()),
                          [](const auto& info) { return info.param.name; });
+
+// A model may be asked to write anything. Reading its reply neither overflows the stack nor takes long.
+TEST(ReplyForms, HostileRepliesStayContent) {
+  const std::string deep = std::string(200000, '[') + std::string(200000, ']');
+  const std::string call = "<tool_call>\n{\"name\": \"look\", \"arguments\": {\"city\": " + deep + "}}\n</tool_call>";
+  const std::string many = "{\"a" + std::string(200000, ';');
+  for (const auto& [model, reply] : {std::pair(kQwen, call), std::pair(kLlama, many)}) {
+    const auto reader = make_reply_reader(reply_form_of(model, true), kTools, "");
+    ReplyPart all = reader->push(reply);
+    all.add(reader->finish());
+    EXPECT_TRUE(all.calls.empty());
+    EXPECT_EQ(all.content.size(), reply.size());
+  }
+}
 
 TEST(ReplyForms, ContentIsNotHeldBackForLong) {
   const auto reader = make_reply_reader(reply_form_of(kQwen, true), kTools, "");
