@@ -41,7 +41,7 @@ TEST_F(EvalErrors, Rows) {
        "the answer '2' is not one of the choices; wanted A to B, 0 to 1"},
       {R"({"question": "q", "choices": ["x", "y"], "answer": "C"})", "the answer 'C' is not one"},
       {R"({"question": "q", "choices": ["x", "y"], "answer": "z"})", "or a choice's text"},
-      {R"({"question": "q", "choices": ["x"], "answer": 0})", "1 choices: two or more"},
+      {R"({"question": "q", "choices": ["x"], "answer": 0})", "found 1 choices, wanted two or more"},
       {R"({"question": "q", "choices": ["x", ""], "answer": 0})", "one of the choices is empty"},
       {R"({"question": "q", "choices": "x", "answer": 0})", "must be a list of texts"},
       {R"({"question": "q", "choices": {"text": ["x", "y"], "label": ["1"]}, "answer": "1"})",
