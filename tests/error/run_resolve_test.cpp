@@ -44,6 +44,14 @@ TEST(ResolveError, OffloadedLayersAreAllTreatedAlike) {
   EXPECT_EQ(message("llama", {"gradient_checkpointing=50%"}), "no error");
 }
 
+TEST(ResolveError, StateOnADiskNeedsWholeWeightsAndState) {
+  EXPECT_THAT(message("llama", {"offload_dir=/nvme"}),
+              AllOf(HasSubstr("offload_dir is for"), HasSubstr("remove the key")));
+  EXPECT_THAT(message("llama", {"offload_dir=/nvme", "finetuning_type=full", "optim=sgd"}),
+              AllOf(HasSubstr("sgd has no state"), HasSubstr("remove the key")));
+  EXPECT_EQ(message("llama", {"offload_dir=/nvme", "finetuning_type=full"}), "no error");
+}
+
 TEST(ResolveError, MissingModules) {
   EXPECT_THAT(message("llama", {"additional_target=score"}), AllOf(HasSubstr("'score'"), HasSubstr("lm_head")));
   EXPECT_THAT(message("llama", {"additional_target=q_proj"}), HasSubstr("q_proj has LoRA weights"));
