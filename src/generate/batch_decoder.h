@@ -35,10 +35,10 @@ class BatchDecoder {
   // Computes the first tokens of a prompt that joins later, so that the other rows can make steps in between. Throws
   // the same errors as Generator::logits.
   void read(std::span<const int32_t> first_ids, int64_t longest, int64_t adapter = kNoAdapter);
-  // Puts a sequence into a row, in place of the row's earlier sequence. Returns the logits [vocab_size] of the
-  // sequence's next token. If the first tokens equal those of the last sequence with this adapter, computes only the
-  // tokens after them. `longest` is the largest length that the sequence is expected to reach; a wrong value only costs
-  // time. Throws the same errors as Generator::logits.
+  // Puts the sequence `ids` into a row, in place of the row's earlier sequence. Returns the logits [vocab_size] of the
+  // sequence's next token. Computes only the last unread(ids, adapter) tokens, because an earlier read() or join() with
+  // this adapter has computed the tokens before them. `longest` is the largest length that the sequence is expected to
+  // reach; a wrong value only costs time. Throws the same errors as Generator::logits.
   std::vector<float> join(int64_t row, std::span<const int32_t> ids, int64_t longest, int64_t adapter = kNoAdapter);
   // Appends one token to each row in `next`, a list of (row, token). Returns the logits [vocab_size] of the rows' next
   // tokens, in the same order. Throws DeviceError or DoesNotFit.

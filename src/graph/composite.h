@@ -33,7 +33,8 @@ using Kernel = std::function<std::vector<Tensor>(const std::vector<Tensor>& inpu
 // each use of the composite.
 using ChooseKernel = std::function<std::optional<Kernel>(const CompositeSite& site)>;
 
-// The target of a program under construction. The program's outermost block stores it.
+// States how a program under construction lowers its composites: the program's mesh, and the choice of kernels. The
+// program's outermost block stores it.
 struct Lowering {
   MeshAxes mesh;
   ChooseKernel choose;  // when empty, every body is inlined

@@ -26,8 +26,8 @@ ModelPass run_model(const Run& run, const ModelInGraph& model, const BatchInputs
   return {run.model, f, hidden, run.model.classifies() ? TokenHead{} : head_of(run.model, model.weights)};
 }
 
-// Returns the weights of the reference model: the weights of the trained model, but with frozen inputs in place of
-// those that are trained.
+// Returns the weights of the reference model. The parameters in run.reference are frozen copies, which this adds as
+// inputs of the program. All other weights are those of the trained model.
 Weights reference_weights(Program& program, const Run& run, const Weights& weights) {
   Weights out = weights;
   for (const Param& param : run.reference)

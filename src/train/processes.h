@@ -35,8 +35,8 @@ class Processes {
   int end_together(const std::function<int()>& body);
   // Records the current phase of this process ("compiling"), for the table that is printed when a run hangs.
   void enter(const std::string& phase) const;
-  // Call before each step. Returns 0 to continue. Returns the number of the signal if one process received a signal and
-  // all processes stop before this step.
+  // Call this before each step. Returns 0 when the step may run. After any process has received a signal, all processes
+  // agree on the step before which they stop; when `step` reaches it, returns the number of the signal.
   int stop_before(int64_t step) const;
 
   // Runs `work` in every process, and returns the results of all processes, by rank. If `work` throws UserError,

@@ -74,8 +74,8 @@ std::vector<FusedCase> fused_cases() {
   return cases;
 }
 
-// These models have fused modules. A run holds the parts of a fused module as a separate dim, but the rule must treat
-// the weight as in the checkpoint.
+// These models have fused modules. A run stores the weight of a fused module with a separate dim for its parts, but the
+// optimizer's rule must treat the weight as the one matrix that the checkpoint has.
 TEST_P(FusedParity, TwentyFullSteps) {
   const auto& [rule, family] = GetParam();
   expect_full_tuning(rule, family, recorded_rules()[rule]["fused"][family]);

@@ -262,7 +262,7 @@ class AxolotlReader {
       if (is("cut_cross_entropy") || is("liger") || is("kernels") || is("expert_parallel"))
         continue;  // they compute the same results in another way
       if (is("swanlab") || is("otel") || is("opentelemetry")) {
-        warn("{}: the plugin '{}' has no effect here: trainer_log.jsonl has every figure, and report_to names trackers",
+        warn("{}: the plugin '{}' has no effect here: trainer_log.jsonl has all figures; report_to can add a tracker",
              where(item), name);
         continue;
       }

@@ -308,7 +308,7 @@ AttentionOptions with_operands(AttentionOptions options, const Tensors& operands
   return options;
 }
 
-// Returns the sinks for arrays [M, B, D, K, T, G], where `like` is one.
+// Returns the sinks as f32, broadcast to the dims [M, B, D, K, T, G] of `like`.
 Tensor sinks_like(const Tensor& sinks_N, const Tensor& like) {
   return broadcast_to(reshape(convert(sinks_N, DType::kF32), {1, 1, 1, like.dim(3), 1, like.dim(5)}), like.dims());
 }
