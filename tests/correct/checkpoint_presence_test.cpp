@@ -143,6 +143,18 @@ TEST_F(OneRun, WhereThereAreNoLocksTheStartOfTheProcessTells) {
   EXPECT_EQ(refusal(folder), "no error") << "a later process has its number";
 }
 
+// A run may be killed right after it took a folder over. The next one must find no unfinished file whose owner is
+// unknown.
+TEST_F(OneRun, TakesTheUnfinishedFilesOfADeadRunAway) {
+  Owner owner = Owner::own();
+  owner.started -= 1;
+  write_owner(folder, owner);
+  write_text(folder / (std::string("run.json.tmp-") + kOther), "{");
+  write_text(folder / "run.json.tmp-fedcba9876543210", "{");
+  EXPECT_EQ(refusal(folder), "no error");
+  EXPECT_THAT(list_tree(folder), testing::ElementsAre("run.json.tmp-fedcba9876543210"));
+}
+
 TEST_F(OneRun, OnAnotherMachineIsDeadAfterAWhile) {
   write_owner(folder, elsewhere(), 121);
   testing::internal::CaptureStderr();

@@ -75,7 +75,7 @@ std::vector<fs::path> clean(const fs::path& folder, Meant meant) {
   std::error_code ignored;
   for (const auto& [entry, one] : found) {
     if (life_of(folder, one.owner) != Life::kDead) continue;
-    const bool known = presence->has_removed(one.owner) || fs::exists(presence_file(folder, one.owner), ignored);
+    const bool known = fs::exists(presence_file(folder, one.owner), ignored);
     if (!known && may_be_written(entry)) continue;
     if (one.old && !fs::exists(folder / one.name)) {
       move(entry, folder / one.name);

@@ -88,6 +88,18 @@ std::vector<std::string> ids_in(const fs::path& folder) {
   return ids;
 }
 
+// Removes the small unfinished files (NAME.tmp-ID) of a dead process, and then its own file. If this process is killed
+// in between, the next one still sees by the remaining file that the process is dead.
+void remove_presence(const fs::path& folder, const std::string& id) {
+  std::vector<fs::path> files;
+  std::error_code code;
+  for (fs::directory_iterator it(folder, code), end; !code && it != end; it.increment(code))
+    if (it->path().filename().string().ends_with(".tmp-" + id) && it->is_regular_file(code))
+      files.push_back(it->path());
+  files.push_back(presence_file(folder, id));
+  for (const fs::path& file : files) fs::remove(file, code);
+}
+
 std::mutex registry_mutex;
 // The registry does not own the presences: the callers of in() and alone_in() do.
 std::map<fs::path, std::weak_ptr<Presence>>& registry() {
@@ -185,10 +197,7 @@ bool is_alive(const fs::path& file) {
 
 void remove_dead_presences(const fs::path& folder) {
   for (const std::string& id : ids_in(folder))
-    if (is_process_name(id) && life_of(folder, id) == Life::kDead) {
-      std::error_code ignored;
-      fs::remove(presence_file(folder, id), ignored);
-    }
+    if (is_process_name(id) && life_of(folder, id) == Life::kDead) remove_presence(folder, id);
 }
 
 std::shared_ptr<Presence> Presence::in(const fs::path& folder) {
@@ -276,7 +285,7 @@ bool Presence::found_another(bool wait, Owner& other) {
       const std::optional<Life> life = found.run ? life_now(id, heartbeats) : std::nullopt;
       if (!life) continue;
       if (*life == Life::kDead) {
-        remove_dead(found, id, wait);
+        remove_dead(found, id);
       } else if (!wait || (*life == Life::kAlive && goes_first(found, id, seconds_since(begin)))) {
         other = found;
         return true;
@@ -310,14 +319,9 @@ bool Presence::goes_first(const Owner& other, const std::string& id, double wait
   return id < owner_.id || waited > pace_.dead_after;
 }
 
-// The caller has locked mutex_ unless `waits` is true.
-void Presence::remove_dead(const Owner& dead, const std::string& id, bool waits) {
+void Presence::remove_dead(const Owner& dead, const std::string& id) {
   info("{} was killed or crashed; this run takes over {}", dead.text(), folder_.string());
-  std::error_code ignored;
-  fs::remove(presence_file(folder_, id), ignored);
-  std::unique_lock lock(mutex_, std::defer_lock);
-  if (waits) lock.lock();
-  removed_.insert(id);
+  remove_presence(folder_, id);
 }
 
 // Renews the heartbeat. If the file is missing, another run has considered this run dead, or somebody has removed the
@@ -351,11 +355,6 @@ void Presence::check() {
         "output_dir: another run took over {} because this one sent no heartbeat for {} s (stopped, or cut off from "
         "the file server); this run ends and changes nothing there",
         folder_.string(), pace_.dead_after);
-}
-
-bool Presence::has_removed(const std::string& id) const {
-  const std::lock_guard lock(mutex_);
-  return removed_.contains(id);
 }
 
 }  // namespace fettle

@@ -22,7 +22,6 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 #include <string>
 #include <thread>
 
@@ -63,9 +62,9 @@ class Presence {
   // folder cannot be written.
   static std::shared_ptr<Presence> in(const std::filesystem::path& folder);
   // Does the same for a training run, which uses the folder exclusively. Throws UserError, which names the other run,
-  // when another live run is in the folder. Removes the files of dead runs and prints a message. If only a missing
-  // heartbeat can show that a run on another machine is dead, waits up to Pace::dead_after for a heartbeat. A signal
-  // that InterruptScope catches ends the wait.
+  // when another live run is in the folder. Removes the presence files and the small unfinished files of dead runs and
+  // prints a message. If only a missing heartbeat can show that a run on another machine is dead, waits up to
+  // Pace::dead_after for a heartbeat. A signal that InterruptScope catches ends the wait.
   static std::shared_ptr<Presence> alone_in(const std::filesystem::path& folder, Pace pace = {});
   ~Presence();  // removes the file
   Presence(const Presence&) = delete;
@@ -73,8 +72,6 @@ class Presence {
   // Throws UserError when another run took over the folder because this process sent no heartbeat for a while or its
   // file was removed.
   void check();
-  // Returns whether this run found the process `id` dead and removed its file.
-  bool has_removed(const std::string& id) const;
 
  private:
   Presence(std::filesystem::path folder, bool run, Pace pace);
@@ -86,7 +83,7 @@ class Presence {
   using Heartbeats = std::map<std::string, double>;  // the first heartbeat seen of each process
   std::optional<Life> life_now(const std::string& id, Heartbeats& heartbeats) const;
   bool goes_first(const Owner& other, const std::string& id, double waited) const;
-  void remove_dead(const Owner& dead, const std::string& id, bool waits);
+  void remove_dead(const Owner& dead, const std::string& id);
   void renew();
   void beat();
 
@@ -95,8 +92,7 @@ class Presence {
   Pace pace_;
   int fd_ = -1;
   std::atomic<bool> lost_ = false;
-  mutable std::mutex mutex_;
-  std::set<std::string> removed_;
+  std::mutex mutex_;
   std::condition_variable ended_;
   bool ends_ = false;
   std::thread heart_;
@@ -109,7 +105,8 @@ Life life_of(const std::filesystem::path& folder, const std::string& id, double 
 // Returns whether the process that owns this file works, for readers without a presence in the folder. A process on
 // another machine whose file system has no locks counts as alive until Pace::dead_after passed without a heartbeat.
 bool is_alive(const std::filesystem::path& file);
-// Removes the files of dead processes. This process must have a presence in the folder.
+// Removes the presence files and the small unfinished files of dead processes. This process must have a presence in the
+// folder.
 void remove_dead_presences(const std::filesystem::path& folder);
 
 // Returns FOLDER/.fettle-ID.
