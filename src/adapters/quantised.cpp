@@ -254,8 +254,28 @@ Tensor dequantise(const QuantisedWeight& weight, const std::vector<Tensor>& part
   return reshape(slice(reshape(scaled, {-1}), 0, 0, product(weight.base.dims)), weight.base.dims);
 }
 
-std::function<void(Layer&)> unpack_quantised(const std::vector<QuantisedWeight>& weights, const std::string& prefix,
-                                             DType held, const ShardingRules& rules) {
+namespace {
+
+// Puts the smallest part of each linear layer behind a barrier with `after`, so that no weight can be computed before.
+void wait_for(Tensor& after, const std::vector<QuantisedWeight>& weights, const std::string& prefix, Layer& layer) {
+  std::vector<Tensor> values{after};
+  std::vector<std::string> names;
+  for (const QuantisedWeight& weight : weights) {
+    if (!weight.base.layers.contains(layer.lowest) || weight.base.has_experts()) continue;
+    names.push_back(weight.parts.back().hf_name.substr(prefix.size()));
+    values.push_back(layer[names.back()]);
+  }
+  if (names.empty()) return;
+  values = optimization_barrier(values);
+  after = values[0];
+  for (size_t i = 0; i < names.size(); ++i) layer.weights[names[i]] = values[i + 1];
+}
+
+}  // namespace
+
+std::function<void(Layer&, Tensor*)> unpack_quantised(const std::vector<QuantisedWeight>& weights,
+                                                      const std::string& prefix, DType held,
+                                                      const ShardingRules& rules) {
   if (weights.empty()) return {};
   const std::vector<std::string> batch = rules.partition({"batch"}, {rules.mesh().size()}, "the batch").dims[0];
   auto gathered = [batch, &rules](const Tensor& x, const Param& param) {
@@ -267,7 +287,8 @@ std::function<void(Layer&)> unpack_quantised(const std::vector<QuantisedWeight>&
                       [&](const std::string& axis) { return std::ranges::find(batch, axis) != batch.end(); });
     return sharding_constraint(x, partition);
   };
-  return [weights, prefix, held, gathered](Layer& layer) {
+  return [weights, prefix, held, gathered](Layer& layer, Tensor* after) {
+    if (after != nullptr) wait_for(*after, weights, prefix, layer);
     for (const QuantisedWeight& weight : weights) {
       if (!weight.base.layers.contains(layer.lowest)) continue;
       std::vector<Tensor> parts;

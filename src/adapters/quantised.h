@@ -54,7 +54,8 @@ Tensor dequantise(const QuantisedWeight& weight, const std::vector<Tensor>& part
 // Returns the function for Forward::unpack, which computes the layer's weights in dtype `held`. Devices that split the
 // batch gather the codes and dequantise afterwards, which needs a quarter of the traffic of bf16 weights. Experts stay
 // on their devices, and go to Layer::packed.
-std::function<void(Layer&)> unpack_quantised(const std::vector<QuantisedWeight>& weights, const std::string& prefix,
-                                             DType held, const ShardingRules& rules);
+std::function<void(Layer&, Tensor*)> unpack_quantised(const std::vector<QuantisedWeight>& weights,
+                                                      const std::string& prefix, DType held,
+                                                      const ShardingRules& rules);
 
 }  // namespace fettle

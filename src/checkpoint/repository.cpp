@@ -138,8 +138,6 @@ std::set<std::string> remote_code(const fs::path& folder) {
   return files;
 }
 
-constexpr const char* kChatTemplates = "additional_chat_templates";
-
 void copy_files(const fs::path& from, const fs::path& to, const std::function<bool(const std::string&)>& wanted) {
   std::error_code code;
   fs::directory_iterator it(from, code), end;
@@ -148,7 +146,6 @@ void copy_files(const fs::path& from, const fs::path& to, const std::function<bo
     const std::string name = it->path().filename().string();
     if (it->is_regular_file() && wanted(name)) copy_one(it->path(), to / name);
   }
-  // Transformers keeps chat templates with other names than "default" here.
   const fs::path others = from / kChatTemplates;
   if (!fs::is_directory(others, code)) return;
   fs::create_directories(to / kChatTemplates, code);

@@ -9,17 +9,12 @@
 #include <type_traits>
 
 #include "base/error.h"
+#include "base/trimmed.h"
 
 namespace fettle {
 namespace {
 
 constexpr double kLargestWhole = 9007199254740992.0;  // doubles are exact up to 2^53
-
-std::string trim(std::string_view text) {
-  auto first = text.find_first_not_of(" \t\r\n");
-  if (first == std::string_view::npos) return "";
-  return std::string(text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1));
-}
 
 // Returns the position of the first separator outside of brackets; npos when there is none. A regular expression may
 // have commas in brackets, such as `layers\.\d{1,2}`.
@@ -37,7 +32,7 @@ std::vector<std::string> split(std::string_view text, char separator) {
   std::vector<std::string> parts;
   while (true) {
     const size_t end = find_outside(text, separator);
-    std::string part = trim(text.substr(0, end));
+    std::string part(trimmed(text.substr(0, end)));
     if (!part.empty()) parts.push_back(std::move(part));
     if (end == std::string_view::npos) return parts;
     text.remove_prefix(end + 1);
@@ -138,7 +133,7 @@ std::vector<std::pair<std::string, YAML::Node>> entries(const Key& key, const Gi
   for (const std::string& part : split(scalar(key, given, given.node), ',')) {
     auto sign = part.find_first_of("=:");
     if (sign == std::string::npos) refuse(key, given, fmt::format("'{}'", part));
-    found.emplace_back(trim(part.substr(0, sign)), YAML::Node(trim(part.substr(sign + 1))));
+    found.emplace_back(trimmed(part.substr(0, sign)), YAML::Node(std::string(trimmed(part.substr(sign + 1)))));
   }
   return found;
 }

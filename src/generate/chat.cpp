@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/interrupt.h"
+#include "base/trimmed.h"
 #include "generate/session.h"
 
 namespace fettle {
@@ -20,11 +21,6 @@ bool is_command(const std::string& line) {
          std::all_of(line.begin() + 1, line.end(), [](unsigned char c) { return std::isalpha(c) != 0; });
 }
 
-std::string trim(const std::string& text) {
-  const size_t first = text.find_first_not_of(" \t\r"), last = text.find_last_not_of(" \t\r");
-  return first == std::string::npos ? "" : text.substr(first, last - first + 1);
-}
-
 class Conversation {
  public:
   Conversation(Session& session, std::string system, std::ostream& out, std::ostream& remarks)
@@ -32,14 +28,14 @@ class Conversation {
 
   // Handles one line. Returns false at /exit, or when a signal asks to end.
   bool take(const std::string& line) {
-    const std::string text = trim(line);
+    const std::string text(trimmed(line));
     if (text.empty()) return true;
     if (text == "/exit" || text == "/quit") return false;
     if (text == "/clear") {
       history_.clear();
       remarks_ << "(a new conversation starts)\n";
     } else if (text == "/system" || text.starts_with("/system ")) {
-      system_ = trim(text.substr(std::string("/system").size()));
+      system_ = trimmed(std::string_view(text).substr(std::string("/system").size()));
       remarks_ << (system_.empty() ? "(no system message)\n" : "(system message set)\n");
     } else if (is_command(text)) {
       remarks_ << "(unknown command " << text << ": " << kCommands << ")\n";

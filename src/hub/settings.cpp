@@ -5,6 +5,7 @@
 
 #include "base/environment.h"
 #include "base/error.h"
+#include "base/trimmed.h"
 
 namespace fettle {
 namespace {
@@ -40,13 +41,6 @@ fs::path cache_home() {
   return home().empty() ? fs::path() : home() / ".cache";
 }
 
-// Returns the text without blanks and line breaks at its ends.
-std::string trimmed(const std::string& text) {
-  const auto blank = " \t\r\n";
-  const size_t begin = text.find_first_not_of(blank);
-  return begin == std::string::npos ? "" : text.substr(begin, text.find_last_not_of(blank) - begin + 1);
-}
-
 std::string checked_endpoint(std::string endpoint, const char* name) {
   while (endpoint.ends_with('/')) endpoint.pop_back();
   if (endpoint.find("://") == std::string::npos) endpoint = "https://" + endpoint;
@@ -70,7 +64,7 @@ int seconds_of(const char* name, int otherwise) {
 std::string token_in(const fs::path& file) {
   std::ifstream in(file);
   std::string text;
-  return in && std::getline(in, text) ? trimmed(text) : "";
+  return in && std::getline(in, text) ? std::string(trimmed(text)) : "";
 }
 
 HubSettings hugging_face() {

@@ -45,14 +45,23 @@ Tensor embeddings(const Forward& f, const std::string& prefix) {
 
 }  // namespace
 
-ModelConfig read_encoder_config(const ConfigReader& r) {
+ModelConfig read_encoder_sizes(const ConfigReader& r, int64_t default_positions) {
   ModelConfig c;
   r.read_common(c, true);
   c.hidden_size = r.integer("hidden_size");
   c.intermediate_size = r.integer("intermediate_size");
   c.num_hidden_layers = r.integer("num_hidden_layers");
   c.num_attention_heads = c.num_key_value_heads = r.integer("num_attention_heads");
-  c.max_position_embeddings = r.integer("max_position_embeddings", 512);
+  c.max_position_embeddings = r.integer("max_position_embeddings", default_positions);
+  if (c.hidden_size % c.num_attention_heads != 0)
+    throw UserError("{}: hidden_size ({}) is not divisible by num_attention_heads ({})", r.file(), c.hidden_size,
+                    c.num_attention_heads);
+  c.head_dim = c.hidden_size / c.num_attention_heads;
+  return c;
+}
+
+ModelConfig read_encoder_config(const ConfigReader& r) {
+  ModelConfig c = read_encoder_sizes(r, 512);
   c.type_vocab_size = r.integer("type_vocab_size", 2);
   c.norm = Norm::kLayer;
   c.norm_eps = r.number("layer_norm_eps", 1e-12);
@@ -61,10 +70,6 @@ ModelConfig read_encoder_config(const ConfigReader& r) {
   r.refuse_unless("is_decoder", false);
   r.refuse_unless("add_cross_attention", false);
   r.note_dropouts(c, {"hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"});
-  if (c.hidden_size % c.num_attention_heads != 0)
-    throw UserError("{}: hidden_size ({}) is not divisible by num_attention_heads ({})", r.file(), c.hidden_size,
-                    c.num_attention_heads);
-  c.head_dim = c.hidden_size / c.num_attention_heads;
   return c;
 }
 

@@ -113,9 +113,10 @@ struct Forward {
   // f32 [2, experts], summed over layers and over the tokens of documents: the number of tokens sent to each expert,
   // and the probability that the router gave the expert. Null: not computed.
   Tensor router;
-  // Replaces the stored parts of a layer's quantised weights by the weights, or by Layer::packed. Null: no weights are
+  // Replaces the stored parts of a layer's quantised weights by the weights, or by Layer::packed. If `after` is given,
+  // the weights are computed when that value is known, and `after` is replaced by an equal value. Null: no weights are
   // quantised.
-  std::function<void(Layer&)> unpack;
+  std::function<void(Layer&, Tensor* after)> unpack;
 
   // Copies the layer's slice of a stack in host memory to the device and returns it. Null: all stacks are on the
   // device.

@@ -4,12 +4,11 @@
 #include <utility>
 
 #include "base/json_text.h"
+#include "base/trimmed.h"
 #include "data/tool_formats.h"
 
 namespace fettle {
 namespace {
-
-constexpr std::string_view kSpaces = " \t\r\n";
 
 // Returns the length of the longest end of `text` that is the beginning of `mark`.
 size_t begun(std::string_view text, std::string_view mark) {
@@ -29,19 +28,29 @@ void drop_spaces(std::string& text) {
   text.erase(0, std::min(text.find_first_not_of(kSpaces), text.size()));
 }
 
-// Reads replies with marks around reasoning and calls.
-class MarkedReader : public ReplyReader {
+// Keeps the text that is not processed yet.
+class BufferedReader : public ReplyReader {
  public:
-  MarkedReader(const ReplyForm& form, const std::string& tools_json, bool thinks)
-      : form_(form), types_(tools_json), in_(thinks ? In::kThought : In::kStart) {}
-
-  ReplyPart push(const std::string& text) override {
+  ReplyPart push(const std::string& text) final {
     held_ += text;
     ReplyPart out;
     while (step(out)) {
     }
     return out;
   }
+
+ protected:
+  // Processes a part of held_. Returns false when more text is needed.
+  virtual bool step(ReplyPart& out) = 0;
+
+  std::string held_;
+};
+
+// Reads replies with marks around reasoning and calls.
+class MarkedReader : public BufferedReader {
+ public:
+  MarkedReader(const ReplyForm& form, const std::string& tools_json, bool thinks)
+      : form_(form), types_(tools_json), in_(thinks ? In::kThought : In::kStart) {}
 
   ReplyPart finish() override {
     ReplyPart out;
@@ -64,8 +73,7 @@ class MarkedReader : public ReplyReader {
     kCall,
   };
 
-  // Processes a part of held_. Returns false when more text is needed.
-  bool step(ReplyPart& out) {
+  bool step(ReplyPart& out) override {
     switch (in_) {
       case In::kThought: return step_thought(out);
       case In::kCall: return step_call(out);
@@ -153,24 +161,15 @@ class MarkedReader : public ReplyReader {
   ToolTypes types_;
   In in_;
   bool reasoned_ = false;        // some reasoning was returned
-  std::string held_;             // text that is not processed
   std::string opened_, spaces_;  // in a call: its first mark, and the white space before it
 };
 
 // Reads the channels of GPT-OSS:
 // <|channel|>analysis<|message|>...<|end|><|start|>assistant<|channel|>final<|message|>... A message
 // "to=functions.NAME" is a call. Source: OpenAI's description of the harmony format.
-class HarmonyReader : public ReplyReader {
+class HarmonyReader : public BufferedReader {
  public:
   explicit HarmonyReader(bool calls) : calls_(calls) {}
-
-  ReplyPart push(const std::string& text) override {
-    held_ += text;
-    ReplyPart out;
-    while (step(out)) {
-    }
-    return out;
-  }
 
   ReplyPart finish() override {
     ReplyPart out;
@@ -185,7 +184,7 @@ class HarmonyReader : public ReplyReader {
   static constexpr std::string_view kMessage = "<|message|>", kEnd = "<|end|>", kChannel = "<|channel|>",
                                     kTo = "to=functions.";
 
-  bool step(ReplyPart& out) {
+  bool step(ReplyPart& out) override {
     if (!in_message_) {
       const size_t at = held_.find(kMessage);
       if (at == std::string::npos) {
@@ -235,7 +234,7 @@ class HarmonyReader : public ReplyReader {
   }
 
   bool calls_, in_message_ = false, headed_ = false;
-  std::string header_, held_;
+  std::string header_;
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/json_text.h"
+#include "base/trimmed.h"
 #include "data/tool_formats.h"
 
 namespace fettle {
@@ -12,13 +13,6 @@ using nlohmann::ordered_json;
 using Calls = std::optional<std::vector<ToolCall>>;
 
 constexpr int kMostEnds = 64;  // how often read_llama tries to end one call
-constexpr std::string_view kSpaces = " \t\r\n";
-
-std::string_view trimmed(std::string_view text) {
-  const size_t begin = text.find_first_not_of(kSpaces);
-  if (begin == std::string_view::npos) return "";
-  return text.substr(begin, text.find_last_not_of(kSpaces) - begin + 1);
-}
 
 // Returns the text before `mark` and removes it and the mark from `text`. Returns nullopt when there is no such mark.
 std::optional<std::string_view> take_until(std::string_view& text, std::string_view mark) {

@@ -35,9 +35,12 @@ const std::vector<Recipe> kRecipes{
     {"Llama7BFullOn16GB", "llama2-7b-full-16gb/recipe.yaml", "cuda", {}, 0.40},
     {"Qwen7B", "qwen2.5-7b-lora-24gb/recipe.yaml", "cuda", {}, 0.85},
     {"NewerQwen35BQlora", "newer-models/qwen3.5-35b-a3b-qlora-24gb.yaml", "cuda", {}, 0.95},
+    {"NewerQwen35BLora", "newer-models/qwen3.5-35b-a3b-lora-80gb.yaml", "cuda", {}, 0.95},
+    {"NewerGemma31BQlora", "newer-models/gemma-4-31b-qlora-24gb.yaml", "cuda", {}, 0.95},
     {"NewerGptOss20B", "newer-models/gpt-oss-20b-24gb.yaml", "cuda", {}, 0.80},
     {"NewerGptOss120B", "newer-models/gpt-oss-120b-80gb.yaml", "cuda", {}, 0.95},
     {"NewerDeepseekV3", "newer-models/deepseek-v3-lora-8xmi300x.yaml", "rocm", {}, 0.95},
+    {"NewerDeepseekV3Qlora", "newer-models/deepseek-v3-qlora-8xh200.yaml", "cuda", {}, 0.40},
     {"NewerKimiK2Qlora", "newer-models/kimi-k2-qlora-16xmi300x.yaml", "rocm", {}, 0.95},
 };
 

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "checkpoint/changed/new_rows.h"
 #include "checkpoint/files.h"
+#include "checkpoint/model_files.h"
 #include "checkpoint/saved/atomic_folder.h"
 #include "models/config.h"
 
@@ -119,7 +120,7 @@ fs::path changed_folder(const fs::path& model, const ModelChanges& changes, Mode
   if (grown)
     for (const auto& [name, text] : changed.tokenizer->files) write_file(made.path() / name, text);
   write_json_file(made.path() / "config.json", changed.config);
-  if (const fs::path templates = model / "additional_chat_templates"; fs::is_directory(templates)) {
+  if (const fs::path templates = model / kChatTemplates; fs::is_directory(templates)) {
     std::error_code code;
     fs::create_directory_symlink(fs::canonical(templates), made.path() / templates.filename(), code);
     if (code) throw_file_error("create", made.path() / templates.filename(), code.value());

@@ -167,7 +167,7 @@ fs::path fetch_model(const HubSettings& settings, const RepoName& repo, ModelRep
   }
   snapshot.fetch(names_where(snapshot, is_model_file));
   snapshot.fetch(files_where(snapshot, [](const std::string& path) {
-    return path.starts_with("additional_chat_templates/") && path.ends_with(".jinja");
+    return path.starts_with(std::string(kChatTemplates) + "/") && path.ends_with(".jinja");
   }));
   if (names_code(snapshot))
     snapshot.fetch(names_where(snapshot, [](const std::string& name) { return name.ends_with(".py"); }));

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "checkpoint/files.h"
 #include "checkpoint/gguf/pre_tokenizers.h"
+#include "checkpoint/model_files.h"
 
 namespace fettle {
 namespace {
@@ -232,8 +233,8 @@ void write_templates(const GgufFields& fields, const fs::path& folder) {
     if (!other.starts_with(key + ".") || !value.is_string()) continue;
     const std::string name = other.substr(key.size() + 1);
     if (!is_plain_name(name)) continue;
-    fs::create_directories(folder / "additional_chat_templates");
-    write_file(folder / "additional_chat_templates" / (name + ".jinja"), value.get<std::string>());
+    fs::create_directories(folder / kChatTemplates);
+    write_file(folder / kChatTemplates / (name + ".jinja"), value.get<std::string>());
   }
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/json_text.h"
+#include "base/trimmed.h"
 #include "data/formats.h"
 #include "data/read/columns.h"
 #include "data/read/rows.h"
@@ -110,11 +111,8 @@ ordered_json label_value(const ordered_json& row, const DataSource& source, bool
   const ordered_json& value = row[column];
   if (value == -100) return nullptr;
   if (!value.is_string()) return value;
-  const auto& text = value.get_ref<const std::string&>();
-  const size_t first = text.find_first_not_of(" \t\r\n");
-  if (first == std::string::npos) return nullptr;
-  const std::string inner = text.substr(first, text.find_last_not_of(" \t\r\n") + 1 - first);
-  if (inner == "-100") return nullptr;
+  const std::string inner(trimmed(value.get_ref<const std::string&>()));
+  if (inner.empty() || inner == "-100") return nullptr;
   if (inner[0] == '[')
     if (auto list = parse_json_or_discard<ordered_json>(inner); list.is_array()) return list;
   return cell ? ordered_json(inner) : value;

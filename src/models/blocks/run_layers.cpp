@@ -97,7 +97,9 @@ class Layers {
       const bool fetched = f_.fetch && stacks[i].param != nullptr;
       layer.weights[stacks[i].name] = fetched ? f_.fetch(*stacks[i].param, weights[i]) : weights[i];
     }
-    if (f_.unpack) f_.unpack(layer);
+    // Compilers inline the layers of a period. They would compute the weights of all these layers first.
+    Tensor input = carried[0];
+    if (f_.unpack) f_.unpack(layer, offset > 0 ? &input : nullptr);
     take_others(group, carried);
     ScanStep step{carried, {}};
     LayerCache cache;
@@ -113,7 +115,7 @@ class Layers {
       slice[0] = 1;
       cache[kind.name] = reshape(dynamic_slice(carried[i + 1], starts[i], slice), Dims(slice.begin() + 1, slice.end()));
     }
-    const Tensor x = body_(layer, carried[0], f_.cache ? &cache : nullptr);
+    const Tensor x = body_(layer, input, f_.cache ? &cache : nullptr);
     step.carries[0] = f_.cache ? x : f_.sharding.constrain(x, {"batch", "length", "act_embed"});
     for (size_t i = 0; i < starts.size(); ++i)
       if (!starts[i].empty())

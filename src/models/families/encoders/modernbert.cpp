@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "graph/ops.h"
 #include "models/decoder.h"
+#include "models/encoder.h"
 #include "models/families/families.h"
 
 namespace fettle {
@@ -13,13 +14,7 @@ namespace {
 const std::string kLayers = "model.layers.{}.";
 
 ModelConfig read_modernbert(const ConfigReader& r) {
-  ModelConfig c;
-  r.read_common(c, true);
-  c.hidden_size = r.integer("hidden_size");
-  c.intermediate_size = r.integer("intermediate_size");
-  c.num_hidden_layers = r.integer("num_hidden_layers");
-  c.num_attention_heads = c.num_key_value_heads = r.integer("num_attention_heads");
-  c.max_position_embeddings = r.integer("max_position_embeddings", 8192);
+  ModelConfig c = read_encoder_sizes(r, 8192);
   c.norm = r.flag("norm_bias", false) ? Norm::kLayer : Norm::kCentred;
   c.norm_eps = r.number("norm_eps", 1e-5);
   c.hidden_act = r.text("hidden_activation", "gelu");
@@ -47,10 +42,6 @@ ModelConfig read_modernbert(const ConfigReader& r) {
                   .act = r.text("classifier_activation", "gelu"),
                   .inner_bias = r.flag("classifier_bias", false)};
   r.note_dropouts(c, {"attention_dropout", "embedding_dropout", "mlp_dropout", "classifier_dropout"});
-  if (c.hidden_size % c.num_attention_heads != 0)
-    throw UserError("{}: hidden_size ({}) is not divisible by num_attention_heads ({})", r.file(), c.hidden_size,
-                    c.num_attention_heads);
-  c.head_dim = c.hidden_size / c.num_attention_heads;
   if (c.head_dim % 2 != 0)
     throw UserError("{}: heads of {} dims; rotary embedding needs an even number", r.file(), c.head_dim);
   return c;

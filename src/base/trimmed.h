@@ -1,0 +1,18 @@
+// Defines trimmed(), which leaves out the white space around a text.
+#pragma once
+
+#include <string_view>
+
+namespace fettle {
+
+inline constexpr std::string_view kSpaces = " \t\r\n";
+
+// Returns the part of `text` between the white space at its ends; "" when there is nothing else. The result points into
+// `text`.
+inline std::string_view trimmed(std::string_view text) {
+  const size_t first = text.find_first_not_of(kSpaces);
+  if (first == std::string_view::npos) return "";
+  return text.substr(first, text.find_last_not_of(kSpaces) - first + 1);
+}
+
+}  // namespace fettle
