@@ -19,7 +19,7 @@ inline const std::filesystem::path kGgufFiles = source_folder() / "tests/referen
 inline const std::vector<std::string> kGgufFamilies{
     "llama",   "llama2",   "mistral",    "mixtral",     "qwen2", "qwen3",    "qwen3_moe",  "gemma", "gemma2",
     "gemma3",  "phi3",     "starcoder2", "gpt_bigcode", "gpt2",  "gpt_neox", "olmo2",      "olmo3", "smollm3",
-    "granite", "seed_oss", "ernie4_5",   "glm",         "glm4",  "cohere2",  "ministral3", "phi"};
+    "granite", "seed_oss", "ernie4_5",   "glm",         "glm4",  "cohere2",  "ministral3", "phi",   "lfm2"};
 
 // Returns the model folder that Fettle makes from a GGUF file. The folder is in a cache that is deleted when the
 // process ends.

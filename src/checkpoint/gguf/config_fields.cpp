@@ -17,7 +17,7 @@ bool has_bias(const GgufFields& fields, const std::string& module) {
 }
 
 int64_t head_dim_of(const GgufFields& fields) {
-  const int64_t heads = fields.integer(".attention.head_count");
+  const int64_t heads = fields.of_layers(".attention.head_count");
   if (heads == 0) throw UserError("{}: the model has 0 attention heads", fields.file());
   return fields.integer(".attention.key_length", fields.integer(".embedding_length") / heads);
 }
@@ -92,6 +92,15 @@ void set_windows(const GgufFields& fields, Json& config, int64_t pattern) {
   config["layer_types"] = types;
 }
 
+// Returns layer_types: the layers without heads of keys are of the type `other`, the others have attention.
+Json layer_types(const GgufFields& fields, const char* other) {
+  Json types = Json::array();
+  for (int64_t layer = 0; layer < fields.integer(".block_count"); ++layer) types.push_back("full_attention");
+  for (const int64_t layer : fields.zero_layers(".attention.head_count_kv"))
+    if (static_cast<size_t>(layer) < types.size()) types[static_cast<size_t>(layer)] = other;
+  return types;
+}
+
 // Renames common fields to the names in GPT's config, for example hidden_size to n_embd, and removes fields that GPT
 // lacks.
 void rename_for_gpt(const GgufFields& fields, Json& config) {
@@ -138,10 +147,10 @@ Json gguf_config(const GgufFamily& family, const GgufFields& fields) {
       {"model_type", family.model_type},
       {"vocab_size", table->dims.front()},
       {"hidden_size", fields.integer(".embedding_length")},
-      {"intermediate_size", fields.integer(".feed_forward_length")},
+      {"intermediate_size", fields.of_layers(".feed_forward_length")},
       {"num_hidden_layers", fields.integer(".block_count")},
-      {"num_attention_heads", fields.integer(".attention.head_count")},
-      {"num_key_value_heads", fields.integer(".attention.head_count_kv", fields.integer(".attention.head_count"))},
+      {"num_attention_heads", fields.of_layers(".attention.head_count")},
+      {"num_key_value_heads", fields.of_layers(".attention.head_count_kv", fields.of_layers(".attention.head_count"))},
       {"head_dim", head_dim_of(fields)},
       {"max_position_embeddings", fields.integer(".context_length")},
       {"hidden_act", "silu"},
@@ -326,6 +335,13 @@ void glm_fields(const GgufFields& fields, Json& config) {
   const int64_t rotary = fields.integer(".rope.dimension_count", head / 2);
   config["partial_rotary_factor"] = static_cast<double>(rotary) / static_cast<double>(std::max<int64_t>(1, head));
   config["attention_bias"] = has_bias(fields, "attn_q");
+}
+
+void lfm2_fields(const GgufFields& fields, Json& config) {
+  config["norm_eps"] = config["rms_norm_eps"];
+  config["block_auto_adjust_ff_dim"] = false;
+  config["conv_L_cache"] = fields.integer(".shortconv.l_cache");
+  config["layer_types"] = layer_types(fields, "conv");
 }
 
 void cohere2_fields(const GgufFields& fields, Json& config) {

@@ -21,7 +21,7 @@ Names operator+(Names a, const Names& b) {
 // Adds the prefix of a layer to both the GGUF name and Hugging Face's name.
 Names layer(const std::string& prefix, const Names& names) {
   Names out;
-  for (const GgufName& name : names) out.push_back({"blk.{}." + name.gguf, prefix + name.hf});
+  for (const GgufName& name : names) out.push_back({"blk.{}." + name.gguf, prefix + name.hf, name.form});
   return out;
 }
 
@@ -89,6 +89,22 @@ const Names kPhi2 =
                    {"attn_output", "self_attn.dense"},
                    {"ffn_up", "mlp.fc1"},
                    {"ffn_down", "mlp.fc2"}});
+const Names kLfm2 =
+    Names{{"token_embd", "model.embed_tokens"}, {"token_embd_norm", "model.embedding_norm"}, {"output", "lm_head"}} +
+    decoder_layer({{"attn_norm", "operator_norm"},
+                   {"attn_q", "self_attn.q_proj"},
+                   {"attn_k", "self_attn.k_proj"},
+                   {"attn_v", "self_attn.v_proj"},
+                   {"attn_output", "self_attn.out_proj"},
+                   {"attn_q_norm", "self_attn.q_layernorm"},
+                   {"attn_k_norm", "self_attn.k_layernorm"},
+                   {"shortconv.in_proj", "conv.in_proj"},
+                   {"shortconv.conv", "conv.conv", GgufForm::kSqueezed},
+                   {"shortconv.out_proj", "conv.out_proj"},
+                   {"ffn_norm", "ffn_norm"},
+                   {"ffn_gate", "feed_forward.w1"},
+                   {"ffn_up", "feed_forward.w3"},
+                   {"ffn_down", "feed_forward.w2"}});
 const Names kSeedOss = kOutside + decoder_layer(kAttention + kGatedMlp +
                                                 Names{{"attn_norm", "input_layernorm"},
                                                       {"post_attention_norm", "post_attention_layernorm"}});
@@ -126,6 +142,7 @@ const std::vector<GgufFamily>& gguf_families() {
       {"ernie4_5", "ernie4_5", "Ernie4_5ForCausalLM", kLlama, ernie4_5_fields},
       {"chatglm", "glm", "GlmForCausalLM", kOutside + decoder_layer(kNorms + kAttention + kFusedMlp), glm_fields},
       {"glm4", "glm4", "Glm4ForCausalLM", kGlm4, glm_fields},
+      {"lfm2", "lfm2", "Lfm2ForCausalLM", kLfm2, lfm2_fields, {}, lfm2_metadata},
       {"cohere2", "cohere2", "Cohere2ForCausalLM", kOutside + decoder_layer(Names{{"attn_norm", "input_layernorm"}} + kAttention + kGatedMlp), cohere2_fields, {}, cohere2_metadata},
   };
   // clang-format on

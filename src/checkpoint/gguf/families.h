@@ -14,11 +14,21 @@
 
 namespace fettle {
 
-// The names of a module, without ".weight" and ".bias": "blk.{}.attn_q" and "model.layers.{}.self_attn.q_proj". {} is
-// the layer's number. A second {} in Hugging Face's name is the expert's number; a GGUF file has all experts in one
-// tensor.
+// How the dims or the values of a tensor differ from Hugging Face's.
+enum class GgufForm {
+  kSame,
+  kSqueezed,        // [channels, width] instead of [channels, 1, width]
+  kColumn,          // [n, 1] instead of [n]
+  kNegativeColumn,  // like kColumn; Hugging Face has the logarithm of the negated value
+  kGrouped,         // [groups of Mamba2, n / groups] instead of [n]
+};
+
+// The names of a module, without ".weight" and ".bias": "blk.{}.attn_q" and "model.layers.{}.self_attn.q_proj". If
+// these endings differ, the names of a tensor: "blk.{}.ssm_a" and "model.layers.{}.mamba.A_log". {} is the layer's
+// number. A second {} in Hugging Face's name is the expert's number; a GGUF file has all experts in one tensor.
 struct GgufName {
   std::string gguf, hf;
+  GgufForm form = GgufForm::kSame;
 };
 
 // How the weights of a GGUF file differ from those of Hugging Face.

@@ -135,7 +135,11 @@ GgufPlan plan_gguf(const ModelRepository& base, const Model& model, const BaseTe
     metadata.set("general.base_model.0.name", names.base);
   }
   plan.tables = set_config_metadata(family, config, json, metadata);
-  const GgufPlaces places(family, config.num_attention_heads, config.num_key_value_heads, names.model);
+  const GgufPlaces places(family,
+                          {.heads = config.num_attention_heads,
+                           .kv_heads = config.num_key_value_heads,
+                           .groups = config.mamba2 ? config.mamba2->groups : 1},
+                          names.model);
   plan.tensors = plan_tensors(places, tensors, names.model);
   metadata.set("general.size_label", size_label(plan.tensors, plan.tables));
   set_card_metadata(base.folder(), metadata);

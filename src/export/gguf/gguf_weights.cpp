@@ -24,9 +24,10 @@ struct FileRows {
 FileRows rows_of(const PlannedTensor& tensor) {
   const Dims& dims = tensor.dims;
   const bool of_experts = tensor.parts.size() > 1 || dims.size() > 2;
-  if (dims.size() == 1) {
-    FileRows vector{dims[0], 1, 1};  // a vector's elements are rows
-    if (tensor.place.encoding.swap.swaps()) vector.period = dims[0];
+  if (tensor.place.shape.dims.size() == 1) {
+    const int64_t size = product(dims);
+    FileRows vector{size, 1, 1};  // a vector's elements are rows
+    if (tensor.place.encoding.swap.swaps()) vector.period = size;
     return vector;
   }
   const RowSwap& swap = tensor.place.encoding.swap;
@@ -42,7 +43,8 @@ Box box_of(const PlannedTensor& tensor, const Dims& dims, int64_t first, int64_t
   return box;
 }
 
-// Returns the values of the box in the file's order, in the form in which the file stores them (1 + w for some norms).
+// Returns the values of the box in the file's order, in the form in which the file stores them (1 + w for some norms,
+// -exp(A_log)).
 std::vector<float> in_file_order(const PlannedTensor& tensor, const FileRows& shape, const HostArray& values,
                                  int64_t rows) {
   const std::span<const float> from = values.as<float>();
@@ -58,6 +60,8 @@ std::vector<float> in_file_order(const PlannedTensor& tensor, const FileRows& sh
   }
   if (const float shift = tensor.place.encoding.shift; shift != 0)
     for (float& value : out) value -= shift;
+  if (tensor.place.encoding.log_of_negative)
+    for (float& value : out) value = -std::exp(value);
   return out;
 }
 
@@ -187,7 +191,7 @@ GgufError check_gguf_weights(const GgufPlan& plan, const BaseTensors& base, cons
                         part->name, stored.name);
       const double error = std::sqrt(sums.error), size = std::sqrt(sums.square);
       double bound = bound_of(stored);
-      if (tensor.place.encoding.shift != 0) bound += 1e-6;
+      if (tensor.place.encoding.shift != 0 || tensor.place.encoding.log_of_negative) bound += 1e-6;
       // The scale of a block is an f16, so values below the smallest f16 become 0.
       const double floor = stored.name == "F32" ? 0 : 1e-7 * std::sqrt(static_cast<double>(sums.elements));
       internal_check(error <= std::max(bound * size, floor),

@@ -54,6 +54,12 @@ double attention_scale_of(const ModelConfig& config) {
   return config.attention_scale != 0 ? config.attention_scale : 1 / std::sqrt(static_cast<double>(config.head_dim));
 }
 
+// Returns the layers of a part of the config that has its own layers.
+template <typename Part>
+std::vector<int64_t> numbers_of(const std::optional<Part>& part) {
+  return part ? part->layers.numbers : std::vector<int64_t>{};
+}
+
 struct Difference {
   std::string field, wanted, got;
 };
@@ -102,6 +108,9 @@ std::optional<Difference> first_difference(const ModelConfig& a, const ModelConf
   close("attn_logit_softcapping", a.attention_softcap, b.attention_softcap);
   close("final_logit_softcapping", a.logit_softcap, b.logit_softcap);
   exact("layers without rope (no_rope_layers)", a.rotates, b.rotates);
+  exact("layers with a short convolution", numbers_of(a.lfm2), numbers_of(b.lfm2));
+  if (a.lfm2 && b.lfm2) exact("conv_L_cache", a.lfm2->width, b.lfm2->width);
+  if (a.lfm2 && b.lfm2) exact("conv_bias", a.lfm2->bias, b.lfm2->bias);
   exact("original_max_position_embeddings", turn_of(a.rope), turn_of(b.rope));
   note("rope_parameters", same_rope(a.rope, b.rope, a.head_dim), a.rope.rope_type, b.rope.rope_type);
   const RopeParameters &local = a.local_rope.value_or(a.rope), &other = b.local_rope.value_or(b.rope);

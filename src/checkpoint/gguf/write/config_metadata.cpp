@@ -77,6 +77,14 @@ void set_window(const ModelConfig& config, int64_t usual, GgufMetadata& metadata
   if (!as_usual) metadata.set(".attention.sliding_window_pattern", slides);
 }
 
+// Sets the number of heads of keys for each layer: 0 in the layers `without` attention.
+void set_heads_by_layer(const ModelConfig& config, const LayerSet& without, GgufMetadata& metadata) {
+  std::vector<int32_t> heads(static_cast<size_t>(config.num_hidden_layers),
+                             static_cast<int32_t>(config.num_key_value_heads));
+  for (const int64_t layer : without.numbers) heads[static_cast<size_t>(layer)] = 0;
+  metadata.set(".attention.head_count_kv", heads);
+}
+
 }  // namespace
 
 std::vector<GgufTable> set_config_metadata(const GgufFamily& family, const ModelConfig& config, const Json& json,
@@ -152,6 +160,12 @@ void granite_metadata(const ModelConfig&, const Json& json, GgufMetadata& metada
                                    {"residual_multiplier", ".residual_scale"},
                                    {"logits_scaling", ".logit_scale"}})
     metadata.set_number(key, json.value(field, 1.0));
+}
+
+void lfm2_metadata(const ModelConfig& config, const Json&, GgufMetadata& metadata) {
+  metadata.set_integer(".feed_forward_length", config.intermediate_size);
+  metadata.set_integer(".shortconv.l_cache", config.lfm2->width);
+  set_heads_by_layer(config, config.lfm2->layers, metadata);
 }
 
 void cohere2_metadata(const ModelConfig& config, const Json& json, GgufMetadata& metadata) {
