@@ -1,5 +1,6 @@
 #include "checkpoint/gguf/config_fields.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <numbers>
@@ -14,6 +15,12 @@ using Json = nlohmann::json;
 
 bool has_bias(const GgufFields& fields, const std::string& module) {
   return fields.tensor("blk.0." + module + ".bias") != nullptr;
+}
+
+// Returns whether a layer has a tensor whose name ends with `ending`.
+bool has_tensor(const GgufFields& fields, const std::string& ending) {
+  return std::ranges::any_of(fields.header().tensors,
+                             [&](const GgufTensor& tensor) { return tensor.name.ends_with(ending); });
 }
 
 int64_t head_dim_of(const GgufFields& fields) {
@@ -342,6 +349,35 @@ void lfm2_fields(const GgufFields& fields, Json& config) {
   config["block_auto_adjust_ff_dim"] = false;
   config["conv_L_cache"] = fields.integer(".shortconv.l_cache");
   config["layer_types"] = layer_types(fields, "conv");
+}
+
+void nemotron_h_fields(const GgufFields& fields, Json& config) {
+  const bool experts = fields.integer(".expert_count", 0) > 0;
+  Json types = layer_types(fields, experts ? "moe" : "mlp");
+  for (const int64_t layer : fields.zero_layers(".feed_forward_length"))
+    if (static_cast<size_t>(layer) < types.size() && types[static_cast<size_t>(layer)] != "full_attention")
+      types[static_cast<size_t>(layer)] = "linear_attention";
+  config["layers_block_type"] = types;
+  if (config["intermediate_size"] == 0) config.erase("intermediate_size");
+  config["layer_norm_epsilon"] =
+      fields.number(".attention.layer_norm_rms_epsilon", fields.number(".attention.layer_norm_epsilon", 1e-5));
+  config["attention_bias"] = has_tensor(fields, ".attn_q.bias");
+  config["mlp_bias"] = has_tensor(fields, ".ffn_up.bias");
+  const int64_t heads = fields.integer(".ssm.time_step_rank");
+  config["mamba_num_heads"] = heads;
+  config["mamba_head_dim"] = fields.integer(".ssm.inner_size") / std::max<int64_t>(1, heads);
+  config["n_groups"] = fields.integer(".ssm.group_count");
+  config["ssm_state_size"] = fields.integer(".ssm.state_size");
+  config["conv_kernel"] = fields.integer(".ssm.conv_kernel");
+  config["use_conv_bias"] = has_tensor(fields, ".ssm_conv1d.bias");
+  if (!experts) return;
+  config["n_routed_experts"] = fields.integer(".expert_count");
+  config["num_experts_per_tok"] = fields.integer(".expert_used_count");
+  config["moe_intermediate_size"] = fields.integer(".expert_feed_forward_length");
+  config["moe_shared_expert_intermediate_size"] = fields.integer(".expert_shared_feed_forward_length");
+  config["norm_topk_prob"] = fields.flag(".expert_weights_norm", false);
+  config["routed_scaling_factor"] = fields.number(".expert_weights_scale", 1);
+  if (const int64_t latent = fields.integer(".moe_latent_size", 0); latent > 0) config["moe_latent_size"] = latent;
 }
 
 void cohere2_fields(const GgufFields& fields, Json& config) {

@@ -105,6 +105,33 @@ const Names kLfm2 =
                    {"ffn_gate", "feed_forward.w1"},
                    {"ffn_up", "feed_forward.w3"},
                    {"ffn_down", "feed_forward.w2"}});
+Names mamba2(const std::string& module) {
+  return {{"ssm_in", module + ".in_proj"},
+          {"ssm_conv1d", module + ".conv1d", GgufForm::kSqueezed},
+          {"ssm_dt.bias", module + ".dt_bias"},
+          {"ssm_a", module + ".A_log", GgufForm::kNegativeColumn},
+          {"ssm_d", module + ".D", GgufForm::kColumn},
+          {"ssm_norm", module + ".norm", GgufForm::kGrouped},
+          {"ssm_out", module + ".out_proj"}};
+}
+
+const Names kNemotronH =
+    Names{{"token_embd", "model.embeddings"}, {"output", "lm_head"}, {"output_norm", "model.norm_f"}} +
+    decoder_layer(mamba2("mixer") + Names{{"attn_norm", "norm"},
+                                          {"attn_q", "mixer.q_proj"},
+                                          {"attn_k", "mixer.k_proj"},
+                                          {"attn_v", "mixer.v_proj"},
+                                          {"attn_output", "mixer.o_proj"},
+                                          {"ffn_up", "mixer.up_proj"},
+                                          {"ffn_down", "mixer.down_proj"},
+                                          {"ffn_gate_inp", "mixer.gate"},
+                                          {"exp_probs_b.bias", "mixer.gate.e_score_correction_bias"},
+                                          {"ffn_up_exps", "mixer.experts.{}.up_proj"},
+                                          {"ffn_down_exps", "mixer.experts.{}.down_proj"},
+                                          {"ffn_up_shexp", "mixer.shared_experts.up_proj"},
+                                          {"ffn_down_shexp", "mixer.shared_experts.down_proj"},
+                                          {"ffn_latent_down", "mixer.fc1_latent_proj"},
+                                          {"ffn_latent_up", "mixer.fc2_latent_proj"}});
 const Names kSeedOss = kOutside + decoder_layer(kAttention + kGatedMlp +
                                                 Names{{"attn_norm", "input_layernorm"},
                                                       {"post_attention_norm", "post_attention_layernorm"}});
@@ -143,16 +170,18 @@ const std::vector<GgufFamily>& gguf_families() {
       {"chatglm", "glm", "GlmForCausalLM", kOutside + decoder_layer(kNorms + kAttention + kFusedMlp), glm_fields},
       {"glm4", "glm4", "Glm4ForCausalLM", kGlm4, glm_fields},
       {"lfm2", "lfm2", "Lfm2ForCausalLM", kLfm2, lfm2_fields, {}, lfm2_metadata},
+      {"nemotron_h", "nemotron_h", "NemotronHForCausalLM", kNemotronH, nemotron_h_fields, {.pairs_rows = true}, nemotron_h_metadata, false},
+      {"nemotron_h_moe", "nemotron_h", "NemotronHForCausalLM", kNemotronH, nemotron_h_fields, {.pairs_rows = true}, nemotron_h_metadata, true},
       {"cohere2", "cohere2", "Cohere2ForCausalLM", kOutside + decoder_layer(Names{{"attn_norm", "input_layernorm"}} + kAttention + kGatedMlp), cohere2_fields, {}, cohere2_metadata},
   };
   // clang-format on
   return all;
 }
 
-const GgufFamily& gguf_family_for(const std::string& model_type, const std::string& model) {
+const GgufFamily& gguf_family_for(const std::string& model_type, bool experts, const std::string& model) {
   std::set<std::string_view> known;
   for (const GgufFamily& family : gguf_families()) {
-    if (family.model_type == model_type) return family;
+    if (family.model_type == model_type && family.experts.value_or(experts) == experts) return family;
     known.insert(family.model_type);
   }
   throw UserError(

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -49,14 +50,15 @@ struct GgufFamily {
   void (*config)(const GgufFields& fields, nlohmann::json& config);
   GgufStorage storage = {};
   SetMetadata metadata = no_metadata;  // the inverse of `config`
+  std::optional<bool> experts = {};    // only models with or without experts; nullopt: both
 };
 
 // All families, one for each pair of architecture and model_type.
 const std::vector<GgufFamily>& gguf_families();
 
-// Returns the family for writing a model of this model_type. Throws UserError, which lists the supported types, when
-// there is none.
-const GgufFamily& gguf_family_for(const std::string& model_type, const std::string& model);
+// Returns the family for writing a model of this model_type, with or without experts. Throws UserError, which lists the
+// supported types, when there is none.
+const GgufFamily& gguf_family_for(const std::string& model_type, bool experts, const std::string& model);
 
 // Returns the family of the file. Throws UserError, which names the supported architectures, when there is none.
 const GgufFamily& gguf_family_of(const GgufFields& fields);

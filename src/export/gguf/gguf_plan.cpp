@@ -123,7 +123,8 @@ GgufPlan plan_gguf(const ModelRepository& base, const Model& model, const BaseTe
                    const std::filesystem::path& scratch) {
   const nlohmann::json& json = text_level(base.config());
   const ModelConfig& config = model.config;
-  const GgufFamily& family = gguf_family_for(json.value("model_type", config.model_type), names.model);
+  const GgufFamily& family =
+      gguf_family_for(json.value("model_type", config.model_type), config.num_experts > 0, names.model);
   GgufPlan plan{GgufMetadata(std::string(family.architecture)), {}, {}, {}};
   GgufMetadata& metadata = plan.metadata;
   const nlohmann::json generation = base.generation_config().value_or(nlohmann::json());

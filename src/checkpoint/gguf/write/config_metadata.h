@@ -38,6 +38,7 @@ void gpt_neox_metadata(const ModelConfig& config, const nlohmann::json& json, Gg
 void olmo3_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
 void granite_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
 void lfm2_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
+void nemotron_h_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
 void cohere2_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
 
 }  // namespace fettle
