@@ -47,7 +47,8 @@ fs::path model_for_gguf(const std::string& family, const fs::path& folder) {
   fs::create_directories(to);
   for (const auto& entry : fs::directory_iterator(reference_model(family)))
     if (entry.is_regular_file()) fs::copy_file(entry.path(), to / entry.path().filename());
-  write_json_file(to / "config.json", config_known_to_gguf(family, read_json_file(to / "config.json")));
+  if (!family.starts_with("falcon_h1"))  // the export multiplies its weights by the config's factors
+    write_json_file(to / "config.json", config_known_to_gguf(family, read_json_file(to / "config.json")));
   return to;
 }
 

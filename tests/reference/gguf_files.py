@@ -32,7 +32,8 @@ from conversion import ModelBase, ModelType, get_model_architecture, get_model_c
 from conversion.base import TextModel  # noqa: E402
 
 MODELS = ("llama llama2 mistral mixtral qwen2 qwen3 qwen3_moe gemma gemma2 gemma3 phi3 starcoder2 gpt_bigcode gpt2 gpt_neox olmo2 olmo3 smollm3 "
-          "granite seed_oss ernie4_5 glm glm4 cohere2 ministral3 phi lfm2 nemotron_h nemotron_h_moe").split()  # fmt: skip
+          "granite seed_oss ernie4_5 glm glm4 cohere2 ministral3 phi lfm2 nemotron_h nemotron_h_moe "
+          "falcon_h1 falcon_h1_gated").split()  # fmt: skip
 # For each tokenizer, the model whose config it gets, and the name of its word pattern. llama.cpp recognises tokenizers
 # by a hash, which these small ones do not have, so the script gives the pattern.
 TOKENIZERS = {"llama3": ("llama", "llama-bpe"), "qwen2": ("qwen3", "qwen2"), "gpt2": ("gpt2", "gpt-2"), "sp_bpe": ("llama", "default")}

@@ -108,6 +108,16 @@ Json layer_types(const GgufFields& fields, const char* other) {
   return types;
 }
 
+void set_mamba2(const GgufFields& fields, Json& config) {
+  const int64_t heads = fields.integer(".ssm.time_step_rank");
+  config["mamba_n_heads"] = heads;
+  config["mamba_d_head"] = fields.integer(".ssm.inner_size") / std::max<int64_t>(1, heads);
+  config["mamba_n_groups"] = fields.integer(".ssm.group_count");
+  config["mamba_d_state"] = fields.integer(".ssm.state_size");
+  config["mamba_d_conv"] = fields.integer(".ssm.conv_kernel");
+  config["mamba_conv_bias"] = has_tensor(fields, ".ssm_conv1d.bias");
+}
+
 // Renames common fields to the names in GPT's config, for example hidden_size to n_embd, and removes fields that GPT
 // lacks.
 void rename_for_gpt(const GgufFields& fields, Json& config) {
@@ -378,6 +388,14 @@ void nemotron_h_fields(const GgufFields& fields, Json& config) {
   config["norm_topk_prob"] = fields.flag(".expert_weights_norm", false);
   config["routed_scaling_factor"] = fields.number(".expert_weights_scale", 1);
   if (const int64_t latent = fields.integer(".moe_latent_size", 0); latent > 0) config["moe_latent_size"] = latent;
+}
+
+// The weights have the family's factors, so all factors in the config are 1, which is their default.
+void falcon_h1_fields(const GgufFields& fields, Json& config) {
+  set_mamba2(fields, config);
+  config["mamba_d_ssm"] = fields.integer(".ssm.inner_size");
+  config["mamba_rms_norm"] = has_tensor(fields, ".ssm_norm.weight");
+  config["mamba_norm_before_gate"] = false;
 }
 
 void cohere2_fields(const GgufFields& fields, Json& config) {

@@ -132,6 +132,14 @@ const Names kNemotronH =
                                           {"ffn_down_shexp", "mixer.shared_experts.down_proj"},
                                           {"ffn_latent_down", "mixer.fc1_latent_proj"},
                                           {"ffn_latent_up", "mixer.fc2_latent_proj"}});
+const Names kFalconH1 =
+    Names{{"token_embd", "model.embed_tokens"}, {"output", "lm_head"}, {"output_norm", "model.final_layernorm"}} +
+    decoder_layer(kAttention + mamba2("mamba") +
+                  Names{{"attn_norm", "input_layernorm"},
+                        {"ffn_norm", "pre_ff_layernorm.weight"},
+                        {"ffn_gate", "feed_forward.gate_proj"},
+                        {"ffn_up", "feed_forward.up_proj"},
+                        {"ffn_down", "feed_forward.down_proj"}});
 const Names kSeedOss = kOutside + decoder_layer(kAttention + kGatedMlp +
                                                 Names{{"attn_norm", "input_layernorm"},
                                                       {"post_attention_norm", "post_attention_layernorm"}});
@@ -172,6 +180,7 @@ const std::vector<GgufFamily>& gguf_families() {
       {"lfm2", "lfm2", "Lfm2ForCausalLM", kLfm2, lfm2_fields, {}, lfm2_metadata},
       {"nemotron_h", "nemotron_h", "NemotronHForCausalLM", kNemotronH, nemotron_h_fields, {.pairs_rows = true}, nemotron_h_metadata, false},
       {"nemotron_h_moe", "nemotron_h", "NemotronHForCausalLM", kNemotronH, nemotron_h_fields, {.pairs_rows = true}, nemotron_h_metadata, true},
+      {"falcon-h1", "falcon_h1", "FalconH1ForCausalLM", kFalconH1, falcon_h1_fields, {}, falcon_h1_metadata},
       {"cohere2", "cohere2", "Cohere2ForCausalLM", kOutside + decoder_layer(Names{{"attn_norm", "input_layernorm"}} + kAttention + kGatedMlp), cohere2_fields, {}, cohere2_metadata},
   };
   // clang-format on

@@ -49,7 +49,7 @@ std::vector<PlannedTensor> plan_tensors(const GgufPlaces& places, const BaseTens
           tensor.param);
     const auto [at, is_new] = index.emplace(target->tensor, planned.size());
     if (is_new) {
-      planned.push_back({target->tensor, places.stored_dims(tensor.param, tensor.shape.dims), {}, {}, {}});
+      planned.push_back({target->tensor, places.stored_dims(tensor.param, tensor.shape.dims), {}, {}, {}, {}});
       experts.emplace_back();
     }
     internal_check(is_new || target->expert, "two tensors are written as '{}'", target->tensor);
@@ -142,6 +142,7 @@ GgufPlan plan_gguf(const ModelRepository& base, const Model& model, const BaseTe
                            .groups = config.mamba2 ? config.mamba2->groups : 1},
                           names.model);
   plan.tensors = plan_tensors(places, tensors, names.model);
+  for (PlannedTensor& tensor : plan.tensors) tensor.factors = folded_factors(config, tensor.parts.front()->param);
   metadata.set("general.size_label", size_label(plan.tensors, plan.tables));
   set_card_metadata(base.folder(), metadata);
 

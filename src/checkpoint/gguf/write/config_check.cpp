@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/gguf/families.h"
+#include "checkpoint/gguf/write/folded_factors.h"
 #include "models/blocks/rope.h"
 #include "models/model.h"
 
@@ -187,7 +188,7 @@ void check_expressible(const GgufFamily& family, const GgufMetadata& metadata, c
   internal_check(read.architecture == family.architecture, "'{}' is read as '{}'", family.architecture,
                  read.architecture);
   const ModelConfig back = make_model(gguf_config(read, fields), name).config;
-  if (const auto difference = first_difference(config, back))
+  if (const auto difference = first_difference(without_folded_factors(config), back))
     throw UserError(
         "{}: GGUF cannot express this model: {} is {}, and llama.cpp would compute with {}; export it as safetensors "
         "(without export_gguf)",

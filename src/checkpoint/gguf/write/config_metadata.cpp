@@ -200,6 +200,10 @@ void nemotron_h_metadata(const ModelConfig& config, const Json&, GgufMetadata& m
   if (config.expert_width > 0) metadata.set_integer(".moe_latent_size", config.expert_width);
 }
 
+void falcon_h1_metadata(const ModelConfig& config, const Json&, GgufMetadata& metadata) {
+  set_mamba2(config, metadata);
+}
+
 void cohere2_metadata(const ModelConfig& config, const Json& json, GgufMetadata& metadata) {
   metadata.set_number(".logit_scale", json.value("logit_scale", 0.0625));
   metadata.set(".rope.scaling.type", std::string("none"));
