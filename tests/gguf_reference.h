@@ -17,9 +17,10 @@ inline const std::filesystem::path kGgufFiles = source_folder() / "tests/referen
 
 // The families in tests/reference/models that GGUF supports and Fettle reads from GGUF.
 inline const std::vector<std::string> kGgufFamilies{
-    "llama",   "llama2",   "mistral",    "mixtral",     "qwen2", "qwen3",    "qwen3_moe",  "gemma", "gemma2",
-    "gemma3",  "phi3",     "starcoder2", "gpt_bigcode", "gpt2",  "gpt_neox", "olmo2",      "olmo3", "smollm3",
-    "granite", "seed_oss", "ernie4_5",   "glm",         "glm4",  "cohere2",  "ministral3", "phi"};
+    "llama",      "llama2",  "mistral", "mixtral",    "qwen2",          "qwen3",     "qwen3_moe",      "gemma",
+    "gemma2",     "gemma3",  "phi3",    "starcoder2", "gpt_bigcode",    "gpt2",      "gpt_neox",       "olmo2",
+    "olmo3",      "smollm3", "granite", "seed_oss",   "ernie4_5",       "glm",       "glm4",           "cohere2",
+    "ministral3", "phi",     "lfm2",    "nemotron_h", "nemotron_h_moe", "falcon_h1", "falcon_h1_gated"};
 
 // Returns the model folder that Fettle makes from a GGUF file. The folder is in a cache that is deleted when the
 // process ends.
@@ -44,6 +45,11 @@ inline nlohmann::json config_known_to_gguf(const std::string& family, nlohmann::
   // For GLM, llama.cpp's converter takes partial_rotary_factor as a share of hidden_size / heads instead of head_dim,
   // and reads the norms' epsilon from a field with another name.
   if (family == "glm") config["rope_parameters"]["partial_rotary_factor"] = 0.25, config["rms_norm_eps"] = 1e-5;
+  // The file has these factors in its weights.
+  for (const char* key :
+       {"attention_in_multiplier", "attention_out_multiplier", "embedding_multiplier", "key_multiplier",
+        "lm_head_multiplier", "mlp_multipliers", "ssm_in_multiplier", "ssm_multipliers", "ssm_out_multiplier"})
+    if (family.starts_with("falcon_h1")) config.erase(key);
   if (family == "gpt_bigcode") config["activation_function"] = "gelu_pytorch_tanh";
   return config;
 }

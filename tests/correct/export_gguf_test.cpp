@@ -15,6 +15,7 @@
 #include "config/recipe.h"
 #include "export/export.h"
 #include "gguf_reference.h"
+#include "models/model.h"
 #include "tokenizer/tokenizer.h"
 
 namespace fettle {
@@ -46,7 +47,8 @@ fs::path model_for_gguf(const std::string& family, const fs::path& folder) {
   fs::create_directories(to);
   for (const auto& entry : fs::directory_iterator(reference_model(family)))
     if (entry.is_regular_file()) fs::copy_file(entry.path(), to / entry.path().filename());
-  write_json_file(to / "config.json", config_known_to_gguf(family, read_json_file(to / "config.json")));
+  if (!family.starts_with("falcon_h1"))  // the export multiplies its weights by the config's factors
+    write_json_file(to / "config.json", config_known_to_gguf(family, read_json_file(to / "config.json")));
   return to;
 }
 
@@ -65,12 +67,18 @@ ExportReport run(const Recipe& recipe) {
 
 class GgufExport : public testing::TestWithParam<std::string> {};
 
+// Models with Mamba2 and without rope. The converter writes 2^20 as their context length.
+bool is_hybrid(const std::string& family) {
+  return family.starts_with("nemotron") || family.starts_with("granite4");
+}
+
 // Returns whether this key may differ from the file of llama.cpp's converter.
 bool may_differ(const std::string& family, const std::string& key) {
   // The converter writes hidden_size as the context length of GLM. It writes 4 n_embd as the MLP size of GPT and Phi 2,
   // even if the model has another size.
   return key == "general.name" || (family == "glm" && key == "chatglm.context_length") ||
-         ((family.starts_with("gpt") || family == "phi") && key.ends_with(".feed_forward_length"));
+         ((family.starts_with("gpt") || family == "phi") && key.ends_with(".feed_forward_length")) ||
+         (is_hybrid(family) && (key.ends_with(".context_length") || key.ends_with(".rope.dimension_count")));
 }
 
 TEST_P(GgufExport, EqualsTheFileOfLlamaCpp) {
@@ -117,8 +125,12 @@ TEST_P(GgufExport, HoldsTheMergedModel) {
   const ExportReport report = run(recipe);
   EXPECT_EQ(report.merged_tensors > 0, adapted);
   ASSERT_EQ(report.gguf.size(), 5u);
-  EXPECT_EQ(report.gguf[0].weights.error, 0);
-  const double bounds[] = {2e-4, 2e-3, 2e-2, 0.1, 0.8};
+  // A_log of Mamba2 is stored as -exp(A_log).
+  const bool rounds = make_model(read_json_file(model / "config.json"), "config.json").config.mamba2.has_value();
+  EXPECT_LE(report.gguf[0].weights.error, rounds ? 1e-7 : 0);
+  // In this model with random weights, rounding changes the choice of experts.
+  const double wider = GetParam() == "nemotron_h_moe" ? 3 : 1;
+  const double bounds[] = {2e-4, 2e-3, 2e-2 * wider, 0.1 * wider, 0.8};
   for (size_t i = 0; i < report.gguf.size(); ++i) {
     ASSERT_TRUE(report.gguf[i].logits) << i;
     EXPECT_LT(report.gguf[i].logits->error, bounds[i]) << report.gguf[i].file;

@@ -32,7 +32,8 @@ from conversion import ModelBase, ModelType, get_model_architecture, get_model_c
 from conversion.base import TextModel  # noqa: E402
 
 MODELS = ("llama llama2 mistral mixtral qwen2 qwen3 qwen3_moe gemma gemma2 gemma3 phi3 starcoder2 gpt_bigcode gpt2 gpt_neox olmo2 olmo3 smollm3 "
-          "granite seed_oss ernie4_5 glm glm4 cohere2 ministral3 phi").split()  # fmt: skip
+          "granite seed_oss ernie4_5 glm glm4 cohere2 ministral3 phi lfm2 nemotron_h nemotron_h_moe "
+          "falcon_h1 falcon_h1_gated").split()  # fmt: skip
 # For each tokenizer, the model whose config it gets, and the name of its word pattern. llama.cpp recognises tokenizers
 # by a hash, which these small ones do not have, so the script gives the pattern.
 TOKENIZERS = {"llama3": ("llama", "llama-bpe"), "qwen2": ("qwen3", "qwen2"), "gpt2": ("gpt2", "gpt-2"), "sp_bpe": ("llama", "default")}
@@ -49,6 +50,14 @@ def all_hparams(folder: pathlib.Path, is_mistral_format: bool) -> dict:
     found = load_hparams(folder, is_mistral_format)
     found.setdefault("n_ctx", found.get("n_positions"))
     found.setdefault("rotary_pct", (found.get("rope_parameters") or {}).get("partial_rotary_factor", 1.0))
+    if found.get("model_type") == "nemotron_h":
+        # The converter assumes Mamba heads of 64, and takes a model for one with experts if their fields are present.
+        found["mamba_d_head"] = found["mamba_head_dim"]
+        kinds = {"linear_attention": "M", "full_attention": "*", "mlp": "-", "moe": "E"}
+        found["hybrid_override_pattern"] = "".join(kinds[kind] for kind in found["layers_block_type"])
+        if "moe" not in found["layers_block_type"]:
+            for key in ("num_experts_per_tok", "n_routed_experts", "n_group", "topk_group"):
+                found.pop(key, None)
     return found
 
 

@@ -1,5 +1,6 @@
 #include "checkpoint/gguf/config_fields.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <numbers>
@@ -16,8 +17,14 @@ bool has_bias(const GgufFields& fields, const std::string& module) {
   return fields.tensor("blk.0." + module + ".bias") != nullptr;
 }
 
+// Returns whether a layer has a tensor whose name ends with `ending`.
+bool has_tensor(const GgufFields& fields, const std::string& ending) {
+  return std::ranges::any_of(fields.header().tensors,
+                             [&](const GgufTensor& tensor) { return tensor.name.ends_with(ending); });
+}
+
 int64_t head_dim_of(const GgufFields& fields) {
-  const int64_t heads = fields.integer(".attention.head_count");
+  const int64_t heads = fields.of_layers(".attention.head_count");
   if (heads == 0) throw UserError("{}: the model has 0 attention heads", fields.file());
   return fields.integer(".attention.key_length", fields.integer(".embedding_length") / heads);
 }
@@ -92,6 +99,25 @@ void set_windows(const GgufFields& fields, Json& config, int64_t pattern) {
   config["layer_types"] = types;
 }
 
+// Returns layer_types: the layers without heads of keys are of the type `other`, the others have attention.
+Json layer_types(const GgufFields& fields, const char* other) {
+  Json types = Json::array();
+  for (int64_t layer = 0; layer < fields.integer(".block_count"); ++layer) types.push_back("full_attention");
+  for (const int64_t layer : fields.zero_layers(".attention.head_count_kv"))
+    if (static_cast<size_t>(layer) < types.size()) types[static_cast<size_t>(layer)] = other;
+  return types;
+}
+
+void set_mamba2(const GgufFields& fields, Json& config) {
+  const int64_t heads = fields.integer(".ssm.time_step_rank");
+  config["mamba_n_heads"] = heads;
+  config["mamba_d_head"] = fields.integer(".ssm.inner_size") / std::max<int64_t>(1, heads);
+  config["mamba_n_groups"] = fields.integer(".ssm.group_count");
+  config["mamba_d_state"] = fields.integer(".ssm.state_size");
+  config["mamba_d_conv"] = fields.integer(".ssm.conv_kernel");
+  config["mamba_conv_bias"] = has_tensor(fields, ".ssm_conv1d.bias");
+}
+
 // Renames common fields to the names in GPT's config, for example hidden_size to n_embd, and removes fields that GPT
 // lacks.
 void rename_for_gpt(const GgufFields& fields, Json& config) {
@@ -138,10 +164,10 @@ Json gguf_config(const GgufFamily& family, const GgufFields& fields) {
       {"model_type", family.model_type},
       {"vocab_size", table->dims.front()},
       {"hidden_size", fields.integer(".embedding_length")},
-      {"intermediate_size", fields.integer(".feed_forward_length")},
+      {"intermediate_size", fields.of_layers(".feed_forward_length")},
       {"num_hidden_layers", fields.integer(".block_count")},
-      {"num_attention_heads", fields.integer(".attention.head_count")},
-      {"num_key_value_heads", fields.integer(".attention.head_count_kv", fields.integer(".attention.head_count"))},
+      {"num_attention_heads", fields.of_layers(".attention.head_count")},
+      {"num_key_value_heads", fields.of_layers(".attention.head_count_kv", fields.of_layers(".attention.head_count"))},
       {"head_dim", head_dim_of(fields)},
       {"max_position_embeddings", fields.integer(".context_length")},
       {"hidden_act", "silu"},
@@ -326,6 +352,50 @@ void glm_fields(const GgufFields& fields, Json& config) {
   const int64_t rotary = fields.integer(".rope.dimension_count", head / 2);
   config["partial_rotary_factor"] = static_cast<double>(rotary) / static_cast<double>(std::max<int64_t>(1, head));
   config["attention_bias"] = has_bias(fields, "attn_q");
+}
+
+void lfm2_fields(const GgufFields& fields, Json& config) {
+  config["norm_eps"] = config["rms_norm_eps"];
+  config["block_auto_adjust_ff_dim"] = false;
+  config["conv_L_cache"] = fields.integer(".shortconv.l_cache");
+  config["layer_types"] = layer_types(fields, "conv");
+}
+
+void nemotron_h_fields(const GgufFields& fields, Json& config) {
+  const bool experts = fields.integer(".expert_count", 0) > 0;
+  Json types = layer_types(fields, experts ? "moe" : "mlp");
+  for (const int64_t layer : fields.zero_layers(".feed_forward_length"))
+    if (static_cast<size_t>(layer) < types.size() && types[static_cast<size_t>(layer)] != "full_attention")
+      types[static_cast<size_t>(layer)] = "linear_attention";
+  config["layers_block_type"] = types;
+  if (config["intermediate_size"] == 0) config.erase("intermediate_size");
+  config["layer_norm_epsilon"] =
+      fields.number(".attention.layer_norm_rms_epsilon", fields.number(".attention.layer_norm_epsilon", 1e-5));
+  config["attention_bias"] = has_tensor(fields, ".attn_q.bias");
+  config["mlp_bias"] = has_tensor(fields, ".ffn_up.bias");
+  const int64_t heads = fields.integer(".ssm.time_step_rank");
+  config["mamba_num_heads"] = heads;
+  config["mamba_head_dim"] = fields.integer(".ssm.inner_size") / std::max<int64_t>(1, heads);
+  config["n_groups"] = fields.integer(".ssm.group_count");
+  config["ssm_state_size"] = fields.integer(".ssm.state_size");
+  config["conv_kernel"] = fields.integer(".ssm.conv_kernel");
+  config["use_conv_bias"] = has_tensor(fields, ".ssm_conv1d.bias");
+  if (!experts) return;
+  config["n_routed_experts"] = fields.integer(".expert_count");
+  config["num_experts_per_tok"] = fields.integer(".expert_used_count");
+  config["moe_intermediate_size"] = fields.integer(".expert_feed_forward_length");
+  config["moe_shared_expert_intermediate_size"] = fields.integer(".expert_shared_feed_forward_length");
+  config["norm_topk_prob"] = fields.flag(".expert_weights_norm", false);
+  config["routed_scaling_factor"] = fields.number(".expert_weights_scale", 1);
+  if (const int64_t latent = fields.integer(".moe_latent_size", 0); latent > 0) config["moe_latent_size"] = latent;
+}
+
+// The weights have the family's factors, so all factors in the config are 1, which is their default.
+void falcon_h1_fields(const GgufFields& fields, Json& config) {
+  set_mamba2(fields, config);
+  config["mamba_d_ssm"] = fields.integer(".ssm.inner_size");
+  config["mamba_rms_norm"] = has_tensor(fields, ".ssm_norm.weight");
+  config["mamba_norm_before_gate"] = false;
 }
 
 void cohere2_fields(const GgufFields& fields, Json& config) {

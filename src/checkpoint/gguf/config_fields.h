@@ -28,6 +28,9 @@ void granite_fields(const GgufFields& fields, nlohmann::json& config);
 void seed_oss_fields(const GgufFields& fields, nlohmann::json& config);
 void ernie4_5_fields(const GgufFields& fields, nlohmann::json& config);
 void glm_fields(const GgufFields& fields, nlohmann::json& config);
+void lfm2_fields(const GgufFields& fields, nlohmann::json& config);
+void nemotron_h_fields(const GgufFields& fields, nlohmann::json& config);
+void falcon_h1_fields(const GgufFields& fields, nlohmann::json& config);
 void cohere2_fields(const GgufFields& fields, nlohmann::json& config);
 
 }  // namespace fettle

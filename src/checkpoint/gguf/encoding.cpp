@@ -1,6 +1,7 @@
 #include "checkpoint/gguf/encoding.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <numeric>
 #include <vector>
@@ -39,6 +40,8 @@ void write_run(const Encoding& encoding, const std::byte* data, int64_t first, i
     decode_blocks(*encoding.type, data, stored, some, values);
     if (encoding.shift != 0)
       for (int64_t i = 0; i < some; ++i) values[i] += encoding.shift;
+    if (encoding.log_of_negative)
+      for (int64_t i = 0; i < some; ++i) values[i] = std::log(-values[i]);
     const auto* source = reinterpret_cast<const std::byte*>(values);
     if (stride == 1) {
       convert_elements(source, DType::kF32, out + done * width, to, some);

@@ -1,5 +1,5 @@
-// Defines Encoding: how a GGUF file stores a tensor in blocks, with its rows in another order, or with a constant
-// added.
+// Defines Encoding: how a GGUF file stores a tensor in blocks, with its rows in another order, with a constant added,
+// or as negative numbers instead of logarithms.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,8 @@ struct RowSwap {
 struct Encoding {
   const BlockType* type = nullptr;  // null: the bytes are elements of the tensor's dtype
   RowSwap swap = {};
-  float shift = 0;  // added to each stored value
+  float shift = 0;               // added to each stored value
+  bool log_of_negative = false;  // the value is log(-stored value)
 
   explicit operator bool() const { return type != nullptr; }
 };

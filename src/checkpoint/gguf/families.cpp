@@ -21,7 +21,7 @@ Names operator+(Names a, const Names& b) {
 // Adds the prefix of a layer to both the GGUF name and Hugging Face's name.
 Names layer(const std::string& prefix, const Names& names) {
   Names out;
-  for (const GgufName& name : names) out.push_back({"blk.{}." + name.gguf, prefix + name.hf});
+  for (const GgufName& name : names) out.push_back({"blk.{}." + name.gguf, prefix + name.hf, name.form});
   return out;
 }
 
@@ -89,6 +89,57 @@ const Names kPhi2 =
                    {"attn_output", "self_attn.dense"},
                    {"ffn_up", "mlp.fc1"},
                    {"ffn_down", "mlp.fc2"}});
+const Names kLfm2 =
+    Names{{"token_embd", "model.embed_tokens"}, {"token_embd_norm", "model.embedding_norm"}, {"output", "lm_head"}} +
+    decoder_layer({{"attn_norm", "operator_norm"},
+                   {"attn_q", "self_attn.q_proj"},
+                   {"attn_k", "self_attn.k_proj"},
+                   {"attn_v", "self_attn.v_proj"},
+                   {"attn_output", "self_attn.out_proj"},
+                   {"attn_q_norm", "self_attn.q_layernorm"},
+                   {"attn_k_norm", "self_attn.k_layernorm"},
+                   {"shortconv.in_proj", "conv.in_proj"},
+                   {"shortconv.conv", "conv.conv", GgufForm::kSqueezed},
+                   {"shortconv.out_proj", "conv.out_proj"},
+                   {"ffn_norm", "ffn_norm"},
+                   {"ffn_gate", "feed_forward.w1"},
+                   {"ffn_up", "feed_forward.w3"},
+                   {"ffn_down", "feed_forward.w2"}});
+Names mamba2(const std::string& module) {
+  return {{"ssm_in", module + ".in_proj"},
+          {"ssm_conv1d", module + ".conv1d", GgufForm::kSqueezed},
+          {"ssm_dt.bias", module + ".dt_bias"},
+          {"ssm_a", module + ".A_log", GgufForm::kNegativeColumn},
+          {"ssm_d", module + ".D", GgufForm::kColumn},
+          {"ssm_norm", module + ".norm", GgufForm::kGrouped},
+          {"ssm_out", module + ".out_proj"}};
+}
+
+const Names kNemotronH =
+    Names{{"token_embd", "model.embeddings"}, {"output", "lm_head"}, {"output_norm", "model.norm_f"}} +
+    decoder_layer(mamba2("mixer") + Names{{"attn_norm", "norm"},
+                                          {"attn_q", "mixer.q_proj"},
+                                          {"attn_k", "mixer.k_proj"},
+                                          {"attn_v", "mixer.v_proj"},
+                                          {"attn_output", "mixer.o_proj"},
+                                          {"ffn_up", "mixer.up_proj"},
+                                          {"ffn_down", "mixer.down_proj"},
+                                          {"ffn_gate_inp", "mixer.gate"},
+                                          {"exp_probs_b.bias", "mixer.gate.e_score_correction_bias"},
+                                          {"ffn_up_exps", "mixer.experts.{}.up_proj"},
+                                          {"ffn_down_exps", "mixer.experts.{}.down_proj"},
+                                          {"ffn_up_shexp", "mixer.shared_experts.up_proj"},
+                                          {"ffn_down_shexp", "mixer.shared_experts.down_proj"},
+                                          {"ffn_latent_down", "mixer.fc1_latent_proj"},
+                                          {"ffn_latent_up", "mixer.fc2_latent_proj"}});
+const Names kFalconH1 =
+    Names{{"token_embd", "model.embed_tokens"}, {"output", "lm_head"}, {"output_norm", "model.final_layernorm"}} +
+    decoder_layer(kAttention + mamba2("mamba") +
+                  Names{{"attn_norm", "input_layernorm"},
+                        {"ffn_norm", "pre_ff_layernorm.weight"},
+                        {"ffn_gate", "feed_forward.gate_proj"},
+                        {"ffn_up", "feed_forward.up_proj"},
+                        {"ffn_down", "feed_forward.down_proj"}});
 const Names kSeedOss = kOutside + decoder_layer(kAttention + kGatedMlp +
                                                 Names{{"attn_norm", "input_layernorm"},
                                                       {"post_attention_norm", "post_attention_layernorm"}});
@@ -126,16 +177,20 @@ const std::vector<GgufFamily>& gguf_families() {
       {"ernie4_5", "ernie4_5", "Ernie4_5ForCausalLM", kLlama, ernie4_5_fields},
       {"chatglm", "glm", "GlmForCausalLM", kOutside + decoder_layer(kNorms + kAttention + kFusedMlp), glm_fields},
       {"glm4", "glm4", "Glm4ForCausalLM", kGlm4, glm_fields},
+      {"lfm2", "lfm2", "Lfm2ForCausalLM", kLfm2, lfm2_fields, {}, lfm2_metadata},
+      {"nemotron_h", "nemotron_h", "NemotronHForCausalLM", kNemotronH, nemotron_h_fields, {.pairs_rows = true}, nemotron_h_metadata, false},
+      {"nemotron_h_moe", "nemotron_h", "NemotronHForCausalLM", kNemotronH, nemotron_h_fields, {.pairs_rows = true}, nemotron_h_metadata, true},
+      {"falcon-h1", "falcon_h1", "FalconH1ForCausalLM", kFalconH1, falcon_h1_fields, {}, falcon_h1_metadata},
       {"cohere2", "cohere2", "Cohere2ForCausalLM", kOutside + decoder_layer(Names{{"attn_norm", "input_layernorm"}} + kAttention + kGatedMlp), cohere2_fields, {}, cohere2_metadata},
   };
   // clang-format on
   return all;
 }
 
-const GgufFamily& gguf_family_for(const std::string& model_type, const std::string& model) {
+const GgufFamily& gguf_family_for(const std::string& model_type, bool experts, const std::string& model) {
   std::set<std::string_view> known;
   for (const GgufFamily& family : gguf_families()) {
-    if (family.model_type == model_type) return family;
+    if (family.model_type == model_type && family.experts.value_or(experts) == experts) return family;
     known.insert(family.model_type);
   }
   throw UserError(

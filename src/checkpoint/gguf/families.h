@@ -5,6 +5,7 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,11 +15,21 @@
 
 namespace fettle {
 
-// The names of a module, without ".weight" and ".bias": "blk.{}.attn_q" and "model.layers.{}.self_attn.q_proj". {} is
-// the layer's number. A second {} in Hugging Face's name is the expert's number; a GGUF file has all experts in one
-// tensor.
+// How the dims or the values of a tensor differ from Hugging Face's.
+enum class GgufForm {
+  kSame,
+  kSqueezed,        // [channels, width] instead of [channels, 1, width]
+  kColumn,          // [n, 1] instead of [n]
+  kNegativeColumn,  // like kColumn; Hugging Face has the logarithm of the negated value
+  kGrouped,         // [groups of Mamba2, n / groups] instead of [n]
+};
+
+// The names of a module, without ".weight" and ".bias": "blk.{}.attn_q" and "model.layers.{}.self_attn.q_proj". If
+// these endings differ, the names of a tensor: "blk.{}.ssm_a" and "model.layers.{}.mamba.A_log". {} is the layer's
+// number. A second {} in Hugging Face's name is the expert's number; a GGUF file has all experts in one tensor.
 struct GgufName {
   std::string gguf, hf;
+  GgufForm form = GgufForm::kSame;
 };
 
 // How the weights of a GGUF file differ from those of Hugging Face.
@@ -39,14 +50,15 @@ struct GgufFamily {
   void (*config)(const GgufFields& fields, nlohmann::json& config);
   GgufStorage storage = {};
   SetMetadata metadata = no_metadata;  // the inverse of `config`
+  std::optional<bool> experts = {};    // only models with or without experts; nullopt: both
 };
 
 // All families, one for each pair of architecture and model_type.
 const std::vector<GgufFamily>& gguf_families();
 
-// Returns the family for writing a model of this model_type. Throws UserError, which lists the supported types, when
-// there is none.
-const GgufFamily& gguf_family_for(const std::string& model_type, const std::string& model);
+// Returns the family for writing a model of this model_type, with or without experts. Throws UserError, which lists the
+// supported types, when there is none.
+const GgufFamily& gguf_family_for(const std::string& model_type, bool experts, const std::string& model);
 
 // Returns the family of the file. Throws UserError, which names the supported architectures, when there is none.
 const GgufFamily& gguf_family_of(const GgufFields& fields);

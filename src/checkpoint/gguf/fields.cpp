@@ -27,13 +27,16 @@ const nlohmann::json* GgufFields::find(const std::string& key) const {
   return found == header_.values.end() ? nullptr : &found->second;
 }
 
-int64_t GgufFields::integer(const std::string& key) const {
+int64_t GgufFields::integer_of(const std::string& key, bool skips_zeros) const {
   const nlohmann::json* value = find(key);
   if (value == nullptr) throw UserError("{}: the key '{}' is missing", file_, full(key));
   const nlohmann::json* one = value;
   if (value->is_array() && !value->empty()) {
-    one = &value->front();
-    if (std::any_of(value->begin(), value->end(), [&](const nlohmann::json& other) { return other != *one; }))
+    const auto skipped = [&](const nlohmann::json& each) { return skips_zeros && each == 0; };
+    const auto first = std::find_if_not(value->begin(), value->end(), skipped);
+    one = first == value->end() ? &value->front() : &*first;
+    if (std::any_of(value->begin(), value->end(),
+                    [&](const nlohmann::json& other) { return other != *one && !skipped(other); }))
       throw UserError("{}: '{}' differs between layers ({}), which Fettle does not support", file_, full(key),
                       shown(*value));
   }
@@ -42,8 +45,29 @@ int64_t GgufFields::integer(const std::string& key) const {
   return one->get<int64_t>();
 }
 
+int64_t GgufFields::integer(const std::string& key) const {
+  return integer_of(key, false);
+}
+
 int64_t GgufFields::integer(const std::string& key, int64_t otherwise) const {
   return has(key) ? integer(key) : otherwise;
+}
+
+int64_t GgufFields::of_layers(const std::string& key) const {
+  return integer_of(key, true);
+}
+
+int64_t GgufFields::of_layers(const std::string& key, int64_t otherwise) const {
+  return has(key) ? of_layers(key) : otherwise;
+}
+
+std::vector<int64_t> GgufFields::zero_layers(const std::string& key) const {
+  std::vector<int64_t> out;
+  const nlohmann::json* value = find(key);
+  if (value == nullptr || !value->is_array()) return out;
+  for (size_t layer = 0; layer < value->size(); ++layer)
+    if ((*value)[layer] == 0) out.push_back(static_cast<int64_t>(layer));
+  return out;
 }
 
 double GgufFields::number(const std::string& key, double otherwise) const {

@@ -28,6 +28,11 @@ class GgufFields {
   // when the key is missing.
   int64_t integer(const std::string& key) const;  // >= 0; for a list of equal elements, one of them
   int64_t integer(const std::string& key, int64_t otherwise) const;
+  // Like integer(), but skips the zeros of a list: layers without attention have 0 heads.
+  int64_t of_layers(const std::string& key) const;
+  int64_t of_layers(const std::string& key, int64_t otherwise) const;
+  // Returns the layers whose element of the list at `key` is 0; empty when the value is no list.
+  std::vector<int64_t> zero_layers(const std::string& key) const;
   double number(const std::string& key, double otherwise) const;
   bool flag(const std::string& key, bool otherwise) const;
   std::string text(const std::string& key, const std::string& otherwise) const;
@@ -39,6 +44,7 @@ class GgufFields {
   std::vector<double> floats(std::string_view tensor) const;
 
  private:
+  int64_t integer_of(const std::string& key, bool skips_zeros) const;
   std::string full(const std::string& key) const { return key.starts_with('.') ? architecture_ + key : key; }
 
   const GgufHeader& header_;

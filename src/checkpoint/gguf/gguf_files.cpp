@@ -67,8 +67,11 @@ std::vector<TensorFile> open_gguf(const fs::path& path) {
   const std::string name = first.path().string();
   const GgufHeader header = read_gguf_header(first.bytes(), name);
   const GgufFields fields(header, first.bytes(), name);
-  const int64_t heads = fields.integer(".attention.head_count");
-  const GgufPlaces places(gguf_family_of(fields), heads, fields.integer(".attention.head_count_kv", heads), name);
+  const int64_t heads = fields.of_layers(".attention.head_count");
+  const GgufHeads numbers{.heads = heads,
+                          .kv_heads = fields.of_layers(".attention.head_count_kv", heads),
+                          .groups = fields.integer(".ssm.group_count", 1)};
+  const GgufPlaces places(gguf_family_of(fields), numbers, name);
   std::vector<TensorFile> files;
   const std::vector<fs::path> parts =
       existing_parts(first.path(), std::min<int64_t>(fields.integer("split.count", 1), 99999));

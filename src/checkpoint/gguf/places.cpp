@@ -82,16 +82,27 @@ bool is_table_of_rope(const std::string& name) {
   return name.starts_with("rope_freqs.") || name.starts_with("rope_factors_") || name.ends_with(".attn_rot_embd");
 }
 
-GgufPlaces::GgufPlaces(const GgufFamily& family, int64_t heads, int64_t kv_heads, std::string file)
-    : family_(family), file_(std::move(file)), heads_(heads), kv_heads_(kv_heads) {
-  for (const GgufName& name : family.names) hf_[name.gguf] = name.hf, gguf_[name.hf] = name.gguf;
+GgufPlaces::GgufPlaces(const GgufFamily& family, const GgufHeads& heads, std::string file)
+    : family_(family), file_(std::move(file)), heads_(heads) {
+  for (const GgufName& name : family.names) by_gguf_[name.gguf] = by_hf_[name.hf] = &name;
+}
+
+// Returns the names of the module, or those of the tensor `module` + `ending`; `ending` then becomes "". Returns
+// nullptr when the family's table has neither.
+const GgufName* GgufPlaces::find_gguf(const std::string& module, std::string& ending) const {
+  if (const auto whole = by_gguf_.find(module + ending); whole != by_gguf_.end()) {
+    ending.clear();
+    return whole->second;
+  }
+  const auto found = by_gguf_.find(module);
+  return found != by_gguf_.end() && (ending == ".weight" || ending == ".bias") ? found->second : nullptr;
 }
 
 void GgufPlaces::add(const GgufTensor& tensor, std::vector<TensorEntry>& entries) const {
   if (is_table_of_rope(tensor.name)) return;
-  const ModuleName name = split_name(tensor.name);
-  const auto found = hf_.find(name.module);
-  if (found == hf_.end() || (name.ending != ".weight" && name.ending != ".bias"))
+  ModuleName name = split_name(tensor.name);
+  const GgufName* found = find_gguf(name.module, name.ending);
+  if (found == nullptr)
     throw UserError("{}: the tensor '{}' is unknown for the architecture '{}' ({}); Fettle does not support this model",
                     file_, tensor.name, family_.architecture, family_.model_type);
   if (tensor.type->decode == nullptr)
@@ -100,8 +111,8 @@ void GgufPlaces::add(const GgufTensor& tensor, std::vector<TensorEntry>& entries
         "Q6_K, "
         "Q5_K, Q4_K, Q3_K, Q2_K, Q5_1, Q5_0, Q4_1 or Q4_0",
         file_, tensor.name, tensor.type->name);
-  const std::string layer_name = name.layer ? with_number(found->second, *name.layer) : found->second;
-  TensorEntry entry = place(tensor, layer_name, name.module, name.ending);
+  const std::string layer_name = name.layer ? with_number(found->hf, *name.layer) : found->hf;
+  TensorEntry entry = place(tensor, *found, layer_name, name.ending);
   if (layer_name.find("{}") == std::string::npos) {
     entry.name = layer_name + name.ending;
     entries.push_back(std::move(entry));
@@ -120,19 +131,26 @@ void GgufPlaces::add(const GgufTensor& tensor, std::vector<TensorEntry>& entries
   }
 }
 
-TensorEntry GgufPlaces::place(const GgufTensor& tensor, const std::string& hf, const std::string& module,
+TensorEntry GgufPlaces::place(const GgufTensor& tensor, const GgufName& name, const std::string& hf,
                               const std::string& ending) const {
   TensorEntry entry{tensor.name, {dtype_of_type(*tensor.type), tensor.dims}, tensor.offset, tensor.bytes, {}};
   Encoding encoding{tensor.type};
   if (family_.storage.pairs_rows && (hf.ends_with(".q_proj") || hf.ends_with(".k_proj")))
-    encoding.swap = swap(tensor, hf.ends_with(".q_proj") ? heads_ : kv_heads_, 2);
+    encoding.swap = swap(tensor, hf.ends_with(".q_proj") ? heads_.heads : heads_.kv_heads, 2);
   if (family_.storage.parts_first && hf.ends_with(".query_key_value")) encoding.swap = swap_parts(tensor);
-  if (family_.storage.adds_one && module.ends_with("norm") && ending == ".weight") encoding.shift = -1;
-  if (!tensor.type->is_float() || encoding.swap.swaps() || encoding.shift != 0) entry.encoding = encoding;
+  if (family_.storage.adds_one && name.gguf.ends_with("norm") && ending == ".weight") encoding.shift = -1;
+  encoding.log_of_negative = name.form == GgufForm::kNegativeColumn;
+  if (!tensor.type->is_float() || encoding.swap.swaps() || encoding.shift != 0 || encoding.log_of_negative)
+    entry.encoding = encoding;
   if (transposes(hf + ending, tensor.dims)) {
     entry.shape.dims = {tensor.dims[1], tensor.dims[0]};
     entry.strides = {1, tensor.dims[1]};
   }
+  if (ending == ".bias" || name.form == GgufForm::kSame) return entry;
+  if (name.form != GgufForm::kSqueezed)
+    entry.shape.dims = {product(tensor.dims)};
+  else if (tensor.dims.size() == 2)
+    entry.shape.dims = {tensor.dims[0], 1, tensor.dims[1]};
   return entry;
 }
 
@@ -153,21 +171,31 @@ RowSwap GgufPlaces::swap(const GgufTensor& tensor, int64_t heads, int64_t parts)
 
 RowSwap GgufPlaces::swap_parts(const GgufTensor& tensor) const {
   const int64_t rows = tensor.dims.front();
-  if (heads_ <= 0 || rows % (heads_ * 3) != 0)
-    throw UserError("{}: tensor '{}' has {} rows, which {} heads do not divide", file_, tensor.name, rows, heads_);
-  return {.first = heads_, .second = 3, .inner = rows / heads_ / 3};
+  const int64_t heads = heads_.heads;
+  if (heads <= 0 || rows % (heads * 3) != 0)
+    throw UserError("{}: tensor '{}' has {} rows, which {} heads do not divide", file_, tensor.name, rows, heads);
+  return {.first = heads, .second = 3, .inner = rows / heads / 3};
+}
+
+// Returns the names of the tensor with this pattern, and sets `ending` to the ending that they leave out. Returns
+// nullptr when the family's table does not have it.
+const GgufName* GgufPlaces::find_hf(const std::string& pattern, std::string& ending) const {
+  if (const auto whole = by_hf_.find(pattern); whole != by_hf_.end()) {
+    ending.clear();
+    return whole->second;
+  }
+  const size_t dot = std::min(pattern.rfind('.'), pattern.size());
+  ending = pattern.substr(dot);
+  const auto found = by_hf_.find(pattern.substr(0, dot));
+  return found != by_hf_.end() && (ending == ".weight" || ending == ".bias") ? found->second : nullptr;
 }
 
 std::optional<GgufTarget> GgufPlaces::find(const std::string& hf) const {
-  const std::string plain = without_wrapper(hf);
-  const size_t dot = plain.rfind('.');
-  if (dot == std::string::npos) return std::nullopt;
-  const std::string ending = plain.substr(dot);
-  const NumberedName name = split_numbers(plain.substr(0, dot));
-  const auto found = gguf_.find(name.pattern);
-  if (found == gguf_.end() || (ending != ".weight" && ending != ".bias") || name.numbers.size() > 2)
-    return std::nullopt;
-  GgufTarget target{found->second, std::nullopt};
+  const NumberedName name = split_numbers(without_wrapper(hf));
+  std::string ending;
+  const GgufName* found = find_hf(name.pattern, ending);
+  if (found == nullptr || name.numbers.size() > 2) return std::nullopt;
+  GgufTarget target{found->gguf, std::nullopt};
   if (!name.numbers.empty()) target.tensor = with_number(target.tensor, name.numbers[0]);
   if (name.numbers.size() == 2) target.expert = name.numbers[1];
   target.tensor += ending;
@@ -175,6 +203,12 @@ std::optional<GgufTarget> GgufPlaces::find(const std::string& hf) const {
 }
 
 Dims GgufPlaces::stored_dims(const std::string& hf, const Dims& dims) const {
+  std::string ending;
+  const GgufName* found = find_hf(split_numbers(without_wrapper(hf)).pattern, ending);
+  const GgufForm form = found == nullptr || ending == ".bias" ? GgufForm::kSame : found->form;
+  if (form == GgufForm::kSqueezed && dims.size() == 3) return {dims[0], dims[2]};
+  if (form == GgufForm::kColumn || form == GgufForm::kNegativeColumn) return {dims[0], 1};
+  if (form == GgufForm::kGrouped) return {heads_.groups, dims[0] / heads_.groups};
   return transposes(hf, dims) ? Dims{dims[1], dims[0]} : dims;
 }
 

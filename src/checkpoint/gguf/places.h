@@ -18,10 +18,16 @@ struct GgufTarget {
   std::optional<int64_t> expert;  // the index in the tensor's first dim, when it has all experts
 };
 
+// Numbers on which the order or the dims of some tensors depend.
+struct GgufHeads {
+  int64_t heads = 0, kv_heads = 0;
+  int64_t groups = 1;  // of Mamba2
+};
+
 class GgufPlaces {
  public:
   // Keeps a reference to the family. `file` is for messages.
-  GgufPlaces(const GgufFamily& family, int64_t heads, int64_t kv_heads, std::string file);
+  GgufPlaces(const GgufFamily& family, const GgufHeads& heads, std::string file);
 
   // Adds the checkpoint's entries that the file's tensor stores: one, or one for each expert. Shapes, row order and
   // values are those of Hugging Face; `encoding` and `strides` describe the file. Throws UserError for an unknown
@@ -35,7 +41,9 @@ class GgufPlaces {
   Dims stored_dims(const std::string& hf, const Dims& dims) const;
 
  private:
-  TensorEntry place(const GgufTensor& tensor, const std::string& hf, const std::string& module,
+  const GgufName* find_gguf(const std::string& module, std::string& ending) const;
+  const GgufName* find_hf(const std::string& pattern, std::string& ending) const;
+  TensorEntry place(const GgufTensor& tensor, const GgufName& name, const std::string& hf,
                     const std::string& ending) const;
   bool transposes(const std::string& hf, const Dims& dims) const;
   RowSwap swap(const GgufTensor& tensor, int64_t heads, int64_t parts) const;
@@ -43,8 +51,8 @@ class GgufPlaces {
 
   const GgufFamily& family_;
   std::string file_;
-  int64_t heads_, kv_heads_;
-  std::map<std::string, std::string> hf_, gguf_;  // Hugging Face's names by GGUF's, and GGUF's by Hugging Face's
+  GgufHeads heads_;
+  std::map<std::string, const GgufName*> by_gguf_, by_hf_;
 };
 
 // Returns whether the tensor is a table of rope's factors. A Hugging Face checkpoint has no such tensor.

@@ -51,6 +51,8 @@ const std::vector<Named>& named_pre_tokenizers() {
       {"llama-bpe", &kLlamaBpe},
       {"llama3", &kLlamaBpe},
       {"llama-v3", &kLlamaBpe},
+      {"lfm2", &kLlamaBpe},
+      {"falcon-h1", &kLlamaBpe},
       {"smaug-bpe", &kLlamaWordsWhole},
       {"glm4", &kLlamaWordsWhole},
       {"dbrx", &kLlamaWords},

@@ -49,7 +49,7 @@ std::vector<PlannedTensor> plan_tensors(const GgufPlaces& places, const BaseTens
           tensor.param);
     const auto [at, is_new] = index.emplace(target->tensor, planned.size());
     if (is_new) {
-      planned.push_back({target->tensor, places.stored_dims(tensor.param, tensor.shape.dims), {}, {}, {}});
+      planned.push_back({target->tensor, places.stored_dims(tensor.param, tensor.shape.dims), {}, {}, {}, {}});
       experts.emplace_back();
     }
     internal_check(is_new || target->expert, "two tensors are written as '{}'", target->tensor);
@@ -123,7 +123,8 @@ GgufPlan plan_gguf(const ModelRepository& base, const Model& model, const BaseTe
                    const std::filesystem::path& scratch) {
   const nlohmann::json& json = text_level(base.config());
   const ModelConfig& config = model.config;
-  const GgufFamily& family = gguf_family_for(json.value("model_type", config.model_type), names.model);
+  const GgufFamily& family =
+      gguf_family_for(json.value("model_type", config.model_type), config.num_experts > 0, names.model);
   GgufPlan plan{GgufMetadata(std::string(family.architecture)), {}, {}, {}};
   GgufMetadata& metadata = plan.metadata;
   const nlohmann::json generation = base.generation_config().value_or(nlohmann::json());
@@ -135,8 +136,13 @@ GgufPlan plan_gguf(const ModelRepository& base, const Model& model, const BaseTe
     metadata.set("general.base_model.0.name", names.base);
   }
   plan.tables = set_config_metadata(family, config, json, metadata);
-  const GgufPlaces places(family, config.num_attention_heads, config.num_key_value_heads, names.model);
+  const GgufPlaces places(family,
+                          {.heads = config.num_attention_heads,
+                           .kv_heads = config.num_key_value_heads,
+                           .groups = config.mamba2 ? config.mamba2->groups : 1},
+                          names.model);
   plan.tensors = plan_tensors(places, tensors, names.model);
+  for (PlannedTensor& tensor : plan.tensors) tensor.factors = folded_factors(config, tensor.parts.front()->param);
   metadata.set("general.size_label", size_label(plan.tensors, plan.tables));
   set_card_metadata(base.folder(), metadata);
 

@@ -8,6 +8,7 @@
 
 #include "checkpoint/gguf/write/config_metadata.h"
 #include "checkpoint/gguf/write/file_types.h"
+#include "checkpoint/gguf/write/folded_factors.h"
 #include "checkpoint/tensor_file.h"
 #include "export/base_tensors.h"
 
@@ -20,6 +21,7 @@ struct PlannedTensor {
   std::vector<const BaseTensor*> parts;
   std::vector<std::string> read_as;  // the names of the parts when the file is read
   TensorEntry place;                 // how the file stores the first part: order of rows, shift, strides
+  std::vector<RowFactors> factors;   // the file's values are the base's times these
 };
 
 struct GgufPlan {

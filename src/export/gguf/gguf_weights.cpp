@@ -24,9 +24,10 @@ struct FileRows {
 FileRows rows_of(const PlannedTensor& tensor) {
   const Dims& dims = tensor.dims;
   const bool of_experts = tensor.parts.size() > 1 || dims.size() > 2;
-  if (dims.size() == 1) {
-    FileRows vector{dims[0], 1, 1};  // a vector's elements are rows
-    if (tensor.place.encoding.swap.swaps()) vector.period = dims[0];
+  if (tensor.place.shape.dims.size() == 1) {
+    const int64_t size = product(dims);
+    FileRows vector{size, 1, 1};  // a vector's elements are rows
+    if (tensor.place.encoding.swap.swaps()) vector.period = size;
     return vector;
   }
   const RowSwap& swap = tensor.place.encoding.swap;
@@ -42,11 +43,20 @@ Box box_of(const PlannedTensor& tensor, const Dims& dims, int64_t first, int64_t
   return box;
 }
 
-// Returns the values of the box in the file's order, in the form in which the file stores them (1 + w for some norms).
-std::vector<float> in_file_order(const PlannedTensor& tensor, const FileRows& shape, const HostArray& values,
-                                 int64_t rows) {
-  const std::span<const float> from = values.as<float>();
+// Returns merged values of the rows from `first` on, times the factors that the file has in its weights.
+std::vector<float> with_factors(const PlannedTensor& tensor, const FileRows& shape, int64_t first,
+                                const HostArray& merged) {
+  const std::span<const float> from = merged.as<float>();
   std::vector<float> out(from.begin(), from.end());
+  apply_factors(tensor.factors, first, shape.columns, out);
+  return out;
+}
+
+// Returns the values of the box in the file's order, in the form in which the file stores them (1 + w for some norms,
+// -exp(A_log)).
+std::vector<float> in_file_order(const PlannedTensor& tensor, const FileRows& shape, const std::vector<float>& from,
+                                 int64_t rows) {
+  std::vector<float> out = from;
   const RowSwap& swap = tensor.place.encoding.swap;
   if (!tensor.place.strides.empty()) {
     for (int64_t row = 0; row < rows; ++row)
@@ -58,6 +68,8 @@ std::vector<float> in_file_order(const PlannedTensor& tensor, const FileRows& sh
   }
   if (const float shift = tensor.place.encoding.shift; shift != 0)
     for (float& value : out) value -= shift;
+  if (tensor.place.encoding.log_of_negative)
+    for (float& value : out) value = -std::exp(value);
   return out;
 }
 
@@ -102,7 +114,8 @@ void write_part(const PlannedTensor& tensor, size_t expert, const MergedTensor& 
     check_finite(name, values.after);
     if (from.merges() && !std::ranges::equal(values.before.as<float>(), values.after.as<float>()))
       count.nonzero = changed = true;
-    const std::vector<float> ordered = in_file_order(tensor, shape, values.after, rows);
+    const std::vector<float> ordered =
+        in_file_order(tensor, shape, with_factors(tensor, shape, first, values.after), rows);
     for (size_t i = 0; i < files.size(); ++i) {
       if (types[i]->name == "F16") check_range(name, values.after, DType::kF16, "choose bf16 or q8_0 in export_gguf");
       encode_and_write(ordered, shape, static_cast<int64_t>(expert) * shape.rows + first, index, *types[i],
@@ -129,8 +142,8 @@ struct Sums {
   bool finite = true;
 };
 
-void compare(const HostArray& wanted, const HostArray& got, Sums& sums) {
-  const std::span<const float> a = wanted.as<float>(), b = got.as<float>();
+void compare(const std::vector<float>& a, const HostArray& got, Sums& sums) {
+  const std::span<const float> b = got.as<float>();
   for (size_t i = 0; i < a.size(); ++i) {
     const double difference = static_cast<double>(b[i]) - a[i];
     sums.error += difference * difference, sums.square += static_cast<double>(a[i]) * a[i];
@@ -180,14 +193,14 @@ GgufError check_gguf_weights(const GgufPlan& plan, const BaseTensors& base, cons
         const Box box = box_of(tensor, from.dims(), first, std::min(block, shape.rows - first));
         HostArray got({DType::kF32, box.size});
         opened[0].read_slice(*entry, box, DType::kF32, got.data());
-        compare(from.read(box).after, got, sums);
+        compare(with_factors(tensor, shape, first, from.read(box).after), got, sums);
       }
       if (!sums.finite)
         throw UserError("'{}' has values that the type {} cannot represent; choose another type in export_gguf",
                         part->name, stored.name);
       const double error = std::sqrt(sums.error), size = std::sqrt(sums.square);
       double bound = bound_of(stored);
-      if (tensor.place.encoding.shift != 0) bound += 1e-6;
+      if (tensor.place.encoding.shift != 0 || tensor.place.encoding.log_of_negative) bound += 1e-6;
       // The scale of a block is an f16, so values below the smallest f16 become 0.
       const double floor = stored.name == "F32" ? 0 : 1e-7 * std::sqrt(static_cast<double>(sums.elements));
       internal_check(error <= std::max(bound * size, floor),

@@ -31,8 +31,9 @@ struct GgufError {
 };
 
 // Reads the file back under Hugging Face's names and compares each tensor with the merged values. F32 must be equal;
-// norms that are stored as 1 + w may differ by the rounding of this sum. Returns the tensor with the largest error.
-// Throws InternalError when an error is above its bound, and UserError when the type cannot represent a tensor.
+// norms that are stored as 1 + w, and A_log, which is stored as -exp(A_log), may differ by the rounding of this form.
+// Returns the tensor with the largest error. Throws InternalError when an error is above its bound, and UserError when
+// the type cannot represent a tensor.
 GgufError check_gguf_weights(const GgufPlan& plan, const BaseTensors& base, const AdapterMerge* merge,
                              const GgufFileType& type, const std::filesystem::path& file);
 

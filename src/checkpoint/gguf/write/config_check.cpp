@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/gguf/families.h"
+#include "checkpoint/gguf/write/folded_factors.h"
 #include "models/blocks/rope.h"
 #include "models/model.h"
 
@@ -54,6 +55,26 @@ double attention_scale_of(const ModelConfig& config) {
   return config.attention_scale != 0 ? config.attention_scale : 1 / std::sqrt(static_cast<double>(config.head_dim));
 }
 
+// Returns the layers of a part of the config that has its own layers.
+template <typename Part>
+std::vector<int64_t> numbers_of(const std::optional<Part>& part) {
+  return part ? part->layers.numbers : std::vector<int64_t>{};
+}
+
+// Returns heads, head_dim, groups, state, width, and whether there are biases and a norm.
+std::vector<int64_t> sizes_of(const Mamba2& m) {
+  return {m.heads, m.head_dim, m.groups, m.state, m.width, m.conv_bias, m.in_bias, m.out_bias, m.normed};
+}
+
+// Returns 0 when no layer has a dense MLP.
+int64_t mlp_size_of(const ModelConfig& config) {
+  return config.nemotron_h && config.nemotron_h->mlp.count() == 0 ? 0 : config.intermediate_size;
+}
+
+int64_t shared_size_of(const ModelConfig& config) {
+  return config.shared_expert ? config.shared_expert->size : 0;
+}
+
 struct Difference {
   std::string field, wanted, got;
 };
@@ -68,7 +89,7 @@ std::optional<Difference> first_difference(const ModelConfig& a, const ModelConf
   const auto close = [&](const char* field, double x, double y) { note(field, are_close(x, y), x, y); };
   exact("vocab_size", a.vocab_size, b.vocab_size);
   exact("hidden_size", a.hidden_size, b.hidden_size);
-  exact("intermediate_size", a.intermediate_size, b.intermediate_size);
+  exact("intermediate_size", mlp_size_of(a), mlp_size_of(b));
   exact("num_hidden_layers", a.num_hidden_layers, b.num_hidden_layers);
   exact("num_attention_heads", a.num_attention_heads, b.num_attention_heads);
   exact("num_key_value_heads", a.num_key_value_heads, b.num_key_value_heads);
@@ -87,7 +108,10 @@ std::optional<Difference> first_difference(const ModelConfig& a, const ModelConf
   exact("layers without experts (mlp_only_layers, decoder_sparse_step)",
         a.expert_layers ? a.expert_layers->numbers : std::vector<int64_t>{},
         b.expert_layers ? b.expert_layers->numbers : std::vector<int64_t>{});
-  exact("a shared expert", a.shared_expert.has_value(), b.shared_expert.has_value());
+  exact("the size of the shared expert", shared_size_of(a), shared_size_of(b));
+  close("routed_scaling_factor", a.routing.scale, b.routing.scale);
+  exact("n_group", a.routing.groups, b.routing.groups);
+  exact("moe_latent_size", a.expert_width, b.expert_width);
   close("embedding_multiplier", a.embedding_scale, b.embedding_scale);
   close("residual_multiplier", a.residual_scale, b.residual_scale);
   close("logits_scaling or logit_scale", a.logit_scale, b.logit_scale);
@@ -102,6 +126,17 @@ std::optional<Difference> first_difference(const ModelConfig& a, const ModelConf
   close("attn_logit_softcapping", a.attention_softcap, b.attention_softcap);
   close("final_logit_softcapping", a.logit_softcap, b.logit_softcap);
   exact("layers without rope (no_rope_layers)", a.rotates, b.rotates);
+  exact("layers with Mamba2", numbers_of(a.mamba2), numbers_of(b.mamba2));
+  if (a.mamba2 && b.mamba2) {
+    exact("the sizes of Mamba2", sizes_of(*a.mamba2), sizes_of(*b.mamba2));
+    close("time_step_limit", a.mamba2->least_step, b.mamba2->least_step);
+    close("time_step_limit", a.mamba2->largest_step, b.mamba2->largest_step);
+  }
+  exact("layers with an MLP", a.nemotron_h ? a.nemotron_h->mlp.numbers : std::vector<int64_t>{},
+        b.nemotron_h ? b.nemotron_h->mlp.numbers : std::vector<int64_t>{});
+  exact("layers with a short convolution", numbers_of(a.lfm2), numbers_of(b.lfm2));
+  if (a.lfm2 && b.lfm2) exact("conv_L_cache", a.lfm2->width, b.lfm2->width);
+  if (a.lfm2 && b.lfm2) exact("conv_bias", a.lfm2->bias, b.lfm2->bias);
   exact("original_max_position_embeddings", turn_of(a.rope), turn_of(b.rope));
   note("rope_parameters", same_rope(a.rope, b.rope, a.head_dim), a.rope.rope_type, b.rope.rope_type);
   const RopeParameters &local = a.local_rope.value_or(a.rope), &other = b.local_rope.value_or(b.rope);
@@ -153,7 +188,7 @@ void check_expressible(const GgufFamily& family, const GgufMetadata& metadata, c
   internal_check(read.architecture == family.architecture, "'{}' is read as '{}'", family.architecture,
                  read.architecture);
   const ModelConfig back = make_model(gguf_config(read, fields), name).config;
-  if (const auto difference = first_difference(config, back))
+  if (const auto difference = first_difference(without_folded_factors(config), back))
     throw UserError(
         "{}: GGUF cannot express this model: {} is {}, and llama.cpp would compute with {}; export it as safetensors "
         "(without export_gguf)",

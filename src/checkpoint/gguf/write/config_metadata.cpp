@@ -77,6 +77,23 @@ void set_window(const ModelConfig& config, int64_t usual, GgufMetadata& metadata
   if (!as_usual) metadata.set(".attention.sliding_window_pattern", slides);
 }
 
+// Sets the number of heads of keys for each layer: 0 in the layers `without` attention.
+void set_heads_by_layer(const ModelConfig& config, const LayerSet& without, GgufMetadata& metadata) {
+  std::vector<int32_t> heads(static_cast<size_t>(config.num_hidden_layers),
+                             static_cast<int32_t>(config.num_key_value_heads));
+  for (const int64_t layer : without.numbers) heads[static_cast<size_t>(layer)] = 0;
+  metadata.set(".attention.head_count_kv", heads);
+}
+
+void set_mamba2(const ModelConfig& config, GgufMetadata& metadata) {
+  const Mamba2 mamba = config.mamba2.value_or(Mamba2{});
+  metadata.set_integer(".ssm.conv_kernel", mamba.width);
+  metadata.set_integer(".ssm.inner_size", mamba.inner());
+  metadata.set_integer(".ssm.state_size", mamba.state);
+  metadata.set_integer(".ssm.time_step_rank", mamba.heads);
+  metadata.set_integer(".ssm.group_count", mamba.groups);
+}
+
 }  // namespace
 
 std::vector<GgufTable> set_config_metadata(const GgufFamily& family, const ModelConfig& config, const Json& json,
@@ -152,6 +169,39 @@ void granite_metadata(const ModelConfig&, const Json& json, GgufMetadata& metada
                                    {"residual_multiplier", ".residual_scale"},
                                    {"logits_scaling", ".logit_scale"}})
     metadata.set_number(key, json.value(field, 1.0));
+}
+
+void lfm2_metadata(const ModelConfig& config, const Json&, GgufMetadata& metadata) {
+  metadata.set_integer(".feed_forward_length", config.intermediate_size);
+  metadata.set_integer(".shortconv.l_cache", config.lfm2->width);
+  set_heads_by_layer(config, config.lfm2->layers, metadata);
+}
+
+// llama.cpp takes a layer without keys for Mamba2 if its MLP has the length 0, else for an MLP or experts.
+void nemotron_h_metadata(const ModelConfig& config, const Json&, GgufMetadata& metadata) {
+  std::vector<int32_t> lengths(static_cast<size_t>(config.num_hidden_layers));
+  const LayerSet& fed = config.expert_layers ? *config.expert_layers : config.nemotron_h->mlp;
+  for (const int64_t layer : fed.numbers)
+    lengths[static_cast<size_t>(layer)] =
+        static_cast<int32_t>(config.num_experts > 0 ? config.expert_size : config.intermediate_size);
+  metadata.set(".feed_forward_length", lengths);
+  set_heads_by_layer(config, layers_without(config.nemotron_h->attention, config.num_hidden_layers), metadata);
+  metadata.set_number(".attention.layer_norm_epsilon", config.norm_eps);
+  metadata.set(".rope.scaling.finetuned", false);
+  set_mamba2(config, metadata);
+  if (config.num_experts == 0) return;
+  metadata.set_integer(".expert_group_count", config.routing.groups);
+  metadata.set_integer(".expert_group_used_count", config.routing.top_groups);
+  metadata.set_integer(".expert_feed_forward_length", config.expert_size);
+  metadata.set_integer(".expert_shared_feed_forward_length", config.shared_expert->size);
+  metadata.set_integer(".expert_shared_count", 1);
+  metadata.set(".expert_weights_norm", config.routing.normalised);
+  metadata.set_number(".expert_weights_scale", config.routing.scale);
+  if (config.expert_width > 0) metadata.set_integer(".moe_latent_size", config.expert_width);
+}
+
+void falcon_h1_metadata(const ModelConfig& config, const Json&, GgufMetadata& metadata) {
+  set_mamba2(config, metadata);
 }
 
 void cohere2_metadata(const ModelConfig& config, const Json& json, GgufMetadata& metadata) {

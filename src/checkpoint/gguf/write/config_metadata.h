@@ -37,6 +37,9 @@ void phi3_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMe
 void gpt_neox_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
 void olmo3_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
 void granite_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
+void lfm2_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
+void nemotron_h_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
+void falcon_h1_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
 void cohere2_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
 
 }  // namespace fettle

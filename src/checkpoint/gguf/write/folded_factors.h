@@ -1,0 +1,30 @@
+// Defines folded_factors: factors of config.json that a GGUF file has in its weights, because llama.cpp has no keys for
+// them (Falcon-H1).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "models/config.h"
+
+namespace fettle {
+
+// The factors of neighbouring rows of a tensor. llama.cpp's conversion multiplies by the first, then by the second,
+// each time in f32.
+struct RowFactors {
+  int64_t rows;
+  float first = 1, second = 1;
+};
+
+// Returns the factors of all rows of the tensor with this name (Hugging Face's); empty when it has none.
+std::vector<RowFactors> folded_factors(const ModelConfig& config, const std::string& tensor);
+
+// Returns the config that fits the multiplied weights: these factors become 1. If the embedding is also the head, their
+// two factors must be equal; otherwise they stay in the config.
+ModelConfig without_folded_factors(ModelConfig config);
+
+// Multiplies the values of the rows from `first_row` on, `columns` values each.
+void apply_factors(const std::vector<RowFactors>& factors, int64_t first_row, int64_t columns,
+                   std::vector<float>& values);
+
+}  // namespace fettle
