@@ -73,6 +73,7 @@ class Printer {
 
   std::string text;
   std::string indent = "    ";
+  std::string manual_axis;  // the mesh axis whose devices each run the text that is printed now; "" for none
 
  private:
   void node(const Node& node, int32_t id, ValueNames& names);

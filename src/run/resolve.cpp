@@ -246,6 +246,34 @@ class Resolving {
       refuse("a new adapter with use_dora", "remove one of the two");
   }
 
+  // Refuses a pipeline whose stages would not be equal, and what is not implemented for stages.
+  void check_stages() const {
+    const int64_t stages = run_.sharding.stages(), layers = run_.model.config.num_hidden_layers;
+    if (stages == 1) return;
+    const std::string where = recipe_.where("mesh"), type = run_.model.family->model_type;
+    auto refuse = [&](const std::string& what, const std::string& remedy) {
+      throw UserError("{}: pp {}: {}; {}", where, stages, what, remedy);
+    };
+    const std::string other_axes = "use fsdp or tp instead of pp";
+    std::vector<LayerSet> sets;
+    for (const std::vector<Param>* params : {&run_.trained, &run_.frozen})
+      for (const Param& param : *params) sets.push_back(param.layers);
+    const std::vector<LayerGroup> model_groups = groups_of(run_.model), groups = group_layers(layers, sets);
+    if (layers % stages != 0)
+      refuse(fmt::format("the {} layers of {} do not divide into {} equal stages", layers, config_.file, stages),
+             "choose a pp that divides the number of layers");
+    if (run_.model.config.gemma4 || model_groups.size() > 1 || model_groups[0].repeats % stages != 0)
+      refuse(fmt::format("the layers of {} are of several kinds, so that stages would differ", type), other_axes);
+    if (groups.size() > 1 || groups[0].repeats % stages != 0)
+      refuse("only some layers are trained, so that stages would differ",
+             "remove freeze_trainable_layers, or " + other_axes);
+    if (run_.model.config.num_experts > 0)
+      refuse(fmt::format("pipelines are not implemented for models with experts, such as {}", type),
+             "use ep or fsdp instead of pp");
+    if (run_.offload_param || run_.offload_optimizer)
+      refuse("the layers of a stage must be on their devices", "remove offload_param and offload_optimizer");
+  }
+
   void set_dtypes() {
     const bool low = recipe_.bf16 || recipe_.pure_bf16 || recipe_.fp16;
     run_.dtype_by_default =
@@ -397,6 +425,7 @@ Run resolve(const Recipe& asked, const ModelConfigFile& config, const std::optio
           .remat = remat_policy(recipe.remat_is_auto() ? "full" : recipe.gradient_checkpointing),
           .remat_auto = recipe.remat_is_auto(),
           .sharding = sharding,
+          .loss_sharding = sharding.outside_layers(),
           .noise_alpha = recipe.neftune_noise_alpha,
           .update = update_spec(recipe),
           .optimizer = make_optimizer(optim_spec(recipe)),
@@ -417,6 +446,7 @@ Run resolve(const Recipe& asked, const ModelConfigFile& config, const std::optio
   steps.check_rates();
   steps.check_low_rank();
   steps.check_offload();
+  steps.check_stages();
   quantise_frozen(run, recipe, config.file);
   steps.set_dtypes();
   steps.set_reference();

@@ -144,7 +144,8 @@ std::string call_text(NodeText& n, Printer& printer) {
     local_results.push_back(shard_of(n.node.results[r], call.out[r], mesh));
     returned.push_back(count == 1 ? name : fmt::format("{}#{}", name, r));
   }
-  for (const auto& [axis, size] : mesh.axes) axes.push_back('"' + axis + '"');
+  for (const auto& [axis, size] : mesh.axes)
+    if (axis != printer.manual_axis) axes.push_back('"' + axis + '"');
   std::string text =
       fmt::format("sdy.manual_computation({}) in_shardings=[{}] out_shardings=[{}] manual_axes={{{}}} ({}) {{\n",
                   fmt::join(n.operands, ", "), fmt::join(in, ", "), fmt::join(out, ", "), fmt::join(axes, ", "),
