@@ -54,7 +54,7 @@ TEST(ResolveError, StagesOfAPipelineAreEqual) {
     });
   };
   EXPECT_EQ(on("llama", 2), "no error");
-  EXPECT_THAT(on("llama", 4), AllOf(HasSubstr("mesh: pp 4: the 2 layers of "), HasSubstr("into 4 equal stages"),
+  EXPECT_THAT(on("llama", 4), AllOf(HasSubstr("pp 4: the 2 layers of "), HasSubstr("into 4 equal stages"),
                                     HasSubstr("choose a pp that divides")));
   EXPECT_THAT(on("gemma4", 2), AllOf(HasSubstr("of several kinds"), HasSubstr("use fsdp or tp")));
   EXPECT_THAT(on("lfm2_moe", 2), HasSubstr("of several kinds"));
