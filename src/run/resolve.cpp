@@ -125,6 +125,15 @@ OutputSpec output_spec(const Recipe& r) {
           .changed_keys = KeyValues(r).changed_values().dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)};
 }
 
+// Returns the mesh for `purpose`. Without training there are no micro-batches, so only one stage of a pipeline would
+// work at a time; fsdp takes the place of pp.
+std::map<std::string, int64_t> axes_for(std::map<std::string, int64_t> mesh, Purpose purpose) {
+  if (purpose == Purpose::kTraining) return mesh;
+  if (const auto stages = mesh.extract(kStageAxis); !stages.empty())
+    mesh.try_emplace("fsdp", 1).first->second *= stages.mapped();
+  return mesh;
+}
+
 // Fills in a Run step by step. Each step may read the values that earlier steps set.
 class Resolving {
  public:
@@ -252,7 +261,7 @@ class Resolving {
     if (stages == 1) return;
     const std::string where = recipe_.where("mesh"), type = run_.model.family->model_type;
     auto refuse = [&](const std::string& what, const std::string& remedy) {
-      throw UserError("{}: pp {}: {}; {}", where, stages, what, remedy);
+      throw UserError("{}: mesh: pp {}: {}; {}", where, stages, what, remedy);
     };
     const std::string other_axes = "use fsdp or tp instead of pp";
     std::vector<LayerSet> sets;
@@ -408,7 +417,7 @@ Run resolve(const Recipe& asked, const ModelConfigFile& config, const std::optio
   const Stage& stage = stage_named(recipe.stage, recipe.where("stage"));
   const KeyValues keys(recipe);
   if (purpose == Purpose::kTraining) check_stage_keys(stage, keys);
-  const ShardingRules sharding(make_mesh(recipe.mesh, target.count), recipe.sharding);
+  const ShardingRules sharding(make_mesh(axes_for(recipe.mesh, purpose), target.count), recipe.sharding);
   const int64_t cutoff_len = variant.cutoff_len ? recipe.cutoff_len : cutoff_len_of(recipe, stage, config.json);
   Model model = make_model(with_asked_balance(recipe, config.json), config.file, num_labels_of(recipe, stage, labels));
   Run run{.stage = &stage,

@@ -135,8 +135,8 @@ TEST_P(SharedLinesOnDevices, StagesOfAPipelineTrainAsOne) {
 INSTANTIATE_TEST_SUITE_P(Stages, SharedLinesOnDevices,
                          testing::Values(Setting{"sft", "llama", "sft", "lora"},
                                          Setting{"sft_weighted", "llama", "sft", "lora", {}, 8, 1, "", true},
-                                         Setting{"dpo", "llama", "dpo", "lora"},
-                                         Setting{"kto", "llama", "kto", "lora"}, Setting{"rm", "llama", "rm", "full"},
+                                         Setting{"dpo", "llama", "dpo", "lora"}, Setting{"kto", "llama", "kto", "lora"},
+                                         Setting{"rm", "llama", "rm", "full"},
                                          Setting{"cls", "llama_classifier", "cls", "lora", {}, 8, 1, kSingle},
                                          Setting{"cls_first", "bert", "cls", "full", {}, 8, 1, kMulti}),
                          [](const auto& test) { return test.param.name; });

@@ -1,7 +1,7 @@
 // Tests that training with a pipeline of stages equals training on one device.
 #include <gtest/gtest.h>
 
-#include "temp_folder.h"
+#include "step/evaluate.h"
 #include "training.h"
 
 namespace fettle {
@@ -82,6 +82,20 @@ TEST(Pipeline, RowsThatShareLinesEqualOneDevice) {
   Recipe one = recipe_of({}, "full"), several = recipe_of({{"pp", 2}}, "full");
   const TrainOptions options{.steps = 6, .rate = 5e-4, .laid = true};
   expect_equal(train(several, options), train(one, options), "laid");
+}
+
+// An evaluation during training passes each batch through the stages as one micro-batch.
+TEST(Pipeline, EvaluationEqualsOneDevice) {
+  auto losses = [](const Recipe& recipe, int64_t count) {
+    Devices& devices = cpu_devices(count);
+    const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
+    const auto run = make_run(recipe, repository.config(), "config.json", training_target(devices));
+    TrainState state = load_state(devices, run, repository, false);
+    const std::vector<Example> rows = reference_rows(0, 15);
+    return Evaluator(devices, run, rows).losses(state);
+  };
+  expect_equal_lists(losses(recipe_of({{"pp", 2}, {"fsdp", 2}}, "lora"), 4), losses(recipe_of({}, "lora"), 1), 1e-5,
+                     "loss");
 }
 
 }  // namespace

@@ -54,7 +54,7 @@ TEST(ResolveError, StagesOfAPipelineAreEqual) {
     });
   };
   EXPECT_EQ(on("llama", 2), "no error");
-  EXPECT_THAT(on("llama", 4), AllOf(HasSubstr("pp 4: the 2 layers of "), HasSubstr("into 4 equal stages"),
+  EXPECT_THAT(on("llama", 4), AllOf(HasSubstr("mesh: pp 4: the 2 layers of "), HasSubstr("into 4 equal stages"),
                                     HasSubstr("choose a pp that divides")));
   EXPECT_THAT(on("gemma4", 2), AllOf(HasSubstr("of several kinds"), HasSubstr("use fsdp or tp")));
   EXPECT_THAT(on("lfm2_moe", 2), HasSubstr("of several kinds"));
@@ -62,6 +62,10 @@ TEST(ResolveError, StagesOfAPipelineAreEqual) {
   EXPECT_THAT(on("llama", 2, {"offload_param=true"}), HasSubstr("remove offload_param"));
   EXPECT_THAT(on("llama", 2, {"finetuning_type=freeze", "freeze_trainable_layers=1"}),
               AllOf(HasSubstr("only some layers are trained"), HasSubstr("freeze_trainable_layers")));
+  EXPECT_THAT(user_error([] {
+                make_mesh({{"xp", 2}}, 2);
+              }),
+              HasSubstr("mesh: the axis 'xp' is not known; there are pp, dp, fsdp, ep, tp, sp"));
 }
 
 TEST(ResolveError, MissingModules) {

@@ -187,10 +187,8 @@ class Layers {
 Tensor run_pipeline(Forward& f, const std::string& layer_prefix, const LayerGroup& group, const Tensor& x_BTD,
                     const LayerBodyFor& body) {
   const int64_t stages = f.sharding.stages();
-  if (f.cache)
-    throw UserError("mesh: pp {}: a pipeline does not generate text; use a mesh without pp, such as mesh=fsdp={}",
-                    stages, f.sharding.mesh().size());
-  internal_check(!f.router && !f.fetch && group.repeats % stages == 0, "{} stages cannot share these layers", stages);
+  internal_check(!f.cache && !f.router && !f.fetch && group.repeats % stages == 0,
+                 "{} stages cannot share these layers", stages);
   const LayerGroup own{0, group.period, group.repeats / stages};
   const std::vector<GroupStack> stacks = stacks_of(f, layer_prefix, group, {});
   std::vector<Tensor> by_stage;
