@@ -281,6 +281,11 @@ class Resolving {
              "use ep or fsdp instead of pp");
     if (run_.offload_param || run_.offload_optimizer)
       refuse("the layers of a stage must be on their devices", "remove offload_param and offload_optimizer");
+    if (run_.batch.micro_batches < stages)
+      warn(
+          "{}: mesh: pp {}: gradient_accumulation_steps: {} gives fewer micro-batches than stages, so some stages are "
+          "always idle; set it to {} or more",
+          where, stages, run_.batch.micro_batches, 4 * stages);
   }
 
   void set_dtypes() {
