@@ -380,6 +380,11 @@ std::function<Tensor(const Layer&, const std::string&, const Tensor&, const Tens
 
 void add_lora(Forward& forward, const LoraOptions& options, const DropoutKey* key, const Tensor& row_scales) {
   forward.adapt = lora_adapt(options, forward.compute, key, &forward.sharding, row_scales);
+  if (key != nullptr)
+    forward.enter_stage = [options, key = *key](Forward& stage, const Forward::RowsOf& rows) {
+      const DropoutKey own{key.seed, rows(key.rows), rows(key.positions)};
+      stage.adapt = lora_adapt(options, stage.compute, &own, &stage.sharding);
+    };
   forward.expert_lora = expert_lora(options);
 }
 

@@ -451,8 +451,9 @@ std::vector<Key> hardware_keys() {
        .member = &Recipe::mesh,
        .help =
            "Number of devices along each axis, such as `{fsdp: 4, tp: 2}` or `fsdp=4,tp=2`. dp: data parallel; fsdp: "
-           "fully sharded data parallel; tp: tensor parallel; sp: sequence parallel; ep: expert parallel; pp is "
-           "not available yet. Empty puts all devices on fsdp. auto compiles the step for several meshes and takes "
+           "fully sharded data parallel; tp: tensor parallel; sp: sequence parallel; ep: expert parallel; pp: "
+           "pipeline parallel, see docs/devices.md. Empty puts all devices on fsdp. auto compiles the step for several "
+           "meshes and takes "
            "the fastest mesh that fits into memory. mp is read as tp, and cp as sp.",
        .values = {"dp", "fsdp", "tp", "sp", "ep", "pp"},
        .spellings = {{"mp", "tp"}, {"cp", "sp"}},

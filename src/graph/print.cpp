@@ -56,6 +56,13 @@ void Printer::node(const Node& node, int32_t id, ValueNames& names) {
   if (!expression.empty()) line(name_results(described), expression, node);
 }
 
+std::string Printer::manual_axes() const {
+  std::vector<std::string> axes;
+  for (const auto& [axis, size] : options_.mesh.axes)
+    if (axis != manual_axis) axes.push_back('"' + axis + '"');
+  return fmt::format("{}", fmt::join(axes, ", "));
+}
+
 std::string Printer::fresh() {
   return fmt::format("%{}", next_++);
 }

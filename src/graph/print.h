@@ -68,11 +68,14 @@ class Printer {
   // Prints one line.
   void line(const std::string& name, const std::string& expression, const Node& node);
 
+  // Returns the mesh axes that a region for single devices lists here: "\"fsdp\", \"tp\"", all but `manual_axis`.
+  std::string manual_axes() const;
   bool sharded() const { return options_.mesh.size() > 1; }
   const PrintOptions& options() const { return options_; }
 
   std::string text;
   std::string indent = "    ";
+  std::string manual_axis;  // the mesh axis whose devices each run the text that is printed now; "" for none
 
  private:
   void node(const Node& node, int32_t id, ValueNames& names);

@@ -45,7 +45,8 @@ ScanStep build_scan(int64_t trips, const std::vector<Tensor>& carries, const std
                                                                  .first = options.first,
                                                                  .reverse = options.reverse,
                                                                  .limited = limited,
-                                                                 .remat = options.remat}));
+                                                                 .remat = options.remat,
+                                                                 .axis = options.axis}));
   const auto ys = results.begin() + static_cast<std::ptrdiff_t>(carries.size());
   return {{results.begin(), ys}, {ys, results.end()}};
 }
@@ -69,6 +70,8 @@ ScanStep limited_scan(int64_t trips, std::vector<Tensor> carries, const std::vec
 
 ScanStep scan(int64_t trips, const std::vector<Tensor>& carries, const std::vector<Tensor>& xs, const ScanBody& body,
               ScanOptions options) {
+  internal_check(options.axis.empty() || (carries.empty() && options.first == 0 && !options.limit),
+                 "a scan over the devices of {} has carries, a first slice or a limit", options.axis);
   if (options.limit) return limited_scan(trips, carries, xs, body, options);
   return build_scan(trips, carries, xs, body, options, false);
 }

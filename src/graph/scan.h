@@ -21,6 +21,10 @@ struct ScanOptions {
   int64_t first = 0;  // where the loop starts to read xs that have more than `trips` slices
   // i32 scalar <= trips: the loop visits only the first `limit` slices. The ys of the other slices are zeros.
   Tensor limit;
+  // A mesh axis of size `trips`: its devices run the trips at the same time, trip i at position i of the axis. The
+  // slices of xs and ys are split over the axis. There are no carries, and captured values have no gradient. In the
+  // body, no sharding names the axis. On a mesh without the axis, the trips run one after another.
+  std::string axis = {};
 };
 
 // Calls `body(index, carries, xs)` once, to build it. The body sees one slice of each of `xs` [trips, ...]; `index` is

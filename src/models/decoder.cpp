@@ -57,12 +57,12 @@ Family decoder_family(const std::string& model_type, const std::string& architec
     return list.take();
   };
   auto forward = [layer, names](Forward& f) {
-    const Decoder decoder(f);
     const Tensor x_BTD = embed(f, f.weights.at(names.embedding + ".weight"), f.tokens);
-    const Tensor out_BTD =
-        run_layers(f, names.layer, x_BTD, [&](const Layer& weights, const Tensor& x, LayerCache* cache) {
-          return layer.forward(decoder, weights, x, cache);
-        });
+    const Tensor out_BTD = run_layers(f, names.layer, x_BTD, [&](Forward& rows) -> LayerBody {
+      return [&layer, decoder = Decoder(rows)](const Layer& weights, const Tensor& x, LayerCache* cache) {
+        return layer.forward(decoder, weights, x, cache);
+      };
+    });
     const Tensor hidden = norm(f.config, f.weights, names.norm, out_BTD);
     const bool scaled = f.config.logit_scale != 1 && f.config.num_labels == 0;
     return scaled ? hidden * f.config.logit_scale : hidden;

@@ -98,12 +98,14 @@ Tensor encoder_forward(Forward& f, const std::string& prefix) {
   const ModelConfig& c = f.config;
   internal_check(!f.cache, "{} is an encoder and cannot use a cache", c.model_type);
   const Tensor x_BTD = embeddings(f, prefix);
-  return run_layers(f, layers(prefix), x_BTD, [&](const Layer& layer, const Tensor& x, LayerCache*) {
-    auto normal = [&](const char* name, const Tensor& value) { return norm(c, layer, name, value); };
-    const Tensor y = normal("attention.output.LayerNorm", x + encoder_self_attention(f, layer, x));
-    const Tensor inner = activation(c.hidden_act, linear(f, layer, "intermediate.dense", y));
-    const Tensor hidden = f.sharding.constrain(inner, {"batch", "length", "act_mlp"});
-    return normal("output.LayerNorm", y + linear(f, layer, "output.dense", hidden));
+  return run_layers(f, layers(prefix), x_BTD, [&c](Forward& rows) -> LayerBody {
+    return [&c, &rows](const Layer& layer, const Tensor& x, LayerCache*) {
+      auto normal = [&](const char* name, const Tensor& value) { return norm(c, layer, name, value); };
+      const Tensor y = normal("attention.output.LayerNorm", x + encoder_self_attention(rows, layer, x));
+      const Tensor inner = activation(c.hidden_act, linear(rows, layer, "intermediate.dense", y));
+      const Tensor hidden = rows.sharding.constrain(inner, {"batch", "length", "act_mlp"});
+      return normal("output.LayerNorm", y + linear(rows, layer, "output.dense", hidden));
+    };
   });
 }
 

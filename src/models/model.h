@@ -122,6 +122,14 @@ struct Forward {
   // device.
   std::function<Tensor(const Param& param, const Tensor& slice)> fetch;
 
+  // Adapts the copy of this Forward that a pipeline's stage uses: `rows` takes the stage's rows [B', ...] from an array
+  // [B, ...]. Null: only the arrays of tokens differ.
+  using RowsOf = std::function<Tensor(const Tensor& array)>;
+  std::function<void(Forward& stage, const RowsOf& rows)> enter_stage;
+  // The rows consist of this many micro-batches, which a pipeline computes one after another: row r belongs to
+  // micro-batch r % micro_batches.
+  int64_t micro_batches = 1;
+
   Tensor tokens, positions, segments;
   Tensor token_types;  // encoders: 0, or 1 in a row's second text; null: all 0
   Tensor lengths;      // i32 [B]: length of the whole document, if rope depends on it; null: computed from `positions`

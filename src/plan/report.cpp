@@ -27,6 +27,12 @@ std::string format_kernels(const StepPlan& plan) {
                      fmt::join(plan.kernels_on_request, ","));
 }
 
+std::string format_pipeline(const StepPlan& plan) {
+  if (plan.run.sharding.stages() == 1) return "";
+  return fmt::format("pipeline: {} stages, {} micro-batches; {:.1f} % of the time, a stage has no micro-batch\n",
+                     plan.run.sharding.stages(), plan.run.batch.micro_batches, 100 * plan.bubble_share());
+}
+
 std::string format_traffic(const std::vector<Traffic>& rows) {
   if (rows.empty()) return "";
   std::string text = "one device sends in a step:\n";
@@ -150,6 +156,7 @@ nlohmann::json to_json(const PlanResult& result) {
                       {"rows", plan.rows},
                       {"length", plan.length},
                       {"tokens", plan.tokens()},
+                      {"bubble_share", plan.bubble_share()},
                       {"collective_bytes", static_cast<int64_t>(collective_bytes(plan.traffic))},
                       {"collectives", traffic_json(plan.traffic)},
                       {"from_host_bytes", plan.host_traffic.to_device},
@@ -193,6 +200,7 @@ std::string format_plan(const StepPlan& plan) {
                                  plan.length, plan.memory.device, mesh_title(plan.mesh), plan.compile_seconds);
   text += format_memory_table(plan.memory) + "\n";
   text += fmt::format("{:.3g} FLOPs a step (matrix products over all devices, recomputation included)\n", plan.flops);
+  text += format_pipeline(plan);
   text += format_kernels(plan);
   text += format_traffic(plan.traffic);
   text += format_host_traffic(plan.host_traffic);

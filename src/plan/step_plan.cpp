@@ -12,6 +12,11 @@
 
 namespace fettle {
 
+double StepPlan::bubble_share() const {
+  const double idle = static_cast<double>(run.sharding.stages() - 1);
+  return idle / (static_cast<double>(run.batch.micro_batches) + idle);
+}
+
 double StepPlan::seconds_bound() const {
   return timeline ? std::max({timeline->arithmetic_bound, timeline->memory_bound, timeline->link_bound,
                               timeline->host_bound})

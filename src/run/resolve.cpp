@@ -125,6 +125,15 @@ OutputSpec output_spec(const Recipe& r) {
           .changed_keys = KeyValues(r).changed_values().dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)};
 }
 
+// Returns the mesh for `purpose`. Without training there are no micro-batches, so only one stage of a pipeline would
+// work at a time; fsdp takes the place of pp.
+std::map<std::string, int64_t> axes_for(std::map<std::string, int64_t> mesh, Purpose purpose) {
+  if (purpose == Purpose::kTraining) return mesh;
+  if (const auto stages = mesh.extract(kStageAxis); !stages.empty())
+    mesh.try_emplace("fsdp", 1).first->second *= stages.mapped();
+  return mesh;
+}
+
 // Fills in a Run step by step. Each step may read the values that earlier steps set.
 class Resolving {
  public:
@@ -244,6 +253,39 @@ class Resolving {
     if (run_.pissa) refuse("pissa_init", "remove one of the two");
     if (run_.lora && run_.lora->dora && run_.adapter.empty())
       refuse("a new adapter with use_dora", "remove one of the two");
+  }
+
+  // Refuses a pipeline whose stages would not be equal, and what is not implemented for stages.
+  void check_stages() const {
+    const int64_t stages = run_.sharding.stages(), layers = run_.model.config.num_hidden_layers;
+    if (stages == 1) return;
+    const std::string where = recipe_.where("mesh"), type = run_.model.family->model_type;
+    auto refuse = [&](const std::string& what, const std::string& remedy) {
+      throw UserError("{}: mesh: pp {}: {}; {}", where, stages, what, remedy);
+    };
+    const std::string other_axes = "use fsdp or tp instead of pp";
+    std::vector<LayerSet> sets;
+    for (const std::vector<Param>* params : {&run_.trained, &run_.frozen})
+      for (const Param& param : *params) sets.push_back(param.layers);
+    const std::vector<LayerGroup> model_groups = groups_of(run_.model), groups = group_layers(layers, sets);
+    if (layers % stages != 0)
+      refuse(fmt::format("the {} layers of {} do not divide into {} equal stages", layers, config_.file, stages),
+             "choose a pp that divides the number of layers");
+    if (run_.model.config.gemma4 || model_groups.size() > 1 || model_groups[0].repeats % stages != 0)
+      refuse(fmt::format("the layers of {} are of several kinds, so that stages would differ", type), other_axes);
+    if (groups.size() > 1 || groups[0].repeats % stages != 0)
+      refuse("only some layers are trained, so that stages would differ",
+             "remove freeze_trainable_layers, or " + other_axes);
+    if (run_.model.config.num_experts > 0)
+      refuse(fmt::format("pipelines are not implemented for models with experts, such as {}", type),
+             "use ep or fsdp instead of pp");
+    if (run_.offload_param || run_.offload_optimizer)
+      refuse("the layers of a stage must be on their devices", "remove offload_param and offload_optimizer");
+    if (run_.batch.micro_batches < stages)
+      warn(
+          "{}: mesh: pp {}: gradient_accumulation_steps: {} gives fewer micro-batches than stages, so some stages are "
+          "always idle; set it to {} or more",
+          where, stages, run_.batch.micro_batches, 4 * stages);
   }
 
   void set_dtypes() {
@@ -380,7 +422,7 @@ Run resolve(const Recipe& asked, const ModelConfigFile& config, const std::optio
   const Stage& stage = stage_named(recipe.stage, recipe.where("stage"));
   const KeyValues keys(recipe);
   if (purpose == Purpose::kTraining) check_stage_keys(stage, keys);
-  const ShardingRules sharding(make_mesh(recipe.mesh, target.count), recipe.sharding);
+  const ShardingRules sharding(make_mesh(axes_for(recipe.mesh, purpose), target.count), recipe.sharding);
   const int64_t cutoff_len = variant.cutoff_len ? recipe.cutoff_len : cutoff_len_of(recipe, stage, config.json);
   Model model = make_model(with_asked_balance(recipe, config.json), config.file, num_labels_of(recipe, stage, labels));
   Run run{.stage = &stage,
@@ -397,6 +439,7 @@ Run resolve(const Recipe& asked, const ModelConfigFile& config, const std::optio
           .remat = remat_policy(recipe.remat_is_auto() ? "full" : recipe.gradient_checkpointing),
           .remat_auto = recipe.remat_is_auto(),
           .sharding = sharding,
+          .loss_sharding = sharding.outside_layers(),
           .noise_alpha = recipe.neftune_noise_alpha,
           .update = update_spec(recipe),
           .optimizer = make_optimizer(optim_spec(recipe)),
@@ -417,6 +460,7 @@ Run resolve(const Recipe& asked, const ModelConfigFile& config, const std::optio
   steps.check_rates();
   steps.check_low_rank();
   steps.check_offload();
+  steps.check_stages();
   quantise_frozen(run, recipe, config.file);
   steps.set_dtypes();
   steps.set_reference();

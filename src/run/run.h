@@ -101,7 +101,8 @@ struct Run {
   RematPolicy remat = {};
   bool remat_auto = false;  // Fettle chooses `remat` (settle_remat); until then it is full
   ShardingRules sharding;
-  double noise_alpha = 0;  // alpha of NEFTune's noise on the embedded tokens; 0: no noise
+  ShardingRules loss_sharding;  // for the activations of the head and the loss
+  double noise_alpha = 0;       // alpha of NEFTune's noise on the embedded tokens; 0: no noise
   UpdateSpec update;
   Optimizer optimizer;
   int64_t rows_per_device = 8;       // per_device_train_batch_size

@@ -13,7 +13,7 @@
 namespace fettle {
 namespace {
 
-constexpr std::array kAxes{"dp", "fsdp", "ep", "tp", "sp"};
+constexpr std::array kAxes{kStageAxis, "dp", "fsdp", "ep", "tp", "sp"};
 
 // A mesh axis splits the first dim whose rule names the axis. So fsdp splits the first dim of a layer's matrices, which
 // varies slowest in memory. To gather along the first dim, devices move contiguous memory. To gather along a later dim,
@@ -26,7 +26,8 @@ const std::map<std::string, std::vector<std::string>> kDefaults{
     {"kv_heads", {"tp", "fsdp", "ep"}},
     {"mlp", {"tp", "fsdp", "ep"}},
     {"experts", {"ep"}},
-    {"layers", {}},
+    {"layers", {kStageAxis}},
+    {"stages", {kStageAxis}},
     {"rank", {}},
     {"norm", {}},
     {"batch", {"dp", "fsdp", "ep"}},
@@ -46,10 +47,10 @@ bool may_stay_whole(const std::string& axis) {
   return axis == "vocab" || axis == "act_vocab" || axis == "act_kv_heads";
 }
 // Returns whether `axis` may stay unsplit on `mesh_axis`. ep must divide the experts. It splits the batch and other
-// weights only if it divides them.
+// weights only if it divides them. pp must divide the layers. It splits the batch only if it divides the rows.
 bool may_stay_whole(const std::string& axis, const std::string& mesh_axis) {
   const bool experts = axis == "experts" || axis == "act_experts";
-  return may_stay_whole(axis) || (mesh_axis == "ep" && !experts);
+  return may_stay_whole(axis) || (mesh_axis == "ep" && !experts) || (mesh_axis == kStageAxis && axis == "batch");
 }
 
 }  // namespace
@@ -75,6 +76,12 @@ ShardingRules::ShardingRules(MeshAxes mesh, const std::map<std::string, std::str
     }
     rules_[logical] = parsed;
   }
+}
+
+ShardingRules ShardingRules::outside_layers() const {
+  ShardingRules out = *this;
+  if (stages() > 1) out.rules_["batch"].emplace_back(kStageAxis);
+  return out;
 }
 
 ShardingRules ShardingRules::for_one_row() const {
@@ -141,8 +148,7 @@ MeshAxes make_mesh(const std::map<std::string, int64_t>& mesh, int64_t devices) 
   }
   for (const auto& [name, size] : mesh)
     if (std::find(kAxes.begin(), kAxes.end(), name) == kAxes.end())
-      throw UserError("mesh: the axis '{}' is not {}; there are {}", name,
-                      name == "pp" ? "available in this version" : "known", fmt::join(kAxes, ", "));
+      throw UserError("mesh: the axis '{}' is not known; there are {}", name, fmt::join(kAxes, ", "));
   for (const char* axis : kAxes)
     if (const auto at = mesh.find(axis); at != mesh.end() && at->second > 1) out.axes.emplace_back(axis, at->second);
   if (out.size() != devices) {

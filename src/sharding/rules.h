@@ -1,7 +1,7 @@
 // Defines ShardingRules, which map the logical axes of weights and activations to mesh axes.
 //
-// A mesh axis is one of dp, fsdp, ep, tp, sp. A dim is a dimension of a tensor. A logical axis names the meaning of a
-// dim.
+// A mesh axis is one of pp, dp, fsdp, ep, tp, sp. A dim is a dimension of a tensor. A logical axis names the meaning of
+// a dim.
 #pragma once
 
 #include <map>
@@ -17,15 +17,22 @@ namespace fettle {
 // act_vocab, act_groups (rows whose tokens one group of expert devices computes), act_experts.
 using LogicalAxes = std::vector<std::string>;
 
+inline constexpr const char* kStageAxis = "pp";
+
 class ShardingRules {
  public:
   // `overrides` replace defaults: logical axis -> mesh axes joined by '+', or "" for none.
   explicit ShardingRules(MeshAxes mesh, const std::map<std::string, std::string>& overrides = {});
 
+  // Returns the same rules for activations outside of the layers. There, the devices of all stages share the rows of
+  // the batch, if pp divides their number.
+  ShardingRules outside_layers() const;
   // Returns the same rules for activations of one row: every device stores all rows and positions.
   ShardingRules for_one_row() const;
 
   const MeshAxes& mesh() const { return mesh_; }
+  // Returns the number of stages of the pipeline: the size of pp, or 1.
+  int64_t stages() const { return mesh_.size_of(kStageAxis); }
   // Returns how a value of `dims` is split. A mesh axis whose size does not divide a vocabulary (GPT-2's 50257 tokens)
   // or the key heads of activations (8 heads on 16 devices) leaves this dim unsplit. The same is true of ep
   // and every dim except experts. Throws UserError with the sizes when another dim is not divisible.
@@ -45,9 +52,9 @@ class ShardingRules {
   std::map<std::string, std::vector<std::string>> rules_;
 };
 
-// Returns the mesh of a recipe: axes in the order dp, fsdp, ep, tp, sp, without those of size 1. When `mesh` is empty,
-// or still says auto because choose_mesh (plan/mesh_choice.h) has not replaced it, all devices are on fsdp. Throws
-// UserError on an unknown axis, and when the product of the sizes is not `devices`.
+// Returns the mesh of a recipe: axes in the order pp, dp, fsdp, ep, tp, sp, without those of size 1. When `mesh` is
+// empty, or still says auto because choose_mesh (plan/mesh_choice.h) has not replaced it, all devices are on fsdp.
+// Throws UserError on an unknown axis, and when the product of the sizes is not `devices`.
 MeshAxes make_mesh(const std::map<std::string, int64_t>& mesh, int64_t devices);
 
 // Returns "mesh fsdp 2 x tp 4", or "one device".

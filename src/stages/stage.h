@@ -52,7 +52,8 @@ constexpr bool by_position(BatchPart part) {
 
 // The arrays of one micro-batch or of a whole step, as values of a program.
 struct BatchInputs : std::map<BatchPart, Tensor> {
-  int64_t sequences = 0;  // S
+  int64_t sequences = 0;      // S
+  int64_t micro_batches = 1;  // see Forward::micro_batches
 };
 
 // The forward pass of one model over a micro-batch, without its head.

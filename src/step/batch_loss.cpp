@@ -14,6 +14,7 @@ ModelPass run_model(const Run& run, const ModelInGraph& model, const BatchInputs
                     const DropoutKey* dropout) {
   Forward f = make_forward(run, model.weights,
                            {.remat = remat, .adapted = model.adapted, .dropout = dropout, .squares = model.squares});
+  f.micro_batches = batch.micro_batches;
   f.tokens = batch.at(BatchPart::kTokens);
   f.positions = batch.at(BatchPart::kPositions);
   f.segments = batch.at(BatchPart::kSegments);
@@ -23,7 +24,10 @@ ModelPass run_model(const Run& run, const ModelInGraph& model, const BatchInputs
   if (run.model.config.router_aux_loss_coef != 0 && model.balanced) f.router = no_routes(run.model.config);
   const Tensor hidden = run.model.family->forward(f);
   f.disturb = nullptr;
-  return {run.model, f, hidden, run.model.classifies() ? TokenHead{} : head_of(run.model, model.weights)};
+  const TokenHead head = run.model.classifies() ? TokenHead{} : head_of(run.model, model.weights);
+  if (run.sharding.stages() == 1) return {run.model, f, hidden, head};
+  const Forward after{.config = f.config, .weights = f.weights, .sharding = run.loss_sharding, .compute = run.compute};
+  return {run.model, after, after.sharding.constrain(hidden, {"batch", "length", "act_embed"}), head};
 }
 
 // Returns the weights of the reference model. The parameters in run.reference are frozen copies, which this adds as

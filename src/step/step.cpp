@@ -28,6 +28,17 @@ BatchInputs with_arrays(BatchInputs batch, const std::vector<Tensor>& arrays) {
   return batch;
 }
 
+// Returns the micro-batches as one batch for a pipeline, which takes them one after another (Forward::micro_batches).
+// The lines of a device stay on it: they are the major dim.
+BatchInputs as_one_batch(BatchInputs batch) {
+  for (auto& [part, array] : batch) {
+    if (!by_position(part)) continue;
+    batch.micro_batches = array.dim(0);
+    array = reshape(transpose(array, {1, 0, 2}), {array.dim(1) * array.dim(0), array.dim(2)});
+  }
+  return batch;
+}
+
 struct Gradients {
   Tensor loss;                // sum over tokens or rows
   Tensor metrics;             // the sums that the stage's metrics need; null when it has none
@@ -42,7 +53,8 @@ Gradients accumulate(const Run& run, Models models, const std::vector<Tensor>& t
   const bool on_host =
       std::ranges::any_of(run.trained, [&](const auto& param) { return gradient_on_host(run, param); });
   const int64_t micro_batches = batch.at(BatchPart::kTokens).dim(0);
-  const bool loops = micro_batches > 1 || used;
+  // A pipeline makes its own loop. Micro-batches that are not used have no trained tokens.
+  const bool loops = (micro_batches > 1 || used) && run.sharding.stages() == 1;
   auto one = [&](const BatchInputs& micro) -> Gradients {
     std::vector<Tensor> wanted = trained;
     // In the loop, add_by_layer computes the squares of the sum instead.
@@ -55,6 +67,7 @@ Gradients accumulate(const Run& run, Models models, const std::vector<Tensor>& t
     }
     return out;
   };
+  if (run.sharding.stages() > 1) return one(as_one_batch(batch));
   if (!loops) {
     std::vector<Tensor> first;
     for (const Tensor& x : arrays_of(batch)) first.push_back(reshape(x, {x.dims().begin() + 1, x.dims().end()}));

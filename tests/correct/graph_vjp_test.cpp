@@ -97,6 +97,7 @@ void add_shape(Cases& c) {
             return dynamic_update_slice(a[0] * a[0], a[1] * a[1], {a[2], constant(1, DType::kI32)});
           });
   c.add(Op::kPad, "around", {any({2, 3})}, [](const Tensors& a) { return pad(a[0] * a[0], {1, 0}, {2, 1}, 3); });
+  c.add(Op::kPad, "moved by one", {any({3, 2})}, [](const Tensors& a) { return pad(a[0] * a[0], {1, 0}, {-1, 0}); });
   c.add(Op::kPad, "between", {any({3})}, [](const Tensors& a) {
     return make_node(Op::kPad, {a[0] * a[0], constant(0, DType::kF64)},
                      Padding{.low = {1}, .high = {2}, .interior = {2}});

@@ -95,6 +95,17 @@ TEST_F(SeveralProcesses, LossesAndResultsAreThoseOfOne) {
   }
 }
 
+// Each process has the devices of one stage.
+TEST_F(SeveralProcesses, StagesOfAPipelineAreThoseOfOne) {
+  const std::vector<std::string> more{
+      "mesh=pp=2,fsdp=2", "gradient_accumulation_steps=2", "max_steps=6", "save_strategy=steps", "save_steps=3",
+      "val_size=4",       "eval_strategy=steps",           "eval_steps=3"};
+  const Outcome alone = run_fettle(folder_, words("one", more));
+  ASSERT_EQ(alone.code, 0) << alone.err;
+  expect_success(run(2, words("two", more)));
+  expect_same_result("one", "two", "adapter_model.safetensors");
+}
+
 TEST_F(SeveralProcesses, CheckpointsOfWeightsAloneAreThoseOfOne) {
   const std::vector<std::string> more{"pissa_init=true", "lora_dropout=0", "save_only_model=true",
                                       "save_strategy=steps", "save_steps=3"};

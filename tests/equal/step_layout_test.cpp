@@ -118,11 +118,27 @@ TEST_P(SharedLinesOnDevices, EightTrainAsOne) {
   expect_equal_lists(split.norms, one.norms, 1e-4, "norm");
 }
 
+// A pipeline computes the loss of a step's micro-batches as one batch.
+TEST_P(SharedLinesOnDevices, StagesOfAPipelineTrainAsOne) {
+  Recipe recipe = recipe_of(GetParam());
+  recipe.per_device_train_batch_size = 8;
+  const TrainOptions options{.laid = true, .rows = rows_of(GetParam())};
+  const TrainResult one = train(recipe, options);
+  recipe.per_device_train_batch_size = 2;
+  recipe.gradient_accumulation_steps = 2;
+  recipe.mesh = {{"pp", 2}, {"fsdp", 2}};
+  const TrainResult stages = train(recipe, options);
+  expect_equal_lists(stages.losses, one.losses, 1e-5, "loss");
+  expect_equal_lists(stages.norms, one.norms, 1e-4, "norm");
+}
+
 INSTANTIATE_TEST_SUITE_P(Stages, SharedLinesOnDevices,
                          testing::Values(Setting{"sft", "llama", "sft", "lora"},
                                          Setting{"sft_weighted", "llama", "sft", "lora", {}, 8, 1, "", true},
-                                         Setting{"dpo", "llama", "dpo", "lora"},
-                                         Setting{"cls", "llama_classifier", "cls", "lora", {}, 8, 1, kSingle}),
+                                         Setting{"dpo", "llama", "dpo", "lora"}, Setting{"kto", "llama", "kto", "lora"},
+                                         Setting{"rm", "llama", "rm", "full"},
+                                         Setting{"cls", "llama_classifier", "cls", "lora", {}, 8, 1, kSingle},
+                                         Setting{"cls_first", "bert", "cls", "full", {}, 8, 1, kMulti}),
                          [](const auto& test) { return test.param.name; });
 
 // `plan` counts the memory of the step with the largest micro-batches. A step with more micro-batches needs at most one

@@ -58,5 +58,25 @@ TEST_P(Meshes, EightTwoOneFourEqualsEight) {
 INSTANTIATE_TEST_SUITE_P(Types, Meshes, testing::Values("lora", "full"),
                          [](const auto& info) { return std::string(info.param); });
 
+// A checkpoint does not depend on the stages.
+TEST(Pipeline, CheckpointsGoBothWays) {
+  TempFolder folder;
+  const Recipe plain = on_devices(1, folder / "out", "lora");
+  Recipe stages = plain;
+  stages.mesh = {{"pp", 2}};
+  std::vector<double> wanted, got;
+  TrainingRun whole(plain);
+  while (wanted.size() < 3) wanted.push_back(whole.advance().loss);
+  std::optional<StateReader> from;
+  for (const Recipe& recipe : {stages, plain, stages}) {
+    TrainingRun run(recipe, from ? &*from : nullptr);
+    if (from) check_meta(*from, run.run);
+    got.push_back(run.advance().loss);
+    CheckpointWriter(run.run, run.repository, run.batches.identity()).save(run.state, {});
+    from.emplace(state_folder(run.folder()));
+  }
+  expect_equal_lists(got, wanted, 1e-5, "loss");
+}
+
 }  // namespace
 }  // namespace fettle

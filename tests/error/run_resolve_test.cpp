@@ -44,6 +44,30 @@ TEST(ResolveError, OffloadedLayersAreAllTreatedAlike) {
   EXPECT_EQ(message("llama", {"gradient_checkpointing=50%"}), "no error");
 }
 
+TEST(ResolveError, StagesOfAPipelineAreEqual) {
+  const std::string file = source_folder().string() + "/tests/reference/models/";
+  auto on = [&](const std::string& model, int64_t stages, std::vector<std::string> words = {}) {
+    words.push_back("mesh=pp=" + std::to_string(stages));
+    return user_error([&] {
+      make_run(read_recipe("", words), nlohmann::json::parse(std::ifstream(file + model + "/config.json")),
+               file + model + "/config.json", stages);
+    });
+  };
+  EXPECT_EQ(on("llama", 2), "no error");
+  EXPECT_THAT(on("llama", 4), AllOf(HasSubstr("mesh: pp 4: the 2 layers of "), HasSubstr("into 4 equal stages"),
+                                    HasSubstr("choose a pp that divides")));
+  EXPECT_THAT(on("gemma4", 2), AllOf(HasSubstr("of several kinds"), HasSubstr("use fsdp or tp")));
+  EXPECT_THAT(on("lfm2_moe", 2), HasSubstr("of several kinds"));
+  EXPECT_THAT(on("mixtral", 2), AllOf(HasSubstr("models with experts, such as mixtral"), HasSubstr("use ep or fsdp")));
+  EXPECT_THAT(on("llama", 2, {"offload_param=true"}), HasSubstr("remove offload_param"));
+  EXPECT_THAT(on("llama", 2, {"finetuning_type=freeze", "freeze_trainable_layers=1"}),
+              AllOf(HasSubstr("only some layers are trained"), HasSubstr("freeze_trainable_layers")));
+  EXPECT_THAT(user_error([] {
+                make_mesh({{"xp", 2}}, 2);
+              }),
+              HasSubstr("mesh: the axis 'xp' is not known; there are pp, dp, fsdp, ep, tp, sp"));
+}
+
 TEST(ResolveError, MissingModules) {
   EXPECT_THAT(message("llama", {"additional_target=score"}), AllOf(HasSubstr("'score'"), HasSubstr("lm_head")));
   EXPECT_THAT(message("llama", {"additional_target=q_proj"}), HasSubstr("q_proj has LoRA weights"));

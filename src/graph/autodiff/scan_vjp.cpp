@@ -30,6 +30,9 @@ class ReverseLoop {
 
   Tensors build() {
     activity_ = scan_activity(outer_.node(args_.id), args_.active);
+    for (int64_t i = carries() + at_.xs; i < operands(); ++i)
+      internal_check(at_.axis.empty() || !activity_.operands[i],
+                     "a scan over the devices of {} captures a value that needs a gradient", at_.axis);
     body_ = std::make_shared<Block>(&outer_);
     {
       BuildScope scope(*body_);
@@ -239,7 +242,8 @@ class ReverseLoop {
                                         .xs = sliced,
                                         .first = at_.first,
                                         .reverse = !at_.reverse,
-                                        .limited = at_.limited});
+                                        .limited = at_.limited,
+                                        .axis = at_.axis});
 
     Tensors grads(args_.operands.size());
     int32_t result = at_.limited ? 1 : 0;

@@ -129,7 +129,7 @@ std::string call_text(NodeText& n, Printer& printer) {
 
   const MeshAxes& mesh = printer.options().mesh;
   printer.name_results(n);
-  std::vector<std::string> in, out, axes, arguments, declared, returned;
+  std::vector<std::string> in, out, arguments, declared, returned;
   std::vector<Shape> local, local_results;
   for (size_t i = 0; i < n.operands.size(); ++i) {
     in.push_back(mlir_sharding(call.in[i], inputs[i].rank()));
@@ -144,10 +144,9 @@ std::string call_text(NodeText& n, Printer& printer) {
     local_results.push_back(shard_of(n.node.results[r], call.out[r], mesh));
     returned.push_back(count == 1 ? name : fmt::format("{}#{}", name, r));
   }
-  for (const auto& [axis, size] : mesh.axes) axes.push_back('"' + axis + '"');
   std::string text =
       fmt::format("sdy.manual_computation({}) in_shardings=[{}] out_shardings=[{}] manual_axes={{{}}} ({}) {{\n",
-                  fmt::join(n.operands, ", "), fmt::join(in, ", "), fmt::join(out, ", "), fmt::join(axes, ", "),
+                  fmt::join(n.operands, ", "), fmt::join(in, ", "), fmt::join(out, ", "), printer.manual_axes(),
                   fmt::join(declared, ", "));
   text +=
       fmt::format("{}  {} = {} loc(\"{}\")\n", printer.indent, count == 1 ? name : fmt::format("{}:{}", name, count),

@@ -40,14 +40,12 @@ std::string permute_text(NodeText& n, Printer& printer) {
   const std::string sharding = mlir_sharding(move.partition, whole.rank());
   const std::string shard = mlir_type(shard_of(whole, move.partition, mesh));
   const std::string argument = printer.fresh(), moved = printer.fresh();
-  std::vector<std::string> axes;
-  for (const auto& [axis, size] : mesh.axes) axes.push_back('"' + axis + '"');
   return fmt::format(
       "sdy.manual_computation({0}) in_shardings=[{1}] out_shardings=[{1}] manual_axes={{{2}}} ({3}: {4}) {{\n"
       "{5}  {6} = \"stablehlo.collective_permute\"({3}) {{source_target_pairs = {7}, channel_handle = "
       "#stablehlo.channel_handle<handle = {8}, type = 1>}} : ({4}) -> {4} loc(\"{9}\")\n"
       "{5}  sdy.return {6} : {4}\n{5}}} : ({10}) -> ({10})",
-      n.operands[0], sharding, fmt::join(axes, ", "), argument, shard, printer.indent, moved, pairs_text(move, mesh),
+      n.operands[0], sharding, printer.manual_axes(), argument, shard, printer.indent, moved, pairs_text(move, mesh),
       moved.substr(1), n.node.path, n.result());
 }
 

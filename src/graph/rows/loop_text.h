@@ -1,4 +1,4 @@
-// Declares the spelling of scan. It has its own file because of its length.
+// Declares the spellings of scan, which have their own files because of their length.
 #pragma once
 
 #include "graph/rows/rows.h"
@@ -6,5 +6,7 @@
 namespace fettle::rows {
 
 std::string loop_text(NodeText& node, Printer& printer);
+// Spells a scan over the devices of a mesh axis (Loop::axis) as sdy.manual_computation.
+std::string parallel_loop_text(NodeText& node, Printer& printer);
 
 }  // namespace fettle::rows

@@ -157,8 +157,16 @@ std::vector<Shape> pad_shape(Shapes o, const Attributes& a) {
 Tensors pad_vjp(const VjpArgs& a) {
   const auto& [low, high, interior] = a.get<Padding>();
   Tensor grad = ct(a);
+  const auto negative = [](int64_t size) { return size < 0; };
+  if (std::ranges::any_of(low, negative) || std::ranges::any_of(high, negative)) {
+    internal_check(std::ranges::all_of(interior, [](int64_t size) { return size == 0; }),
+                   "[pad] the VJP does not support negative padding with padding between elements");
+    Dims back_low = low, back_high = high;
+    for (Dims* sizes : {&back_low, &back_high})
+      for (int64_t& size : *sizes) size = -size;
+    return {pad(grad, back_low, back_high), Tensor{}};
+  }
   for (int64_t i = 0; i < grad.rank(); ++i) {
-    internal_check(low[i] >= 0 && high[i] >= 0, "[pad] the VJP does not support negative padding");
     grad = slice(grad, i, low[i], grad.dims()[i] - high[i], interior[i] + 1);
   }
   return {grad, Tensor{}};

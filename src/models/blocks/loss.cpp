@@ -15,7 +15,10 @@ int64_t chunk_length(const Forward& f, int64_t b, int64_t t, int64_t v, int64_t 
   const Partition split = f.sharding.partition({"act_vocab"}, {v}, "logits");
   int64_t vocab = v;  // the vocabulary entries of one device
   for (const std::string& axis : split.dims[0]) vocab /= mesh.size_of(axis);
-  const int64_t rows = std::max<int64_t>(1, b / (mesh.size_of("dp") * mesh.size_of("fsdp")));
+  int64_t rows = std::max<int64_t>(1, b / (mesh.size_of("dp") * mesh.size_of("fsdp")));
+  const Partition by_rows = f.sharding.partition({"batch"}, {b}, "rows");
+  if (std::ranges::find(by_rows.dims[0], kStageAxis) != by_rows.dims[0].end())
+    rows = std::max<int64_t>(1, rows / f.sharding.stages());
   const int64_t sp = mesh.size_of("sp"), local = t / sp;
   for (int64_t chunks = 1; chunks < local; ++chunks)
     if (local % chunks == 0 && rows * (local / chunks) * vocab * 4 <= budget) return local / chunks * sp;

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "graph/ops.h"
+#include "models/blocks/pipeline.h"
 #include "models/layer_groups.h"
 
 namespace fettle {
@@ -56,8 +58,8 @@ struct Part {
 };
 
 std::vector<Part> parts_of(const Forward& f, const LayerGroup& group) {
-  const int64_t full =
-      (f.remat.full_layers(f.config.num_hidden_layers) - group.first + group.period - 1) / group.period;
+  const int64_t layers = f.config.num_hidden_layers / f.sharding.stages();  // each stage has the same share
+  const int64_t full = (f.remat.full_layers(layers) - group.first + group.period - 1) / group.period;
   if (full <= 0) return {{0, group.repeats, f.remat.saves}};
   if (full >= group.repeats) return {{0, group.repeats, Remat::kFull}};
   return {{0, full, Remat::kFull}, {full, group.repeats - full, f.remat.saves}};
@@ -65,7 +67,9 @@ std::vector<Part> parts_of(const Forward& f, const LayerGroup& group) {
 
 class Layers {
  public:
-  Layers(Forward& f, const LayerBody& body, LayerValues& values) : f_(f), body_(body), values_(values) {}
+  // `first_trip` (i32) is the number of the first repeat; null: 0.
+  Layers(Forward& f, LayerBody body, LayerValues& values, const Tensor& first_trip = {})
+      : f_(f), body_(std::move(body)), values_(values), first_trip_(first_trip) {}
 
   // Returns the values that a group's loop carries after the residual stream and the cache.
   std::vector<Tensor> others(const LayerGroup& group) const {
@@ -140,7 +144,8 @@ class Layers {
       const Remat outer = group.period == 1 || part.saves == Remat::kNone ? part.saves : Remat::kDots;
       const ScanBody body = [&](const Tensor& trip, const std::vector<Tensor>& carried,
                                 const std::vector<Tensor>& weights) {
-        const Tensor number = part.first == 0 ? trip : trip + static_cast<double>(part.first);
+        Tensor number = part.first == 0 ? trip : trip + static_cast<double>(part.first);
+        if (first_trip_) number = number + first_trip_;
         return group.period == 1 ? one(group, number, 0, stacks, carried, weights)
                                  : period(group, number, stacks, carried, weights, part.saves);
       };
@@ -175,24 +180,51 @@ class Layers {
   }
 
   Forward& f_;
-  const LayerBody& body_;
+  LayerBody body_;
   LayerValues& values_;
+  Tensor first_trip_;
 };
+
+// Computes the layers as a pipeline, in which each stage has as many repeats of the one group as the others.
+Tensor run_pipeline(Forward& f, const std::string& layer_prefix, const LayerGroup& group, const Tensor& x_BTD,
+                    const LayerBodyFor& body) {
+  const int64_t stages = f.sharding.stages();
+  internal_check(!f.cache && !f.router && !f.fetch && group.repeats % stages == 0,
+                 "{} stages cannot share these layers", stages);
+  const LayerGroup own{0, group.period, group.repeats / stages};
+  const std::vector<GroupStack> stacks = stacks_of(f, layer_prefix, group, {});
+  std::vector<Tensor> by_stage;
+  for (const GroupStack& stack : stacks) {
+    Dims apart = stack.slices.dims();
+    apart[0] = own.repeats;
+    apart.insert(apart.begin(), stages);
+    by_stage.push_back(reshape(stack.slices, apart));
+  }
+  return run_stages(f, x_BTD, by_stage,
+                    [&](Forward& of_stage, const Tensor& stage, const Tensor& x, const std::vector<Tensor>& slices) {
+                      std::vector<GroupStack> of_group = stacks;
+                      for (size_t i = 0; i < slices.size(); ++i) of_group[i].slices = slices[i];
+                      LayerValues none;
+                      const Tensor first = stage * static_cast<double>(own.repeats);
+                      return Layers(of_stage, body(of_stage), none, first).run(own, of_group, {x})[0];
+                    });
+}
 
 }  // namespace
 
-Tensor run_layers(Forward& f, const std::string& layer_prefix, const Tensor& x_BTD, const LayerBody& body,
+Tensor run_layers(Forward& f, const std::string& layer_prefix, const Tensor& x_BTD, const LayerBodyFor& body,
                   LayerValues* values) {
   PathScope scope("layers");
   std::vector<Tensor> carries{x_BTD};
   if (f.cache) carries.insert(carries.end(), f.cache->arrays.begin(), f.cache->arrays.end());
   std::vector<LayerSet> sets;
   for (const auto& [name, entry] : f.weights) sets.push_back(entry.param.layers);
+  const std::vector<LayerGroup> groups = group_layers(f.config.num_hidden_layers, sets);
+  if (f.sharding.stages() > 1) return run_pipeline(f, layer_prefix, groups[0], x_BTD, body);
   LayerValues none;
   LayerValues& given = values != nullptr ? *values : none;
-  Layers layers(f, body, given);
-  for (const LayerGroup& group : group_layers(f.config.num_hidden_layers, sets))
-    carries = layers.run(group, stacks_of(f, layer_prefix, group, given), carries);
+  Layers layers(f, body(f), given);
+  for (const LayerGroup& group : groups) carries = layers.run(group, stacks_of(f, layer_prefix, group, given), carries);
   if (f.cache) std::copy_n(carries.begin() + 1, f.cache->arrays.size(), f.cache->arrays.begin());
   return carries[0];
 }

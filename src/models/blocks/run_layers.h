@@ -12,6 +12,8 @@ namespace fettle {
 // One layer's arrays of the cache, by name. The layer replaces each array by one that includes the new tokens.
 using LayerCache = std::map<std::string, Tensor>;
 using LayerBody = std::function<Tensor(const Layer& layer, const Tensor& x_BTD, LayerCache* cache)>;
+// Returns the function that computes a layer for the rows of `f`. A stage of a pipeline has other rows than the model.
+using LayerBodyFor = std::function<LayerBody(Forward& f)>;
 
 // Values that the layers read in addition to the residual stream.
 struct LayerValues {
@@ -25,7 +27,9 @@ struct LayerValues {
 // repeats a sequence of layers, its period. The body of a scan has the code of one period. The weights in `layer` tell
 // `body` which kind of layer it computes. Each layer is rematerialised by itself. With f.cache, `body` gets the layer's
 // part of the cache. `values` may be null.
-Tensor run_layers(Forward& f, const std::string& layer_prefix, const Tensor& x_BTD, const LayerBody& body,
+//
+// On a mesh with pp, the layers are a pipeline (pipeline.h); Resolving::check_stages() has refused what it cannot run.
+Tensor run_layers(Forward& f, const std::string& layer_prefix, const Tensor& x_BTD, const LayerBodyFor& body,
                   LayerValues* values = nullptr);
 
 }  // namespace fettle

@@ -68,14 +68,15 @@ std::vector<Param> modernbert_params(const ModelConfig& c) {
 
 Tensor modernbert_forward(Forward& f) {
   internal_check(!f.cache, "modernbert is an encoder and cannot use a cache");
-  const Decoder parts(f);
   const Tensor embedded = embed(f, f.weights.at("model.embeddings.tok_embeddings.weight"), f.tokens);
   const Tensor x_BTD = norm(f.config, f.weights, "model.embeddings.norm", embedded);
-  const Tensor out = run_layers(f, kLayers, x_BTD, [&](const Layer& layer, const Tensor& x, LayerCache*) {
-    const Tensor normal = layer.has("attn_norm.weight") ? parts.norm(layer, "attn_norm", x) : x;
-    const Heads heads = parts.rotate(layer, parts.project(layer, normal));
-    const Tensor y = x + parts.attend(layer, heads, nullptr, "Wo");
-    return y + parts.mlp(layer, parts.norm(layer, "mlp_norm", y));
+  const Tensor out = run_layers(f, kLayers, x_BTD, [](Forward& rows) -> LayerBody {
+    return [parts = Decoder(rows)](const Layer& layer, const Tensor& x, LayerCache*) {
+      const Tensor normal = layer.has("attn_norm.weight") ? parts.norm(layer, "attn_norm", x) : x;
+      const Heads heads = parts.rotate(layer, parts.project(layer, normal));
+      const Tensor y = x + parts.attend(layer, heads, nullptr, "Wo");
+      return y + parts.mlp(layer, parts.norm(layer, "mlp_norm", y));
+    };
   });
   return norm(f.config, f.weights, "model.final_norm", out);
 }

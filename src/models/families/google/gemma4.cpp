@@ -192,7 +192,10 @@ class TextModel {
     }
     const Tensor out = run_layers(
         f_, prefix_ + "layers.{}.", x,
-        [&](const Layer& weights, const Tensor& in, LayerCache* cache) { return layer(weights, in, cache); }, &values_);
+        [&](Forward&) -> LayerBody {
+          return [&](const Layer& weights, const Tensor& in, LayerCache* cache) { return layer(weights, in, cache); };
+        },
+        &values_);
     return norm(c_, f_.weights, prefix_ + "norm", out);
   }
 

@@ -92,21 +92,28 @@ std::vector<Param> gpt_params(const ModelConfig& c) {
 }
 
 template <bool kConv1d>
-Tensor gpt_forward(Forward& f) {
+Tensor gpt_layer(const Forward& f, const Layer& layer, const Tensor& x, LayerCache* cache) {
   const ModelConfig& c = f.config;
   const AttentionOptions options{.scale = 1 / std::sqrt(static_cast<double>(c.head_dim))};
+  const Tensor qkv = linear(f, layer, "attn.c_attn", norm(c, layer, "ln_1", x), {.transposed = kConv1d});
+  const auto [q, k, v] = split_heads(f, qkv, kConv1d);
+  const Tensor mixed = reshape(attention(f, q, k, v, options, cache), x.dims());
+  const Tensor y = x + linear(f, layer, "attn.c_proj", mixed, {.transposed = kConv1d});
+  const Tensor inner = linear(f, layer, "mlp.c_fc", norm(c, layer, "ln_2", y), {.transposed = kConv1d});
+  const Tensor hidden = f.sharding.constrain(activation(c.hidden_act, inner), {"batch", "length", "act_mlp"});
+  return y + linear(f, layer, "mlp.c_proj", hidden, {.transposed = kConv1d});
+}
+
+template <bool kConv1d>
+Tensor gpt_forward(Forward& f) {
   const Tensor places = convert(take(f.weights.at("transformer.wpe.weight"), f.positions), f.compute);
   const Tensor x_BTD = embed(f, f.weights.at("transformer.wte.weight"), f.tokens) + places;
-  const Tensor out_BTD = run_layers(f, kGptLayer, x_BTD, [&](const Layer& layer, const Tensor& x, LayerCache* cache) {
-    const Tensor qkv = linear(f, layer, "attn.c_attn", norm(c, layer, "ln_1", x), {.transposed = kConv1d});
-    const auto [q, k, v] = split_heads(f, qkv, kConv1d);
-    const Tensor mixed = reshape(attention(f, q, k, v, options, cache), x.dims());
-    const Tensor y = x + linear(f, layer, "attn.c_proj", mixed, {.transposed = kConv1d});
-    const Tensor inner = linear(f, layer, "mlp.c_fc", norm(c, layer, "ln_2", y), {.transposed = kConv1d});
-    const Tensor hidden = f.sharding.constrain(activation(c.hidden_act, inner), {"batch", "length", "act_mlp"});
-    return y + linear(f, layer, "mlp.c_proj", hidden, {.transposed = kConv1d});
+  const Tensor out_BTD = run_layers(f, kGptLayer, x_BTD, [](Forward& rows) -> LayerBody {
+    return [&rows](const Layer& layer, const Tensor& x, LayerCache* cache) {
+      return gpt_layer<kConv1d>(rows, layer, x, cache);
+    };
   });
-  return norm(c, f.weights, "transformer.ln_f", out_BTD);
+  return norm(f.config, f.weights, "transformer.ln_f", out_BTD);
 }
 
 }  // namespace
