@@ -47,9 +47,8 @@ const std::byte* bytes_of(const void* data) {
 
 class Quantiser {
  public:
-  Quantiser(const Client& client, const QuantisedWeight& weight, const ModelConfig& config,
-            const std::vector<Layout>& layouts, const FindTensor& find, const LoadProgress& progress,
-            const std::string& memory_kind)
+  Quantiser(const Client& client, const QuantisedWeight& weight, const std::vector<Layout>& layouts,
+            const FindTensor& find, const LoadProgress& progress, const std::string& memory_kind)
       : weight_(weight),
         layers_(find_layers(weight.base, find)),
         progress_(progress),
@@ -186,7 +185,7 @@ class Quantiser {
 };
 
 // Loads the codes that the checkpoint stores.
-std::vector<DeviceBuffer> load_stored(const Client& client, const QuantisedWeight& weight, const ModelConfig& config,
+std::vector<DeviceBuffer> load_stored(const Client& client, const QuantisedWeight& weight,
                                       const std::vector<Layout>& layouts, const FindTensor& find,
                                       const LoadProgress& progress, const std::string& memory_kind) {
   std::vector<std::vector<LayerTensor>> tensors(weight.parts.size());
@@ -247,8 +246,8 @@ std::vector<DeviceBuffer> load_quantised(const Client& client, const QuantisedWe
   if (weight.format.type == Quantisation::Type::kMxfp4)
     return load_mxfp4(client, weight, layouts, find, progress, memory_kind);
   if (weight.format.in_groups()) return load_groups(client, weight, layouts, find, progress, memory_kind);
-  if (config.quantisation) return load_stored(client, weight, config, layouts, find, progress, memory_kind);
-  return Quantiser(client, weight, config, layouts, find, progress, memory_kind).run();
+  if (config.quantisation) return load_stored(client, weight, layouts, find, progress, memory_kind);
+  return Quantiser(client, weight, layouts, find, progress, memory_kind).run();
 }
 
 }  // namespace fettle

@@ -9,7 +9,6 @@
 #include "step/step.h"
 
 namespace fettle {
-namespace {
 
 // The outputs of an evaluation program, summed over the micro-batches of a step. Each row is in one micro-batch and
 // counts 0 in the others.
@@ -19,6 +18,8 @@ struct ProgramRows {
   std::vector<float> metrics;       // for preferences only
   std::vector<float> logits;        // for classifiers only; [rows, labels]
 };
+
+namespace {
 
 void add_up(std::vector<float>& sums, const std::vector<float>& values) {
   if (sums.empty()) sums.assign(values.size(), 0);

@@ -56,12 +56,14 @@ TEST(Roles, FollowFromTheShape) {
       EXPECT_EQ(param.is_bias_or_norm(), (param.stored_dims().size() == 1 && !coefficients) || experts_bias);
       EXPECT_FALSE(param.is_lora());
       EXPECT_EQ(param.stacked(), param.hf_name.starts_with(model.family->layer_prefix));
-      if (!coefficients)
+      if (!coefficients) {
         EXPECT_EQ(param.has_experts(), param.dims.size() >= 3 && (param.fused < 0 || param.dims.size() == 4));
+      }
       const ModelConfig& c = model.config;
       if (!c.delta_net && !c.expert_layers && !c.gemma4 && !c.mamba2 && !c.nemotron_h && !c.lfm2 &&
-          c.model_type != "modernbert")
+          c.model_type != "modernbert") {
         EXPECT_EQ(param.layers.count(), param.stacked() ? c.num_hidden_layers : 0);
+      }
       const bool several = std::ranges::count(model.params, param.hf_name, &Param::hf_name) > 1;
       EXPECT_EQ(param.stack_name() == param.hf_name, !several) << "the stack has all layers with the parameter";
       EXPECT_EQ(std::ranges::count(model.params, param.stack_name(), &Param::stack_name), 1);
@@ -85,8 +87,9 @@ TEST(Roles, OneEmbeddingAndOneHead) {
     EXPECT_EQ(names_of(model, Role::kClassifierBias).size(), model.classifies() && head.bias ? biases : 0);
     const size_t norms = head.norm.empty() ? 0 : model.config.norm == Norm::kLayer ? 2 : 1;
     EXPECT_EQ(names_of(model, Role::kClassifierNorm).size(), norms);
-    if (!model.classifies())
+    if (!model.classifies()) {
       EXPECT_EQ(model.head().role, model.config.tie_word_embeddings ? Role::kTokenEmbedding : Role::kHead);
+    }
   }
 }
 
