@@ -126,9 +126,10 @@ struct Forward {
   // [B, ...]. Null: only the arrays of tokens differ.
   using RowsOf = std::function<Tensor(const Tensor& array)>;
   std::function<void(Forward& stage, const RowsOf& rows)> enter_stage;
-  // The rows consist of this many micro-batches, which a pipeline computes one after another: row r belongs to
-  // micro-batch r % micro_batches.
+  // The rows consist of this many micro-batches, which pass through a pipeline: row r belongs to micro-batch
+  // r % micro_batches.
   int64_t micro_batches = 1;
+  Tensor used_micro_batches;  // i32: a pipeline computes only the first ones; null: all
 
   Tensor tokens, positions, segments;
   Tensor token_types;  // encoders: 0, or 1 in a row's second text; null: all 0

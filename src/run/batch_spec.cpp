@@ -61,6 +61,7 @@ BatchSpec batch_spec(const Recipe& recipe, const Stage& stage, const ModelConfig
           .multiple = std::lcm<int64_t>(8, mesh.size_of("sp") > 1 ? 2 * mesh.size_of("sp") : 1),
           .packing = trains && packs,
           .lines = lines_of(recipe, stage, config, cutoff_len, use),
+          .stages = mesh.size_of(kStageAxis),
           .shards = batch_shards(mesh),
           .grouping = stage.grouping,
           .shuffle = trains && !recipe.disable_shuffling,

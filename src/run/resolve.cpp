@@ -126,11 +126,14 @@ OutputSpec output_spec(const Recipe& r) {
 }
 
 // Returns the mesh for `purpose`. Without training there are no micro-batches, so only one stage of a pipeline would
-// work at a time; fsdp takes the place of pp.
-std::map<std::string, int64_t> axes_for(std::map<std::string, int64_t> mesh, Purpose purpose) {
+// work at a time. fsdp takes the place of pp, or dp if fsdp cannot split the weights evenly.
+std::map<std::string, int64_t> axes_for(std::map<std::string, int64_t> mesh, Purpose purpose, int64_t hidden_size) {
   if (purpose == Purpose::kTraining) return mesh;
-  if (const auto stages = mesh.extract(kStageAxis); !stages.empty())
-    mesh.try_emplace("fsdp", 1).first->second *= stages.mapped();
+  const auto stages = mesh.extract(kStageAxis);
+  if (stages.empty()) return mesh;
+  int64_t& fsdp = mesh.try_emplace("fsdp", 1).first->second;
+  const bool even = hidden_size % (fsdp * stages.mapped()) == 0;
+  (even ? fsdp : mesh.try_emplace("dp", 1).first->second) *= stages.mapped();
   return mesh;
 }
 
@@ -274,8 +277,10 @@ class Resolving {
     if (run_.model.config.gemma4 || model_groups.size() > 1 || model_groups[0].repeats % stages != 0)
       refuse(fmt::format("the layers of {} are of several kinds, so that stages would differ", type), other_axes);
     if (groups.size() > 1 || groups[0].repeats % stages != 0)
-      refuse("only some layers are trained, so that stages would differ",
-             "remove freeze_trainable_layers, or " + other_axes);
+      refuse(
+          "only some layers are trained, or the checkpoint stores some layers in another format, so that stages "
+          "would differ",
+          "remove freeze_trainable_layers if it is set, or " + other_axes);
     if (run_.model.config.num_experts > 0)
       refuse(fmt::format("pipelines are not implemented for models with experts, such as {}", type),
              "use ep or fsdp instead of pp");
@@ -422,9 +427,10 @@ Run resolve(const Recipe& asked, const ModelConfigFile& config, const std::optio
   const Stage& stage = stage_named(recipe.stage, recipe.where("stage"));
   const KeyValues keys(recipe);
   if (purpose == Purpose::kTraining) check_stage_keys(stage, keys);
-  const ShardingRules sharding(make_mesh(axes_for(recipe.mesh, purpose), target.count), recipe.sharding);
   const int64_t cutoff_len = variant.cutoff_len ? recipe.cutoff_len : cutoff_len_of(recipe, stage, config.json);
   Model model = make_model(with_asked_balance(recipe, config.json), config.file, num_labels_of(recipe, stage, labels));
+  const auto axes = axes_for(recipe.mesh, purpose, model.config.hidden_size);
+  const ShardingRules sharding(make_mesh(axes, target.count), recipe.sharding);
   Run run{.stage = &stage,
           .keys = keys.only(stage.keys),
           .target = target,

@@ -54,9 +54,10 @@ constexpr bool by_position(BatchPart part) {
 struct BatchInputs : std::map<BatchPart, Tensor> {
   int64_t sequences = 0;      // S
   int64_t micro_batches = 1;  // see Forward::micro_batches
+  Tensor used;                // see Forward::used_micro_batches
 };
 
-// The forward pass of one model over a micro-batch, without its head.
+// The forward pass of one model over a micro-batch, without its head. With a pipeline, this is the whole step.
 struct ModelPass {
   const Model& model;
   Forward forward;

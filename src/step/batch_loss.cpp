@@ -15,6 +15,7 @@ ModelPass run_model(const Run& run, const ModelInGraph& model, const BatchInputs
   Forward f = make_forward(run, model.weights,
                            {.remat = remat, .adapted = model.adapted, .dropout = dropout, .squares = model.squares});
   f.micro_batches = batch.micro_batches;
+  f.used_micro_batches = batch.used;
   f.tokens = batch.at(BatchPart::kTokens);
   f.positions = batch.at(BatchPart::kPositions);
   f.segments = batch.at(BatchPart::kSegments);

@@ -30,7 +30,8 @@ BatchInputs with_arrays(BatchInputs batch, const std::vector<Tensor>& arrays) {
 
 // Returns the micro-batches as one batch for a pipeline, which takes them one after another (Forward::micro_batches).
 // The lines of a device stay on it: they are the major dim.
-BatchInputs as_one_batch(BatchInputs batch) {
+BatchInputs as_one_batch(BatchInputs batch, const Tensor& used) {
+  batch.used = used;
   for (auto& [part, array] : batch) {
     if (!by_position(part)) continue;
     batch.micro_batches = array.dim(0);
@@ -42,18 +43,19 @@ BatchInputs as_one_batch(BatchInputs batch) {
 struct Gradients {
   Tensor loss;                // sum over tokens or rows
   Tensor metrics;             // the sums that the stage's metrics need; null when it has none
-  std::vector<Tensor> grads;  // in the weights' dtype when there is one micro-batch, else in f32
+  std::vector<Tensor> grads;  // in the weights' dtype with one micro-batch or a pipeline, else in f32
   Tensor host_squares;        // sum of squares of the gradients in host memory; null when there are none
 };
 
-// Runs the micro-batches one after another in a loop that carries the sums of gradients and losses. If `used` is given,
-// only the first `used` micro-batches run. With `scale`, the gradients are those of the loss times `scale`.
+// Runs the micro-batches one after another in a loop that carries the sums of gradients and losses. A pipeline takes
+// them all at once. If `used` is given, only the first `used` micro-batches run. With `scale`, the gradients are those
+// of the loss times `scale`.
 Gradients accumulate(const Run& run, Models models, const std::vector<Tensor>& trained, const BatchInputs& batch,
                      const Tensor& used, const Tensor& seed, const Tensor& scale) {
   const bool on_host =
       std::ranges::any_of(run.trained, [&](const auto& param) { return gradient_on_host(run, param); });
   const int64_t micro_batches = batch.at(BatchPart::kTokens).dim(0);
-  // A pipeline makes its own loop. Micro-batches that are not used have no trained tokens.
+  // A pipeline makes its own loop.
   const bool loops = (micro_batches > 1 || used) && run.sharding.stages() == 1;
   auto one = [&](const BatchInputs& micro) -> Gradients {
     std::vector<Tensor> wanted = trained;
@@ -67,7 +69,7 @@ Gradients accumulate(const Run& run, Models models, const std::vector<Tensor>& t
     }
     return out;
   };
-  if (run.sharding.stages() > 1) return one(as_one_batch(batch));
+  if (run.sharding.stages() > 1) return one(as_one_batch(batch, used));
   if (!loops) {
     std::vector<Tensor> first;
     for (const Tensor& x : arrays_of(batch)) first.push_back(reshape(x, {x.dims().begin() + 1, x.dims().end()}));

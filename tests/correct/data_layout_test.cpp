@@ -169,6 +169,16 @@ TEST(Layout, LeavesOutSkippedRows) {
   EXPECT_EQ(rows_in(batch).size(), 7u);
 }
 
+// Each idle micro-batch of a pipeline costs as much as one that is used.
+TEST(Layout, IdleStagesCostTime) {
+  BatchSpec spec = spec_of(Lines::kRegrouped);
+  const BatchShape shape{.micro_batches = 4, .lines = 8, .length = 64};
+  const int64_t three = layout_cost({.used = 3}, shape, spec);
+  EXPECT_GT(three, 0);
+  spec.stages = 4;
+  EXPECT_EQ(layout_cost({.used = 3}, shape, spec), 2 * three);
+}
+
 TEST(Layout, PlacesTheLongestFirst) {
   const BatchSpec spec{.sequences = 4, .lines = Lines::kRegrouped};
   const BatchShape shape{.micro_batches = 4, .lines = 1, .length = 10, .sequences = 4, .counted = true};

@@ -323,6 +323,26 @@ TEST(Scan, SavingLessTakesLessMemory) {
   EXPECT_LT(full, 3 * stack);
 }
 
+// A barrier that makes a converted weight wait for the carry does not make the loop save the weight.
+TEST(Scan, WeightsThatWaitForTheCarryAreNotSaved) {
+  auto temporary = [](bool waits) {
+    GraphRun run;
+    const Tensor x = run.program().input("x", {DType::kF32, {64, 64}}),
+                 w = run.program().input("w", {DType::kI8, {32, 64, 64}});
+    const ScanStep out =
+        scan(32, {x}, {w},
+             [waits](const Tensor&, const Tensors& c, const Tensors& xs) -> ScanStep {
+               const Tensors values = waits ? optimization_barrier({c[0], xs[0]}) : Tensors{c[0], xs[0]};
+               return {{tanh(matmul(values[0], convert(values[1], DType::kF32)))}, {}};
+             },
+             {.remat = Remat::kNone});
+    run.output("grad", grad(sum(out.carries[0]), {x})[0]);
+    return cpu_devices().compile(run.program()).memory_stats().temp;
+  };
+  const int64_t stack = 32 * 64 * 64 * 4;
+  EXPECT_LT(temporary(true), temporary(false) + stack / 2);
+}
+
 int64_t lines(const std::string& text) {
   return std::count(text.begin(), text.end(), '\n');
 }

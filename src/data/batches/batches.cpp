@@ -144,7 +144,10 @@ DataIdentity Batches::identity() const {
 }
 
 const BatchShape& Batches::fullest() const {
-  return *std::ranges::max_element(shapes_, {}, [](const BatchShape& shape) { return shape.lines * shape.length; });
+  // A pipeline keeps the values of all micro-batches until the backward pass.
+  return *std::ranges::max_element(shapes_, {}, [this](const BatchShape& shape) {
+    return (spec_.stages > 1 ? shape.micro_batches : 1) * shape.lines * shape.length;
+  });
 }
 
 // Chooses the shapes for sample steps, which are spread evenly over the first epoch.

@@ -153,7 +153,7 @@ std::optional<LineLayout> lay_out(const std::vector<int64_t>& lengths, const Bat
 }
 
 int64_t layout_cost(const LineLayout& layout, const BatchShape& shape, const BatchSpec& spec) {
-  return layout.used * (shape.lines / spec.shards * shape.length + kMicroBatchCost);
+  return (layout.used + spec.stages - 1) * (shape.lines / spec.shards * shape.length + kMicroBatchCost);
 }
 
 std::vector<BatchShape> choose_shapes(const std::vector<std::vector<int64_t>>& samples, const BatchSpec& spec,

@@ -4,6 +4,7 @@
 // nodes of the copy that nothing reads.
 #include "graph/autodiff/scan_vjp.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -124,22 +125,27 @@ class ReverseLoop {
                      node.get<ResultDims>());
   }
 
-  // Returns the nodes of the copy that depend on the carries. The other nodes depend only on the slices (for example,
+  // Returns the values of the copy that depend on the carries. The other values depend only on the slices (for example,
   // weights converted to another dtype). If such a value were saved in every trip, the whole stack would be stored a
-  // second time. So only the matrix products among the other nodes are saved.
-  std::set<int32_t> made_of_carries() const {
-    std::set<int32_t> out;
-    for (int64_t c = 0; c < carries(); ++c) out.insert(copy_of_input(c).node());
-    for (int32_t id = 0; id < copy_end_; ++id)
-      for (const Tensor& operand : body_->node(id).operands)
-        if (out.contains(operand.node())) out.insert(id);
+  // second time. So only the matrix products among the other values are saved. A barrier delays its operands, but each
+  // of its results depends on one operand only.
+  std::set<ValueId> made_of_carries() const {
+    std::set<ValueId> out;
+    for (int64_t c = 0; c < carries(); ++c) out.insert(id_of(copy_of_input(c)));
+    for (int32_t id = 0; id < copy_end_; ++id) {
+      const Node& node = body_->node(id);
+      auto depends = [&](const Tensor& operand) { return out.contains(id_of(operand)); };
+      const bool any = std::ranges::any_of(node.operands, depends);
+      for (int32_t r = 0; r < static_cast<int32_t>(node.results.size()); ++r)
+        if (node.op == Op::kOptimizationBarrier ? depends(node.operands[r]) : any) out.insert({id, r});
+    }
     return out;
   }
 
   // Walks back from the outputs through the nodes after the copy. Each value of the copy that these nodes read becomes
   // an input of the loop, is saved, or is computed again from its own operands.
   void choose_saved() {
-    const std::set<int32_t> carried = made_of_carries();
+    const std::set<ValueId> carried = made_of_carries();
     std::set<int32_t> visited;
     Tensors stack = body_->outputs;
     auto visit_operands = [&](int32_t id) {
@@ -153,7 +159,7 @@ class ReverseLoop {
       if (node.op == Op::kParameter) {
         needed_inputs_.insert(id_of(t));
       } else if (t.node() < copy_end_ && is_saved(node, at_.remat) &&
-                 (carried.contains(t.node()) || is_saved(node, Remat::kDots))) {
+                 (carried.contains(id_of(t)) || is_saved(node, Remat::kDots))) {
         saved_.insert(id_of(t));
       } else {
         visit_operands(t.node());

@@ -95,7 +95,8 @@ constexpr std::array kStructureRows{
           .vjp = barrier_vjp,
           .flops = nullptr,
           .needs = all_operands,
-          .saved = Saved::kAsValue},
+          .saved = Saved::kNever,
+          .activity = [](const Node&, const std::vector<bool>& operands) { return operands; }},
     // A value that was copied from host memory to the device is not saved for the reverse loop, which copies it again.
     // Such a copy is printed just before its first use, because copies start in the order of the program's text.
     OpRow{.op = Op::kPlace,

@@ -15,12 +15,12 @@ namespace fettle {
 using StageLayers =
     std::function<Tensor(Forward& f, const Tensor& stage, const Tensor& x_BTD, const std::vector<Tensor>& stacks)>;
 
-// Returns the result of all stages for x, [B, T, D]. The rows of x consist of f.micro_batches micro-batches. `stacks`
-// are [stages, ...].
+// Returns the result of all stages for x, [B, T, D]. The rows of x consist of f.micro_batches micro-batches. The result
+// is zero for those that are not used (f.used_micro_batches). `stacks` are [stages, ...].
 //
-// The pipeline is a scan of micro-batches + stages - 1 ticks. In each tick, all stages compute at the same time, each
-// one another micro-batch; then each result moves to the next stage. A stage without a micro-batch computes zeros,
-// which nothing reads.
+// The pipeline is a scan of used micro-batches + stages - 1 ticks. In each tick, all stages compute at the same time,
+// each its own micro-batch. Then each result moves to the next stage. A stage without a micro-batch gets zeros as its
+// input, and nothing reads its result.
 Tensor run_stages(const Forward& f, const Tensor& x_BTD, const std::vector<Tensor>& stacks, const StageLayers& layers);
 
 }  // namespace fettle

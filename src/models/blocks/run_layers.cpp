@@ -186,10 +186,11 @@ class Layers {
 };
 
 // Computes the layers as a pipeline, in which each stage has as many repeats of the one group as the others.
-Tensor run_pipeline(Forward& f, const std::string& layer_prefix, const LayerGroup& group, const Tensor& x_BTD,
-                    const LayerBodyFor& body) {
+Tensor run_pipeline(Forward& f, const std::string& layer_prefix, const std::vector<LayerGroup>& groups,
+                    const Tensor& x_BTD, const LayerBodyFor& body) {
   const int64_t stages = f.sharding.stages();
-  internal_check(!f.cache && !f.router && !f.fetch && group.repeats % stages == 0,
+  const LayerGroup& group = groups[0];
+  internal_check(!f.cache && !f.router && !f.fetch && groups.size() == 1 && group.repeats % stages == 0,
                  "{} stages cannot share these layers", stages);
   const LayerGroup own{0, group.period, group.repeats / stages};
   const std::vector<GroupStack> stacks = stacks_of(f, layer_prefix, group, {});
@@ -220,7 +221,7 @@ Tensor run_layers(Forward& f, const std::string& layer_prefix, const Tensor& x_B
   std::vector<LayerSet> sets;
   for (const auto& [name, entry] : f.weights) sets.push_back(entry.param.layers);
   const std::vector<LayerGroup> groups = group_layers(f.config.num_hidden_layers, sets);
-  if (f.sharding.stages() > 1) return run_pipeline(f, layer_prefix, groups[0], x_BTD, body);
+  if (f.sharding.stages() > 1) return run_pipeline(f, layer_prefix, groups, x_BTD, body);
   LayerValues none;
   LayerValues& given = values != nullptr ? *values : none;
   Layers layers(f, body(f), given);
