@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Installs the packages of DIST in fresh systems that debootstrap makes, and uses them there. Installs the wheel by pip
 # without a network. Installs the .deb by apt only if SUITE is this machine's own release. Needs root and debootstrap.
-# Usage: test.sh DIST [SUITE...]    SUITE: bookworm, trixie (the default), or noble (Ubuntu 24.04)
+# Usage: test.sh DIST [SUITE...]    SUITE: bookworm, trixie, noble (Ubuntu 24.04); the default is all of them
 # EXTRAS=1 also installs the wheel's extras [cuda] and [rocm], 2.2 GB from the package index (PIP_CERT: certificates of
 # your network). ROOTS is the folder for the systems (default /var/tmp/fettle-roots); later runs use them again.
 set -euo pipefail
 source=$(cd "$(dirname "$0")/.." && pwd)
 dist=$(realpath "$1")
 shift
-(($# > 0)) || set -- bookworm trixie
+(($# > 0)) || set -- bookworm trixie noble
 roots=${ROOTS:-/var/tmp/fettle-roots}
 root=$roots/used
 

@@ -21,6 +21,7 @@
 #include "board/board.h"
 #include "command_help.h"
 #include "completion.h"
+#include "config/flags.h"
 #include "config/key_help.h"
 #include "config/keys.h"
 #include "config/nearest.h"
@@ -53,9 +54,16 @@ namespace {
 // The recipe and the key=value words that most commands take.
 struct RecipeWords {
   std::vector<std::string> words;
+  std::vector<std::string> flags;  // key=value words that were flags, such as --bf16
+
+  std::vector<std::string> all() const {
+    std::vector<std::string> out = words;
+    out.insert(out.end(), flags.begin(), flags.end());
+    return out;
+  }
 
   Recipe read() const {
-    std::vector<std::string> overrides = words;
+    std::vector<std::string> overrides = all();
     std::filesystem::path file;
     if (!overrides.empty() && overrides[0].find('=') == std::string::npos) {
       file = overrides[0];
@@ -234,6 +242,28 @@ void check_command(const CLI::App& app, int argc, char** argv) {
                   near ? fmt::format(" (did you mean '{}'?)", *near) : "", fmt::join(names, ", "));
 }
 
+// Returns whether the command takes recipe keys.
+bool reads_recipe(const CLI::App& command) {
+  return command.get_option_no_throw("--help-keys") != nullptr;
+}
+
+// Moves the flags of other tools (`--learning_rate 1e-4`) from the program's arguments to `words`, as key=value words.
+// Returns the program's arguments without them.
+std::vector<std::string> take_flags(const CLI::App& app, int argc, char** argv, std::vector<std::string>& words) {
+  const std::vector<std::string> all(argv + 1, argv + argc);
+  const auto asked = [&](const CLI::App* command) { return !all.empty() && command->get_name() == all[0]; };
+  const std::vector<const CLI::App*> found = app.get_subcommands(asked);
+  if (found.empty() || !reads_recipe(*found[0])) return all;
+  std::vector<std::string> own;
+  for (const CLI::App* level : {&app, found[0]})
+    for (const CLI::Option* option : level->get_options())
+      for (const std::string& name : option->get_lnames()) own.push_back("--" + name);
+  SplitFlags split = split_flags({all.begin() + 1, all.end()}, own);
+  words = std::move(split.words);
+  split.others.insert(split.others.begin(), all[0]);
+  return split.others;
+}
+
 // Adds to `--help` the text after the command's flags. Adds the flag `--help-keys` if the command reads a recipe.
 void add_help(CLI::App& command, bool reads_recipe) {
   command.footer(command_help(command.get_name()));
@@ -247,7 +277,7 @@ void add_help(CLI::App& command, bool reads_recipe) {
 
 // Returns the words of a command for shell completion.
 CommandWords words_of(const CLI::App& app) {
-  CommandWords out{app.get_name(), app.get_description(), app.get_option_no_throw("--help-keys") != nullptr};
+  CommandWords out{app.get_name(), app.get_description(), reads_recipe(app)};
   for (const CLI::Option* option : app.get_options()) {
     OptionWords row{.about = option->get_description(), .takes_value = option->get_items_expected_max() > 0};
     for (const std::string& name : option->get_snames()) row.names.push_back("-" + name);
@@ -285,10 +315,12 @@ int run(int argc, char** argv) {
   auto words_command = [&](const char* name, const char* about, std::function<int()> body) {
     CLI::App* command = app.add_subcommand(name, about);
     command->add_option("recipe", words.words, "a recipe file and key=value words that override its keys")
-        ->option_text(" ")
-        ->required();
+        ->option_text(" ");
     add_help(*command, true);
-    command->callback([&, body] { action = body; });
+    command->callback([&, body] {
+      if (words.words.empty() && words.flags.empty()) throw CLI::RequiredError("recipe");
+      action = body;
+    });
     return command;
   };
   auto recipe_command = [&](const char* name, const char* about, std::function<int(const Recipe&)> body) {
@@ -299,8 +331,7 @@ int run(int argc, char** argv) {
   LaunchOptions started;
   CLI::App* launch_command = app.add_subcommand("launch", "train on several hosts, which are reached over ssh");
   launch_command->add_option("words", started.words, "what `fettle train` gets: a recipe file and key=value words")
-      ->option_text(" ")
-      ->required();
+      ->option_text(" ");
   launch_command
       ->add_option("--hosts", started.hosts, "host names for ssh, separated by commas; process 0 runs on the first")
       ->required();
@@ -310,7 +341,11 @@ int run(int argc, char** argv) {
                              "name or address at which the other hosts reach the first host (its name for ssh)");
   launch_command->add_option("--port", started.port, "port on the first host at which the processes meet");
   add_help(*launch_command, true);
-  launch_command->callback([&] { action = [&] { return launch(started); }; });
+  launch_command->callback([&] {
+    started.words.insert(started.words.end(), words.flags.begin(), words.flags.end());
+    if (started.words.empty()) throw CLI::RequiredError("words");
+    action = [&] { return launch(started); };
+  });
 
   PlanOptions plan;
   std::string target;
@@ -432,7 +467,7 @@ int run(int argc, char** argv) {
   CLI::App* devices = app.add_subcommand("devices", "list the devices of a plugin");
   devices->add_option("overrides", words.words, "plugin=..., device_count=...")->option_text(" ");
   add_help(*devices, true);
-  devices->callback([&] { action = [&] { return show_devices(read_recipe({}, words.words)); }; });
+  devices->callback([&] { action = [&] { return show_devices(read_recipe({}, words.all())); }; });
 
   DoctorOptions doctor{.version = FETTLE_VERSION};
   CLI::App* doctor_command = app.add_subcommand("doctor", "check and measure this machine, its driver and its devices");
@@ -442,7 +477,7 @@ int run(int argc, char** argv) {
   add_help(*doctor_command, true);
   doctor_command->callback([&] {
     action = [&] {
-      const Recipe recipe = read_recipe({}, words.words);
+      const Recipe recipe = read_recipe({}, words.all());
       doctor.output_dir = recipe.output_dir;
       return run_doctor(device_request(recipe), doctor, std::cout);
     };
@@ -474,8 +509,10 @@ int run(int argc, char** argv) {
 
   if (argc > 1 && argv[1] == std::string_view("complete")) return complete(app, argc, argv);
   check_command(app, argc, argv);
+  std::vector<std::string> arguments = take_flags(app, argc, argv, words.flags);
+  std::ranges::reverse(arguments);  // as CLI11 wants them
   try {
-    app.parse(argc, argv);
+    app.parse(std::move(arguments));
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
     const std::vector<CLI::App*> named = app.get_subcommands();

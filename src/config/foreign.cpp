@@ -16,6 +16,7 @@ const Row* find(const std::vector<Row>& rows, std::string_view key) {
   return row == rows.end() ? nullptr : &*row;
 }
 
+constexpr std::string_view kFalse = "false";
 constexpr std::string_view kSharded = "weights and optimizer state are sharded over the fsdp axis (see `mesh`)";
 constexpr std::string_view kNaN = "training stops when the loss is not finite";
 
@@ -49,6 +50,10 @@ const std::vector<WithoutEffect>& without_effect() {
       {"trust_remote_code"},
       {"hf_use_auth_token"},
       {"hub_*"},
+      {"push_to_hub", "nothing is sent by itself; `fettle upload FOLDER ORG/NAME` sends the result after the run",
+       kFalse},
+      {"push_to_hub_*"},
+      {"export_hub_model_id", "nothing is sent by itself; `fettle upload FOLDER ORG/NAME` sends the exported folder"},
       {"om_hub_token"},
       {"low_cpu_mem_usage", "weights are always streamed to the devices"},
       {"device_map"},
@@ -284,7 +289,6 @@ const std::vector<WithoutEffect>& without_effect() {
   return rows;
 }
 
-constexpr std::string_view kFalse = "false";
 constexpr std::string_view kLessMemory =
     "to train in less memory, set optim: paged_adamw_8bit, offload_optimizer: true, or finetuning_type: lora";
 
@@ -404,7 +408,6 @@ const std::vector<NotAvailable>& not_available() {
       {"test_batches", {}},
       {"saves_per_epoch", {}, "save_strategy: epoch saves once an epoch"},
       {"evals_per_epoch", {}, "eval_strategy: epoch evaluates once an epoch"},
-      {"push_to_hub", {kFalse}, "`fettle upload FOLDER ORG/NAME` sends the result after the run"},
       {"wandb_*", {}, "remove the key; trainer_log.jsonl has every figure"},
       {"ignore_data_skip", {kFalse}},
       {"parallelism_config", {}, "mesh sets the number of devices on each axis"},
@@ -412,7 +415,6 @@ const std::vector<NotAvailable>& not_available() {
       {"export_quantization_*",
        {},
        "`export` writes no GPTQ; export_quantization writes 8-bit floats, export_gguf: q4_k_m writes 4 bits"},
-      {"export_hub_model_id", {}, "`fettle upload FOLDER ORG/NAME` sends the exported folder"},
       {"num_beams", {"1"}},
       {"repetition_penalty", {"1"}},
       {"length_penalty", {"1"}},

@@ -177,6 +177,8 @@ class Reader {
 
   void accept(const WithoutEffect& row, const std::string& name, const GivenValue& given) {
     if (given.node.IsNull()) return;
+    const auto truth = given.node.IsScalar() ? bool_from_text(given.node.Scalar()) : std::nullopt;
+    if (truth && row.neutral == (*truth ? "true" : "false")) return;
     if (!row.reason.empty()) {
       warn("{}: {} has no effect here: {}", given.where, name, row.reason);
       return;

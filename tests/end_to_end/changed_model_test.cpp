@@ -160,5 +160,76 @@ TEST(NewTokens, InFullTuningAndPlan) {
   }
 }
 
+// Returns the rows of the embedding in a model folder.
+std::vector<std::vector<float>> embedding_of(const std::filesystem::path& model) {
+  const SafetensorsFile file = SafetensorsFile::open(model / "model.safetensors");
+  const HostArray table = file.read(*file.find("model.embed_tokens.weight"));
+  const auto columns = static_cast<size_t>(table.shape().dims[1]);
+  std::vector<std::vector<float>> rows(static_cast<size_t>(table.shape().dims[0]), std::vector<float>(columns));
+  for (size_t row = 0; row < rows.size(); ++row)
+    std::memcpy(rows[row].data(), table.data() + row * columns * sizeof(float), columns * sizeof(float));
+  return rows;
+}
+
+// The tokenizer of this model has one token more than the embedding has rows.
+TEST(NewTokens, OfTheTokenizerGetRows) {
+  const TempFolder folder;
+  std::filesystem::create_directory(folder / "model");
+  for (const char* name : {"config.json", "model.safetensors", "tokenizer_config.json"})
+    std::filesystem::copy(reference_model("llama") / name, folder / "model");
+  auto tokenizer = nlohmann::json::parse(read_text(reference_model("llama") / "tokenizer.json"));
+  auto token = tokenizer["added_tokens"].back();
+  token["id"] = 256;
+  token["content"] = "<svg>";
+  tokenizer["added_tokens"].push_back(token);
+  write_text(folder / "model/tokenizer.json", tokenizer.dump());
+  write_text(folder / "rows.jsonl", "{\"text\": \"<svg>ab c\"}\n{\"text\": \"<svg>ab d\"}\n");
+  const std::string model = "model_name_or_path=" + (folder / "model").string();
+  const auto words = with(train_words(folder / "out"), {model, "dataset=" + (folder / "rows.jsonl").string(),
+                                                        "stage=pt", "packing=false", "finetuning_type=full"});
+  const Outcome without = run_fettle(folder, words);
+  EXPECT_EQ(without.code, 2);
+  EXPECT_THAT(without.err, HasSubstr("token id 256 ('<svg>') is beyond the model's vocabulary of 256"));
+  const Outcome run = run_fettle(folder, with(words, {"resize_vocab=true"}));
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_EQ(nlohmann::json::parse(read_text(folder / "out/config.json"))["vocab_size"], 320);
+  EXPECT_EQ(embedding_of(folder / "out").size(), 320u);
+  // Nothing is trained here, so the first 256 rows are the model's, and the new rows are near their mean.
+  const Outcome exported =
+      run_fettle(folder, {"export", model, "resize_vocab=true", "export_dir=" + (folder / "resized").string()});
+  ASSERT_EQ(exported.code, 0) << exported.err;
+  const auto before = embedding_of(folder / "model"), after = embedding_of(folder / "resized");
+  ASSERT_EQ(after.size(), 320u);
+  EXPECT_TRUE(std::equal(before.begin(), before.end(), after.begin()));
+  EXPECT_NE(after[256], before[255]);
+  EXPECT_NE(after[256], after[257]);  // the noise differs
+}
+
+TEST(NewTokens, StartAsTheMeanOfTheirDescription) {
+  const TempFolder folder;
+  write_text(folder / "tokens.yaml", "'<svg>': ab c\n'<dog>': d\n");
+  write_text(folder / "texts", "ab c\nd\n<svg><dog>\n");
+  const std::string model = reference_model("llama").string();
+  const Outcome exported = run_fettle(folder, {"export", "model_name_or_path=" + model, "init_special_tokens=desc_init",
+                                               "new_special_tokens_config=" + (folder / "tokens.yaml").string(),
+                                               "export_dir=" + (folder / "new").string()});
+  ASSERT_EQ(exported.code, 0) << exported.err;
+  const Outcome ids =
+      run_fettle(folder, {"tokenize", (folder / "new").string(), (folder / "texts").string(), "--no-special"});
+  ASSERT_EQ(ids.out, "[10,11,94,12]\n[13]\n[256,257]\n");
+  const auto before = embedding_of(model), after = embedding_of(folder / "new");
+  for (size_t column = 0; column < before[0].size(); ++column) {
+    const float mean = (before[10][column] + before[11][column] + before[94][column] + before[12][column]) / 4;
+    EXPECT_NEAR(after[256][column], mean, 1e-7) << column;
+    EXPECT_EQ(after[257][column], before[13][column]) << column;
+  }
+  write_text(folder / "tokens.yaml", "- <svg>\n");
+  const Outcome bad =
+      run_fettle(folder, {"export", "model_name_or_path=" + model, "export_dir=" + (folder / "bad").string(),
+                          "new_special_tokens_config=" + (folder / "tokens.yaml").string()});
+  EXPECT_EQ(bad.code, 2);
+  EXPECT_THAT(bad.err, HasSubstr("wanted lines such as '<token>': its description"));
+}
+
 }  // namespace
 }  // namespace fettle

@@ -1,6 +1,10 @@
 // Tests commands whose models and data sets are names on a hub. The hub runs on this machine.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pty.h>
+
+#include <algorithm>
+#include <regex>
 
 #include "environment.h"
 #include "hub_server.h"
@@ -66,6 +70,45 @@ TEST_F(HubCommands, DownloadPrintsTheFolder) {
   const Outcome rows = run({"download", "org/rows", "--dataset"});
   EXPECT_EQ(rows.code, 0) << rows.err;
   EXPECT_THAT(rows.out, HasSubstr("datasets--org--rows/snapshots/"));
+}
+
+// Runs the program with its standard error on a terminal, and returns what it writes there.
+std::string on_a_terminal(const std::vector<std::string>& words) {
+  winsize window{.ws_row = 24, .ws_col = 120, .ws_xpixel = 0, .ws_ypixel = 0};
+  int terminal = -1;
+  const pid_t process = forkpty(&terminal, nullptr, nullptr, &window);
+  if (process == 0) {
+    const std::string program = program_file();
+    std::vector<char*> argv{const_cast<char*>(program.c_str())};
+    for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
+    argv.push_back(nullptr);
+    execv(program.c_str(), argv.data());
+    _exit(127);
+  }
+  std::string out;
+  char buffer[4096];
+  for (ssize_t count = 0; (count = read(terminal, buffer, sizeof buffer)) > 0;) out.append(buffer, count);
+  close(terminal);
+  waitpid(process, nullptr, 0);
+  return out;
+}
+
+TEST_F(HubCommands, DownloadShowsItsProgress) {
+  const std::string rows(600000, 'x');
+  hub.put("datasets/org/rows/big.txt", rows);
+  hub.set_faults({{{"kind", "slow"}, {"match", "big.txt"}, {"rate", 250000}}});  // 2.4 s
+  const std::string said = on_a_terminal({"download", "org/rows", "--dataset", "--include", "big.txt"});
+  EXPECT_THAT(said, HasSubstr("1 file, 0.60 MB"));
+  EXPECT_THAT(said, HasSubstr("downloaded org/rows"));
+  // The live line grows: bytes so far, share, speed, time left.
+  const std::regex line(R"(of 0\.60 MB \((\d+)%\) \| [\d.]+ [kM]B/s \| 0:00:0\d left)");
+  std::vector<int> shares;
+  for (std::sregex_iterator found(said.begin(), said.end(), line), none; found != none; ++found)
+    shares.push_back(std::stoi((*found)[1]));
+  ASSERT_GE(shares.size(), 2u) << said;
+  EXPECT_TRUE(std::ranges::is_sorted(shares)) << said;
+  EXPECT_LT(shares.front(), 60) << said;
+  EXPECT_GT(shares.back(), shares.front()) << said;
 }
 
 TEST_F(HubCommands, PlanAndDataFetchNoWeights) {

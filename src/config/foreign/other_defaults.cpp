@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <initializer_list>
 
 #include "base/log.h"
@@ -65,6 +66,15 @@ Dialect ms_swift(const Given& given) {
   return out;
 }
 
+// Returns the data set that TRL evaluates on: the split `test` of dataset_name on the hub.
+YAML::Node test_split_of(const std::string& name) {
+  YAML::Node entry, list;
+  entry["hf_hub_url"] = name;
+  entry["split"] = "test";
+  list.push_back(entry);
+  return list;
+}
+
 // Source of the defaults: trl/trainer/*_config.py and model_config.py of TRL 1.
 Dialect trl(const Given& given) {
   Dialect out{.tool = "TRL"};
@@ -88,19 +98,27 @@ Dialect trl(const Given& given) {
         "assistant_only_loss is not given: TRL trains all tokens of `messages`, Fettle trains the assistant's turns; "
         "set train_on_prompt: true to train all tokens");
   if (!given.has_any({"fp16", "torch_dtype", "dtype"})) usual(out, "bf16", "true");
+  const std::string evaluates = given.text("eval_strategy"), name = given.text("dataset_name");
+  std::error_code ignored;
+  if (!evaluates.empty() && evaluates != "no" && !name.empty() && !std::filesystem::exists(name, ignored) &&
+      !given.has_any({"eval_dataset", "val_size"})) {
+    out.meant.emplace_back("eval_dataset", test_split_of(name));
+    info("eval_dataset: the split `test` of {}, as in TRL", name);
+  }
   return out;
 }
 
 // Source of the defaults: unsloth_cli/config.py of Unsloth.
 Dialect unsloth(const Given& given) {
   Dialect out{.tool = "Unsloth"};
+  // The keys of the section `training` are flags without its name on the command line.
   const YAML::Node training = given.section("training");
-  const bool full = training["training_type"].IsDefined() && training["training_type"].IsScalar() &&
-                    training["training_type"].Scalar() == "full";
+  const bool in_section = training["training_type"].IsDefined() && training["training_type"].IsScalar();
+  const bool full = (in_section ? training["training_type"].Scalar() : given.text("training_type")) == "full";
   usual(out, "finetuning_type", full ? "full" : "lora");
   usual(out, "learning_rate", "2e-4");
   if (!full) {
-    if (!training["load_in_4bit"].IsDefined()) usual(out, "quantization_bit", "4");
+    if (!training["load_in_4bit"].IsDefined() && !given.has("load_in_4bit")) usual(out, "quantization_bit", "4");
     usual(out, "lora_rank", "64");
     usual(out, "lora_alpha", "16");
     usual(out, "lora_target", "q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj");
@@ -123,7 +141,7 @@ std::optional<Dialect> read_other_defaults(const YAML::Node& root) {
   const Given given(root);
   if (given.has_any({"tuner_type", "train_type", "rlhf_type", "split_dataset_ratio", "truncation_strategy"}))
     return ms_swift(given);
-  if (given.has("model") && given.has("training") && given.section("training").size() > 0) return unsloth(given);
+  if (given.has("model") && (given.section("training").size() > 0 || given.has("training_type"))) return unsloth(given);
   if (given.has_any(
           {"use_peft", "dataset_train_split", "dataset_test_split", "assistant_only_loss", "completion_only_loss"}) ||
       (given.has("dataset_name") && given.has("model_name_or_path")))

@@ -1,0 +1,25 @@
+// Defines split_flags, which reads flags of other tools' command lines, such as `--learning_rate 1e-4 --bf16`.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace fettle {
+
+struct SplitFlags {
+  std::vector<std::string> others;  // the arguments that are not such flags, in their order
+  std::vector<std::string> words;   // a key=value word for each flag, in their order
+};
+
+// Splits the arguments after a command's name. `own` are the command's own flags ("--json"), which stay arguments. All
+// other flags must be recipe keys, or keys of other tools that a recipe may have; `-` in a name means `_`:
+//   --key value, --key=value    key=value
+//   --key                       key=true, for keys that are on or off
+//   --no_key                    key=false, for keys that are on or off
+//   --key a b                   key=["a", "b"], for keys that take lists
+//   --config FILE               FILE, before the other arguments: the recipe
+// Arguments after "--" are not changed. Throws UserError for other flags, with the nearest known flag, and for a flag
+// without its value.
+SplitFlags split_flags(const std::vector<std::string>& arguments, const std::vector<std::string>& own);
+
+}  // namespace fettle
