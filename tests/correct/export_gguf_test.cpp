@@ -128,8 +128,9 @@ TEST_P(GgufExport, HoldsTheMergedModel) {
   // A_log of Mamba2 is stored as -exp(A_log).
   const bool rounds = make_model(read_json_file(model / "config.json"), "config.json").config.mamba2.has_value();
   EXPECT_LE(report.gguf[0].weights.error, rounds ? 1e-7 : 0);
-  // In this model with random weights, rounding changes the choice of experts.
-  const double wider = GetParam() == "nemotron_h_moe" ? 3 : 1;
+  // In these models with random weights, rounding changes the choice of experts.
+  const std::set<std::string> sensitive{"nemotron_h_moe", "lfm2_moe", "glm4_moe"};
+  const double wider = sensitive.contains(GetParam()) ? 3 : 1;
   const double bounds[] = {2e-4, 2e-3, 2e-2 * wider, 0.1 * wider, 0.8};
   for (size_t i = 0; i < report.gguf.size(); ++i) {
     ASSERT_TRUE(report.gguf[i].logits) << i;

@@ -133,7 +133,7 @@ ROW_BY_ROW = ["phi3"]
 OF_EXPERTS = [
     "mixtral", "qwen3_moe", "gpt_oss", "qwen2_moe", "glm4_moe", "deepseek_v3", "qwen3_next", "qwen3_5_moe",
     "gpt_oss_mxfp4", "deepseek_v2", "glm4_moe_lite", "minimax_m2", "gemma4_moe", "llama4", "lfm2_moe", "granite4",
-    "nemotron_h_moe", "qwen3_moe_packed",
+    "nemotron_h_moe", "qwen3_moe_packed", "qwen2_moe_sparse", "deepseek_r1", "qwen3_next_sparse",
 ]  # fmt: skip
 # The balancing loss of experts is computed per micro-batch, not per row.
 AT_ONCE = ["mixtral"]

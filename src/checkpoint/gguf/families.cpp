@@ -53,6 +53,13 @@ Names experts(const std::string& module, const char* gate, const char* up, const
           {"ffn_down_exps", module + ".experts.{}." + down}};
 }
 
+// An MLP beside the experts.
+Names shared_expert(const std::string& module) {
+  return {{"ffn_gate_shexp", module + ".gate_proj"},
+          {"ffn_up_shexp", module + ".up_proj"},
+          {"ffn_down_shexp", module + ".down_proj"}};
+}
+
 const Names kLlama = kOutside + decoder_layer(kNorms + kAttention + kGatedMlp);
 const Names kGpt = Names{{"token_embd", "transformer.wte"},
                          {"position_embd", "transformer.wpe"},
@@ -105,6 +112,22 @@ const Names kLfm2 =
                    {"ffn_gate", "feed_forward.w1"},
                    {"ffn_up", "feed_forward.w3"},
                    {"ffn_down", "feed_forward.w2"}});
+const Names kLfm2Experts =
+    decoder_layer(experts("feed_forward", "w1", "w3", "w2") + Names{{"exp_probs_b.bias", "feed_forward.expert_bias"}});
+const Names kQwen2Moe =
+    kOutside +
+    decoder_layer(kNorms + kAttention + experts("mlp", "gate_proj", "up_proj", "down_proj") +
+                  shared_expert("mlp.shared_expert") + Names{{"ffn_gate_inp_shexp", "mlp.shared_expert_gate"}});
+const Names kMiniMaxM2 =
+    kOutside + decoder_layer(kNorms + kAttention + kHeadNorms + experts("block_sparse_moe", "w1", "w3", "w2") +
+                             Names{{"exp_probs_b.bias", "block_sparse_moe.e_score_correction_bias"}});
+// Dense layers first, then layers with experts and a shared expert.
+const Names kRoutedExperts = kGatedMlp + experts("mlp", "gate_proj", "up_proj", "down_proj") +
+                             shared_expert("mlp.shared_experts") +
+                             Names{{"exp_probs_b.bias", "mlp.gate.e_score_correction_bias"}};
+const Names kGlm4Moe = kOutside + decoder_layer(kAttention + kHeadNorms + kRoutedExperts +
+                                                Names{{"attn_norm", "input_layernorm"},
+                                                      {"post_attention_norm", "post_attention_layernorm"}});
 Names mamba2(const std::string& module) {
   return {{"ssm_in", module + ".in_proj"},
           {"ssm_conv1d", module + ".conv1d", GgufForm::kSqueezed},
@@ -160,6 +183,7 @@ const std::vector<GgufFamily>& gguf_families() {
       {"qwen2", "qwen2", "Qwen2ForCausalLM", kLlama, no_fields},
       {"qwen3", "qwen3", "Qwen3ForCausalLM", kQwen3, bias_fields},
       {"qwen3moe", "qwen3_moe", "Qwen3MoeForCausalLM", kOutside + decoder_layer(kNorms + kAttention + kHeadNorms + experts("mlp", "gate_proj", "up_proj", "down_proj")), qwen3_moe_fields, {}, qwen3_moe_metadata},
+      {"qwen2moe", "qwen2_moe", "Qwen2MoeForCausalLM", kQwen2Moe, qwen2_moe_fields, {}, qwen2_moe_metadata},
       {"gemma", "gemma", "GemmaForCausalLM", kLlama, gemma_fields, {.adds_one = true}},
       {"gemma2", "gemma2", "Gemma2ForCausalLM", kSandwich, gemma2_fields, {.adds_one = true}, gemma2_metadata},
       {"gemma3", "gemma3_text", "Gemma3ForCausalLM", kSandwich + decoder_layer(kHeadNorms), gemma3_fields, {.adds_one = true}, gemma3_metadata},
@@ -177,7 +201,10 @@ const std::vector<GgufFamily>& gguf_families() {
       {"ernie4_5", "ernie4_5", "Ernie4_5ForCausalLM", kLlama, ernie4_5_fields},
       {"chatglm", "glm", "GlmForCausalLM", kOutside + decoder_layer(kNorms + kAttention + kFusedMlp), glm_fields},
       {"glm4", "glm4", "Glm4ForCausalLM", kGlm4, glm_fields},
+      {"glm4moe", "glm4_moe", "Glm4MoeForCausalLM", kGlm4Moe, glm4_moe_fields, {}, routed_experts_metadata},
+      {"minimax-m2", "minimax_m2", "MiniMaxM2ForCausalLM", kMiniMaxM2, minimax_m2_fields, {}, minimax_m2_metadata},
       {"lfm2", "lfm2", "Lfm2ForCausalLM", kLfm2, lfm2_fields, {}, lfm2_metadata},
+      {"lfm2moe", "lfm2_moe", "Lfm2MoeForCausalLM", kLfm2 + kLfm2Experts, lfm2_moe_fields, {}, lfm2_moe_metadata},
       {"nemotron_h", "nemotron_h", "NemotronHForCausalLM", kNemotronH, nemotron_h_fields, {.pairs_rows = true}, nemotron_h_metadata, false},
       {"nemotron_h_moe", "nemotron_h", "NemotronHForCausalLM", kNemotronH, nemotron_h_fields, {.pairs_rows = true}, nemotron_h_metadata, true},
       {"falcon-h1", "falcon_h1", "FalconH1ForCausalLM", kFalconH1, falcon_h1_fields, {}, falcon_h1_metadata},

@@ -68,9 +68,10 @@ std::vector<TensorFile> open_gguf(const fs::path& path) {
   const GgufHeader header = read_gguf_header(first.bytes(), name);
   const GgufFields fields(header, first.bytes(), name);
   const int64_t heads = fields.of_layers(".attention.head_count");
-  const GgufHeads numbers{.heads = heads,
-                          .kv_heads = fields.of_layers(".attention.head_count_kv", heads),
-                          .groups = fields.integer(".ssm.group_count", 1)};
+  GgufHeads numbers{.heads = heads,
+                    .kv_heads = fields.of_layers(".attention.head_count_kv", heads),
+                    .groups = fields.integer(".ssm.group_count", 1)};
+  if (fields.has(".nextn_predict_layers")) numbers.layers = fields.layers();
   const GgufPlaces places(gguf_family_of(fields), numbers, name);
   std::vector<TensorFile> files;
   const std::vector<fs::path> parts =

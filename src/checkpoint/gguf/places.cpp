@@ -101,6 +101,7 @@ const GgufName* GgufPlaces::find_gguf(const std::string& module, std::string& en
 void GgufPlaces::add(const GgufTensor& tensor, std::vector<TensorEntry>& entries) const {
   if (is_table_of_rope(tensor.name)) return;
   ModuleName name = split_name(tensor.name);
+  if (name.layer && *name.layer >= heads_.layers) return;
   const GgufName* found = find_gguf(name.module, name.ending);
   if (found == nullptr)
     throw UserError("{}: the tensor '{}' is unknown for the architecture '{}' ({}); Fettle does not support this model",

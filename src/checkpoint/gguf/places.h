@@ -2,6 +2,7 @@
 // writing.
 #pragma once
 
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -21,7 +22,8 @@ struct GgufTarget {
 // Numbers on which the order or the dims of some tensors depend.
 struct GgufHeads {
   int64_t heads = 0, kv_heads = 0;
-  int64_t groups = 1;  // of Mamba2
+  int64_t groups = 1;                                    // of Mamba2
+  int64_t layers = std::numeric_limits<int64_t>::max();  // tensors of layers from this one on are left out
 };
 
 class GgufPlaces {

@@ -19,6 +19,8 @@ constexpr const char* kQwen2 =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr const char* kTekken =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr const char* kMiniMaxM2 =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr const char* kSeedCoder =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
@@ -35,6 +37,7 @@ const std::vector<Named>& named_pre_tokenizers() {
   static const NamedPreTokenizer kLlamaWordsWhole{.pattern = kLlama3, .ignore_merges = true};
   static const NamedPreTokenizer kQwen{.pattern = kQwen2, .composes = true};
   static const NamedPreTokenizer kTekkenBpe{.pattern = kTekken, .ignore_merges = true, .adds_bos = true};
+  static const NamedPreTokenizer kMiniMax{.pattern = kMiniMaxM2};
   static const NamedPreTokenizer kSeed{.pattern = kSeedCoder};
   static const std::vector<Named> kNamed = {
       {"gpt-2", &kGpt2},
@@ -60,6 +63,7 @@ const std::vector<Named>& named_pre_tokenizers() {
       {"qwen2", &kQwen},
       {"deepseek-r1-qwen", &kQwen},
       {"tekken", &kTekkenBpe},
+      {"minimax-m2", &kMiniMax},
       {"seed-coder", &kSeed},
   };
   return kNamed;

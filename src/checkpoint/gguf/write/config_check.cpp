@@ -111,6 +111,8 @@ std::optional<Difference> first_difference(const ModelConfig& a, const ModelConf
   exact("the size of the shared expert", shared_size_of(a), shared_size_of(b));
   close("routed_scaling_factor", a.routing.scale, b.routing.scale);
   exact("n_group", a.routing.groups, b.routing.groups);
+  exact("topk_group", a.routing.top_groups, b.routing.top_groups);
+  exact("use_expert_bias", !a.routing.correction.empty(), !b.routing.correction.empty());
   exact("moe_latent_size", a.expert_width, b.expert_width);
   close("embedding_multiplier", a.embedding_scale, b.embedding_scale);
   close("residual_multiplier", a.residual_scale, b.residual_scale);

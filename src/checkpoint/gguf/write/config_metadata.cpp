@@ -85,6 +85,13 @@ void set_heads_by_layer(const ModelConfig& config, const LayerSet& without, Gguf
   metadata.set(".attention.head_count_kv", heads);
 }
 
+constexpr int64_t kSoftmax = 1, kSigmoids = 2;  // values of expert_gating_func
+
+// Returns the number of the first layer with experts.
+int64_t first_with_experts(const ModelConfig& config) {
+  return config.expert_layers ? config.expert_layers->numbers.front() : 0;
+}
+
 void set_mamba2(const ModelConfig& config, GgufMetadata& metadata) {
   const Mamba2 mamba = config.mamba2.value_or(Mamba2{});
   metadata.set_integer(".ssm.conv_kernel", mamba.width);
@@ -133,6 +140,11 @@ void qwen3_moe_metadata(const ModelConfig& config, const Json&, GgufMetadata& me
   metadata.set_integer(".expert_feed_forward_length", config.expert_size);
 }
 
+void qwen2_moe_metadata(const ModelConfig& config, const Json&, GgufMetadata& metadata) {
+  metadata.set_integer(".expert_feed_forward_length", config.expert_size);
+  metadata.set_integer(".expert_shared_feed_forward_length", config.shared_expert->size);
+}
+
 void gemma2_metadata(const ModelConfig& config, const Json&, GgufMetadata& metadata) {
   metadata.set_number(".attn_logit_softcapping", config.attention_softcap);
   metadata.set_number(".final_logit_softcapping", config.logit_softcap);
@@ -175,6 +187,29 @@ void lfm2_metadata(const ModelConfig& config, const Json&, GgufMetadata& metadat
   metadata.set_integer(".feed_forward_length", config.intermediate_size);
   metadata.set_integer(".shortconv.l_cache", config.lfm2->width);
   set_heads_by_layer(config, config.lfm2->layers, metadata);
+}
+
+void lfm2_moe_metadata(const ModelConfig& config, const Json& json, GgufMetadata& metadata) {
+  lfm2_metadata(config, json, metadata);
+  metadata.set_integer(".expert_feed_forward_length", config.expert_size);
+  metadata.set_integer(".leading_dense_block_count", first_with_experts(config));
+  metadata.set_integer(".expert_gating_func", kSigmoids);
+}
+
+void minimax_m2_metadata(const ModelConfig& config, const Json&, GgufMetadata& metadata) {
+  metadata.set_integer(".expert_feed_forward_length", config.expert_size);
+  metadata.set_integer(".expert_gating_func", kSigmoids);
+}
+
+void routed_experts_metadata(const ModelConfig& config, const Json&, GgufMetadata& metadata) {
+  metadata.set_integer(".expert_group_count", config.routing.groups);
+  metadata.set_integer(".expert_group_used_count", config.routing.top_groups);
+  metadata.set_integer(".expert_feed_forward_length", config.expert_size);
+  metadata.set_integer(".expert_shared_count", config.shared_expert->size / config.expert_size);
+  metadata.set_integer(".leading_dense_block_count", first_with_experts(config));
+  metadata.set_integer(".expert_gating_func", config.routing.sigmoid ? kSigmoids : kSoftmax);
+  metadata.set_number(".expert_weights_scale", config.routing.scale);
+  metadata.set(".expert_weights_norm", config.routing.normalised);
 }
 
 // llama.cpp takes a layer without keys for Mamba2 if its MLP has the length 0, else for an MLP or experts.
