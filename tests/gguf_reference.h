@@ -50,7 +50,11 @@ inline const std::vector<std::string> kGgufFamilies{"llama",
                                                     "qwen2_moe_sparse",
                                                     "lfm2_moe",
                                                     "minimax_m2",
-                                                    "glm4_moe"};
+                                                    "glm4_moe",
+                                                    "qwen3_5_small",
+                                                    "deepseek_r1",
+                                                    "glm4_moe_lite",
+                                                    "qwen3_next_sparse"};
 
 // Returns the model folder that Fettle makes from a GGUF file. The folder is in a cache that is deleted when the
 // process ends.

@@ -171,6 +171,22 @@ void read_grown(const TensorEntry& entry, const Box& box, DType to, std::byte* o
   grown.rows_file->read_slice(grown.rows, part, to, out + box.elements() / all * kept * byte_size(to));
 }
 
+void read_joined(const TensorEntry& entry, const Box& box, DType to, std::byte* out) {
+  const JoinedRows& joined = *entry.joined;
+  const int64_t begin = box.start[0], end = begin + box.size[0];
+  if (box.elements() == 0) return;
+  const int64_t row_bytes = box.elements() / box.size[0] * byte_size(to);
+  int64_t first = 0;  // the row at which the piece begins
+  for (size_t i = 0; i < joined.entries.size(); ++i) {
+    const int64_t rows = joined.entries[i].shape.dims[0];
+    const int64_t from = std::max(begin, first), until = std::min(end, first + rows);
+    Box part = box;
+    part.start[0] = from - first, part.size[0] = until - from;
+    if (from < until) joined.files[i]->read_slice(joined.entries[i], part, to, out + (from - begin) * row_bytes);
+    first += rows;
+  }
+}
+
 }  // namespace
 
 void TensorFile::read_slice(const TensorEntry& entry, const Box& box, DType to, std::byte* out) const {
@@ -179,6 +195,7 @@ void TensorFile::read_slice(const TensorEntry& entry, const Box& box, DType to, 
   if (entry.groups) return read_groups(entry, box, to, out);
   if (entry.expert_groups) return read_expert_groups(entry, box, to, out);
   if (entry.grown) return read_grown(entry, box, to, out);
+  if (entry.joined) return read_joined(entry, box, to, out);
   const std::byte* data = map_.bytes().data() + entry.offset;
   const DType from = entry.shape.dtype;
   if (entry.encoding) {

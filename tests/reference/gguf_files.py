@@ -33,7 +33,7 @@ from conversion.base import TextModel  # noqa: E402
 
 MODELS = ("llama llama2 mistral mixtral qwen2 qwen3 qwen3_moe gemma gemma2 gemma3 phi3 starcoder2 gpt_bigcode gpt2 gpt_neox olmo2 olmo3 smollm3 "
           "granite seed_oss ernie4_5 glm glm4 cohere2 ministral3 phi lfm2 nemotron_h nemotron_h_moe "
-          "falcon_h1 falcon_h1_gated qwen2_moe_sparse lfm2_moe minimax_m2 glm4_moe").split()  # fmt: skip
+          "falcon_h1 falcon_h1_gated qwen2_moe_sparse lfm2_moe minimax_m2 glm4_moe qwen3_5_small deepseek_r1 glm4_moe_lite qwen3_next_sparse").split()  # fmt: skip
 # For each tokenizer, the model whose config it gets, and the name of its word pattern. llama.cpp recognises tokenizers
 # by a hash, which these small ones do not have, so the script gives the pattern.
 TOKENIZERS = {"llama3": ("llama", "llama-bpe"), "qwen2": ("qwen3", "qwen2"), "gpt2": ("gpt2", "gpt-2"), "sp_bpe": ("llama", "default")}
@@ -52,6 +52,8 @@ def all_hparams(folder: pathlib.Path, is_mistral_format: bool) -> dict:
     found.setdefault("rotary_pct", (found.get("rope_parameters") or {}).get("partial_rotary_factor", 1.0))
     if found.get("model_type") in ("minimax_m2", "deepseek_v3", "glm4_moe_lite"):
         found["scoring_func"] = "sigmoid"  # as in the published configs
+    if "sparse" in found.get("mlp_layer_types", []):
+        found["first_k_dense_replace"] = found["mlp_layer_types"].index("sparse")
     if found.get("model_type") == "minimax_m2":
         found["rotary_dim"] = int(found["head_dim"] * found["rope_parameters"]["partial_rotary_factor"])
     if found.get("model_type") == "nemotron_h":

@@ -118,6 +118,23 @@ void set_mamba2(const GgufFields& fields, Json& config) {
   config["mamba_conv_bias"] = has_tensor(fields, ".ssm_conv1d.bias");
 }
 
+// Sets the fields of Qwen's linear attention. In llama.cpp, values have the size of keys.
+void set_delta_net(const GgufFields& fields, Json& config) {
+  config["linear_num_key_heads"] = fields.integer(".ssm.group_count");
+  config["linear_num_value_heads"] = fields.integer(".ssm.time_step_rank");
+  config["linear_key_head_dim"] = config["linear_value_head_dim"] = fields.integer(".ssm.state_size");
+  config["linear_conv_kernel_dim"] = fields.integer(".ssm.conv_kernel");
+  config["full_attention_interval"] = fields.integer(".full_attention_interval", 4);
+  Json types = Json::array();
+  if (const Json* listed = fields.find(".attention.recurrent_layers"); listed != nullptr && listed->is_array())
+    for (const Json& linear : *listed)
+      if (static_cast<int64_t>(types.size()) < fields.layers())
+        types.push_back(linear == true || linear == 1 ? "linear_attention" : "full_attention");
+  if (!types.empty()) config["layer_types"] = types;
+  config["partial_rotary_factor"] = 1.0;
+  set_partial_rotary(fields, config);
+}
+
 // Sets the fields of experts behind dense layers, with a shared expert (GLM-4.5, DeepSeek).
 void set_routed_experts(const GgufFields& fields, Json& config) {
   config["n_routed_experts"] = fields.integer(".expert_count");
@@ -242,6 +259,18 @@ void qwen2_moe_fields(const GgufFields& fields, Json& config) {
   config["norm_topk_prob"] = false;
   config["shared_expert_intermediate_size"] =
       fields.integer(".expert_shared_feed_forward_length", fields.integer(".feed_forward_length"));
+}
+
+void qwen3_5_fields(const GgufFields& fields, Json& config) {
+  set_delta_net(fields, config);
+  config["attention_bias"] = has_tensor(fields, ".attn_q.bias");
+}
+
+// llama.cpp divides the weights of a token's experts by their sum.
+void qwen3_next_fields(const GgufFields& fields, Json& config) {
+  qwen2_moe_fields(fields, config);
+  config["norm_topk_prob"] = true;
+  qwen3_5_fields(fields, config);
 }
 
 void gemma_fields(const GgufFields&, Json& config) {
@@ -396,6 +425,24 @@ void minimax_m2_fields(const GgufFields& fields, Json& config) {
   mixtral_fields(fields, config);
   config["intermediate_size"] = fields.integer(".expert_feed_forward_length");
   config["rotary_dim"] = fields.integer(".rope.dimension_count", head_dim_of(fields));
+}
+
+void deepseek_fields(const GgufFields& fields, Json& config) {
+  set_routed_experts(fields, config);
+  const int64_t rotary = fields.integer(".rope.dimension_count");
+  config["head_dim"] = config["qk_rope_head_dim"] = rotary;
+  config["qk_nope_head_dim"] = fields.integer(".attention.key_length_mla") - rotary;
+  config["v_head_dim"] = fields.integer(".attention.value_length_mla");
+  config["kv_lora_rank"] = fields.integer(".attention.kv_lora_rank");
+  config["q_lora_rank"] = nullptr;
+  if (fields.has(".attention.q_lora_rank")) config["q_lora_rank"] = fields.integer(".attention.q_lora_rank");
+  config["num_key_value_heads"] = config["num_attention_heads"];
+  if (config["model_type"] == "deepseek_v2")
+    config["topk_method"] = config["n_group"] == 1 ? "greedy" : "group_limited_greedy";
+  // llama.cpp's converter writes a tenth of the setting.
+  if (const double tenth = fields.number(".rope.scaling.yarn_log_multiplier", 0);
+      tenth > 0 && config.contains("rope_scaling"))
+    config["rope_scaling"]["mscale"] = config["rope_scaling"]["mscale_all_dim"] = 10 * tenth;
 }
 
 void glm4_moe_fields(const GgufFields& fields, Json& config) {
