@@ -54,7 +54,8 @@ inline const std::vector<std::string> kGgufFamilies{"llama",
                                                     "qwen3_5_small",
                                                     "deepseek_r1",
                                                     "glm4_moe_lite",
-                                                    "qwen3_next_sparse"};
+                                                    "qwen3_next_sparse",
+                                                    "qwen3_5_moe_small"};
 
 // Returns the model folder that Fettle makes from a GGUF file. The folder is in a cache that is deleted when the
 // process ends.

@@ -378,6 +378,7 @@ void ModelRepository::join_pieces() {
   for (const auto& [whole, names] : names_of) {
     const Place place = tensors_.at(names.front());
     TensorEntry entry{whole, stored_at(place).entry->shape, 0, 0, {}};
+    const int64_t experts = experts_of_piece(names.front());
     entry.shape.dims[0] = 0;
     JoinedRows joined;
     for (const std::string& name : names) {
@@ -387,6 +388,10 @@ void ModelRepository::join_pieces() {
       entry.shape.dims[0] += piece->shape.dims[0];
       if (piece->shape.dtype != entry.shape.dtype) entry.shape.dtype = DType::kBF16;
       tensors_.erase(name);
+    }
+    if (experts > 0) {
+      entry.shape.dims[0] /= experts;
+      entry.shape.dims.insert(entry.shape.dims.begin(), experts);
     }
     entry.joined = std::make_shared<const JoinedRows>(std::move(joined));
     tensors_[whole] = {place.file, place.entry, &(joined_[whole] = std::move(entry))};

@@ -173,17 +173,25 @@ void read_grown(const TensorEntry& entry, const Box& box, DType to, std::byte* o
 
 void read_joined(const TensorEntry& entry, const Box& box, DType to, std::byte* out) {
   const JoinedRows& joined = *entry.joined;
-  const int64_t begin = box.start[0], end = begin + box.size[0];
   if (box.elements() == 0) return;
-  const int64_t row_bytes = box.elements() / box.size[0] * byte_size(to);
-  int64_t first = 0;  // the row at which the piece begins
-  for (size_t i = 0; i < joined.entries.size(); ++i) {
-    const int64_t rows = joined.entries[i].shape.dims[0];
-    const int64_t from = std::max(begin, first), until = std::min(end, first + rows);
-    Box part = box;
-    part.start[0] = from - first, part.size[0] = until - from;
-    if (from < until) joined.files[i]->read_slice(joined.entries[i], part, to, out + (from - begin) * row_bytes);
-    first += rows;
+  const size_t d = box.size.size() - 2;  // all dims of the entry before the last one count as rows
+  const int64_t count = box.size[d], row_bytes = box.size.back() * byte_size(to);
+  const int64_t runs = box.elements() / count / box.size.back();
+  for (int64_t run = 0; run < runs; ++run) {
+    int64_t begin = box.start[d], rest = run, rows_below = entry.shape.dims[d];
+    for (size_t outer = d; outer-- > 0; rows_below *= entry.shape.dims[outer]) {
+      begin += (box.start[outer] + rest % box.size[outer]) * rows_below;
+      rest /= box.size[outer];
+    }
+    int64_t first = 0;  // the row at which the piece begins
+    for (size_t i = 0; i < joined.entries.size() && first < begin + count; ++i) {
+      const int64_t rows = joined.entries[i].shape.dims[0];
+      const int64_t from = std::max(begin, first), until = std::min(begin + count, first + rows);
+      const Box part{{from - first, box.start.back()}, {until - from, box.size.back()}};
+      if (from < until)
+        joined.files[i]->read_slice(joined.entries[i], part, to, out + (run * count + from - begin) * row_bytes);
+      first += rows;
+    }
   }
 }
 

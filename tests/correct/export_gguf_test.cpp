@@ -130,7 +130,7 @@ TEST_P(GgufExport, HoldsTheMergedModel) {
   const bool rounds = config.mamba2 || config.delta_net;
   EXPECT_LE(report.gguf[0].weights.error, config.delta_net ? 5e-7 : rounds ? 1e-7 : 0);
   // In these models with random weights, rounding changes the choice of experts.
-  const std::set<std::string> very_sensitive{"deepseek_r1", "qwen3_next_sparse"};
+  const std::set<std::string> very_sensitive{"deepseek_r1", "qwen3_next_sparse", "qwen3_5_moe_small"};
   std::set<std::string> sensitive{"nemotron_h_moe", "lfm2_moe", "glm4_moe"};
   sensitive.insert(very_sensitive.begin(), very_sensitive.end());
   const double wider = sensitive.contains(GetParam()) ? 3 : 1, f16 = very_sensitive.contains(GetParam()) ? 0.06 : 2e-3;

@@ -33,7 +33,7 @@ from conversion.base import TextModel  # noqa: E402
 
 MODELS = ("llama llama2 mistral mixtral qwen2 qwen3 qwen3_moe gemma gemma2 gemma3 phi3 starcoder2 gpt_bigcode gpt2 gpt_neox olmo2 olmo3 smollm3 "
           "granite seed_oss ernie4_5 glm glm4 cohere2 ministral3 phi lfm2 nemotron_h nemotron_h_moe "
-          "falcon_h1 falcon_h1_gated qwen2_moe_sparse lfm2_moe minimax_m2 glm4_moe qwen3_5_small deepseek_r1 glm4_moe_lite qwen3_next_sparse").split()  # fmt: skip
+          "falcon_h1 falcon_h1_gated qwen2_moe_sparse lfm2_moe minimax_m2 glm4_moe qwen3_5_small deepseek_r1 glm4_moe_lite qwen3_next_sparse qwen3_5_moe_small").split()  # fmt: skip
 # For each tokenizer, the model whose config it gets, and the name of its word pattern. llama.cpp recognises tokenizers
 # by a hash, which these small ones do not have, so the script gives the pattern.
 TOKENIZERS = {"llama3": ("llama", "llama-bpe"), "qwen2": ("qwen3", "qwen2"), "gpt2": ("gpt2", "gpt-2"), "sp_bpe": ("llama", "default")}

@@ -30,11 +30,12 @@ TARGETS = dict(
     nemotron_h=["q_proj", "k_proj", "v_proj", "o_proj", "in_proj", "up_proj", "down_proj"],
     nemotron_h_moe=["q_proj", "k_proj", "v_proj", "o_proj", "in_proj", "fc1_latent_proj", "fc2_latent_proj"],
     llama4=r"language_model\.model\.layers\.\d+\.(self_attn|feed_forward|feed_forward\.shared_expert)\.\w+_proj",
+    qwen3_5_moe_small=r"model\.language_model\.layers\.\d+\.(self_attn|linear_attn|mlp|mlp\.shared_expert)\.\w+_(proj\w*|gate)",
     qwen3_5_moe=r"model\.language_model\.layers\.\d+\.(self_attn|linear_attn|mlp|mlp\.shared_expert)\.\w+_(proj\w*|gate)",
 )  # fmt: skip
 # These models also have a tower for images. Only their text model is recorded.
 WRAPPED = (
-    "gemma3_wrapped", "mistral3", "qwen3_5", "qwen3_5_moe", "gemma4", "gemma4_moe", "gemma4_e2b", "gemma4_unified",
+    "gemma3_wrapped", "mistral3", "qwen3_5", "qwen3_5_moe", "qwen3_5_moe_small", "gemma4", "gemma4_moe", "gemma4_e2b", "gemma4_unified",
     "llama4",
 )  # fmt: skip
 # One tensor of the checkpoint has the weights of all experts of a layer.
@@ -299,6 +300,13 @@ def qwen3_5_moe(common):
     return transformers.Qwen3_5MoeConfig(text_config=text, vision_config=VISION, tie_word_embeddings=False)
 
 
+def qwen3_5_moe_small(common):
+    keys = published_delta_keys(delta_experts(common)) | dict(num_experts=4)
+    del keys["intermediate_size"]
+    text = transformers.Qwen3_5MoeTextConfig(**keys).to_dict()
+    return transformers.Qwen3_5MoeConfig(text_config=text, vision_config=VISION, tie_word_embeddings=False)
+
+
 def llama4(common):  # experts on every second layer; the last layer without rope; rows longer than a chunk
     rope = dict(
         rope_type="llama3", rope_theta=500000.0, factor=16.0, low_freq_factor=1.0, high_freq_factor=1.0,
@@ -549,5 +557,5 @@ CONFIGS = dict(
     falcon_h1=falcon_h1, falcon_h1_gated=falcon_h1_gated, nemotron_h=nemotron_h, nemotron_h_moe=nemotron_h_moe, phi=phi,
     qwen3_gptq=qwen3_gptq, qwen2_awq=qwen2_awq, qwen3_moe_packed=qwen3_moe_packed, phi_normed=phi_normed,
     qwen2_moe_sparse=qwen2_moe_sparse, deepseek_r1=deepseek_r1, qwen3_next_sparse=qwen3_next_sparse,
-    qwen3_5_small=qwen3_5_small,
+    qwen3_5_small=qwen3_5_small, qwen3_5_moe_small=qwen3_5_moe_small,
 )  # fmt: skip

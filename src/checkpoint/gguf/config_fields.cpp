@@ -189,12 +189,13 @@ std::string dtype_of(const GgufFields& fields) {
 Json gguf_config(const GgufFamily& family, const GgufFields& fields) {
   const GgufTensor* table = fields.tensor("token_embd.weight");
   if (table == nullptr) throw UserError("{}: it has no tensor 'token_embd.weight'", fields.file());
+  const bool experts_only = !fields.has(".feed_forward_length") && fields.has(".expert_feed_forward_length");
   Json config{
       {"architectures", {family.class_name}},
       {"model_type", family.model_type},
       {"vocab_size", table->dims.front()},
       {"hidden_size", fields.integer(".embedding_length")},
-      {"intermediate_size", fields.of_layers(".feed_forward_length")},
+      {"intermediate_size", experts_only ? 0 : fields.of_layers(".feed_forward_length")},
       {"num_hidden_layers", fields.layers()},
       {"num_attention_heads", fields.of_layers(".attention.head_count")},
       {"num_key_value_heads", fields.of_layers(".attention.head_count_kv", fields.of_layers(".attention.head_count"))},
@@ -205,6 +206,7 @@ Json gguf_config(const GgufFamily& family, const GgufFields& fields) {
       {"tie_word_embeddings", fields.tensor("output.weight") == nullptr},
       {"torch_dtype", dtype_of(fields)},
       {"use_cache", true}};
+  if (experts_only) config.erase("intermediate_size");
   if (fields.has(".attention.layer_norm_rms_epsilon"))
     config["rms_norm_eps"] = fields.number(".attention.layer_norm_rms_epsilon", 0);
   if (const Json scaling = rope_scaling(fields); !scaling.is_null()) config["rope_scaling"] = scaling;
@@ -258,7 +260,7 @@ void qwen2_moe_fields(const GgufFields& fields, Json& config) {
   config["qkv_bias"] = has_bias(fields, "attn_q");
   config["norm_topk_prob"] = false;
   config["shared_expert_intermediate_size"] =
-      fields.integer(".expert_shared_feed_forward_length", fields.integer(".feed_forward_length"));
+      fields.integer(".expert_shared_feed_forward_length", fields.integer(".feed_forward_length", 0));
 }
 
 void qwen3_5_fields(const GgufFields& fields, Json& config) {

@@ -165,7 +165,7 @@ const Names kNemotronH =
                                           {"ffn_down_shexp", "mixer.shared_experts.down_proj"},
                                           {"ffn_latent_down", "mixer.fc1_latent_proj"},
                                           {"ffn_latent_up", "mixer.fc2_latent_proj"}});
-const Names kQwen35 = kOutside + decoder_layer(kAttention + kHeadNorms + kGatedMlp +
+const Names kQwen35 = kOutside + decoder_layer(kAttention + kHeadNorms +
                                                Names{{"attn_norm", "input_layernorm"},
                                                      {"post_attention_norm", "post_attention_layernorm"},
                                                      {"attn_qkv", "linear_attn.in_proj_qkv"},
@@ -177,6 +177,13 @@ const Names kQwen35 = kOutside + decoder_layer(kAttention + kHeadNorms + kGatedM
                                                      {"ssm_a", "linear_attn.A_log", GgufForm::kNegative},
                                                      {"ssm_norm", "linear_attn.norm"},
                                                      {"ssm_out", "linear_attn.out_proj"}});
+const Names kQwen35Experts =
+    decoder_layer(shared_expert("mlp.shared_expert") +
+                  Names{{"ffn_gate_inp", "mlp.gate"},
+                        {"ffn_gate_inp_shexp", "mlp.shared_expert_gate"},
+                        {"ffn_gate_exps.weight", "mlp.experts.gate_up_proj", GgufForm::kGatesOfExperts},
+                        {"ffn_up_exps.weight", "mlp.experts.gate_up_proj", GgufForm::kUpsOfExperts},
+                        {"ffn_down_exps.weight", "mlp.experts.down_proj", GgufForm::kExperts}});
 const Names kQwen3Next =
     kOutside + decoder_layer(kAttention + kHeadNorms + experts("mlp", "gate_proj", "up_proj", "down_proj") +
                              shared_expert("mlp.shared_expert") +
@@ -220,7 +227,8 @@ const std::vector<GgufFamily>& gguf_families() {
       {"qwen3", "qwen3", "Qwen3ForCausalLM", kQwen3, bias_fields},
       {"qwen3moe", "qwen3_moe", "Qwen3MoeForCausalLM", kOutside + decoder_layer(kNorms + kAttention + kHeadNorms + experts("mlp", "gate_proj", "up_proj", "down_proj")), qwen3_moe_fields, {}, qwen3_moe_metadata},
       {"qwen2moe", "qwen2_moe", "Qwen2MoeForCausalLM", kQwen2Moe, qwen2_moe_fields, {}, qwen2_moe_metadata},
-      {"qwen35", "qwen3_5_text", "Qwen3_5ForCausalLM", kQwen35, qwen3_5_fields, {.adds_one = true, .spreads_values = true}, qwen3_5_metadata},
+      {"qwen35", "qwen3_5_text", "Qwen3_5ForCausalLM", kQwen35 + decoder_layer(kGatedMlp), qwen3_5_fields, {.adds_one = true, .spreads_values = true}, qwen3_5_metadata},
+      {"qwen35moe", "qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", kQwen35 + kQwen35Experts, qwen3_next_fields, {.adds_one = true, .spreads_values = true}, qwen3_5_moe_metadata},
       {"qwen3next", "qwen3_next", "Qwen3NextForCausalLM", kQwen3Next, qwen3_next_fields, {.adds_one = true}, qwen3_next_metadata},
       {"gemma", "gemma", "GemmaForCausalLM", kLlama, gemma_fields, {.adds_one = true}},
       {"gemma2", "gemma2", "Gemma2ForCausalLM", kSandwich, gemma2_fields, {.adds_one = true}, gemma2_metadata},

@@ -28,6 +28,10 @@ enum class GgufForm {
   // q, k, v of all key heads, and z of all key heads. Hugging Face has q, k, v and z of each key head in turn.
   kQkv,
   kGate,
+  // The gates or the up projections of all experts, [experts, size, in]. Hugging Face has [experts, 2 * size, in].
+  kGatesOfExperts,
+  kUpsOfExperts,
+  kExperts,  // of all experts, in one tensor of the checkpoint, too
   kGrouped,  // [groups of Mamba2, n / groups] instead of [n]
 };
 

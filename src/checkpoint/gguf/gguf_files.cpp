@@ -76,6 +76,11 @@ std::vector<TensorFile> open_gguf(const fs::path& path) {
                     .value_dim = fields.integer(".attention.value_length_mla", fields.integer(".ssm.state_size", 0))};
   if (fields.has(".attention.key_length_mla"))
     numbers.plain_dim = fields.integer(".attention.key_length_mla") - fields.integer(".rope.dimension_count");
+  if (fields.architecture() == "qwen35moe") {
+    numbers.experts = fields.integer(".expert_count");
+    numbers.expert_size = fields.integer(".expert_feed_forward_length");
+    numbers.width = fields.integer(".embedding_length");
+  }
   if (fields.has(".nextn_predict_layers")) numbers.layers = fields.layers();
   const GgufPlaces places(gguf_family_of(fields), numbers, name);
   std::vector<TensorFile> files;

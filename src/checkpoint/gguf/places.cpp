@@ -78,20 +78,23 @@ std::string without_wrapper(const std::string& name) {
   return name;
 }
 
-// Returns the name of a piece. Names of later pieces compare as greater.
-std::string piece_name(const std::string& whole, int64_t position) {
-  return fmt::format("{}#{:06}", whole, position);
+// Returns the name of a piece. Names of later pieces of the same tensor compare as greater.
+std::string piece_name(const std::string& whole, int64_t experts, int64_t position) {
+  return fmt::format("{}#{}#{:08}", whole, experts, position);
 }
 
 bool has_pieces(GgufForm form) {
-  return form == GgufForm::kKeysOfHeads || form == GgufForm::kValuesOfHeads || form == GgufForm::kQkv ||
-         form == GgufForm::kGate;
+  return form >= GgufForm::kKeysOfHeads && form <= GgufForm::kExperts;
 }
 
 }  // namespace
 
 std::string name_of_whole(const std::string& name) {
   return name.substr(0, name.find('#'));
+}
+
+int64_t experts_of_piece(const std::string& name) {
+  return std::stoll(name.substr(name.find('#') + 1));
 }
 
 bool is_table_of_rope(const std::string& name) {
@@ -101,8 +104,8 @@ bool is_table_of_rope(const std::string& name) {
 GgufPlaces::GgufPlaces(const GgufFamily& family, const GgufHeads& heads, std::string file)
     : family_(family), file_(std::move(file)), heads_(heads) {
   constexpr int64_t kMost = 1 << 20;  // products of these numbers fit into 64 bits
-  for (const int64_t number :
-       {heads.heads, heads.groups, heads.values, heads.key_dim, heads.plain_dim, heads.value_dim})
+  for (const int64_t number : {heads.heads, heads.groups, heads.values, heads.key_dim, heads.plain_dim, heads.value_dim,
+                               heads.experts, heads.expert_size, heads.width})
     if (number < 0 || number > kMost) throw UserError("{}: it has {} heads, groups or dims of a head", file_, number);
   for (const GgufName& name : family.names) {
     by_gguf_[name.gguf] = &name;
@@ -177,6 +180,10 @@ std::vector<GgufPiece> GgufPlaces::pieces_of(GgufForm form) const {
   for (const size_t part : {0, 1, 2})
     if (form == GgufForm::kQkv) add_part(heads_.groups, group, part);
   if (form == GgufForm::kGate) add_part(heads_.groups, group, 3);
+  const Dims expert{heads_.expert_size, heads_.expert_size};
+  if (form == GgufForm::kGatesOfExperts) add_part(heads_.experts, expert, 0);
+  if (form == GgufForm::kUpsOfExperts) add_part(heads_.experts, expert, 1);
+  if (form == GgufForm::kExperts) add_part(heads_.experts, {heads_.width}, 0);
   return pieces;
 }
 
@@ -185,20 +192,22 @@ void GgufPlaces::add_pieces(const GgufTensor& tensor, GgufForm form, TensorEntry
                             std::vector<TensorEntry>& entries) const {
   const std::vector<GgufPiece> pieces = pieces_of(form);
   const bool of_heads = form == GgufForm::kKeysOfHeads || form == GgufForm::kValuesOfHeads,
+             of_experts = form >= GgufForm::kGatesOfExperts && form <= GgufForm::kExperts,
              flipped = form == GgufForm::kKeysOfHeads;
   int64_t rows = 0;
   for (const GgufPiece& piece : pieces) rows += piece.count;
   const Dims& dims = tensor.dims;
   const bool fits = of_heads ? dims.size() == 3 && dims[0] == heads_.heads &&
                                    dims[flipped ? 2 : 1] == (flipped ? heads_.plain_dim : heads_.value_dim)
-                             : dims.size() == 2 && dims[0] == rows;
+                    : of_experts ? dims.size() == 3 && dims[0] == heads_.experts && dims[0] * dims[1] == rows
+                                 : dims.size() == 2 && dims[0] == rows;
   if (!fits || rows == 0)
     throw UserError("{}: tensor '{}' has the dims {}, which do not fit the file's numbers of heads", file_, tensor.name,
                     to_string(dims));
   const std::string whole = entry.name;
   const int64_t columns = dims[flipped ? 1 : dims.size() - 1];
   for (const GgufPiece& piece : pieces) {
-    entry.name = piece_name(whole, piece.position);
+    entry.name = piece_name(whole, of_experts ? heads_.experts : 0, piece.position);
     entry.shape.dims = {piece.count, columns};
     entry.bytes = tensor.bytes * piece.count / rows;
     if (flipped) entry.strides = {1, piece.count};
@@ -309,6 +318,7 @@ Dims GgufPlaces::stored_dims(const GgufTarget& target, const std::string& hf, co
   if (!target.pieces.empty()) {
     int64_t rows = 0;
     for (const GgufPiece& piece : target.pieces) rows += piece.count;
+    if (dims.size() == 3) return {dims[0], target.pieces[0].count, dims[2]};
     if (form != GgufForm::kKeysOfHeads && form != GgufForm::kValuesOfHeads) return {rows, dims[1]};
     const int64_t size = target.pieces[0].count;
     return target.pieces[0].position == 0 ? Dims{heads_.heads, dims[1], size} : Dims{heads_.heads, size, dims[1]};

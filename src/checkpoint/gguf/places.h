@@ -13,8 +13,8 @@
 
 namespace fettle {
 
-// Rows of a checkpoint's tensor that a GGUF file stores together. `position` is the place of the piece among all pieces
-// of the checkpoint's tensor.
+// Rows of a checkpoint's tensor that a GGUF file stores together. All dims before the last one count as rows.
+// `position` is the place of the piece among all pieces of the checkpoint's tensor.
 struct GgufPiece {
   int64_t first, count, position;
 };
@@ -33,6 +33,7 @@ struct GgufHeads {
   int64_t values = 1, key_dim = 0;  // of linear attention: value heads, size of a key head
   int64_t plain_dim = 0,
           value_dim = 0;  // DeepSeek: dims of a key without rope, dims of a value. Linear attention: the latter
+  int64_t experts = 0, expert_size = 0, width = 0;       // Qwen 3.5: of experts that the checkpoint has in one tensor
   int64_t layers = std::numeric_limits<int64_t>::max();  // tensors of layers from this one on are left out
 };
 
@@ -54,6 +55,7 @@ class GgufPlaces {
   Dims stored_dims(const GgufTarget& target, const std::string& hf, const Dims& dims) const;
 
  private:
+  bool of_experts(GgufForm form) const;
   const GgufName* find_gguf(const std::string& module, std::string& ending) const;
   std::vector<const GgufName*> find_hf(const std::string& pattern, std::string& ending) const;
   std::vector<GgufPiece> pieces_of(GgufForm form) const;
@@ -75,6 +77,9 @@ class GgufPlaces {
 // Returns the name of the tensor to which the entry with this name belongs, if the entry is a piece (GgufPiece), else
 // the name itself. ModelRepository joins the pieces.
 std::string name_of_whole(const std::string& name);
+
+// Returns the number of experts of the tensor to which the piece with this name belongs; 0 when it has no experts.
+int64_t experts_of_piece(const std::string& name);
 
 // Returns whether the tensor is a table of rope's factors. A Hugging Face checkpoint has no such tensor.
 bool is_table_of_rope(const std::string& gguf_tensor);

@@ -30,8 +30,7 @@ void find_place(const GgufPlaces& places, PlannedTensor& tensor) {
   internal_check(entries.size() == tensor.parts.size(), "'{}' has {} parts, but {} are read", tensor.name,
                  tensor.parts.size(), entries.size());
   for (size_t i = 0; i < entries.size(); ++i) {
-    Dims wanted = tensor.parts[i]->shape.dims;
-    if (!tensor.pieces.empty()) wanted[0] = tensor.pieces[i].count;
+    const Dims wanted = tensor.part_dims(i);
     internal_check(entries[i].shape.dims == wanted, "'{}' is read as {}, not {}", tensor.name,
                    to_string(entries[i].shape.dims), to_string(wanted));
     tensor.read_as.push_back(entries[i].name);
@@ -82,7 +81,7 @@ std::string size_label(const std::vector<PlannedTensor>& tensors, const std::vec
   int64_t experts = 0;
   for (const GgufTable& table : tables) count += static_cast<double>(table.values.size());
   for (const PlannedTensor& tensor : tensors) {
-    const bool of_experts = tensor.dims.size() > 2 && tensor.pieces.empty();
+    const bool of_experts = tensor.name.find("_exps.") != std::string::npos;
     if (of_experts) experts = tensor.dims.front();
     count += static_cast<double>(product(tensor.dims)) / static_cast<double>(of_experts ? tensor.dims.front() : 1);
   }
@@ -148,6 +147,7 @@ GgufPlan plan_gguf(const ModelRepository& base, const Model& model, const BaseTe
   if (const auto& net = config.delta_net)
     heads.groups = net->key_heads, heads.values = net->value_heads, heads.key_dim = net->key_dim,
     heads.value_dim = net->value_dim;
+  heads.experts = config.num_experts, heads.expert_size = config.expert_size, heads.width = config.hidden_size;
   if (const auto& latent = config.latent) heads.plain_dim = latent->plain_dim, heads.value_dim = latent->value_dim;
   const GgufPlaces places(family, heads, names.model);
   plan.tensors = plan_tensors(places, tensors, names.model);

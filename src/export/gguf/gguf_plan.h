@@ -25,6 +25,12 @@ struct PlannedTensor {
   TensorEntry place;                   // how the file stores the first part: order of rows, shift, strides
   std::vector<RowFactors> factors;     // the file's values are the base's times these
   std::vector<GgufPiece> pieces = {};  // the rows of each part; empty: parts are whole tensors
+
+  // Returns the dims of the part when the file is read.
+  Dims part_dims(size_t part) const {
+    const Dims& dims = parts[part]->shape.dims;
+    return pieces.empty() ? dims : Dims{pieces[part].count, dims.back()};
+  }
 };
 
 struct GgufPlan {

@@ -58,6 +58,10 @@ Box box_of(const PlannedTensor& tensor, const Dims& dims, int64_t first, int64_t
 
 // Returns the box of the base's tensor for the part's rows [first, first + count) of the file.
 Box base_box_of(const PlannedTensor& tensor, size_t part, const Dims& dims, int64_t first, int64_t count) {
+  if (!tensor.pieces.empty() && dims.size() == 3) {  // of experts
+    const int64_t row = tensor.pieces[part].first + first;
+    return {{row / dims[1], row % dims[1], 0}, {1, count, dims[2]}};
+  }
   Box box = box_of(tensor, dims, first, count);
   if (tensor.pieces.empty()) return box;
   if (!tensor.place.strides.empty()) box.size[0] = tensor.pieces[part].count;
@@ -217,8 +221,7 @@ GgufError check_gguf_weights(const GgufPlan& plan, const BaseTensors& base, cons
       const int64_t block = rows_at_once(tensor, shape);
       const BaseTensor* part = tensor.parts[expert];
       const TensorEntry* entry = opened[0].find(tensor.read_as[expert]);
-      Dims dims = part->shape.dims;
-      if (!tensor.pieces.empty()) dims[0] = tensor.pieces[expert].count;
+      const Dims dims = tensor.part_dims(expert);
       internal_check(entry != nullptr && entry->shape.dims == dims, "{}: '{}' is not read back", file.string(),
                      part->name);
       if (expert == 0 || tensor.pieces.empty()) from.emplace(base, *part, merge);

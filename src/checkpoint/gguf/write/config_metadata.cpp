@@ -166,6 +166,11 @@ void qwen3_5_metadata(const ModelConfig& config, const Json& json, GgufMetadata&
   metadata.set(".rope.dimension_sections", sections);
 }
 
+void qwen3_5_moe_metadata(const ModelConfig& config, const Json& json, GgufMetadata& metadata) {
+  qwen2_moe_metadata(config, json, metadata);
+  qwen3_5_metadata(config, json, metadata);
+}
+
 void qwen3_next_metadata(const ModelConfig& config, const Json& json, GgufMetadata& metadata) {
   qwen2_moe_metadata(config, json, metadata);
   set_delta_net(config, metadata);

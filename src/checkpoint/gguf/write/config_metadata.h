@@ -35,6 +35,7 @@ void ministral3_metadata(const ModelConfig& config, const nlohmann::json& json, 
 void qwen3_moe_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
 void qwen2_moe_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
 void qwen3_5_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
+void qwen3_5_moe_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
 void qwen3_next_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
 void gemma2_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
 void gemma3_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
