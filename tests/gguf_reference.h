@@ -16,11 +16,46 @@ namespace fettle {
 inline const std::filesystem::path kGgufFiles = source_folder() / "tests/reference/gguf";
 
 // The families in tests/reference/models that GGUF supports and Fettle reads from GGUF.
-inline const std::vector<std::string> kGgufFamilies{
-    "llama",      "llama2",  "mistral", "mixtral",    "qwen2",          "qwen3",     "qwen3_moe",      "gemma",
-    "gemma2",     "gemma3",  "phi3",    "starcoder2", "gpt_bigcode",    "gpt2",      "gpt_neox",       "olmo2",
-    "olmo3",      "smollm3", "granite", "seed_oss",   "ernie4_5",       "glm",       "glm4",           "cohere2",
-    "ministral3", "phi",     "lfm2",    "nemotron_h", "nemotron_h_moe", "falcon_h1", "falcon_h1_gated"};
+inline const std::vector<std::string> kGgufFamilies{"llama",
+                                                    "llama2",
+                                                    "mistral",
+                                                    "mixtral",
+                                                    "qwen2",
+                                                    "qwen3",
+                                                    "qwen3_moe",
+                                                    "gemma",
+                                                    "gemma2",
+                                                    "gemma3",
+                                                    "phi3",
+                                                    "starcoder2",
+                                                    "gpt_bigcode",
+                                                    "gpt2",
+                                                    "gpt_neox",
+                                                    "olmo2",
+                                                    "olmo3",
+                                                    "smollm3",
+                                                    "granite",
+                                                    "seed_oss",
+                                                    "ernie4_5",
+                                                    "glm",
+                                                    "glm4",
+                                                    "cohere2",
+                                                    "ministral3",
+                                                    "phi",
+                                                    "lfm2",
+                                                    "nemotron_h",
+                                                    "nemotron_h_moe",
+                                                    "falcon_h1",
+                                                    "falcon_h1_gated",
+                                                    "qwen2_moe_sparse",
+                                                    "lfm2_moe",
+                                                    "minimax_m2",
+                                                    "glm4_moe",
+                                                    "qwen3_5_small",
+                                                    "deepseek_r1",
+                                                    "glm4_moe_lite",
+                                                    "qwen3_next_sparse",
+                                                    "qwen3_5_moe_small"};
 
 // Returns the model folder that Fettle makes from a GGUF file. The folder is in a cache that is deleted when the
 // process ends.

@@ -15,6 +15,7 @@
 #include "checkpoint/files.h"
 #include "checkpoint/gguf/gguf_files.h"
 #include "checkpoint/gguf/gguf_folder.h"
+#include "checkpoint/gguf/places.h"
 #include "checkpoint/group_codes.h"
 #include "checkpoint/model_files.h"
 #include "checkpoint/safetensors.h"
@@ -187,6 +188,7 @@ void ModelRepository::open_weights() {
     open_shards(folder_ / "pytorch_model.bin.index.json");
   } else if (fs::exists(fs::symlink_status(folder_ / kGgufWeights))) {
     for (TensorFile& file : open_gguf(folder_ / kGgufWeights)) add_file(std::move(file));
+    join_pieces();
   } else if (has_file_ending(folder_, "model-", ".safetensors")) {
     throw UserError("{} has shards but no model.safetensors.index.json; download that file too", folder_.string());
   } else if (has_file_ending(folder_, "pytorch_model-", ".bin")) {
@@ -365,6 +367,34 @@ void ModelRepository::join_mxfp4() {
     tensors_.erase(of_blocks);
     tensors_.erase(of_scales);
     tensors_[name] = {place.file, place.entry, &joined};
+  }
+}
+
+// Joins the pieces (GgufPiece) of tensors that a GGUF file divides. Their names are in the order of the rows.
+void ModelRepository::join_pieces() {
+  std::map<std::string, std::vector<std::string>> names_of;
+  for (const auto& [name, place] : tensors_)
+    if (const std::string whole = name_of_whole(name); whole != name) names_of[whole].push_back(name);
+  for (const auto& [whole, names] : names_of) {
+    const Place place = tensors_.at(names.front());
+    TensorEntry entry{whole, stored_at(place).entry->shape, 0, 0, {}};
+    const int64_t experts = experts_of_piece(names.front());
+    entry.shape.dims[0] = 0;
+    JoinedRows joined;
+    for (const std::string& name : names) {
+      const auto [file, piece] = stored_at(tensors_.at(name));
+      joined.files.push_back(file);
+      joined.entries.push_back(*piece);
+      entry.shape.dims[0] += piece->shape.dims[0];
+      if (piece->shape.dtype != entry.shape.dtype) entry.shape.dtype = DType::kBF16;
+      tensors_.erase(name);
+    }
+    if (experts > 0) {
+      entry.shape.dims[0] /= experts;
+      entry.shape.dims.insert(entry.shape.dims.begin(), experts);
+    }
+    entry.joined = std::make_shared<const JoinedRows>(std::move(joined));
+    tensors_[whole] = {place.file, place.entry, &(joined_[whole] = std::move(entry))};
   }
 }
 

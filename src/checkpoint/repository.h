@@ -65,6 +65,7 @@ class ModelRepository {
   // Joins the experts' modules in groups to the tensors with all experts that the family reads.
   void join_experts(const std::string& file);
   DType stated_dtype() const;  // the weights' dtype in config.json; bfloat16 when it states none
+  void join_pieces();          // of GGUF files
   void grow_tables();
   const Place* look_up(std::string_view name) const;
   void open_weights();

@@ -171,6 +171,30 @@ void read_grown(const TensorEntry& entry, const Box& box, DType to, std::byte* o
   grown.rows_file->read_slice(grown.rows, part, to, out + box.elements() / all * kept * byte_size(to));
 }
 
+void read_joined(const TensorEntry& entry, const Box& box, DType to, std::byte* out) {
+  const JoinedRows& joined = *entry.joined;
+  if (box.elements() == 0) return;
+  const size_t d = box.size.size() - 2;  // all dims of the entry before the last one count as rows
+  const int64_t count = box.size[d], row_bytes = box.size.back() * byte_size(to);
+  const int64_t runs = box.elements() / count / box.size.back();
+  for (int64_t run = 0; run < runs; ++run) {
+    int64_t begin = box.start[d], rest = run, rows_below = entry.shape.dims[d];
+    for (size_t outer = d; outer-- > 0; rows_below *= entry.shape.dims[outer]) {
+      begin += (box.start[outer] + rest % box.size[outer]) * rows_below;
+      rest /= box.size[outer];
+    }
+    int64_t first = 0;  // the row at which the piece begins
+    for (size_t i = 0; i < joined.entries.size() && first < begin + count; ++i) {
+      const int64_t rows = joined.entries[i].shape.dims[0];
+      const int64_t from = std::max(begin, first), until = std::min(begin + count, first + rows);
+      const Box part{{from - first, box.start.back()}, {until - from, box.size.back()}};
+      if (from < until)
+        joined.files[i]->read_slice(joined.entries[i], part, to, out + (run * count + from - begin) * row_bytes);
+      first += rows;
+    }
+  }
+}
+
 }  // namespace
 
 void TensorFile::read_slice(const TensorEntry& entry, const Box& box, DType to, std::byte* out) const {
@@ -179,6 +203,7 @@ void TensorFile::read_slice(const TensorEntry& entry, const Box& box, DType to, 
   if (entry.groups) return read_groups(entry, box, to, out);
   if (entry.expert_groups) return read_expert_groups(entry, box, to, out);
   if (entry.grown) return read_grown(entry, box, to, out);
+  if (entry.joined) return read_joined(entry, box, to, out);
   const std::byte* data = map_.bytes().data() + entry.offset;
   const DType from = entry.shape.dtype;
   if (entry.encoding) {

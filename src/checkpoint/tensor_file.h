@@ -19,6 +19,7 @@
 namespace fettle {
 
 struct GrownTable;
+struct JoinedRows;
 struct Mxfp4Parts;
 struct Float8Parts;
 struct GroupParts;
@@ -37,13 +38,14 @@ struct TensorEntry {
   std::shared_ptr<const GroupParts> groups = {};
   std::shared_ptr<const ExpertGroups> expert_groups = {};
   std::shared_ptr<const GrownTable> grown = {};
+  std::shared_ptr<const JoinedRows> joined = {};
 
   bool dense() const {
-    return strides.empty() && !encoding && !mxfp4 && !float8 && !groups && !expert_groups && !grown;
+    return strides.empty() && !encoding && !mxfp4 && !float8 && !groups && !expert_groups && !grown && !joined;
   }
   // Returns whether the entry's bytes are one range without holes. They need not be the elements themselves (see
   // `encoding`).
-  bool dense_places() const { return strides.empty() && !grown; }
+  bool dense_places() const { return strides.empty() && !grown && !joined; }
 };
 
 // Move-only. Entries and spans are valid while it lives. Several threads may call const members. The readers of the
@@ -116,6 +118,12 @@ struct ExpertGroups {
   std::vector<std::shared_ptr<const GroupParts>> modules;  // the first expert's modules, then the second's, ...
   int64_t each = 1;
   bool inputs_first = false;
+};
+
+// A tensor whose rows are those of several tensors, which follow one another.
+struct JoinedRows {
+  std::vector<const TensorFile*> files;
+  std::vector<TensorEntry> entries;
 };
 
 // A table whose rows below `first` come from `table`, and whose rows from `first` on are `rows`.

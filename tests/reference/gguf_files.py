@@ -33,7 +33,7 @@ from conversion.base import TextModel  # noqa: E402
 
 MODELS = ("llama llama2 mistral mixtral qwen2 qwen3 qwen3_moe gemma gemma2 gemma3 phi3 starcoder2 gpt_bigcode gpt2 gpt_neox olmo2 olmo3 smollm3 "
           "granite seed_oss ernie4_5 glm glm4 cohere2 ministral3 phi lfm2 nemotron_h nemotron_h_moe "
-          "falcon_h1 falcon_h1_gated").split()  # fmt: skip
+          "falcon_h1 falcon_h1_gated qwen2_moe_sparse lfm2_moe minimax_m2 glm4_moe qwen3_5_small deepseek_r1 glm4_moe_lite qwen3_next_sparse qwen3_5_moe_small").split()  # fmt: skip
 # For each tokenizer, the model whose config it gets, and the name of its word pattern. llama.cpp recognises tokenizers
 # by a hash, which these small ones do not have, so the script gives the pattern.
 TOKENIZERS = {"llama3": ("llama", "llama-bpe"), "qwen2": ("qwen3", "qwen2"), "gpt2": ("gpt2", "gpt-2"), "sp_bpe": ("llama", "default")}
@@ -50,6 +50,12 @@ def all_hparams(folder: pathlib.Path, is_mistral_format: bool) -> dict:
     found = load_hparams(folder, is_mistral_format)
     found.setdefault("n_ctx", found.get("n_positions"))
     found.setdefault("rotary_pct", (found.get("rope_parameters") or {}).get("partial_rotary_factor", 1.0))
+    if found.get("model_type") in ("minimax_m2", "deepseek_v3", "glm4_moe_lite"):
+        found["scoring_func"] = "sigmoid"  # as in the published configs
+    if "sparse" in found.get("mlp_layer_types", []):
+        found["first_k_dense_replace"] = found["mlp_layer_types"].index("sparse")
+    if found.get("model_type") == "minimax_m2":
+        found["rotary_dim"] = int(found["head_dim"] * found["rope_parameters"]["partial_rotary_factor"])
     if found.get("model_type") == "nemotron_h":
         # The converter assumes Mamba heads of 64, and takes a model for one with experts if their fields are present.
         found["mamba_d_head"] = found["mamba_head_dim"]
@@ -71,6 +77,7 @@ def convert(folder: pathlib.Path, out: pathlib.Path, pattern: str, pieces: bool 
         tokens = {**{i: token for token, i in tokenizer["model"]["vocab"].items()}, **added}
         kinds = [gguf.TokenType.CONTROL if i in added else gguf.TokenType.NORMAL for i in range(len(tokens))]
         TextModel.get_vocab_base = lambda self: ([tokens[i] for i in range(len(tokens))], kinds, pattern)
+    kind.no_mtp = True  # the models have no layer that predicts a second token
     TextModel.get_vocab_base_pre = lambda self, tokenizer: pattern
 
     def set_vocab(self):

@@ -32,7 +32,7 @@ TOKENS = 24
 K_TYPES = ("Q4_K", "Q5_K", "Q6_K")
 # GGUF can express the configs of these models. StarCoder 2's config has a window, which llama.cpp does not support.
 FAMILIES = ("llama llama2 qwen2 qwen3 mixtral gemma gpt2 gpt_neox olmo2 granite seed_oss ernie4_5 glm4 ministral3 lfm2 nemotron_h nemotron_h_moe "
-            "falcon_h1 falcon_h1_gated").split()
+            "falcon_h1 falcon_h1_gated qwen2_moe_sparse lfm2_moe minimax_m2 glm4_moe qwen3_5_small deepseek_r1 glm4_moe_lite qwen3_next_sparse qwen3_5_moe_small").split()
 
 
 def fettle(*words: str) -> str:

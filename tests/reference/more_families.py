@@ -15,9 +15,12 @@ MLP = ["gate_proj", "up_proj", "down_proj"]
 TARGETS = dict(
     qwen2_moe=["q_proj", "k_proj", "v_proj", "o_proj", *MLP, "shared_expert_gate"],
     deepseek_v3=["q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"],
+    qwen2_moe_sparse=["q_proj", "k_proj", "v_proj", "o_proj", "shared_expert_gate"],
+    deepseek_r1=["q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"],
     deepseek_v2=["q_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"],
     glm4_moe_lite=["q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"],
     qwen3_next=["q_proj", "k_proj", "v_proj", "o_proj", "in_proj_qkvz", "in_proj_ba", "out_proj", "shared_expert_gate"],
+    qwen3_next_sparse=["q_proj", "k_proj", "v_proj", "o_proj", "in_proj_qkvz", "in_proj_ba", "out_proj", "shared_expert_gate"],
     gemma4_moe=r"model\.language_model\.layers\.\d+\.((self_attn|mlp)\.\w+_proj|router\.proj)",
     gemma4_e2b=r"model\.language_model\.layers\.\d+\.((self_attn|mlp)\.\w+_proj|per_layer_input_gate|per_layer_projection)",
     lfm2_moe=["q_proj", "k_proj", "v_proj", "out_proj", "in_proj"],
@@ -27,11 +30,12 @@ TARGETS = dict(
     nemotron_h=["q_proj", "k_proj", "v_proj", "o_proj", "in_proj", "up_proj", "down_proj"],
     nemotron_h_moe=["q_proj", "k_proj", "v_proj", "o_proj", "in_proj", "fc1_latent_proj", "fc2_latent_proj"],
     llama4=r"language_model\.model\.layers\.\d+\.(self_attn|feed_forward|feed_forward\.shared_expert)\.\w+_proj",
+    qwen3_5_moe_small=r"model\.language_model\.layers\.\d+\.(self_attn|linear_attn|mlp|mlp\.shared_expert)\.\w+_(proj\w*|gate)",
     qwen3_5_moe=r"model\.language_model\.layers\.\d+\.(self_attn|linear_attn|mlp|mlp\.shared_expert)\.\w+_(proj\w*|gate)",
 )  # fmt: skip
 # These models also have a tower for images. Only their text model is recorded.
 WRAPPED = (
-    "gemma3_wrapped", "mistral3", "qwen3_5", "qwen3_5_moe", "gemma4", "gemma4_moe", "gemma4_e2b", "gemma4_unified",
+    "gemma3_wrapped", "mistral3", "qwen3_5", "qwen3_5_moe", "qwen3_5_moe_small", "gemma4", "gemma4_moe", "gemma4_e2b", "gemma4_unified",
     "llama4",
 )  # fmt: skip
 # One tensor of the checkpoint has the weights of all experts of a layer.
@@ -202,6 +206,13 @@ def qwen2_moe(common):  # the middle of three layers is dense
     )  # fmt: skip
 
 
+def qwen2_moe_sparse(common):  # as the published ones: experts in all layers
+    return transformers.Qwen2MoeConfig(
+        **common, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32, shared_expert_intermediate_size=64,
+        pad_token_id=None,
+    )  # fmt: skip
+
+
 def glm4_moe(common):  # a dense layer, then two with experts; the correction bias changes which experts are chosen
     return transformers.Glm4MoeConfig(
         **common | dict(num_hidden_layers=3), head_dim=16, n_routed_experts=8, num_experts_per_tok=2,
@@ -218,6 +229,13 @@ def deepseek_v3(common):  # the best 2 of 4 groups of experts, latent attention,
         q_lora_rank=24, kv_lora_rank=32, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=12,
         rope_parameters=rope, pad_token_id=None,
     )  # fmt: skip
+
+
+def deepseek_r1(common):  # as the published V3 and R1: equal mscale and mscale_all_dim
+    config = deepseek_v3(common)
+    rope = YARN | dict(mscale=1.0, mscale_all_dim=1.0)
+    keys = dict(n_routed_experts=8, kv_lora_rank=32, v_head_dim=16, num_hidden_layers=2, rope_parameters=rope)
+    return transformers.DeepseekV3Config(**config.to_dict() | keys)
 
 
 LATENT = dict(
@@ -259,8 +277,32 @@ def qwen3_next(common):  # the second layer is dense
     return transformers.Qwen3NextConfig(**delta_experts(common) | dict(mlp_only_layers=[1], rope_parameters=rope))
 
 
+def published_delta_keys(keys):  # keys and values have heads of one size, as in the published models
+    return keys | dict(
+        num_hidden_layers=4, layer_types=["linear_attention", "linear_attention", "full_attention", "linear_attention"],
+        linear_value_head_dim=16,
+    )  # fmt: skip
+
+
+def qwen3_next_sparse(common):  # experts in all layers
+    rope = dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.25)
+    keys = published_delta_keys(delta_experts(common)) | dict(num_experts=4, rope_parameters=rope)
+    return transformers.Qwen3NextConfig(**keys)
+
+
+def qwen3_5_small(common):
+    return transformers.Qwen3_5TextConfig(**published_delta_keys(qwen3_5_keys(common | dict(tie_word_embeddings=True))))
+
+
 def qwen3_5_moe(common):
     keys = {key: value for key, value in delta_experts(common).items() if key != "intermediate_size"}
+    text = transformers.Qwen3_5MoeTextConfig(**keys).to_dict()
+    return transformers.Qwen3_5MoeConfig(text_config=text, vision_config=VISION, tie_word_embeddings=False)
+
+
+def qwen3_5_moe_small(common):
+    keys = published_delta_keys(delta_experts(common)) | dict(num_experts=4)
+    del keys["intermediate_size"]
     text = transformers.Qwen3_5MoeTextConfig(**keys).to_dict()
     return transformers.Qwen3_5MoeConfig(text_config=text, vision_config=VISION, tie_word_embeddings=False)
 
@@ -514,4 +556,6 @@ CONFIGS = dict(
     qwen3_fp8=qwen3_fp8, llama4=llama4, lfm2=lfm2, lfm2_moe=lfm2_moe, granite4=granite4, granite4_dense=granite4_dense,
     falcon_h1=falcon_h1, falcon_h1_gated=falcon_h1_gated, nemotron_h=nemotron_h, nemotron_h_moe=nemotron_h_moe, phi=phi,
     qwen3_gptq=qwen3_gptq, qwen2_awq=qwen2_awq, qwen3_moe_packed=qwen3_moe_packed, phi_normed=phi_normed,
+    qwen2_moe_sparse=qwen2_moe_sparse, deepseek_r1=deepseek_r1, qwen3_next_sparse=qwen3_next_sparse,
+    qwen3_5_small=qwen3_5_small, qwen3_5_moe_small=qwen3_5_moe_small,
 )  # fmt: skip

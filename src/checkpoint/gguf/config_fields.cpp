@@ -102,7 +102,7 @@ void set_windows(const GgufFields& fields, Json& config, int64_t pattern) {
 // Returns layer_types: the layers without heads of keys are of the type `other`, the others have attention.
 Json layer_types(const GgufFields& fields, const char* other) {
   Json types = Json::array();
-  for (int64_t layer = 0; layer < fields.integer(".block_count"); ++layer) types.push_back("full_attention");
+  for (int64_t layer = 0; layer < fields.layers(); ++layer) types.push_back("full_attention");
   for (const int64_t layer : fields.zero_layers(".attention.head_count_kv"))
     if (static_cast<size_t>(layer) < types.size()) types[static_cast<size_t>(layer)] = other;
   return types;
@@ -116,6 +116,36 @@ void set_mamba2(const GgufFields& fields, Json& config) {
   config["mamba_d_state"] = fields.integer(".ssm.state_size");
   config["mamba_d_conv"] = fields.integer(".ssm.conv_kernel");
   config["mamba_conv_bias"] = has_tensor(fields, ".ssm_conv1d.bias");
+}
+
+// Sets the fields of Qwen's linear attention. In llama.cpp, values have the size of keys.
+void set_delta_net(const GgufFields& fields, Json& config) {
+  config["linear_num_key_heads"] = fields.integer(".ssm.group_count");
+  config["linear_num_value_heads"] = fields.integer(".ssm.time_step_rank");
+  config["linear_key_head_dim"] = config["linear_value_head_dim"] = fields.integer(".ssm.state_size");
+  config["linear_conv_kernel_dim"] = fields.integer(".ssm.conv_kernel");
+  config["full_attention_interval"] = fields.integer(".full_attention_interval", 4);
+  Json types = Json::array();
+  if (const Json* listed = fields.find(".attention.recurrent_layers"); listed != nullptr && listed->is_array())
+    for (const Json& linear : *listed)
+      if (static_cast<int64_t>(types.size()) < fields.layers())
+        types.push_back(linear == true || linear == 1 ? "linear_attention" : "full_attention");
+  if (!types.empty()) config["layer_types"] = types;
+  config["partial_rotary_factor"] = 1.0;
+  set_partial_rotary(fields, config);
+}
+
+// Sets the fields of experts behind dense layers, with a shared expert (GLM-4.5, DeepSeek).
+void set_routed_experts(const GgufFields& fields, Json& config) {
+  config["n_routed_experts"] = fields.integer(".expert_count");
+  config["num_experts_per_tok"] = fields.integer(".expert_used_count");
+  config["moe_intermediate_size"] = fields.integer(".expert_feed_forward_length");
+  config["n_shared_experts"] = fields.integer(".expert_shared_count");
+  config["first_k_dense_replace"] = fields.integer(".leading_dense_block_count", 0);
+  config["norm_topk_prob"] = fields.flag(".expert_weights_norm", false);
+  config["routed_scaling_factor"] = fields.number(".expert_weights_scale", 1);
+  config["n_group"] = std::max<int64_t>(1, fields.integer(".expert_group_count", 1));
+  config["topk_group"] = std::max<int64_t>(1, fields.integer(".expert_group_used_count", 1));
 }
 
 // Renames common fields to the names in GPT's config, for example hidden_size to n_embd, and removes fields that GPT
@@ -159,13 +189,14 @@ std::string dtype_of(const GgufFields& fields) {
 Json gguf_config(const GgufFamily& family, const GgufFields& fields) {
   const GgufTensor* table = fields.tensor("token_embd.weight");
   if (table == nullptr) throw UserError("{}: it has no tensor 'token_embd.weight'", fields.file());
+  const bool experts_only = !fields.has(".feed_forward_length") && fields.has(".expert_feed_forward_length");
   Json config{
       {"architectures", {family.class_name}},
       {"model_type", family.model_type},
       {"vocab_size", table->dims.front()},
       {"hidden_size", fields.integer(".embedding_length")},
-      {"intermediate_size", fields.of_layers(".feed_forward_length")},
-      {"num_hidden_layers", fields.integer(".block_count")},
+      {"intermediate_size", experts_only ? 0 : fields.of_layers(".feed_forward_length")},
+      {"num_hidden_layers", fields.layers()},
       {"num_attention_heads", fields.of_layers(".attention.head_count")},
       {"num_key_value_heads", fields.of_layers(".attention.head_count_kv", fields.of_layers(".attention.head_count"))},
       {"head_dim", head_dim_of(fields)},
@@ -175,6 +206,7 @@ Json gguf_config(const GgufFamily& family, const GgufFields& fields) {
       {"tie_word_embeddings", fields.tensor("output.weight") == nullptr},
       {"torch_dtype", dtype_of(fields)},
       {"use_cache", true}};
+  if (experts_only) config.erase("intermediate_size");
   if (fields.has(".attention.layer_norm_rms_epsilon"))
     config["rms_norm_eps"] = fields.number(".attention.layer_norm_rms_epsilon", 0);
   if (const Json scaling = rope_scaling(fields); !scaling.is_null()) config["rope_scaling"] = scaling;
@@ -220,6 +252,27 @@ void qwen3_moe_fields(const GgufFields& fields, Json& config) {
   config["num_experts_per_tok"] = fields.integer(".expert_used_count");
   config["moe_intermediate_size"] = fields.integer(".expert_feed_forward_length");
   config["norm_topk_prob"] = fields.flag(".expert_weights_norm", true);
+}
+
+// llama.cpp does not divide the weights of a token's experts by their sum.
+void qwen2_moe_fields(const GgufFields& fields, Json& config) {
+  qwen3_moe_fields(fields, config);
+  config["qkv_bias"] = has_bias(fields, "attn_q");
+  config["norm_topk_prob"] = false;
+  config["shared_expert_intermediate_size"] =
+      fields.integer(".expert_shared_feed_forward_length", fields.integer(".feed_forward_length", 0));
+}
+
+void qwen3_5_fields(const GgufFields& fields, Json& config) {
+  set_delta_net(fields, config);
+  config["attention_bias"] = has_tensor(fields, ".attn_q.bias");
+}
+
+// llama.cpp divides the weights of a token's experts by their sum.
+void qwen3_next_fields(const GgufFields& fields, Json& config) {
+  qwen2_moe_fields(fields, config);
+  config["norm_topk_prob"] = true;
+  qwen3_5_fields(fields, config);
 }
 
 void gemma_fields(const GgufFields&, Json& config) {
@@ -359,6 +412,47 @@ void lfm2_fields(const GgufFields& fields, Json& config) {
   config["block_auto_adjust_ff_dim"] = false;
   config["conv_L_cache"] = fields.integer(".shortconv.l_cache");
   config["layer_types"] = layer_types(fields, "conv");
+}
+
+// llama.cpp's router has sigmoids, a correction and no factor.
+void lfm2_moe_fields(const GgufFields& fields, Json& config) {
+  lfm2_fields(fields, config);
+  config["num_experts"] = fields.integer(".expert_count");
+  config["num_experts_per_tok"] = fields.integer(".expert_used_count");
+  config["moe_intermediate_size"] = fields.integer(".expert_feed_forward_length");
+  config["num_dense_layers"] = fields.integer(".leading_dense_block_count", 0);
+}
+
+void minimax_m2_fields(const GgufFields& fields, Json& config) {
+  mixtral_fields(fields, config);
+  config["intermediate_size"] = fields.integer(".expert_feed_forward_length");
+  config["rotary_dim"] = fields.integer(".rope.dimension_count", head_dim_of(fields));
+}
+
+void deepseek_fields(const GgufFields& fields, Json& config) {
+  set_routed_experts(fields, config);
+  const int64_t rotary = fields.integer(".rope.dimension_count");
+  config["head_dim"] = config["qk_rope_head_dim"] = rotary;
+  config["qk_nope_head_dim"] = fields.integer(".attention.key_length_mla") - rotary;
+  config["v_head_dim"] = fields.integer(".attention.value_length_mla");
+  config["kv_lora_rank"] = fields.integer(".attention.kv_lora_rank");
+  config["q_lora_rank"] = nullptr;
+  if (fields.has(".attention.q_lora_rank")) config["q_lora_rank"] = fields.integer(".attention.q_lora_rank");
+  config["num_key_value_heads"] = config["num_attention_heads"];
+  if (config["model_type"] == "deepseek_v2")
+    config["topk_method"] = config["n_group"] == 1 ? "greedy" : "group_limited_greedy";
+  // llama.cpp's converter writes a tenth of the setting.
+  if (const double tenth = fields.number(".rope.scaling.yarn_log_multiplier", 0);
+      tenth > 0 && config.contains("rope_scaling"))
+    config["rope_scaling"]["mscale"] = config["rope_scaling"]["mscale_all_dim"] = 10 * tenth;
+}
+
+void glm4_moe_fields(const GgufFields& fields, Json& config) {
+  set_routed_experts(fields, config);
+  config["partial_rotary_factor"] = 1.0;
+  set_partial_rotary(fields, config);
+  config["attention_bias"] = has_bias(fields, "attn_q");
+  config["use_qk_norm"] = has_tensor(fields, ".attn_q_norm.weight");
 }
 
 void nemotron_h_fields(const GgufFields& fields, Json& config) {

@@ -35,8 +35,13 @@ void write_run(const Encoding& encoding, const std::byte* data, int64_t first, i
   float values[kMostOfRun];
   const int64_t width = byte_size(to);
   for (int64_t done = 0; done < count;) {
-    const int64_t at = first + done, some = std::min(count - done, kMostOfRun);
-    const int64_t stored = encoding.swap.swaps() ? encoding.swap.stored(at / columns) * columns + at % columns : at;
+    const int64_t at = first + done, column = at % columns;
+    int64_t some = std::min(count - done, kMostOfRun), stored = at;
+    if (encoding.swap.swaps()) stored = encoding.swap.stored(at / columns) * columns + column;
+    if (const RowSwap& across = encoding.column_swap; across.swaps()) {
+      stored += across.stored(column) - column;
+      some = std::min(some, across.inner - column % across.inner);
+    }
     decode_blocks(*encoding.type, data, stored, some, values);
     if (encoding.shift != 0)
       for (int64_t i = 0; i < some; ++i) values[i] += encoding.shift;

@@ -14,13 +14,15 @@ namespace fettle {
 struct TensorEntry;
 
 // llama.cpp stores the rows of some weights in another order than Hugging Face. Hugging Face's row (o, a, b, i) is row
-// (o, b, a, i) of the file, for a < first, b < second, i < inner. The index o of the outermost dim may be any.
+// (o, b, a, i) of the file, for a < first, b < second, i < inner. The index o of the outermost dim may be any. The rows
+// before `begin` keep their places and are not counted.
 struct RowSwap {
-  int64_t first = 1, second = 1, inner = 1;
+  int64_t first = 1, second = 1, inner = 1, begin = 0;
 
   bool swaps() const { return first > 1 && second > 1; }
   int64_t stored(int64_t row) const {
-    const int64_t b = row / inner % second, a = row / (inner * second) % first;
+    if (row < begin) return row;
+    const int64_t b = (row - begin) / inner % second, a = (row - begin) / (inner * second) % first;
     return row + ((b * first + a) - (a * second + b)) * inner;
   }
 };
@@ -28,6 +30,7 @@ struct RowSwap {
 struct Encoding {
   const BlockType* type = nullptr;  // null: the bytes are elements of the tensor's dtype
   RowSwap swap = {};
+  RowSwap column_swap = {};      // the same for the columns
   float shift = 0;               // added to each stored value
   bool log_of_negative = false;  // the value is log(-stored value)
 

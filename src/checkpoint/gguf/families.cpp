@@ -53,6 +53,13 @@ Names experts(const std::string& module, const char* gate, const char* up, const
           {"ffn_down_exps", module + ".experts.{}." + down}};
 }
 
+// An MLP beside the experts.
+Names shared_expert(const std::string& module) {
+  return {{"ffn_gate_shexp", module + ".gate_proj"},
+          {"ffn_up_shexp", module + ".up_proj"},
+          {"ffn_down_shexp", module + ".down_proj"}};
+}
+
 const Names kLlama = kOutside + decoder_layer(kNorms + kAttention + kGatedMlp);
 const Names kGpt = Names{{"token_embd", "transformer.wte"},
                          {"position_embd", "transformer.wpe"},
@@ -105,6 +112,32 @@ const Names kLfm2 =
                    {"ffn_gate", "feed_forward.w1"},
                    {"ffn_up", "feed_forward.w3"},
                    {"ffn_down", "feed_forward.w2"}});
+const Names kLfm2Experts =
+    decoder_layer(experts("feed_forward", "w1", "w3", "w2") + Names{{"exp_probs_b.bias", "feed_forward.expert_bias"}});
+const Names kQwen2Moe =
+    kOutside +
+    decoder_layer(kNorms + kAttention + experts("mlp", "gate_proj", "up_proj", "down_proj") +
+                  shared_expert("mlp.shared_expert") + Names{{"ffn_gate_inp_shexp", "mlp.shared_expert_gate"}});
+const Names kMiniMaxM2 =
+    kOutside + decoder_layer(kNorms + kAttention + kHeadNorms + experts("block_sparse_moe", "w1", "w3", "w2") +
+                             Names{{"exp_probs_b.bias", "block_sparse_moe.e_score_correction_bias"}});
+// Dense layers first, then layers with experts and a shared expert.
+const Names kRoutedExperts = kGatedMlp + experts("mlp", "gate_proj", "up_proj", "down_proj") +
+                             shared_expert("mlp.shared_experts") +
+                             Names{{"exp_probs_b.bias", "mlp.gate.e_score_correction_bias"}};
+const Names kGlm4Moe = kOutside + decoder_layer(kAttention + kHeadNorms + kRoutedExperts +
+                                                Names{{"attn_norm", "input_layernorm"},
+                                                      {"post_attention_norm", "post_attention_layernorm"}});
+const Names kDeepseek = kOutside + decoder_layer(kNorms + kRoutedExperts +
+                                                 Names{{"attn_q", "self_attn.q_proj"},
+                                                       {"attn_q_a", "self_attn.q_a_proj"},
+                                                       {"attn_q_a_norm", "self_attn.q_a_layernorm"},
+                                                       {"attn_q_b", "self_attn.q_b_proj"},
+                                                       {"attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa"},
+                                                       {"attn_kv_a_norm", "self_attn.kv_a_layernorm"},
+                                                       {"attn_k_b", "self_attn.kv_b_proj", GgufForm::kKeysOfHeads},
+                                                       {"attn_v_b", "self_attn.kv_b_proj", GgufForm::kValuesOfHeads},
+                                                       {"attn_output", "self_attn.o_proj"}});
 Names mamba2(const std::string& module) {
   return {{"ssm_in", module + ".in_proj"},
           {"ssm_conv1d", module + ".conv1d", GgufForm::kSqueezed},
@@ -132,6 +165,39 @@ const Names kNemotronH =
                                           {"ffn_down_shexp", "mixer.shared_experts.down_proj"},
                                           {"ffn_latent_down", "mixer.fc1_latent_proj"},
                                           {"ffn_latent_up", "mixer.fc2_latent_proj"}});
+const Names kQwen35 = kOutside + decoder_layer(kAttention + kHeadNorms +
+                                               Names{{"attn_norm", "input_layernorm"},
+                                                     {"post_attention_norm", "post_attention_layernorm"},
+                                                     {"attn_qkv", "linear_attn.in_proj_qkv"},
+                                                     {"attn_gate", "linear_attn.in_proj_z"},
+                                                     {"ssm_beta", "linear_attn.in_proj_b"},
+                                                     {"ssm_alpha", "linear_attn.in_proj_a"},
+                                                     {"ssm_conv1d", "linear_attn.conv1d", GgufForm::kSqueezed},
+                                                     {"ssm_dt.bias", "linear_attn.dt_bias"},
+                                                     {"ssm_a", "linear_attn.A_log", GgufForm::kNegative},
+                                                     {"ssm_norm", "linear_attn.norm"},
+                                                     {"ssm_out", "linear_attn.out_proj"}});
+const Names kQwen35Experts =
+    decoder_layer(shared_expert("mlp.shared_expert") +
+                  Names{{"ffn_gate_inp", "mlp.gate"},
+                        {"ffn_gate_inp_shexp", "mlp.shared_expert_gate"},
+                        {"ffn_gate_exps.weight", "mlp.experts.gate_up_proj", GgufForm::kGatesOfExperts},
+                        {"ffn_up_exps.weight", "mlp.experts.gate_up_proj", GgufForm::kUpsOfExperts},
+                        {"ffn_down_exps.weight", "mlp.experts.down_proj", GgufForm::kExperts}});
+const Names kQwen3Next =
+    kOutside + decoder_layer(kAttention + kHeadNorms + experts("mlp", "gate_proj", "up_proj", "down_proj") +
+                             shared_expert("mlp.shared_expert") +
+                             Names{{"ffn_gate_inp_shexp", "mlp.shared_expert_gate"},
+                                   {"attn_norm", "input_layernorm"},
+                                   {"post_attention_norm", "post_attention_layernorm"},
+                                   {"attn_qkv", "linear_attn.in_proj_qkvz", GgufForm::kQkv},
+                                   {"attn_gate", "linear_attn.in_proj_qkvz", GgufForm::kGate},
+                                   {"ssm_ba", "linear_attn.in_proj_ba"},
+                                   {"ssm_conv1d", "linear_attn.conv1d", GgufForm::kSqueezed},
+                                   {"ssm_dt.bias", "linear_attn.dt_bias"},
+                                   {"ssm_a", "linear_attn.A_log", GgufForm::kNegative},
+                                   {"ssm_norm", "linear_attn.norm"},
+                                   {"ssm_out", "linear_attn.out_proj"}});
 const Names kFalconH1 =
     Names{{"token_embd", "model.embed_tokens"}, {"output", "lm_head"}, {"output_norm", "model.final_layernorm"}} +
     decoder_layer(kAttention + mamba2("mamba") +
@@ -160,6 +226,10 @@ const std::vector<GgufFamily>& gguf_families() {
       {"qwen2", "qwen2", "Qwen2ForCausalLM", kLlama, no_fields},
       {"qwen3", "qwen3", "Qwen3ForCausalLM", kQwen3, bias_fields},
       {"qwen3moe", "qwen3_moe", "Qwen3MoeForCausalLM", kOutside + decoder_layer(kNorms + kAttention + kHeadNorms + experts("mlp", "gate_proj", "up_proj", "down_proj")), qwen3_moe_fields, {}, qwen3_moe_metadata},
+      {"qwen2moe", "qwen2_moe", "Qwen2MoeForCausalLM", kQwen2Moe, qwen2_moe_fields, {}, qwen2_moe_metadata},
+      {"qwen35", "qwen3_5_text", "Qwen3_5ForCausalLM", kQwen35 + decoder_layer(kGatedMlp), qwen3_5_fields, {.adds_one = true, .spreads_values = true}, qwen3_5_metadata},
+      {"qwen35moe", "qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", kQwen35 + kQwen35Experts, qwen3_next_fields, {.adds_one = true, .spreads_values = true}, qwen3_5_moe_metadata},
+      {"qwen3next", "qwen3_next", "Qwen3NextForCausalLM", kQwen3Next, qwen3_next_fields, {.adds_one = true}, qwen3_next_metadata},
       {"gemma", "gemma", "GemmaForCausalLM", kLlama, gemma_fields, {.adds_one = true}},
       {"gemma2", "gemma2", "Gemma2ForCausalLM", kSandwich, gemma2_fields, {.adds_one = true}, gemma2_metadata},
       {"gemma3", "gemma3_text", "Gemma3ForCausalLM", kSandwich + decoder_layer(kHeadNorms), gemma3_fields, {.adds_one = true}, gemma3_metadata},
@@ -177,7 +247,14 @@ const std::vector<GgufFamily>& gguf_families() {
       {"ernie4_5", "ernie4_5", "Ernie4_5ForCausalLM", kLlama, ernie4_5_fields},
       {"chatglm", "glm", "GlmForCausalLM", kOutside + decoder_layer(kNorms + kAttention + kFusedMlp), glm_fields},
       {"glm4", "glm4", "Glm4ForCausalLM", kGlm4, glm_fields},
+      {"glm4moe", "glm4_moe", "Glm4MoeForCausalLM", kGlm4Moe, glm4_moe_fields, {}, routed_experts_metadata},
+      {"deepseek2", "deepseek_v2", "DeepseekV2ForCausalLM", kDeepseek, deepseek_fields, {}, deepseek_metadata},
+      {"deepseek2", "deepseek_v3", "DeepseekV3ForCausalLM", kDeepseek, deepseek_fields, {}, deepseek_metadata},
+      {"deepseek2", "kimi_k2", "DeepseekV3ForCausalLM", kDeepseek, deepseek_fields, {}, deepseek_metadata},
+      {"deepseek2", "glm4_moe_lite", "Glm4MoeLiteForCausalLM", kDeepseek, deepseek_fields, {}, deepseek_metadata},
+      {"minimax-m2", "minimax_m2", "MiniMaxM2ForCausalLM", kMiniMaxM2, minimax_m2_fields, {}, minimax_m2_metadata},
       {"lfm2", "lfm2", "Lfm2ForCausalLM", kLfm2, lfm2_fields, {}, lfm2_metadata},
+      {"lfm2moe", "lfm2_moe", "Lfm2MoeForCausalLM", kLfm2 + kLfm2Experts, lfm2_moe_fields, {}, lfm2_moe_metadata},
       {"nemotron_h", "nemotron_h", "NemotronHForCausalLM", kNemotronH, nemotron_h_fields, {.pairs_rows = true}, nemotron_h_metadata, false},
       {"nemotron_h_moe", "nemotron_h", "NemotronHForCausalLM", kNemotronH, nemotron_h_fields, {.pairs_rows = true}, nemotron_h_metadata, true},
       {"falcon-h1", "falcon_h1", "FalconH1ForCausalLM", kFalconH1, falcon_h1_fields, {}, falcon_h1_metadata},
@@ -206,6 +283,9 @@ const GgufFamily& gguf_family_of(const GgufFields& fields) {
   if (architecture == "llama") model_type = fields.integer(".expert_count", 0) > 0 ? "mixtral" : "llama";
   if (architecture == "mistral3") model_type = fields.has(".attention.temperature_scale") ? "ministral3" : "mistral";
   if (architecture == "olmo2") model_type = fields.has(".attention.sliding_window") ? "olmo3" : "olmo2";
+  if (architecture == "deepseek2")
+    model_type =
+        fields.integer(".expert_gating_func", kSoftmaxGating) == kSigmoidGating ? "deepseek_v3" : "deepseek_v2";
   std::set<std::string_view> known;
   for (const GgufFamily& family : gguf_families()) {
     if (family.architecture == architecture && (model_type.empty() || family.model_type == model_type)) return family;

@@ -19,9 +19,20 @@ namespace fettle {
 enum class GgufForm {
   kSame,
   kSqueezed,        // [channels, width] instead of [channels, 1, width]
+  kNegative,        // Hugging Face has the logarithm of the negated value
   kColumn,          // [n, 1] instead of [n]
   kNegativeColumn,  // like kColumn; Hugging Face has the logarithm of the negated value
-  kGrouped,         // [groups of Mamba2, n / groups] instead of [n]
+  // [heads, rank, size] and [heads, size, rank] instead of [heads * (size of key + size of value), rank] (DeepSeek)
+  kKeysOfHeads,
+  kValuesOfHeads,
+  // q, k, v of all key heads, and z of all key heads. Hugging Face has q, k, v and z of each key head in turn.
+  kQkv,
+  kGate,
+  // The gates or the up projections of all experts, [experts, size, in]. Hugging Face has [experts, 2 * size, in].
+  kGatesOfExperts,
+  kUpsOfExperts,
+  kExperts,  // of all experts, in one tensor of the checkpoint, too
+  kGrouped,  // [groups of Mamba2, n / groups] instead of [n]
 };
 
 // The names of a module, without ".weight" and ".bias": "blk.{}.attn_q" and "model.layers.{}.self_attn.q_proj". If
@@ -37,7 +48,10 @@ struct GgufStorage {
   bool pairs_rows = false;  // in q and k, the two rows that rope turns together are neighbours
   // A fused q|k|v has all heads of q, then k, then v. Hugging Face has q, k and v of each head in turn.
   bool parts_first = false;
-  bool adds_one = false;    // norms are stored as 1 + w
+  bool adds_one = false;  // norms are stored as 1 + w
+  // Linear attention: in the rows and columns of values, the heads of one key head are not neighbours; the first value
+  // head of every key head comes first, then the second ones.
+  bool spreads_values = false;
   bool transposes = false;  // Hugging Face's linear weights are [in, out] (Conv1D)
 };
 

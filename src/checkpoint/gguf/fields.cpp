@@ -70,6 +70,12 @@ std::vector<int64_t> GgufFields::zero_layers(const std::string& key) const {
   return out;
 }
 
+int64_t GgufFields::layers() const {
+  const int64_t all = integer(".block_count"), others = integer(".nextn_predict_layers", 0);
+  if (others > all) throw UserError("{}: of {} layers, {} predict a second token", file_, all, others);
+  return all - others;
+}
+
 double GgufFields::number(const std::string& key, double otherwise) const {
   const nlohmann::json* value = find(key);
   if (value == nullptr) return otherwise;

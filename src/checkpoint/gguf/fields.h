@@ -33,6 +33,8 @@ class GgufFields {
   int64_t of_layers(const std::string& key, int64_t otherwise) const;
   // Returns the layers whose element of the list at `key` is 0; empty when the value is no list.
   std::vector<int64_t> zero_layers(const std::string& key) const;
+  // Returns the number of layers, without those that predict a second token (nextn_predict_layers), which come last.
+  int64_t layers() const;
   double number(const std::string& key, double otherwise) const;
   bool flag(const std::string& key, bool otherwise) const;
   std::string text(const std::string& key, const std::string& otherwise) const;

@@ -68,9 +68,20 @@ std::vector<TensorFile> open_gguf(const fs::path& path) {
   const GgufHeader header = read_gguf_header(first.bytes(), name);
   const GgufFields fields(header, first.bytes(), name);
   const int64_t heads = fields.of_layers(".attention.head_count");
-  const GgufHeads numbers{.heads = heads,
-                          .kv_heads = fields.of_layers(".attention.head_count_kv", heads),
-                          .groups = fields.integer(".ssm.group_count", 1)};
+  GgufHeads numbers{.heads = heads,
+                    .kv_heads = fields.of_layers(".attention.head_count_kv", heads),
+                    .groups = fields.integer(".ssm.group_count", 1),
+                    .values = fields.integer(".ssm.time_step_rank", 1),
+                    .key_dim = fields.integer(".ssm.state_size", 0),
+                    .value_dim = fields.integer(".attention.value_length_mla", fields.integer(".ssm.state_size", 0))};
+  if (fields.has(".attention.key_length_mla"))
+    numbers.plain_dim = fields.integer(".attention.key_length_mla") - fields.integer(".rope.dimension_count");
+  if (fields.architecture() == "qwen35moe") {
+    numbers.experts = fields.integer(".expert_count");
+    numbers.expert_size = fields.integer(".expert_feed_forward_length");
+    numbers.width = fields.integer(".embedding_length");
+  }
+  if (fields.has(".nextn_predict_layers")) numbers.layers = fields.layers();
   const GgufPlaces places(gguf_family_of(fields), numbers, name);
   std::vector<TensorFile> files;
   const std::vector<fs::path> parts =

@@ -1,5 +1,7 @@
 #include "checkpoint/gguf/places.h"
 
+#include <fmt/format.h>
+
 #include <charconv>
 
 #include "base/error.h"
@@ -76,7 +78,24 @@ std::string without_wrapper(const std::string& name) {
   return name;
 }
 
+// Returns the name of a piece. Names of later pieces of the same tensor compare as greater.
+std::string piece_name(const std::string& whole, int64_t experts, int64_t position) {
+  return fmt::format("{}#{}#{:08}", whole, experts, position);
+}
+
+bool has_pieces(GgufForm form) {
+  return form >= GgufForm::kKeysOfHeads && form <= GgufForm::kExperts;
+}
+
 }  // namespace
+
+std::string name_of_whole(const std::string& name) {
+  return name.substr(0, name.find('#'));
+}
+
+int64_t experts_of_piece(const std::string& name) {
+  return std::stoll(name.substr(name.find('#') + 1));
+}
 
 bool is_table_of_rope(const std::string& name) {
   return name.starts_with("rope_freqs.") || name.starts_with("rope_factors_") || name.ends_with(".attn_rot_embd");
@@ -84,7 +103,14 @@ bool is_table_of_rope(const std::string& name) {
 
 GgufPlaces::GgufPlaces(const GgufFamily& family, const GgufHeads& heads, std::string file)
     : family_(family), file_(std::move(file)), heads_(heads) {
-  for (const GgufName& name : family.names) by_gguf_[name.gguf] = by_hf_[name.hf] = &name;
+  constexpr int64_t kMost = 1 << 20;  // products of these numbers fit into 64 bits
+  for (const int64_t number : {heads.heads, heads.groups, heads.values, heads.key_dim, heads.plain_dim, heads.value_dim,
+                               heads.experts, heads.expert_size, heads.width})
+    if (number < 0 || number > kMost) throw UserError("{}: it has {} heads, groups or dims of a head", file_, number);
+  for (const GgufName& name : family.names) {
+    by_gguf_[name.gguf] = &name;
+    by_hf_[name.hf].push_back(&name);
+  }
 }
 
 // Returns the names of the module, or those of the tensor `module` + `ending`; `ending` then becomes "". Returns
@@ -101,6 +127,7 @@ const GgufName* GgufPlaces::find_gguf(const std::string& module, std::string& en
 void GgufPlaces::add(const GgufTensor& tensor, std::vector<TensorEntry>& entries) const {
   if (is_table_of_rope(tensor.name)) return;
   ModuleName name = split_name(tensor.name);
+  if (name.layer && *name.layer >= heads_.layers) return;
   const GgufName* found = find_gguf(name.module, name.ending);
   if (found == nullptr)
     throw UserError("{}: the tensor '{}' is unknown for the architecture '{}' ({}); Fettle does not support this model",
@@ -113,6 +140,10 @@ void GgufPlaces::add(const GgufTensor& tensor, std::vector<TensorEntry>& entries
         file_, tensor.name, tensor.type->name);
   const std::string layer_name = name.layer ? with_number(found->hf, *name.layer) : found->hf;
   TensorEntry entry = place(tensor, *found, layer_name, name.ending);
+  if (has_pieces(found->form)) {
+    entry.name = layer_name + name.ending;
+    return add_pieces(tensor, found->form, std::move(entry), entries);
+  }
   if (layer_name.find("{}") == std::string::npos) {
     entry.name = layer_name + name.ending;
     entries.push_back(std::move(entry));
@@ -131,6 +162,60 @@ void GgufPlaces::add(const GgufTensor& tensor, std::vector<TensorEntry>& entries
   }
 }
 
+// Returns the pieces of a tensor of this form, in the order of the file.
+std::vector<GgufPiece> GgufPlaces::pieces_of(GgufForm form) const {
+  std::vector<GgufPiece> pieces;
+  const auto add_part = [&](int64_t groups, const Dims& sizes, size_t part) {
+    int64_t all = 0, before = 0;
+    for (size_t i = 0; i < sizes.size(); ++i) all += sizes[i], before += i < part ? sizes[i] : 0;
+    for (int64_t group = 0; group < groups; ++group)
+      pieces.push_back(
+          {group * all + before, sizes[part], group * static_cast<int64_t>(sizes.size()) + static_cast<int64_t>(part)});
+  };
+  const Dims head{heads_.plain_dim, heads_.value_dim};
+  const int64_t values = heads_.groups > 0 ? heads_.values / heads_.groups * heads_.value_dim : 0;
+  const Dims group{heads_.key_dim, heads_.key_dim, values, values};
+  if (form == GgufForm::kKeysOfHeads) add_part(heads_.heads, head, 0);
+  if (form == GgufForm::kValuesOfHeads) add_part(heads_.heads, head, 1);
+  for (const size_t part : {0, 1, 2})
+    if (form == GgufForm::kQkv) add_part(heads_.groups, group, part);
+  if (form == GgufForm::kGate) add_part(heads_.groups, group, 3);
+  const Dims expert{heads_.expert_size, heads_.expert_size};
+  if (form == GgufForm::kGatesOfExperts) add_part(heads_.experts, expert, 0);
+  if (form == GgufForm::kUpsOfExperts) add_part(heads_.experts, expert, 1);
+  if (form == GgufForm::kExperts) add_part(heads_.experts, {heads_.width}, 0);
+  return pieces;
+}
+
+// Adds an entry for each piece. `entry` is the whole tensor of the file, with the name of the checkpoint's tensor.
+void GgufPlaces::add_pieces(const GgufTensor& tensor, GgufForm form, TensorEntry entry,
+                            std::vector<TensorEntry>& entries) const {
+  const std::vector<GgufPiece> pieces = pieces_of(form);
+  const bool of_heads = form == GgufForm::kKeysOfHeads || form == GgufForm::kValuesOfHeads,
+             of_experts = form >= GgufForm::kGatesOfExperts && form <= GgufForm::kExperts,
+             flipped = form == GgufForm::kKeysOfHeads;
+  int64_t rows = 0;
+  for (const GgufPiece& piece : pieces) rows += piece.count;
+  const Dims& dims = tensor.dims;
+  const bool fits = of_heads ? dims.size() == 3 && dims[0] == heads_.heads &&
+                                   dims[flipped ? 2 : 1] == (flipped ? heads_.plain_dim : heads_.value_dim)
+                    : of_experts ? dims.size() == 3 && dims[0] == heads_.experts && dims[0] * dims[1] == rows
+                                 : dims.size() == 2 && dims[0] == rows;
+  if (!fits || rows == 0)
+    throw UserError("{}: tensor '{}' has the dims {}, which do not fit the file's numbers of heads", file_, tensor.name,
+                    to_string(dims));
+  const std::string whole = entry.name;
+  const int64_t columns = dims[flipped ? 1 : dims.size() - 1];
+  for (const GgufPiece& piece : pieces) {
+    entry.name = piece_name(whole, of_experts ? heads_.experts : 0, piece.position);
+    entry.shape.dims = {piece.count, columns};
+    entry.bytes = tensor.bytes * piece.count / rows;
+    if (flipped) entry.strides = {1, piece.count};
+    entries.push_back(entry);
+    entry.offset += entry.bytes;
+  }
+}
+
 TensorEntry GgufPlaces::place(const GgufTensor& tensor, const GgufName& name, const std::string& hf,
                               const std::string& ending) const {
   TensorEntry entry{tensor.name, {dtype_of_type(*tensor.type), tensor.dims}, tensor.offset, tensor.bytes, {}};
@@ -138,9 +223,20 @@ TensorEntry GgufPlaces::place(const GgufTensor& tensor, const GgufName& name, co
   if (family_.storage.pairs_rows && (hf.ends_with(".q_proj") || hf.ends_with(".k_proj")))
     encoding.swap = swap(tensor, hf.ends_with(".q_proj") ? heads_.heads : heads_.kv_heads, 2);
   if (family_.storage.parts_first && hf.ends_with(".query_key_value")) encoding.swap = swap_parts(tensor);
-  if (family_.storage.adds_one && name.gguf.ends_with("norm") && ending == ".weight") encoding.shift = -1;
-  encoding.log_of_negative = name.form == GgufForm::kNegativeColumn;
-  if (!tensor.type->is_float() || encoding.swap.swaps() || encoding.shift != 0 || encoding.log_of_negative)
+  if (family_.storage.adds_one && name.gguf.ends_with("norm") && !name.gguf.ends_with("ssm_norm") &&
+      ending == ".weight")
+    encoding.shift = -1;
+  if (family_.storage.spreads_values && !tensor.dims.empty()) {
+    const int64_t rows = tensor.dims.front(), keys = 2 * heads_.groups * heads_.key_dim;
+    if (hf.ends_with("linear_attn.in_proj_qkv") || hf.ends_with("linear_attn.conv1d"))
+      encoding.swap = swap_values(tensor, keys, rows);
+    for (const char* module : {"in_proj_z", "in_proj_a", "in_proj_b", "A_log", "dt_bias"})
+      if (hf.ends_with(std::string("linear_attn.") + module)) encoding.swap = swap_values(tensor, 0, rows);
+    if (hf.ends_with("linear_attn.out_proj")) encoding.column_swap = swap_values(tensor, 0, tensor.dims.back());
+  }
+  encoding.log_of_negative = name.form == GgufForm::kNegativeColumn || name.form == GgufForm::kNegative;
+  if (!tensor.type->is_float() || encoding.swap.swaps() || encoding.column_swap.swaps() || encoding.shift != 0 ||
+      encoding.log_of_negative)
     entry.encoding = encoding;
   if (transposes(hf + ending, tensor.dims)) {
     entry.shape.dims = {tensor.dims[1], tensor.dims[0]};
@@ -169,6 +265,15 @@ RowSwap GgufPlaces::swap(const GgufTensor& tensor, int64_t heads, int64_t parts)
   return {.first = parts, .second = rows / heads / parts, .inner = 1};
 }
 
+// Returns the swap for the rows or columns of values, which begin at `begin`; there are `size` rows or columns.
+RowSwap GgufPlaces::swap_values(const GgufTensor& tensor, int64_t begin, int64_t size) const {
+  const int64_t heads = heads_.values, groups = heads_.groups;
+  if (groups <= 0 || heads <= 0 || heads % groups != 0 || size <= begin || (size - begin) % heads != 0)
+    throw UserError("{}: tensor '{}' has {} rows or columns, which do not fit {} heads of values and {} of keys", file_,
+                    tensor.name, size, heads, groups);
+  return {.first = groups, .second = heads / groups, .inner = (size - begin) / heads, .begin = begin};
+}
+
 RowSwap GgufPlaces::swap_parts(const GgufTensor& tensor) const {
   const int64_t rows = tensor.dims.front();
   const int64_t heads = heads_.heads;
@@ -177,9 +282,9 @@ RowSwap GgufPlaces::swap_parts(const GgufTensor& tensor) const {
   return {.first = heads, .second = 3, .inner = rows / heads / 3};
 }
 
-// Returns the names of the tensor with this pattern, and sets `ending` to the ending that they leave out. Returns
-// nullptr when the family's table does not have it.
-const GgufName* GgufPlaces::find_hf(const std::string& pattern, std::string& ending) const {
+// Returns the names of the tensor with this pattern, and sets `ending` to the ending that they leave out. Returns none
+// when the family's table does not have it.
+std::vector<const GgufName*> GgufPlaces::find_hf(const std::string& pattern, std::string& ending) const {
   if (const auto whole = by_hf_.find(pattern); whole != by_hf_.end()) {
     ending.clear();
     return whole->second;
@@ -187,25 +292,37 @@ const GgufName* GgufPlaces::find_hf(const std::string& pattern, std::string& end
   const size_t dot = std::min(pattern.rfind('.'), pattern.size());
   ending = pattern.substr(dot);
   const auto found = by_hf_.find(pattern.substr(0, dot));
-  return found != by_hf_.end() && (ending == ".weight" || ending == ".bias") ? found->second : nullptr;
+  if (found == by_hf_.end() || (ending != ".weight" && ending != ".bias")) return {};
+  return found->second;
 }
 
-std::optional<GgufTarget> GgufPlaces::find(const std::string& hf) const {
+std::vector<GgufTarget> GgufPlaces::find(const std::string& hf) const {
   const NumberedName name = split_numbers(without_wrapper(hf));
   std::string ending;
-  const GgufName* found = find_hf(name.pattern, ending);
-  if (found == nullptr || name.numbers.size() > 2) return std::nullopt;
-  GgufTarget target{found->gguf, std::nullopt};
-  if (!name.numbers.empty()) target.tensor = with_number(target.tensor, name.numbers[0]);
-  if (name.numbers.size() == 2) target.expert = name.numbers[1];
-  target.tensor += ending;
-  return target;
+  std::vector<GgufTarget> targets;
+  if (name.numbers.size() > 2) return targets;
+  for (const GgufName* found : find_hf(name.pattern, ending)) {
+    GgufTarget target{found->gguf, std::nullopt, pieces_of(found->form)};
+    if (!name.numbers.empty()) target.tensor = with_number(target.tensor, name.numbers[0]);
+    if (name.numbers.size() == 2) target.expert = name.numbers[1];
+    target.tensor += ending;
+    targets.push_back(std::move(target));
+  }
+  return targets;
 }
 
-Dims GgufPlaces::stored_dims(const std::string& hf, const Dims& dims) const {
+Dims GgufPlaces::stored_dims(const GgufTarget& target, const std::string& hf, const Dims& dims) const {
   std::string ending;
-  const GgufName* found = find_hf(split_numbers(without_wrapper(hf)).pattern, ending);
-  const GgufForm form = found == nullptr || ending == ".bias" ? GgufForm::kSame : found->form;
+  const std::vector<const GgufName*> found = find_hf(split_numbers(without_wrapper(hf)).pattern, ending);
+  const GgufForm form = found.empty() || ending == ".bias" ? GgufForm::kSame : found[0]->form;
+  if (!target.pieces.empty()) {
+    int64_t rows = 0;
+    for (const GgufPiece& piece : target.pieces) rows += piece.count;
+    if (dims.size() == 3) return {dims[0], target.pieces[0].count, dims[2]};
+    if (form != GgufForm::kKeysOfHeads && form != GgufForm::kValuesOfHeads) return {rows, dims[1]};
+    const int64_t size = target.pieces[0].count;
+    return target.pieces[0].position == 0 ? Dims{heads_.heads, dims[1], size} : Dims{heads_.heads, size, dims[1]};
+  }
   if (form == GgufForm::kSqueezed && dims.size() == 3) return {dims[0], dims[2]};
   if (form == GgufForm::kColumn || form == GgufForm::kNegativeColumn) return {dims[0], 1};
   if (form == GgufForm::kGrouped) return {heads_.groups, dims[0] / heads_.groups};

@@ -2,6 +2,7 @@
 // writing.
 #pragma once
 
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -12,16 +13,28 @@
 
 namespace fettle {
 
+// Rows of a checkpoint's tensor that a GGUF file stores together. All dims before the last one count as rows.
+// `position` is the place of the piece among all pieces of the checkpoint's tensor.
+struct GgufPiece {
+  int64_t first, count, position;
+};
+
 // The tensor of a GGUF file that stores a tensor of a Hugging Face checkpoint.
 struct GgufTarget {
   std::string tensor;             // "blk.3.ffn_up_exps.weight"
   std::optional<int64_t> expert;  // the index in the tensor's first dim, when it has all experts
+  std::vector<GgufPiece> pieces;  // in the order of the file, when it has only a part of the checkpoint's rows
 };
 
 // Numbers on which the order or the dims of some tensors depend.
 struct GgufHeads {
   int64_t heads = 0, kv_heads = 0;
-  int64_t groups = 1;  // of Mamba2
+  int64_t groups = 1;               // of Mamba2; of linear attention, the key heads
+  int64_t values = 1, key_dim = 0;  // of linear attention: value heads, size of a key head
+  int64_t plain_dim = 0,
+          value_dim = 0;  // DeepSeek: dims of a key without rope, dims of a value. Linear attention: the latter
+  int64_t experts = 0, expert_size = 0, width = 0;       // Qwen 3.5: of experts that the checkpoint has in one tensor
+  int64_t layers = std::numeric_limits<int64_t>::max();  // tensors of layers from this one on are left out
 };
 
 class GgufPlaces {
@@ -34,26 +47,39 @@ class GgufPlaces {
   // tensor, and for a type that Fettle does not read.
   void add(const GgufTensor& tensor, std::vector<TensorEntry>& entries) const;
 
-  // Returns the file's tensor for the checkpoint's tensor `hf`; nullopt when the family's table does not have it.
-  std::optional<GgufTarget> find(const std::string& hf) const;
-  // Returns the file's dims of a tensor with the dims `dims` in the checkpoint. For an expert, these are the dims of
-  // its part.
-  Dims stored_dims(const std::string& hf, const Dims& dims) const;
+  // Returns the file's tensors for the checkpoint's tensor `hf`: one, or several that divide its rows. Returns none
+  // when the family's table does not have it.
+  std::vector<GgufTarget> find(const std::string& hf) const;
+  // Returns the target's dims in the file; the tensor has the dims `dims` in the checkpoint. For an expert, these are
+  // the dims of its part.
+  Dims stored_dims(const GgufTarget& target, const std::string& hf, const Dims& dims) const;
 
  private:
+  bool of_experts(GgufForm form) const;
   const GgufName* find_gguf(const std::string& module, std::string& ending) const;
-  const GgufName* find_hf(const std::string& pattern, std::string& ending) const;
+  std::vector<const GgufName*> find_hf(const std::string& pattern, std::string& ending) const;
+  std::vector<GgufPiece> pieces_of(GgufForm form) const;
+  void add_pieces(const GgufTensor& tensor, GgufForm form, TensorEntry entry, std::vector<TensorEntry>& entries) const;
   TensorEntry place(const GgufTensor& tensor, const GgufName& name, const std::string& hf,
                     const std::string& ending) const;
   bool transposes(const std::string& hf, const Dims& dims) const;
   RowSwap swap(const GgufTensor& tensor, int64_t heads, int64_t parts) const;
+  RowSwap swap_values(const GgufTensor& tensor, int64_t begin, int64_t size) const;
   RowSwap swap_parts(const GgufTensor& tensor) const;
 
   const GgufFamily& family_;
   std::string file_;
   GgufHeads heads_;
-  std::map<std::string, const GgufName*> by_gguf_, by_hf_;
+  std::map<std::string, const GgufName*> by_gguf_;
+  std::map<std::string, std::vector<const GgufName*>> by_hf_;
 };
+
+// Returns the name of the tensor to which the entry with this name belongs, if the entry is a piece (GgufPiece), else
+// the name itself. ModelRepository joins the pieces.
+std::string name_of_whole(const std::string& name);
+
+// Returns the number of experts of the tensor to which the piece with this name belongs; 0 when it has no experts.
+int64_t experts_of_piece(const std::string& name);
 
 // Returns whether the tensor is a table of rope's factors. A Hugging Face checkpoint has no such tensor.
 bool is_table_of_rope(const std::string& gguf_tensor);

@@ -17,8 +17,15 @@ constexpr const char* kLlama3 =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr const char* kQwen2 =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr const char* kQwen35 =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr const char* kDeepseekV3 =
+    "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| "
+    "?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+";
 constexpr const char* kTekken =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr const char* kMiniMaxM2 =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr const char* kSeedCoder =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
@@ -34,7 +41,12 @@ const std::vector<Named>& named_pre_tokenizers() {
   static const NamedPreTokenizer kLlamaWords{.pattern = kLlama3};
   static const NamedPreTokenizer kLlamaWordsWhole{.pattern = kLlama3, .ignore_merges = true};
   static const NamedPreTokenizer kQwen{.pattern = kQwen2, .composes = true};
+  static const NamedPreTokenizer kQwenMarks{.pattern = kQwen35, .composes = true};
+  static const NamedPreTokenizer kDeepseek{.pattern = kDeepseekV3,
+                                           .before = {"\\p{N}{1,3}", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"},
+                                           .adds_bos = true};
   static const NamedPreTokenizer kTekkenBpe{.pattern = kTekken, .ignore_merges = true, .adds_bos = true};
+  static const NamedPreTokenizer kMiniMax{.pattern = kMiniMaxM2};
   static const NamedPreTokenizer kSeed{.pattern = kSeedCoder};
   static const std::vector<Named> kNamed = {
       {"gpt-2", &kGpt2},
@@ -59,7 +71,10 @@ const std::vector<Named>& named_pre_tokenizers() {
       {"chatglm-bpe", &kLlamaWords},
       {"qwen2", &kQwen},
       {"deepseek-r1-qwen", &kQwen},
+      {"qwen35", &kQwenMarks},
+      {"deepseek-v3", &kDeepseek},
       {"tekken", &kTekkenBpe},
+      {"minimax-m2", &kMiniMax},
       {"seed-coder", &kSeed},
   };
   return kNamed;
@@ -73,6 +88,7 @@ Json canonical(Json part) {
     if (type != "Sequence" || !part.contains(list)) continue;
     Json parts = Json::array();
     for (const Json& each : part[list]) parts.push_back(canonical(each));
+    if (parts.empty()) return nullptr;
     return parts.size() == 1 ? parts[0] : Json{{"type", "Sequence"}, {list, parts}};
   }
   part.erase("trim_offsets");
@@ -110,15 +126,17 @@ Json normalizer_json(const NamedPreTokenizer& pre) {
 Json pre_tokenizer_json(const NamedPreTokenizer& pre) {
   const bool own = pre.pattern == nullptr;
   const Json bytes{{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", own}};
-  Json first;
-  if (!own) {
-    first = {{"type", "Split"}, {"pattern", {{"Regex", pre.pattern}}}, {"behavior", "Isolated"}, {"invert", false}};
-  } else if (pre.digits_alone) {
-    first = {{"type", "Digits"}, {"individual_digits", true}};
-  } else {
-    return bytes;
-  }
-  return {{"type", "Sequence"}, {"pretokenizers", {first, bytes}}};
+  Json parts = Json::array();
+  const auto add_split = [&](const char* pattern) {
+    parts.push_back(
+        {{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}, {"invert", false}});
+  };
+  for (const char* pattern : pre.before) add_split(pattern);
+  if (!own) add_split(pre.pattern);
+  if (own && pre.digits_alone) parts.push_back({{"type", "Digits"}, {"individual_digits", true}});
+  if (parts.empty()) return bytes;
+  parts.push_back(bytes);
+  return {{"type", "Sequence"}, {"pretokenizers", parts}};
 }
 
 }  // namespace fettle

@@ -30,8 +30,9 @@ void find_place(const GgufPlaces& places, PlannedTensor& tensor) {
   internal_check(entries.size() == tensor.parts.size(), "'{}' has {} parts, but {} are read", tensor.name,
                  tensor.parts.size(), entries.size());
   for (size_t i = 0; i < entries.size(); ++i) {
-    internal_check(entries[i].shape.dims == tensor.parts[i]->shape.dims, "'{}' is read as {}, not {}", tensor.name,
-                   to_string(entries[i].shape.dims), to_string(tensor.parts[i]->shape.dims));
+    const Dims wanted = tensor.part_dims(i);
+    internal_check(entries[i].shape.dims == wanted, "'{}' is read as {}, not {}", tensor.name,
+                   to_string(entries[i].shape.dims), to_string(wanted));
     tensor.read_as.push_back(entries[i].name);
   }
   tensor.place = entries.front();
@@ -42,18 +43,21 @@ std::vector<PlannedTensor> plan_tensors(const GgufPlaces& places, const BaseTens
   std::map<std::string, size_t> index;
   std::vector<std::map<int64_t, const BaseTensor*>> experts;  // keyed by expert; one map for each planned tensor
   for (const BaseTensor& tensor : base.all()) {
-    const auto target = places.find(tensor.param);
-    if (!target)
+    const std::vector<GgufTarget> targets = places.find(tensor.param);
+    if (targets.empty())
       throw UserError(
           "{}: llama.cpp has no name for the tensor '{}'; export the model as safetensors (without export_gguf)", model,
           tensor.param);
-    const auto [at, is_new] = index.emplace(target->tensor, planned.size());
-    if (is_new) {
-      planned.push_back({target->tensor, places.stored_dims(tensor.param, tensor.shape.dims), {}, {}, {}, {}});
-      experts.emplace_back();
+    for (const GgufTarget& target : targets) {
+      const auto [at, is_new] = index.emplace(target.tensor, planned.size());
+      if (is_new) {
+        planned.push_back({target.tensor, places.stored_dims(target, tensor.param, tensor.shape.dims), {}, {}, {}, {}});
+        planned.back().pieces = target.pieces;
+        experts.emplace_back();
+      }
+      internal_check(is_new || target.expert, "two tensors are written as '{}'", target.tensor);
+      experts[at->second].emplace(target.expert.value_or(0), &tensor);
     }
-    internal_check(is_new || target->expert, "two tensors are written as '{}'", target->tensor);
-    experts[at->second].emplace(target->expert.value_or(0), &tensor);
   }
   for (size_t i = 0; i < planned.size(); ++i) {
     PlannedTensor& tensor = planned[i];
@@ -62,7 +66,9 @@ std::vector<PlannedTensor> plan_tensors(const GgufPlaces& places, const BaseTens
                      tensor.parts.size());
       tensor.parts.push_back(part);
     }
-    if (places.find(tensor.parts.front()->param)->expert)
+    if (!tensor.pieces.empty())
+      tensor.parts.assign(tensor.pieces.size(), tensor.parts.front());
+    else if (places.find(tensor.parts.front()->param).front().expert)
       tensor.dims.insert(tensor.dims.begin(), static_cast<int64_t>(tensor.parts.size()));
     find_place(places, tensor);
   }
@@ -75,7 +81,7 @@ std::string size_label(const std::vector<PlannedTensor>& tensors, const std::vec
   int64_t experts = 0;
   for (const GgufTable& table : tables) count += static_cast<double>(table.values.size());
   for (const PlannedTensor& tensor : tensors) {
-    const bool of_experts = tensor.dims.size() > 2;
+    const bool of_experts = tensor.name.find("_exps.") != std::string::npos;
     if (of_experts) experts = tensor.dims.front();
     count += static_cast<double>(product(tensor.dims)) / static_cast<double>(of_experts ? tensor.dims.front() : 1);
   }
@@ -136,11 +142,14 @@ GgufPlan plan_gguf(const ModelRepository& base, const Model& model, const BaseTe
     metadata.set("general.base_model.0.name", names.base);
   }
   plan.tables = set_config_metadata(family, config, json, metadata);
-  const GgufPlaces places(family,
-                          {.heads = config.num_attention_heads,
-                           .kv_heads = config.num_key_value_heads,
-                           .groups = config.mamba2 ? config.mamba2->groups : 1},
-                          names.model);
+  GgufHeads heads{.heads = config.num_attention_heads, .kv_heads = config.num_key_value_heads};
+  if (config.mamba2) heads.groups = config.mamba2->groups;
+  if (const auto& net = config.delta_net)
+    heads.groups = net->key_heads, heads.values = net->value_heads, heads.key_dim = net->key_dim,
+    heads.value_dim = net->value_dim;
+  heads.experts = config.num_experts, heads.expert_size = config.expert_size, heads.width = config.hidden_size;
+  if (const auto& latent = config.latent) heads.plain_dim = latent->plain_dim, heads.value_dim = latent->value_dim;
+  const GgufPlaces places(family, heads, names.model);
   plan.tensors = plan_tensors(places, tensors, names.model);
   for (PlannedTensor& tensor : plan.tensors) tensor.factors = folded_factors(config, tensor.parts.front()->param);
   metadata.set("general.size_label", size_label(plan.tensors, plan.tables));

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/gguf/places.h"
 #include "checkpoint/gguf/write/config_metadata.h"
 #include "checkpoint/gguf/write/file_types.h"
 #include "checkpoint/gguf/write/folded_factors.h"
@@ -14,14 +15,22 @@
 
 namespace fettle {
 
-// A tensor of the file, and the base's tensors from which it is made: one tensor, or one for each expert.
+// A tensor of the file, and the base's tensors from which it is made: one tensor, or one for each expert. If the file
+// divides the rows of a tensor, `parts` has the same tensor for each piece.
 struct PlannedTensor {
   std::string name;
   Dims dims;  // row-major
   std::vector<const BaseTensor*> parts;
-  std::vector<std::string> read_as;  // the names of the parts when the file is read
-  TensorEntry place;                 // how the file stores the first part: order of rows, shift, strides
-  std::vector<RowFactors> factors;   // the file's values are the base's times these
+  std::vector<std::string> read_as;    // the names of the parts when the file is read
+  TensorEntry place;                   // how the file stores the first part: order of rows, shift, strides
+  std::vector<RowFactors> factors;     // the file's values are the base's times these
+  std::vector<GgufPiece> pieces = {};  // the rows of each part; empty: parts are whole tensors
+
+  // Returns the dims of the part when the file is read.
+  Dims part_dims(size_t part) const {
+    const Dims& dims = parts[part]->shape.dims;
+    return pieces.empty() ? dims : Dims{pieces[part].count, dims.back()};
+  }
 };
 
 struct GgufPlan {

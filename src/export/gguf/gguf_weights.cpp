@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -21,8 +22,12 @@ struct FileRows {
   int64_t period;  // rows move only within groups of this many rows
 };
 
-FileRows rows_of(const PlannedTensor& tensor) {
+FileRows rows_of(const PlannedTensor& tensor, size_t part) {
   const Dims& dims = tensor.dims;
+  if (!tensor.pieces.empty()) {
+    const bool flipped = !tensor.place.strides.empty();
+    return {flipped ? dims[1] : tensor.pieces[part].count, dims.back(), 1};
+  }
   const bool of_experts = tensor.parts.size() > 1 || dims.size() > 2;
   if (tensor.place.shape.dims.size() == 1) {
     const int64_t size = product(dims);
@@ -32,7 +37,15 @@ FileRows rows_of(const PlannedTensor& tensor) {
   }
   const RowSwap& swap = tensor.place.encoding.swap;
   const size_t first = of_experts ? 1 : 0;
-  return {dims[first], dims.back(), swap.swaps() ? swap.first * swap.second * swap.inner : 1};
+  const int64_t period = swap.begin > 0 ? dims[first] : swap.first * swap.second * swap.inner;
+  return {dims[first], dims.back(), swap.swaps() ? period : 1};
+}
+
+// Returns the row of the file at which the part begins.
+int64_t first_row_of(const PlannedTensor& tensor, size_t part) {
+  int64_t first = 0;
+  for (size_t before = 0; before < part; ++before) first += rows_of(tensor, before).rows;
+  return first;
 }
 
 // Returns the box of a part's tensor that has the rows [first, first + count) of the file.
@@ -40,6 +53,19 @@ Box box_of(const PlannedTensor& tensor, const Dims& dims, int64_t first, int64_t
   Box box{Dims(dims.size(), 0), dims};
   const size_t d = tensor.place.strides.empty() ? 0 : 1;  // a transposed tensor's columns are the file's rows
   box.start[d] = first, box.size[d] = count;
+  return box;
+}
+
+// Returns the box of the base's tensor for the part's rows [first, first + count) of the file.
+Box base_box_of(const PlannedTensor& tensor, size_t part, const Dims& dims, int64_t first, int64_t count) {
+  if (!tensor.pieces.empty() && dims.size() == 3) {  // of experts
+    const int64_t row = tensor.pieces[part].first + first;
+    return {{row / dims[1], row % dims[1], 0}, {1, count, dims[2]}};
+  }
+  Box box = box_of(tensor, dims, first, count);
+  if (tensor.pieces.empty()) return box;
+  if (!tensor.place.strides.empty()) box.size[0] = tensor.pieces[part].count;
+  box.start[0] += tensor.pieces[part].first;
   return box;
 }
 
@@ -66,6 +92,11 @@ std::vector<float> in_file_order(const PlannedTensor& tensor, const FileRows& sh
     for (int64_t row = 0; row < rows; ++row)
       std::copy_n(from.begin() + row * shape.columns, shape.columns, out.begin() + swap.stored(row) * shape.columns);
   }
+  if (const RowSwap& across = tensor.place.encoding.column_swap; across.swaps())
+    for (int64_t row = 0; row < rows; ++row)
+      for (int64_t column = 0; column < shape.columns; ++column)
+        out[static_cast<size_t>(row * shape.columns + across.stored(column))] =
+            from[static_cast<size_t>(row * shape.columns + column)];
   if (const float shift = tensor.place.encoding.shift; shift != 0)
     for (float& value : out) value -= shift;
   if (tensor.place.encoding.log_of_negative)
@@ -103,14 +134,15 @@ int64_t rows_at_once(const PlannedTensor& tensor, const FileRows& shape) {
 // Writes one part. `index` is the number of the tensor in the files, `types` has the tensor's type in each file.
 void write_part(const PlannedTensor& tensor, size_t expert, const MergedTensor& from, size_t index,
                 const std::vector<const BlockType*>& types, std::vector<GgufOutput>& files, MergeCount& count) {
-  const FileRows shape = rows_of(tensor);
+  const FileRows shape = rows_of(tensor, expert);
+  const int64_t offset = first_row_of(tensor, expert);
   const std::string& name = tensor.parts[expert]->name;
   const int64_t block = rows_at_once(tensor, shape);
   bool changed = from.saved();
   count.nonzero |= changed;
   for (int64_t first = 0; first < shape.rows; first += block) {
     const int64_t rows = std::min(block, shape.rows - first);
-    const MergedTensor::Values values = from.read(box_of(tensor, from.dims(), first, rows));
+    const MergedTensor::Values values = from.read(base_box_of(tensor, expert, from.dims(), first, rows));
     check_finite(name, values.after);
     if (from.merges() && !std::ranges::equal(values.before.as<float>(), values.after.as<float>()))
       count.nonzero = changed = true;
@@ -118,11 +150,11 @@ void write_part(const PlannedTensor& tensor, size_t expert, const MergedTensor& 
         in_file_order(tensor, shape, with_factors(tensor, shape, first, values.after), rows);
     for (size_t i = 0; i < files.size(); ++i) {
       if (types[i]->name == "F16") check_range(name, values.after, DType::kF16, "choose bf16 or q8_0 in export_gguf");
-      encode_and_write(ordered, shape, static_cast<int64_t>(expert) * shape.rows + first, index, *types[i],
-                       files[i].writer);
+      encode_and_write(ordered, shape, offset + first, index, *types[i], files[i].writer);
     }
   }
-  count.tensors += changed;
+  const bool once = tensor.pieces.empty() || tensor.pieces[expert].position == 0;  // counts a divided tensor once
+  count.tensors += changed && once;
   from.stored().file->release(*from.stored().entry);
 }
 
@@ -166,8 +198,11 @@ MergeCount write_gguf_weights(const GgufPlan& plan, const BaseTensors& base, con
     const PlannedTensor& tensor = plan.tensors[i];
     std::vector<const BlockType*> types;
     for (const std::vector<GgufTensor>& of_file : tensors) types.push_back(of_file[tables + i].type);
-    for (size_t expert = 0; expert < tensor.parts.size(); ++expert)
-      write_part(tensor, expert, MergedTensor(base, *tensor.parts[expert], merge), tables + i, types, files, count);
+    std::optional<MergedTensor> from;
+    for (size_t expert = 0; expert < tensor.parts.size(); ++expert) {
+      if (expert == 0 || tensor.pieces.empty()) from.emplace(base, *tensor.parts[expert], merge);
+      write_part(tensor, expert, *from, tables + i, types, files, count);
+    }
     live_line(fmt::format("writing weights, tensor {} of {}", i + 1, plan.tensors.size()));
   }
   return count;
@@ -180,20 +215,24 @@ GgufError check_gguf_weights(const GgufPlan& plan, const BaseTensors& base, cons
   GgufError worst;
   for (const PlannedTensor& tensor : plan.tensors) {
     const BlockType& stored = type_in_file(type, tensor.name, tensor.dims, plan.sizes);
-    const FileRows shape = rows_of(tensor);
-    const int64_t block = rows_at_once(tensor, shape);
+    std::optional<MergedTensor> from;
     for (size_t expert = 0; expert < tensor.parts.size(); ++expert) {
+      const FileRows shape = rows_of(tensor, expert);
+      const int64_t block = rows_at_once(tensor, shape);
       const BaseTensor* part = tensor.parts[expert];
       const TensorEntry* entry = opened[0].find(tensor.read_as[expert]);
-      internal_check(entry != nullptr && entry->shape.dims == part->shape.dims, "{}: '{}' is not read back",
-                     file.string(), part->name);
-      const MergedTensor from(base, *part, merge);
+      const Dims dims = tensor.part_dims(expert);
+      internal_check(entry != nullptr && entry->shape.dims == dims, "{}: '{}' is not read back", file.string(),
+                     part->name);
+      if (expert == 0 || tensor.pieces.empty()) from.emplace(base, *part, merge);
       Sums sums;
       for (int64_t first = 0; first < shape.rows; first += block) {
-        const Box box = box_of(tensor, from.dims(), first, std::min(block, shape.rows - first));
+        const int64_t rows = std::min(block, shape.rows - first);
+        const Box box = box_of(tensor, dims, first, rows),
+                  base_box = base_box_of(tensor, expert, from->dims(), first, rows);
         HostArray got({DType::kF32, box.size});
         opened[0].read_slice(*entry, box, DType::kF32, got.data());
-        compare(with_factors(tensor, shape, first, from.read(box).after), got, sums);
+        compare(with_factors(tensor, shape, first, from->read(base_box).after), got, sums);
       }
       if (!sums.finite)
         throw UserError("'{}' has values that the type {} cannot represent; choose another type in export_gguf",

@@ -111,6 +111,8 @@ std::optional<Difference> first_difference(const ModelConfig& a, const ModelConf
   exact("the size of the shared expert", shared_size_of(a), shared_size_of(b));
   close("routed_scaling_factor", a.routing.scale, b.routing.scale);
   exact("n_group", a.routing.groups, b.routing.groups);
+  exact("topk_group", a.routing.top_groups, b.routing.top_groups);
+  exact("use_expert_bias", !a.routing.correction.empty(), !b.routing.correction.empty());
   exact("moe_latent_size", a.expert_width, b.expert_width);
   close("embedding_multiplier", a.embedding_scale, b.embedding_scale);
   close("residual_multiplier", a.residual_scale, b.residual_scale);
@@ -126,6 +128,21 @@ std::optional<Difference> first_difference(const ModelConfig& a, const ModelConf
   close("attn_logit_softcapping", a.attention_softcap, b.attention_softcap);
   close("final_logit_softcapping", a.logit_softcap, b.logit_softcap);
   exact("layers without rope (no_rope_layers)", a.rotates, b.rotates);
+  if (a.latent && b.latent) {
+    exact("q_lora_rank", a.latent->query_rank, b.latent->query_rank);
+    exact("kv_lora_rank", a.latent->key_rank, b.latent->key_rank);
+    exact("qk_nope_head_dim", a.latent->plain_dim, b.latent->plain_dim);
+    exact("v_head_dim", a.latent->value_dim, b.latent->value_dim);
+  }
+  exact("layers with linear attention", numbers_of(a.delta_net), numbers_of(b.delta_net));
+  if (a.delta_net && b.delta_net) {
+    const DeltaNet &net = *a.delta_net, &other = *b.delta_net;
+    exact("linear_num_key_heads", net.key_heads, other.key_heads);
+    exact("linear_num_value_heads", net.value_heads, other.value_heads);
+    exact("linear_key_head_dim", net.key_dim, other.key_dim);
+    exact("linear_value_head_dim", net.value_dim, other.value_dim);
+    exact("linear_conv_kernel_dim", net.width, other.width);
+  }
   exact("layers with Mamba2", numbers_of(a.mamba2), numbers_of(b.mamba2));
   if (a.mamba2 && b.mamba2) {
     exact("the sizes of Mamba2", sizes_of(*a.mamba2), sizes_of(*b.mamba2));
@@ -138,12 +155,31 @@ std::optional<Difference> first_difference(const ModelConfig& a, const ModelConf
   if (a.lfm2 && b.lfm2) exact("conv_L_cache", a.lfm2->width, b.lfm2->width);
   if (a.lfm2 && b.lfm2) exact("conv_bias", a.lfm2->bias, b.lfm2->bias);
   exact("original_max_position_embeddings", turn_of(a.rope), turn_of(b.rope));
+  close("the attention factor of rope_parameters (mscale, mscale_all_dim)", a.rope.attention_factor,
+        b.rope.attention_factor);
   note("rope_parameters", same_rope(a.rope, b.rope, a.head_dim), a.rope.rope_type, b.rope.rope_type);
   const RopeParameters &local = a.local_rope.value_or(a.rope), &other = b.local_rope.value_or(b.rope);
   if (std::ranges::any_of(a.window, [](int64_t window) { return window > 0; }))
     note("rope_parameters of layers with a window", same_rope(local, other, a.head_dim), local.rope_theta,
          other.rope_theta);
   return found;
+}
+
+// llama.cpp knows from the number of layers whether a DeepSeek model has q_lora_rank. It takes the sum of the two best
+// experts as the score of a group.
+void check_deepseek(const ModelConfig& config, const std::string& model) {
+  const int64_t layers = config.num_hidden_layers;
+  const bool lite = layers == 26 || layers == 27 || (layers == 48 && config.vocab_size == 128256);
+  if ((config.latent->query_rank == 0) != lite)
+    throw UserError(
+        "{}: llama.cpp cannot read this model: it expects {} q_lora_rank in DeepSeek models of {} layers; export it as "
+        "safetensors (without export_gguf)",
+        model, lite ? "no" : "a", layers);
+  if (config.routing.groups > 1 && !config.routing.best_two)
+    throw UserError(
+        "{}: GGUF cannot express this model: topk_method is group_limited_greedy, and llama.cpp would compute with "
+        "noaux_tc; export it as safetensors (without export_gguf)",
+        model);
 }
 
 void check_windows(const ModelConfig& a, const ModelConfig& b, const std::string& model) {
@@ -193,6 +229,7 @@ void check_expressible(const GgufFamily& family, const GgufMetadata& metadata, c
         "{}: GGUF cannot express this model: {} is {}, and llama.cpp would compute with {}; export it as safetensors "
         "(without export_gguf)",
         model, difference->field, difference->wanted, difference->got);
+  if (config.latent) check_deepseek(config, model);
   check_windows(config, back, model);
 }
 

@@ -85,6 +85,24 @@ void set_heads_by_layer(const ModelConfig& config, const LayerSet& without, Gguf
   metadata.set(".attention.head_count_kv", heads);
 }
 
+// Returns the number of the first layer with experts.
+int64_t first_with_experts(const ModelConfig& config) {
+  return config.expert_layers ? config.expert_layers->numbers.front() : 0;
+}
+
+void set_delta_net(const ModelConfig& config, GgufMetadata& metadata) {
+  const DeltaNet& net = *config.delta_net;
+  metadata.set_integer(".ssm.conv_kernel", net.width);
+  metadata.set_integer(".ssm.state_size", net.key_dim);
+  metadata.set_integer(".ssm.group_count", net.key_heads);
+  metadata.set_integer(".ssm.time_step_rank", net.value_heads);
+  metadata.set_integer(".ssm.inner_size", net.value_size());
+  std::vector<bool> linear(static_cast<size_t>(config.num_hidden_layers));
+  for (const int64_t layer : net.layers.numbers) linear[static_cast<size_t>(layer)] = true;
+  metadata.set(".attention.recurrent_layers", linear);
+  metadata.set_integer(".full_attention_interval", 4);  // the list above takes precedence
+}
+
 void set_mamba2(const ModelConfig& config, GgufMetadata& metadata) {
   const Mamba2 mamba = config.mamba2.value_or(Mamba2{});
   metadata.set_integer(".ssm.conv_kernel", mamba.width);
@@ -133,6 +151,31 @@ void qwen3_moe_metadata(const ModelConfig& config, const Json&, GgufMetadata& me
   metadata.set_integer(".expert_feed_forward_length", config.expert_size);
 }
 
+void qwen2_moe_metadata(const ModelConfig& config, const Json&, GgufMetadata& metadata) {
+  metadata.set_integer(".expert_feed_forward_length", config.expert_size);
+  metadata.set_integer(".expert_shared_feed_forward_length", config.shared_expert->size);
+}
+
+// The sections are for images; for text, their sum matters only.
+void qwen3_5_metadata(const ModelConfig& config, const Json& json, GgufMetadata& metadata) {
+  set_delta_net(config, metadata);
+  const Json given = rope_field(json, "mrope_section");
+  std::vector<int32_t> sections{11, 11, 10, 0};
+  for (size_t i = 0; i < std::min<size_t>(sections.size(), given.size()); ++i)
+    if (given[i].is_number_integer()) sections[i] = given[i].get<int32_t>();
+  metadata.set(".rope.dimension_sections", sections);
+}
+
+void qwen3_5_moe_metadata(const ModelConfig& config, const Json& json, GgufMetadata& metadata) {
+  qwen2_moe_metadata(config, json, metadata);
+  qwen3_5_metadata(config, json, metadata);
+}
+
+void qwen3_next_metadata(const ModelConfig& config, const Json& json, GgufMetadata& metadata) {
+  qwen2_moe_metadata(config, json, metadata);
+  set_delta_net(config, metadata);
+}
+
 void gemma2_metadata(const ModelConfig& config, const Json&, GgufMetadata& metadata) {
   metadata.set_number(".attn_logit_softcapping", config.attention_softcap);
   metadata.set_number(".final_logit_softcapping", config.logit_softcap);
@@ -175,6 +218,44 @@ void lfm2_metadata(const ModelConfig& config, const Json&, GgufMetadata& metadat
   metadata.set_integer(".feed_forward_length", config.intermediate_size);
   metadata.set_integer(".shortconv.l_cache", config.lfm2->width);
   set_heads_by_layer(config, config.lfm2->layers, metadata);
+}
+
+void lfm2_moe_metadata(const ModelConfig& config, const Json& json, GgufMetadata& metadata) {
+  lfm2_metadata(config, json, metadata);
+  metadata.set_integer(".expert_feed_forward_length", config.expert_size);
+  metadata.set_integer(".leading_dense_block_count", first_with_experts(config));
+  metadata.set_integer(".expert_gating_func", kSigmoidGating);
+}
+
+void minimax_m2_metadata(const ModelConfig& config, const Json&, GgufMetadata& metadata) {
+  metadata.set_integer(".expert_feed_forward_length", config.expert_size);
+  metadata.set_integer(".expert_gating_func", kSigmoidGating);
+}
+
+void routed_experts_metadata(const ModelConfig& config, const Json&, GgufMetadata& metadata) {
+  metadata.set_integer(".expert_group_count", config.routing.groups);
+  metadata.set_integer(".expert_group_used_count", config.routing.top_groups);
+  metadata.set_integer(".expert_feed_forward_length", config.expert_size);
+  metadata.set_integer(".expert_shared_count", config.shared_expert->size / config.expert_size);
+  metadata.set_integer(".leading_dense_block_count", first_with_experts(config));
+  metadata.set_integer(".expert_gating_func", config.routing.sigmoid ? kSigmoidGating : kSoftmaxGating);
+  metadata.set_number(".expert_weights_scale", config.routing.scale);
+  metadata.set(".expert_weights_norm", config.routing.normalised);
+}
+
+// llama.cpp multiplies queries by attn_k_b, so that all heads have the same keys: the latent vectors.
+void deepseek_metadata(const ModelConfig& config, const Json& json, GgufMetadata& metadata) {
+  routed_experts_metadata(config, json, metadata);
+  const LatentAttention& latent = *config.latent;
+  metadata.set_integer(".attention.head_count_kv", 1);
+  metadata.set_integer(".attention.key_length", latent.key_rank + latent.rotary_dim);
+  metadata.set_integer(".attention.value_length", latent.key_rank);
+  metadata.set_integer(".attention.key_length_mla", latent.plain_dim + latent.rotary_dim);
+  metadata.set_integer(".attention.value_length_mla", latent.value_dim);
+  metadata.set_integer(".attention.kv_lora_rank", latent.key_rank);
+  if (latent.query_rank > 0) metadata.set_integer(".attention.q_lora_rank", latent.query_rank);
+  if (config.rope.rope_type == "yarn" && config.rope.mscale_all_dim > 0)
+    metadata.set_number(".rope.scaling.yarn_log_multiplier", 0.1 * config.rope.mscale_all_dim);
 }
 
 // llama.cpp takes a layer without keys for Mamba2 if its MLP has the length 0, else for an MLP or experts.

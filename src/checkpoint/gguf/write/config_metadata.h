@@ -13,6 +13,8 @@
 
 namespace fettle {
 
+constexpr int64_t kSoftmaxGating = 1, kSigmoidGating = 2;  // values of expert_gating_func
+
 struct GgufFamily;
 
 // A small f32 vector that belongs to the config, not to the weights: factors of rope.
@@ -31,6 +33,10 @@ using SetMetadata = void (*)(const ModelConfig& config, const nlohmann::json& js
 void no_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
 void ministral3_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
 void qwen3_moe_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
+void qwen2_moe_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
+void qwen3_5_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
+void qwen3_5_moe_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
+void qwen3_next_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
 void gemma2_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
 void gemma3_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
 void phi3_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
@@ -38,6 +44,11 @@ void gpt_neox_metadata(const ModelConfig& config, const nlohmann::json& json, Gg
 void olmo3_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
 void granite_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
 void lfm2_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
+void lfm2_moe_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
+void minimax_m2_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
+// Of dense layers, then layers with experts and a shared expert (GLM-4.5, DeepSeek).
+void routed_experts_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
+void deepseek_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
 void nemotron_h_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
 void falcon_h1_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
 void cohere2_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);

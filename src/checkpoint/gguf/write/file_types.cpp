@@ -22,8 +22,9 @@ bool has_part(const std::string& tensor, std::string_view part) {
 // Returns whether the tensor is never quantised.
 bool stays_f32(const std::string& tensor, const Dims& dims) {
   return dims.size() < 2 || !tensor.ends_with(".weight") || tensor.ends_with("_norm.weight") ||
-         has_part(tensor, "ffn_gate_inp.weight") || has_part(tensor, "conv1d.weight") ||
-         has_part(tensor, "shortconv.conv.weight") || tensor == "position_embd.weight";
+         has_part(tensor, "ffn_gate_inp.weight") || has_part(tensor, "ffn_gate_inp_shexp.weight") ||
+         has_part(tensor, "conv1d.weight") || has_part(tensor, "shortconv.conv.weight") ||
+         tensor == "position_embd.weight";
 }
 
 // Returns true for the first and the last eighth of the layers, and for every third layer between them.
