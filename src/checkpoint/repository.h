@@ -1,6 +1,7 @@
 // Defines ModelRepository: a Hugging Face model folder with its config and the tensors of all shards by name.
 #pragma once
 
+#include <deque>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -50,7 +51,7 @@ class ModelRepository {
   // names, when there is no such tensor.
   StoredTensor find(std::string_view name) const;
   int64_t total_bytes() const { return total_bytes_; }  // of all tensors
-  const std::vector<TensorFile>& files() const { return files_; }
+  const std::deque<TensorFile>& files() const { return files_; }
   std::vector<StoredTensor> tensors() const;  // all tensors, in the order of the files
 
  private:
@@ -75,7 +76,7 @@ class ModelRepository {
   std::filesystem::path folder_;
   nlohmann::json config_;
   std::optional<nlohmann::json> generation_config_;
-  std::vector<TensorFile> files_;
+  std::deque<TensorFile> files_;  // joined tensors point to them
   std::map<std::string, Place, std::less<>> tensors_;
   std::map<std::string, TensorEntry> joined_;
   std::vector<std::string> names_;

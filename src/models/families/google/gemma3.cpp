@@ -23,6 +23,17 @@ ModelConfig read_gemma3(const ConfigReader& r) {
   return c;
 }
 
+// The published 4B to 27B models leave out the fields of text_config that have the defaults of Transformers'
+// Gemma3TextConfig.
+ModelConfig read_gemma3_with_defaults(const ConfigReader& r) {
+  nlohmann::json all{{"vocab_size", 262208},         {"num_attention_heads", 8},
+                     {"num_key_value_heads", 4},     {"head_dim", 256},
+                     {"rms_norm_eps", 1e-6},         {"max_position_embeddings", 131072},
+                     {"query_pre_attn_scalar", 256}, {"hidden_activation", "gelu_pytorch_tanh"}};
+  all.update(r.json());
+  return read_gemma3(ConfigReader(all, r.file()));
+}
+
 }  // namespace
 
 Family gemma3_family() {
@@ -33,7 +44,7 @@ Family gemma3_family() {
 
 Family gemma3_wrapped_family() {
   const Family text =
-      decoder_family("gemma3", "", read_gemma3, {add_sandwich_layer, sandwich_layer}, names_in_wrapped());
+      decoder_family("gemma3", "", read_gemma3_with_defaults, {add_sandwich_layer, sandwich_layer}, names_in_wrapped());
   return wrapped_family(text, "gemma3", "Gemma3ForConditionalGeneration");
 }
 
