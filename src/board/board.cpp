@@ -84,7 +84,7 @@ class BoardServer {
         jobs_(program),
         control_(jobs_),
         runs_(options.folder, [this](const std::string& name) { return control_.works_on(name); }),
-        listener_(options.host, options.port, {.threads = 16, .largest_body = kBoardBody}) {
+        listener_(options.host, options.port, {.threads = 64, .largest_body = kBoardBody}) {
     httplib::Server& http = listener_.server();
     http.set_default_headers({
         {"Content-Security-Policy",

@@ -27,6 +27,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr size_t kLargestBody = 8 << 20;
+constexpr int64_t kSlowClients = 256;
 constexpr const char *kChatPath = "/v1/chat/completions", *kTextPath = "/v1/completions";
 constexpr milliseconds kLook{100};  // how often a waiting thread checks whether its client is still connected
 
@@ -148,9 +149,11 @@ class CompletionServer {
   }
 
  private:
-  // Each connection has a thread, so every reply that is written or waits needs a thread.
+  // Each connection has a thread, so every reply that is written or waits needs a thread. Clients that send or read
+  // slowly need a thread each, too; a waiting thread costs only a few pages of memory.
   static HttpLimits limits(const ServeOptions& options) {
-    return {.threads = static_cast<size_t>(options.rows + options.max_waiting + 32), .largest_body = kLargestBody};
+    return {.threads = static_cast<size_t>(options.rows + options.max_waiting + kSlowClients),
+            .largest_body = kLargestBody};
   }
 
   static void check_form(const httplib::Request& request) {

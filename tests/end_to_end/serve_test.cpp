@@ -260,6 +260,60 @@ TEST(ServeAlone, AnApiKeyIsNeededAndABusyServerSaysSo) {
   EXPECT_GE(busy, 1);
 }
 
+// Returns the seconds until the server has answered a short request.
+double seconds_of_a_reply(const Served& server) {
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(server.ask("/v1/completions", greedy_body(0)).parsed()["choices"][0]["text"],
+            reference()[0]["base"]["text"]);
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+// A thread that waits for a slow client is not free for 10 seconds or more.
+TEST(ServeAlone, ClientsThatSendAByteAtATimeDelayNoOther) {
+  const Served server;
+  seconds_of_a_reply(server);  // compiles
+  const double usual = seconds_of_a_reply(server);
+  const std::string text = server.request("/v1/completions", greedy_body(1));
+  std::vector<std::unique_ptr<Socket>> slow;
+  for (int i = 0; i < 200; ++i) slow.push_back(std::make_unique<Socket>(server.port));
+  std::atomic<bool> done = false;
+  size_t sent = 0;
+  std::thread sender([&] {
+    for (; !done && sent + 1 < text.size(); ++sent) {
+      for (const auto& client : slow) client->send_text(text.substr(sent, 1));
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  for (int i = 0; i < 3; ++i) EXPECT_LT(seconds_of_a_reply(server), 1 + 10 * usual);
+  done = true;
+  sender.join();
+  ASSERT_LT(sent + 1, text.size()) << "the slow clients had sent everything";
+  slow[0]->send_text(text.substr(sent));  // the slow request itself is answered
+  EXPECT_EQ(answer_of(slow[0]->read_until("")).parsed()["choices"][0]["text"], reference()[1]["base"]["text"]);
+}
+
+TEST(ServeAlone, ClientsThatDoNotReadDelayNoOther) {
+  const Served server;
+  const json large = {{"max_tokens", 1000}, {"temperature", 2}, {"top_p", 1},   {"top_k", 0},
+                      {"stream", true},     {"logprobs", 20},   {"seed", 1}};
+  const Answer whole = server.ask("/v1/completions", greedy_body(0, large));
+  ASSERT_GT(whole.body.size(), 100'000u) << "a reply must be larger than what the system keeps of it";
+  const double usual = seconds_of_a_reply(server);
+  std::vector<std::unique_ptr<Socket>> deaf;
+  for (int i = 0; i < 60; ++i) {
+    deaf.push_back(std::make_unique<Socket>(server.port, 1024));
+    deaf.back()->send_text(server.request("/v1/completions", greedy_body(0, large)));
+  }
+  // The replies end although nobody reads them.
+  EXPECT_TRUE(wait_until([&] {
+    const json now = server.ask("/health").parsed();
+    return now["writing"] == 0 && now["waiting"] == 0;
+  }));
+  for (int i = 0; i < 3; ++i) EXPECT_LT(seconds_of_a_reply(server), 1 + 10 * usual);
+  EXPECT_THAT(deaf[0]->read_until("[DONE]"), HasSubstr("[DONE]")) << "this client reads at last";
+}
+
 TEST(ServeAlone, ARequestChoosesTheBaseOrAnAdapterByName) {
   const std::string folder = reference_model("llama").string();
   const Served server({"--lora-modules", "mine=" + folder + "/adapter_final", "qv=" + folder + "/variants/qv"});
