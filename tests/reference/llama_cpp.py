@@ -2,8 +2,8 @@
 """Exports models to GGUF, reads the files with the gguf library and runs them in llama.cpp (both from wheels).
 
 - SmolLM2-135M-Instruct: each tensor equals what the gguf library encodes from the base's values. Tensors of the K types
-  have an error of at most 1.03 times that of llama.cpp's encoder. Greedy replies of the F16 file in llama.cpp, with
-  llama.cpp's chat template and tokenizer, equal those of `fettle generate`.
+  have an error of at most 1.03 times that of llama.cpp's encoder. Greedy replies of the F16 file by llama.cpp's
+  HTTP server, with llama.cpp's chat template and tokenizer, equal those of `fettle generate`.
 - The small models of models/, each without and with its adapter: from F32 files, llama.cpp gives the greedy tokens that
   Transformers and PEFT gave (reference.json).
 
@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import urllib.request
 
 import gguf
 import numpy
@@ -102,20 +103,33 @@ def server(file: pathlib.Path):
     params.n_ctx = 512
     params.cpuparams.n_threads = 2
     params.verbosity = -1
+    params.use_jinja = True
     return xllamacpp.Server(params)
 
 
+def post(address: str, body: dict) -> dict:
+    request = urllib.request.Request(address, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request) as answer:
+        return json.load(answer)
+
+
 def check_replies(file: pathlib.Path):
-    """Checks that llama.cpp's greedy replies equal Fettle's."""
+    """Checks that greedy replies of llama-server over HTTP equal Fettle's, and that they stop at the end token."""
     runs = server(file)
+    stopped = 0
     for prompt in PROMPTS:
-        answer = runs.handle_chat_completions({"messages": [{"role": "user", "content": prompt}], "max_tokens": TOKENS,
-                                               "temperature": 0})  # fmt: skip
-        theirs = answer["choices"][0]["message"]["content"].strip()
+        answer = post(runs.listening_address + "/v1/chat/completions",
+                      {"messages": [{"role": "user", "content": prompt}], "max_tokens": TOKENS, "temperature": 0})  # fmt: skip
+        choice = answer["choices"][0]
+        theirs = choice["message"]["content"].strip()
+        ends = answer["usage"]["completion_tokens"] < TOKENS
+        assert choice["finish_reason"] == ("stop" if ends else "length"), answer
+        stopped += ends
         ours = fettle("generate", f"model_name_or_path={file}", f"prompt={prompt}", "do_sample=false", "bf16=false",
                       f"max_new_tokens={TOKENS}").strip()  # fmt: skip
         assert ours == theirs, f"{file.name}: {prompt}\n  Fettle:    {ours!r}\n  llama.cpp: {theirs!r}"
         print(f"{file.name}: {prompt!r}: both answer {ours!r}")
+    assert stopped > 0, "no reply stopped at the end token"
 
 
 def check_families(folder: pathlib.Path):
