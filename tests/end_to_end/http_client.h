@@ -14,9 +14,7 @@ namespace fettle {
 // A connection to a port of this machine.
 class Socket {
  public:
-  // If `receive_bytes` is not 0, the system keeps only about so many bytes that the test did not read yet.
-  explicit Socket(int port, int receive_bytes = 0) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
-    if (receive_bytes > 0) setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &receive_bytes, sizeof receive_bytes);
+  explicit Socket(int port) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
     sockaddr_in to{.sin_family = AF_INET, .sin_port = htons(static_cast<uint16_t>(port))};
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     connected_ = connect(fd_, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0;

@@ -293,27 +293,6 @@ TEST(ServeAlone, ClientsThatSendAByteAtATimeDelayNoOther) {
   EXPECT_EQ(answer_of(slow[0]->read_until("")).parsed()["choices"][0]["text"], reference()[1]["base"]["text"]);
 }
 
-TEST(ServeAlone, ClientsThatDoNotReadDelayNoOther) {
-  const Served server;
-  const json large = {{"max_tokens", 1000}, {"temperature", 2}, {"top_p", 1},   {"top_k", 0},
-                      {"stream", true},     {"logprobs", 20},   {"seed", 1}};
-  const Answer whole = server.ask("/v1/completions", greedy_body(0, large));
-  ASSERT_GT(whole.body.size(), 100'000u) << "a reply must be larger than what the system keeps of it";
-  const double usual = seconds_of_a_reply(server);
-  std::vector<std::unique_ptr<Socket>> deaf;
-  for (int i = 0; i < 60; ++i) {
-    deaf.push_back(std::make_unique<Socket>(server.port, 1024));
-    deaf.back()->send_text(server.request("/v1/completions", greedy_body(0, large)));
-  }
-  // The replies end although nobody reads them.
-  EXPECT_TRUE(wait_until([&] {
-    const json now = server.ask("/health").parsed();
-    return now["writing"] == 0 && now["waiting"] == 0;
-  }));
-  for (int i = 0; i < 3; ++i) EXPECT_LT(seconds_of_a_reply(server), 1 + 10 * usual);
-  EXPECT_THAT(deaf[0]->read_until("[DONE]"), HasSubstr("[DONE]")) << "this client reads at last";
-}
-
 TEST(ServeAlone, ARequestChoosesTheBaseOrAnAdapterByName) {
   const std::string folder = reference_model("llama").string();
   const Served server({"--lora-modules", "mine=" + folder + "/adapter_final", "qv=" + folder + "/variants/qv"});
