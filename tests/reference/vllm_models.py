@@ -60,7 +60,7 @@ def answer(pipe, model, prompts, adapter, dtype):
         replies = []
         for prompt in prompts:
             chat = isinstance(prompt, str)
-            how = SamplingParams(temperature=0, max_tokens=TOKENS, ignore_eos=not chat)
+            how = SamplingParams(temperature=0, max_tokens=TOKENS)
             words = dict(lora_request=lora, use_tqdm=False)
             got = (runs.chat([{"role": "user", "content": prompt}], how, **words) if chat
                    else runs.generate([{"prompt_token_ids": prompt}], how, **words))  # fmt: skip
