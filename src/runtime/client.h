@@ -18,7 +18,7 @@ class Rendezvous;
 
 struct ClientOptions {
   int device_count =
-      0;  // CPU: the number of devices that this process makes; 0 means 1. Others: 0, or the number present
+      0;  // CPU: the number of devices to make; 0 means 1. Other plugins: 0, or the number of devices present
   double memory_fraction = 0;         // GPUs: share of the memory that the allocator may use; 0: the plugin's default
   bool preallocate = true;            // GPUs: allocate that share at start
   Rendezvous* run = nullptr;          // the processes whose devices work together; null: only this one

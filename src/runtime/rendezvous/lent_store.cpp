@@ -24,7 +24,7 @@
 namespace fettle {
 namespace {
 
-// A store in the Redis server that process 0 owns. PMIx ends the job.
+// Keeps keys and values in the Redis server of process 0, but ends the job through PMIx.
 class LentStore : public Store {
  public:
   LentStore(std::unique_ptr<Store> pmix, std::unique_ptr<RedisServer> server, std::unique_ptr<RedisStore> store)
