@@ -32,8 +32,8 @@ struct ServedModels {
 // on a hub.
 //
 // - One adapter in adapter_name_or_path comes first in the list, then the base. If this adapter and the base cannot be
-//   served together, only the adapter is served. run_serve then
-//   prints the reason.
+//   served together, the adapter is merged into the base, and this merged model is the only one. An info message then
+//   names the reason.
 // - Several adapters in adapter_name_or_path are merged in this order, as in other commands: there is one model.
 // - Then come the adapters of --lora-modules, in the order of the flag.
 //
