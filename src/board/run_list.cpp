@@ -22,7 +22,7 @@ double now_seconds() {
   return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
 }
 
-// The root itself may be a run.
+// Returns the folder of a run, relative to the root. The root itself may be a run, with the name ".".
 std::string folder_of(const std::string& name) {
   return name == "." ? "" : name;
 }

@@ -189,7 +189,7 @@ ExportReport run_export(const Request& request) {
   }
   const bool checks = merges || to_gguf || to_codes;
   if (checks) devices.emplace(request.devices());
-  // A run rounds these values, too, and the logits are compared with those of a run.
+  // A run rounds the values of GGUF blocks, too. The check compares the exported model with such a run.
   if (checks) tensors.round_decoded();
   if (merges) {
     request.exact(labels).resolve(target_of(*devices), Purpose::kInference);  // refuses models that cannot be compared

@@ -62,7 +62,7 @@ Calls read_object(std::string_view text, const ToolTypes&) {
 }
 
 // {"name": "f", "parameters": {...}}, or several such objects with ';' between them. A reply may also be other JSON, so
-// the names must be known.
+// only names of the request's tools count as calls.
 Calls read_llama(std::string_view text, const ToolTypes& types) {
   std::vector<ToolCall> calls;
   text = trimmed(text);

@@ -61,7 +61,7 @@ std::string store_password(const ProcessPlace& place) {
   return hash_of(place.job);
 }
 
-// A Redis store. Process 0 starts its server.
+// A store in a Redis server, which process 0 starts.
 class ServedRedisStore : public Store {
  public:
   explicit ServedRedisStore(const ProcessPlace& place, double wait)

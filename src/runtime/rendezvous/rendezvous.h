@@ -32,7 +32,7 @@ class Rendezvous {
   int rank() const { return place_.rank; }
   int size() const { return place_.size; }
   const std::string& host(int rank) const { return hosts_[static_cast<size_t>(rank)]; }
-  // Whether both processes run on one host: their hosts have the same name and were started at the same moment.
+  // Returns whether both processes run on one host: their hosts have the same name and the same boot id.
   bool same_host(int rank, int other) const {
     return machines_[static_cast<size_t>(rank)] == machines_[static_cast<size_t>(other)];
   }

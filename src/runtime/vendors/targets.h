@@ -46,7 +46,7 @@ struct Target {
 // Returns the text of `config` for a target's figures and chip.
 std::string config_text(const Target& target);
 
-// Returns all targets, by vendor and age.
+// Returns all targets, grouped by vendor and kind of card.
 const std::vector<Target>& targets();
 // Returns the target. Case, '-', '_' and blanks in the name do not matter ("A100-80GB" and "a100_80" are the same). If
 // the name is unknown, throws UserError, which names the most similar target and all known targets.
