@@ -18,9 +18,9 @@ Run for_one_row(Run run) {
 }
 
 // Returns how many positions the next piece takes when `left` tokens remain: the smallest piece length that is at least
-// `left`, or else 512. If such a piece is longer than `left`, it ends with padding. If the piece does not fit into `room`
-// positions, returns the longest piece length without padding. Later pieces overwrite the padding, and no token attends
-// to the padding.
+// `left`, or else 512. A piece longer than `left` ends with padding. If this piece does not fit into `room` positions,
+// returns the longest piece length that needs no padding. Later pieces overwrite the padding, and no token attends to
+// it.
 int64_t piece_length(int64_t left, int64_t room) {
   if (left == 1) return 1;
   int64_t length = kShortestPiece;
