@@ -80,7 +80,7 @@ CompressedExport::CompressedExport(CompressedScheme scheme, DType factors, const
     : scheme_(scheme), factors_(factors) {
   const auto refuse = [&](const char* why) {
     throw UserError(
-        "{}: export_quantization cannot store this model: {}. Remove export_quantization to export 16-"
+        "{}: export_quantization cannot store this model: {}. Remove export_quantization to export 16- "
         "or 32-bit weights",
         model_name, why);
   };
