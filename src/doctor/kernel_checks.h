@@ -1,5 +1,5 @@
-// Defines check_composites, which checks on the devices that the bodies and the kernels of composites compute
-// correctly.
+// Defines check_composites, which checks whether the devices compute composites correctly, with and without
+// kernels.
 #pragma once
 
 #include "doctor/finding.h"

@@ -116,7 +116,7 @@ EvalSet set_of(RowSet&& set) {
 }
 
 Task task_of(const std::string& wanted, const DataSource& source, const Request& request) {
-  if (request.stage().measured_as != nullptr) return Task::kRows;  // with_fitting_stage() looked at the tasks
+  if (request.stage().measured_as != nullptr) return Task::kRows;  // with_fitting_stage() found preference rows
   if (request.stage().head == Head::kTokens) return wanted == "auto" ? detect_task(source) : task_named(wanted);
   if (wanted != "auto")
     throw UserError("{}: eval_task: {} asks for text, and {} is a {}; leave eval_task out", request.eval().tasks_at,

@@ -1,4 +1,4 @@
-// Defines ServedModels: the models of `fettle serve`, with their names. These are a base and adapters of it.
+// Defines ServedModels: the models of `fettle serve`, which are a base and adapters of it, with their names.
 #pragma once
 
 #include <cstdint>

@@ -50,9 +50,9 @@ class Rendezvous {
   // Waits until the key exists. Returns nullopt when it does not exist after `wait`.
   std::optional<std::string> get(const std::string& key, Seconds wait, int owner = Store::kAnyone);
 
-  // Returns in every process the values of all processes, by rank. `name` says in messages what the processes do. The
-  // same name may be used again. Throws DeviceError, which names the processes that did not call exchange() within
-  // `wait`.
+  // Returns in every process the values of all processes, by rank. Messages contain `name`, which says what is
+  // exchanged. The same name may be used again. Throws DeviceError, which names the processes that did not call
+  // exchange() within `wait`.
   std::vector<std::string> exchange(const std::string& name, const std::string& mine, Seconds wait = kStartTime);
   void barrier(const std::string& name, Seconds wait = kStartTime) { exchange(name, "", wait); }
 
