@@ -54,7 +54,7 @@ namespace {
 // The recipe and the key=value words that most commands take.
 struct RecipeWords {
   std::vector<std::string> words;
-  std::vector<std::string> flags;  // key=value words that were flags, such as --bf16
+  std::vector<std::string> flags;  // key=value words that the user wrote as flags (--bf16)
 
   std::vector<std::string> all() const {
     std::vector<std::string> out = words;
@@ -248,7 +248,7 @@ bool reads_recipe(const CLI::App& command) {
 }
 
 // Moves the flags of other tools (`--learning_rate 1e-4`) from the program's arguments to `words`, as key=value words.
-// Returns the program's arguments without them.
+// Returns the other arguments of the program.
 std::vector<std::string> take_flags(const CLI::App& app, int argc, char** argv, std::vector<std::string>& words) {
   const std::vector<std::string> all(argv + 1, argv + argc);
   const auto asked = [&](const CLI::App* command) { return !all.empty() && command->get_name() == all[0]; };

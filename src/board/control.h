@@ -1,5 +1,5 @@
-// Defines Control: what the board does for a user with the token. It starts, resumes and stops runs, and asks `fettle
-// plan` and `fettle data` about a recipe.
+// Defines Control, which answers the board's requests that need the token: to start, resume and stop runs, and to run
+// `fettle plan` and `fettle data` for a recipe.
 #pragma once
 
 #include <map>

@@ -62,7 +62,7 @@ pid_t Jobs::start(const std::vector<std::string>& arguments, int out, int err) {
     setpgid(process, process);  // the child does the same, but perhaps later than the first signal to its group
     return process;
   }
-  // This is the child. Locks of the parent's other threads stay locked in it, so only system calls are allowed here.
+  // This is the child. Locks that other threads of the parent hold are never released here, so use only system calls.
   setpgid(0, 0);
   signal(SIGPIPE, SIG_DFL);
   signal(SIGHUP, SIG_IGN);  // the terminal of the board may close

@@ -15,14 +15,14 @@ constexpr const char *kLogName = "trainer_log.jsonl", *kResultsName = "all_resul
 constexpr int kDepth = 6;
 constexpr size_t kMostRuns = 5000, kMostEntries = 20000;
 constexpr int64_t kTail = 64 << 10;
-constexpr size_t kMostLogs = 40;  // whole logs that stay in memory, unless they are small
-constexpr size_t kMostRows = 8'000'000;
+constexpr size_t kMostLogs = 40;         // this many whole logs stay in memory; more stay if all logs together
+constexpr size_t kMostRows = 8'000'000;  // have at most kMostRows rows
 
 double now_seconds() {
   return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
 }
 
-// The root itself may be a run.
+// Returns the folder of a run, relative to the root. The root itself may be a run, with the name ".".
 std::string folder_of(const std::string& name) {
   return name == "." ? "" : name;
 }

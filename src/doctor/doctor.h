@@ -1,4 +1,4 @@
-// Defines run_doctor, the command `fettle doctor`: one page shows all checks in order.
+// Defines run_doctor, the command `fettle doctor`, which prints the results of all checks on one page.
 #pragma once
 
 #include <ostream>

@@ -32,7 +32,7 @@ Partition over_devices(const Devices& devices, size_t rank) {
   return partition;
 }
 
-// Returns the mean seconds of a call. Calls it once to warm up, and then often enough for a stable mean.
+// Returns the mean seconds of `call`. Runs `call` once to warm up, and then often enough for a stable mean.
 template <typename Call>
 double seconds_of(Call call) {
   call();

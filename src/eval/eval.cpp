@@ -116,7 +116,7 @@ EvalSet set_of(RowSet&& set) {
 }
 
 Task task_of(const std::string& wanted, const DataSource& source, const Request& request) {
-  if (request.stage().measured_as != nullptr) return Task::kRows;  // with_fitting_stage() looked at the tasks
+  if (request.stage().measured_as != nullptr) return Task::kRows;  // with_fitting_stage() found preference rows
   if (request.stage().head == Head::kTokens) return wanted == "auto" ? detect_task(source) : task_named(wanted);
   if (wanted != "auto")
     throw UserError("{}: eval_task: {} asks for text, and {} is a {}; leave eval_task out", request.eval().tasks_at,
@@ -148,9 +148,8 @@ std::vector<EvalSet> read_sets(const Request& request, const TextSide& text) {
                     spec.tasks_at, spec.tasks.size(), data.eval_sets.size());
   std::vector<EvalSet> sets;
   if (data.eval_sets.empty()) {
-    info("eval_dataset is not given: {} of dataset ({}) {} measured",
-         data.val_size > 0 ? "the rows that val_size holds out" : "the rows", fmt::join(data.sets, ", "),
-         data.val_size > 0 ? "is" : "are");
+    info("eval_dataset is not given: {} of dataset ({}) are measured",
+         data.val_size > 0 ? "the rows that val_size holds out" : "the rows", fmt::join(data.sets, ", "));
     sets.push_back(set_of(read_own_set(data, text.tokenizer(), text.vocab_size)));
   }
   for (size_t i = 0; i < data.eval_sets.size(); ++i)

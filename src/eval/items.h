@@ -12,7 +12,7 @@
 namespace fettle {
 
 enum class Task {
-  kRows,        // the stage's own metrics on rows of the stage's own kind
+  kRows,        // the metrics that the stage defines, on rows of the kind that the stage trains on
   kChoice,      // the model answers with the choice that is most likely after the question
   kLetters,     // the prompt lists the choices A, B, ...; the model answers with the most likely letter
   kGeneration,  // the model writes replies, which are compared with references

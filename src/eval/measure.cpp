@@ -131,8 +131,8 @@ Example choice_example(const Question& question, size_t i, Task task, const Sess
     const std::vector<int32_t> reply = text.tokenizer().encode(said, false);
     whole.insert(whole.end(), reply.begin(), reply.end());
   } else {
-    // A token may span the end of the question and the start of the choice. So the prompt is the common prefix of the
-    // two.
+    // A token may span the end of the question and the start of the choice. So the prompt is the common prefix of `ids`
+    // and `whole`.
     ids = text.tokenizer().encode(ask + "\nAnswer:", true);
     whole = text.tokenizer().encode(ask + "\nAnswer: " + said, true);
     const auto eos = text.tokenizer().eos_id();

@@ -93,7 +93,7 @@ void ValueReader::quantise() {
   const int64_t blocks = (n + kBlock - 1) / kBlock;
   codes_.resize(static_cast<size_t>(format_.four_bits() ? blocks * kBlock / 2 : n));
   absmax_.resize(static_cast<size_t>(format_.four_bits() ? blocks : rows));
-  // The rows that are read at a time must make whole blocks.
+  // The rows that are read at a time must consist of whole blocks.
   int64_t step = std::max<int64_t>(1, kPiece / columns);
   while (format_.four_bits() && step * columns % kBlock != 0) ++step;
   std::vector<float> values;

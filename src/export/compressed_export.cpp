@@ -14,7 +14,7 @@
 namespace fettle {
 namespace {
 
-constexpr int64_t kSquare = 128;             // rows and columns of a block; rows that are read at a time
+constexpr int64_t kSquare = 128;             // rows and columns of a block; also the rows that are read at a time
 constexpr float kSmallestFactor = 0x1p-24F;  // the smallest number above 0 that f16 can represent
 constexpr float kLargestInt4 = 7.5F;         // in the middle between 7 and the magnitude of -8
 constexpr int64_t kInAWord = 8;              // integers of 4 bits in an i32
@@ -80,7 +80,7 @@ CompressedExport::CompressedExport(CompressedScheme scheme, DType factors, const
     : scheme_(scheme), factors_(factors) {
   const auto refuse = [&](const char* why) {
     throw UserError(
-        "{}: export_quantization cannot store this model: {}. Remove export_quantization to export 16-"
+        "{}: export_quantization cannot store this model: {}. Remove export_quantization to export 16- "
         "or 32-bit weights",
         model_name, why);
   };
@@ -118,7 +118,7 @@ void CompressedExport::warn_of_blocks(const BaseTensors& base) const {
     }
 }
 
-// Chooses the largest group that divides the rows of all weights.
+// Chooses the largest group size by which the row lengths of all weights are divisible.
 void CompressedExport::choose_group(const BaseTensors& base, const std::string& model_name) {
   const auto divides = [&](int64_t size) {
     return std::ranges::all_of(weights_,

@@ -28,7 +28,7 @@ CompressedScheme compressed_scheme(const std::string& name);
 // codes in each i32, the first one in the lowest bits, each increased by 8, and <name>_shape has the two dims.
 class CompressedExport {
  public:
-  // `factors` is the dtype of the factors: that of the model. `carries_more` says whether the checkpoint has tensors of
+  // `factors` is the dtype of the factors: the model's dtype. `carries_more` says whether the checkpoint has tensors of
   // Family::carried. Throws UserError when the format cannot store the model.
   CompressedExport(CompressedScheme scheme, DType factors, const Model& model, const BaseTensors& base,
                    bool carries_more, const std::string& model_name);

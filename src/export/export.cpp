@@ -189,13 +189,13 @@ ExportReport run_export(const Request& request) {
   }
   const bool checks = merges || to_gguf || to_codes;
   if (checks) devices.emplace(request.devices());
-  // A run rounds these values, too, and the logits are compared with those of a run.
+  // A run rounds the values of GGUF blocks, too. The check compares the exported model with such a run.
   if (checks) tensors.round_decoded();
   if (merges) {
     request.exact(labels).resolve(target_of(*devices), Purpose::kInference);  // refuses models that cannot be compared
     merge.emplace(model, std::move(adapters));
   } else {
-    info("adapter_name_or_path is not set; {} is exported without changes", request.model_folder());
+    info("adapter_name_or_path is not set; {} is exported without an adapter", request.model_folder());
   }
 
   if (!target) target.emplace(spec.folder, AtomicFolder::Existing::kRefuse);
@@ -245,7 +245,7 @@ std::string format_export(const ExportReport& report) {
   std::string text =
       fmt::format("{}: {:.2f} {} of weights in {} file{}", report.folder.string(), report.bytes / (small ? 1e6 : 1e9),
                   small ? "MB" : "GB", report.files, report.files == 1 ? "" : "s");
-  if (report.merged) text += fmt::format(", {} of them merged with the adapter", report.merged_tensors);
+  if (report.merged) text += fmt::format(", {} tensors merged with the adapter", report.merged_tensors);
   if (!report.merged && !report.compressed) return text;
   if (!report.logits && !report.coded) return text + "\nlogits not compared";
   if (report.coded)

@@ -29,13 +29,13 @@ struct ExportReport {
 // Merges the adapters of adapter_name_or_path, in order, into model_name_or_path and writes export_dir. The merge
 // computes W + scale B A in f32; DoRA scales the result to the magnitudes; modules_to_save replace the base's modules.
 // Files are shards of export_size GB in export_dtype (default: the base's dtype), with config and tokenizer files.
-// Memory holds only one block of rows of one tensor at a time, and all codes if the tensor is quantised. With
+// Only one block of rows of one tensor is in memory at a time, and all codes if the tensor is quantised. With
 // export_quantization, linear layers become codes (compressed_export.h). With export_gguf, the folder has GGUF files
-// and a Modelfile instead. After writing, reads the folder back and compares the
-// merged model's logits with the logits of base + adapter and of the base. export_dir appears only when this check
-// passes. Throws UserError when keys are missing, when export_dir is not empty, when the adapter belongs to another
-// model, changes nothing or is lost by rounding, when the dtype cannot represent a value, and when the disk is full.
-// Throws InternalError when the merge is wrong.
+// and a Modelfile instead. After writing, reads the folder back and compares the merged model's logits with the logits
+// of base + adapter and of the base. export_dir appears only when this check passes.
+//
+// Throws UserError when keys are missing, export_dir is not empty, the dtype cannot represent a value, the disk is
+// full, or the adapter is another model's, changes nothing or is lost by rounding; InternalError for a wrong merge.
 ExportReport run_export(const Request& request);
 
 // Formats the report for the user; no newline at the end.

@@ -32,7 +32,7 @@ class BatchDecoder {
   int64_t unread(std::span<const int32_t> ids, int64_t adapter = kNoAdapter) const {
     return static_cast<int64_t>(ids.size()) - one_.known(ids, adapter);
   }
-  // Computes the first tokens of a prompt that joins later, so that the other rows can make steps in between. Throws
+  // Computes the first tokens of a prompt that join() takes later, so that other rows can step in between. Throws
   // the same errors as Generator::logits.
   void read(std::span<const int32_t> first_ids, int64_t longest, int64_t adapter = kNoAdapter);
   // Puts the sequence `ids` into a row, in place of the row's earlier sequence. Returns the logits [vocab_size] of the

@@ -17,10 +17,10 @@ Run for_one_row(Run run) {
   return run;
 }
 
-// Returns how many positions the next piece takes when `left` tokens remain. This is the smallest piece length that is
-// at least `left`, or else 512. If it is more than `left`, the rest of the piece is padding. If it does not fit into
-// `room` positions, returns the longest piece length that needs no padding. Later pieces overwrite the padding, and no
-// token attends to it.
+// Returns how many positions the next piece takes when `left` tokens remain: the smallest piece length that is at least
+// `left`, or else 512. A piece longer than `left` ends with padding. If this piece does not fit into `room` positions,
+// returns the longest piece length that needs no padding. Later pieces overwrite the padding, and no token attends to
+// it.
 int64_t piece_length(int64_t left, int64_t room) {
   if (left == 1) return 1;
   int64_t length = kShortestPiece;

@@ -20,10 +20,10 @@ namespace fettle {
 // positions).
 //
 // The cache has the arrays that the family names (Family::cache), usually keys and values. The Generator remembers
-// which tokens the cache contains. To continue a sequence, it computes only the new tokens. To go back to an earlier
-// token, it computes nothing. If the run has adapters side by side, each adapter has its own cache. The exception is a
-// family whose cache has states that cannot go back, such as a recurrent state; then the Generator computes the whole
-// sequence again.
+// which tokens the cache contains. It computes only the tokens of a sequence that the cache does not have, and always
+// the last token. Some families have states from which tokens cannot be removed, such as a recurrent state. For these
+// families, the Generator computes the whole sequence again when the cache has other tokens than the sequence begins
+// with. If the run has adapters side by side, each adapter has its own cache.
 class Generator {
  public:
   // Reads frozen/* and trained/* of `state`. `state` and `devices` must outlive the Generator.

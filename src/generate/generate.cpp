@@ -73,7 +73,7 @@ std::vector<Asked> ask_rows(const Session& session, const DataSpec& data) {
   return asked;
 }
 
-// Writes the replies to prompts in their order.
+// Writes the replies in the order of the prompts.
 class Answering {
  public:
   Answering(Session& session, std::ostream& out) : session_(session), out_(out) {}

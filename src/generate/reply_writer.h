@@ -1,4 +1,4 @@
-// Defines ReplyWriter, which holds a reply while it is being written.
+// Defines ReplyWriter, which draws the tokens of one reply and stores the reply so far.
 #pragma once
 
 #include <cstdint>

@@ -15,8 +15,8 @@ struct Confusion {
 };
 
 // Writes STEM.png and STEM.svg. Each row of cells is a true label, each column a predicted label. A darker cell has a
-// larger share of its row. Correct cells are blue, wrong cells are orange. A cell shows its count if it is large
-// enough. The same counts always give the same bytes. Throws UserError when a file is not writable.
+// larger share of its row. Correct cells are blue, wrong cells are orange. A cell shows its count if the cell is
+// large enough. The same counts always give the same bytes. Throws UserError when a file is not writable.
 void write_confusion_plot(const std::filesystem::path& stem, const Confusion& confusion);
 
 }  // namespace fettle

@@ -72,7 +72,7 @@ void Recorder::log(LogRecord record, ProgressRecord line) {
   std::map<std::string, double> figures = record_.trainer.log_history.back().values;
   figures["epoch"] = record_.trainer.epoch;
   trackers_.log(record_.trainer.global_step, figures);
-  // The line already has these metrics.
+  // ProgressRecord has members of its own for these metrics.
   for (const char* own : {"loss", "eval_loss", "learning_rate", "epoch"}) figures.erase(own);
   line.figures.merge(figures);
   if (writes_) unwritten_.push_back(std::move(line));

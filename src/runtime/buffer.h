@@ -47,7 +47,8 @@ class DeviceBuffer {
   const Layout& layout() const { return layout_; }
   const std::string& memory_kind() const { return memory_kind_; }
   bool empty() const { return shards_.empty(); }
-  // Returns true after a run took the memory (donation) or after release(). Every other use then throws InternalError.
+  // Returns true after a run took the memory (donation), after release(), and for an empty buffer. Such a buffer cannot
+  // be waited for, downloaded or used by a run: these calls throw InternalError.
   bool is_deleted() const;
   // Frees the device memory now.
   void release();

@@ -18,10 +18,10 @@ class Client;
 // The caller writes byte ranges of the array's distinct boxes, in any order. For example, a stacked [L, ...] weight is
 // written layer by layer from mapped files.
 //
-// Host memory: on the CPU the bytes are written straight into the array. Replicas share one block of memory. If a
-// replica is donated, the run writes its result to other memory. On GPUs at most kStagingLimit bytes of host memory are
-// used. Vendor::staging (vendors/vendor.h) states which way a vendor needs. Several threads may call write() at once
-// for ranges that do not overlap.
+// On the CPU the bytes are written straight into the array's memory. Replicas share one block, so a run to which such
+// an array is donated writes its result to other memory. On GPUs at most kStagingLimit bytes of host memory are used.
+// For unknown vendors the host stores all boxes until finish() (Vendor::staging, vendors/vendor.h). Several threads
+// may call write() at once for ranges that do not overlap.
 class BufferBuilder {
  public:
   static constexpr int64_t kStagingLimit = int64_t{64} << 20;
@@ -38,7 +38,7 @@ class BufferBuilder {
   const std::vector<Box>& parts() const;
   // Copies `bytes` to byte `offset` of box number `part` (dense, row-major). The caller may reuse `bytes` on return.
   void write(int part, int64_t offset, std::span<const std::byte> bytes);
-  // Returns the array. Throws InternalError if fewer bytes were written to a part than it has.
+  // Returns the array. Throws InternalError if some bytes of a part were not written.
   DeviceBuffer finish();
 
  private:

@@ -18,7 +18,7 @@ class Rendezvous;
 
 struct ClientOptions {
   int device_count =
-      0;  // CPU: the number of devices that this process makes; 0 means 1. Others: 0, or the number present
+      0;  // CPU: the number of devices to make; 0 means 1. Other plugins: 0, or the number of devices present
   double memory_fraction = 0;         // GPUs: share of the memory that the allocator may use; 0: the plugin's default
   bool preallocate = true;            // GPUs: allocate that share at start
   Rendezvous* run = nullptr;          // the processes whose devices work together; null: only this one
@@ -52,7 +52,7 @@ class Client {
   int local_count() const;  // how many of the devices this process controls
   bool is_local(int ordinal) const;
   int process_index() const;
-  // Returns the most bytes that one of this process's devices had in use so far; 0 when the plugin does not count them.
+  // Returns the largest peak memory use, in bytes, among this process's devices; 0 when the plugin does not report it.
   int64_t peak_bytes_in_use() const;
   // Returns whether the devices can use memory of this kind (see ArgInfo).
   bool has_memory(const std::string& kind) const;
@@ -60,7 +60,7 @@ class Client {
   // Compiles StableHLO text (with the sdy dialect). Throws DeviceError with the compiler's message when the compiler
   // rejects the text, and InternalError when the results' shard shapes differ from `signature`.
   Executable compile(const std::string& module_text, Signature signature, const CompileOptions& options = {}) const;
-  // Loads the output of CompiledProgram::serialize. The plugin hardly checks these bytes: use CompileCache, which does.
+  // Loads the output of CompiledProgram::serialize. The plugin hardly checks these bytes; CompileCache checks them.
   Executable load(const std::string& serialized, Signature signature) const;
 
   // Returns the encoded options, with device ids, that compile() passes to the plugin. They are part of a cache key.

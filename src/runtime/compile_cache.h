@@ -17,7 +17,7 @@ std::string devices_identity(const Client& client);
 // Each program has a file. The file's name is a hash of the plugin file's content, the encoded options, $XLA_FLAGS, the
 // module text, the number and kind of devices, and on CPUs the instruction sets of this machine, because a program for
 // another CPU would load and then crash. A file contains a checksum of the program. The file is written under a
-// temporary name and then renamed. If the file is damaged or truncated, or belongs to another program, the program is
+// temporary name and then renamed. If the file is damaged or truncated, or has another format, the program is
 // compiled again. A folder that cannot be written only causes a warning. Several processes may share a folder.
 //
 // Programs are code that runs in this process. So the cache creates folders that only this user may enter. It does not

@@ -151,7 +151,7 @@ std::vector<DeviceBuffer> Executable::run(const std::vector<DeviceBuffer*>& argu
   PJRT_ARGS(PJRT_ExecuteOptions, options);
   options.non_donatable_input_indices = kept.data();
   options.num_non_donatable_input_indices = kept.size();
-  // The id is the same in all processes, because all processes launch programs in the same order.
+  // Several processes need equal launch ids. The ids are equal, because all processes launch programs in one order.
   if (client_->local_count < static_cast<int>(client_->devices.size())) options.launch_id = ++client_->launches;
   PJRT_ARGS(PJRT_LoadedExecutable_Execute_Args, args);
   args.executable = loaded_;

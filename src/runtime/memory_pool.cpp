@@ -30,7 +30,7 @@ MemoryPool::MemoryPool(size_t reserve) {
   add_free(0, reserve);
 }
 
-// The destructor does not release the unaligned end of the mapping, which is smaller than a huge page.
+// The destructor does not unmap the unaligned ends of the mapping. Together they have the size of one huge page.
 MemoryPool::~MemoryPool() {
   if (reserve_ > 0) munmap(base_, reserve_);
 }

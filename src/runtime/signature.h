@@ -11,8 +11,8 @@
 
 namespace fettle {
 
-// Where the parts of a global array are. boxes[i] is the part on the i-th device of the mesh; devices with equal boxes
-// are replicas. All boxes have the same size, as plugins require, and together they cover the array.
+// States which part of a global array each device stores: boxes[i] for the i-th device of the mesh. Devices with equal
+// boxes are replicas. All boxes have the same size, as plugins require, and together they cover the array.
 struct Layout {
   std::vector<Box> boxes;
   std::vector<int> devices = {};  // ordinals in Client::devices(), one per box; empty means 0, 1, 2, ...

@@ -18,15 +18,15 @@ struct AnswerUsage {
 class AnswerWriter {
  public:
   // `chances` says whether the request asks for logprobs. `usage` says whether a stream ends with the numbers of
-  // tokens. `short_ids`: ids of calls have 9 letters and digits.
+  // tokens. `short_ids`: ids of calls have 9 characters (letters, digits).
   AnswerWriter(bool chat, std::string model, bool chances, bool usage, bool short_ids = false);
 
-  // In both forms of an answer, a reply that ended by itself and has calls gets the finish_reason "tool_calls".
+  // Returns one JSON object. Here and in end(), a complete reply with calls gets the finish_reason "tool_calls".
   std::string whole(const ReplyPart& reply, const std::vector<TokenChance>& chances, const std::string& finish_reason,
                     const AnswerUsage& usage);
 
   // These functions return events of a stream. Each event is "data: JSON" and an empty line. begin() returns "" for
-  // text completions. An event has each of its calls whole.
+  // text completions. A call is never split between two events.
   std::string begin() const;
   std::string piece(const ReplyPart& part, const std::vector<TokenChance>& chances);
   std::string end(const std::string& finish_reason, const AnswerUsage& usage) const;  // with [DONE]

@@ -96,7 +96,7 @@ async function list_models() {
     const list = await (await fetch('/v1/models', {headers: headers()})).json();
     if (!list.data) return show('soft', list.error.message);
     const models = list.data.map(model => model.id);
-    // At first, the base is beside an adapter.
+    // At first, the second column shows the base of the adapter in the first column.
     const tuned = list.data.find(model => model.parent);
     at('model').replaceChildren(...models.map(name => new Option(name, name)));
     if (tuned) at('model').value = tuned.id;

@@ -23,15 +23,15 @@ struct ReplyPart {
 class ReplyReader {
  public:
   virtual ~ReplyReader() = default;
-  // Adds text of the reply, and returns the parts that are now certain. Text that may become a mark or a call is kept
-  // until later text decides.
+  // Adds text of the reply, and returns the parts that are now certain. Text that may begin a mark or a call is kept
+  // until later text shows what it is.
   virtual ReplyPart push(const std::string& text) = 0;
-  // Call this when no more text follows. Returns what was kept. Text that begins like a call but is none becomes
-  // content.
+  // Call this when no more text follows. Returns what was kept. Text that begins like a call, but is not a
+  // complete call, becomes content.
   virtual ReplyPart finish() = 0;
 };
 
-// Says how the replies of a chat template are divided. The template decides, not the model's name.
+// Says how the replies of a chat template are divided. This depends on the template's text, not on the model's name.
 struct ReplyForm {
   const CallForm* calls = nullptr;          // null: calls are not read
   std::string_view think_begin, think_end;  // texts around reasoning; "": none

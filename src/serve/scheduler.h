@@ -40,7 +40,7 @@ class PendingReply {
     std::string error;          // why the reply failed
     int64_t reply_tokens = 0;   // tokens of the reply so far
   };
-  // Waits until a part of the reply is new or the reply has ended, but at most for `patience`.
+  // Waits until the reply has a new part or has ended, but at most for `patience`. Returns the new part.
   News wait(std::chrono::milliseconds patience);
   // Tells the scheduler that the client has gone. The scheduler then drops the reply.
   void cancel() { cancelled_ = true; }

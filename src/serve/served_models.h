@@ -1,4 +1,4 @@
-// Defines ServedModels: the models of `fettle serve`, with their names. These are a base and adapters of it.
+// Defines ServedModels: the models of `fettle serve`, which are a base and adapters of it, with their names.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct ServedModel {
   std::string name;              // in requests and answers
   std::string root;              // the folder of the model or adapter
   int64_t adapter = kNoAdapter;  // ReplyJob::adapter
-  bool is_adapter = false;       // false: the base, or a base with which all adapters are merged
+  bool is_adapter = false;       // false: the base, or a base into which all adapters are merged
 };
 
 struct ServedModels {
@@ -31,9 +31,9 @@ struct ServedModels {
 // Returns the models of a request and of --lora-modules, whose entries are NAME=PATH. PATH is a PEFT folder or a name
 // on a hub.
 //
-// - One adapter in adapter_name_or_path comes first in the list, then the base. If this adapter cannot be applied
-// beside
-//   the base, it is served alone.
+// - One adapter in adapter_name_or_path comes first in the list, then the base. If this adapter and the base cannot be
+//   served together, the adapter is merged into the base, and this merged model is the only one. An info message then
+//   names the reason.
 // - Several adapters in adapter_name_or_path are merged in this order, as in other commands: there is one model.
 // - Then come the adapters of --lora-modules, in the order of the flag.
 //

@@ -13,7 +13,7 @@ struct ServeOptions {
   std::string host = "127.0.0.1";
   int port = 8080;      // 0: any free port
   std::string api_key;  // empty: requests need no key
-  std::string name;     // the first model's name for clients; empty: taken from the last adapter or the model
+  std::string name;     // the first model's name for clients; empty: the last part of the adapter's or model's name
   std::vector<std::string> lora_modules;  // NAME=PATH: adapters to serve by their names
   int64_t rows = 16;                      // replies that are written at the same time
   int64_t max_waiting = 64;               // requests that may wait for a row

@@ -56,13 +56,13 @@ Calls only(const std::optional<ToolCall>& call) {
   return call ? Calls({*call}) : std::nullopt;
 }
 
-// {"name": "f", "arguments": {...}}
+// Reads {"name": "f", "arguments": {...}}
 Calls read_object(std::string_view text, const ToolTypes&) {
   return only(call_of(json_of(text)));
 }
 
-// {"name": "f", "parameters": {...}}, or several such objects with ';' between them. A reply may also be other JSON, so
-// the names must be known.
+// Reads {"name": "f", "parameters": {...}}, or several such objects with ';' between them. A reply may also be other
+// JSON, so only names of the request's tools count as calls.
 Calls read_llama(std::string_view text, const ToolTypes& types) {
   std::vector<ToolCall> calls;
   text = trimmed(text);
@@ -84,7 +84,7 @@ Calls read_llama(std::string_view text, const ToolTypes& types) {
   return calls.empty() ? std::nullopt : Calls(calls);
 }
 
-// <function=f><parameter=x>1</parameter></function>
+// Reads <function=f><parameter=x>1</parameter></function>
 Calls read_qwen_xml(std::string_view text, const ToolTypes& types) {
   if (!take(text, "<function=")) return std::nullopt;
   const auto name = take_until(text, ">");
@@ -105,7 +105,7 @@ Calls read_qwen_xml(std::string_view text, const ToolTypes& types) {
   return only(call_of(tool, arguments));
 }
 
-// f<arg_key>x</arg_key><arg_value>1</arg_value>
+// Reads f<arg_key>x</arg_key><arg_value>1</arg_value>
 Calls read_glm(std::string_view text, const ToolTypes& types) {
   const size_t end = std::min(text.find("<arg_key>"), text.size());
   const std::string tool(trimmed(text.substr(0, end)));
@@ -123,8 +123,8 @@ Calls read_glm(std::string_view text, const ToolTypes& types) {
   return only(call_of(tool, arguments));
 }
 
-// [{"name": "f", "arguments": {...}}, ...], or f[ARGS]{...}[TOOL_CALLS]g[ARGS]{...}, also with [CALL_ID]id before
-// [ARGS]
+// Reads [{"name": "f", "arguments": {...}}, ...], or f[ARGS]{...}[TOOL_CALLS]g[ARGS]{...}, also with [CALL_ID]id
+// before [ARGS]
 Calls read_mistral(std::string_view text, const ToolTypes&) {
   std::vector<ToolCall> calls;
   if (trimmed(text).starts_with('[')) {
@@ -149,7 +149,7 @@ Calls read_mistral(std::string_view text, const ToolTypes&) {
   return calls.empty() ? std::nullopt : Calls(calls);
 }
 
-// V3 and R1: function<｜tool▁sep｜>f, and the arguments in a block of Markdown; V3.1: f<｜tool▁sep｜>{...}
+// Reads function<｜tool▁sep｜>f with arguments in a Markdown block (V3, R1), or f<｜tool▁sep｜>{...} (V3.1)
 Calls read_deepseek(std::string_view text, const ToolTypes&) {
   std::vector<ToolCall> calls;
   while (take(text, "<｜tool▁call▁begin｜>")) {

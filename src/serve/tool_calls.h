@@ -40,7 +40,7 @@ struct CallForm {
 };
 
 // Returns the form of calls of a chat template, whose text is `source`. Returns null when Fettle cannot read the calls
-// of this template, or when it writes none.
+// of this template, or when the template writes no calls.
 const CallForm* call_form_of(const std::string& source);
 
 }  // namespace fettle

@@ -20,7 +20,7 @@ using testing::ThrowsMessage;
 TEST(Rendezvous, SaysWhichProcessesAreMissing) {
   const ProcessPlace place = place_of(0, 3, free_port());
   EXPECT_THAT([&] { Rendezvous(place, open_redis_store(place), Rendezvous::Seconds(0.1)); },
-              ThrowsMessage<DeviceError>(HasSubstr("2 of 3 processes did not come within 0 s: 1, 2")));
+              ThrowsMessage<DeviceError>(HasSubstr("2 of 3 processes did not answer within 0 s: 1, 2")));
 }
 
 TEST(Rendezvous, SaysThatProcess0CannotBeReached) {

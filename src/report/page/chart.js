@@ -1,5 +1,5 @@
 'use strict';
-// Small helpers of the pages, and class Chart: lines over an axis, drawn on a canvas.
+// Small helpers of the pages, and class Chart, which draws lines over an axis on a canvas.
 
 // Makes an element. Texts are set as text, never as HTML, so that names and values from files cannot add elements.
 // `properties`: class, text, on... (listeners), style (custom properties), else attributes.
@@ -104,9 +104,9 @@ function logTicks(low, high) {
   return ticks;
 }
 
-// An exponential average along the axis. `amount` (0 to 1) chooses over which share of the shown axis it averages. A
-// point that stands for many values counts for its whole length, so the result hardly depends on how many points there
-// are.
+// An exponential average along the axis. `amount` (0 to 1) sets the share of the shown axis over which it averages. The
+// weight of a point grows with its distance from the previous point. So the result hardly depends on the number of
+// points.
 function smoothed(x, values, amount, span) {
   if (amount <= 0 || values.length < 3) return values;
   const reach = span * amount * amount * .12 || 1e-12, out = [];
@@ -138,7 +138,7 @@ const themeColours = () => {
   return name => style.getPropertyValue(name).trim();
 };
 
-// All charts of a page share the place under the pointer.
+// All charts of a page show the values at the same axis position, the one under the pointer.
 const chartsOnPage = new Set();
 
 class Chart {
@@ -408,7 +408,7 @@ class Chart {
     };
     pen.lineJoin = 'round';
     pen.strokeStyle = pen.fillStyle = colour;
-    if (curve.low && !many) {  // from the smallest to the largest of the values for which a point stands
+    if (curve.low && !many) {  // the band from the smallest to the largest of the values that a point stands for
       pen.globalAlpha = .16;
       pen.beginPath();
       let begun = false;

@@ -1,4 +1,4 @@
-// report.html: one run, with its data in the page.
+// The script of report.html, which shows one run. The run's data is in the page itself.
 
 (() => {
   const data = JSON.parse(document.getElementById('data').textContent), root = document.getElementById('report');

@@ -41,7 +41,7 @@ class Tracker {
  public:
   virtual ~Tracker() = default;
   virtual void log(const TrackedFigures& figures) = 0;
-  // Writes the metrics that earlier calls of log() only collected. Trackers calls flush() when it has no more metrics.
+  // Writes the metrics that log() only collected. The class Trackers calls flush() when it has no more metrics to log.
   // If flush() throws, it keeps the unwritten metrics for the next call.
   virtual void flush() {}
   virtual void finish(bool succeeded) = 0;

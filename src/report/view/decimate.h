@@ -22,9 +22,9 @@ struct CurveRange {
   double from = -std::numeric_limits<double>::infinity(), to = std::numeric_limits<double>::infinity();
 };
 
-// Returns at most `points` points (at least 1) for the values whose place on `axis` is in the range, both ends
-// included. Each point stands for the same number of consecutive values, give or take one. A point has the place and
-// the step of its last value.
+// Returns at most `points` points (at least 1) for the values whose coordinate on `axis` is in the range, both ends
+// included. Each point stands for consecutive values; the numbers of values per point differ by at most one. A point
+// has the coordinate and the step of its last value.
 Curve decimate(const std::vector<LogRow>& rows, const LogSeries& series, LogAxis axis, int64_t points,
                CurveRange range = {});
 

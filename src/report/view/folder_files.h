@@ -53,7 +53,7 @@ class FolderFiles {
   const std::filesystem::path& root() const { return root_; }
   // Returns nullopt if `path` is not a regular file or cannot be read.
   std::optional<OpenedFile> open(std::string_view path) const;
-  // Returns the whole file; nullopt also when it is larger than `most` bytes.
+  // Returns the whole file; nullopt if it cannot be read or is larger than `most` bytes.
   std::optional<std::string> read(std::string_view path, int64_t most = 64 << 20) const;
   // Returns nullopt when there is no such regular file.
   std::optional<FileStamp> stamp(std::string_view path) const;

@@ -29,7 +29,7 @@ double read_seconds(const char* name, double usual) {
   return value;
 }
 
-// Thrown to end the watching thread of a process that fails by itself.
+// Thrown to end the watching thread after the main thread has failed. The main thread then ends the process.
 struct Ended {};
 
 std::string key_of(int rank) {

@@ -19,7 +19,7 @@ struct FateTimes {
   double beat = 0.5;    // seconds between two signs of life
   double silence = 8;   // a process without a sign of life for this time counts as dead
   double hang = 3600;   // a training step that takes this long counts as hanging; other phases get six times as long
-  double farewell = 3;  // how long a failing process waits until the others know of the failure
+  double farewell = 3;  // how long, at most, a failing process waits until the others know it
   // Reads FETTLE_HEARTBEAT_SECONDS (silence) and FETTLE_HANG_SECONDS. Throws UserError.
   static FateTimes from_environment();
 };
@@ -41,9 +41,9 @@ class Fate {
   // Call this before each step. Returns 0 when the step may run. If a process got a signal, waits until all processes
   // agree on the step before which the run stops; returns the signal when this step is reached.
   int stop_before(int64_t step);
-  // Tells the others that this process ends with this exit code. Waits shortly until the others know this.
+  // Tells the others that this process ends with this exit code. Waits up to FateTimes::farewell until they know it.
   void fail(int exit_code, const std::string& message);
-  // Waits until all processes have come to their end, and then stops watching.
+  // Waits until all processes have called leave(), and then stops watching.
   void leave();
 
  private:
@@ -67,8 +67,8 @@ class Fate {
   std::mutex mutex_;  // protects the members down to `done_`
   std::condition_variable changed_;
   std::string phase_ = "starting";
-  int64_t beat_ = 0, next_ = 0;  // next_: all earlier steps were launched
-  int64_t held_ = -1, stop_at_ = -1;
+  int64_t beat_ = 0, next_ = 0;       // next_: all earlier steps were launched
+  int64_t held_ = -1, stop_at_ = -1;  // next_ when the signal came; the step before which all stop; -1: not known
   int signal_ = 0;
   int failed_ = 0;
   std::string failure_;

@@ -110,7 +110,7 @@ std::string first_host(const std::string& list) {
 std::optional<ProcessPlace> find_place(const ReadVariable& variable) {
   for (const Launcher& launcher : kLaunchers) {
     if (variable(launcher.mark).empty()) continue;
-    // Kubernetes' indexed jobs set the variable `mark` also for jobs with one pod.
+    // A launcher may set the variable `mark` for one process, too: a JobSet with one pod does.
     ProcessPlace place = read_place(launcher, variable);
     if (place.size == 1) return std::nullopt;
     return place;

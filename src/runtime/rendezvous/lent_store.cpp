@@ -24,7 +24,7 @@
 namespace fettle {
 namespace {
 
-// A store in the Redis server that process 0 owns. PMIx ends the job.
+// Keeps keys and values in the Redis server of process 0, but ends the job through PMIx.
 class LentStore : public Store {
  public:
   LentStore(std::unique_ptr<Store> pmix, std::unique_ptr<RedisServer> server, std::unique_ptr<RedisStore> store)
@@ -39,7 +39,7 @@ class LentStore : public Store {
   std::unique_ptr<RedisStore> store_;
 };
 
-// A port that is free now. Another program may take it before the server does; then the server does not start.
+// Returns a port that is free now. If another program takes it before the server does, the server does not start.
 int free_port() {
   const int one = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
@@ -51,7 +51,7 @@ int free_port() {
   return found ? ntohs(address.sin_port) : 0;
 }
 
-// The addresses of this host's networks, and its name.
+// Returns this host's name, and its addresses in all networks.
 std::vector<std::string> own_addresses() {
   std::vector<std::string> found{host_name()};
   ifaddrs* all = nullptr;

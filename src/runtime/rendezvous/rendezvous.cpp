@@ -61,7 +61,7 @@ std::string store_password(const ProcessPlace& place) {
   return hash_of(place.job);
 }
 
-// A Redis store. Process 0 starts its server.
+// A store in a Redis server, which process 0 starts.
 class ServedRedisStore : public Store {
  public:
   explicit ServedRedisStore(const ProcessPlace& place, double wait)
@@ -151,7 +151,7 @@ std::vector<std::string> Rendezvous::exchange(const std::string& name, const std
       missing.push_back(other);
   }
   if (!missing.empty()) {
-    const std::string fault = fmt::format("{}: {} of {} processes did not come within {:.0f} s: {}", name,
+    const std::string fault = fmt::format("{}: {} of {} processes did not answer within {:.0f} s: {}", name,
                                           missing.size(), size(), wait.count(), list_ranks(missing));
     put(joined, "!" + fault);
     throw DeviceError("{}", fault);

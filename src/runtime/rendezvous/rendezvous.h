@@ -32,7 +32,7 @@ class Rendezvous {
   int rank() const { return place_.rank; }
   int size() const { return place_.size; }
   const std::string& host(int rank) const { return hosts_[static_cast<size_t>(rank)]; }
-  // Whether both processes run on one host: their hosts have the same name and were started at the same moment.
+  // Returns whether both processes run on one host: their hosts have the same name and the same boot id.
   bool same_host(int rank, int other) const {
     return machines_[static_cast<size_t>(rank)] == machines_[static_cast<size_t>(other)];
   }
@@ -50,9 +50,9 @@ class Rendezvous {
   // Waits until the key exists. Returns nullopt when it does not exist after `wait`.
   std::optional<std::string> get(const std::string& key, Seconds wait, int owner = Store::kAnyone);
 
-  // Returns in every process the values of all processes, by rank. `name` says in messages what the processes do. The
-  // same name may be used again. Throws DeviceError, which names the processes that did not call exchange() within
-  // `wait`.
+  // Returns in every process the values of all processes, by rank. Messages contain `name`, which says what is
+  // exchanged. The same name may be used again. Throws DeviceError, which names the processes that did not call
+  // exchange() within `wait`.
   std::vector<std::string> exchange(const std::string& name, const std::string& mine, Seconds wait = kStartTime);
   void barrier(const std::string& name, Seconds wait = kStartTime) { exchange(name, "", wait); }
 

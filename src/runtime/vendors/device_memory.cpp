@@ -20,7 +20,7 @@ class DriverCall {
 };
 
 // Reads the free memory of each device. This needs a context on the device, which is released afterwards; the plugin
-// makes its own.
+// makes another context.
 std::vector<DriverMemory> cuda_memory(void* library) {
   const DriverCall<unsigned> init(library, "cuInit");
   const DriverCall<int*> count_devices(library, "cuDeviceGetCount");

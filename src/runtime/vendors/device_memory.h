@@ -34,7 +34,7 @@ struct MemoryShare {
 };
 
 // Returns the share of a device with `total` bytes. Other programs and this program's context use `used` bytes of this
-// memory. The limit is the requested share, or the memory without the allowance and other programs if that is less.
+// memory. The limit is the smaller one of requested() and available(), but at least 0.
 // `devices` is the number of devices that the program runs on.
 MemoryShare share_memory(const Vendor& vendor, int64_t total, int64_t used, double utilization, int64_t devices);
 

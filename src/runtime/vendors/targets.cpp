@@ -91,7 +91,7 @@ std::string config_text(const Target& target) {
 
 namespace {
 
-// Converts GiB, the unit in drivers' logs, to bytes.
+// Converts GiB, the unit in drivers' logs, to bytes. Rounds down to whole MiB.
 constexpr int64_t gib(double count) {
   return static_cast<int64_t>(count * 1024) * kMiB;
 }

@@ -10,7 +10,7 @@ namespace fettle {
 
 // The properties of a chip that compilers need. The compilers choose tiles, launch shapes and instructions from them.
 struct Chip {
-  std::string capability;  // "9.0a" (a: with the instructions of this one generation), "gfx942:sramecc+:xnack-"
+  std::string capability;  // "9.0a" (a: plus instructions of only this generation), "gfx942:sramecc+:xnack-"
   int cores = 0;           // streaming multiprocessors, compute units
   int fpus_per_core = 0;
   int threads_per_core = 0;
@@ -25,10 +25,10 @@ struct Chip {
 // One device with figures from the maker's data sheet. (A card whose two dies appear as two devices counts as two.)
 // Rates are for dense products that accumulate in f32; link rates are for one direction. 1 GB is 1e9 bytes.
 struct Target {
-  std::string name;          // as users say it: "mi300x"
+  std::string name;          // as users write it: "mi300x"
   std::string title;         // "AMD Instinct MI300X"
   std::string plugin;        // "rocm" or "cuda"
-  int64_t memory_bytes = 0;  // what drivers report to programs, which is less than the nominal size or nvidia-smi's
+  int64_t memory_bytes = 0;  // as drivers report it to programs: less than the nominal size and nvidia-smi's figure
   double bf16_tflops = 0;    // also f16
   double f32_tflops = 0;     // true f32 (no TF32)
   double memory_gb_per_s = 0;
@@ -46,7 +46,7 @@ struct Target {
 // Returns the text of `config` for a target's figures and chip.
 std::string config_text(const Target& target);
 
-// Returns all targets, by vendor and age.
+// Returns all targets, grouped by vendor and kind of card.
 const std::vector<Target>& targets();
 // Returns the target. Case, '-', '_' and blanks in the name do not matter ("A100-80GB" and "a100_80" are the same). If
 // the name is unknown, throws UserError, which names the most similar target and all known targets.

@@ -15,14 +15,14 @@ int64_t sum_of_parts(const MemoryStats& stats) {
 }
 
 // Returns the peak for the GPU plugins. With pinned host memory, their own figure is wrong: it counts host memory as
-// device memory, and it counts the temporaries of only one of the two memories, the larger ones.
+// device memory. Of the temporaries in device memory and those in host memory, it counts only the larger part.
 int64_t reported_or_parts(const MemoryStats& stats) {
   const bool on_host = stats.host_argument + stats.host_output + stats.host_temp > 0;
   return stats.reported_peak > 0 && !on_host ? stats.reported_peak : sum_of_parts(stats);
 }
 
-// The GPU plugins of all vendors are built from the same XLA sources, so their rows differ only in the values given
-// here.
+// The GPU plugins of all vendors are built from the same XLA sources, so their rows differ only in this function's
+// parameters.
 Vendor gpu_vendor(std::string_view name, std::string_view platform, std::string_view device_file, const Driver& driver,
                   std::vector<std::string_view> opened_libraries, std::string_view remedy) {
   return {

@@ -27,7 +27,7 @@ struct Driver {
 };
 
 struct Vendor {
-  std::string_view name;             // as users say it: "cpu", "cuda", "rocm"
+  std::string_view name;             // as users write it: "cpu", "cuda", "rocm"
   std::string_view file_word;        // a word in the plugin's file name that identifies the vendor
   std::string_view ffi_platform;     // the platform under which FFI handlers are registered; "" = none
   std::string_view device_file;      // exists when such a device is present; "" = always
@@ -44,11 +44,11 @@ struct Vendor {
   int64_t pool_bytes_per_host_byte = 32;
   // Device memory that is used in addition to the program's memory, per device. library_bytes is for context, code and
   // the libraries' workspaces. With several devices, communication_bytes is added for the buffers of the communication
-  // library. Both are cautious values from the vendors' documents and from experience.
+  // library. Both are upper estimates, from the vendors' documents and from experience.
   int64_t library_bytes = 0, communication_bytes = 0;
   // Host memory that compiling a step takes. Measured: 0.57 GB for Llama 3.1 405B with a GPU plugin.
   int64_t compile_bytes = 700'000'000;
-  // Set in XLA_FLAGS before the plugin first reads it; "" = none. The user's own value takes precedence.
+  // A flag to add to XLA_FLAGS before the plugin reads them; "" = none. The user's own value takes precedence.
   std::string_view xla_flag;
   // The environment variable that limits how many GiB of host memory may be pinned. If it is not set, the limit is 64
   // GiB. "" = no limit.
