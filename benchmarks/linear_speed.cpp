@@ -26,7 +26,7 @@ constexpr Case kCases[] = {
     {"1.1B gate, backward", 512, 2048, 5632, false, false},
 };
 constexpr int kRounds = 7;
-constexpr double kSeconds = 0.05;  // of one round
+constexpr double kSeconds = 0.05;  // duration of one round
 
 double processor_seconds() {
   return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;

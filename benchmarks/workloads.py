@@ -13,11 +13,11 @@ class Workload:
     kind: str  # lora, full, qlora, chat, eval or generate
     shape: str
     dtype: str = "bfloat16"
-    rows: int = 1  # a step
-    length: int = 512  # tokens a row; chat: the longest row
+    rows: int = 1  # per step
+    length: int = 512  # tokens per row; chat: tokens of the longest row
     remat: str = "none"
-    steps: int = 6  # timed, after two others
-    short: bool = False  # also without --all
+    steps: int = 6  # timed steps, after two untimed steps
+    short: bool = False  # measured also without --all
 
     def title(self):
         work = {

@@ -1,4 +1,4 @@
-# Completion of fettle's command line for bash. `fettle complete` lists what fits.
+# Completion of fettle's command line for bash. `fettle complete` lists the candidates.
 _fettle() {
   local -a words
   local line=${COMP_LINE:0:COMP_POINT} candidate meaning file

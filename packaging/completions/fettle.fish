@@ -1,4 +1,4 @@
-# Completion of fettle's command line for fish. `fettle complete` lists what fits.
+# Completion of fettle's command line for fish. `fettle complete` lists the candidates.
 function __fettle_complete
     set -l words (commandline -opc)
     set -l word (commandline -ct)

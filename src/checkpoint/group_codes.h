@@ -20,7 +20,7 @@ namespace fettle {
 GroupParts find_groups(const GroupStorage& storage, const std::string& module,
                        const std::function<std::optional<StoredTensor>(const std::string& name)>& find);
 
-// Returns the group of each input. Throws UserError when a stored number is not one of a group.
+// Returns the group of each input. Throws UserError when a stored group number is out of range.
 std::vector<int32_t> groups_of_inputs(const GroupParts& parts);
 
 // Writes the codes of successive elements of the weight from number `element` on. An element has the number output *

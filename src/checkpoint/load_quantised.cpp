@@ -101,7 +101,7 @@ class Quantiser {
     } else if (weight_.format.four_bits()) {
       for (int64_t* of : {&elements.start.back(), &elements.size.back()}) *of *= 2;
       for (int64_t* of : {&absmax.start.back(), &absmax.size.back()}) *of /= kCodesBlock / 2;
-    } else {  // int8 needs whole rows, even for a part of a row
+    } else {  // int8 reads the whole row, even to encode a part of it
       elements.start.back() = 0;
       elements.size.back() = weight_.rows().back();
       absmax.start.pop_back();

@@ -63,7 +63,7 @@ class ModelRepository {
   void join_mxfp4();
   void join_float8();
   void join_groups();
-  // Joins the experts' modules in groups to the tensors with all experts that the family reads.
+  // Joins the experts' weights (GroupStorage) into the tensors with all experts that the family reads.
   void join_experts(const std::string& file);
   DType stated_dtype() const;  // the weights' dtype in config.json; bfloat16 when it states none
   void join_pieces();          // of GGUF files

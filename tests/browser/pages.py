@@ -31,7 +31,7 @@ EVIL = "<img src=x onerror=document.title='taken'>"
 
 
 def write_log(folder, steps, rate, seed, every=10):
-    """Writes the log of a run that never was."""
+    """Writes the log of a made-up run."""
     folder.mkdir(parents=True)
     chance, lines = random.Random(seed), []
     for step in range(every, steps + 1, every):
@@ -113,7 +113,7 @@ class Pages:
         page.open(address + path)
         page.wait("document.readyState === 'complete' && document.querySelector('main').children.length")
 
-    # What must hold on every page, in every size and in both modes.
+    # Checks what must be true of every page, in every window size, in light and dark mode.
     def look(self, page, name, whole=True):
         page.wait("document.fonts.ready.then(() => true)")
         assert not page.problems, page.problems

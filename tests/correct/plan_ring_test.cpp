@@ -47,7 +47,7 @@ TEST(PlanRing, KeysAreSentAroundAndNotGathered) {
     EXPECT_EQ(row.axes, "sp") << row.collective;
     (row.collective == "collective-permute" ? sent : gathered) += row.link_bytes;
   }
-  // Per layer: keys and values in 7 turns forward, forward again and backward, and their gradients in 8 turns.
+  // Per layer: keys and values make 7 turns each in forward, recomputation and backward; their gradients make 8.
   const double keys = 2.0 * 4 * kLocal * kKeyHeads * kWidth, queries = 4.0 * kLocal * kHeads * kWidth;
   const double turns = kLayers * keys * (3 * 7 + 8);
   EXPECT_GT(sent, turns);

@@ -1,4 +1,4 @@
-// Tests adapters that are served over one base: at the same time, each reply equals that of its adapter alone.
+// Tests adapters that are served over one base at the same time: each reply is as with its adapter alone.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -55,7 +55,7 @@ Session open(const std::vector<std::string>& adapters, Session::Adapters how) {
   return Session(Request(recipe, Command::kServe), Session::Template::kIfThere, Session::SystemMessage::kDefault, how);
 }
 
-// Writes the adapter of PEFT in `from` with other values, since its own B is zero.
+// Copies PEFT's adapter in `from` with other values, because its own B is zero.
 std::string with_values(const std::filesystem::path& from, const std::filesystem::path& to) {
   const AdapterFolder adapter = open_adapter(from);
   std::filesystem::create_directories(to);

@@ -48,7 +48,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Setting{.name = "slopes", .length = 64, .slopes = true, .mesh = kHeads}),
     [](const auto& info) { return info.param.name; });
 
-// What is saved for the backward pass does not change the result. In bf16, the scores of a turn are rounded apart.
+// The rematerialisation policy does not change the result. In bf16, each turn of the ring rounds its own scores.
 TEST(RingAttention, EqualsOneDeviceWithEachPolicyAndInBf16) {
   Setting one{.name = "one", .length = 64}, eight = one;
   eight.mesh = kHeads;

@@ -160,7 +160,7 @@ INSTANTIATE_TEST_SUITE_P(Families, GroupsOfExperts,
                                          FusedExperts{"llama4", true}),
                          [](const auto& info) { return std::string(info.param.model); });
 
-// The checkpoint leaves q_proj out in its first layer only. The other layer stays in integers.
+// In the checkpoint, only the first layer's q_proj is not quantised. The other layer's stays in integers.
 TEST(MixedGroups, OnlyTheLayersThatAreLeftOutAreFloats) {
   TempFolder folder;
   const std::string left = "model.layers.0.self_attn.q_proj";
@@ -191,7 +191,7 @@ TEST(MixedGroups, OnlyTheLayersThatAreLeftOutAreFloats) {
                     got = train(lora_recipe(folder / "packed", start), options);
   expect_equal_lists(got.losses, wanted.losses, 1e-6, "loss");
   expect_equal_lists(got.norms, wanted.norms, 1e-5, "norm");
-  // Selected layers of LoRA need stacks of all layers.
+  // LoRA on selected layers needs stacks of all layers.
   const auto some = make_run(lora_recipe(folder / "packed", {"layers_to_transform=1"}), repository.config(), "c", 1);
   EXPECT_EQ(layers_of(some.quantised, [](const QuantisedWeight& weight) { return weight.base; }),
             (std::vector<int64_t>{}));
@@ -218,7 +218,7 @@ TEST_P(Groups, EqualTheDequantisedModel) {
     expect_equal_lists(got.losses, wanted.losses, 1e-6, "loss");
     expect_equal_lists(got.norms, wanted.norms, 1e-5, "norm");
   }
-  // Full tuning reads the values, without a rounding.
+  // Full tuning reads the dequantised values and does not round them.
   const TrainResult wanted = train(recipe(folder / "floats", {"finetuning_type=full"}), options_);
   const TrainResult got = train(recipe(model_, {"finetuning_type=full"}), options_);
   EXPECT_EQ(got.losses, wanted.losses);

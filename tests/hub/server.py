@@ -5,7 +5,7 @@ ROOT/models/ORG/NAME/...       the files of a model at its main branch
 ROOT/models/ORG/NAME@REV/...   at another branch (a slash in REV is written as %)
 ROOT/datasets/...              the same for data sets
     .gated, .private           in a repository's folder: only the token "good" may read it
-    .moved                     the repository has another name now, which stands in this file
+    .moved                     the repository has a new name, which this file contains
 ROOT/faults.json               a list of faults; read again at each request (see Fault)
 ROOT/log.jsonl                 every request, appended
 ROOT/ports.json                written when the server is ready: {"hub": port, "cdn": port}
@@ -370,7 +370,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             entries.append(entry)
         folders = sorted({os.path.dirname(file) for file in repo.files()} - {""})
         entries += [{"type": "directory", "path": path, "size": 0, "oid": "0" * 40} for path in folders]
-        listed = os.path.join(ROOT, "listing.json")  # a test writes here a list with other files
+        listed = os.path.join(ROOT, "listing.json")  # a test may write another listing here
         if os.path.exists(listed):
             entries = json.loads(read(listed))
         begin = int(query.get("cursor", "0"))

@@ -15,7 +15,7 @@ which computes nothing). WHAT happens to process RANK at MOMENT, a share of the 
   cut    its host's network ends the processes of both sides are gone 15 s later
 
 Then AGAIN processes continue, and the run must end like an unbroken run of one process. The hosts are those of
-with_hosts.sh, within which this runs. The exit code is 1 if a trial failed.
+with_hosts.sh, which starts this script. The exit code is 1 if a trial failed.
 """
 import argparse
 import collections
@@ -38,7 +38,7 @@ import cases  # noqa: E402
 HOSTS = ["n1", "n2"]
 STEPS = 8
 LIMIT = 240  # seconds after which a run counts as hanging
-SILENCE = 8  # FETTLE_HEARTBEAT_SECONDS, as it is by default
+SILENCE = 8  # the default of FETTLE_HEARTBEAT_SECONDS
 GONE = 15  # seconds after which no process may be left: SILENCE, the others' farewell, and a busy machine
 LAUNCHERS = ["srun", "srun-plain", "srun-redis", "mpirun", "torchrun", "launch"]
 RANKS = ["SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "RANK", "FETTLE_RANK"]
@@ -190,7 +190,7 @@ class Sweep:
     # Trials.
 
     def wait(self, started, limit=LIMIT):
-        """Returns the first exit code that is not 0; of several processes, that of a process which was not killed."""
+        """Returns the first exit code that is neither 0 nor 137 (SIGKILL); if there is none, the largest code."""
         end, codes = time.monotonic() + limit, []
         for process in started:
             try:
@@ -253,7 +253,7 @@ class Sweep:
         try:
             if what in ("kill", "cut"):
                 self.gone(began)
-        finally:  # SLURM waits minutes for a lost host, so the launcher's end is awaited with the network
+        finally:  # the network is restored before wait(), because SLURM waits minutes for a lost host
             if what == "cut":
                 for host in HOSTS:
                     subprocess.run(["ip", "link", "set", f"to-{host}", "up"], check=True)
@@ -302,7 +302,7 @@ class Sweep:
         return "continued like one process"
 
     def trials(self, numbers):
-        """First one of each kind, then any."""
+        """Yields a trial without a fault for each plugin and launcher, then random trials without end."""
         chosen = self.options
         for plugin in chosen.plugins:
             for launcher in chosen.launchers:

@@ -57,7 +57,7 @@ def compare(program, family, scheme, folder):
         if name + "_scale" in files:
             count += 1
             factors = files[name + "_scale"].float()
-            # Half a step: of integers, or of the floats below the normal ones and of those above.
+            # Half the distance between integers, or between e4m3's subnormals. `share` covers e4m3's normal values.
             step = factors.max() * (0.5 if scheme == "w4a16" else 2.0**-10)
             share = 0.0 if scheme == "w4a16" else LARGEST_ROUNDING
             gap = (wanted - plain[name].float()).abs() - plain[name].float().abs() * share - step

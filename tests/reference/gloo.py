@@ -29,7 +29,7 @@ WANTED = "jax" if processes > 1 else "out"
 
 
 def arguments_of(text):
-    """[(dtype, global shape, PartitionSpec)] of @main, and its mesh."""
+    """Returns (dtype, global shape, NamedSharding) for each argument of @main."""
     axes = re.findall(r'"(\w+)"=(\d+)', re.search(r"sdy\.mesh @mesh = <\[(.*?)\]", text).group(1))
     mesh = Mesh(np.array(jax.devices()).reshape([int(size) for _, size in axes]), [name for name, _ in axes])
     start = text.index("(", text.index("@main")) + 1
@@ -99,7 +99,7 @@ def main():
     if sum(run(client, name) for name in names) == 0:
         sys.exit("no program was recorded")
     sys.stdout.flush()
-    os._exit(0)  # jax's own end waits for the other processes
+    os._exit(0)  # a normal exit of jax would wait for the other processes
 
 
 main()

@@ -9,7 +9,7 @@ rows and columns also have full tuning of models whose weights Fettle stores in 
 torch.optim, transformers.Adafactor and bitsandbytes on the CPU, with embeddings in 32 bits as in the Trainer.
 bitsandbytes' fast quantiser on the CPU is an approximation that never gives the map's small values. Its general
 quantiser gives the nearest value, like its GPU kernels, and is used here. AdamW with 4-bit state is torchao's, run
-without torch.compile. Adam-mini and APOLLO are their authors' packages. APOLLO's random projections are those of Fettle's formula (projection), because torch's generator is not.
+without torch.compile. Adam-mini and APOLLO are their authors' packages. APOLLO's random projections are those of Fettle's formula (projection), because Fettle does not have torch's generator.
 """
 
 import importlib.metadata

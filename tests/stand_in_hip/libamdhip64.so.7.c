@@ -83,7 +83,7 @@ static int allocate(void** out, size_t bytes, int device) {
   blocks[at].device = device;
   if (device != kHost) taken[device] += bytes;
   pthread_mutex_unlock(&mutex);
-  if (device != kHost && bytes >= device_bytes() / 2) {  // so large a block is the plugin's pool
+  if (device != kHost && bytes >= device_bytes() / 2) {  // a block this large is the plugin's memory pool
     count(kPools, device, bytes);
     count(kPoolThreads, device, (uint64_t)syscall(SYS_gettid));
   }
