@@ -21,7 +21,7 @@ struct Translation {
 struct WithoutEffect {
   std::string_view key;
   std::string_view reason = "";
-  std::string_view neutral = "";  // the value that asks for nothing, so it gives no warning
+  std::string_view neutral = "";  // the value that turns the feature off; it gives no warning
 };
 
 // A key of a feature that Fettle does not have. The values in `neutral` do not ask for the feature, so they are

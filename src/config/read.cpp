@@ -98,7 +98,7 @@ class Reader {
   }
 
  private:
-  // Returns whether a value of one of Fettle's keys stands for several keys, such as `stage: orpo`.
+  // Returns whether a value of one of Fettle's own keys must be translated, such as `stage: orpo`.
   static bool has_own_translation(const std::string& name, const GivenValue& given) {
     return given.node.IsScalar() && std::ranges::any_of(translations(), [&](const Translation& row) {
              return row.key == name && row.value == given.node.Scalar();

@@ -172,7 +172,7 @@ class AxolotlReader {
       mean("stage", "rm");
       if (text("num_labels") == "1") handle("num_labels");  // a reward model has one score
     }
-    if (is_on("float16") && has("fp16") && !is_on("fp16")) handle("fp16");  // float16 sets it
+    if (is_on("float16") && has("fp16") && !is_on("fp16")) handle("fp16");  // Axolotl then sets fp16 itself
     if (is_on("auto_resume_from_checkpoints") && !has("resume_from_checkpoint")) handle("resume_from_checkpoint");
     const std::string checkpointing = text("gradient_checkpointing");
     if (checkpointing == "offload" || checkpointing == "offload_disk") {
@@ -184,7 +184,7 @@ class AxolotlReader {
       mean("overlength", length == "truncate" ? "cut" : length == "raise" ? "error" : length);
     }
     if (has("wandb_project")) usual("report_to", "wandb");
-    if (text("rl") == "simpo") usual("pref_ftx", "1");  // the default of cpo_alpha
+    if (text("rl") == "simpo") usual("pref_ftx", "1");  // as Axolotl's cpo_alpha
   }
 
   // Reads cosine_min_lr_ratio: the last learning rate of `lr_scheduler: cosine` as a share of the highest one. Other
@@ -260,7 +260,7 @@ class AxolotlReader {
       const std::string name = item.IsScalar() ? item.Scalar() : "?";
       const auto is = [&](const char* word) { return name.find(word) != std::string::npos; };
       if (is("cut_cross_entropy") || is("liger") || is("kernels") || is("expert_parallel"))
-        continue;  // they compute the same results in another way
+        continue;  // these plugins change how results are computed, not the results
       if (is("swanlab") || is("otel") || is("opentelemetry")) {
         warn("{}: the plugin '{}' has no effect here: trainer_log.jsonl has all figures; report_to can add a tracker",
              where(item), name);
@@ -271,8 +271,8 @@ class AxolotlReader {
     }
   }
 
-  // Reads the special tokens. eos_token becomes Fettle's key, since it changes what is trained. The other ones do not,
-  // so the tokenizer's own are used.
+  // Reads the special tokens. eos_token becomes Fettle's key, since it changes what is trained. The other special
+  // tokens change nothing that is trained, so the tokenizer's own are used.
   void read_tokens() {
     for (const char* key : {"special_tokens", "tokens"}) {
       const YAML::Node map = at(key);

@@ -39,7 +39,7 @@ class Set {
     } else if (name.starts_with("chat_template") || name == "bradley_terry.chat_template") {
       read_conversation();
     } else if (read_preferences(name)) {
-      // It is one of the forms of pairs and rated replies.
+      // read_preferences has set the columns.
     } else if (!name.empty()) {
       throw UserError(
           "{}: the data set type '{}' is not available; use chat_template, alpaca, completion or a custom prompt "

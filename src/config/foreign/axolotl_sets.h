@@ -11,7 +11,7 @@ namespace fettle {
 
 class AxolotlSets {
  public:
-  // What the rows are: replies (also texts), preference pairs (rl: dpo and its like), or rated replies (rl: kto).
+  // kReplies: conversations or texts. kPairs: preference pairs (reward models; rl except kto). kRated: rl: kto.
   enum class Rows { kReplies, kPairs, kRated };
 
   // `file` is the recipe's name in messages.

@@ -111,7 +111,7 @@ Dialect trl(const Given& given) {
 // Source of the defaults: unsloth_cli/config.py of Unsloth.
 Dialect unsloth(const Given& given) {
   Dialect out{.tool = "Unsloth"};
-  // The keys of the section `training` are flags without its name on the command line.
+  // A recipe has these keys in the section `training`; on the command line they are flags without a section.
   const YAML::Node training = given.section("training");
   const bool in_section = training["training_type"].IsDefined() && training["training_type"].IsScalar();
   const bool full = (in_section ? training["training_type"].Scalar() : given.text("training_type")) == "full";
