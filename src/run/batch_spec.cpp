@@ -57,7 +57,7 @@ BatchSpec batch_spec(const Recipe& recipe, const Stage& stage, const ModelConfig
   return {.micro_batches = trains ? recipe.gradient_accumulation_steps : 1,
           .sequences = rows_per_device * batch_shards(mesh) * stage.sequences_per_row(),
           .max_length = cutoff_len,
-          // Attention cuts a row into 2 sp chunks (models/blocks/ring_attention.h).
+          // Ring attention cuts a line into 2 x sp equal chunks (models/blocks/ring_attention.h).
           .multiple = std::lcm<int64_t>(8, mesh.size_of("sp") > 1 ? 2 * mesh.size_of("sp") : 1),
           .packing = trains && packs,
           .lines = lines_of(recipe, stage, config, cutoff_len, use),

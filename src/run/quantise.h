@@ -15,10 +15,10 @@ struct Recipe;
 // checkpoint in messages.
 std::optional<Quantisation> quantisation_of(const Recipe& recipe, const ModelConfig& config, const std::string& file);
 
-// If the checkpoint stores a weight as integers (GPTQ, AWQ, packed) in some layers only, divides it in run.model into a
-// parameter of these layers and one of the others, and says so. With layers_to_transform, offload_param or LoRA on
-// experts, warns instead that all layers of the weight become floats. Does nothing for runs that read the values of all
-// such weights. `file` is the config.json, for messages.
+// If the checkpoint stores a weight as integers (GPTQ, AWQ, packed) in some layers only, replaces its parameter in
+// run.model by two parameters, for these layers and for the other layers, and logs this. With layers_to_transform,
+// offload_param or LoRA on experts, warns instead that all layers of the weight become floats. Does nothing if the run
+// turns all such weights into floats. `file` is the config.json, for messages.
 void split_stored_stacks(Run& run, const Recipe& recipe, const std::string& file);
 
 // Replaces each weight of run.frozen that is stored quantised by the parts of its quantised form, and lists the weight

@@ -126,7 +126,7 @@ OutputSpec output_spec(const Recipe& r) {
 }
 
 // Returns the mesh for `purpose`. Without training there are no micro-batches, so only one stage of a pipeline would
-// work at a time. fsdp takes the place of pp, or dp if fsdp cannot split the weights evenly.
+// work at a time. So pp's devices move to fsdp, or to dp if fsdp could not split the weights evenly.
 std::map<std::string, int64_t> axes_for(std::map<std::string, int64_t> mesh, Purpose purpose, int64_t hidden_size) {
   if (purpose == Purpose::kTraining) return mesh;
   const auto stages = mesh.extract(kStageAxis);
@@ -258,7 +258,7 @@ class Resolving {
       refuse("a new adapter with use_dora", "remove one of the two");
   }
 
-  // Refuses a pipeline whose stages would not be equal, and what is not implemented for stages.
+  // Refuses a pipeline if its stages would not be equal, and features that are not implemented for pipelines.
   void check_stages() const {
     const int64_t stages = run_.sharding.stages(), layers = run_.model.config.num_hidden_layers;
     if (stages == 1) return;

@@ -90,8 +90,8 @@ double rate_factor(const Run& run, const Param& param) {
   return update.embedding_lr && embedding ? *update.embedding_lr / update.learning_rate : 1;
 }
 
-// Returns the rows of a head if the parameter is a query or key projection. The package adam-mini also recognises these
-// projections by Hugging Face's names.
+// Returns the number of rows of one head if the parameter is a query or key projection, else 0. Like the package
+// adam-mini, recognises these projections by Hugging Face's names.
 int64_t head_rows(const Run& run, const Param& param) {
   const ModelConfig& c = run.model.config;
   int64_t rows = c.head_dim;

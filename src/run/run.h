@@ -79,7 +79,7 @@ struct Run {
   std::optional<LoraOptions> lora;  // none: the run neither trains nor applies an adapter
   std::vector<std::string> merged;  // adapter folders that are first merged into the frozen weights
   std::string adapter;              // the folder with the adapter's weights; empty: a new adapter
-  // Adapters of which each row of a batch uses one or none. Then `lora` has the options of all of them together.
+  // Several adapters at once: each row of a batch uses one adapter or none. `lora` then has the options of all of them.
   std::vector<SideAdapter> side_by_side = {};
   bool pissa = false;                      // the new adapter starts from the base's singular vectors
   int64_t pissa_iterations = 16;           // PiSSA's power iterations; -1: an exact decomposition
@@ -123,13 +123,14 @@ struct Run {
   int64_t batch_shards() const;          // devices the batch is split over: dp x fsdp
   int64_t rows_per_micro_batch() const;  // rows of data in a micro-batch, over all devices
   DType reference_dtype() const { return lora && reference_folder.empty() ? trained_dtype : frozen_dtype; }
-  int64_t count(const std::vector<Param>& params) const;  // elements, including those of quantised weights
+  int64_t count(const std::vector<Param>& params) const;  // elements; for `frozen`, quantised weights count too
   // Returns the numbers of the layers whose tensors the parameter contains. For a LoRA weight, these are only the
   // layers that have LoRA weights. Returns {0} for a parameter outside of the layers.
   std::vector<int64_t> layers_of(const Param& param) const;
   Partition partition(const Param& param) const;  // how the stacked array is split over the devices
   // Returns whether the parameter is a master weight: a trained f32 matrix of the layers that lies in host memory under
-  // offload_optimizer, while each step makes a 16-bit copy on the device. A run with a reference model has none.
+  // offload_optimizer, while each step makes a 16-bit copy on the device. A run that computes in f32, or has
+  // offload_param or a reference model, has no master weights.
   bool has_master(const Param& param) const;
   // Returns whether weights of the layers are trained in host memory. Then one loop over all layers writes their
   // gradients there, so all layers save the same values for the backward pass.

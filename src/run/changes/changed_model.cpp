@@ -66,7 +66,7 @@ NewTokens new_tokens(const Recipe& recipe) {
   return tokens;
 }
 
-// Returns whether the embedding gets rows, or may get them.
+// Returns whether the changes add rows to the embedding, or may add some.
 bool adds_rows(const NewTokens& tokens, const std::string& model) {
   if (tokens.resize || !tokens.plain.empty() || !tokens.special.empty()) return true;
   return !tokens.eos.empty() && !Tokenizer::open(model).token_id(tokens.eos);
