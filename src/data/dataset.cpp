@@ -89,7 +89,7 @@ class Loader {
           source.name, name_of(spec_.rows));
   }
 
-  // Returns whether lists of labels hold one 0 or 1 for each label. All lists of the set, or of all sets, decide this.
+  // Returns whether lists of labels have one 0 or 1 for each label. All lists of the set, or of all sets, decide this.
   bool lists_are_yes_or_no(const DataSource& source) const {
     if (!spec_.labels || spec_.labels->problem != Problem::kMultiLabel) return false;
     if (spec_.labels->lists_are_yes_or_no) return *spec_.labels->lists_are_yes_or_no;
@@ -119,7 +119,7 @@ class Loader {
     return rows;
   }
 
-  // Returns the first rows, as many as the slice of the split says, such as [:10%].
+  // Returns the first rows of the set. The slice of the split, such as [:10%], says how many.
   Examples first(const Examples& all, const DataSource& source) const {
     const int64_t count = units(all);
     const auto wanted =
@@ -129,8 +129,8 @@ class Loader {
     return select_units(all, rows, unit_);
   }
 
-  // Returns `wanted` rows in the order of the file. Repeats the whole set as often as it fits and chooses the remaining
-  // rows by the seed.
+  // Returns `wanted` rows: first the whole set, as many times as it fits into `wanted`, then rows chosen by the seed.
+  // Both parts are in the order of the file.
   Examples sampled(const Examples& all, int64_t wanted) const {
     const int64_t count = units(all);
     if (count == 0) return all;

@@ -70,7 +70,7 @@ std::string content_of(const ordered_json& value, const std::string& what, std::
   return text;
 }
 
-// Returns the JSON text of the tools in `column`, which holds an array or its JSON text; "" when there are no tools.
+// Returns the tools in `column` as JSON text; "" when there are none. The column has an array or the JSON text of one.
 std::string tools_of(const ordered_json& row, const std::string& column) {
   const ordered_json* value = find_column(row, column);
   if (!value) return "";
@@ -87,7 +87,7 @@ std::string tools_of(const ordered_json& row, const std::string& column) {
   return tools.empty() ? "" : tools.dump();
 }
 
-// Returns the arguments of a call. Templates print objects, so a text that holds a JSON object becomes that object.
+// Returns the arguments of a call. Templates print objects, so the JSON text of an object becomes that object.
 ordered_json arguments_of(ordered_json arguments) {
   if (!arguments.is_string()) return arguments;
   const auto text = arguments.get<std::string>();

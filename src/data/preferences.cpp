@@ -9,7 +9,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Returns the column that holds the prompt as a list of turns; "" when there is none.
+// Returns the column that has the prompt as a list of turns; "" when there is none.
 std::string turns_column(const ordered_json& row, const DataSource& source) {
   if (source.formatting == "sharegpt") return source.column("messages", "conversations");
   if (source.formatting == "openai") return source.column("messages", "messages");
@@ -26,7 +26,7 @@ ordered_json with_reply(ordered_json turns, const ordered_json& reply, const Dat
   if (!turns.is_array()) throw BadRow("the prompt's turns must be an array");
   if (reply.is_array()) {
     const bool whole = reply.size() > turns.size() && std::equal(turns.begin(), turns.end(), reply.begin());
-    if (whole && !turns.empty()) return reply;  // the column of the reply also holds the prompt
+    if (whole && !turns.empty()) return reply;  // `reply` already begins with the prompt
     turns.insert(turns.end(), reply.begin(), reply.end());
   } else if (reply.is_string()) {
     const bool roles = source.formatting == "openai" || (!turns.empty() && turns[0].contains("role"));
@@ -41,7 +41,7 @@ ordered_json with_reply(ordered_json turns, const ordered_json& reply, const Dat
   return turns;
 }
 
-// Returns whether the column of the reply holds the whole conversation, including the prompt.
+// Returns whether the column of the reply has the whole conversation, including the prompt.
 bool is_whole(const ordered_json& reply, const ordered_json& row) {
   if (!reply.is_array() || reply.empty() || !reply[0].is_object()) return false;
   const ordered_json* prompt = find_column(row, "prompt");
@@ -164,7 +164,8 @@ Sample read_pair(const ordered_json& given, const DataSource& source) {
   auto &chosen = sample.messages, &rejected = other.messages;
   size_t prompt = 0;
   while (prompt < std::min(chosen.size(), rejected.size()) && same(chosen[prompt], rejected[prompt])) ++prompt;
-  // Pairs with equal replies are dropped after they are tokenised.
+  // If one conversation is the beginning of the other, at least its last message is the reply. Equal replies are
+  // dropped later, after they are tokenised.
   if (prompt == chosen.size() || prompt == rejected.size()) --prompt;
   while (prompt > 0 && chosen[prompt].role != "assistant" && same(chosen[prompt], rejected[prompt])) --prompt;
   for (const std::vector<Message>* side : {&chosen, &rejected})

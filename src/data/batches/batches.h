@@ -44,7 +44,7 @@ struct Batch {
   std::vector<std::string> sources;  // [S] "file:line" of each document; "" for filler
 };
 
-// Batch::sources adds this remark to a prompt that has another row's reply.
+// Batch::sources has this text after the "file:line" of a prompt that has another row's reply.
 inline constexpr std::string_view kOtherReply = " with another row's reply";
 
 // Two runs with equal identities and batch specifications have the same rows at the same step.
@@ -65,7 +65,7 @@ class Batches {
   Batches(Examples examples, BatchSpec spec);
 
   const BatchSpec& spec() const { return spec_; }
-  int64_t steps_per_epoch() const;  // the last step of an epoch may hold filler sequences
+  int64_t steps_per_epoch() const;  // the last step of an epoch may have filler sequences
   int64_t examples() const;
   int64_t groups() const;  // groups in an epoch
   const std::vector<BatchShape>& shapes() const {
@@ -119,7 +119,7 @@ class Batches {
   BatchSpec spec_;
   std::vector<BatchShape> shapes_;
   std::set<int64_t> skipped_;  // numbers of the skipped examples
-  // With packing, group i holds the examples packed_[packed_starts_[i] .. packed_starts_[i + 1]).
+  // With packing, group i has the examples packed_[packed_starts_[i] .. packed_starts_[i + 1]).
   std::vector<int64_t> packed_starts_, packed_;
 };
 

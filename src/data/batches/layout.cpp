@@ -58,7 +58,7 @@ int64_t rounded_up(int64_t x, int64_t multiple) {
   return (x + multiple - 1) / multiple * multiple;
 }
 
-// Returns a number of micro-batches of `lines` lines that is enough for any step whose sequences each fit into one
+// Returns how many micro-batches of `lines` lines are enough for any step, if each sequence fits into one
 // line.
 int64_t enough_micro_batches(const BatchSpec& spec, int64_t lines) {
   if (spec.lines != Lines::kRegrouped) return spec.micro_batches;
@@ -94,7 +94,7 @@ std::vector<BatchShape> candidates(const BatchSpec& spec, int64_t longest, int64
   return out;
 }
 
-// Returns whether the shape holds every step whose sequences have at most `longest` tokens.
+// Returns whether every step fits into the shape, if no sequence has more than `longest` tokens.
 bool holds_all(const BatchShape& shape, const BatchSpec& spec, int64_t longest) {
   const int64_t lines = spec.lines == Lines::kRegrouped ? sequences_per_group(spec.grouping) : spec.sequences;
   return shape.length >= longest && shape.lines >= lines;
@@ -180,7 +180,7 @@ std::vector<BatchShape> choose_shapes(const std::vector<std::vector<int64_t>>& s
     return sum;
   };
   // Returns the index of the shape that gives the smallest sum of costs when it is added. If `sure` is true, considers
-  // only the shapes that hold every step.
+  // only the shapes into which every step fits.
   auto best_addition = [&](const std::vector<int64_t>& best, bool sure) {
     size_t found = all.size();
     for (size_t shape = 0; shape < all.size(); ++shape)

@@ -36,7 +36,7 @@ struct Place {
 };
 
 struct LineLayout {
-  int64_t used = 0;           // number of micro-batches that hold sequences
+  int64_t used = 0;           // number of micro-batches that have sequences
   std::vector<Place> places;  // one for each sequence
 };
 
@@ -50,9 +50,9 @@ inline constexpr size_t kMostShapes = 4;
 
 // Chooses up to kMostShapes shapes so that the steps in `samples` have a low total cost (layout_cost), if each step
 // takes the cheapest shape. A sample has the lengths of one step's sequences. The choice is greedy: each further shape
-// must lower the total cost by more than 1 %. One of the shapes holds any step whose sequences have at most `longest`
-// tokens. No micro-batch has more positions than `spec.sequences` lines of `most` positions. `most` is a multiple of
-// spec.multiple, and `longest` is at most `most`. spec.lines must not be kOwn.
+// must lower the total cost by more than 1 %. At least one shape fits every step that has no sequence of more than
+// `longest` tokens. No micro-batch has more positions than `spec.sequences` lines of `most` positions. `most` is a
+// multiple of spec.multiple, and `longest` is at most `most`. spec.lines must not be kOwn.
 std::vector<BatchShape> choose_shapes(const std::vector<std::vector<int64_t>>& samples, const BatchSpec& spec,
                                       int64_t longest, int64_t most);
 // Returns the cost of a step with this layout, in positions of one device. Each micro-batch has a fixed cost besides

@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Collects the labels of rows, which several threads add in any order.
+// Collects the labels of rows. Several threads may call add(), in any order of the rows.
 class Scanning {
  public:
   void start_set() { ++set_; }

@@ -20,20 +20,20 @@ struct LabelScan {
   Kind quoted_integers, quoted_reals;  // numbers in cells
   Kind names;
   Kind lists;
-  Kind flags;      // lists of 0s and 1s that are not label numbers: they have reals or equal values
+  Kind flags;      // lists of 0s and 1s that cannot be label numbers: a value is real or occurs twice
   Kind fractions;  // numbers that are not whole, also in lists
   Kind largest;    // the largest whole number
   Kind wrong;      // values that are not labels; `example` says why; not counted in `rows`
   int64_t rows = 0;
   int64_t list_size = -1;       // the common size of all lists; -2: sizes differ; -1: no lists
-  bool reals_in_lists = false;  // some list holds a real number other than 0 and 1
+  bool reals_in_lists = false;  // some list has a real number other than 0 and 1
   bool names_in_lists = false;
   // Names and numbers as they are written, also those in lists. Numbers with a point, such as 2.0 or 2.5, are included
   // only if they are written as texts.
   std::set<std::string> words;
   std::set<int64_t> numbers;  // whole numbers, also those written like 2.0
 
-  // Returns whether each list holds one 0 or 1 for each of `labels` labels. Otherwise the lists hold label numbers or
+  // Returns whether each list has one 0 or 1 for each of `labels` labels. Otherwise the lists have label numbers or
   // names.
   bool yes_or_no(int64_t labels) const;
 

@@ -65,7 +65,7 @@ class Gzip : public ByteStream::Source {
         state_.next_in = reinterpret_cast<Bytef*>(input_.data());
         state_.avail_in = static_cast<uInt>(input_.size());
       }
-      if (!inside_) inflateReset(&state_);  // a gzip file may hold several members
+      if (!inside_) inflateReset(&state_);  // a gzip file may have several members, each with its own header
       inside_ = true;
       const int result = inflate(&state_, Z_NO_FLUSH);
       if (result == Z_STREAM_END)

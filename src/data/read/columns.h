@@ -15,7 +15,7 @@ class BadRow : public std::runtime_error {
 };
 
 // Return the value in `column`, or in the first of `columns` that has a value. Return a null pointer when the columns
-// are absent or hold null.
+// are absent or null.
 const nlohmann::ordered_json* find_column(const nlohmann::ordered_json& row, const std::string& column);
 const nlohmann::ordered_json* find_any_column(const nlohmann::ordered_json& row,
                                               const std::vector<std::string>& columns);
@@ -25,7 +25,7 @@ inline bool has_column(const nlohmann::ordered_json& row, const std::string& col
 }
 
 // Returns a string, an integer, true or false as a text. Throws BadRow for other values; the message calls the value
-// `what`. Numbers with a fraction are refused, because JSON readers do not keep how they are written (4.50 or 4.5).
+// `what`. Refuses 4.5 and other floating-point numbers, because the JSON reader does not keep their spelling (4.50).
 std::string text_of(const nlohmann::ordered_json& value, const std::string& what);
 
 }  // namespace fettle

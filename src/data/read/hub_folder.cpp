@@ -86,8 +86,8 @@ Splits splits_by_name(const Names& files, const std::string& within) {
       shards[(*shard)[1]].push_back(file);
     words[split_of_words(within.empty() ? file : file.substr(within.size() + 1))].push_back(file);
   }
-  // Files whose names have no such word are the training split, if other files are called test or validation and none
-  // is called train.
+  // If the names of some files say test or validation and no name says train, the files without such a word are the
+  // training split.
   if (auto rest = words.extract(""); rest) {
     rest.key() = words.empty() || words.contains("train") ? "" : "train";
     words.insert(std::move(rest));

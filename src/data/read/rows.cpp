@@ -79,7 +79,7 @@ class Reader {
       throw UserError("{}:{}: a JSON file of rows must begin with [ or {{, but this file begins with {}", name_, number,
                       first > ' ' && first < 0x7f ? fmt::format("'{}'", static_cast<char>(first))
                                                   : fmt::format("the byte 0x{:02x}", first));
-    // Each line must hold one object.
+    // Each line must be one object.
     std::string line;
     for (; bytes_.line(line, kLargestRow); ++number) {
       if (is_blank(line)) continue;
@@ -210,7 +210,7 @@ class Reader {
     }
   }
 
-  // Reads one record of comma-separated values. Quoted cells may hold separators, line ends and doubled quotes. Returns
+  // Reads one record of comma-separated values. Quoted cells may have separators, line ends and doubled quotes. Returns
   // false at the end of the file.
   bool record(char separator, std::vector<std::string>& cells, int64_t& number) {
     if (bytes_.peek() < 0) return false;

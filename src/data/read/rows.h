@@ -31,7 +31,7 @@ struct Row {
 // - any of these with .gz or .zst;
 // - .parquet; .arrow and .feather (Arrow's file and stream formats).
 // Sets Row::bad for a row that cannot be used, for example because it is larger than 256 MiB. Throws UserError when the
-// file cannot be read, is cut off or broken, or holds no rows.
+// file cannot be read, is cut off or broken, or has no rows.
 void read_rows(const std::filesystem::path& file, const std::function<bool(Row)>& take);
 
 // Returns the files that `path` names, sorted: a file itself, the data files of a folder and its subfolders, or the
