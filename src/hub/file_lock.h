@@ -1,4 +1,4 @@
-// Defines FileLock, which only one process at a time can hold.
+// Defines FileLock: a lock that only one process at a time can have.
 #pragma once
 
 #include <filesystem>

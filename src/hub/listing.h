@@ -14,7 +14,7 @@ struct HubFile {
   int64_t size = 0;  // bytes
   std::string etag;  // the checksum (see Digest), also the name of the blob: 64 or 40 hex digits
   std::string oid;   // git's id (40 digits) of the file or of its LFS pointer; for ModelScope the same as `etag`
-  std::string xet;   // the hub's own name for the content; kept only for huggingface_hub
+  std::string xet;   // the hash of the content in the hub's Xet store; Fettle only writes it for huggingface_hub
 };
 
 // The files of a commit, sorted by path.
