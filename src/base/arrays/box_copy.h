@@ -24,12 +24,12 @@ void for_each_run(const Box& box, const Dims& source, const Dims& target, const 
                   const std::function<void(int64_t, int64_t, int64_t)>& run);
 
 // Calls visit(source element, target element) for each element of `box` in row-major order. The source has dims
-// `source` and `strides`; the target is dense and holds only the box. Use this function for source views that are not
+// `source` and `strides`; the target is dense and has only the box. Use this function for source views that are not
 // dense, which are rare.
 void for_each_element(const Box& box, const Dims& source, const Dims& strides,
                       const std::function<void(int64_t, int64_t)>& visit);
 
-// Copies the elements that two boxes of one global array share. Each side holds the elements of its own box, dense,
+// Copies the elements that two boxes of one global array share. Each side has the elements of its own box, dense,
 // with `width` bytes per element. The memory of the two sides must not overlap.
 void copy_common(const Box& from_box, const std::byte* from, const Box& to_box, std::byte* to, int64_t width);
 
