@@ -147,7 +147,7 @@ class Lexer {
   }
 
   void expression(bool output) {
-    std::string open;  // the closing brackets that must come, so that }} inside a dict does not end the tag
+    std::string open;  // closing brackets that are still missing; until then, }} does not end the tag
     const int begin_line = line_;
     while (true) {
       skip_space();
