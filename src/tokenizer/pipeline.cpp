@@ -42,9 +42,9 @@ void read_added_tokens(const JsonField& list, Pipeline& pipeline) {
 }
 
 // Returns the number of leading bytes of `normalized` (the normalized `text`) that belong to the start of `text`. The
-// start is everything up to the first character that `precompiled` does not remove, including this character. If
-// normalizing changes the text, the ending that `normalized` shares with the normalized rest of `text` does not count;
-// all other bytes do.
+// start ends with the first character that `precompiled` does not remove. If normalizing changes the text, the rest of
+// `text` is normalized alone. The bytes at the end of `normalized` that equal the end of this result do not belong to
+// the start; all other bytes do.
 size_t bytes_of_start(std::string_view text, const std::string& normalized, const Normalizer& normalizer,
                       const Normalizer& precompiled) {
   size_t first = 0;

@@ -54,8 +54,8 @@ class Bpe : public TokenModel {
   bool take_bytes();
 
   // Returns whether the text may be cut before each run of the character `mark` without a change of the ids, because no
-  // token has `mark` after another character. Returns false also for a model that works on bytes, has ignore_merges, a
-  // prefix or a suffix, or lacks the token `mark`.
+  // token has `mark` after another character. Also returns false if the model works on bytes, has ignore_merges, has a
+  // prefix or suffix, or lacks the token `mark`.
   bool may_cut_before(std::string_view mark) const;
 
  protected:

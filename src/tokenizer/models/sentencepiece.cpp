@@ -140,7 +140,7 @@ Decoder make_decoder(const sentencepiece::NormalizerSpec& spec) {
   const bool strips = removes || spec.add_dummy_prefix();
   return [removes, strips](std::vector<std::string>& tokens) {
     std::string text, bytes;
-    bool begins = strips;  // true while a leading space of a token was added by the encoder
+    bool begins = strips;  // true while the encoder has added the next token's leading space
     auto flush = [&] {
       text += text_of_bytes(bytes);
       bytes.clear();

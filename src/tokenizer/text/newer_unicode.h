@@ -82,7 +82,7 @@ inline constexpr std::string_view kNewerEmoji =
     "\\x{1f6dc}\\x{1fa75}-\\x{1fa77}\\x{1fa87}-\\x{1fa89}\\x{1fa8f}\\x{1faad}-\\x{1faaf}\\x{1fabb}-\\x{1fabf}\\x{1fac6}"
     "\\x{1face}-\\x{1facf}\\x{1fada}-\\x{1fadc}\\x{1fadf}\\x{1fae8}-\\x{1fae9}\\x{1faf7}-\\x{1faf8}";
 
-// A script, and the class items of the characters that newer versions than Unicode 14 have added to the script.
+// A script, and the class items of the characters that Unicode versions after 14 have added to the script.
 struct NewerScript {
   std::string_view name;
   std::string_view items;
