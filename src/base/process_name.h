@@ -6,7 +6,7 @@
 
 namespace fettle {
 
-// Returns 16 random hexadecimal digits, which no other process on any machine has. A forked process gets new digits.
+// Returns 16 random hexadecimal digits: this process's name, unique among all machines. A forked process gets another.
 const std::string& process_name();
 // Returns 8 random hexadecimal digits for each of `words`. The system's random device makes them, so they can serve as
 // a password.

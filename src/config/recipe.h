@@ -21,7 +21,7 @@ struct Recipe {
   std::string model_revision;                     // branch, tag or commit on the hub; empty: main branch
   std::vector<std::string> adapter_name_or_path;  // PEFT adapter folders, or names on a hub
   bool train_from_scratch = false;                // start from random weights; the folder needs only config.json
-  std::string template_name;                      // key `template`: a built-in; empty: the model's own
+  std::string template_name;                      // key `template`: name of a built-in; empty: the model's own
   std::string tool_format;                        // the tool format that the template must have; empty: any
   std::string enable_thinking = "auto";           // auto, true, false
   bool preserve_thinking = false;                 // earlier replies keep their thoughts
@@ -114,7 +114,7 @@ struct Recipe {
   double warmup_steps = 0;                    // below 1, a share of all steps (as in Transformers 5)
   int64_t max_warmup_steps = 0;               // limit for a warmup given as a share; 0: no limit
   std::optional<double> embedding_lr;         // learning rate of embedding and head; empty: learning_rate
-  std::optional<double> moe_aux_loss_coef;    // weight of the balancing loss; empty: from config.json
+  std::optional<double> moe_aux_loss_coef;    // weight of the loss that balances experts; empty: see config.json
   std::string output_router_logits = "auto";  // balancing loss on: auto (from config.json), true, false
   std::string optim = "adamw_torch";
   std::map<std::string, std::string> optim_args;  // hyperparameters of the optimizer by name

@@ -12,7 +12,7 @@
 namespace fettle::jinja {
 
 enum class NodeKind {
-  // Expressions.
+  // Expressions. Each comment shows the members of Node that the kind uses, as they stand in the template.
   kConst,      // value
   kName,       // name
   kTuple,      // children

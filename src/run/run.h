@@ -123,7 +123,7 @@ struct Run {
   int64_t batch_shards() const;          // devices the batch is split over: dp x fsdp
   int64_t rows_per_micro_batch() const;  // rows of data in a micro-batch, over all devices
   DType reference_dtype() const { return lora && reference_folder.empty() ? trained_dtype : frozen_dtype; }
-  int64_t count(const std::vector<Param>& params) const;  // elements; for `frozen`, quantised weights count too
+  int64_t count(const std::vector<Param>& params) const;  // elements; for `frozen`, also of `quantised`
   // Returns the numbers of the layers whose tensors the parameter contains. For a LoRA weight, these are only the
   // layers that have LoRA weights. Returns {0} for a parameter outside of the layers.
   std::vector<int64_t> layers_of(const Param& param) const;

@@ -35,7 +35,7 @@ class Tokenizer {
   // Encodes one or two texts as one row with the post-processor's special tokens. Cuts the row to `max_length` like
   // Transformers' tokenizer(text, text_pair, truncation=True, max_length=...): the end of the longer text is cut first,
   // and the special tokens stay. Throws UserError when the special tokens alone need `max_length` tokens, and for a
-  // pair when the post-processor has no template for pairs.
+  // pair when the post-processor has several templates but none for pairs.
   struct Texts {
     std::vector<int32_t> ids;
     std::vector<uint8_t> types;  // token types: 1 for the second text, if the tokenizer has types

@@ -41,7 +41,7 @@ std::string replace_invalid_utf8(std::string_view text);
 
 // Character classes as in the libraries that Hugging Face's tokenizers use. Each library has the tables of one version
 // of Unicode. The functions for Unicode 8 and 9 leave out later characters. The other functions add characters that are
-// missing in the linked ICU.
+// missing in the linked ICU. Nd, M, P and so on are general categories of Unicode.
 bool is_white_space(char32_t c);      // property White_Space
 bool is_word(char32_t c);             // \w: Alphabetic, M, Nd, Pc, Join_Control
 bool is_numeric(char32_t c);          // Nd, Nl, No
