@@ -16,8 +16,8 @@ struct Recipe;
 // of cutoff_len_of. Throws UserError for malformed interleave_probs.
 DataSpec data_spec(const Recipe& recipe, const Stage& stage, const std::optional<LabelSet>& labels, int64_t cutoff_len);
 
-// Returns how many positions an encoder has (BERT, ModernBERT, RoBERTa, XLM-RoBERTa, CamemBERT): no row can have more
-// tokens. Returns 0 for other models.
+// Returns for how many tokens of a row an encoder (BERT, ModernBERT, RoBERTa, XLM-RoBERTa, CamemBERT) has positions.
+// Returns 0 for other models.
 int64_t encoder_positions(const nlohmann::json& config);
 // Returns the recipe's cutoff_len. If the recipe does not set the key and the stage trains labels, the result is at
 // most encoder_positions(config).
