@@ -106,8 +106,8 @@ struct GradientRule {
 };
 Tensor custom_gradient(const Tensor& value, const std::vector<Tensor>& inputs, const GradientRule& rule);
 // Moves shards between devices: shard i of the result along `dim` is shard sources[i] of x. `partition` says how x is
-// split; one mesh axis of sources.size() devices splits `dim`. The text of a program on one device cannot move
-// anything, so `sources` is {0} then.
+// split; one mesh axis of sources.size() devices splits `dim`. On one device, `sources` must be {0}, and the result is
+// x.
 Tensor collective_permute(const Tensor& x, int64_t dim, const std::vector<int64_t>& sources,
                           const Partition& partition);
 

@@ -68,7 +68,8 @@ class Printer {
   // Prints one line.
   void line(const std::string& name, const std::string& expression, const Node& node);
 
-  // Returns the mesh axes that a region for single devices lists here: "\"fsdp\", \"tp\"", all but `manual_axis`.
+  // Returns the list for manual_axes of an sdy.manual_computation that is printed now: "\"fsdp\", \"tp\"", which are
+  // all axes of the mesh except `manual_axis`.
   std::string manual_axes() const;
   bool sharded() const { return options_.mesh.size() > 1; }
   const PrintOptions& options() const { return options_; }
