@@ -76,7 +76,7 @@ class Printer {
 
   std::string text;
   std::string indent = "    ";
-  std::string manual_axis;  // the mesh axis whose devices each run the text that is printed now; "" for none
+  std::string manual_axis;  // each device along this mesh axis runs the text that is printed now; "": no such axis
 
  private:
   void node(const Node& node, int32_t id, ValueNames& names);

@@ -37,7 +37,7 @@ struct RopeParameters {
   // blends in between.
   double beta_fast = 32, beta_slow = 1;
   double mscale_all_dim = 0;  // yarn: DeepSeek computes a further factor on attention's scores from this field
-  bool truncate = true;       // yarn: the blend begins and ends at whole dims
+  bool truncate = true;       // yarn: the numbers of the blend's first and last dim are rounded to integers
   bool interleaved = false;   // rotated pairs are dims 2i and 2i + 1; else i and i + half of the rotated dims
 
   // Returns how many dims the frequencies cover. Proportional rope covers all dims; dims that are not rotated have the
@@ -84,7 +84,7 @@ struct Routing {
   bool in_f32 = false;          // the logits are computed in f32
   bool normalised = true;       // norm_topk_prob: the weights of a token's experts sum up to 1
   std::string correction = {};  // a parameter that is added to the scores for the choice only; "": none
-  std::string factors = {};     // a parameter with a factor for each expert on the expert's weights; "": none
+  std::string factors = {};     // a parameter with a factor for each expert, on its weight for a token; "": none
   // Only the experts of the `top_groups` best groups can be chosen. A group's score is the sum of the scores of its two
   // best experts (best_two), or else the score of its best expert.
   int64_t groups = 1, top_groups = 1;
@@ -343,8 +343,8 @@ class ConfigReader {
  private:
   const nlohmann::json* find(const std::string& key) const;
   void finish_yarn(const ConfigReader& settings, RopeParameters& rope) const;
-  RopeParameters rope_settings(
-      RopeParameters defaults) const;  // returns `defaults` with the values of the fields that are present
+  // Returns `defaults` with the values of the fields that are present.
+  RopeParameters rope_settings(RopeParameters defaults) const;
   const nlohmann::json* json_;
   std::string file_;
 };

@@ -50,7 +50,7 @@ struct GroupStorage {
   Packing packing = Packing::kGptq;
   int64_t bits = 4;                  // bits of a stored code. gptq: 2, 3, 4 or 8; awq: 4; packed: 4 or 8
   int64_t group = 128;               // number of inputs in a group; 0: all inputs are one group
-  bool zero_less_one = false;        // gptq's first version
+  bool zero_less_one = false;        // a stored zero is one less than the zero (gptq's first version)
   bool any_order = false;            // an input may be in any group, so that g_idx is needed
   DType dtype = DType::kF16;         // dtype of the weights' values
   std::vector<std::string> only;     // only modules whose name ends with one of these are quantised; empty: all

@@ -113,8 +113,8 @@ struct Stage {
 
   // Returns whether the loss compares with a reference model. Null: never.
   bool (*compares)(const KeyValues& keys) = nullptr;
-  // Returns f32 values; their sum divides the losses of a step. They are the counts of trained tokens, or 1 for each
-  // row.
+  // Returns f32 values: the counts of trained tokens, or 1 for each row. The sum of a step's losses is divided by the
+  // sum of these values.
   Tensor (*counts)(const BatchInputs& batch);
   BatchLoss (*loss)(const LossInputs& in);
 

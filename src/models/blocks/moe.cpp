@@ -211,7 +211,7 @@ Routes route(Forward& f, const Layer& layer, const Tensor& x_nD, const Tensor& m
   const ModelConfig& c = f.config;
   const Tensor logits = router_logits(f, layer, x_nD);
   const Tensor scores = c.routing.sigmoid ? logistic(logits) : softmax(logits);
-  // The sigmoids of two large logits may round to the same number. So these models compare logits.
+  // Llama 4 (on_inputs) compares logits: the sigmoids of two large logits may round to the same number.
   Tensor choice = c.routing.on_inputs ? logits : scores;
   if (!c.routing.correction.empty()) choice = choice + convert(layer[c.routing.correction], DType::kF32);
   std::vector<Tensor> experts, weights, factors;
