@@ -77,7 +77,7 @@ class DeviceDims {
   int64_t rows_, length_, width_;
 };
 
-constexpr size_t kData = 2, kOfExperts = 3, kAll = 4;  // leading device dims: batch and sp; with ep; all four
+constexpr size_t kData = 2, kOfExperts = 3, kAll = 4;  // numbers of device dims: batch and sp; these and ep; all four
 
 Tensor number(int64_t value) {
   return constant(static_cast<double>(value), DType::kF32);
