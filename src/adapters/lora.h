@@ -2,7 +2,7 @@
 //
 // The LoRA weights of a module are lora_A [r, in] and lora_B [out, r] (fused: [parts, out, r]). They add scale * B A
 // dropout(x) to the module's result. DoRA (Liu et al. 2024) adds lora_magnitude_vector [out] and scales each row of W +
-// scale * B A to the norm that the vector has for the row.
+// scale * B A, so that the row's norm equals the row's element of this vector.
 #pragma once
 
 #include <cstdint>
@@ -38,8 +38,9 @@ struct LoraOptions {
 // for which PEFT does not load adapters (Family::without_lora). Other names match as in PEFT: `q_proj` matches
 // `self_attn.q_proj`, because a target is the whole name or its end after a dot. A single target with characters of a
 // regular expression must match a layer's whole name in Transformers
-// ("model.language_model.layers.0.self_attn.q_proj"). Throws UserError, which lists the names, when a target matches
-// nothing, excepted layers, or only some layers of a module.
+// ("model.language_model.layers.0.self_attn.q_proj"). Throws UserError when a target matches nothing, when a name
+// matches only linear layers in Family::without_lora, and when a regular expression matches one of these or matches a
+// module in only some layers of the model.
 std::vector<std::string> lora_modules(const Model& model, const std::vector<std::string>& targets);
 
 // Returns which parameters of experts `targets` match. A parameter is the weights of all experts of a layer, under the
@@ -63,8 +64,8 @@ std::vector<Param> expert_lora_params(const Model& model, const LoraOptions& opt
 // for layers without LoRA weights; their values have no effect.
 std::vector<Param> lora_params(const Model& model, const LoraOptions& options);
 // Returns the LoRA weights that change one parameter of the base, on the layers of `base`: A, B and, with DoRA, the
-// magnitude. Returns an empty list when there are none. Gate and up of an expert share A and B; the outputs of B for
-// the gate come first, then the outputs for up.
+// magnitude. Returns an empty list when there are none. Gate and up of an expert share A and B; B has first the outputs
+// for the gate, then the outputs for up.
 std::vector<Param> lora_params_of(const Model& model, const LoraOptions& options, const Param& base);
 // Returns whether the layer (i32 scalar) is one of options.layers, which must not be empty.
 Tensor has_lora(const LoraOptions& options, const Tensor& layer);

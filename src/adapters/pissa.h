@@ -16,8 +16,8 @@ struct LeadingSubspace {
 // the singular values Q and Q + 1 are close to each other.
 LeadingSubspace leading_subspace(const Tensor& weight, bool fan_in_fan_out, int64_t width, int64_t iterations);
 
-// The initial LoRA weights of all layers. scale * B A has the `rank` leading singular values and vectors within the
-// subspace. A and B each contain the square root of the singular values as a factor.
+// The initial LoRA weights of all layers. scale * B A is the part of W that belongs to the `rank` largest singular
+// values within the subspace. A and B each contain the square root of the singular values as a factor.
 struct LoraStart {
   HostArray a_LRI, b_LOR;  // f32
 };

@@ -13,8 +13,8 @@ int64_t blocks_of(int64_t elements, int64_t block) {
   return (elements + block - 1) / block;
 }
 
-// Selects one of 16 values by the four high bits of a byte. It is a tree of selects, which compilers fuse with the op
-// that reads the result.
+// Selects one of 16 values by the four high bits of a byte. The result is a tree of select ops, which compilers fuse
+// with the op that reads the result.
 Tensor value_of(const Tensor& nibble_u8, const std::vector<float>& values) {
   const Tensor half = constant(128, DType::kU8);
   std::vector<Tensor> choices;
@@ -114,8 +114,8 @@ Tensor dequantise_groups(const QuantisedWeight& weight, const std::vector<Tensor
   return format.inputs_first ? inputs_second(values) : reshape(values, weight.base.dims);
 }
 
-// Computes the factors of nf4 and fp4 for all experts, because a block of their codes may span several rows. The other
-// parts stay as they are until the loop over blocks of tokens reads an expert.
+// If the absmax values are nested, computes them for all experts at once, because a block of nested absmax may span
+// several rows. The codes stay quantised until the loop over blocks of tokens reads an expert.
 PackedExperts packed_experts(QuantisedWeight weight, std::vector<Tensor> parts, DType held) {
   if (weight.format.nested) parts = {parts[0], nested_absmax(parts[1], parts[2], parts[3])};
   weight.format.nested = false;
@@ -256,7 +256,8 @@ Tensor dequantise(const QuantisedWeight& weight, const std::vector<Tensor>& part
 
 namespace {
 
-// Puts the smallest part of each linear layer behind a barrier with `after`, so that no weight can be computed before.
+// Puts the last part of each quantised linear layer, which is the smallest, behind a barrier with `after`. So no weight
+// can be computed before `after` is known.
 void wait_for(Tensor& after, const std::vector<QuantisedWeight>& weights, const std::string& prefix, Layer& layer) {
   std::vector<Tensor> values{after};
   std::vector<std::string> names;

@@ -1,4 +1,4 @@
-// Defines SideAdapter: one of several LoRA adapters of one base, of which each row of a batch uses one or none.
+// Defines SideAdapter: one of several LoRA adapters of one base. Each row of a batch uses one of the adapters, or none.
 //
 // All adapters together form one LoRA whose rank is the sum of their ranks: A has the rows of all adapters, B their
 // columns. For each row of the batch, the result of A is multiplied by a scale for each rank. It is the scale of the

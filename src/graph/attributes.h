@@ -25,7 +25,7 @@ struct DotDims {
 // Which values of a scan's body are saved for its reverse loop; the others are computed again.
 enum class Remat : uint8_t {
   kNone,  // every value that the reverse loop reads is saved
-  kDots,  // results of matrix products, inner loops and custom calls are saved
+  kDots,  // results of matrix products, inner loops, custom calls and custom gradients are saved
   kFull,  // only the loop's carried inputs are saved
 };
 

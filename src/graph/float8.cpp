@@ -7,8 +7,8 @@
 namespace fettle {
 namespace {
 
-// Replaces a largest magnitude of zero, so that no scale is zero. This number is far below the largest magnitude of any
-// array of gradients that are not all zero.
+// Lower bound of an array's largest magnitude, so that an array of zeros does not cause a division by zero. Gradients
+// are usually far larger.
 constexpr double kSmallest = 1e-30;
 
 // Returns the largest power of two <= x, in f32.

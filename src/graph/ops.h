@@ -98,16 +98,16 @@ std::vector<Tensor> optimization_barrier(const std::vector<Tensor>& xs);
 // Returns the scalar `value` and defines its gradient: inputs[i] gets grads[i] times the cotangent. Use it for sums
 // whose gradient is cheapest to compute together with the value.
 Tensor custom_gradient(const Tensor& value, const std::vector<Tensor>& inputs, const std::vector<Tensor>& grads);
-// Returns `value`, whose gradient `rule` computes. VjpArgs::operands has `value`, whose cotangent must be null, and
-// then `inputs`; VjpArgs::results[0] is the result. `rule` may use only these tensors, and tensors that it makes
-// itself.
+// Returns `value`; `rule` computes its gradient. VjpArgs::operands has `value` and then `inputs`; the cotangent that
+// `rule` returns for `value` must be null. VjpArgs::results[0] is the result. `rule` may use only these tensors, and
+// tensors that it makes itself.
 struct GradientRule {
   std::function<std::vector<Tensor>(const VjpArgs& args)> gradient;
 };
 Tensor custom_gradient(const Tensor& value, const std::vector<Tensor>& inputs, const GradientRule& rule);
 // Moves shards between devices: shard i of the result along `dim` is shard sources[i] of x. `partition` says how x is
-// split; one mesh axis of sources.size() devices splits `dim`. The text of a program on one device cannot move
-// anything, so `sources` is {0} then.
+// split; one mesh axis of sources.size() devices splits `dim`. On one device, `sources` must be {0}, and the result is
+// x.
 Tensor collective_permute(const Tensor& x, int64_t dim, const std::vector<int64_t>& sources,
                           const Partition& partition);
 

@@ -68,14 +68,15 @@ class Printer {
   // Prints one line.
   void line(const std::string& name, const std::string& expression, const Node& node);
 
-  // Returns the mesh axes that a region for single devices lists here: "\"fsdp\", \"tp\"", all but `manual_axis`.
+  // Returns the list for manual_axes of an sdy.manual_computation that is printed now: "\"fsdp\", \"tp\"", which are
+  // all axes of the mesh except `manual_axis`.
   std::string manual_axes() const;
   bool sharded() const { return options_.mesh.size() > 1; }
   const PrintOptions& options() const { return options_; }
 
   std::string text;
   std::string indent = "    ";
-  std::string manual_axis;  // the mesh axis whose devices each run the text that is printed now; "" for none
+  std::string manual_axis;  // each device along this mesh axis runs the text that is printed now; "": no such axis
 
  private:
   void node(const Node& node, int32_t id, ValueNames& names);

@@ -74,7 +74,7 @@ struct Counted {
   Batches train;
   std::optional<Batches> eval;
   std::string eval_problem;  // why there are no evaluation batches; empty when there are some, or when none are needed
-  double use, packed_use;    // share of positions that hold tokens: with the recipe, and with packing
+  double use, packed_use;    // share of positions that have tokens: with the recipe's setting, and with packing
 };
 
 std::string devices_text(const AssumedTarget& target) {

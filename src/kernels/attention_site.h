@@ -1,5 +1,5 @@
-// Defines AttentionSite: what kernels for the composite "attention" (models/blocks/attention.h) know about one use of
-// it.
+// Defines AttentionSite: the shapes, partitions and options of one use of the composite "attention"
+// (models/blocks/attention.h), as its kernels need them.
 #pragma once
 
 #include <cstdint>

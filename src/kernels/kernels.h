@@ -25,7 +25,7 @@ struct KernelRow {
   // Returns whether the kernel is faster than the body at these shapes, according to the measurements in benchmarks/
   // (GPU kernels: expected, not measured). Null: always. Checks run the kernel at any shape.
   bool (*pays)(const CompositeSite& site);
-  // Registers the kernel's custom calls with the plugin. Null: the plugin already has them.
+  // Registers the kernel's custom calls with the plugin. Null: the plugin itself provides them.
   void (*register_handlers)(const Plugin& plugin);
   // True: the kernel has a program for each shape, and the compiler may accept one program and refuse another. So the
   // check also tries the widths that models have.

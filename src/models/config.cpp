@@ -231,7 +231,7 @@ std::vector<int64_t> ConfigReader::windows(int64_t layers, int64_t window,
     throw UserError("{}: 'layer_types' is not a list of {} layers", file_, layers);
   for (const nlohmann::json& type : *types) {
     if (type != "sliding_attention" && type != "full_attention")
-      throw UserError("{}: 'layer_types' holds {}; only full_attention and sliding_attention are implemented", file_,
+      throw UserError("{}: 'layer_types' contains {}; only full_attention and sliding_attention are implemented", file_,
                       type.dump());
     out.push_back(type == "sliding_attention" ? window : 0);
   }

@@ -25,7 +25,8 @@ struct RopeParameters {
   double partial_rotary_factor = 1;
   double factor = 1;
   double low_freq_factor = 1, high_freq_factor = 4;
-  // dynamic: max_position_embeddings, above which the frequencies fall with a document's length.
+  // Positions for which the unscaled rope was trained. dynamic: max_position_embeddings; longer documents have lower
+  // frequencies.
   int64_t original_max_position_embeddings = 0;
   // longrope divides the frequencies by short_factor for documents up to original_max_position_embeddings, and by
   // long_factor for longer ones. It multiplies cos and sin by attention_factor.
@@ -35,9 +36,9 @@ struct RopeParameters {
   // original_max_position_embeddings positions. It keeps the frequency if the dim makes more than beta_fast turns, and
   // blends in between.
   double beta_fast = 32, beta_slow = 1;
-  double mscale_all_dim = 0;  // yarn: DeepSeek computes another factor of the scores from it
-  bool truncate = true;       // yarn: the blend begins and ends at whole dims
-  bool interleaved = false;   // dims 2i and 2i + 1 turn together, not i and i + R / 2
+  double mscale_all_dim = 0;  // yarn: DeepSeek computes a further factor on attention's scores from this field
+  bool truncate = true;       // yarn: the numbers of the blend's first and last dim are rounded to integers
+  bool interleaved = false;   // rotated pairs are dims 2i and 2i + 1; else i and i + half of the rotated dims
 
   // Returns how many dims the frequencies cover. Proportional rope covers all dims; dims that are not rotated have the
   // frequency 0.
@@ -77,13 +78,13 @@ struct ExpertNames {
   }
 };
 
-// How the router of a mixture of experts chooses experts, and by which weights it multiplies their results.
+// How the router of a mixture of experts chooses a token's experts, and how it computes the experts' weights.
 struct Routing {
   bool sigmoid = false;         // scores are sigmoids of the logits, else their softmax
   bool in_f32 = false;          // the logits are computed in f32
   bool normalised = true;       // norm_topk_prob: the weights of a token's experts sum up to 1
   std::string correction = {};  // a parameter that is added to the scores for the choice only; "": none
-  std::string factors = {};     // a parameter with a factor for each expert on the expert's weights; "": none
+  std::string factors = {};     // a parameter with a factor for each expert, on its weight for a token; "": none
   // Only the experts of the `top_groups` best groups can be chosen. A group's score is the sum of the scores of its two
   // best experts (best_two), or else the score of its best expert.
   int64_t groups = 1, top_groups = 1;
@@ -166,7 +167,7 @@ struct Lfm2 {
   LayerSet layers = {};
 };
 
-// Settings of Llama 4 in addition to the fields below.
+// Settings of Llama 4 that only this family has.
 struct Llama4 {
   bool qk_norm = true;  // norms without weights on each head of q and k, after rope, on the layers with rope
   // Queries of the layers without rope are multiplied by 1 + growth * log(1 + floor((position + 1) / unit)).
@@ -186,16 +187,17 @@ struct FalconH1 {
   double mlp_gate = 1, mlp_out = 1;
 };
 
-// Settings of Gemma 4 in addition to the fields below. Layers with a window have heads of head_dim; the other layers
-// ("full") have heads of full_head_dim.
+// Settings of Gemma 4 that only this family has. Layers with a window have heads of head_dim; the other layers ("full")
+// have heads of full_head_dim.
 struct Gemma4 {
   int64_t full_head_dim = 512, full_key_heads = 0;
   RopeParameters full_rope;
   bool values_are_keys = false;  // full layers compute their values from the keys' projection
-  int64_t shared_layers = 0;     // this many of the last layers have no keys and values of their own; they take those
-                                 // of the last other layer of their kind (window or full)
+  int64_t shared_layers = 0;     // this many layers at the end compute no keys and values. Each uses those of the last
+                                 // layer of its kind (window or full) that computes them
   bool wide_mlp = false;         // the layers in shared_layers have an MLP of twice the size
-  // A token has a vector of layer_size elements for each layer, from a table of layer_vocab token ids. 0: no vectors.
+  // Each token has a further vector of layer_size elements for each layer. A table has these vectors for layer_vocab
+  // token ids. layer_size 0: no such vectors.
   int64_t layer_vocab = 0, layer_size = 0;
 };
 
@@ -276,7 +278,7 @@ struct ModelConfig {
   DType dtype = DType::kF32;                 // dtype of the weights in the checkpoint, or before quantisation
   std::optional<Quantisation> quantisation;  // how the checkpoint stores the linear layers
   bool mxfp4 = false;                        // the checkpoint stores the experts in MXFP4
-  std::optional<GroupStorage> groups;        // how it stores the linear layers as integers with scales
+  std::optional<GroupStorage> groups;        // how the checkpoint stores linear layers as integers with scales
   std::vector<int32_t> eos_token_id;
   std::optional<int32_t> bos_token_id, pad_token_id;
   std::vector<std::string> dropouts;  // fields with dropout in the base model, which Fettle does not apply
@@ -341,8 +343,8 @@ class ConfigReader {
  private:
   const nlohmann::json* find(const std::string& key) const;
   void finish_yarn(const ConfigReader& settings, RopeParameters& rope) const;
-  RopeParameters rope_settings(
-      RopeParameters defaults) const;  // `defaults`, replaced by the fields that this reader finds
+  // Returns `defaults` with the values of the fields that are present.
+  RopeParameters rope_settings(RopeParameters defaults) const;
   const nlohmann::json* json_;
   std::string file_;
 };

@@ -9,6 +9,7 @@ namespace fettle {
 // Returns a config with the sizes that all encoders have. Throws UserError when the heads do not divide the hidden
 // size.
 ModelConfig read_encoder_sizes(const ConfigReader& reader, int64_t default_positions);
+// Returns the config of BERT and RoBERTa.
 ModelConfig read_encoder_config(const ConfigReader& reader);
 // Returns a Family without its classifier head. `prefix` is "bert." or "roberta."; a checkpoint of the encoder alone
 // omits it.

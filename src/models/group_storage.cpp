@@ -147,7 +147,8 @@ bool read_packed(const Settings& settings, const std::string& file, GroupStorage
   return true;
 }
 
-// Returns the name, and the name that Transformers 4 gave the module of a text model beside a tower for images.
+// Returns the module's name. If the module is in the text model of a model with images, also returns the module's name
+// in Transformers 4.
 std::vector<std::string> spellings_of(const std::string& module) {
   static const std::string kNow = "model.language_model.", kThen = "language_model.model.";
   if (!module.starts_with(kNow)) return {module};

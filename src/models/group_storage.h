@@ -20,12 +20,12 @@ class Regex;
 // Names modules in quantization_config.
 struct ModuleRule {
   enum class Match {
-    kName,  // compared with the whole name; "Linear" stands for all linear layers
-    kPart,  // occurs in the name, at a dot or an end of the name on one side at least
+    kName,  // `text` is the whole name; "Linear" stands for all linear layers
+    kPart,  // the name begins or ends with `text`, or contains `text` between two dots
   };
   Match match = Match::kName;
-  std::string text;                      // "re:...": a regular expression for the start of the name
-  std::shared_ptr<const Regex> pattern;  // of "re:", else null
+  std::string text;                      // "re:...": a regular expression that must match from the name's start on
+  std::shared_ptr<const Regex> pattern;  // the regular expression of "re:..."; else null
 
   bool names(const std::string& module) const;
 };
@@ -35,9 +35,9 @@ struct ModuleRule {
 // the low bits. Tensors of a module with N outputs and K inputs in G groups:
 //
 //   gptq       qweight [K * bits / 32, N], packed along the inputs; qzeros [G, N * bits / 32], packed along the
-//   outputs;
-//              scales [G, N]; g_idx i32 [K], each input's group (may be missing: groups of successive inputs).
-//              In the first version of the format, a stored zero is one less than the zero (mod 2^bits).
+//              outputs; scales [G, N]; g_idx i32 [K]: each input's group. If g_idx is missing, a group has
+//              successive inputs. In the first version of the format, a stored zero is one less than the zero (mod
+//              2^bits).
 //   awq gemm   qweight [K, N / 8], qzeros [G, N / 8]: a word has outputs in the order 0 2 4 6 1 3 5 7; scales [G, N].
 //   awq gemv   qweight [N, K / 8]; qzeros [N, words], packed along the groups; scales [N, at least G].
 //   packed     weight_packed [N, K * bits / 32]; weight_zero_point [N * bits / 32, G] (missing: all zeros are
@@ -48,12 +48,12 @@ struct ModuleRule {
 struct GroupStorage {
   enum class Packing { kGptq, kAwqGemm, kAwqGemv, kPacked };
   Packing packing = Packing::kGptq;
-  int64_t bits = 4;                  // of a stored code: 2, 3 (only gptq), 4 or 8
-  int64_t group = 128;               // inputs of a group; 0: a group has all inputs
-  bool zero_less_one = false;        // gptq's first version
+  int64_t bits = 4;                  // bits of a stored code. gptq: 2, 3, 4 or 8; awq: 4; packed: 4 or 8
+  int64_t group = 128;               // number of inputs in a group; 0: all inputs are one group
+  bool zero_less_one = false;        // a stored zero is one less than the zero (gptq's first version)
   bool any_order = false;            // an input may be in any group, so that g_idx is needed
   DType dtype = DType::kF16;         // dtype of the weights' values
-  std::vector<std::string> only;     // parts of names: only modules with one of these are quantised; empty: all
+  std::vector<std::string> only;     // only modules whose name ends with one of these are quantised; empty: all
   std::vector<ModuleRule> excluded;  // modules that are not quantised
 
   // Returns the name of a module's tensor with the codes, which follows "<module>.".

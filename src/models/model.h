@@ -92,8 +92,9 @@ struct ExpertLora {
   double scale = 1, gate_up_scale = 1;
 };
 
-// The arguments of a forward function. Token arrays are i32 [B, T]. A row holds one or more documents, which `segments`
-// numbers (0: padding). Tokens attend only within their document, and positions restart in each document.
+// The arguments of a forward function. Token arrays are i32 [B, T]. A row has one or more documents; `segments` has the
+// number of each position's document (0: padding). Tokens attend only within their document, and positions restart in
+// each document.
 struct Forward {
   const ModelConfig& config;
   const Weights& weights;

@@ -116,7 +116,7 @@ class ParamList {
   ParamList& outside();
 
   void add(const std::string& name, Dims dims, LogicalAxes axes, Role role, Init init = Init::kNormal);
-  // Adds a parameter of a fused module, whose dim number `fused` has the parts (see Param::fused).
+  // Adds a parameter of a fused module. Its dim number `fused` counts the parts (see Param::fused).
   void add_fused(const std::string& name, Dims dims, LogicalAxes axes, int fused, Role role);
   // Adds a weight [rows, width].
   void embedding(const std::string& module, int64_t rows, int64_t width, Role role = Role::kTokenEmbedding);

@@ -27,7 +27,7 @@ struct Quantisation {
   int64_t group = 0;
   bool any_order = false;
   DType scales = DType::kF16;
-  bool inputs_first = false;  // groups of experts: the weight is [E, in, out..], like that of mxfp4
+  bool inputs_first = false;  // groups4 and groups8 of experts: the weight is [E, in, out..], as for mxfp4
 
   static constexpr int kBlock = 64, kNestedBlock = 256, kMxfp4Block = 32;
   bool four_bits() const { return type != Type::kInt8 && type != Type::kGroups8; }

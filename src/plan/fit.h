@@ -15,18 +15,18 @@ struct SizeTried {
 };
 
 // Returns the largest size up to `most` that fits. Tries only sizes that are multiples of grain(size), a power of two
-// that grows with the size. Returns nullopt when the smallest size does not fit. Starts at `start` and calls `try_size`
-// a few times. Memory grows almost linearly, so the next size to try is where the line through the last two results
-// reaches the limit.
+// that does not fall with the size. Returns nullopt when the smallest size does not fit. Starts at `start` and calls
+// `try_size` a few times. Memory grows almost linearly, so the next size to try is where the line through the last two
+// results reaches the limit.
 std::optional<int64_t> largest_size(const std::function<SizeTried(int64_t)>& try_size, int64_t start,
                                     const std::function<int64_t(int64_t)>& grain, int64_t most);
 
 enum class FitBy { kBatch, kSequence };
 
 // Returns the plan with the largest per_device_train_batch_size or cutoff_len that fits `machine`. cutoff_len is at
-// most max_position_embeddings and is found within 1/64. If no size fits, returns the plan of the smallest size.
-// `gradient_checkpointing: auto` counts as full here. Prints the sizes that it tries to stderr. Throws UserError when
-// the machine's memory is not known.
+// most max_position_embeddings; it is found with a precision of 1/64. If no size fits, returns the smallest size's
+// plan. `gradient_checkpointing: auto` counts as full here. Prints the sizes that it tries to stderr. Throws UserError
+// when the machine's memory is not known.
 StepPlan largest_fit(const Request& request, const Variant& variant, const Machine& machine, FitBy by);
 
 }  // namespace fettle

@@ -39,7 +39,7 @@ std::vector<MeshCandidate> mesh_candidates(const Request& request, const Machine
 // without changes.
 Variant choose_variant(const Request& request, Devices& devices);
 
-// Formats a table: mesh, batch, memory, seconds, verdict.
+// Formats a table: mesh, batch, peak of memory, bound, schedule, bytes over links, verdict.
 std::string format_choice(const MeshChoice& choice);
 
 }  // namespace fettle

@@ -7,7 +7,7 @@
 namespace fettle {
 namespace {
 
-// Returns 1 for each sequence that holds a token, else 0.
+// Returns 1 for each sequence that has a token, else 0.
 Tensor filled_sequences(const BatchInputs& batch) {
   return minimum(tokens_by_sequence(batch.at(BatchPart::kSequences), batch.sequences), constant(1, DType::kF32));
 }

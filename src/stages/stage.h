@@ -6,7 +6,7 @@
 //
 // Letters for dims: B lines of a micro-batch (a line is one row of its arrays), T positions, S sequences of a step, R
 // rows of data (two sequences each for preferences, else one), K labels. Several sequences may share a line, and a
-// micro-batch may hold only some of a step's sequences; values of the missing sequences are 0.
+// micro-batch may have only some of a step's sequences; values of the missing sequences are 0.
 #pragma once
 
 #include <functional>
@@ -43,7 +43,7 @@ enum class BatchPart {
   kTokenTypes,   // [.., T]: 1 in the second text of a pair
   kClasses,      // f32 [S, labels of a row]
   kPreferences,  // [S]: Preference
-  kWeights,      // f32 [.., T]: factor on the loss of each target; only if the shape is weighted
+  kWeights,      // f32 [.., T]: factor on the loss of each target; only if the batch has weights
 };
 // Returns whether the part has a value for each position. Such a part has its own slice for each micro-batch.
 constexpr bool by_position(BatchPart part) {
@@ -113,8 +113,8 @@ struct Stage {
 
   // Returns whether the loss compares with a reference model. Null: never.
   bool (*compares)(const KeyValues& keys) = nullptr;
-  // Returns f32 values; their sum divides the losses of a step. They are the counts of trained tokens, or 1 for each
-  // row.
+  // Returns f32 values: the counts of trained tokens, or 1 for each row. The sum of a step's losses is divided by the
+  // sum of these values.
   Tensor (*counts)(const BatchInputs& batch);
   BatchLoss (*loss)(const LossInputs& in);
 

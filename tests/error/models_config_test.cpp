@@ -109,7 +109,7 @@ TEST(ModelConfig, WhatIsNotImplementedIsRefused) {
   EXPECT_THAT(message(changed(gemma, "use_bidirectional_attention", true)),
               HasSubstr("'use_bidirectional_attention' is true"));
   EXPECT_THAT(message(changed(gemma, "layer_types", {"sliding_attention", "chunked_attention"})),
-              AllOf(HasSubstr("'layer_types' holds \"chunked_attention\""), HasSubstr("full_attention")));
+              AllOf(HasSubstr("'layer_types' contains \"chunked_attention\""), HasSubstr("full_attention")));
   EXPECT_THAT(message(changed(gemma, "layer_types", {"full_attention"})), HasSubstr("not a list of 2 layers"));
   EXPECT_THAT(message(changed(starcoder, "mlp_type", "gated")), HasSubstr("'mlp_type' is \"gated\""));
   EXPECT_THAT(message(changed(starcoder, "norm_type", "rms_norm")), HasSubstr("'norm_type'"));

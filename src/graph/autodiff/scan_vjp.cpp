@@ -267,7 +267,8 @@ class ReverseLoop {
     Tensors apart;
     std::vector<Tensor*> places;
     for (int64_t i = 0; i < count; ++i) {
-      // A barrier would copy values in host memory, and slices of a larger stack, of which the loop reads one.
+      // A barrier would copy the operand. Values in host memory are too large for this, and so are stacks from which
+      // the loop reads only one slice.
       const Tensor& input = body_->inputs[static_cast<size_t>(i) + 1];
       const bool stack = operands[i].rank() == input.rank() + 1 && operands[i].dim(0) != 1;
       if (stack || is_read_late(*body_, input.node())) continue;
@@ -297,8 +298,8 @@ class ReverseLoop {
   ScanActivity activity_;
   std::shared_ptr<Block> body_;  // G
   Tensor index_, limit_;
-  std::map<int64_t, Tensor> carry_cts_, const_sums_, y_cts_;  // keyed by operand, operand, result of N
-  std::map<int64_t, Tensor> x_grads_, const_grads_;           // keyed by operand of N
+  std::map<int64_t, Tensor> carry_cts_, const_sums_, y_cts_;  // keys: number of an operand of N; y_cts_: of a result
+  std::map<int64_t, Tensor> x_grads_, const_grads_;           // keys: number of an operand of N
   std::map<ValueId, Tensor> copy_;                            // value of F -> its copy in G
   std::map<int32_t, int32_t> origin_;                         // node of the copy -> node of F
   int32_t copy_end_ = 0;

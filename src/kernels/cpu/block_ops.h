@@ -36,7 +36,7 @@ struct ScoreBlock {
 struct SoftmaxRows {
   float* top;         // the largest score so far; starts at kLowest
   float* sum;         // sum of the weights, as kSumLanes partial sums per row; starts at 0
-  float* correction;  // out: the factor for the weights so far
+  float* correction;  // out: the factor by which sums of earlier blocks must be multiplied
 };
 inline constexpr float kLowest = -1e30F;  // above kHidden, the score of hidden keys, so that their weights are 0
 inline constexpr int64_t kSumLanes = 16;
@@ -70,7 +70,7 @@ struct BlockOps {
   // Computes gradients from the rows' log-sum-exp and dot(o, do). Before, `block.scores` has the products of query and
   // key, and `weights` (same layout) has do * v, all in f32. Afterwards, `block.scores` has the gradients of the
   // products, and `weights` the probabilities. Without pairs, both stay in f32, rounded to bf16 when `round` is true,
-  // and `across` is not used. With pairs, both are packed down: one word holds rows r and r + 1 (r even) of a column
+  // and `across` is not used. With pairs, both are packed down: one word has rows r and r + 1 (r even) of a column
   // and replaces the element of row r; odd rows are left as they were. `across` then gets the gradients again, packed
   // across as [rows][columns / 2] words.
   void (*softmax_gradient)(const ScoreBlock& block, const float* log_sum, const float* out_dot, float* weights,

@@ -7,8 +7,8 @@
 namespace fettle::cpu {
 namespace {
 
-// Counts the tasks that have not begun, and the tasks that have not ended. A thread of the pool may start after all
-// tasks are taken, even after the call has returned.
+// The tasks of one call, which several threads run. `next` is the number of the next task to begin; `ended` counts the
+// tasks that have ended. A thread of the pool may start after all tasks have begun, even after the call has returned.
 struct Tasks {
   int64_t count;
   const std::function<void(int64_t)>* task;

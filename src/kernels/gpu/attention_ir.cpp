@@ -140,7 +140,7 @@ class AttentionIr {
                 bool masked) {
     Scores out;
     if (s_.softcap > 0) {
-      // tanh(x) = 1 - 2 / (1 + exp(2 x)), which holds for large |x|, too.
+      // tanh(x) = 1 - 2 / (1 + exp(2 x)). This formula gives 1 or -1, and not NaN, for large |x|.
       const TritonValue power = exp2(products * (2 * kLog2E * s_.scale / s_.softcap)) + 1.0;
       out.capped = 1.0 - ir_.constant(2, "f32") / power;
       out.logits = out.capped * (kLog2E * s_.softcap);

@@ -33,7 +33,7 @@ struct AttentionTiles {
   int warps = 4, stages = 1;  // stages: blocks that are read ahead, plus one
 };
 
-// Returns the number of blocks that hold `length` positions; the last one may be partly empty.
+// Returns the number of blocks for `length` positions; the last block may be partly empty.
 int64_t blocks_of(int64_t length, int64_t block);
 
 // Each returns a module with the function `name`. Operands and results, in this order:
@@ -43,7 +43,8 @@ int64_t blocks_of(int64_t length, int64_t block);
 //   for gradients also d_o [B, T, N, H], log_sum f32 [B, N, T] and dots f32 [B, N, T] (the dot product of o and d_o),
 //   then the results: o and log_sum; dq; dk and dv.
 // log_sum is the logarithm to base 2 of the sum of exp(score) over the keys that a query sees. The program ids x, y and
-// z are the number of the block, the head (for the gradients of keys: the key head) and the row.
+// z are the number of the block (blocks of queries are counted from the row's end), the head (for the gradients of
+// keys: the key head) and the row.
 std::string attention_ir(const std::string& name, const AttentionShape& shape, const AttentionTiles& tiles);
 std::string query_gradient_ir(const std::string& name, const AttentionShape& shape, const AttentionTiles& tiles);
 std::string key_gradient_ir(const std::string& name, const AttentionShape& shape, const AttentionTiles& tiles);

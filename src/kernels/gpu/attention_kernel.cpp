@@ -28,8 +28,8 @@ struct GpuKernel {
 
 // Source of the rates: Shah et al., "FlashAttention-3" (arXiv 2407.08608), measured on an H100 SXM with 989 TFLOP/s,
 // 128 wide, 4,096 positions. Forward: Triton with a causal mask, 353 TFLOP/s (figure 5). Backward: FlashAttention-2
-// without a mask, 310 TFLOP/s (figure 6). The figure has no backward pass of Triton, so the number is that of the same
-// method in CUDA. Fettle's kernels are other programs, and nobody has measured them.
+// without a mask, 310 TFLOP/s (figure 6). The paper has no backward pass in Triton, so the backward rate is that of the
+// same method in CUDA. Nobody has measured Fettle's own kernels.
 const GpuKernel& cuda_kernel() {
   static const GpuKernel kernel{.id = kCudaAttention,
                                 .halves = {{64, {128, 64, 4, 2}, {64, 64, 4, 2}, {64, 64, 4, 2}},
@@ -97,8 +97,8 @@ std::optional<Site> read(const CompositeSite& site, const GpuKernel& kernel) {
   return out;
 }
 
-// Returns the FLOPs over all devices. Counts the blocks that the causal mask and a constant window do not hide; a
-// window that only an operand says counts as none, and documents are not known in advance.
+// Returns the FLOPs over all devices. Counts the blocks that the causal mask and a constant window do not hide. Windows
+// that are operands, and documents, are not known in advance, so the blocks that they hide are counted, too.
 int64_t flops(const Site& site, Pass pass) {
   const AttentionShape& s = site.shard;
   const AttentionTiles& tiles = site.tiles(pass);
@@ -179,7 +179,8 @@ Tensors gradient(const Site& site, const VjpArgs& args) {
   Tensors cotangents(args.operands.size());
   if (!args.cotangents[0]) return cotangents;
   const Tensor &o = args.results[0], &log_sum = args.results[1], &d_o = args.cotangents[0];
-  // The call's operands are q, k, v, segments, bounds and perhaps the window: the composite's inputs without `bounds`.
+  // The call's operands begin with q, k, v, segments, bounds and, if site.window < 0, the window. All of these except
+  // `bounds` are the composite's inputs.
   Tensors inputs(args.operands.begin(), args.operands.begin() + 4);
   if (site.window < 0) inputs.push_back(args.operands[5]);
   const Tensor dots_BTN = reduce_sum(convert(o, DType::kF32) * convert(d_o, DType::kF32), {3});

@@ -94,7 +94,8 @@ class TritonIr {
   // Returns the module's text. The function's name is the name given to the constructor.
   std::string text() const;
 
-  // Appends the line "name = `op`" with a new name, and returns this value of type `type`. For the functions above.
+  // Appends the line "NAME = `op`" with a new name and returns the new value, whose type is `type`. The functions above
+  // use this function.
   TritonValue append(const std::string& op, const TritonType& type);
 
  private:

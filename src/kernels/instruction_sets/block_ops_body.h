@@ -115,7 +115,7 @@ inline Ints paired(Floats low, Floats high) {
   return ((rounded_bits(low) >> 16) & 0xffff) | (rounded_bits(high) & spread(static_cast<int32_t>(0xffff0000U)));
 }
 
-// Returns sum + left * right. With FETTLE_PAIRS, each word holds two bf16 values, and both products are added.
+// Returns sum + left * right. With FETTLE_PAIRS, each word has two bf16 values, and both products are added.
 inline Floats multiply_add(const Word* left, Floats right, Floats sum) {
 #ifdef FETTLE_PAIRS
   return (Floats)_mm512_dpbf16_ps((__m512)sum, (__m512bh)spread(static_cast<int32_t>(left->pair)), (__m512bh)right);

@@ -22,7 +22,7 @@ class Decoder {
   // Attention in three steps. A family may change the heads between them.
   Heads project(const Layer& layer, const Tensor& x_BTD) const;  // q_proj, k_proj, v_proj, or fused
   Heads rotate(const Layer& layer, const Heads& heads) const;    // applies the layer's rope, if it has one
-  // Returns the values that the queries see, [B, T, N H].
+  // Returns attention's result before the output projection, [B, T, N H].
   Tensor seen_values(const Layer& layer, const Heads& heads, LayerCache* cache) const;
   // Does the same as seen_values, and then applies the linear layer `output` of the attention module.
   Tensor attend(const Layer& layer, const Heads& heads, LayerCache* cache, const std::string& output = "o_proj") const;

@@ -129,7 +129,8 @@ Tensor log_sigmoid(const Tensor& x) {
 
 Tensor softplus(const Tensor& x) {
   const Tensor zero = constant(0, x.dtype());
-  // At 0, the derivative of abs is 0. That of the first part must be 1/2 there, but that of `maximum` is 1.
+  // At x = 0, the derivative of softplus is 1/2, and that of the abs below is 0. So the derivative of `first` must be
+  // 1/2; maximum(x, 0) would give 1.
   const Tensor first = select(compare(x, "EQ", zero), x * 0.5, maximum(x, zero));
   return first + log_of_one_plus(exp(-abs(x)));
 }

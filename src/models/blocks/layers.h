@@ -37,8 +37,8 @@ Tensor norm(const ModelConfig& config, const Weights& weights, const std::string
 // Returns cap * tanh(x / cap), or x itself when cap is 0.
 Tensor soft_cap(const Tensor& x, double cap);
 
-// Applies an activation function of Hugging Face's ACT2FN: silu, gelu, gelu_new (= gelu_pytorch_tanh), relu, relu2 (the
-// square of relu). Throws UserError for another name.
+// Applies an activation function of Hugging Face's ACT2FN: silu (= swish), gelu, gelu_new (= gelu_pytorch_tanh,
+// gelu_fast), relu, relu2 (the square of relu) or tanh. Throws UserError for another name.
 Tensor activation(const std::string& name, const Tensor& x);
 
 // Returns log(1 + exp(x)).

@@ -53,7 +53,7 @@ class DeviceDims {
     return constrain(broadcast_in_dim(x, with(count, dims), from), count);
   }
 
-  Tensor split(const Tensor& x_BTX) const {  // -> [2 dims, n, X]
+  Tensor split(const Tensor& x_BTX) const {  // returns [2 device dims, n, X]
     const Tensor apart = reshape(x_BTX, {sizes_[0], rows_, sizes_[1], length_, x_BTX.dim(2)});
     return constrain(reshape(transpose(apart, {0, 2, 1, 3, 4}), with(2, {tokens(), x_BTX.dim(2)})), 2);
   }
@@ -77,7 +77,7 @@ class DeviceDims {
   int64_t rows_, length_, width_;
 };
 
-constexpr size_t kData = 2, kOfExperts = 3, kAll = 4;  // leading device dims: batch and sp; with ep; all four
+constexpr size_t kData = 2, kOfExperts = 3, kAll = 4;  // numbers of device dims: batch and sp; these and ep; all four
 
 Tensor number(int64_t value) {
   return constant(static_cast<double>(value), DType::kF32);
@@ -137,7 +137,7 @@ Tensor running_count(const Tensor& x) {
 }
 
 struct Routes {
-  Tensor experts, weights;  // f32 [2 dims, n, k]
+  Tensor experts, weights;  // f32 [2 device dims, n, k]
 };
 
 // One of the largest values of each vector along the last dim.
@@ -211,7 +211,7 @@ Routes route(Forward& f, const Layer& layer, const Tensor& x_nD, const Tensor& m
   const ModelConfig& c = f.config;
   const Tensor logits = router_logits(f, layer, x_nD);
   const Tensor scores = c.routing.sigmoid ? logistic(logits) : softmax(logits);
-  // Sigmoids of large logits are equal; their logits are not.
+  // Llama 4 (on_inputs) compares logits: the sigmoids of two large logits may round to the same number.
   Tensor choice = c.routing.on_inputs ? logits : scores;
   if (!c.routing.correction.empty()) choice = choice + convert(layer[c.routing.correction], DType::kF32);
   std::vector<Tensor> experts, weights, factors;
@@ -242,7 +242,7 @@ Routes route(Forward& f, const Layer& layer, const Tensor& x_nD, const Tensor& m
 // Blocks of tokens, which the loop slices. All tokens of a block go to one expert. Dims: the block's number, then 3
 // device dims.
 struct Blocks {
-  Tensor tokens_Z;   // i32 token number; n marks an entry without a token
+  Tensor tokens_Z;   // i32: token number; n if the entry has no token
   Tensor weights_Z;  // f32, from the router
   Tensor expert_1;   // i32, numbered among the experts of the device
   Tensor used;       // i32 scalar: the largest number of blocks that a device uses

@@ -10,8 +10,8 @@ namespace {
 
 using Tensors = std::vector<Tensor>;
 
-// The queries or the keys of one part. Queries are in blocks: dim 0 counts the blocks, and dim 2 the devices. The dim 1
-// of keys counts the devices.
+// The queries or the keys of one part. Arrays of queries have the blocks in dim 0 and the devices in dim 2. Arrays of
+// keys have the devices in dim 1.
 struct Side {
   Tensors values;  // queries: q, index, segments, and more in the backward pass. Keys: k, v, index, segments
   Tensors sums;    // the results so far. Empty: none

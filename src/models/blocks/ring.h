@@ -11,13 +11,13 @@ namespace fettle {
 //
 // A device has one part of contiguous positions, or two: the chunks d and 2n - 1 - d of the row. In all turns but the
 // first, the second chunk sees the first chunk of the other device, and either both first chunks or both second chunks
-// see each other. Which ones depends only on whether the other device comes before. So no device computes scores that
-// the causal mask hides, except within its own chunks.
+// see each other: the first chunks if the other device's number is lower, else the second chunks. So no device computes
+// scores that the causal mask hides, except within its own chunks.
 struct Ring {
   int64_t devices = 1;
   int64_t parts = 1;             // 1 or 2
-  int64_t turns = 0;             // after the first
-  Partition keys, key_segments;  // of arrays [B, D, K, S, H] and [B, D, S]; one mesh axis splits D
+  int64_t turns = 0;             // number of turns after the first
+  Partition keys, key_segments;  // how arrays [B, D, K, S, H] and [B, D, S] are split; one mesh axis splits D
   AttentionOptions options;
 
   // `operands`: queries [M, B, D, K, T, G, H], keys and values [P, B, D, K, S, H], segments of queries [M, B, D, T] and

@@ -14,7 +14,8 @@ namespace {
 
 using Tensors = std::vector<Tensor>;
 
-// What splits the positions, and how they are laid out on the ring.
+// The mesh axis that splits the positions, and the positions' layout on the ring. A device has `parts` parts of `chunk`
+// positions. The queries of a part form `blocks` blocks of `block` queries.
 struct RingLayout {
   std::string axis;
   int64_t devices, parts, chunk, block, blocks, turns;
@@ -37,7 +38,8 @@ RingLayout lay_out(const Tensor& q_BTNH, const AttentionOptions& options, const 
   return out;
 }
 
-// Returns, for each device, which device has its chunk among the chunks 2i (`odd` 0) or 2i + 1 (`odd` 1) of devices i.
+// Device i starts with the chunks 2i and 2i + 1. Device d computes the chunks d and 2n - 1 - d: one even, one odd
+// number. Returns for each device d the device that starts with d's even chunk (`odd` 0) or odd chunk (`odd` 1).
 std::vector<int64_t> chunk_sources(int64_t devices, int64_t odd) {
   std::vector<int64_t> out;
   for (int64_t d = 0; d < devices; ++d) out.push_back((d % 2 == odd ? d : 2 * devices - 1 - d) / 2);
@@ -50,7 +52,7 @@ std::vector<int64_t> inverse(const std::vector<int64_t>& sources) {
   return out;
 }
 
-// How an array [B, D, C, ...] is split if an array [B, T, ...] is split by `whole`.
+// Returns how an array [B, D, C, ...] is split if an array [B, T, ...] is split by `whole`.
 Partition with_devices(Partition whole) {
   whole.dims.insert(whole.dims.begin() + 2, std::vector<std::string>{});
   return whole;

@@ -101,7 +101,8 @@ class Layers {
       const bool fetched = f_.fetch && stacks[i].param != nullptr;
       layer.weights[stacks[i].name] = fetched ? f_.fetch(*stacks[i].param, weights[i]) : weights[i];
     }
-    // Compilers inline the layers of a period. They would compute the weights of all these layers first.
+    // Compilers inline the layers of a period, and would unpack the weights of all these layers first. So each layer
+    // after the first waits for its input.
     Tensor input = carried[0];
     if (f_.unpack) f_.unpack(layer, offset > 0 ? &input : nullptr);
     take_others(group, carried);

@@ -17,8 +17,9 @@ struct Cost {
   double flops_f8 = 0;      // products of float factors with 8 bits
   double memory_bytes = 0;  // each read or write counts once
   bool counted = true;      // false: a vendor's kernel whose arithmetic is not known
-  // The share of the device's rate that a kernel of Fettle states. 0: the kernel states none.
-  std::optional<double> share;  // null: not a kernel of Fettle
+  // The share of the device's rate that a kernel of Fettle states. 0: the kernel states none. nullopt: not a kernel of
+  // Fettle.
+  std::optional<double> share;
 
   double flops() const { return flops_f32 + flops_bf16 + flops_f8; }
 };

@@ -16,7 +16,7 @@
 
 namespace fettle {
 
-// An array such as "bf16", [128, 16384]. Tokens have 0 bits.
+// An array such as "bf16", [128, 16384]. XLA's tokens, which only order instructions, have 0 bits.
 struct HloArray {
   std::string_view dtype;  // XLA's spelling in lower case: "pred", "bf16", "f8e4m3fn"
   int64_t bits = 0;        // bits of one element

@@ -27,7 +27,7 @@ ModelConfig read_modernbert(const ConfigReader& r) {
   c.causal = false;
   c.rope = r.rope(r.number("global_rope_theta", 160000));
   c.local_rope = r.local_rope();
-  // Without rope_parameters, null means the theta of the other layers.
+  // In configs without rope_parameters, local_rope_theta: null means the theta of the layers without a window.
   const double local_theta = r.given("local_rope_theta") ? c.rope.rope_theta : 10000;
   if (!c.local_rope) c.local_rope.emplace().rope_theta = r.number("local_rope_theta", local_theta);
   if (!r.has("rope_parameters")) r.refuse_unless("rope_scaling", nullptr);

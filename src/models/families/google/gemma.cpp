@@ -49,7 +49,7 @@ Tensor sandwich_layer(const Decoder& d, const Layer& layer, const Tensor& x, Lay
 
 namespace {
 
-// The published configs say "gelu" and mean the approximation by tanh, as Transformers reads them.
+// The published configs say "gelu", but mean its approximation by tanh. Transformers reads them in the same way.
 ModelConfig read_gemma1(const ConfigReader& r) {
   ModelConfig c = read_gemma_config(r);
   const std::string act = r.text("hidden_activation", r.text("hidden_act", "gelu_pytorch_tanh"));

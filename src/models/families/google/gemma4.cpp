@@ -1,7 +1,7 @@
-// Gemma 4, dense (31B, 12B), with experts beside the MLP (26B-A4B), or with a vector of each token for each layer (E2B,
-// E4B). Layers with a window and layers without have heads of different sizes. Values have a norm without weight. The
-// last layers of E2B and E4B use keys and values of earlier ones. Most checkpoints also have towers for images and
-// sound. Sources: transformers/models/gemma4, gemma4_unified.
+// Gemma 4: dense (31B, 12B), with experts beside the MLP (26B-A4B), or with a further vector for each token and layer
+// (E2B, E4B). Layers with a window and layers without have heads of different sizes. Values have a norm without weight.
+// The last layers of E2B and E4B use keys and values of earlier layers. Most checkpoints also have towers for images
+// and sound. Sources: transformers/models/gemma4, gemma4_unified.
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -25,7 +25,7 @@ int64_t first_shared(const ModelConfig& c) {
   return c.num_hidden_layers - c.gemma4->shared_layers;
 }
 
-// Returns the layers of first <= number < end with a window, or those without.
+// Returns the layers from `first` to `end` - 1 that have a window or, if `window` is false, that have none.
 std::vector<int64_t> layers_of(const ModelConfig& c, bool window, int64_t first, int64_t end) {
   std::vector<int64_t> out;
   for (int64_t layer = first; layer < end; ++layer)
@@ -33,8 +33,8 @@ std::vector<int64_t> layers_of(const ModelConfig& c, bool window, int64_t first,
   return out;
 }
 
-// Reads per_layer_config. There Transformers 5 writes head_dim and the number of key heads of the layers in which they
-// differ from the config's usual values.
+// Reads per_layer_config. Transformers 5 writes to it the layers with another head_dim or another number of key heads
+// than the config's.
 void read_sizes_by_layer(const ConfigReader& r, const ModelConfig& c, Gemma4& g) {
   if (!r.has("per_layer_config")) return;
   const ConfigReader layers = r.inner("per_layer_config");
@@ -79,7 +79,7 @@ ModelConfig read_dense(const ConfigReader& r, int64_t usual_window) {
   c.logit_softcap = r.number("final_logit_softcapping", 0);
   c.window = r.windows(c.num_hidden_layers, r.integer("sliding_window", usual_window),
                        [](int64_t layer) { return (layer + 1) % 6 != 0; });
-  c.window.back() = 0;  // as Transformers does
+  c.window.back() = 0;  // in Transformers, too, the last layer never has a window
   Gemma4 g;
   g.full_rope = {.rope_type = "proportional", .rope_theta = 1e6, .partial_rotary_factor = 0.25};
   if (r.has("rope_parameters")) g.full_rope = r.rope(1e6);
@@ -101,7 +101,7 @@ ModelConfig read_dense(const ConfigReader& r, int64_t usual_window) {
         !layers_of(c, window, 0, c.num_hidden_layers).empty())
       throw UserError("{}: num_kv_shared_layers is {}, but no layer before these {} a window", r.file(),
                       g.shared_layers, window ? "has" : "lacks");
-  // "vision" concerns the tokens of images.
+  // "vision" changes only the attention of the tokens of images.
   if (r.text("use_bidirectional_attention", "vision") != "vision")
     r.refuse_unless("use_bidirectional_attention", nullptr);
   return c;
@@ -200,7 +200,7 @@ class TextModel {
   }
 
  private:
-  // Returns the vector of each token for each layer, [L, B, T, layer_size]: from the second table, and from x.
+  // Returns the vector of each token for each layer, [L, B, T, layer_size], computed from the second table and from x.
   Tensor layer_inputs(const Tensor& x) const {
     const int64_t b = x.dim(0), t = x.dim(1), layers = c_.num_hidden_layers, size = g_.layer_size;
     auto by_layer = [&](const Tensor& y) { return reshape(y, {b, t, layers, size}); };

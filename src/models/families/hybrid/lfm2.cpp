@@ -116,7 +116,7 @@ void add_lfm2_layer(ParamList& list, const ModelConfig& c) {
   add_mlp(list, c);
 }
 
-// A convolution of gate * x, times a second gate.
+// Computes the convolution of the first gate times x, multiplies it by the second gate, and applies out_proj.
 Tensor gated_convolution(const Decoder& d, const Layer& layer, const Tensor& x, LayerCache* cache) {
   const Tensor parts = linear(d.f, layer, "conv.in_proj", x);
   const Dims one{x.dim(0), x.dim(1), parts.dim(3)};

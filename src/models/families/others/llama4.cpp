@@ -1,6 +1,6 @@
-// Llama 4: layers with rope see only the keys of their chunk, and norm the heads of q and k; every fourth layer has no
-// rope, sees all keys, and scales its queries with the position. Some layers or all have experts, whose inputs are
-// multiplied by the router's weights. Published checkpoints also have a vision tower. Source:
+// Llama 4: in layers with rope, queries see only the keys of their chunk, and the heads of q and k have norms. Every
+// fourth layer has no rope: its queries see all keys, and are scaled with the position. Some or all layers have
+// experts; the router's weights multiply the experts' inputs. Published checkpoints also have a vision tower. Source:
 // transformers/models/llama4.
 #include <algorithm>
 #include <cmath>

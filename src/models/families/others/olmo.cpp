@@ -1,5 +1,5 @@
 // OLMo 2 and 3: norms on the results of attention and MLP, and on q and k as a whole. OLMo 3 has a window on three of
-// four layers; only the others have yarn. Sources: transformers/models/olmo2, olmo3.
+// four layers; only the layers without a window have yarn. Sources: transformers/models/olmo2, olmo3.
 #include <nlohmann/json.hpp>
 
 #include "graph/ops.h"

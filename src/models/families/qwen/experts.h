@@ -14,7 +14,7 @@ struct QwenExperts {
 // Reads the experts' sizes, the router and the layers that have experts.
 void read_qwen_experts(const ConfigReader& reader, ModelConfig& config, const ExpertNames& names,
                        const QwenExperts& usual);
-// Reads the expert that every token passes, which has a gate. `usual_size` is its size if the config gives none.
+// Reads the shared expert, which has a gate. `usual_size` is the shared expert's size if the config gives none.
 void read_shared_expert(const ConfigReader& reader, ModelConfig& config, int64_t usual_size);
 
 }  // namespace fettle
