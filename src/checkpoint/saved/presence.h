@@ -35,7 +35,7 @@ struct Owner {
   int64_t pid = 0;
   int64_t started = 0;   // ticks from the boot to its start; a later process with the same id has another value
   std::string since;     // when the owner began to work in the folder, for messages
-  bool locks = false;    // the owner holds a lock on its file
+  bool locks = false;    // the owner has a lock on its file
   bool run = false;      // the owner is a training run, which needs the folder exclusively
   bool settled = false;  // the owner has the folder for itself
 
