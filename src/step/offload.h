@@ -1,9 +1,9 @@
 // Defines how a step uses arrays in host memory. The step fetches the layers' weights one by one, sends gradients back
 // layer by layer, and updates the layers one by one in place.
 //
-// A stacked parameter [L, ...] in host memory is never copied to the device as a whole. The exception is a master
-// weight, of which a 16-bit copy is made. The placement follows ZeRO-Offload (Ren et al. 2021). The copies are
-// asynchronous slices that the compiler makes.
+// A stacked parameter [L, ...] in host memory is never copied to the device as a whole. A master weight is the
+// exception: the step makes a 16-bit copy of all its layers. The placement follows ZeRO-Offload (Ren et al. 2021). The
+// copies are asynchronous slices that the compiler makes.
 #pragma once
 
 #include <functional>

@@ -13,11 +13,11 @@
 
 namespace fettle {
 
-// Represents output_dir while only this run may use it. With several processes, the first process holds the folder for
+// Represents output_dir while only this run may use it. With several processes, the first process has the folder for
 // all. If the run created the folder and it is still empty afterwards, the destructor removes it. Move-only.
 class OutputFolder {
  public:
-  OutputFolder() = default;  // for a process that does not hold the folder itself
+  OutputFolder() = default;  // for the processes after the first
   // `made` says whether this run created the folder.
   OutputFolder(std::filesystem::path folder, bool made);
   OutputFolder(OutputFolder&&) noexcept = default;
