@@ -3,9 +3,9 @@
 usage: bench.py FETTLE MODELS_FOLDER OUT.md [--all] [--avx2] [--rounds 2] [--minutes M] [--only WORDS]
 
 Peers: Transformers + PEFT, and a plain JAX step on the compiler that Fettle uses. All programs have the same weights,
-rows and precision. Rounds alternate between the programs, so that a slowdown of the machine affects all of them; a
-figure is the best round's. The page is written again after each workload. --avx2 limits all programs to AVX2 on a
-machine that has more. --minutes stops before a workload when that time is over, and the page says what was left out.
+rows and precision. Rounds alternate between the programs, so that a slowdown of the machine affects all of them. Each
+figure is that of the best round. The page is written again after each workload. --avx2 limits all programs to AVX2 on a
+machine that has more. After --minutes, no new workload starts, and the page says what was left out.
 """
 
 import argparse
@@ -32,7 +32,7 @@ HEAD = ["Fettle tokens/s", "PEFT", "ratio", "JAX", "ratio", "share of the best m
 
 
 def write_chat_rows(path, vocab, rows=91):
-    """Rows of 20 to 700 tokens, median 110, as in chat sets; the second half of each is trained."""
+    """Writes rows of 20 to 700 tokens, median 110, as in chat data sets. The second half of each row is trained."""
     draw = random.Random(3)
     with path.open("w") as out:
         for _ in range(rows):

@@ -1,5 +1,5 @@
 // Measures matrix products of one thread with each instruction set of this machine, at the shapes of training steps.
-// Prints GFLOP/s as a table in Markdown. It measures processor time, so that other programs disturb less.
+// Prints GFLOP/s as a table in Markdown. Measures processor time, on which other programs have less effect.
 #include <fmt/format.h>
 
 #include <algorithm>

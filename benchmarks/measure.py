@@ -89,7 +89,7 @@ def fettle(binary, work, model, cache, kernels="auto"):
 
 
 def jax_environment(cache):
-    """JAX computes with Fettle's plugin."""
+    """Returns the environment variables with which JAX computes with Fettle's plugin."""
     plugin = cache / "plugins/cpu/pjrt_c_api_cpu_plugin.so"
     return dict(PJRT_NAMES_AND_LIBRARY_PATHS=f"fettle_cpu:{plugin}", JAX_PLATFORMS="fettle_cpu")
 
@@ -102,7 +102,7 @@ def peer(python, script, work, model, **environment):
 
 
 def matmul_rates(work, model, jax_python, cache):
-    """{engine: GFLOP/s} at the shapes of the step."""
+    """Returns {engine: GFLOP/s} for matrix products of the shapes of the step."""
     out = {}
     for engine in ("torch", "onednn", "plugin"):
         python, environment = (jax_python, jax_environment(cache)) if engine == "plugin" else (sys.executable, {})

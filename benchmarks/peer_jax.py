@@ -21,7 +21,7 @@ LINEAR = ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn
 
 
 def tensors_of(file):
-    """{name: array} of a safetensors file."""
+    """Returns {name: array} for the tensors of a safetensors file."""
     data = np.memmap(file, np.uint8, "r")
     end = 8 + int(data[:8].view(np.uint64)[0])
     types = dict(BF16=ml_dtypes.bfloat16, F32=np.float32)

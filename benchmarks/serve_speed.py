@@ -48,7 +48,8 @@ def rate(address, streams, tokens):
 
 
 def first_token_while_busy(address, others, tokens):
-    """Seconds until the first token of a request that comes when all others are being written."""
+    """Returns the seconds until the first token of a request that is sent while `others` replies are being written, and
+    how many of these replies were still being written at its end."""
     began = threading.Semaphore(0)
     with concurrent.futures.ThreadPoolExecutor(others) as pool:
         running = [pool.submit(stream, address, tokens, began.release) for _ in range(others)]

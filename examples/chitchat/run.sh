@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tunes SmolLM2-135M-Instruct on real conversations, and shows the loss on held-out ones and replies before and after.
-# After an interruption, run it again: training goes on from the newest checkpoint.
+# Tunes SmolLM2-135M-Instruct on real conversations. Shows the loss on held-out conversations, and replies, before and
+# after. After an interruption, run the script again: training continues from the newest checkpoint.
 # Usage: run.sh [key=value ...]   (overrides keys of tune.yaml)
 set -euo pipefail
 cd "$(dirname "$0")/../.."

@@ -9,7 +9,7 @@ function clean(text) {
   return text
 }
 
-# The first sentences, up to about 250 letters.
+# Returns the first sentences of the text, up to about 250 letters.
 function shorten(text,    cut, at, rest) {
   text = clean(text)
   if (length(text) <= 250) return text
@@ -22,7 +22,7 @@ function shorten(text,    cut, at, rest) {
   return length(cut) >= 60 ? clean(cut) : ""
 }
 
-# Names of the first three dependencies that are not the C library.
+# Returns the names of the first three dependencies that are not the C library.
 function needs(list,    n, i, parts, text, kept) {
   n = split(list, parts, /, */)
   text = ""

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Tunes SmolLM2-135M-Instruct on questions about this machine's packages, shows figures and replies of held-out questions
-# before and after, and exports the tuned model. After an interruption, run it again: it goes on where it stopped, and
-# finished parts are not done again.
+# before and after, and exports the tuned model. After an interruption, run the script again: it continues where it
+# stopped, and does not repeat finished parts.
 # Usage: run.sh [key=value ...]   (overrides keys of tune.yaml)
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -21,7 +21,7 @@ model=$("$here/fetch_model.sh")
 words=(model_name_or_path="$model" "$@")
 
 say "training"
-# The same rows, recipe and words continue the run that is there; others start a new one.
+# If the rows, the recipe and the words are those of the earlier run, that run continues. Otherwise, a new run starts.
 settings=$({ printf '%s\n' "${words[@]}"; cat "$recipe" "$work"/{train,eval}.jsonl; } | sha256sum)
 start=resume_from_checkpoint=true
 [[ $settings == "$(cat "$work/settings" 2>/dev/null)" ]] || start=overwrite_output_dir=true

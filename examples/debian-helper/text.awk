@@ -6,8 +6,8 @@ BEGIN {
   for (code_ = 1; code_ < 256; code_++) code_of[sprintf("%c", code_)] = code_
 }
 
-# A number below 2147483647 that depends only on the text and the salt. Each salt has its own factor: with the same
-# factor, the numbers of different salts would be correlated.
+# Returns a number below 2147483647 that depends only on the text and the salt. Each salt has its own factor, because
+# with one factor for all, the numbers of different salts would be correlated.
 function hash(text, salt,    i, value) {
   if (!(salt in factor_of)) {
     factor_of[salt] = 70001
@@ -18,10 +18,11 @@ function hash(text, salt,    i, value) {
   return (value * 16807 + 12345) % 2147483647
 }
 
-# One package in fifty is never trained on.
+# Returns whether the package is held out: one in fifty is, and is never trained on.
 function held_out(name) { return hash(name, "split") % 50 == 0 }
 
-# awks differ in how gsub treats a backslash in the replacement, so this replaces by hand.
+# Returns `text` with `to` in place of each `from`. Does not use gsub, because versions of awk treat a backslash in its
+# replacement differently.
 function replaced(text, from, to,    at, done) {
   done = ""
   while ((at = index(text, from)) > 0) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Plans a training step of models in this folder on H100 and MI300X. Prints a Markdown table: plans.md was made so.
+# Plans a training step of models in this folder on H100 and MI300X. Prints a Markdown table, such as that in plans.md.
 # usage: examples/models/plan.sh FETTLE [MODEL...]; without MODEL, all models
 set -euo pipefail
 cd "$(dirname "$0")/../.."

@@ -15,10 +15,10 @@ namespace {
 using Packing = GroupStorage::Packing;
 
 constexpr int64_t kWordBits = 32;
-// The place of output 8 i + j within word i of AWQ's gemm layout, whose nibbles are the outputs 0 2 4 6 1 3 5 7.
+// The place of output 8 i + j within word i of AWQ's gemm layout: from the low bits on, j is 0 2 4 6 1 3 5 7.
 constexpr std::array<int64_t, 8> kPlaceOf{0, 4, 1, 5, 2, 6, 3, 7};
 
-// Returns how many words hold `count` codes.
+// Returns how many words `count` codes need.
 int64_t words_of(int64_t count, int64_t bits) {
   return (count * bits + kWordBits - 1) / kWordBits;
 }
@@ -120,7 +120,7 @@ GroupParts find_groups(const GroupStorage& storage, const std::string& module,
   const int64_t packed_dim = storage.packing == Packing::kGptq ? 0 : 1;
   if (words[packed_dim] * kWordBits % storage.bits != 0)
     refuse(codes, fmt::format("a multiple of {} words for {} bits", storage.bits, storage.bits));
-  if (packed) {  // the last word of a row may hold fewer codes
+  if (packed) {  // the last word of a row may have fewer codes
     const StoredTensor shape = get("weight_shape", &codes);
     if (shape.entry->shape.dims != Dims{2} || !shape.entry->dense() ||
         (shape.entry->shape.dtype != DType::kI64 && shape.entry->shape.dtype != DType::kI32))

@@ -15,16 +15,16 @@
 
 namespace fettle {
 
-// Finds the tensors of the module, whose codes exist. `find` returns nullopt when there is no such tensor. Throws
-// UserError, which names the tensor, when one is missing, or when its dtype or shape does not fit the others.
+// Finds the codes, scales, zeros and g_idx of the linear layer `module` (its path), which must have codes. `find`
+// returns a tensor by full name, or nullopt. Throws UserError for a missing tensor, and for a wrong dtype or shape.
 GroupParts find_groups(const GroupStorage& storage, const std::string& module,
                        const std::function<std::optional<StoredTensor>(const std::string& name)>& find);
 
 // Returns the group of each input. Throws UserError when a stored group number is out of range.
 std::vector<int32_t> groups_of_inputs(const GroupParts& parts);
 
-// Writes the codes of successive elements of the weight from number `element` on. An element has the number output *
-// inputs + input. Like TensorFile, this and GroupRows throw UserError if a file became shorter.
+// Writes the codes of successive elements of the weight, the first of them number `element`. An element has the number
+// output * inputs + input. Like TensorFile, this and GroupRows throw UserError if a file became shorter.
 void read_group_codes(const GroupParts& parts, int64_t element, std::span<uint8_t> out);
 
 // The zeros and scales of some outputs of a weight. Several threads may call const members.
@@ -33,7 +33,7 @@ class GroupRows {
   // Reads the zeros and scales of the outputs [first, last). `parts` must live longer than this.
   GroupRows(const GroupParts& parts, int64_t first, int64_t last);
 
-  // Writes the values of successive elements from number `element` on.
+  // Writes the values (code - zero) * scale of successive elements, the first of them number `element`.
   void values(int64_t element, std::span<float> out) const;
   // Each [last - first, groups]. The scales are rounded to the dtype of the weight.
   const std::vector<uint8_t>& zeros() const { return zeros_; }

@@ -1,8 +1,8 @@
 // Defines the streamed load of weights from mapped files directly into stacked, sharded device arrays.
 //
 // Several threads fill the device arrays in pieces of a few MB. They read only the bytes of the boxes (rectangular
-// parts) that the devices hold. Besides the mapped files, host memory holds only one piece per thread and the staging
-// memory of BufferBuilder, for a model of any size.
+// parts) that the devices store. Besides the mapped files, host memory contains only one piece per thread and the
+// staging memory of BufferBuilder, for a model of any size.
 #pragma once
 
 #include <functional>
@@ -29,8 +29,8 @@ struct LayerTensor {
   const TensorFile* file;
   TensorEntry entry;
 };
-// Returns the tensors of the parameter, in the order of its array. Throws UserError when a tensor's shape differs from
-// the parameter's.
+// Returns the tensors of the parameter, in their order in the parameter's array. Throws UserError when a tensor's shape
+// differs from the parameter's.
 std::vector<LayerTensor> find_layers(const Param& param, const FindTensor& find);
 // Describes how the values of a layer are read if they are not simply copied.
 struct LayerReads {

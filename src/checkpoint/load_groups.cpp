@@ -79,8 +79,8 @@ void read_codes(const GroupParts& parts, bool four_bits, const Box& box, const D
   });
 }
 
-// Writes a box of the array [out.., groups] to `out`. If `dtype` is u8, the array holds the zeros; otherwise it holds
-// the scales, which are converted to `dtype`.
+// Writes a box of the array [out.., groups] to `out`. If `dtype` is u8, the array has the zeros; otherwise it has the
+// scales, converted to `dtype`.
 void read_of_groups(const GroupParts& parts, DType dtype, const Box& box, const Dims& dims, std::byte* out) {
   const int64_t groups = dims.back();
   int64_t first = 0, last = 0;  // the elements of the box are in this range

@@ -11,7 +11,7 @@
 namespace fettle {
 
 // Returns one array for each of weight.parts (codes, absmax, ...), in that order, with all layers stacked. layouts[i]
-// is the layout of array i. While a layer is converted, host memory holds its absmax: one f32 for each block of 64
+// is the layout of array i. While a layer is converted, host memory has its absmax: one f32 for each block of 64
 // elements (4 bits) or for each row (8 bits). Throws UserError like find_layers and find_quantised.
 std::vector<DeviceBuffer> load_quantised(const Client& client, const QuantisedWeight& weight, const ModelConfig& config,
                                          const std::vector<Layout>& layouts, const FindTensor& find,

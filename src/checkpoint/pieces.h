@@ -17,9 +17,9 @@ struct BoxPiece {
   Box box;         // the elements, in the global array
 };
 
-// Splits `parts` into pieces. A piece has only one index in each of the first `single` dims, and at most `most` bytes
-// if the other dims can be split so far. Elements have `width` bytes. The pieces are in the order of the global array,
-// so that files are read sequentially.
+// Splits `parts` into pieces. A piece has only one index in each of the first `single` dims. It has at most `most`
+// bytes, or one element if an element is larger. Elements have `width` bytes. The pieces are in the order of the global
+// array, so that files are read sequentially.
 std::vector<BoxPiece> pieces_of(const std::vector<Box>& parts, int64_t width, size_t single, int64_t most);
 
 // Returns the box without its first `lead` dims.

@@ -186,7 +186,7 @@ TensorEntry check_entry(const std::filesystem::path& path, RawEntry& raw, int64_
     if (__builtin_mul_overflow(bytes, d, &bytes))
       refuse_file(path, "tensor '{}': the size of {} overflows", entry.name, entry.shape.to_string());
   if (bytes != entry.bytes)
-    refuse_file(path, "tensor '{}': data_offsets [{}, {}] hold {} bytes, but {} needs {}", entry.name, begin, end,
+    refuse_file(path, "tensor '{}': data_offsets [{}, {}] cover {} bytes, but {} needs {}", entry.name, begin, end,
                 entry.bytes, entry.shape.to_string(), bytes);
   entry.offset += data_start;
   return entry;

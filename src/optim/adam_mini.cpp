@@ -7,8 +7,8 @@
 namespace fettle {
 namespace {
 
-// The blocks of a weight. `apart` has the dims of the weight's array as [.., blocks.., elements..]. The dims from
-// `first` on are the elements of a block.
+// The blocks of a weight. `apart` has the dims [.., blocks.., elements..], to which the weight's array is reshaped. The
+// dims from `first` on are the elements of a block.
 struct MiniBlocks {
   Dims apart;
   int64_t first;

@@ -7,7 +7,7 @@
 
 namespace fettle {
 
-// The 16 values of the codes, rising: m has a dynamic map with both signs, v the multiples of 1/16 without 0.
+// Returns the values of codes 0 to 15, in rising order: a map with both signs for m, and 1/16, 2/16, ... 1 for v.
 const std::array<double, 16>& four_bit_map(bool is_signed);
 
 // Returns whether the state has 4 bits: a layer has at least 4096 elements, and their number is a multiple of 128.

@@ -15,7 +15,7 @@ constexpr double kMostGrowth =
     1.01;  // limit of the growth of a scaled gradient's norm per step (Fira, arXiv:2410.01623)
 constexpr double kTiny = 1e-8;
 
-// The dims of a weight that stay and those that are projected.
+// The dims of a weight: those of the stack of layers, those that stay, and those that are projected.
 struct Sides {
   std::vector<int64_t> stack, kept, projected;
 };
@@ -70,7 +70,7 @@ std::map<std::string, double> apollo_scalars(const OptimOptions& options, int64_
           {"interval", std::floor((t - 1) / options.number("update_proj_gap"))}};
 }
 
-// Returns the projection [rank, ..] of dims with these sizes.
+// Returns the projection [rank, ..sizes] for projected dims with these sizes.
 Tensor projection(const OptimWeight& weight, int64_t rank, const Dims& sizes, const Tensor& interval) {
   const Dims dims{rank, product(sizes)};
   const Tensor key = constant(weight.key, DType::kU32) + convert(interval, DType::kU32) * 2654435769.0;
@@ -91,7 +91,7 @@ Tensor norm_over(const Tensor& x, int64_t first) {
   return sqrt(reduce_sum(x * x, dims));
 }
 
-// Reshapes `factors`, which have only the dims `of` of the weight, so that they broadcast to the weight: the other dims
+// Reshapes `factors` so that they broadcast to the weight. `factors` has only the weight's dims in `of`; the other dims
 // get size 1.
 Tensor factors_of(const Tensor& factors, const OptimWeight& weight, const std::vector<std::vector<int64_t>>& of) {
   Dims dims(weight.shape.dims.size(), 1);

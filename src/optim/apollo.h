@@ -1,13 +1,13 @@
-// Defines APOLLO (Zhu et al. 2024, arXiv:2412.05270): the gradients of linear layers are scaled by what AdamW does to
-// their random projections to a few dims, so that the state is small. Other weights have AdamW.
+// Defines APOLLO (Zhu et al. 2024, arXiv:2412.05270), an optimizer with little state. A random projection makes the
+// gradient of a linear layer small, and AdamW turns the small gradient into a step. The norm of this step divided by
+// the norm of the small gradient is the factor on the full gradient. AdamW updates all other weights.
 //
-// A matrix [rows, columns] keeps its longer side (or with proj_type: right its rows, with left its columns). The other
-// side, with n elements, is multiplied by a projection [rank, n]. Elements of projections are normal with the variance
-// 1 / rank, and depend only on the weight's key, the element's index and the interval of update_proj_gap steps, so they
-// are computed again in each step. Layers of one name share a projection. apollo-torch 1.0.3 differs in two points: its
-// projections come from torch's generator, and proj_type right (or left) works only for matrices whose rows (or
-// columns) are the longer side. As in apollo-torch, weights are decayed after the step, and epsilon is not divided by
-// the correction of the second moment.
+// The projection [rank, n] replaces the shorter side of a matrix [rows, columns] by `rank` elements (with proj_type:
+// right the columns, with left the rows). Its elements are normal with variance 1 / rank. They depend only on the
+// weight's key, the element's index and the current interval of update_proj_gap steps, so each step computes them
+// again. All layers of a stacked weight share a projection. In apollo-torch 1.0.3, projections come from torch's
+// generator instead, and proj_type right (or left) works only for matrices whose rows (or columns) are the longer
+// side. As in apollo-torch, weights decay after the step, and epsilon is added to sqrt(v) before the bias correction.
 #pragma once
 
 #include "optim/optimizer.h"

@@ -34,8 +34,8 @@ class ShardingRules {
   // Returns the number of stages of the pipeline: the size of pp, or 1.
   int64_t stages() const { return mesh_.size_of(kStageAxis); }
   // Returns how a value of `dims` is split. A mesh axis whose size does not divide a vocabulary (GPT-2's 50257 tokens)
-  // or the key heads of activations (8 heads on 16 devices) leaves this dim unsplit. The same is true of ep
-  // and every dim except experts. Throws UserError with the sizes when another dim is not divisible.
+  // or the key heads of activations (8 heads on 16 devices) leaves this dim unsplit. ep may leave every dim except
+  // experts unsplit; pp may leave the batch unsplit. Throws UserError with the sizes when another dim is not divisible.
   Partition partition(const LogicalAxes& axes, const Dims& dims, const std::string& what) const;
   // Does the same as partition(), but leaves every dim that is not divisible unsplit. Use it for small arrays whose
   // dims are derived from the dims of a weight.

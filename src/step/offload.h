@@ -1,9 +1,9 @@
 // Defines how a step uses arrays in host memory. The step fetches the layers' weights one by one, sends gradients back
 // layer by layer, and updates the layers one by one in place.
 //
-// A stacked parameter [L, ...] in host memory is never copied to the device as a whole. The exception is a master
-// weight, of which a 16-bit copy is made. The placement follows ZeRO-Offload (Ren et al. 2021). The copies are
-// asynchronous slices that the compiler makes.
+// A stacked parameter [L, ...] in host memory is never copied to the device as a whole. A master weight is the
+// exception: the step makes a 16-bit copy of all its layers. The placement follows ZeRO-Offload (Ren et al. 2021). The
+// copies are asynchronous slices that the compiler makes.
 #pragma once
 
 #include <functional>
@@ -27,8 +27,8 @@ Tensor copy_of_master(const Tensor& master, const Partition& partition, DType dt
 // Returns whether the parameter's gradient lies in host memory. It does if the loop over the layers reads the weight
 // from host memory.
 bool gradient_on_host(const Run& run, const Param& param);
-// Returns whether the parameter is updated layer by layer. This is so if the weight or its optimizer state lies in host
-// memory.
+// Returns whether the parameter is updated layer by layer. This is so for a stacked parameter if its weight or its
+// optimizer state lies in host memory.
 bool updated_by_layer(const Run& run, const Param& param);
 
 // A sum of f32 gradients [L, ...] in host memory, and the sum of its squares.

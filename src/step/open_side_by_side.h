@@ -1,4 +1,4 @@
-// Defines open_side_by_side, which loads a base and adapters of which each row of a batch uses one or none.
+// Defines open_side_by_side, which loads a base and several adapters. Each row of a batch uses one of them or none.
 #pragma once
 
 #include "step/open_model.h"

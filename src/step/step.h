@@ -16,7 +16,7 @@ namespace fettle {
 // B, T] (batch_arrays() lists the arrays of other stages), in float16 loss_scale (donated), the optimizer's scalars
 // (f32) and seed (u32, for dropout). Outputs: trained/*, the optimizer state, loss_scale, then loss and grad_norm
 // (f32). The loss is the sum of token losses divided by the number of trained tokens of the whole step. When the loss
-// or the norm is not finite, the program returns the state unchanged.
+// or the norm is not finite, weights and optimizer state stay unchanged; if only the norm is not, loss_scale halves.
 //
 // With preferences, there are also reference/* inputs, and a data row has two sequences: the chosen reply and then the
 // rejected one; in stage kto, the judged reply and then another row's reply. The loss is then the mean over the data

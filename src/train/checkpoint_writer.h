@@ -35,8 +35,8 @@ void write_state(StateWriter& state, const std::vector<StateArray>& arrays, cons
 // training continues, and later checkpoints are written as usual.
 class CheckpointWriter {
  public:
-  // `free_memory`: bytes of host memory that a copy may take. `processes` must outlive the writer; null means that only
-  // this process trains.
+  // `free_memory` returns the free bytes of host memory; a copy may take 90 % of them. `processes` must outlive the
+  // writer; null means that only this process trains.
   CheckpointWriter(
       const Run& run, const ModelRepository& repository, DataIdentity data,
       std::function<int64_t()> free_memory = [] { return free_host_memory(); }, const Processes* processes = nullptr);

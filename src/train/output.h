@@ -13,11 +13,11 @@
 
 namespace fettle {
 
-// Represents output_dir while only this run may use it. With several processes, the first process holds the folder for
+// Represents output_dir while only this run may use it. With several processes, the first process has the folder for
 // all. If the run created the folder and it is still empty afterwards, the destructor removes it. Move-only.
 class OutputFolder {
  public:
-  OutputFolder() = default;  // for a process that does not hold the folder itself
+  OutputFolder() = default;  // for the processes after the first
   // `made` says whether this run created the folder.
   OutputFolder(std::filesystem::path folder, bool made);
   OutputFolder(OutputFolder&&) noexcept = default;
@@ -62,8 +62,8 @@ std::optional<int64_t> save_total_limit_within(const Run& run, int64_t present, 
 // Throws DoesNotFit when fewer than disk_needed() bytes are free. The message has both numbers and a remedy.
 void require_disk(const Run& run, const RunLength& length, bool resuming, int64_t done, bool several = false);
 
-// With overwrite_output_dir, deletes the checkpoints and the log of the earlier run. The earlier result stays until
-// write_root writes the new result (root_files.h).
+// With overwrite_output_dir, deletes the checkpoints, the log and report.html of the earlier run. Does nothing when
+// resuming. The earlier result stays until write_root writes the new result (root_files.h).
 void clear_output(const Run& run, bool resuming);
 
 }  // namespace fettle

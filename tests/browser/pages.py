@@ -54,7 +54,7 @@ def train(fettle, output, *words):
 
 
 class Board:
-    """`fettle board` over a folder, and its address."""
+    """Runs `fettle board` over a folder. `address` is the URL of the board, `token` its access token."""
 
     def __init__(self, fettle, folder, *flags):
         self.process = subprocess.Popen([fettle, "board", str(folder), "--port", "0", *flags], stderr=subprocess.PIPE,
@@ -69,7 +69,7 @@ class Board:
 
 
 class Served:
-    """`fettle serve` of a small model and an adapter of it, and its address."""
+    """Runs `fettle serve` with a small model and an adapter of this model. `address` is the URL of the server."""
 
     def __init__(self, fettle, folder):
         shutil.copytree(MODELS / "llama", folder / "base")
@@ -91,7 +91,7 @@ class Served:
 
 
 class Pages:
-    """The checks. Each method check_... is one."""
+    """The checks. Each method whose name begins with check_ is one check."""
 
     def __init__(self, options, folder):
         self.fettle, self.chromium = options.fettle.resolve(), options.chromium

@@ -1,4 +1,4 @@
-// Tests which folders the board shows as runs, and what it says of them when files change.
+// Tests which folders the board shows as runs, and what it shows about them when files change.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 // Tests the streamed load: every device gets its box of the stored tensors, each byte is read once, pieces of any size
-// give the same arrays, and host memory holds only a few pieces at a time.
+// give the same arrays, and host memory contains only a few pieces at a time.
 #include <gtest/gtest.h>
 
 #include <atomic>

@@ -41,7 +41,8 @@ Owner elsewhere() {
   return owner;
 }
 
-// Holds the lock of a living owner. The destructor releases the lock, as the end of a process does.
+// Takes the lock on a presence file, as a living owner does. The destructor releases the lock, as the end of a process
+// does.
 struct HeldLock {
   explicit HeldLock(const fs::path& file) : fd(open(file.c_str(), O_RDWR | O_CLOEXEC)) {
     struct flock lock {};

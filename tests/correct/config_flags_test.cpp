@@ -1,4 +1,4 @@
-// Command lines of other tools, given to Fettle with the same flags.
+// Tests that Fettle reads the flags in command lines of other tools.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

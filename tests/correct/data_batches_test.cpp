@@ -232,7 +232,7 @@ TEST(Batches, PackingKeepsDocumentsApart) {
 }
 
 TEST(Packing, FillsRowsWithFewDocumentsOfSimilarLengths) {
-  // A row holds about five documents. With best fit alone, 4 % of the positions would stay empty.
+  // A row has room for about five documents. With best fit alone, 4 % of the positions would stay empty.
   std::vector<int64_t> lengths;
   int64_t sum = 0;
   for (uint64_t i = 0; i < 4000; ++i) {

@@ -1,4 +1,4 @@
-// Tests the export: merged weights and logits against PEFT's recorded ones, shards, dtypes, and the unchanged base.
+// Tests the export: merged weights and logits against those that PEFT recorded, shards, dtypes, and the unchanged base.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Compares the next token's logits and greedy continuations with Transformers' recorded ones (tests/reference).
+// Compares the next token's logits and greedy continuations with those that Transformers recorded (tests/reference).
 #include <gtest/gtest.h>
 
 #include "checkpoint/safetensors.h"

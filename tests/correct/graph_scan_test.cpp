@@ -134,7 +134,7 @@ TEST(Scan, IntegerCarriesAndSlicesPassThrough) {
   });
 }
 
-// Two loops that read different slices of the same stacked arrays equal one loop over all slices. This also holds if
+// Two loops that read different slices of the same stacked arrays equal one loop over all slices. This is also true if
 // only one of the two loops saves values.
 TEST(Scan, PartsOfAStackEqualTheWhole) {
   for (const bool reverse : {false, true}) {

@@ -180,8 +180,8 @@ TEST_P(Rule, UpdatesWeightsLikeItsReference) {
 
 INSTANTIATE_TEST_SUITE_P(Rules, Rule, testing::ValuesIn(recorded_rules()), [](const auto& info) { return info.param; });
 
-// A fused module is held with its parts as a separate dim, such as [24, 4, 128] instead of [24, 512]. The rule treats
-// both dims as one, as in the checkpoint.
+// A run stores a fused module with its parts as a separate dim, such as [24, 4, 128] instead of [24, 512]. The rule
+// treats the last two dims as one, as in the checkpoint.
 TEST_P(Rule, TreatsFusedPartsAsOneDim) {
   const std::string& name = GetParam();
   const double bound = bound_of(name);

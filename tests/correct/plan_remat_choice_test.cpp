@@ -76,8 +76,8 @@ TEST(RematChoice, TakesTheLastWhenNothingFits) {
   EXPECT_EQ(search(50, 60).taken, "full");
 }
 
-// The peaks are those of a small Llama with LoRA before the reverse loop of a single layer had a barrier: 25 % needed
-// more memory than `attention`. No choice may recompute more than another compiled policy and also need more memory.
+// Peaks like those of a compiler that inlines the loop of a single layer: 25 % needs more memory than `attention`. No
+// choice may recompute more than another compiled policy and also need more memory.
 TEST(RematChoice, NeverTakesAHigherPeakWithMoreRecomputation) {
   const std::map<std::string_view, int64_t> peaks{{"attention", 112}, {"dots", 105}, {"25%", 113},
                                                   {"50%", 114},       {"75%", 115},  {"full", 116}};

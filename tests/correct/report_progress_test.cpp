@@ -54,7 +54,7 @@ void work(Progress& progress, int64_t step, int milliseconds, bool warm = true) 
                         .warm = warm});
 }
 
-// A sleep lasts at least as long as requested. So the rates have an upper bound that holds on any machine.
+// A sleep lasts at least as long as requested. So the rates have an upper bound that is true on any machine.
 TEST(Progress, StepsThatCompileAreNotTimed) {
   Progress progress({.total_steps = 100, .logging_steps = 1000, .peak_flops = 1e5});
   work(progress, 1, 1);

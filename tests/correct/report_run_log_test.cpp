@@ -1,4 +1,4 @@
-// Tests what is read of trainer_log.jsonl while it grows, and how a long series is reduced to a few points.
+// Tests what is read from trainer_log.jsonl while it grows, and how a long series is reduced to a few points.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

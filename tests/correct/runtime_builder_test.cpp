@@ -20,7 +20,7 @@ std::vector<std::byte> some_bytes(int64_t count) {
 class Build : public ::testing::TestWithParam<Staging> {};
 
 TEST_P(Build, PiecesInAnyOrderFromSeveralThreads) {
-  // There are four parts, each of which is on two devices.
+  // There are four parts; each part is on two devices.
   const Shape shape{DType::kF32, {8, 50}};
   const Layout layout = Layout::sharded(shape.dims, {4, 2}, {{0}, {}});
   BufferBuilder builder(eight_devices(), shape, layout, "", GetParam(), /*staging_limit=*/64);

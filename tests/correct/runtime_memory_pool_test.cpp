@@ -40,7 +40,7 @@ TEST(MemoryPool, UsesTheSamePagesAgain) {
   pool.release(first);
   const auto* const second = static_cast<const char*>(pool.allocate(8 * kMiB, 64));
   EXPECT_EQ(second, first);
-  EXPECT_EQ(second[5 * kMiB], 1);  // a fresh page would hold 0
+  EXPECT_EQ(second[5 * kMiB], 1);  // a fresh page would contain 0
 }
 
 TEST(MemoryPool, HoldsNoMoreThanTheBlocksAtTheirMost) {

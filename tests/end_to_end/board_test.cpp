@@ -1,5 +1,5 @@
-// Tests `fettle board` over real sockets: what it shows of runs, who may read and write, and runs that it starts, stops
-// and continues. Also tests fettle_run.json and report.html, which every run writes.
+// Tests `fettle board` over real sockets: what it shows about runs, who may read and write, and the runs that it
+// starts, stops and continues. Also tests fettle_run.json and report.html, which every run writes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -80,7 +80,7 @@ class Board {
   Answer post(const std::string& path, const json& body, const std::string& headers = kToken) const {
     return send(http_request(port, path, body.dump(), headers));
   }
-  // Returns what the list of runs says of a run; null when it is not listed.
+  // Returns the entry of a run in the list of runs; null when the run is not listed.
   json run(const std::string& name) const {
     const json list = get("/api/runs").parsed();
     for (const json& one : list["runs"])

@@ -1,4 +1,4 @@
-// Commands that get flags in the form of other tools' command lines.
+// Tests commands whose flags have the form of other tools' command lines.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -216,7 +216,7 @@ TEST_F(SeveralProcesses, ThePluginMustSupportThem) {
   }
 }
 
-// Processes that compile may exchange measurements, so either all processes compile or none. This also holds if the
+// Processes that compile may exchange measurements, so either all processes compile or none. This is also true if the
 // cache of one process has a complete program that does not load.
 TEST_F(SeveralProcesses, AllCompileWhenTheProgramOfOneDoesNotLoad) {
   const std::vector<std::string> more{"compile_cache=programs"};

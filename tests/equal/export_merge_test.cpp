@@ -127,7 +127,7 @@ struct MergeCase {
 };
 class OneMerge : public testing::TestWithParam<MergeCase> {};
 
-// Merging adapters at the start of a run gives bit for bit the same weights as exporting the merged model. This holds
+// Merging adapters at the start of a run gives bit for bit the same weights as exporting the merged model. This is true
 // for any mesh.
 TEST_P(OneMerge, LoadedWeightsEqualTheExportedOnes) {
   const auto& [name, options] = GetParam();

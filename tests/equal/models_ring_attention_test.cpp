@@ -21,10 +21,10 @@ TEST_P(RingSetting, EqualsOneDevice) {
               4e-6);
 }
 
-// Rows of 64 positions and more have two chunks per device. With a window of 7 or 12, keys move to few devices, and
-// each device has contiguous positions. 40 positions cannot be divided into 16 chunks. In "two_blocks", a chunk of 22
-// positions is computed as two blocks of 11, and in "filled" a chunk of 33 as three blocks, of which the last is
-// filled.
+// A causal row of 64 positions or more has two chunks of positions on each device. With a narrow window (1, 7 or 12), a
+// device needs keys of few other devices, so it has one contiguous chunk. 40 positions are not divisible by 16, so each
+// of the 8 devices has one chunk. A block has at most 16 queries: in "two_blocks", a chunk of 22 positions is two
+// blocks of 11; in "filled", a chunk of 33 is three blocks of 11.
 INSTANTIATE_TEST_SUITE_P(
     Settings, RingSetting,
     testing::Values(Setting{.name = "sp2", .length = 64, .mesh = kTwo},

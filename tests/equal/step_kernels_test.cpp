@@ -1,5 +1,5 @@
 // Tests that training with kernels equals training with the composites' bodies: losses, norms and gradients of models
-// with windows, caps, slopes and grouped heads, on packed rows. The step's other equalities hold with kernels, too.
+// with windows, caps, slopes and grouped heads, on packed rows. The step's other equalities are also true with kernels.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -41,7 +41,7 @@ INSTANTIATE_TEST_SUITE_P(Families, TrainingWithKernels,
                          testing::Values("llama", "mistral", "gemma2", "gemma3", "gpt2", "baichuan13b", "mixtral"),
                          [](const auto& info) { return std::string(info.param); });
 
-// Returns the distance of the first moments from the wanted ones, divided by the norm of the wanted ones.
+// Returns the norm of the difference between the first moments and `wanted`'s, divided by the norm of `wanted`'s.
 double distance(const TrainResult& got, const TrainResult& wanted) {
   double error = 0, length = 0;
   for (const auto& [name, value] : wanted.moments)

@@ -124,8 +124,8 @@ TEST_F(HostileFile, Dims) {
   EXPECT_THAT(shape("18446744073709551618"), HasSubstr("not a whole number"));
   EXPECT_THAT(shape("9223372036854775807"), HasSubstr("overflows"));
   EXPECT_THAT(shape("4294967296, 4294967296"), HasSubstr("overflows"));
-  EXPECT_THAT(shape("3"), HasSubstr("hold 8 bytes, but f32[3] needs 12"));
-  EXPECT_THAT(shape("0"), HasSubstr("hold 8 bytes, but f32[0] needs 0"));
+  EXPECT_THAT(shape("3"), HasSubstr("cover 8 bytes, but f32[3] needs 12"));
+  EXPECT_THAT(shape("0"), HasSubstr("cover 8 bytes, but f32[0] needs 0"));
   EXPECT_EQ(shape("1, 2, 1"), "no error");
 }
 

@@ -17,7 +17,7 @@ METHODS = {
     "plus": ["finetuning_type=lora", "lora_rank=4", "use_rslora=true", "loraplus_lr_ratio=16"],
     "int8": ["finetuning_type=lora", "lora_rank=4", "quantization_bit=8"],
 }
-OPTIMIZERS = ["adamw_torch", "adafactor", "adamw_8bit", "adamw_torch_4bit", "sgd", "lion_32bit", "lion_8bit", "adam_mini", "muon", "apollo_adamw"]  # the last two: no adapters
+OPTIMIZERS = ["adamw_torch", "adafactor", "adamw_8bit", "adamw_torch_4bit", "sgd", "lion_32bit", "lion_8bit", "adam_mini", "muon", "apollo_adamw"]  # the last two are not used with adapters
 
 
 def stage_cases():
@@ -27,7 +27,7 @@ def stage_cases():
         for m, (method, words) in enumerate(METHODS.items()):
             fitting = OPTIMIZERS if method in ["full", "freeze"] else OPTIMIZERS[:-2]
             optimizer = fitting[(s + m) % len(fitting)]
-            if method == "pissa" and stage in ["dpo", "kto"]:  # PiSSA's changed base is no reference model
+            if method == "pissa" and stage in ["dpo", "kto"]:  # PiSSA changes the base, so it cannot be the reference
                 words = words + ["ref_model={disk}/model"]
             cases[f"{stage}-{method}-{optimizer}"] = ["model_name_or_path={disk}/model", f"stage={stage}", *words,
                                                      "dataset={disk}/" + stage + ".jsonl", f"optim={optimizer}"]

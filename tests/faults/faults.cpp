@@ -9,7 +9,7 @@
 //                 KILL: the process gets SIGKILL instead of the call, or
 //                 KILL_AFTER: the process gets SIGKILL right after the call
 //   FAULT_LOG     a file that gets a line for each chosen call: "NUMBER CALL PATH", with " !" if the call failed
-//   FAULT_BUDGET  the number of bytes that the disk holds. When the writes under FAULT_PATH have used them, the next
+//   FAULT_BUDGET  the size of the disk in bytes. When the writes under FAULT_PATH have used all of them, the next
 //                 FAULT_COUNT writes fail with ENOSPC. Deleting files frees nothing. The log then has lines with "fits"
 //                 (NUMBER is the bytes so far) and "full"
 //   FAULT_CLOCK   EPOCH+STEP: time() gives EPOCH seconds at first and STEP seconds more with every call

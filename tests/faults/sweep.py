@@ -157,7 +157,7 @@ class Sweep:
                 if case.startswith("large"):
                     self.make_large()
                 place = Place(self, "reference-" + case)
-                for _ in range(2):  # the first one compiles
+                for _ in range(2):  # the first run compiles
                     place.clear()
                     started = time.monotonic()
                     code = place.run(self.cases[case] + ["save_total_limit=0"])
@@ -225,7 +225,8 @@ class Sweep:
     # Trials. Each returns a word for the table.
 
     def kill(self, place, case, *moments):
-        """Starts the run and kills it, until a start ends by itself. Moments are shares of an unbroken run's time."""
+        """Starts the run and kills it, again and again, until a start ends by itself. `moments` are the times of the
+        kills, as shares of an unbroken run's time."""
         seconds, kills = self.reference(case)[2], 0
         for moment in [float(m) for m in moments] + [None]:
             process = place.start(self.cases[case])
@@ -354,7 +355,7 @@ class Sweep:
             shown = "python3 tests/faults/sweep.py --repeat " + trial
             print(f"FAILED {trial}: {failure}\n  repeat: {shown}", flush=True)
             self.failed.append(trial)
-        except Exception as error:  # a broken sweep, not a broken run
+        except Exception as error:  # a fault in this script, not in a run
             word = "FAILED"
             print(f"FAILED {trial}: {type(error).__name__}: {error}", flush=True)
             self.failed.append(trial)

@@ -39,7 +39,7 @@ HOSTS = ["n1", "n2"]
 STEPS = 8
 LIMIT = 240  # seconds after which a run counts as hanging
 SILENCE = 8  # the default of FETTLE_HEARTBEAT_SECONDS
-GONE = 15  # seconds after which no process may be left: SILENCE, the others' farewell, and a busy machine
+GONE = 15  # seconds after which no process may be left: SILENCE, and 7 s in which the other processes notice and end
 LAUNCHERS = ["srun", "srun-plain", "srun-redis", "mpirun", "torchrun", "launch"]
 RANKS = ["SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "RANK", "FETTLE_RANK"]
 
@@ -175,9 +175,9 @@ class Sweep:
         return {int(folder.name[11:]): folder for folder in self.out.glob("checkpoint-*") if folder.name[11:].isdigit()}
 
     def reference(self, plugin):
-        """The result of one process, of an unbroken run."""
+        """Returns the result of an unbroken run of one process."""
         if plugin not in self.references:
-            for _ in range(2):  # the first one compiles
+            for _ in range(2):  # the first run compiles
                 self.clear()
                 started = time.monotonic()
                 code = self.wait(self.start("alone", plugin, 1))

@@ -3,9 +3,10 @@
 # Usage (root): tests/launchers/with_hosts.sh COUNT FOLDER COMMAND ...
 #
 # The hosts n1, n2, ... are namespaces of this machine: each has its own name, its own network address (10.77.0.N) on a
-# common bridge, and its own disk at FOLDER/local. All share the other folders. A slurmd runs on each, and slurmctld
-# beside the command. FOLDER/bin/on HOST COMMAND... runs a command on a host, as ssh does. SLURM's packages are unpacked
-# in the cache and seen by the command only; nothing is installed. When the command ends, everything ends with it.
+# common bridge, and its own disk at FOLDER/local. All hosts share the other folders. A slurmd runs on each host, and
+# slurmctld runs beside the command. FOLDER/bin/on HOST COMMAND... runs a command on a host, as ssh does. SLURM's
+# packages are unpacked in the cache, and only the command sees them; nothing is installed. When the command ends, all
+# processes on the hosts end.
 set -euo pipefail
 (($# >= 3)) || { echo "usage: $0 COUNT FOLDER COMMAND ..." >&2 && exit 2; }
 ((EUID == 0)) || { echo "$0 makes namespaces and needs root" >&2 && exit 77; }

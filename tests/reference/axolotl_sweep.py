@@ -69,7 +69,7 @@ def model_folder(name, folder):
 
 
 def rows_of(entry, recipe):
-    """A few rows with the columns that an entry of `datasets` names, as in the published sets."""
+    """Yields 200 rows with the columns that an entry of `datasets` names, as in the published sets."""
     kind = entry.get("type") if isinstance(entry.get("type"), str) else "map"
     path = entry["path"]
     mapping = entry.get("message_property_mappings") or {}
@@ -109,7 +109,7 @@ def rows_of(entry, recipe):
 
 
 def local_set(entry, recipe, folder):
-    """The entry with rows on this disk, in a folder laid out as on the hub."""
+    """Writes rows for the entry to `folder`, laid out as on the hub. Returns the entry with the path of these rows."""
     folder.mkdir(parents=True)
     text = "".join(json.dumps(row) + "\n" for row in rows_of(entry, recipe))
     split = re.sub(r"\[.*", "", str(entry.get("split") or "train"))
@@ -126,7 +126,7 @@ def local_set(entry, recipe, folder):
 
 
 def small(text, number, work):
-    """The recipe with a small model and small data sets. Everything else stays as it is written."""
+    """Returns the text of the recipe with a small model and small data sets. Everything else stays as it is written."""
     recipe = yaml.safe_load(text)
     text = re.sub(r"^base_model:.*$", f"base_model: {model_folder(recipe['base_model'], work / 'models')}", text, count=1, flags=re.M)
     for key in ("datasets", "test_datasets", "pretraining_dataset"):

@@ -63,7 +63,7 @@ def command_of(recipe, text):
 
 
 def words_of(recipe, command):
-    """The words after the recipe: two steps, and what a small model needs."""
+    """Returns the command-line words after the recipe: two steps, an output folder, and what a small model needs."""
     words = ["plugin=cpu"]
     folder = "out/" + recipe.replace("/", "-").removesuffix(".yaml")
     if command == "export":
@@ -78,7 +78,7 @@ def words_of(recipe, command):
         words += ["freeze_trainable_layers=1"]
     if "_ray" in recipe:  # the data sets of the recipe are on the hub
         words += ["dataset_dir=data"]
-    if "ulysses" in recipe or "ep_fsdp" in recipe or "megatron/qwen3_moe" in recipe:  # two devices instead of more
+    if "ulysses" in recipe or "ep_fsdp" in recipe or "megatron/qwen3_moe" in recipe:  # these recipes are for more devices
         words += ["device_count=2", "mesh={sp: 2}" if "ulysses" in recipe else "mesh={ep: 2}"]
     return words
 

@@ -9,7 +9,8 @@ rows and columns also have full tuning of models whose weights Fettle stores in 
 torch.optim, transformers.Adafactor and bitsandbytes on the CPU, with embeddings in 32 bits as in the Trainer.
 bitsandbytes' fast quantiser on the CPU is an approximation that never gives the map's small values. Its general
 quantiser gives the nearest value, like its GPU kernels, and is used here. AdamW with 4-bit state is torchao's, run
-without torch.compile. Adam-mini and APOLLO are their authors' packages. APOLLO's random projections are those of Fettle's formula (projection), because Fettle does not have torch's generator.
+without torch.compile. Adam-mini and APOLLO are their authors' packages. Here, APOLLO gets its random projections from
+projection(), which has Fettle's formula, because Fettle cannot compute the numbers of torch's random generator.
 """
 
 import importlib.metadata
@@ -124,7 +125,7 @@ class Projector(GradientProjector):
 
 
 class Apollo(apollo_torch.APOLLOAdamW):
-    """APOLLO with Fettle's projections. keys: numbers by id of the parameter."""
+    """APOLLO with Fettle's projections. `keys` maps id(parameter) to the key of the parameter's projection."""
 
     def __init__(self, groups, hidden, keys, lr, betas, eps, scale_front=False, **options):
         parts = [dict(g, params=[p for p in g["params"] if hidden(p)], **options) for g in groups]
@@ -139,7 +140,7 @@ class Apollo(apollo_torch.APOLLOAdamW):
 
 
 def key_of(name, seed=42):
-    """Returns the key of a parameter's random numbers: FNV-1a of its name, and the run's seed."""
+    """Returns the key of a parameter's random numbers. It is made from FNV-1a of the name and from the run's seed."""
     key = 2166136261
     for byte in re.sub(r"\.\d+\.", ".{}.", name).encode():
         key = (key ^ byte) * 16777619 & 0xFFFFFFFF
@@ -147,7 +148,8 @@ def key_of(name, seed=42):
 
 
 def mini(groups, names, lr, betas, eps):
-    """Returns Adam-mini for the parameters of `groups`, which have `names` by id. Weights decay as the groups say."""
+    """Returns Adam-mini for the parameters of `groups`. `names` maps id(parameter) to the parameter's name. Each
+    parameter keeps the weight_decay of its group."""
     config = families.COMMON
     pairs = [(names[id(p)], p) for g in groups for p in g["params"]]
     sizes = dict(dim=config["hidden_size"], n_heads=config["num_attention_heads"], n_kv_heads=config["num_key_value_heads"])
@@ -159,7 +161,8 @@ def mini(groups, names, lr, betas, eps):
 
 
 def make(name, groups, lr, betas, eps, names, hidden=lambda p: p.ndim == 2):
-    """Returns the reference optimizer of a record. `groups` have their own weight_decay. names: by the parameter's id."""
+    """Returns the reference optimizer of a record. Each of `groups` has its own weight_decay. `names` maps
+    id(parameter) to the parameter's name, or to its key for random numbers."""
     if name == "adam_mini":
         return mini(groups, names, lr, betas, eps)
     if name.startswith("apollo"):

@@ -34,7 +34,7 @@ TOKENS = [*LLAMA3_TOKENS, *CHATML_TOKENS, *GEMMA_TOKENS, *OTHER_TOKENS]
 # Chat template, bos and eos of some families. The other families have ChatML's template and eos, and no bos.
 OWN = {
     "llama": (LLAMA3, "<|begin_of_text|>", "<|eot_id|>"),
-    "qwen2_awq": (LLAMA3, "<|begin_of_text|>", "<|eot_id|>"),  # they take the place of Llama 3 in these formats
+    "qwen2_awq": (LLAMA3, "<|begin_of_text|>", "<|eot_id|>"),  # stands for any model in this format, most often a Llama 3, as does the next line
     "qwen3_gptq": (LLAMA3, "<|begin_of_text|>", "<|eot_id|>"),
     "llama2": (INST, "<s>", "</s>"),
     "mistral": (INST, "<s>", "</s>"),
@@ -46,7 +46,7 @@ OWN = {
 
 
 def tokenizer(text):
-    """The tokenizer with TOKENS in place of its last merges."""
+    """Returns the tokenizer with TOKENS in place of its last merges. `text` is the content of tokenizer.json."""
     out = json.loads(text)
     first = 254 - len(TOKENS)
     model = out["model"]

@@ -17,7 +17,7 @@ CACHE = pathlib.Path(os.environ.get("FETTLE_CACHE") or pathlib.Path.home() / ".c
 
 
 def arguments(description):
-    """The parser of the arguments that all sweeps have."""
+    """Returns a parser of the arguments that all sweeps have."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     here = pathlib.Path(__file__).resolve().parent
     parser.add_argument("--fettle", default=here.parent.parent / "build" / "fettle", type=pathlib.Path)
@@ -30,7 +30,7 @@ def arguments(description):
 
 
 def work_folder(asked, name):
-    """The folder to work in: --work, or a new one that finish() removes."""
+    """Returns the folder to work in: --work, or a new folder that finish() removes."""
     if not asked.work:
         return pathlib.Path(tempfile.mkdtemp(prefix=f"{name}-sweep-"))
     asked.work.mkdir(exist_ok=True)
@@ -74,7 +74,7 @@ def run(words, folder, seconds, text=""):
 
 
 def reason(messages):
-    """The message of a refusal on one line."""
+    """Returns the error message in `messages` on one line, or the last two lines if there is none."""
     lines = messages.strip().splitlines()
     first = next((i for i, line in enumerate(lines) if line.startswith(("error:", "fettle:", "internal error"))), None)
     text = " ".join(lines[first:] if first is not None else lines[-2:])
@@ -82,7 +82,8 @@ def reason(messages):
 
 
 class Sweep:
-    """Results by recipe. `substance` maps names of reasons to patterns. A failure that fits none is a fault of Fettle."""
+    """The results of all recipes. `substance` maps the name of a known reason to a pattern for error messages. A
+    failure whose message matches no pattern counts as a fault of Fettle."""
 
     def __init__(self, substance):
         self.substance = substance

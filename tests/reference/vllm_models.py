@@ -53,7 +53,8 @@ def generate(model, prompt, *words):
 
 
 def answer(pipe, model, prompts, adapter, dtype):
-    """Sends vLLM's tokens and text for each prompt, or the error's text. A prompt is a text for the chat, or ids."""
+    """Sends (token ids, text, finish reason) of vLLM's reply to each prompt, or the error's text. A prompt is the text
+    of a user's message, or a list of token ids."""
     try:
         runs = LLM(str(model), dtype=dtype, enforce_eager=True, max_model_len=128, enable_lora=adapter is not None)
         lora = LoRARequest("tuned", 1, str(adapter)) if adapter else None
@@ -72,7 +73,7 @@ def answer(pipe, model, prompts, adapter, dtype):
 
 
 def vllm(model, prompts, adapter=None, dtype="float32"):
-    """Runs `answer` in a process of its own, because vLLM keeps its state until its process ends."""
+    """Returns what answer() sends. It runs in its own process, because vLLM keeps its state until the process ends."""
     fork = multiprocessing.get_context("fork")
     ours, theirs = fork.Pipe()
     process = fork.Process(target=answer, args=(theirs, model, prompts, adapter, dtype))

@@ -3,9 +3,9 @@
 // scripts/make_stand_ins.sh makes them.
 //
 // STAND_IN_HANG: a file; while it exists, the next kernel of the process whose number it contains never ends.
-// STAND_IN_DEVICES: how many devices there are (1). STAND_IN_BYTES: the memory of each (4 GB). STAND_IN_HELD: bytes of
-// each that other programs hold (0). STAND_IN_COUNTS: a file that gets a line "NAME DEVICE CALLS BYTES" for each kind
-// of work and device when the process ends.
+// STAND_IN_DEVICES: how many devices there are (1). STAND_IN_BYTES: the memory of each device (4 GB). STAND_IN_HELD:
+// the bytes of each device that other programs use (0). STAND_IN_COUNTS: a file. When the process ends, the file gets a
+// line "NAME DEVICE CALLS BYTES" for each kind of work and device.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdint.h>
@@ -103,7 +103,7 @@ static int release(void* data) {
   return kSuccess;
 }
 
-// The block that contains an address. For addresses outside of all blocks, `start` is NULL and `device` is kHost.
+// Returns the block that contains an address. Outside of all blocks, `start` is NULL and `device` is kHost.
 struct place {
   char* start;
   size_t bytes;
@@ -352,7 +352,8 @@ int hipMemsetD32Async(int* to, int value, size_t elements, void* stream) {
   return kSuccess;
 }
 
-// Streams, events, modules and functions are blocks that store their device's number. All work is done at once.
+// Streams, events, modules and functions are blocks that store their device's number. All work is complete when a call
+// returns.
 static int make_object(void** out) {
   int* object = calloc(1, 64);
   *object = current;

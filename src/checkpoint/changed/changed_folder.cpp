@@ -59,7 +59,7 @@ std::string changed_key(const Changed& changed, const NewTokens& tokens, bool we
   return key.text();
 }
 
-// Sets vocab_size on each level of the config that has it.
+// Sets vocab_size at the top level of the config if it is there, and in text_config if the config has one.
 void set_vocab_size(Json& config, int64_t size) {
   if (config.contains("vocab_size")) config["vocab_size"] = size;
   if (config.contains("text_config") && config["text_config"].is_object()) config["text_config"]["vocab_size"] = size;

@@ -6,9 +6,9 @@
 // files and folders also contain the ID, so that another process can find out whether they are leftovers.
 //
 // If owner and reader run on the same kernel, even in different containers, the owner's lock on its file decides,
-// because the lock ends with the owner. If the file system has no locks, the owner is alive if a process with its id
-// and start time exists. On different machines, a lock shows that the owner is alive. Without a lock, the owner counts
-// as dead when its last heartbeat is older than Pace::dead_after.
+// because the lock ends with the owner. If the file system has no locks and both are in one container, the owner is
+// alive if a process with its id and start time exists. In all other cases, a lock shows that the owner is alive; an
+// owner without a lock counts as dead when its last heartbeat is older than Pace::dead_after.
 #pragma once
 
 #include <sys/types.h>
@@ -35,7 +35,7 @@ struct Owner {
   int64_t pid = 0;
   int64_t started = 0;   // ticks from the boot to its start; a later process with the same id has another value
   std::string since;     // when the owner began to work in the folder, for messages
-  bool locks = false;    // the owner holds a lock on its file
+  bool locks = false;    // the owner has a lock on its file
   bool run = false;      // the owner is a training run, which needs the folder exclusively
   bool settled = false;  // the owner has the folder for itself
 
@@ -102,8 +102,8 @@ class Presence {
 // must have a presence in the folder: life_of renews this process's file and compares the modification times of both
 // files, because the file server sets both times.
 Life life_of(const std::filesystem::path& folder, const std::string& id, double dead_after = Pace().dead_after);
-// Returns whether the process that owns this file works, for readers without a presence in the folder. A process on
-// another machine whose file system has no locks counts as alive until Pace::dead_after passed without a heartbeat.
+// Returns whether the process that owns this file is alive, for readers without a presence in the folder. If only the
+// heartbeat can decide, compares its time with this machine's clock.
 bool is_alive(const std::filesystem::path& file);
 // Removes the presence files and the small unfinished files of dead processes. This process must have a presence in the
 // folder.
