@@ -97,7 +97,7 @@ TEST_P(Cache, FurtherTurnsAndGoingBackEqualAFreshPrefill) {
 
 using Mesh = std::map<std::string, int64_t>;
 
-class CacheMesh : public testing::TestWithParam<std::tuple<const char*, Mesh>> {};
+class CacheMesh : public testing::TestWithParam<std::tuple<std::string, Mesh>> {};
 
 TEST_P(CacheMesh, GivesTheSameIds) {
   const auto& [family, mesh] = GetParam();
@@ -110,8 +110,8 @@ TEST_P(CacheMesh, GivesTheSameIds) {
   EXPECT_EQ(continue_greedily(generator, prompt["prompt"], static_cast<int64_t>(wanted.size())), wanted);
 }
 
-std::string name_of(const testing::TestParamInfo<std::tuple<const char*, Mesh>>& info) {
-  std::string name = std::string(std::get<0>(info.param)) + "_";
+std::string name_of(const testing::TestParamInfo<std::tuple<std::string, Mesh>>& info) {
+  std::string name = std::get<0>(info.param) + "_";
   for (const auto& [axis, size] : std::get<1>(info.param)) name += axis + std::to_string(size);
   return name;
 }
