@@ -65,7 +65,12 @@ inline const std::vector<std::string> kFamilies{"llama",
                                                 "phi_normed",
                                                 "qwen3_gptq",
                                                 "qwen2_awq",
-                                                "qwen3_moe_packed"};
+                                                "qwen3_moe_packed",
+                                                "qwen2_moe_sparse",
+                                                "deepseek_r1",
+                                                "qwen3_next_sparse",
+                                                "qwen3_5_small",
+                                                "qwen3_5_moe_small"};
 
 // Encoders, which can only classify. classifiers.py makes their folders.
 inline const std::vector<std::string> kEncoders{"bert", "roberta", "modernbert", "modernbert_mean"};

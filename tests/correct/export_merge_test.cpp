@@ -114,7 +114,15 @@ TEST(ExportFiles, LoraWeightsOfExpertsAreMerged) {
       {"nemotron_h_moe", "experts_final", 3 * 17 + 1},   // 3 layers: 8 experts of 2 weights, router; 1 layer: q_proj
       {"lfm2_moe", "experts_final", 3 * 25 + 1},         // 3 layers: 8 experts of 3 weights, router; 1 layer: q_proj
       {"llama4", "experts_final", 2 * 2 + 4},            // 2 layers: gate_up and down; 4 layers: q_proj
-      {"granite4", "experts_final", 5 * 3 + 1}};         // 5 layers: gate_up, down, router; 1 layer: q_proj
+      {"granite4", "experts_final", 5 * 3 + 1},          // 5 layers: gate_up, down, router; 1 layer: q_proj
+      {"deepseek_v2", "all_linear_final",
+       2 * (16 * 3 + 1) + 3 * 4},  // 2 layers: 16 experts, router; 3 layers: attention
+      {"deepseek_v3", "all_linear_final", 2 * (16 * 3 + 1) + 3 * 5},
+      {"glm4_moe_lite", "all_linear_final", 2 * (8 * 3 + 1) + 3 * 5},
+      {"qwen2_moe", "all_linear_final", 2 * 4 + 3 * 4 + 3},  // no experts, but the shared ones
+      {"qwen3_next", "all_linear_final", 7 * (8 * 3 + 2) + 6 * 3 + 2 * 4},
+      {"minimax_m2", "all_linear_final", 2 * (8 * 3 + 1 + 4)},
+      {"gemma4_moe", "all_linear_final", 4 * 4 + 2 * 3 + 6 * 4}};
   for (const auto& [model, adapter, tensors] : adapters) {
     const TempFolder folder;
     Recipe recipe = export_recipe(kModels / model, folder / "merged");

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "checkpoint/files.h"
 #include "checkpoint/load.h"
@@ -143,6 +144,72 @@ TEST(Config, Lfm2WithoutAMultiplier) {
   EXPECT_EQ(make_model(config, "l").config.intermediate_size, 88);
   config["block_multiple_of"] = nullptr;
   EXPECT_EQ(make_model(config, "l").config.intermediate_size, 88);
+}
+
+// The numbers of parameters, in billions, are those of the model cards, without image encoders and layers that predict
+// further tokens. A wrong size in a config changes the number.
+TEST(Config, ExamplesHaveThePublishedNumbersOfParameters) {
+  const std::map<std::string, double> published{
+      {"command-r7b", 8.03},
+      {"deepseek-v2-lite", 15.7},
+      {"deepseek-v3", 671},
+      {"ernie-4.5-0.3b", 0.36},
+      {"falcon-h1-7b", 7.59},
+      {"gemma-3-27b", 27},
+      {"gemma-4-26b-a4b", 25.2},
+      {"gemma-4-31b", 30.7},
+      {"gemma-4-e2b", 4.63},
+      {"gemma-7b", 8.54},
+      {"glm-4-9b-0414", 9.4},
+      {"glm-4.5-air", 106},
+      {"glm-4.7-flash", 30},
+      {"gpt-oss-120b", 116.8},
+      {"gpt-oss-20b", 20.9},
+      {"granite-3.3-8b", 8.17},
+      {"granite-4-h-small", 32.2},
+      {"kimi-k2", 1026},
+      {"lfm2-1.2b", 1.17},
+      {"lfm2-8b-a1b", 8.34},
+      {"llama-4-scout", 107.8},
+      {"llama2-70b", 69},
+      {"llama2-7b", 6.74},
+      {"llama3.1-405b", 406},
+      {"llama3.1-8b", 8.03},
+      {"minimax-m2", 228.7},
+      {"ministral-3-8b", 8.49},
+      {"mistral-small-3.2-24b", 23.6},
+      {"modernbert-large", 0.396},
+      {"moonlight-16b-a3b", 16},
+      {"nemotron-3-nano-30b-a3b", 31.6},
+      {"nemotron-nano-9b-v2", 8.89},
+      {"olmo-2-7b", 7.3},
+      {"olmo-3-7b", 7.3},
+      {"phi-2", 2.78},
+      {"pythia-6.9b", 6.86},
+      {"qwen1.5-moe-a2.7b", 14.3},
+      {"qwen2.5-7b", 7.62},
+      {"qwen3-next-80b-a3b", 80},
+      {"qwen3.5-27b", 27},
+      {"qwen3.5-35b-a3b", 35},
+      {"seed-oss-36b", 36.2},
+      {"smollm3-3b", 3.08},
+  };
+  std::set<std::string> seen;
+  for (const auto& entry : std::filesystem::directory_iterator(source_folder() / "examples/models")) {
+    if (!entry.is_directory()) continue;
+    const std::string name = entry.path().filename().string();
+    const Json config = read_json_file(entry.path() / "config.json");
+    const bool encoder = config["model_type"] == "modernbert";
+    const Model model = make_model(config, "config.json", encoder ? 2 : 0);
+    if (!encoder) {
+      EXPECT_EQ(model.family->architecture, config["architectures"][0]) << name;
+    }
+    ASSERT_TRUE(published.contains(name)) << name;
+    const double billions = published.at(name);
+    EXPECT_NEAR(static_cast<double>(model.parameters()) / 1e9, billions, 0.01 * billions) << name;
+    seen.insert(name);
+  }
+  EXPECT_EQ(seen.size(), published.size());
 }
 
 TEST(Config, BothSpellingsOfTransformersAreEqual) {

@@ -36,6 +36,7 @@ std::string form_of(const Model& model) {
   const ModelConfig& c = model.config;
   const std::string& type = model.family->model_type;
   if (type == "granitemoehybrid") return c.mamba2 ? type : type + "_dense";
+  if (type == "qwen2_moe" || type == "qwen3_next") return c.expert_layers ? type : type + "_sparse";
   const bool moe = (c.gemma4 || c.nemotron_h) && c.num_experts > 0;
   return type + (moe ? "_moe" : c.gemma4 && c.gemma4->layer_size > 0 ? "_e2b" : "");
 }
@@ -137,6 +138,7 @@ TEST(Roles, LinearLayers) {
       names->push_back(std::string("mlp.shared_expert.") + name);
     names->emplace_back("mlp.shared_expert_gate");
   }
+  const Names qwen2_moe_sparse = qwen2_moe, qwen3_next_sparse = qwen3_next;  // no layer has a dense MLP
   for (Names* names : {&qwen2_moe, &glm4_moe, &deepseek, &qwen3_next})
     names->insert(names->end(), decoder.begin() + 4, decoder.end());
   Names deepseek_v2 = deepseek;
@@ -186,12 +188,14 @@ TEST(Roles, LinearLayers) {
       {"qwen3_moe", attention},
       {"gpt_oss", attention},
       {"qwen2_moe", qwen2_moe},
+      {"qwen2_moe_sparse", qwen2_moe_sparse},
       {"glm4_moe", glm4_moe},
       {"deepseek_v3", deepseek},
       {"deepseek_v2", deepseek_v2},
       {"glm4_moe_lite", deepseek},
       {"minimax_m2", attention},
       {"qwen3_next", qwen3_next},
+      {"qwen3_next_sparse", qwen3_next_sparse},
       {"qwen3_5_moe", qwen3_5_moe},
       {"qwen3_5_text", delta},
       {"qwen3_5", delta},
@@ -215,9 +219,11 @@ TEST(Roles, RouterAndExperts) {
       {"qwen3_moe", {"mlp.gate", "mlp.experts.{}.gate_proj", "mlp.experts.{}.up_proj", "mlp.experts.{}.down_proj"}},
       {"gpt_oss", {"mlp.router", "", "", ""}},
       {"qwen2_moe", per_expert},
+      {"qwen2_moe_sparse", per_expert},
       {"glm4_moe", per_expert},
       {"deepseek_v3", per_expert},
       {"qwen3_next", per_expert},
+      {"qwen3_next_sparse", per_expert},
       {"deepseek_v2", per_expert},
       {"glm4_moe_lite", per_expert},
       {"minimax_m2",

@@ -95,22 +95,48 @@ TEST_P(Cache, FurtherTurnsAndGoingBackEqualAFreshPrefill) {
   }
 }
 
-TEST_P(Cache, AnyMeshGivesTheSameIds) {
-  const nlohmann::json prompt = reference_of(GetParam())["greedy"][1];
+using Mesh = std::map<std::string, int64_t>;
+
+class CacheMesh : public testing::TestWithParam<std::tuple<std::string, Mesh>> {};
+
+TEST_P(CacheMesh, GivesTheSameIds) {
+  const auto& [family, mesh] = GetParam();
+  const nlohmann::json prompt = reference_of(family)["greedy"][1];
   const std::vector<int32_t> wanted = prompt["tuned"]["ids"];
-  for (const std::map<std::string, int64_t>& mesh :
-       {std::map<std::string, int64_t>{{"fsdp", 4}}, {{"tp", 2}}, {{"dp", 2}, {"fsdp", 2}, {"tp", 2}}}) {
-    Recipe recipe = reference_recipe(GetParam(), true);
-    recipe.mesh = mesh;
-    Loaded model(recipe);
-    Generator generator(model.devices, model.run, model.state);
-    EXPECT_EQ(continue_greedily(generator, prompt["prompt"], static_cast<int64_t>(wanted.size())), wanted)
-        << mesh.begin()->first << " " << mesh.begin()->second;
-  }
+  Recipe recipe = reference_recipe(family, true);
+  recipe.mesh = mesh;
+  Loaded model(recipe);
+  Generator generator(model.devices, model.run, model.state);
+  EXPECT_EQ(continue_greedily(generator, prompt["prompt"], static_cast<int64_t>(wanted.size())), wanted);
+}
+
+std::string name_of(const testing::TestParamInfo<std::tuple<std::string, Mesh>>& info) {
+  std::string name = std::get<0>(info.param) + "_";
+  for (const auto& [axis, size] : std::get<1>(info.param)) name += axis + std::to_string(size);
+  return name;
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, Cache, testing::Values("llama", "llama2", "mistral", "qwen2", "qwen3", "gpt2"),
                          [](const auto& info) { return std::string(info.param); });
+
+const auto kMeshes = testing::Values(Mesh{{"fsdp", 4}}, Mesh{{"tp", 2}}, Mesh{{"dp", 2}, {"fsdp", 2}, {"tp", 2}});
+INSTANTIATE_TEST_SUITE_P(Families, CacheMesh,
+                         testing::Combine(testing::Values("llama", "llama2", "mistral", "qwen2", "qwen3", "gpt2"),
+                                          kMeshes),
+                         name_of);
+
+// One family of each other kind of block: sinks, latent attention, gated delta net, short convolution, Mamba2, keys and
+// values that layers share.
+INSTANTIATE_TEST_SUITE_P(Blocks, CacheMesh,
+                         testing::Combine(testing::Values("gpt_oss", "deepseek_v2", "qwen3_5_text", "lfm2", "granite4",
+                                                          "gemma4_e2b"),
+                                          kMeshes),
+                         name_of);
+
+INSTANTIATE_TEST_SUITE_P(Experts, CacheMesh,
+                         testing::Combine(testing::Values("mixtral", "gpt_oss", "deepseek_v2"),
+                                          testing::Values(Mesh{{"ep", 2}, {"tp", 2}})),
+                         name_of);
 
 TEST(CacheState, ClearingStartsFromNothing) {
   Loaded model(reference_recipe("qwen3"));

@@ -158,6 +158,23 @@ TEST_F(ExportError, AHeadThatIsNotAMatrix) {
   }
 }
 
+// PEFT's all-linear adds LoRA weights to the image encoder. They are read only if they have no effect.
+TEST_F(ExportError, TrainedLoraWeightsOfAnImageEncoder) {
+  const AdapterFolder adapter = read_adapter(kModels / "gemma4_moe/variants/all_linear_final");
+  fs::create_directories(folder_ / "tower");
+  NamedShapes shapes;
+  for (const AdapterTensor& tensor : adapter.tensors) shapes.emplace_back(tensor.entry->name, tensor.entry->shape);
+  SafetensorsWriter writer = begin_adapter(folder_ / "tower", adapter.config, shapes);
+  for (const AdapterTensor& tensor : adapter.tensors) {
+    HostArray values = adapter.file.read(*tensor.entry);
+    if (tensor.module == "model.embed_vision.embedding_projection") values.as<float>()[0] = 1;
+    writer.write(tensor.entry->name, {values.data(), static_cast<size_t>(values.bytes())});
+  }
+  writer.finish();
+  EXPECT_THAT(refused(merge_recipe(kModels / "gemma4_moe", folder_ / "tower", folder_ / "out")),
+              AllOf(HasSubstr("'model.embed_vision.embedding_projection'"), HasSubstr("merge the adapter with PEFT")));
+}
+
 TEST_F(ExportError, AnotherModelsAdapter) {
   EXPECT_THAT(refused(merge_recipe(kModels / "llama", kModels / "gpt2/adapter_final", folder_ / "out")),
               HasSubstr("another model's adapter"));

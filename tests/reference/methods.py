@@ -11,6 +11,7 @@ import torch
 
 import families
 import loop
+import more_families
 import record
 
 FAMILY = "llama"
@@ -27,7 +28,8 @@ def train(model, settings=loop.LORA, **options):
 
 def final_adapter(model):
     state = peft.get_peft_model_state_dict(model)
-    return {key: record.summary(key, state[key]) for key in sorted(state)}
+    text = [key for key in sorted(state) if not any(part in key for part in more_families.TOWER)]
+    return {key: record.summary(key, state[key]) for key in text}
 
 
 def started(name, family=FAMILY, **options):
@@ -45,6 +47,10 @@ def adapter(name, family=FAMILY, keep=False, **options):
         record.save_adapter(model, families.MODELS / family / "variants" / f"{name}_final")
     batch = {key: settings[key] for key in settings if settings[key] != loop.LORA[key]}
     return dict(start=f"variants/{name}", recipe=batch) | out | dict(final=final_adapter(model))
+
+
+def all_linear(family):
+    return adapter("all_linear", family, keep=True, target_modules="all-linear") | dict(family=family)
 
 
 def lora_plus():
@@ -222,6 +228,13 @@ METHODS = {
         "all_linear", "glm4_moe", keep=True, target_modules="all-linear", use_rslora=True
     )
     | dict(family="glm4_moe"),
+    "all_linear_deepseek_v2": lambda: all_linear("deepseek_v2"),
+    "all_linear_deepseek_v3": lambda: all_linear("deepseek_v3"),
+    "all_linear_glm4_moe_lite": lambda: all_linear("glm4_moe_lite"),
+    "all_linear_qwen2_moe": lambda: all_linear("qwen2_moe"),
+    "all_linear_qwen3_next": lambda: all_linear("qwen3_next"),
+    "all_linear_minimax_m2": lambda: all_linear("minimax_m2"),
+    "all_linear_gemma4_moe": lambda: all_linear("gemma4_moe"),
     "lora_plus": lora_plus,
     "pissa": pissa,
     "two_adapters": two_adapters,

@@ -44,6 +44,25 @@ void check_tied(const AdapterFolder& adapter, const Model& model) {
         adapter.file.path().string(), embedding, head);
 }
 
+// Returns the number of the adapter's LoRA tensors of the image or sound encoder. PEFT's all-linear adds them. Training
+// on text leaves their lora_B zero, so they have no effect. Throws UserError if one is not zero: Fettle computes only
+// the text model.
+size_t count_carried(const AdapterFolder& adapter, const Model& model) {
+  size_t count = 0;
+  for (const AdapterTensor& tensor : adapter.tensors) {
+    if (tensor.part == AdapterPart::kSaved || !carries(*model.family, tensor.module + ".")) continue;
+    ++count;
+    if (tensor.part != AdapterPart::kLoraB) continue;
+    const HostArray values = adapter.file.read(*tensor.entry).to(DType::kF32);
+    if (std::ranges::any_of(values.as<float>(), [](float value) { return value != 0; }))
+      throw UserError(
+          "{}: '{}' belongs to the image or sound encoder and has trained LoRA weights, but Fettle computes only the "
+          "text model; merge the adapter with PEFT",
+          adapter.file.path().string(), tensor.module);
+  }
+  return count;
+}
+
 }  // namespace
 
 LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
@@ -145,6 +164,7 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
   }
   for (const AdapterTensor& tensor : adapter.tensors)
     known += tensor.part == AdapterPart::kSaved && saved.contains(tensor.module) ? 1 : 0;
+  if (!model.family->carried.empty()) known += count_carried(adapter, model);
   if (known != adapter.tensors.size())
     throw UserError(
         "{}: only {} of {} tensors belong to linear layers of the blocks or to saved modules of this {} model; is it "
