@@ -90,6 +90,8 @@ TEST_F(Models, MalformedRankLines) {
   EXPECT_SAYS(error(), "x.tiktoken:2: found 'Yg== one', wanted base64 and a rank");
   write("x.tiktoken", "YQ== 0\nYg== 0\n");
   EXPECT_SAYS(error(), "x.tiktoken:2: rank 0 is invalid or occurs twice");
+  write("x.tiktoken", "YQ== 255868283\n");  // a table of this many ranks would need gigabytes
+  EXPECT_SAYS(error(), "x.tiktoken:1: rank 255868283 is invalid or occurs twice");
   write("x.tiktoken", "YQ== 0\n");
   EXPECT_SAYS(error(), "some single bytes have no rank");
 }

@@ -6,7 +6,7 @@
 namespace fettle {
 namespace {
 
-constexpr int64_t kMostIds = 1 << 28;
+constexpr int64_t kMostIds = 1 << 24;
 
 }  // namespace
 
