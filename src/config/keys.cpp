@@ -473,6 +473,12 @@ std::vector<Key> hardware_keys() {
        .group = Group::kHardware,
        .member = &Recipe::offload_param,
        .help = "Keep the layers' weights in host memory and stream them layer by layer."},
+      {.name = "offload_dir",
+       .group = Group::kHardware,
+       .member = &Recipe::offload_dir,
+       .help =
+           "Keep the optimizer state of full or freeze-tuning in a file of this folder, on a local disk, and read and "
+           "write it layer by layer in each step. Takes the place of offload_optimizer."},
       {.name = "plugin",
        .group = Group::kHardware,
        .member = &Recipe::plugin,

@@ -188,6 +188,7 @@ struct Recipe {
   std::map<std::string, std::string> sharding;  // logical axis -> mesh axes; replaces its default
   bool offload_optimizer = false;               // keep the optimizer state in host memory
   bool offload_param = false;                   // keep the weights of the layers in host memory
+  std::string offload_dir;                      // keep the optimizer state in a file of this folder; empty: do not
   std::string plugin;                           // cpu, cuda, rocm, or a file; empty: the best plugin available
   std::optional<int64_t> device_count;          // devices to use; the CPU plugin creates this many
   double gpu_memory_utilization = 0.95;         // share of a GPU's memory that the program may take

@@ -88,7 +88,7 @@ class Search {
   void offload() {
     Variant changed = plan_.variant;
     const std::string state = size_text(plan_.memory.optimizer);
-    if (!plan_.run.offload_optimizer) {
+    if (!plan_.run.offload_optimizer && !plan_.run.state_on_disk()) {
       changed.offload_optimizer = true;
       if (attempt(fmt::format("offload_optimizer: true ({} to the host's memory)", state), changed, machine_)) return;
     }

@@ -8,6 +8,7 @@
 #include "base/seconds_since.h"
 #include "models/blocks/moe.h"
 #include "plan/compiled/hlo.h"
+#include "step/disk/update_program.h"
 #include "step/step.h"
 
 namespace fettle {
@@ -49,13 +50,15 @@ StepPlan plan_step(const Request& request, const Variant& variant, const Machine
   const BatchShape shape = fullest_shape(run.batch);
   const Program program = build_train_step(run, shape);
   const CompiledStep compiled = machine.compile(program, run.tf32);
+  const MemoryStats memory = with_updates(
+      run, compiled.memory, [&](const Program& update) { return machine.compile(update, run.tf32).memory; });
   const double seconds = seconds_since(start);
   StepPlan plan{.run = run,
                 .variant = variant,
                 .mesh = run.sharding.mesh(),
                 .rows = run.batch.groups_per_step(),
                 .length = shape.length,
-                .memory = memory_table(run, shape, compiled.memory, machine.memory(), machine.title()),
+                .memory = memory_table(run, shape, memory, machine.memory(), machine.title()),
                 .flops = program.flops(),
                 .kernels = program.kernels(),
                 .kernels_on_request = kernels_on_request(machine.run_target().platform),

@@ -293,6 +293,23 @@ class Resolving {
           where, stages, run_.batch.micro_batches, 4 * stages);
   }
 
+  // Refuses offload_dir for adapters, for pipelines, and for rules without state.
+  void check_offload_dir() const {
+    if (!trains_ || recipe_.offload_dir.empty()) return;
+    const std::string where = recipe_.where("offload_dir");
+    if (run_.lora)
+      throw UserError(
+          "{}: offload_dir is for finetuning_type: full or freeze; the optimizer state of adapters is small, so remove "
+          "the key",
+          where);
+    if (run_.sharding.stages() > 1)
+      throw UserError(
+          "{}: offload_dir does not work with pp in mesh; remove offload_dir, or use fsdp or tp instead of pp", where);
+    if (std::ranges::all_of(run_.trained, [&](const Param& param) { return optimizer_state(run_, param).empty(); }))
+      throw UserError("{}: optim: {} has no state that offload_dir could keep; remove the key", where,
+                      run_.optimizer.rule->name);
+  }
+
   void set_dtypes() {
     const bool low = recipe_.bf16 || recipe_.pure_bf16 || recipe_.fp16;
     run_.dtype_by_default =
@@ -440,8 +457,10 @@ Run resolve(const Recipe& asked, const ModelConfigFile& config, const std::optio
           .from_scratch = recipe.train_from_scratch,
           .lora = {},
           .tf32 = recipe.tf32,
-          .offload_optimizer = recipe.offload_optimizer,
+          .offload_optimizer = recipe.offload_optimizer && recipe.offload_dir.empty(),
           .offload_param = recipe.offload_param,
+          .offload_dir = recipe.offload_dir,
+          .offload_dir_at = recipe.where("offload_dir"),
           .remat = remat_policy(recipe.remat_is_auto() ? "full" : recipe.gradient_checkpointing),
           .remat_auto = recipe.remat_is_auto(),
           .sharding = sharding,
@@ -467,6 +486,7 @@ Run resolve(const Recipe& asked, const ModelConfigFile& config, const std::optio
   steps.check_low_rank();
   steps.check_offload();
   steps.check_stages();
+  steps.check_offload_dir();
   quantise_frozen(run, recipe, config.file);
   steps.set_dtypes();
   steps.set_reference();

@@ -136,7 +136,7 @@ std::vector<StateArray> optimizer_state(const Run& run, const Param& param) {
   for (OptimState& state : run.optimizer.state(optim_weight(run, param))) {
     const Partition partition = run.sharding.fitting(state.axes, state.shape.dims);
     out.push_back({state.name + "/" + param.stack_name(), std::move(state.shape), std::move(state.axes), partition,
-                   run.state_memory()});
+                   run.state_memory(), run.state_on_disk()});
   }
   return out;
 }

@@ -97,7 +97,9 @@ struct Run {
   DType frozen_dtype = DType::kF32;
   DType trained_dtype = DType::kF32;
   bool tf32 = false;
-  bool offload_optimizer = false, offload_param = false;
+  bool offload_optimizer = false, offload_param = false;  // the first is false if offload_dir is set
+  std::string offload_dir;     // the folder on whose disk the optimizer state is; empty: it is not on a disk
+  std::string offload_dir_at;  // where offload_dir was set, for messages
   RematPolicy remat = {};
   bool remat_auto = false;  // Fettle chooses `remat` (settle_remat); until then it is full
   ShardingRules sharding;
@@ -136,6 +138,8 @@ struct Run {
   // gradients there, so all layers save the same values for the backward pass.
   bool trains_layers_on_host() const;
   Memory state_memory() const { return offload_optimizer ? Memory::kHost : Memory::kDevice; }
+  // Returns whether the optimizer state is in a file. A step then is several programs (step/disk/disk_state.h).
+  bool state_on_disk() const { return !offload_dir.empty(); }
   // Returns whether weight decay applies to the parameter. As in Transformers, it does not apply to biases and norms.
   static bool decays(const Param& param) { return !param.is_bias_or_norm(); }
 };
@@ -162,6 +166,7 @@ struct StateArray {
   LogicalAxes axes;
   Partition partition;
   Memory memory = Memory::kDevice;
+  bool on_disk = false;  // the array is in a file; programs get a layer of it in the device's memory
 };
 std::vector<StateArray> optimizer_state(const Run& run, const Param& param);
 

@@ -62,6 +62,8 @@ class DeviceBuffer {
   bool is_local(int position) const { return shards_[static_cast<size_t>(position)] != nullptr; }
   // Waits, then copies the box of the i-th device of the mesh to the host. The device must belong to this process.
   HostArray download_shard(int position) const;
+  // Does the same, but copies to `out`, which has room for the box's `bytes` bytes.
+  void download_shard(int position, std::byte* out, int64_t bytes) const;
 
   // The following members are only for code in src/runtime.
   DeviceBuffer(std::shared_ptr<const ClientHandle> client, Shape shape, Layout layout, std::string memory_kind,

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "programs/signature.h"
+#include "step/disk/disk_layout.h"
 #include "step/state/batch_arrays.h"
 
 namespace fettle {
@@ -42,7 +43,7 @@ int64_t optimizer_bytes(const Run& run, Memory memory) {
   int64_t total = 0;
   for (const Param& param : run.trained)
     for (const StateArray& array : optimizer_state(run, param))
-      if (array.memory == memory)
+      if (array.memory == memory && !array.on_disk)
         total += layout_of(array.partition, array.shape.dims, run.sharding.mesh()).boxes[0].elements() *
                  byte_size(array.shape.dtype);
   return total;
@@ -134,6 +135,11 @@ MemoryTable memory_table(const Run& run, const BatchShape& shape, const MemorySt
   table.host_optimizer = optimizer_bytes(run, Memory::kHost);
   table.host_temporaries =
       std::max<int64_t>(0, stats.host_argument + stats.host_output - stats.host_alias + stats.host_temp - table.host());
+  if (run.state_on_disk()) {
+    const DiskLayout disk = disk_layout(run);
+    table.disk = disk.file_bytes;
+    table.disk_staging = disk.staging_bytes;
+  }
   table.batch = batch_bytes(run, shape);
   // On the CPU, host memory is also device memory: the plugin does not distinguish them, and the peak counts both.
   const int64_t in_peak = stats.host_argument == 0 ? table.host() : 0;
@@ -159,6 +165,10 @@ std::string format_memory_table(const MemoryTable& table) {
         fmt::format("\n  {:<26}{:>12}  weights {}, optimizer state {}, gradients and scratch {}",
                     "in the host's memory", size_text(table.host()), size_text(table.host_frozen + table.host_trained),
                     size_text(table.host_optimizer), size_text(table.host_temporaries));
+  if (table.disk > 0)
+    text += fmt::format(
+        "\n  {:<26}{:>12}  optimizer state of all devices; a step reads and writes it once, through {} of host memory",
+        "on the disk of offload_dir", size_text(table.disk), size_text(table.disk_staging));
   const MemoryShare& share = table.share;
   if (!share.known()) return text + "\n  the device's memory limit is not known";
   text += fmt::format("\n  {:<26}{:>12}", "limit", size_text(share.limit));
@@ -184,7 +194,9 @@ nlohmann::json to_json(const MemoryTable& table) {
                      {"host_frozen_bytes", table.host_frozen},
                      {"host_trained_bytes", table.host_trained},
                      {"host_optimizer_bytes", table.host_optimizer},
-                     {"host_temporary_bytes", table.host_temporaries}};
+                     {"host_temporary_bytes", table.host_temporaries},
+                     {"disk_bytes", table.disk},
+                     {"disk_staging_bytes", table.disk_staging}};
   const auto or_null = [](bool known, auto value) { return known ? nlohmann::json(value) : nlohmann::json(nullptr); };
   out["limit_bytes"] = or_null(table.share.known(), table.share.limit);
   out["head_room_bytes"] = or_null(table.share.known(), table.head_room());
@@ -207,10 +219,10 @@ void require_fit(const Run& run, const MemoryTable& table) {
 }
 
 void require_host_fit(const MemoryTable& table, int64_t devices, int64_t free) {
-  const int64_t needed = table.host() * devices;
+  const int64_t needed = table.host() * devices + table.disk_staging;
   if (free == 0 || needed <= free) return;
   throw DoesNotFit(
-      "offload_optimizer and offload_param need {} of host memory, but {} are free: remove one of them, "
+      "offload_optimizer, offload_param and offload_dir need {} of host memory, but {} are free: remove one of them, "
       "set pure_bf16: true, optim: adamw_8bit or quantization_bit, or use more devices on fsdp",
       size_text(needed), size_text(free));
 }

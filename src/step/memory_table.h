@@ -31,6 +31,10 @@ struct MemoryTable {
   int64_t host_frozen = 0, host_trained = 0, host_optimizer = 0;
   int64_t host_temporaries = 0;  // gradients and scratch: the compiler's count of host bytes, minus the three figures
 
+  // With offload_dir: the optimizer state of all devices on the disk, and the host memory through which a step reads
+  // and writes it.
+  int64_t disk = 0, disk_staging = 0;
+
   int64_t head_room() const { return share.limit - peak; }
   int64_t host() const { return host_frozen + host_trained + host_optimizer + host_temporaries; }
   bool fits() const { return !share.known() || peak <= share.limit; }
@@ -55,8 +59,8 @@ nlohmann::json to_json(const MemoryTable& table);
 // Throws DoesNotFit when the table does not fit. The message has the shortfall, the largest part, and the keys that
 // reduce it.
 void require_fit(const Run& run, const MemoryTable& table);
-// Throws DoesNotFit when the host memory of `devices` such tables is more than `free` bytes, the host's free memory. If
-// `free` is 0, it is not known, and the check passes.
+// Throws DoesNotFit when the host memory of `devices` such tables, with disk_staging, is more than `free` bytes, the
+// host's free memory. If `free` is 0, it is not known, and the check passes.
 void require_host_fit(const MemoryTable& table, int64_t devices, int64_t free);
 
 }  // namespace fettle

@@ -94,34 +94,42 @@ HostSum add_by_layer(const Tensor& sum, const Tensor& grad, const Partition& par
   return {all.carries[0], all.carries[1]};
 }
 
+Updated update_layer(const Run& run, const Param& param, const Tensor& index, const HeldParam& held,
+                     const std::function<Tensor(const Tensor&)>& layer_grad,
+                     const std::map<std::string, Tensor>& scalars, const Tensor& sound) {
+  OptimWeight one = optim_weight(run, param);
+  one.shape.dims[0] = 1;
+  const Partition partition = run.partition(param);
+  const Memory grad_memory = gradient_on_host(run, param) ? Memory::kHost : Memory::kDevice;
+  const LayerSlice weight(held.weight, partition, param.memory, index);
+  const Tensor old = weight.read();
+  const Tensor grad = LayerSlice(held.grad, partition, grad_memory, index).read();
+  Updated next = run.optimizer.update(one, {convert(old, DType::kF32), layer_grad(grad), held.state, scalars});
+  const Tensor stored = convert(next.weight, old.dtype());
+  next.weight = weight.written(sound ? select(sound, stored, old) : stored);
+  return next;
+}
+
 Updated update_by_layer(const Run& run, const Param& param, const HeldParam& held,
                         const std::function<Tensor(const Tensor&)>& layer_grad,
                         const std::map<std::string, Tensor>& scalars, const Tensor& sound) {
-  OptimWeight one = optim_weight(run, param);
-  one.shape.dims[0] = 1;
   const std::vector<StateArray> arrays = optimizer_state(run, param);
-  const Partition partition = run.partition(param);
-  const Memory memory = param.memory;
-  const Memory grad_memory = gradient_on_host(run, param) ? Memory::kHost : Memory::kDevice;
   std::vector<Tensor> carries{held.weight};
   carries.insert(carries.end(), held.state.begin(), held.state.end());
-  const ScanStep all =
-      scan(held.weight.dim(0), carries, {},
-           [&](const Tensor& index, const std::vector<Tensor>& carried, const auto&) -> ScanStep {
-             const LayerSlice weight(carried[0], partition, memory, index);
-             std::vector<LayerSlice> state;
-             for (size_t s = 0; s < arrays.size(); ++s)
-               state.emplace_back(carried[1 + s], arrays[s].partition, arrays[s].memory, index);
-             const Tensor old = weight.read();
-             const Tensor grad = LayerSlice(held.grad, partition, grad_memory, index).read();
-             UpdateInputs in{convert(old, DType::kF32), layer_grad(grad), {}, scalars};
-             for (const LayerSlice& slice : state) in.state.push_back(slice.read());
-             const Updated next = run.optimizer.update(one, in);
-             ScanStep step{{weight.written(select(sound, convert(next.weight, old.dtype()), old))}, {}};
-             for (size_t s = 0; s < state.size(); ++s)
-               step.carries.push_back(state[s].written(select(sound, next.state[s], in.state[s])));
-             return step;
-           });
+  const ScanStep all = scan(held.weight.dim(0), carries, {},
+                            [&](const Tensor& index, const std::vector<Tensor>& carried, const auto&) -> ScanStep {
+                              std::vector<LayerSlice> slices;
+                              HeldParam layer{carried[0], held.grad, {}};
+                              for (size_t s = 0; s < arrays.size(); ++s) {
+                                slices.emplace_back(carried[1 + s], arrays[s].partition, arrays[s].memory, index);
+                                layer.state.push_back(slices.back().read());
+                              }
+                              const Updated next = update_layer(run, param, index, layer, layer_grad, scalars, sound);
+                              ScanStep step{{next.weight}, {}};
+                              for (size_t s = 0; s < slices.size(); ++s)
+                                step.carries.push_back(slices[s].written(select(sound, next.state[s], layer.state[s])));
+                              return step;
+                            });
   return {all.carries[0], {all.carries.begin() + 1, all.carries.end()}};
 }
 

@@ -44,6 +44,13 @@ struct HeldParam {
   Tensor weight, grad;
   std::vector<Tensor> state;
 };
+// Updates one layer of a stacked weight: the layer with the number `index`, an i32 scalar. `held.state` has the layer's
+// state [1, ...] on the device. Returns the whole stack, and the layer's new state. If `sound` (a scalar predicate) is
+// given and false, the weight does not change.
+Updated update_layer(const Run& run, const Param& param, const Tensor& index, const HeldParam& held,
+                     const std::function<Tensor(const Tensor&)>& layer_grad,
+                     const std::map<std::string, Tensor>& scalars, const Tensor& sound = {});
+
 // Applies the optimizer's update to a stacked weight and its state, in place. `layer_grad` computes the f32 gradient
 // for the update from a layer's raw gradient. When `sound` (a scalar predicate) is false, nothing changes.
 Updated update_by_layer(const Run& run, const Param& param, const HeldParam& held,

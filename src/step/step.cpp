@@ -7,6 +7,7 @@
 #include "optim/clip.h"
 #include "optim/loss_scale.h"
 #include "step/batch_loss.h"
+#include "step/disk/update_program.h"
 #include "step/offload.h"
 
 namespace fettle {
@@ -136,6 +137,45 @@ Updated update_param(const Run& run, const Param& param, const HeldParam& held,
   return next;
 }
 
+// Raw gradients, and the numbers by which the update divides and multiplies them.
+struct ScaledGradients {
+  std::vector<Tensor> grads;
+  Tensor divisor, factor;  // `factor` is null without clipping
+};
+
+// Adds the updated weights and state to the program's outputs. When `sound` is false, nothing changes.
+void output_updates(Program& program, const Run& run, const std::vector<Tensor>& trained,
+                    const std::vector<std::vector<Tensor>>& states, const ScaledGradients& gradients,
+                    const std::map<std::string, Tensor>& scalars, const Tensor& sound) {
+  auto clipped = [&](const Tensor& g) { return scaled_gradient(g, gradients.divisor, gradients.factor); };
+  std::vector<Updated> updated;
+  for (size_t i = 0; i < trained.size(); ++i)
+    updated.push_back(
+        update_param(run, run.trained[i], {trained[i], gradients.grads[i], states[i]}, clipped, scalars, sound));
+  for (size_t i = 0; i < updated.size(); ++i) {
+    const Param& param = run.trained[i];
+    program.output(trained_input(param), updated[i].weight, run.partition(param), trained_input(param), param.memory);
+  }
+  for (size_t i = 0; i < updated.size(); ++i) {
+    const std::vector<StateArray> arrays = optimizer_state(run, run.trained[i]);
+    for (size_t s = 0; s < arrays.size(); ++s)
+      program.output(arrays[s].name, updated[i].state[s], arrays[s].partition, arrays[s].name, arrays[s].memory);
+  }
+}
+
+// Adds the gradients to the program's outputs, for the programs of build_update().
+void output_gradients(Program& program, const Run& run, const ScaledGradients& gradients) {
+  for (size_t i = 0; i < run.trained.size(); ++i) {
+    const Param& param = run.trained[i];
+    internal_check(gradients.grads[i].dtype() == gradient_dtype(run), "the gradient of {} is {}", param.hf_name,
+                   gradients.grads[i].shape().to_string());
+    program.output(gradient_output(param), gradients.grads[i], run.partition(param), "",
+                   gradient_on_host(run, param) ? Memory::kHost : Memory::kDevice);
+  }
+  program.output(kDivisor, gradients.divisor);
+  if (gradients.factor) program.output(kFactor, gradients.factor);
+}
+
 }  // namespace
 
 Program build_train_step(const Run& run, int64_t length) {
@@ -156,7 +196,8 @@ Program build_train_step(const Run& run, const BatchShape& shape) {
   for (const Param& param : run.trained) {
     states.emplace_back();
     for (const StateArray& array : optimizer_state(run, param))
-      states.back().push_back(program.input(array.name, array.shape, array.partition, array.memory));
+      if (!array.on_disk)
+        states.back().push_back(program.input(array.name, array.shape, array.partition, array.memory));
   }
   for (const Param& param : run.frozen)
     weights.set(param, add_param(program, run, param, frozen_input(param), run.frozen_dtype));
@@ -164,7 +205,9 @@ Program build_train_step(const Run& run, const BatchShape& shape) {
   const BatchInputs batch = add_batch(program, run, shape, BatchExtent::kStep);
   const Tensor used = shape.counted ? program.input(kUsedMicroBatches, {DType::kI32, {}}) : Tensor{};
   std::map<std::string, Tensor> scalars;
-  for (const auto& [name, value] : run.optimizer.scalars(1, 0)) scalars[name] = program.input(name, {DType::kF32, {}});
+  if (!run.state_on_disk())
+    for (const auto& [name, value] : run.optimizer.scalars(1, 0))
+      scalars[name] = program.input(name, {DType::kF32, {}});
   const Tensor seed = program.input("seed", {DType::kU32, {}});
   const Tensor count = maximum(count_of(run, batch), constant(1, DType::kF32));
   // In float16, the gradients of a sum over many tokens would overflow. So the gradients of the mean are computed,
@@ -178,24 +221,11 @@ Program build_train_step(const Run& run, const BatchShape& shape) {
   const Tensor loss = sums.loss / count, divisor = loss_scale ? loss_scale : count;
   const Tensor norm = gradient_norm(run, sums, divisor);
   const Tensor factor = run.update.max_grad_norm > 0 ? clip_factor(norm, run.update.max_grad_norm) : Tensor{};
-  auto clipped = [&](const Tensor& g) {
-    const Tensor mean = convert(g, DType::kF32) / divisor;
-    return factor ? mean * factor : mean;
-  };
-  const Tensor sound = logical_and(is_finite(loss), is_finite(norm));
-  std::vector<Updated> updated;
-  for (size_t i = 0; i < trained.size(); ++i)
-    updated.push_back(
-        update_param(run, run.trained[i], {trained[i], sums.grads[i], states[i]}, clipped, scalars, sound));
-  for (size_t i = 0; i < updated.size(); ++i) {
-    const Param& param = run.trained[i];
-    program.output(trained_input(param), updated[i].weight, run.partition(param), trained_input(param), param.memory);
-  }
-  for (size_t i = 0; i < updated.size(); ++i) {
-    const std::vector<StateArray> arrays = optimizer_state(run, run.trained[i]);
-    for (size_t s = 0; s < arrays.size(); ++s)
-      program.output(arrays[s].name, updated[i].state[s], arrays[s].partition, arrays[s].name, arrays[s].memory);
-  }
+  if (run.state_on_disk())
+    output_gradients(program, run, {sums.grads, divisor, factor});
+  else
+    output_updates(program, run, trained, states, {sums.grads, divisor, factor}, scalars,
+                   logical_and(is_finite(loss), is_finite(norm)));
   if (scaling) {
     const Tensor next = next_loss_scale(scaling, is_finite(norm));
     program.output(kLossScale, select(is_finite(loss), next, scaling), {}, kLossScale);

@@ -1,6 +1,7 @@
 #include "step/step_programs.h"
 
 #include "base/log.h"
+#include "step/disk/update_program.h"
 #include "step/step.h"
 
 namespace fettle {
@@ -22,7 +23,9 @@ const StepPrograms::Entry& StepPrograms::at(const BatchShape& shape) {
 }
 
 MemoryTable StepPrograms::memory(const BatchShape& shape) {
-  return memory_table(run_, shape, at(shape).executable.memory_stats(), devices_.memory(), devices_.title());
+  const MemoryStats stats = with_updates(run_, at(shape).executable.memory_stats(),
+                                         [&](const Program& update) { return devices_.memory_stats(update); });
+  return memory_table(run_, shape, stats, devices_.memory(), devices_.title());
 }
 
 }  // namespace fettle

@@ -68,12 +68,18 @@ double CheckpointWriter::save(const TrainState& state, const RunRecord& record) 
   hurried_ = false;
   const double before = seconds_since(start);
   const fs::path path = checkpoint_path(run_.output.folder, state.step);
-  if (!has_room(state)) {
+  // The next step changes the state on a disk, so training waits until it is copied into the checkpoint.
+  if (state.disk || !has_room(state)) {
     std::promise<Written> now;
     written_ = now.get_future();
     try {
       now.set_value(write(path, state.step, record, [&](const std::string& name, const Use& use) {
-        use(download_shards(state.buffers.at(name)));
+        if (!state.disk || !state.disk->contains(name)) return use(download_shards(state.buffers.at(name)));
+        state.disk->read(name, [&](const Box& box, HostArray values) {
+          HostShards part{state.disk->shape(name), {}};
+          part.shards.push_back({box, std::move(values)});
+          use(part);
+        });
       }));
     } catch (...) {
       now.set_exception(std::current_exception());

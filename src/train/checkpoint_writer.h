@@ -16,7 +16,8 @@
 
 namespace fettle {
 
-// A function that calls `use` with the array of that name. The same array may be fetched several times.
+// A function that calls `use` with the array of that name, or, for optimizer state on a disk, with one part of it after
+// another. The same array may be fetched several times.
 using FetchArray = std::function<void(const std::string& name, const std::function<void(const HostShards&)>& use)>;
 // Writes the parts of these arrays that this process owns.
 void write_state(StateWriter& state, const std::vector<StateArray>& arrays, const FetchArray& fetch);
@@ -26,8 +27,8 @@ void write_state(StateWriter& state, const std::vector<StateArray>& arrays, cons
 // save_only_model, there is no state/. Then deletes the oldest checkpoints beyond save_total_limit.
 //
 // Training waits only while the arrays are copied to the host. Another thread hashes, writes, flushes and renames. It
-// writes one checkpoint at a time; the next save() waits for it. If the copy does not fit into host memory, training
-// waits until the files are written from the devices.
+// writes one checkpoint at a time; the next save() waits for it. If the copy does not fit into host memory, or the
+// optimizer state is on a disk (offload_dir), training waits until the files are written.
 //
 // With several processes, a checkpoint is complete in all of them or in none.
 //

@@ -54,6 +54,7 @@ int train(const Request& request, const Processes& processes, RunFile& run_file)
   const Run asked = request.resolve(target_of(devices), Purpose::kTraining, choose_variant(request, devices));
   const MemoryTable held = held_table(asked, devices.memory(), devices.title());
   require_fit(asked, held);
+  require_offload_dir(asked, processes.several());
   require_host_fit(held, devices.local_count(), free_host_memory());
   require_same_run(processes, asked, repository, devices);
   const OutputFolder output = check_output(asked, processes);
@@ -181,6 +182,7 @@ int train(const Request& request, const Processes& processes, RunFile& run_file)
   processes.enter("writing the result");
   output.check();
   if (state.step < length.total_steps) info("{}", early_end_text(run, recorder.record().trainer));
+  if (state.disk) info("{}", state.disk->describe());
   if (run.best.load_at_end) load_best(devices, run, repository, recorder.record().trainer, state);
   retry_files("the result", [&] { write_root(run, repository, state, recorder, held_out, processes); });
   if (processes.first()) recorder.finish();

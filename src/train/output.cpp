@@ -1,6 +1,10 @@
 #include "train/output.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -9,7 +13,9 @@
 #include "checkpoint/saved/atomic_folder.h"
 #include "checkpoint/saved/checkpoint_list.h"
 #include "checkpoint/saved/result_folder.h"
+#include "disk/local_disk.h"
 #include "report/view/run_file.h"
+#include "step/disk/disk_layout.h"
 #include "step/state/snapshot.h"
 #include "train/result.h"
 #include "train/root_files.h"
@@ -38,6 +44,13 @@ int64_t tree_bytes(const fs::path& folder) {
     if (it->is_regular_file(ignored)) bytes += static_cast<int64_t>(it->file_size(ignored));
   }
   return bytes;
+}
+
+// Returns whether two folders are on the same file system. Both must exist.
+bool same_disk(const fs::path& a, const fs::path& b) {
+  struct stat first {
+  }, second{};
+  return stat(a.c_str(), &first) == 0 && stat(b.c_str(), &second) == 0 && first.st_dev == second.st_dev;
 }
 
 }  // namespace
@@ -124,17 +137,34 @@ void require_disk(const Run& run, const RunLength& length, bool resuming, int64_
   if (!resuming)
     for (const CheckpointFolder& old : there) free += tree_bytes(old.path);  // clear_output deletes them
   const int64_t present = resuming ? static_cast<int64_t>(there.size()) : 0;
-  const int64_t needed = disk_needed(run, length, done, present, several);
+  const int64_t state = run.state_on_disk() && same_disk(folder, run.offload_dir) ? disk_layout(run).file_bytes : 0;
+  const int64_t needed = disk_needed(run, length, done, present, several) + state;
   if (needed <= free) return;
   const int64_t parts = several ? parts_bytes(run) : 0, one = checkpoint_bytes(run);
-  const int64_t count = (needed - parts - result_bytes(run)) / one;
-  const std::optional<int64_t> limit = save_total_limit_within(run, present, free - parts);
+  const int64_t count = (needed - state - parts - result_bytes(run)) / one;
+  const std::optional<int64_t> limit = save_total_limit_within(run, present, free - parts - state);
   throw DoesNotFit(
-      "output_dir: {} needs {} of disk space ({} checkpoint{} of {} and the result{}), but {} are free; {}free some "
+      "output_dir: {} needs {} of disk space ({} checkpoint{} of {} and the result{}{}), but {} are free; {}free some "
       "space, or choose another disk",
       folder.string(), size_text(needed), count, count == 1 ? "" : "s", size_text(one),
-      several ? " with the parts of the processes" : "", size_text(free),
-      limit ? fmt::format("set save_total_limit: {} or fewer, or larger save_steps, ", *limit) : "");
+      several ? " with the parts of the processes" : "",
+      state > 0 ? fmt::format(", and {} in offload_dir, which is on the same disk", size_text(state)) : "",
+      size_text(free), limit ? fmt::format("set save_total_limit: {} or fewer, or larger save_steps, ", *limit) : "");
+}
+
+void require_offload_dir(const Run& run, bool several) {
+  if (!run.state_on_disk()) return;
+  if (several)
+    throw UserError(
+        "{}: offload_dir works with one process only; remove it, or start one process for all devices of one host",
+        run.offload_dir_at);
+  const fs::path folder = run.offload_dir;
+  std::error_code failed;
+  fs::create_directories(folder, failed);
+  if (failed) throw_file_error("create", folder, failed.value());
+  require_local_disk(folder, run.offload_dir_at);
+  if (access(folder.c_str(), W_OK | X_OK) != 0) throw_file_error("create a file in", folder, errno);
+  require_free_bytes(folder, disk_layout(run).file_bytes, "offload_dir");
 }
 
 void clear_output(const Run& run, bool resuming) {

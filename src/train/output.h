@@ -59,8 +59,13 @@ int64_t disk_needed(const Run& run, const RunLength& length, int64_t done, int64
 // not even one checkpoint fits, or the recipe's own limit is already as small.
 std::optional<int64_t> save_total_limit_within(const Run& run, int64_t present, int64_t free);
 
-// Throws DoesNotFit when fewer than disk_needed() bytes are free. The message has both numbers and a remedy.
+// Throws DoesNotFit when fewer than disk_needed() bytes are free. If offload_dir is on the same disk, its file counts,
+// too. The message has both figures and a remedy.
 void require_disk(const Run& run, const RunLength& length, bool resuming, int64_t done, bool several = false);
+
+// With offload_dir, makes the folder. Throws UserError for several processes, for a folder that cannot be made or
+// written, and for one that is not on a local disk; throws DoesNotFit when the disk has too little free space.
+void require_offload_dir(const Run& run, bool several);
 
 // With overwrite_output_dir, deletes the checkpoints, the log and report.html of the earlier run. Does nothing when
 // resuming. The earlier result stays until write_root writes the new result (root_files.h).

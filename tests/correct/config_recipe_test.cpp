@@ -149,6 +149,26 @@ TEST_F(RecipeFile, ReadsLlamaFactoryPretraining) {
   EXPECT_FALSE(read("stage: pt\npacking: false\n").packing);
 }
 
+TEST_F(RecipeFile, DeepSpeedsNvmeBecomesOffloadDir) {
+  const Recipe nvme = read(
+      R"(deepspeed: {"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "nvme", "nvme_path": "/nvme"}}})"
+      "\n");
+  EXPECT_EQ(nvme.offload_dir, "/nvme");
+  EXPECT_FALSE(nvme.offload_optimizer || nvme.offload_param);
+  const Recipe weights =
+      read(R"(deepspeed: {"zero_optimization": {"offload_param": {"device": "nvme", "nvme_path": "/nvme"}}})"
+           "\n");
+  EXPECT_EQ(weights.offload_dir, "");
+  EXPECT_TRUE(weights.offload_param);
+  const Recipe accelerate = read(
+      "accelerate_config: {deepspeed_config: {offload_optimizer_device: nvme, offload_optimizer_nvme_path: /nvme}}\n");
+  EXPECT_EQ(accelerate.offload_dir, "/nvme");
+  // Without a folder, host memory is used.
+  const Recipe nowhere = read(R"(deepspeed: {"zero_optimization": {"offload_optimizer": {"device": "nvme"}}})"
+                              "\n");
+  EXPECT_TRUE(nowhere.offload_optimizer && nowhere.offload_dir.empty());
+}
+
 TEST_F(RecipeFile, DeepSpeedAndFsdpFilesThatAskForOffloadGetIt) {
   const auto folder = path_.parent_path();
   const auto write = [&](const std::string& name, const std::string& text) {

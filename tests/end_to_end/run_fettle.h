@@ -47,6 +47,7 @@ class Running {
     execv(program.c_str(), argv.data());
     _exit(127);
   }
+  pid_t process() const { return process_; }
   void send(int signal) const { kill(process_, signal); }
   bool ended() const {
     siginfo_t info{};

@@ -24,7 +24,7 @@ TEST_P(RingSetting, EqualsOneDevice) {
 // A causal row of 64 positions or more has two chunks of positions on each device. With a narrow window (1, 7 or 12), a
 // device needs keys of few other devices, so it has one contiguous chunk. 40 positions are not divisible by 16, so each
 // of the 8 devices has one chunk. A block has at most 16 queries: in "two_blocks", a chunk of 22 positions is two
-// blocks of 11; in "filled", a chunk of 33 is three blocks of 11.
+// blocks of 11; in "filled", a chunk of 34 is three blocks of 12, of which the last has 2 fillers.
 INSTANTIATE_TEST_SUITE_P(
     Settings, RingSetting,
     testing::Values(Setting{.name = "sp2", .length = 64, .mesh = kTwo},
@@ -35,7 +35,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Setting{.name = "dp2_fsdp2_sp2", .rows = 4, .length = 64, .mesh = kRows},
                     Setting{.name = "fsdp2_tp2_sp2", .length = 64, .mesh = kAll},
                     Setting{.name = "two_blocks", .length = 176, .mesh = kFour},
-                    Setting{.name = "filled", .length = 264, .mesh = kFour},
+                    Setting{.name = "filled", .length = 272, .mesh = kFour},
                     Setting{.name = "window", .length = 64, .window = 7, .mesh = kEight},
                     Setting{.name = "window_of_two_turns", .length = 64, .window = 12, .mesh = kEight},
                     Setting{.name = "wide_window", .length = 64, .window = 45, .mesh = kEight},

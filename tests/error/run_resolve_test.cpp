@@ -68,6 +68,21 @@ TEST(ResolveError, StagesOfAPipelineAreEqual) {
               HasSubstr("mesh: the axis 'xp' is not known; there are pp, dp, fsdp, ep, tp, sp"));
 }
 
+TEST(ResolveError, StateOnADiskNeedsWholeWeightsAndState) {
+  EXPECT_THAT(message("llama", {"offload_dir=/nvme"}),
+              AllOf(HasSubstr("offload_dir is for"), HasSubstr("remove the key")));
+  EXPECT_THAT(message("llama", {"offload_dir=/nvme", "finetuning_type=full", "optim=sgd"}),
+              AllOf(HasSubstr("sgd has no state"), HasSubstr("remove the key")));
+  EXPECT_EQ(message("llama", {"offload_dir=/nvme", "finetuning_type=full"}), "no error");
+  EXPECT_THAT(user_error([] {
+                make_run(
+                    read_recipe("", {"offload_dir=/nvme", "finetuning_type=full", "mesh=pp=2"}),
+                    nlohmann::json::parse(std::ifstream(source_folder() / "tests/reference/models/llama/config.json")),
+                    "config.json", 2);
+              }),
+              AllOf(HasSubstr("offload_dir does not work with pp"), HasSubstr("use fsdp or tp")));
+}
+
 TEST(ResolveError, MissingModules) {
   EXPECT_THAT(message("llama", {"additional_target=score"}), AllOf(HasSubstr("'score'"), HasSubstr("lm_head")));
   EXPECT_THAT(message("llama", {"additional_target=q_proj"}), HasSubstr("q_proj has LoRA weights"));

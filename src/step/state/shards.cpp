@@ -40,6 +40,7 @@ std::vector<PlacedArray> placed_arrays(const Run& run, int64_t length) {
   std::map<std::string, std::vector<PlacedArray>> states;  // groups the arrays by name
   for (const Param& param : run.trained)
     for (const StateArray& array : optimizer_state(run, param)) {
+      if (array.on_disk) continue;
       const std::string kind = "optimizer state " + array.name.substr(0, array.name.find('/'));
       states[kind].push_back(
           {kind, array.name, short_name(run, param.hf_name), array.shape, array.axes, array.partition});

@@ -40,6 +40,7 @@ Snapshot take_snapshot(const Run& run, const TrainState& state) {
   std::vector<Copy> copies;
   size_t devices = 1;
   for (const StateArray& trained : trained_arrays(run)) {
+    if (trained.on_disk) continue;
     const DeviceBuffer& buffer = state.buffers.at(trained.name);
     HostShards& array = snapshot[trained.name];
     array.shape = buffer.shape();
@@ -60,6 +61,7 @@ Snapshot take_snapshot(const Run& run, const TrainState& state) {
 int64_t snapshot_bytes(const Run& run, const TrainState& state) {
   int64_t bytes = 0;
   for (const StateArray& array : trained_arrays(run)) {
+    if (array.on_disk) continue;
     const DeviceBuffer& buffer = state.buffers.at(array.name);
     for (const int position : first_positions(buffer))
       bytes += buffer.layout().boxes[static_cast<size_t>(position)].elements() * byte_size(array.shape.dtype);

@@ -132,6 +132,7 @@ std::vector<StateArray> trained_arrays(const Run& run) {
 
 TrainState load_state(Devices& devices, const Run& run, const ModelRepository& repository, bool optimizer) {
   TrainState state;
+  if (optimizer && run.state_on_disk()) state.disk = std::make_unique<DiskState>(devices, run);
   const Client& client = devices.client();
   BaseWeights base(devices, run, repository);
   base.frozen_into(state);
@@ -150,7 +151,7 @@ TrainState load_state(Devices& devices, const Run& run, const ModelRepository& r
                             memory_kind(param.memory));
     else
       weight = base.load(param, run.trained_dtype);
-    if (optimizer)
+    if (optimizer && !run.state_on_disk())
       for (const StateArray& array : optimizer_state(run, param)) {
         Layout layout = layout_of(array.partition, array.shape.dims, run.sharding.mesh());
         state.buffers.emplace(array.name,
@@ -169,6 +170,7 @@ TrainState load_state(Devices& devices, const Run& run, const ModelRepository& r
 TrainState load_state(Devices& devices, const Run& run, const ModelRepository& repository, StateReader& checkpoint) {
   TrainState state;
   state.step = checkpoint.meta().at("step").get<int64_t>();
+  if (run.state_on_disk()) state.disk = std::make_unique<DiskState>(devices, run);
   for (const StateArray& array : trained_arrays(run)) {
     internal_check(checkpoint.shape(array.name) == array.shape,
                    "load_state: '{}' must be {}, but the checkpoint has {}", array.name, array.shape.to_string(),
@@ -178,8 +180,11 @@ TrainState load_state(Devices& devices, const Run& run, const ModelRepository& r
       if (devices.client().is_local(layout.ordinal(i)))
         checkpoint.verify(array.name, layout.boxes[static_cast<size_t>(i)]);
     auto read = [&](const Box& box, std::byte* out) { checkpoint.read_slice(array.name, box, out); };
-    state.buffers.emplace(array.name,
-                          fill_in_pieces(devices.client(), array.shape, layout, read, memory_kind(array.memory)));
+    if (array.on_disk)
+      state.disk->write(array.name, read);
+    else
+      state.buffers.emplace(array.name,
+                            fill_in_pieces(devices.client(), array.shape, layout, read, memory_kind(array.memory)));
     checkpoint.release(array.name);
   }
   BaseWeights base(devices, run, repository);
@@ -231,20 +236,24 @@ std::map<std::string, DeviceBuffer> upload_micro_batch(const Devices& devices, c
 
 StepOutcome run_step(const Devices& devices, const Run& run, const Executable& step, TrainState& state,
                      const Batch& batch, double learning_rate) {
-  std::map<std::string, DeviceBuffer> inputs = upload_batch(devices, run, batch);
+  if (state.disk) state.disk->read_ahead();
+  std::map<std::string, DeviceBuffer> inputs = upload_batch(devices, run, batch), scalars;
   for (const auto& [name, value] : run.optimizer.scalars(state.step + 1, learning_rate))
-    inputs.emplace(name, replicate(devices, static_cast<float>(value)));
+    scalars.emplace(name, replicate(devices, static_cast<float>(value)));
   const auto seed = static_cast<uint32_t>(mix_bits(run.seed, static_cast<uint64_t>(state.step)));
   inputs.emplace("seed", replicate(devices, HostArray::from<uint32_t>({DType::kU32, {}}, {seed})));
 
   Bindings bindings = state.bindings();
-  for (auto& [name, buffer] : inputs) bindings[name] = &buffer;
+  for (auto* given : {&inputs, &scalars})
+    for (auto& [name, buffer] : *given) bindings[name] = &buffer;
   std::map<std::string, DeviceBuffer> outputs = run_program(step, bindings);
   StepOutcome outcome{outputs.at("loss").download().as<float>()[0], outputs.at("grad_norm").download().as<float>()[0]};
   if (const auto sums = outputs.find("metrics"); sums != outputs.end())
     outcome.metrics = run.stage->metrics(run.keys, sums->second.download().as<float>());
   for (auto& [name, buffer] : outputs)
-    if (name != "loss" && name != "grad_norm" && name != "metrics") state.buffers.at(name) = std::move(buffer);
+    if (const auto changed = state.buffers.find(name); changed != state.buffers.end())
+      changed->second = std::move(buffer);
+  if (state.disk && outcome.finite()) state.disk->update(devices, state.buffers, outputs, scalars);
   if (outcome.finite()) ++state.step;
   if (run.scales_loss()) {
     outcome.loss_scale = state.buffers.at(kLossScale).download().as<float>()[0];

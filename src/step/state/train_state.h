@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -10,17 +11,20 @@
 #include "data/batches/batches.h"
 #include "programs/devices.h"
 #include "run/run.h"
+#include "step/disk/disk_state.h"
 
 namespace fettle {
 
 struct TrainState {
   std::map<std::string, DeviceBuffer> buffers;  // frozen/*, reference/*, trained/*; in training also optimizer state
+  std::unique_ptr<DiskState> disk = {};         // the optimizer state of a run with offload_dir; else null
   int64_t step = 0;                             // number of optimizer steps done
 
   Bindings bindings();
 };
 
-// Returns the arrays that training changes: trained weights and optimizer state. A checkpoint stores them.
+// Returns the arrays that training changes: trained weights and optimizer state. A checkpoint stores them. Those with
+// `on_disk` are in TrainState::disk.
 std::vector<StateArray> trained_arrays(const Run& run);
 
 // Loads the weights onto their devices: base weights from the repository (random ones for train_from_scratch), the
@@ -45,7 +49,8 @@ struct StepOutcome {
   bool finite() const;
 };
 
-// Runs one optimizer step in place. Increments state.step when the outcome is finite.
+// Runs one optimizer step in place. `step` is the program of build_train_step. Increments state.step when the outcome
+// is finite.
 StepOutcome run_step(const Devices& devices, const Run& run, const Executable& step, TrainState& state,
                      const Batch& batch, double learning_rate);
 

@@ -1,0 +1,28 @@
+// Defines ScratchFile: a file without a name, which the system deletes when the process ends, also by SIGKILL.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+namespace fettle {
+
+class ScratchFile {
+ public:
+  // Makes `folder` if it is missing, and in it a file of `bytes` zero bytes, whose space on the disk is reserved. Only
+  // this process can open the file. `what` names the content in messages. Reads and writes bypass the page cache if the
+  // file system supports that (O_DIRECT); otherwise warns. Throws DoesNotFit when fewer bytes are free, and UserError
+  // when the file cannot be made.
+  ScratchFile(const std::filesystem::path& folder, int64_t bytes, std::string_view what);
+  ~ScratchFile();
+  ScratchFile(const ScratchFile&) = delete;
+  ScratchFile& operator=(const ScratchFile&) = delete;
+
+  int descriptor() const { return fd_; }
+  const std::filesystem::path& folder() const { return folder_; }
+
+ private:
+  std::filesystem::path folder_;
+  int fd_ = -1;
+};
+
+}  // namespace fettle

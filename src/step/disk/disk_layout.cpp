@@ -1,0 +1,43 @@
+#include "step/disk/disk_layout.h"
+
+#include <algorithm>
+
+#include "disk/staging_ring.h"
+#include "programs/signature.h"
+#include "step/disk/update_program.h"
+
+namespace fettle {
+namespace {
+
+// Less staging memory would make layers wait for each other.
+constexpr int64_t kStagingBytes = int64_t{1} << 30;
+
+}  // namespace
+
+DiskLayout disk_layout(const Run& run) {
+  DiskLayout out;
+  int64_t largest = 0;
+  for (const Param& param : run.trained) {
+    DiskParam one{.layers = param.layer_count(), .arrays = {}, .start = out.file_bytes};
+    const std::vector<StateArray> whole = optimizer_state(run, param), layer = layer_state(run, param);
+    for (size_t i = 0; i < layer.size(); ++i) {
+      DiskArray array{.name = layer[i].name, .whole = whole[i].shape, .shape = layer[i].shape};
+      array.layout = layout_of(layer[i].partition, layer[i].shape.dims, run.sharding.mesh());
+      array.parts = array.layout.parts();
+      array.part_bytes = array.parts[0].elements() * byte_size(array.shape.dtype);
+      array.part_stride = in_disk_blocks(array.part_bytes);
+      array.offset = one.block_bytes;
+      const auto parts = static_cast<int64_t>(array.parts.size());
+      one.block_bytes += parts * array.part_stride;
+      out.state_bytes += one.layers * parts * array.part_bytes;
+      one.arrays.push_back(std::move(array));
+    }
+    out.file_bytes += one.layers * one.block_bytes;
+    largest = std::max(largest, one.block_bytes);
+    out.params.push_back(std::move(one));
+  }
+  out.staging_bytes = std::min(out.file_bytes, std::max(2 * largest, kStagingBytes));
+  return out;
+}
+
+}  // namespace fettle

@@ -1,0 +1,41 @@
+// Defines DiskLayout: where the optimizer state is in the file of offload_dir.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "run/run.h"
+#include "runtime/signature.h"
+
+namespace fettle {
+
+// An array of optimizer state, one layer of it. `parts` are the distinct boxes of the devices; each box begins at a
+// multiple of kDiskBlock.
+struct DiskArray {
+  std::string name;
+  Shape whole;  // all layers
+  Shape shape;  // one layer, [1, ...]; the same as `whole` for a parameter that is not stacked
+  Layout layout;
+  std::vector<Box> parts;
+  int64_t part_bytes = 0, part_stride = 0;
+  int64_t offset = 0;  // from the start of the layer's block
+};
+
+// The state of a trained parameter: `layers` blocks of `block_bytes`, one after the other, from `start` in the file.
+struct DiskParam {
+  int64_t layers = 1;
+  std::vector<DiskArray> arrays;
+  int64_t start = 0, block_bytes = 0;
+};
+
+struct DiskLayout {
+  std::vector<DiskParam> params;  // in the order of Run::trained
+  int64_t file_bytes = 0;
+  int64_t state_bytes = 0;    // without the space between arrays
+  int64_t staging_bytes = 0;  // host memory for the blocks that are being read, updated and written
+};
+
+DiskLayout disk_layout(const Run& run);
+
+}  // namespace fettle

@@ -1,0 +1,38 @@
+// Defines the program that updates one layer of a weight whose optimizer state is on a disk, and what it shares with
+// the training step.
+//
+// With offload_dir, the training step computes the gradients but updates nothing. Then one such program runs for each
+// layer of each trained weight.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "graph/program.h"
+#include "run/run.h"
+#include "runtime/compiled_program.h"
+
+namespace fettle {
+
+// Outputs of the training step that the update reads: each raw gradient, the number that divides it, and, if gradients
+// are clipped, the factor that then multiplies it (f32 scalars).
+std::string gradient_output(const Param& param);
+inline const std::string kDivisor = "divisor", kFactor = "factor";
+// The dtype of the gradients. The sum over several micro-batches is in f32.
+DType gradient_dtype(const Run& run);
+// Returns `gradient` / divisor * factor in f32. `factor` may be null.
+Tensor scaled_gradient(const Tensor& gradient, const Tensor& divisor, const Tensor& factor);
+
+// Returns the state arrays of one layer of the parameter, [1, ...], or of the whole parameter if it is not stacked.
+std::vector<StateArray> layer_state(const Run& run, const Param& param);
+
+// Inputs: weight and gradient [L, ...], layer (i32 scalar, only for stacked parameters), state/0, state/1, ... as in
+// layer_state(), divisor, factor, and the optimizer's scalars (f32). Outputs: weight and state/*, both donated.
+Program build_update(const Run& run, const Param& param);
+
+// Returns the compiler's numbers for a whole step with offload_dir: those of the training step, with the peak of the
+// updates if that is higher. `stats_of` compiles a program.
+MemoryStats with_updates(const Run& run, MemoryStats step, const std::function<MemoryStats(const Program&)>& stats_of);
+
+}  // namespace fettle

@@ -1,0 +1,106 @@
+// Tests that steps with the optimizer state in a file equal steps that keep it in memory, to the last bit.
+//
+// With offload_dir, a step is several programs instead of one. XLA's passes algsimp and fusion simplify and fuse the
+// two forms in different ways. For example, they round bf16 gradients at other places. So ctest disables these two
+// passes for these tests (XLA_FLAGS in tests/CMakeLists.txt). Then both forms compute the same, and the results must be
+// equal.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/environment.h"
+#include "environment.h"
+#include "temp_folder.h"
+#include "training.h"
+
+namespace fettle {
+namespace {
+
+class OffloadDirStep : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    if (environment("XLA_FLAGS").find("algsimp") == std::string::npos)
+      GTEST_SKIP() << "XLA_FLAGS does not disable algsimp and fusion; run this test with ctest";
+  }
+  static Recipe full_recipe() {
+    Recipe recipe = reference_recipe("llama");
+    recipe.finetuning_type = "full";
+    return recipe;
+  }
+  // Trains with `recipe`, and with the same recipe and offload_dir.
+  static void expect_equal_runs(const Recipe& recipe) {
+    const TempFolder folder(program_file().parent_path());
+    Recipe other = recipe;
+    other.offload_dir = folder.path().string();
+    const TrainOptions options{.steps = 4, .rate = 5e-4};
+    const TrainResult wanted = train(recipe, options), got = train(other, options);
+    EXPECT_EQ(got.losses, wanted.losses);
+    EXPECT_EQ(got.norms, wanted.norms);
+    EXPECT_NE(wanted.losses[0], wanted.losses[3]);
+    for (const auto& [name, values] : wanted.trained)
+      EXPECT_TRUE(got.trained.at(name).elements == values.elements) << name;
+  }
+};
+
+TEST_F(OffloadDirStep, AdamWEqualsTheDevice) {
+  expect_equal_runs(full_recipe());
+}
+
+// The gradients of three micro-batches are summed in f32, then clipped by their common norm.
+TEST_F(OffloadDirStep, EightBitAdamWWithMicroBatchesEqualsTheDevice) {
+  Recipe recipe = full_recipe();
+  recipe.optim = "adamw_8bit";
+  recipe.gradient_accumulation_steps = 3;
+  recipe.max_grad_norm = 0.1;
+  expect_equal_runs(recipe);
+}
+
+TEST_F(OffloadDirStep, PlainReadsAndWritesEqualTheDevice) {
+  const Environment forced("FETTLE_DISK_IO", "pread");
+  Recipe recipe = full_recipe();
+  recipe.max_grad_norm = 0;  // no clipping: the update has no factor
+  expect_equal_runs(recipe);
+}
+
+TEST_F(OffloadDirStep, SixteenBitWeightsEqualTheDevice) {
+  Recipe recipe = full_recipe();
+  recipe.pure_bf16 = true;
+  expect_equal_runs(recipe);
+}
+
+// Some weights are frozen, and the layers are in two groups.
+TEST_F(OffloadDirStep, FrozenLayersEqualTheDevice) {
+  Recipe recipe = reference_recipe("qwen3");
+  recipe.finetuning_type = "freeze";
+  recipe.freeze_trainable_layers = 1;
+  expect_equal_runs(recipe);
+}
+
+// Each device's part of the state is in the file; parts that several devices have are there once.
+TEST_F(OffloadDirStep, EightDevicesEqualTheDevices) {
+  Recipe recipe = full_recipe();
+  recipe.mesh = {{"dp", 2}, {"fsdp", 2}, {"tp", 2}};
+  expect_equal_runs(recipe);
+}
+
+// The weights of the layers and their gradients are in host memory in both runs.
+TEST_F(OffloadDirStep, WeightsInHostMemoryEqualTheHost) {
+  Recipe recipe = full_recipe();
+  recipe.gradient_accumulation_steps = 2;
+  recipe.offload_param = true;
+  expect_equal_runs(recipe);
+}
+
+// Rules that multiply matrices or sum over a weight. Without offload, they do so for all layers in one operation, which
+// adds in another order. With offload_optimizer, each layer is updated on its own, as with offload_dir.
+INSTANTIATE_TEST_SUITE_P(Rules, OffloadDirStep, testing::Values("adafactor", "muon", "apollo_adamw"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_P(OffloadDirStep, RuleEqualsTheHost) {
+  Recipe recipe = full_recipe();
+  recipe.optim = GetParam();
+  recipe.offload_optimizer = true;
+  expect_equal_runs(recipe);
+}
+
+}  // namespace
+}  // namespace fettle
