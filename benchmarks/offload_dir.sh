@@ -37,11 +37,9 @@ before=$(disk)
 after=$(disk)
 python3 - "$folder/log" "$before" "$after" <<'END'
 import re, sys
-line = next(line for line in open(sys.argv[1]) if "updates read" in line)
-read, read_unit, wrote, wrote_unit, seconds = re.search(
-    r"updates read ([\d.]+) (\w+) and wrote ([\d.]+) (\w+) in ([\d.]+) s", line).groups()
-unit = {"MB": 1e6, "GB": 1e9, "TB": 1e12}
-rate = (float(read) * unit[read_unit] + float(wrote) * unit[wrote_unit]) / float(seconds)
+line = next(line for line in open(sys.argv[1]) if "s of updates" in line)
+size, unit, seconds = re.search(r"; ([\d.]+) (\w+) of this in ([\d.]+) s of updates", line).groups()
+rate = float(size) * {"MB": 1e6, "GB": 1e9, "TB": 1e12}[unit] / float(seconds)
 disk = (float(sys.argv[2]) + float(sys.argv[3])) / 2
 print(f"updates {rate / 1e9:.2f} GB/s, disk {float(sys.argv[2]) / 1e9:.2f} and {float(sys.argv[3]) / 1e9:.2f} GB/s: {100 * rate / disk:.0f} %")
 END
