@@ -35,7 +35,8 @@ INSTANTIATE_TEST_SUITE_P(Rules, OffloadDirRun, testing::Values("adamw_torch", "a
 // a run without offload_dir and without interruption.
 TEST_P(OffloadDirRun, CheckpointsGoBothWays) {
   if (environment("XLA_FLAGS").find("algsimp") == std::string::npos)
-    GTEST_SKIP() << "XLA_FLAGS does not disable algsimp and fusion (step_offload_dir_test.cpp); run this test with ctest";
+    GTEST_SKIP()
+        << "XLA_FLAGS does not disable algsimp and fusion (step_offload_dir_test.cpp); run this test with ctest";
   std::vector<double> wanted, got;
   TrainingRun whole(plain());
   while (wanted.size() < 4) wanted.push_back(whole.advance().loss);
