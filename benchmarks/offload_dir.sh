@@ -3,6 +3,9 @@
 # that speed in the same folder, before and after the run: half reads and half writes, of 1 MiB, past the page cache. The
 # model has random weights; its AdamW state is 2.2 GB.
 #
+# The figure favours the updates: in the first step, the file has no data yet, so its reads cost nothing. Disks that are
+# shared with other programs also change their speed between the measurements, so a share above 100 % is possible.
+#
 # usage: benchmarks/offload_dir.sh [FOLDER]      FOLDER is on the disk that is measured, by default /tmp
 #        The variable FETTLE names the program, by default build/fettle
 set -euo pipefail
