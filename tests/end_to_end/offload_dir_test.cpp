@@ -24,17 +24,6 @@ std::vector<std::string> words(const fs::path& output, const fs::path& disk) {
                                     "resume_from_checkpoint=true", "offload_dir=" + disk.string()});
 }
 
-// Returns the descriptor under which the process has the file of offload_dir.
-std::string state_file(const std::string& process, const fs::path& disk) {
-  std::error_code code;
-  for (fs::directory_iterator it("/proc/" + process + "/fd", code), end; !code && it != end; it.increment(code)) {
-    std::error_code ignored;
-    const std::string target = fs::read_symlink(it->path(), ignored).string();
-    if (target.starts_with(disk.string()) && target.ends_with("(deleted)")) return it->path().string();
-  }
-  return "";
-}
-
 TEST(OffloadDir, KilledRunsResumeBitIdenticallyAndLeaveNothing) {
   const auto seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));
@@ -67,27 +56,6 @@ TEST(OffloadDir, KilledRunsResumeBitIdenticallyAndLeaveNothing) {
   EXPECT_THAT(logged_losses(cut), ElementsAreArray(logged_losses(whole)));
   EXPECT_EQ(read_text(cut / "model.safetensors"), read_text(whole / "model.safetensors"));
   EXPECT_TRUE(fs::is_empty(disk));
-}
-
-// The file is cut off while the run goes on, as if the disk lost it.
-TEST(OffloadDir, AReadErrorEndsTheRunAndTheLastCheckpointIsValid) {
-  const TempFolder folder(program_file().parent_path());
-  const fs::path disk = folder / "disk", output = folder / "out";
-  Running running(folder.path(), with(words(output, disk), {"max_steps=100000"}));
-  ASSERT_TRUE(wait_until([&] { return fs::exists(checkpoint_path(output, 2)); }));
-  const std::string file = state_file(std::to_string(running.process()), disk);
-  ASSERT_NE(file, "");
-  ASSERT_EQ(truncate(file.c_str(), 0), 0);
-  const Outcome outcome = running.wait();
-  EXPECT_EQ(outcome.code, 2) << outcome.err;
-  EXPECT_THAT(outcome.err, AllOf(HasSubstr("offload_dir: " + disk.string()), HasSubstr("the file ends there"),
-                                 HasSubstr("resume_from_checkpoint=true")));
-  const auto newest = newest_checkpoint(output);
-  ASSERT_TRUE(newest && newest->complete);
-  StateReader(state_folder(newest->path)).verify();
-  const Outcome resumed =
-      run_fettle(folder, with(words(output, disk), {"max_steps=" + std::to_string(newest->step + 2)}));
-  EXPECT_EQ(resumed.code, 0) << resumed.err;
 }
 
 TEST(OffloadDir, AFullDiskEndsTheRun) {
