@@ -87,7 +87,7 @@ void check_method(const Recipe& recipe) {
         recipe.where("create_new_adapter"));
 }
 
-// Checks the keys that choose an update rule instead of `optim`.
+// Checks the keys that choose an optimizer in place of `optim`, such as use_apollo.
 void check_own_rules(const Recipe& recipe) {
   if (recipe.use_adam_mini && recipe.use_apollo)
     throw UserError("{}: use_apollo and use_adam_mini are two optimizers; keep one of them",

@@ -437,7 +437,8 @@ std::vector<Key> generation_keys() {
       {.name = "top_p",
        .group = Group::kGeneration,
        .member = &Recipe::top_p,
-       .help = "Sample only among the most likely tokens, as few as have this total probability.",
+       .help =
+           "Sample only from the most likely tokens: the fewest whose probabilities add up to at least this number.",
        .min = 0,
        .max = 1,
        .above_min = true},

@@ -57,15 +57,15 @@ Tensor bit_xor(const Tensor& x, const Tensor& y);
 Tensor shift_left(const Tensor& x, int64_t bits);
 Tensor shift_right(const Tensor& x, int64_t bits);                                 // fills with zeros
 Tensor compare(const Tensor& x, const char* direction, const Tensor& y);           // "EQ" "NE" "GE" "GT" "LE" "LT"
-Tensor select(const Tensor& pred, const Tensor& on_true, const Tensor& on_false);  // all three broadcast
+Tensor select(const Tensor& pred, const Tensor& on_true, const Tensor& on_false);  // broadcasts all three
 Tensor convert(const Tensor& x, DType dtype);          // returns x itself when it has that dtype
-Tensor bitcast_convert(const Tensor& x, DType dtype);  // same width
+Tensor bitcast_convert(const Tensor& x, DType dtype);  // `dtype` must be as wide as x's dtype
 
 // Shape.
 Tensor reshape(const Tensor& x, const Dims& dims);  // one -1 is inferred
 Tensor transpose(const Tensor& x, const Dims& permutation);
 Tensor broadcast_in_dim(const Tensor& x, const Dims& result, const Dims& dims);
-Tensor broadcast_to(const Tensor& x, const Dims& result);  // NumPy's rule
+Tensor broadcast_to(const Tensor& x, const Dims& result);  // by NumPy's rule
 Tensor expand(const Tensor& x, int64_t dim);               // a new 1-sized dim at `dim`
 Tensor slice(const Tensor& x, int64_t dim, int64_t start, int64_t limit, int64_t stride = 1);
 Tensor pad(const Tensor& x, const Dims& low, const Dims& high, double value = 0);

@@ -130,7 +130,7 @@ struct Transfer {
 
 // Returns the offset at which the bytes of a reply with status 206 begin; -1 when the reply does not state it.
 int64_t start_of_range(const HttpReply& reply) {
-  const std::string text = reply.header("content-range");  // bytes 100-199/200
+  const std::string text = reply.header("content-range");  // for example "bytes 100-199/200"
   return text.starts_with("bytes ") ? std::strtoll(text.c_str() + 6, nullptr, 10) : -1;
 }
 
@@ -227,7 +227,7 @@ class Downloads {
     transfer.size_at_start = transfer.part.size();
     CURL* easy = transfer.easy.get();
     prepare(easy, settings_, transfer.url, transfer.part.size(), transfer.headers);
-    curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1);  // so that each file has its own connection
+    curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1);  // one connection for each file
     curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, take_bytes);
     curl_easy_setopt(easy, CURLOPT_WRITEDATA, &transfer);
     curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, take_transfer_header);

@@ -111,10 +111,10 @@ Values split_lines(std::string_view text, bool keep_ends) {
   return out;
 }
 
-// The part [start, end) of a text in which methods such as find and count search. `first` is its start in the text.
+// The part [start, end) of a text in which methods such as find and count search.
 struct Window {
   std::string_view text;
-  size_t first;  // in characters
+  size_t first;  // number of the first character in the whole text
 };
 Window window(const std::string& text, const Bound& bound, size_t at) {
   const auto length = static_cast<int64_t>(character_count(text));

@@ -41,10 +41,10 @@ void read_added_tokens(const JsonField& list, Pipeline& pipeline) {
   }
 }
 
-// Returns the number of leading bytes of `normalized` (the normalized `text`) that belong to the start of `text`. The
-// start ends with the first character that `precompiled` does not remove. If normalizing changes the text, the rest of
-// `text` is normalized alone. The bytes at the end of `normalized` that equal the end of this result do not belong to
-// the start; all other bytes do.
+// Returns how many leading bytes of `normalized` come from the start of `text`. The start of `text` ends with the first
+// character that `precompiled` does not remove; `normalized` is the whole `text`, normalized. If normalizing changes
+// `text`, this function normalizes the text after the start alone: its longest common ending with `normalized` comes
+// from that text, and all bytes before this ending come from the start.
 size_t bytes_of_start(std::string_view text, const std::string& normalized, const Normalizer& normalizer,
                       const Normalizer& precompiled) {
   size_t first = 0;

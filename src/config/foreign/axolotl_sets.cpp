@@ -179,11 +179,12 @@ class Set {
     const auto dot = type.find('.');
     const std::string style = type.substr(0, dot), form = dot == std::string::npos ? "" : type.substr(dot + 1);
     if ((style != "chatml" && style != "llama3") || rows_ == Rows::kReplies) return false;
-    static const std::set<std::string> kFound[] = {{"intel", "icr", "prompt_pairs", "ultra", "argilla_chat"},  // pairs
-                                                   {"prompt_pairs", "ultra"}};                                 // rated
+    static const std::set<std::string> kFound[] = {
+        {"intel", "icr", "prompt_pairs", "ultra", "argilla_chat"},  // for preference pairs
+        {"prompt_pairs", "ultra"}};                                 // for rated replies
     const bool rated = rows_ == Rows::kRated;
     if (kFound[rated].contains(form)) {
-      // Fettle finds the columns.
+      // Fettle detects the columns of these forms.
     } else if (form == "argilla" && !rated) {
       columns_ = {{"chosen", "chosen_response"}, {"rejected", "rejected_response"}};
       entry_["ranking"] = true;
