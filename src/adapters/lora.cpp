@@ -25,7 +25,7 @@ ExpertParameters parameters_of(const ModelConfig& c) {
   if (!names.module.empty())
     return {names.router_module + ".weight", names.module + ".gate_up_proj", names.module + ".down_proj"};
   if (names.fused()) return {names.router + ".weight", names.gate_up, names.down};
-  static const std::string kOlder = "block_sparse_moe.";  // in files of Mixtral
+  static const std::string kOlder = "block_sparse_moe.";  // Mixtral's files have this prefix
   auto newer = [](const std::string& name) {
     return name.starts_with(kOlder) ? "mlp." + name.substr(kOlder.size()) : name;
   };
@@ -88,7 +88,8 @@ bool is_expression(const std::vector<std::string>& targets) {
   return targets.size() == 1 && targets[0].find_first_of("*[](){}|\\+?^$") != std::string::npos;
 }
 
-// Returns the modules whose names match the expression in every layer.
+// Returns the modules whose names match the expression in every layer. Throws UserError when a module matches only in
+// some layers.
 std::vector<std::string> modules_that_match(const Model& model, const std::string& expression) {
   const Regex regex("\\A(?:" + expression + ")\\z", "lora_target");
   std::vector<std::string> out;

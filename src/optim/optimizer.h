@@ -20,7 +20,7 @@ namespace fettle {
 // A trained weight as an update rule sees it: an array of separate weights (one per layer). Each of these is a vector
 // or a matrix.
 struct OptimWeight {
-  Shape shape;  // as stored in the program
+  Shape shape;  // shape of the array in the program
   LogicalAxes axes;
   int64_t stacked = 0;      // number of leading dims that select a weight (a layer)
   double weight_decay = 0;  // multiplied by the learning rate in each step

@@ -12,9 +12,9 @@
 
 namespace fettle {
 
-// The logical axes of a value, one per dim; "" is never split. Weights have the axes vocab, embed, heads, kv_heads,
-// mlp, experts, layers, rank, norm. Activations have batch, length, act_embed, act_heads, act_kv_heads, act_mlp,
-// act_vocab, act_groups (rows whose tokens one group of expert devices computes), act_experts.
+// The logical axes of a value, one per dim. A dim with the axis "" is never split. Weights have the axes vocab, embed,
+// heads, kv_heads, mlp, experts, layers, rank, norm. Activations have batch, length, act_embed, act_heads,
+// act_kv_heads, act_mlp, act_vocab, act_groups (rows whose tokens one group of expert devices computes), act_experts.
 using LogicalAxes = std::vector<std::string>;
 
 inline constexpr const char* kStageAxis = "pp";

@@ -170,7 +170,7 @@ TEST(ResolveError, ARefModelWithAQuantisedBase) {
 }
 
 TEST(ResolveError, ClassifiersAndTheirLabels) {
-  EXPECT_THAT(message("llama", {"stage=cls"}), HasSubstr("num_labels: is missing"));
+  EXPECT_THAT(message("llama", {"stage=cls"}), HasSubstr("num_labels is missing"));
   EXPECT_THAT(message("baichuan7b", {"stage=cls", "num_labels=2"}),
               AllOf(HasSubstr("no classifier"), HasSubstr("qwen3_moe, bert, roberta")));
   EXPECT_THAT(message("llama_classifier", {"stage=rm"}), AllOf(HasSubstr("3 labels"), HasSubstr("a single score")));

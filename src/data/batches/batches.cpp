@@ -144,7 +144,8 @@ DataIdentity Batches::identity() const {
 }
 
 const BatchShape& Batches::fullest() const {
-  // A pipeline keeps the values of all micro-batches until the backward pass.
+  // A pipeline keeps the values of all micro-batches until the backward pass, so the number of micro-batches counts,
+  // too.
   return *std::ranges::max_element(shapes_, {}, [this](const BatchShape& shape) {
     return (spec_.stages > 1 ? shape.micro_batches : 1) * shape.lines * shape.length;
   });
@@ -237,7 +238,7 @@ std::vector<int64_t> Batches::lengths_of(const std::vector<Sequence>& sequences)
 Batches::Laid Batches::lay(const std::vector<Sequence>& sequences) const {
   const std::vector<int64_t> lengths = lengths_of(sequences);
   if (spec_.lines == Lines::kOwn) {
-    int64_t longest = 0;  // also counts skipped rows
+    int64_t longest = 0;  // length of the longest sequence; skipped rows count, too
     for (const Sequence& sequence : sequences) {
       int64_t length = 0;
       for (const Document& document : sequence) length += document.length();

@@ -17,7 +17,7 @@ namespace fettle {
 // Where rows are and how to read them.
 struct DataSource {
   std::string name;                          // the name that the recipe gives
-  std::vector<std::filesystem::path> files;  // in order
+  std::vector<std::filesystem::path> files;  // the files of the rows, in this order
   std::string formatting;  // alpaca, sharegpt, openai, alpaca_prompt, text; "" detects it from each row's columns
   std::map<std::string, std::string> columns;  // part (prompt, query, response, ...) -> column of the row
   std::map<std::string, std::string> tags;     // role_tag, content_tag, user_tag, ... -> name in the rows

@@ -46,7 +46,7 @@ struct StoredRow {
   uint64_t line = 0;            // line of the row in the file; 0: not from a file
   uint32_t file = 0;            // number of the file in the data set
   uint32_t trained : 30 = 0;    // Example::trained_tokens
-  uint32_t preference : 2 = 0;  // a Preference
+  uint32_t preference : 2 = 0;  // a Preference as a number
 };
 static_assert(sizeof(StoredRow) == 32);
 

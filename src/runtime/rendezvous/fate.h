@@ -67,7 +67,7 @@ class Fate {
   std::mutex mutex_;  // protects the members down to `done_`
   std::condition_variable changed_;
   std::string phase_ = "starting";
-  int64_t beat_ = 0, next_ = 0;       // next_: all earlier steps were launched
+  int64_t beat_ = 0, next_ = 0;       // next_: the step after the last step that was launched
   int64_t held_ = -1, stop_at_ = -1;  // next_ when the signal came; the step before which all stop; -1: not known
   int signal_ = 0;
   int failed_ = 0;
