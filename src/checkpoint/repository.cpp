@@ -469,7 +469,7 @@ std::vector<std::string> spellings(std::string_view name) {
   for (const auto& [now, then] :
        {std::pair<std::string_view, const char*>{"model.language_model.", "language_model.model."},
         {"lm_head.", "language_model.lm_head."},
-        {"model.", "backbone."}})  // Nemotron-H
+        {"model.", "backbone."}})  // Nemotron-H's older name
     if (name.starts_with(now)) out.push_back(then + std::string(name.substr(now.size())));
   for (const char* base : {"model.", "transformer.", "bert.", "roberta."})
     if (name.starts_with(base))

@@ -97,7 +97,7 @@ struct Routing {
 // An MLP beside the experts, which is applied to every token.
 struct SharedExpert {
   std::string module;     // "mlp.shared_experts"
-  int64_t size = 0;       // its inner size
+  int64_t size = 0;       // inner size of this MLP
   std::string gate = {};  // a linear layer whose sigmoid multiplies the result; "": none
 };
 
@@ -156,7 +156,7 @@ struct Mamba2 {
   LayerSet layers = {};
 
   int64_t inner() const { return heads * head_dim; }
-  int64_t channels() const { return inner() + 2 * groups * state; }   // of the convolution: x, B and C
+  int64_t channels() const { return inner() + 2 * groups * state; }   // channels of the convolution: x, B and C
   int64_t projected() const { return inner() + channels() + heads; }  // outputs of in_proj: gate, x, B, C and dt
 };
 

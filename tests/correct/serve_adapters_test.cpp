@@ -22,7 +22,7 @@ const std::filesystem::path kModel = kReferenceModels / "llama";
 
 struct Got {
   std::string text;
-  std::vector<double> logprobs;  // of the written tokens
+  std::vector<double> logprobs;  // log-probabilities of the written tokens
 };
 
 Got read_all(PendingReply& reply) {

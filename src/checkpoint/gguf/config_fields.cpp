@@ -80,7 +80,7 @@ Json rope_scaling(const GgufFields& fields) {
       if (fields.has(key)) out[field] = fields.number(key, 0);
     return out;
   }
-  if (type == "longrope") return nullptr;  // its factors are tensors
+  if (type == "longrope") return nullptr;  // the factors of longrope are in tensors
   throw UserError("{}: rope.scaling.type is '{}', which Fettle does not support", fields.file(), type);
 }
 
@@ -309,7 +309,7 @@ void phi2_fields(const GgufFields& fields, Json& config) {
   const int64_t head = std::max<int64_t>(1, head_dim_of(fields));
   config["partial_rotary_factor"] =
       static_cast<double>(fields.integer(".rope.dimension_count", head)) / static_cast<double>(head);
-  // llama.cpp's converter writes 4 * hidden_size as the length of the MLP.
+  // llama.cpp's converter always writes 4 * hidden_size as the MLP's size, so the size comes from a tensor.
   if (const GgufTensor* up = fields.tensor("blk.0.ffn_up.bias")) config["intermediate_size"] = up->dims[0];
 }
 
@@ -441,7 +441,7 @@ void deepseek_fields(const GgufFields& fields, Json& config) {
   config["num_key_value_heads"] = config["num_attention_heads"];
   if (config["model_type"] == "deepseek_v2")
     config["topk_method"] = config["n_group"] == 1 ? "greedy" : "group_limited_greedy";
-  // llama.cpp's converter writes a tenth of the setting.
+  // llama.cpp's converter writes a tenth of mscale_all_dim.
   if (const double tenth = fields.number(".rope.scaling.yarn_log_multiplier", 0);
       tenth > 0 && config.contains("rope_scaling"))
     config["rope_scaling"]["mscale"] = config["rope_scaling"]["mscale_all_dim"] = 10 * tenth;
@@ -484,7 +484,8 @@ void nemotron_h_fields(const GgufFields& fields, Json& config) {
   if (const int64_t latent = fields.integer(".moe_latent_size", 0); latent > 0) config["moe_latent_size"] = latent;
 }
 
-// The weights have the family's factors, so all factors in the config are 1, which is their default.
+// The file's weights are already multiplied by the family's factors. So config.json leaves these factors out, and each
+// has its default, 1.
 void falcon_h1_fields(const GgufFields& fields, Json& config) {
   set_mamba2(fields, config);
   config["mamba_d_ssm"] = fields.integer(".ssm.inner_size");

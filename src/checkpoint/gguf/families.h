@@ -31,7 +31,7 @@ enum class GgufForm {
   // The gates or the up projections of all experts, [experts, size, in]. Hugging Face has [experts, 2 * size, in].
   kGatesOfExperts,
   kUpsOfExperts,
-  kExperts,  // of all experts, in one tensor of the checkpoint, too
+  kExperts,  // all experts in one tensor, as in the checkpoint
   kGrouped,  // [groups of Mamba2, n / groups] instead of [n]
 };
 
@@ -56,7 +56,7 @@ struct GgufStorage {
 };
 
 struct GgufFamily {
-  std::string_view architecture;  // general.architecture
+  std::string_view architecture;  // the value of general.architecture
   std::string_view model_type;    // Hugging Face's model_type
   std::string_view class_name;
   std::vector<GgufName> names;

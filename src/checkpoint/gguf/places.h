@@ -29,11 +29,11 @@ struct GgufTarget {
 // Numbers on which the order or the dims of some tensors depend.
 struct GgufHeads {
   int64_t heads = 0, kv_heads = 0;
-  int64_t groups = 1;               // of Mamba2; of linear attention, the key heads
-  int64_t values = 1, key_dim = 0;  // of linear attention: value heads, size of a key head
-  int64_t plain_dim = 0,
-          value_dim = 0;  // DeepSeek: dims of a key without rope, dims of a value. Linear attention: the latter
-  int64_t experts = 0, expert_size = 0, width = 0;       // Qwen 3.5: of experts that the checkpoint has in one tensor
+  int64_t groups = 1;                                    // groups of Mamba2, or key heads of linear attention
+  int64_t values = 1, key_dim = 0;                       // value heads, and size of a key head, of linear attention
+  int64_t plain_dim = 0;                                 // DeepSeek: dims of a key without rope
+  int64_t value_dim = 0;                                 // DeepSeek and linear attention: dims of a value
+  int64_t experts = 0, expert_size = 0, width = 0;       // Qwen 3.5: experts that the checkpoint has in one tensor
   int64_t layers = std::numeric_limits<int64_t>::max();  // tensors of layers from this one on are left out
 };
 

@@ -55,7 +55,7 @@ std::string adapter_key(std::string_view module, AdapterPart part);
 std::string adapter_key(std::string_view parameter);
 
 struct AdapterTensor {
-  std::string module;  // as in adapter_key
+  std::string module;  // the argument `module` of adapter_key
   AdapterPart part;
   const TensorEntry* entry;  // the tensor in the folder's file
 };

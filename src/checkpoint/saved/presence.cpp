@@ -144,7 +144,7 @@ Owner read_owner(const fs::path& file) {
   if (const std::string name = file.filename().string(); name.starts_with(kFilePrefix))
     owner.id = name.substr(kFilePrefix.size());
   const Json fields = Json::parse(text, nullptr, false);
-  owner.run = true;  // unless the file says otherwise
+  owner.run = true;  // the default, if the file lacks `run`
   try {
     owner.host = fields.at("host").get<std::string>();
     owner.boot = fields.at("boot").get<std::string>();
@@ -253,7 +253,7 @@ void Presence::create() {
 
 void Presence::write() {
   std::string text = owner_.json().dump() + "\n";
-  if (owner_.settled) text.insert(text.size() - 1, " ");  // keeps the length of the text with "false"
+  if (owner_.settled) text.insert(text.size() - 1, " ");  // pads `true` to the length of `false`
   if (pwrite(fd_, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size())) return;
   const int error_number = errno;
   ::unlink(file_.c_str());

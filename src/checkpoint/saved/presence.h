@@ -39,7 +39,7 @@ struct Owner {
   bool run = false;      // the owner is a training run, which needs the folder exclusively
   bool settled = false;  // the owner has the folder for itself
 
-  static Owner own();  // this process
+  static Owner own();  // describes this process
   nlohmann::json json() const;
   // Returns "the run on HOST (process PID, since MOMENT)".
   std::string text() const;

@@ -206,7 +206,7 @@ class Turns {
 
 // The scores of a block of queries and the keys of a part, f32 [B, D, K, T, G, S].
 struct Scores {
-  Tensor capped;  // before the mask and slopes
+  Tensor capped;  // scores before the mask and the slopes
   Tensor masked;
 };
 
@@ -313,7 +313,7 @@ Tensor sinks_like(const Tensor& sinks_N, const Tensor& like) {
   return broadcast_to(reshape(convert(sinks_N, DType::kF32), {1, 1, 1, like.dim(3), 1, like.dim(5)}), like.dims());
 }
 
-// `args.operands`: the result, the operands of Ring::attend, the log-sum-exp.
+// The operands of the node are the result, the operands of Ring::attend, and the log-sum-exp.
 Tensors gradients(const Ring& ring, const VjpArgs& args) {
   const Tensors operands(args.operands.begin() + 1, args.operands.end() - 1);
   const AttentionOptions options = with_operands(ring.options, operands, 5);

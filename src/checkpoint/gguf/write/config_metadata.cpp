@@ -156,7 +156,7 @@ void qwen2_moe_metadata(const ModelConfig& config, const Json&, GgufMetadata& me
   metadata.set_integer(".expert_shared_feed_forward_length", config.shared_expert->size);
 }
 
-// The sections are for images; for text, their sum matters only.
+// The sections are for images. For text, only their sum matters.
 void qwen3_5_metadata(const ModelConfig& config, const Json& json, GgufMetadata& metadata) {
   set_delta_net(config, metadata);
   const Json given = rope_field(json, "mrope_section");

@@ -1,5 +1,5 @@
-// Defines folded_factors: factors of config.json that a GGUF file has in its weights, because llama.cpp has no keys for
-// them (Falcon-H1).
+// Defines folded_factors: the factors of config.json by which the weights in a GGUF file are multiplied, because
+// llama.cpp has no keys for these factors (Falcon-H1).
 #pragma once
 
 #include <string>

@@ -21,7 +21,7 @@ class GgufWriter {
   GgufWriter(std::filesystem::path path, const GgufMetadata& metadata, std::vector<GgufTensor> tensors);
 
   const std::filesystem::path& path() const { return file_.path(); }
-  int64_t bytes() const { return bytes_; }  // of the whole file
+  int64_t bytes() const { return bytes_; }  // size of the whole file
   // Writes `bytes` of the tensor with this index from byte `at` of the tensor. Pieces may come in any order, but each
   // byte only once.
   void write(size_t tensor, std::span<const std::byte> bytes, int64_t at);
