@@ -31,7 +31,7 @@ struct TensorEntry {
   int64_t offset = 0;      // position of the first byte in the file; may be unaligned
   int64_t bytes = 0;       // number of bytes from there to the end of the last element
   Dims strides;            // counted in elements; empty: dense, row-major
-  Encoding encoding = {};  // how a GGUF file stores the elements; shape.dtype is then a fitting float dtype
+  Encoding encoding = {};  // how a GGUF file stores the elements; shape.dtype is then the dtype of the decoded values
   // The tensors from which the values are computed; null: the tensor itself is stored.
   std::shared_ptr<const Mxfp4Parts> mxfp4 = {};
   std::shared_ptr<const Float8Parts> float8 = {};

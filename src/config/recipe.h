@@ -96,7 +96,7 @@ struct Recipe {
   std::vector<std::string> skip_rows;         // "file:line" of rows to leave out
   std::string mix_strategy = "concat";        // concat, interleave_under, interleave_over
   std::vector<std::string> interleave_probs;  // a weight for each item of `dataset`; see interleave_weights
-  std::string data_cache;                     // folder; empty: the default; "off": none
+  std::string data_cache;                     // folder; empty: the default folder; "off": no cache
 
   // Training.
   int64_t per_device_train_batch_size = 8;
@@ -115,7 +115,7 @@ struct Recipe {
   int64_t max_warmup_steps = 0;               // limit for a warmup given as a share; 0: no limit
   std::optional<double> embedding_lr;         // learning rate of embedding and head; empty: learning_rate
   std::optional<double> moe_aux_loss_coef;    // weight of the loss that balances experts; empty: see config.json
-  std::string output_router_logits = "auto";  // balancing loss on: auto (from config.json), true, false
+  std::string output_router_logits = "auto";  // whether the balancing loss is on: auto (from config.json), true, false
   std::string optim = "adamw_torch";
   std::map<std::string, std::string> optim_args;  // hyperparameters of the optimizer by name
   bool use_adam_mini = false;
@@ -184,17 +184,17 @@ struct Recipe {
   std::string default_system;
 
   // Hardware.
-  std::map<std::string, int64_t> mesh;          // axis -> size; empty: all devices on fsdp; {auto: 1}: chosen
+  std::map<std::string, int64_t> mesh;          // axis -> size; empty: all devices on fsdp; {auto: 1}: Fettle chooses
   std::map<std::string, std::string> sharding;  // logical axis -> mesh axes; replaces its default
   bool offload_optimizer = false;               // keep the optimizer state in host memory
   bool offload_param = false;                   // keep the weights of the layers in host memory
-  std::string offload_dir;                      // keep the optimizer state in a file of this folder; empty: do not
-  std::string plugin;                           // cpu, cuda, rocm, or a file; empty: the best plugin available
-  std::optional<int64_t> device_count;          // devices to use; the CPU plugin creates this many
-  double gpu_memory_utilization = 0.95;         // share of a GPU's memory that the program may take
-  std::string target;                           // plan: the hardware to plan for
+  std::string offload_dir;               // keep the optimizer state in a file of this folder; empty: keep it in memory
+  std::string plugin;                    // cpu, cuda, rocm, or a file; empty: the best plugin available
+  std::optional<int64_t> device_count;   // devices to use; the CPU plugin creates this many
+  double gpu_memory_utilization = 0.95;  // share of a GPU's memory that the program may take
+  std::string target;                    // plan: the hardware to plan for
   bool plan_only = false;
-  std::string compile_cache;                    // folder; empty: the default; "off": none
+  std::string compile_cache;                    // folder; empty: the default folder; "off": no cache
   std::vector<std::string> kernels = {"auto"};  // auto, off, or names of kernels
 
   std::filesystem::path file;                    // the file that was read; its paths are relative to the current folder

@@ -42,7 +42,7 @@ struct DataSpec {
   std::vector<std::string> eval_sets;
   std::filesystem::path dataset_dir = "data";  // folder of dataset_info.json
   std::optional<HubSettings> hub;              // the hub of sets that are not on this machine; none: fetch nothing
-  std::optional<int64_t> max_samples;          // rows to read of each set
+  std::optional<int64_t> max_samples;          // largest number of rows to read from each set
   OnBadRow on_bad_row = OnBadRow::kError;
 
   // How a row becomes tokens.

@@ -181,7 +181,8 @@ Sample read_pair(const ordered_json& given, const DataSource& source) {
 Sample read_rated(const ordered_json& row, const DataSource& source) {
   const std::string column = rating_column(row, source);
   if (!has_column(row, column))
-    throw BadRow(fmt::format("the column '{}' is missing: true for a good reply, false for a bad one", column));
+    throw BadRow(
+        fmt::format("the column '{}' is missing; it must be true for a good reply and false for a bad one", column));
   Sample sample = read_sample(row, source);
   want_chat(sample);
   sample.preference = is_good(row[column], column) ? Preference::kChosen : Preference::kRejected;

@@ -46,7 +46,7 @@ DiskEngine choose_disk_engine() {
 
 struct TransferQueue::Transfer {
   bool write = false;
-  int64_t left = 0;    // bytes that are not done
+  int64_t left = 0;    // bytes that are not transferred yet
   int error = 0;       // errno of the first piece that failed; -1: the file ends early
   int64_t offset = 0;  // offset of that piece
 };

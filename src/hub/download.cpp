@@ -138,7 +138,7 @@ size_t take_bytes(char* bytes, size_t, size_t count, void* owner) {
   Transfer& transfer = *static_cast<Transfer*>(owner);
   long status = 0;
   curl_easy_getinfo(transfer.easy.get(), CURLINFO_RESPONSE_CODE, &status);
-  if (status != 200 && status != 206) return count;  // the body of an error reply
+  if (status != 200 && status != 206) return count;  // ignores the body of an error reply
   if (transfer.reply.status == 0) {
     transfer.reply.status = status;
     if (status == 200 && transfer.part.size() > 0) transfer.part.start_again();

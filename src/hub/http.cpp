@@ -171,7 +171,7 @@ double pause_of(const HttpReply& reply, double otherwise, double most) {
     const std::string limit = reply.header("ratelimit");  // for example `"api";r=0;t=55`
     if (const size_t at = limit.find(";t="); at != std::string::npos) text = limit.substr(at + 3);
   }
-  const double asked = std::strtod(text.c_str(), nullptr);  // 0 for a date
+  const double asked = std::strtod(text.c_str(), nullptr);  // strtod returns 0 for a date
   return std::min(std::max(asked, otherwise), most);
 }
 

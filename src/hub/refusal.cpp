@@ -18,7 +18,7 @@ json asked_json(const HubSettings& settings, const std::string& url) {
   try {
     return parse_json_or_discard<json>(http_get(settings, url, 1).body);
   } catch (const UserError&) {
-    return json();  // the message is complete without it
+    return json();  // without an answer, the message makes no suggestion
   }
 }
 

@@ -37,9 +37,8 @@ struct OptimWeight {
   int64_t first_column() const { return shape.rank() - columns; }
   Dims stack_dims() const { return {shape.dims.begin(), shape.dims.begin() + stacked}; }
   Dims own_dims() const { return {shape.dims.begin() + stacked, shape.dims.end()}; }
-  bool is_matrix() const {
-    return first_column() > stacked;
-  }  // a matrix in the checkpoint; its rows are the dims before the columns
+  // Returns whether the weight is a matrix in the checkpoint. Its rows are the dims before the columns.
+  bool is_matrix() const { return first_column() > stacked; }
 };
 
 // An array of optimizer state for a weight. It starts as zeros, each step changes it, and every checkpoint contains it.

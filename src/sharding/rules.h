@@ -25,7 +25,7 @@ class ShardingRules {
   explicit ShardingRules(MeshAxes mesh, const std::map<std::string, std::string>& overrides = {});
 
   // Returns the same rules for activations outside of the layers. There, the devices of all stages share the rows of
-  // the batch, if pp divides their number.
+  // the batch, if pp divides the number of rows.
   ShardingRules outside_layers() const;
   // Returns the same rules for activations of one row: every device stores all rows and positions.
   ShardingRules for_one_row() const;

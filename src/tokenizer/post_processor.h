@@ -43,7 +43,7 @@ class PostProcessor {
   };
   static std::vector<Template> read_templates(const JsonField& field);
 
-  std::vector<Template> templates_;  // applied in order
+  std::vector<Template> templates_;  // these templates are applied in order
 };
 
 }  // namespace fettle

@@ -135,7 +135,8 @@ void set_delta_net(const GgufFields& fields, Json& config) {
   set_partial_rotary(fields, config);
 }
 
-// Sets the fields of experts behind dense layers, with a shared expert (GLM-4.5, DeepSeek).
+// Sets the fields of a model with dense layers first, and then layers with experts and a shared expert (GLM-4.5,
+// DeepSeek).
 void set_routed_experts(const GgufFields& fields, Json& config) {
   config["n_routed_experts"] = fields.integer(".expert_count");
   config["num_experts_per_tok"] = fields.integer(".expert_used_count");
@@ -414,7 +415,8 @@ void lfm2_fields(const GgufFields& fields, Json& config) {
   config["layer_types"] = layer_types(fields, "conv");
 }
 
-// llama.cpp's router has sigmoids, a correction and no factor.
+// llama.cpp always computes this router with sigmoids, a correction and no factor on the weights. These are the
+// defaults of config.json, too.
 void lfm2_moe_fields(const GgufFields& fields, Json& config) {
   lfm2_fields(fields, config);
   config["num_experts"] = fields.integer(".expert_count");

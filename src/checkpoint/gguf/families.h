@@ -45,7 +45,7 @@ struct GgufName {
 
 // How the weights of a GGUF file differ from those of Hugging Face.
 struct GgufStorage {
-  bool pairs_rows = false;  // in q and k, the two rows that rope turns together are neighbours
+  bool pairs_rows = false;  // in q and k, the two rows that rope rotates together are neighbours
   // A fused q|k|v has all heads of q, then k, then v. Hugging Face has q, k and v of each head in turn.
   bool parts_first = false;
   bool adds_one = false;  // norms are stored as 1 + w

@@ -25,7 +25,7 @@ struct AdapterConfig {
   double lora_alpha = 16;
   double lora_dropout = 0;
   std::vector<std::string> target_modules;  // names or paths of modules, written in sorted order
-  std::string target_pattern;               // alternative: one regular expression over paths, or "all-linear"
+  std::string target_pattern;  // instead of target_modules: one regular expression over paths, or "all-linear"
   // exclude_modules, layers_to_transform and layers_pattern as read. They choose modules. Fettle takes the chosen
   // modules from the names of the tensors, and only writes these fields back.
   nlohmann::json selection = nlohmann::json::object();

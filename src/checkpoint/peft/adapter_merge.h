@@ -51,7 +51,7 @@ class AdapterMerge {
   AdapterMerge(const Model& model, std::vector<AdapterFolder> adapters);
 
   bool empty() const { return adapters_.empty(); }
-  std::string names() const;  // the adapters' files
+  std::string names() const;  // paths of the adapters' files, for messages
 
   // In these functions, `name` is the name of a tensor (Param::stored_name). saved() returns the tensor of a module
   // that an adapter trained in full (modules_to_save). It replaces the base's tensor and all changes of earlier

@@ -21,7 +21,7 @@ std::filesystem::path checkpoint_path(const std::filesystem::path& output_dir, i
 std::filesystem::path state_folder(const std::filesystem::path& checkpoint);
 // Returns the checkpoints sorted by step, the oldest first; empty when the folder does not exist.
 std::vector<CheckpointFolder> list_checkpoints(const std::filesystem::path& output_dir);
-std::optional<CheckpointFolder> newest_checkpoint(const std::filesystem::path& output_dir);  // complete ones only
+std::optional<CheckpointFolder> newest_checkpoint(const std::filesystem::path& output_dir);  // the newest complete one
 // Returns the checkpoint that resume_from_checkpoint names: a checkpoint folder, or for "true" the newest one with a
 // state (nullopt when there is no checkpoint). StateReader checks whether it is intact. Throws UserError when a named
 // folder is missing or has no state, or when no checkpoint has a state.

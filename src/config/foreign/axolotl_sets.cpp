@@ -258,9 +258,8 @@ class Set {
     return true;
   }
 
-  // Reads the names of the roles. Nothing must be read if all names are usual ones (user, human, assistant, gpt,
-  // system, tool), because rows with these names are understood without tags. Throws when a role has several other
-  // names.
+  // Reads the names of the roles. Does nothing if all names are usual ones (user, human, assistant, gpt, system, tool),
+  // because Fettle understands rows with these names without tags. Throws when a role has several other names.
   void read_roles() {
     if (has_usual_roles()) return;
     for (const auto& [tag, role] : {std::pair{"user_tag", "user"},

@@ -39,7 +39,7 @@ TaughtLabels taught_labels(const std::vector<std::string>& adapters, const nlohm
 // The recipe's keys about labels. Each may be absent.
 struct LabelRequest {
   std::optional<Problem> problem;
-  std::optional<int64_t> count;       // num_labels
+  std::optional<int64_t> count;       // the value of num_labels
   std::vector<std::string> id2label;  // empty: the recipe does not give names
   std::string count_at, names_at;     // where the recipe sets num_labels and id2label, for messages
 };

@@ -21,7 +21,7 @@ struct DataSource {
   std::string formatting;  // alpaca, sharegpt, openai, alpaca_prompt, text; "" detects it from each row's columns
   std::map<std::string, std::string> columns;  // part (prompt, query, response, ...) -> column of the row
   std::map<std::string, std::string> tags;     // role_tag, content_tag, user_tag, ... -> name in the rows
-  std::optional<int64_t> num_samples;          // rows to take, chosen by the seed
+  std::optional<int64_t> num_samples;          // number of rows to take; the seed chooses them
   std::optional<int64_t> first_rows;           // take only this many rows, from the first file on
   std::optional<double> first_share;           // take only this share of the rows, from the first file on
   bool ranking = false;                        // the rows are preference pairs

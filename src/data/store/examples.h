@@ -16,7 +16,7 @@ namespace fettle {
 class Examples {
  public:
   Examples() = default;
-  Examples(const std::vector<Example>& examples);  // kept in memory
+  Examples(const std::vector<Example>& examples);  // keeps the examples in memory
   // The store names files by number; `files` are their names.
   Examples(std::shared_ptr<const TokenStore> store, std::vector<std::string> files);
 

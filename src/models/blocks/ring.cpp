@@ -233,7 +233,8 @@ Scores scores_of(const Tensor& q, const Tensor& index, const Tensor& segments, c
   return out;
 }
 
-// Sums of queries in the forward pass: weighted values, the largest score, and the sum of exp(score - largest).
+// Returns the function of the forward pass. The sums of queries are the weighted values, the largest score, and the sum
+// of exp(score - largest).
 Meet meet_forward(const AttentionOptions& options) {
   return [&options](Side& queries, Side& keys) {
     const bool begun = !queries.sums.empty();
@@ -260,8 +261,8 @@ Meet meet_forward(const AttentionOptions& options) {
   };
 }
 
-// Further values of queries in the backward pass: the cotangent, the log-sum-exp, and the sums of cotangent * result.
-// The sum of queries is their gradient; those of keys are the gradients of k and v.
+// Returns the function of the backward pass. It needs further values of queries: the cotangent, the log-sum-exp, and
+// the sums of cotangent * result. The sum of queries is their gradient; the sums of keys are the gradients of k and v.
 Meet meet_backward(const AttentionOptions& options) {
   return [&options](Side& queries, Side& keys) {
     const bool begun = !queries.sums.empty();

@@ -19,7 +19,7 @@ struct FateTimes {
   double beat = 0.5;    // seconds between two signs of life
   double silence = 8;   // a process without a sign of life for this time counts as dead
   double hang = 3600;   // a training step that takes this long counts as hanging; other phases get six times as long
-  double farewell = 3;  // how long, at most, a failing process waits until the others know it
+  double farewell = 3;  // longest time that a failing process waits until the others know of its failure
   // Reads FETTLE_HEARTBEAT_SECONDS (silence) and FETTLE_HANG_SECONDS. Throws UserError.
   static FateTimes from_environment();
 };

@@ -9,8 +9,8 @@
 
 namespace fettle {
 
-// The factors of neighbouring rows of a tensor. llama.cpp's conversion multiplies by the first, then by the second,
-// each time in f32.
+// The factors of `rows` neighbouring rows of a tensor. llama.cpp's conversion multiplies these rows by the first
+// factor, then by the second, each time in f32.
 struct RowFactors {
   int64_t rows;
   float first = 1, second = 1;

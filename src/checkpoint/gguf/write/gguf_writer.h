@@ -37,7 +37,7 @@ class GgufWriter {
   static Layout lay_out(const GgufMetadata& metadata, std::vector<GgufTensor> tensors);
   GgufWriter(Layout layout, std::filesystem::path path);
 
-  std::vector<GgufTensor> tensors_;  // with offsets from the first byte of the file
+  std::vector<GgufTensor> tensors_;  // the tensors, with offsets from the first byte of the file
   int64_t bytes_;
   OutputFile file_;
   std::vector<int64_t> written_;  // bytes written so far, by tensor
