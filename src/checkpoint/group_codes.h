@@ -35,7 +35,7 @@ class GroupRows {
 
   // Writes the values (code - zero) * scale of successive elements, from element number `element` on.
   void values(int64_t element, std::span<float> out) const;
-  // Each [last - first, groups]. The scales are rounded to the dtype of the weight.
+  // Both arrays are [last - first, groups]. The scales are rounded to the dtype of the weight.
   const std::vector<uint8_t>& zeros() const { return zeros_; }
   const std::vector<float>& scales() const { return scales_; }
 

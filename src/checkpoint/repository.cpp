@@ -321,7 +321,8 @@ void ModelRepository::join_experts(const std::string& file) {
           found.push_back(stored_at(*place).entry->name);
         }
       }
-      // If an expert is missing or not stored in groups, loading says that the tensor with all experts is missing.
+      // If an expert is missing or not stored in groups, this adds no entry, and loading reports that the tensor with
+      // all experts is missing.
       if (found.empty() || static_cast<int64_t>(found.size()) != param.dims[0] * experts->each) continue;
       const int64_t outputs = experts->modules[0]->outputs, inputs = experts->modules[0]->inputs;
       for (size_t m = 0; m < found.size(); ++m)

@@ -48,8 +48,8 @@ struct TensorEntry {
   bool dense_places() const { return strides.empty() && !grown && !joined; }
 };
 
-// Move-only. Entries and spans are valid while it lives. Several threads may call const members. The readers of the
-// formats (SafetensorsFile, TorchFile) construct it from entries that they have checked.
+// Move-only. Entries and spans are valid while the TensorFile lives. Several threads may call const members. The
+// readers of the formats (SafetensorsFile, TorchFile) construct a TensorFile from entries that they have checked.
 class TensorFile {
  public:
   const std::filesystem::path& path() const { return map_.path(); }

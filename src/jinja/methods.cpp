@@ -474,7 +474,7 @@ std::string padded(const std::string& text, int64_t width, const std::string& fi
   if (character_count(fill) != 1) throw JinjaError("The fill character must be exactly one character long");
   Budget::fit(static_cast<size_t>(width));
   const int64_t total = width - length;
-  // When the padding is odd, Python's center puts the extra character on the left if the width is odd.
+  // If both the padding and the width are odd, Python's center puts the extra character on the left.
   const int64_t left = where == 'l' ? 0 : where == 'r' ? total : total / 2 + (total & width & 1);
   std::string out;
   for (int64_t i = 0; i < left; ++i) out += fill;

@@ -17,7 +17,7 @@ struct BlockType {
   int64_t elements;                                  // elements in a block
   int64_t bytes;                                     // bytes of a block
   void (*decode)(const uint8_t* block, float* out);  // decodes one block; null: Fettle does not read this type
-  // One block of finite values; null: Fettle does not write this type.
+  // Encodes one block of finite values; null: Fettle does not write this type.
   void (*encode)(const float* values, uint8_t* block) = nullptr;
 
   bool is_float() const { return elements == 1; }

@@ -255,7 +255,7 @@ void qwen3_moe_fields(const GgufFields& fields, Json& config) {
   config["norm_topk_prob"] = fields.flag(".expert_weights_norm", true);
 }
 
-// llama.cpp does not divide the weights of a token's experts by their sum.
+// norm_topk_prob is false because llama.cpp does not divide the weights of a token's experts by their sum.
 void qwen2_moe_fields(const GgufFields& fields, Json& config) {
   qwen3_moe_fields(fields, config);
   config["qkv_bias"] = has_bias(fields, "attn_q");
@@ -269,7 +269,7 @@ void qwen3_5_fields(const GgufFields& fields, Json& config) {
   config["attention_bias"] = has_tensor(fields, ".attn_q.bias");
 }
 
-// llama.cpp divides the weights of a token's experts by their sum.
+// norm_topk_prob is true because llama.cpp divides the weights of a token's experts by their sum.
 void qwen3_next_fields(const GgufFields& fields, Json& config) {
   qwen2_moe_fields(fields, config);
   config["norm_topk_prob"] = true;

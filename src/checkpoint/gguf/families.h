@@ -22,13 +22,16 @@ enum class GgufForm {
   kNegative,        // Hugging Face has the logarithm of the negated value
   kColumn,          // [n, 1] instead of [n]
   kNegativeColumn,  // like kColumn; Hugging Face has the logarithm of the negated value
-  // [heads, rank, size] and [heads, size, rank] instead of [heads * (size of key + size of value), rank] (DeepSeek)
+  // Two tensors, [heads, rank, size] and [heads, size, rank], instead of one, [heads * (size of key + size of value),
+  // rank] (DeepSeek)
   kKeysOfHeads,
   kValuesOfHeads,
-  // q, k, v of all key heads, and z of all key heads. Hugging Face has q, k, v and z of each key head in turn.
+  // The file has q, k, v of all key heads in one tensor, and z of all key heads in another. Hugging Face has one tensor
+  // with q, k, v and z of each key head in turn.
   kQkv,
   kGate,
-  // The gates or the up projections of all experts, [experts, size, in]. Hugging Face has [experts, 2 * size, in].
+  // The file has two tensors, the gates and the up projections of all experts, each [experts, size, in]. Hugging Face
+  // has one, [experts, 2 * size, in].
   kGatesOfExperts,
   kUpsOfExperts,
   kExperts,  // all experts in one tensor, as in the checkpoint

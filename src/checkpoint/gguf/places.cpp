@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kMostExperts = 4096;  // experts of a layer
 
-// "blk.12.attn_q" becomes "blk.{}.attn_q" and 12.
+// The parts of a tensor's name: "blk.12.attn_q.weight" has the module "blk.{}.attn_q" and the layer 12.
 struct ModuleName {
   std::string module;
   std::optional<int64_t> layer;

@@ -19,9 +19,9 @@ namespace fettle {
 // Writes the values of a box of a tensor, f32 and dense. Thread-safe.
 using ReadValues = std::function<void(const Box& box, float* out)>;
 
-// The changes of all adapters to one tensor, a matrix [rows, columns] in the checkpoint: W + scale B A, and with DoRA
-// each output is scaled to its magnitude. A tensor with all experts is treated as one matrix for each expert, one below
-// the other. Computes in f32, in the order of the adapters.
+// The changes of all adapters to one tensor, a matrix [rows, columns] in the checkpoint: the sum W + scale B A, and
+// with DoRA the scaling of each output to its magnitude. A tensor with all experts is treated as one matrix for each
+// expert, one below the other. Computes in f32, in the order of the adapters.
 class TensorMerge {
  public:
   bool empty() const { return changes_.empty(); }

@@ -77,7 +77,7 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
         "{}: this is a classifier's adapter (task_type SEQ_CLS); set stage: cls, or rm for an adapter "
         "that scores replies",
         file);
-  // PEFT lists all names that heads may have; a model has one of them.
+  // PEFT's modules_to_save lists all names that a classifier's head may have. A model has only one of them.
   if (model.classifies())
     std::erase_if(options.saved, [&](const std::string& name) {
       const bool of_peft = name == "classifier" || name == "score";
@@ -119,7 +119,8 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
           throw UserError("{}: {} and {} have LoRA weights on different layers, which is not supported", file,
                           options.modules[0], linear);
   std::vector<std::string> parameters = config.target_parameters;
-  // Where the router is a linear layer (Gemma 4), PEFT can also name it in target_modules. The tensors are the same.
+  // If the router is a linear layer (Gemma 4), PEFT can also name it in target_modules. The adapter has the same
+  // tensors then.
   for (const Param& param : model.params)
     if (param.role == Role::kRouter) {
       const std::string router = param.hf_name.substr(0, param.hf_name.rfind('.'));

@@ -14,8 +14,8 @@
 namespace fettle {
 namespace {
 
-// Numbers of random streams. The order of an epoch uses the epoch's number as its stream. These numbers are larger than
-// any epoch's number.
+// Numbers of random streams. The order of an epoch uses the epoch's number as its stream; the streams below have larger
+// numbers than any epoch.
 constexpr uint64_t kPackStream = uint64_t{1} << 60;
 constexpr uint64_t kWindowStream = uint64_t{1} << 61;
 constexpr int64_t kLargestWindow = 32;
@@ -70,7 +70,7 @@ Batches::Batches(Examples examples, BatchSpec spec) : examples_(std::move(exampl
         examples_.source(0));
   if (spec_.packing) pack();
   skip_rows();
-  // Drop lengths that no row needs.
+  // Drops lengths that no row needs.
   while (!spec_.packing && spec_.lengths.size() > 1 && spec_.lengths[spec_.lengths.size() - 2] >= longest)
     spec_.lengths.pop_back();
   choose_shapes();

@@ -153,7 +153,7 @@ LabelSet settle_labels(const LabelRequest& asked, const TaughtLabels& taught, co
     if (names.empty()) names = settle_names(scan, asked, *problem, data);
   }
   const auto count = static_cast<int64_t>(names.size());
-  // Transformers makes the same choice when config.json has no problem_type.
+  // Without problem_type, Transformers decides in the same way.
   if (!problem) problem = count == 1 ? Problem::kRegression : Problem::kSingleLabel;
   if (problem == Problem::kSingleLabel && count < 2)
     throw UserError("{}: all rows have the same label, '{}', so there is nothing to learn; add rows with other labels",

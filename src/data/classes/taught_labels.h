@@ -23,7 +23,7 @@ struct TaughtLabels {
   int64_t count() const { return static_cast<int64_t>(id2label.size()); }
 };
 
-// A larger num_labels is treated as a mistake.
+// The largest num_labels. A larger one is treated as a mistake.
 inline constexpr int64_t kMostLabels = 100'000;
 
 // Returns the labels in a config.json or classifier.json; no labels if the file does not belong to a classifier. The

@@ -1,4 +1,4 @@
-// The table row of custom calls.
+// Defines the op table's row for custom calls.
 #include <algorithm>
 #include <array>
 #include <cctype>

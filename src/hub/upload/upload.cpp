@@ -53,8 +53,8 @@ void make_repo(const HubSettings& settings, const Upload& upload) {
   if (slash != std::string::npos) request["organization"] = id.substr(0, slash);
   const HttpReply reply = post_again(settings, settings.endpoint + "/api/repos/create", {request.dump()});
   if (reply.status == 409) return;  // the repository exists
-  // A token that may write to this repository may lack the right to make repositories. So a repository that exists is
-  // enough.
+  // A token that may write to this repository may lack the right to make repositories. So the refusal does not matter
+  // if the repository exists.
   if (reply.status == 401 || reply.status == 402 || reply.status == 403)
     if (http_get(settings, fmt::format("{}/api/models/{}", settings.endpoint, id), 1).status == 200) return;
   object_of(settings, reply, "making the repository " + id);

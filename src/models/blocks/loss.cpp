@@ -75,7 +75,7 @@ Tensor top_entropy(const Tensor& logits_BCV, int64_t most) {
   const Tensor x = logits_BCV - top;
   const Tensor none = zeros_like(reduce_max(x, {-1}));
   const Tensor lowest = constant(-1e30, DType::kF32);
-  // Each trip takes the largest value below those already taken, and all values equal to it, as long as fewer than
+  // Each iteration takes the largest value below those already taken, and all values equal to it, as long as fewer than
   // `most` were taken.
   const std::vector<Tensor> carries{none + 1.0, none + static_cast<double>(most), none, none};
   const ScanStep out =

@@ -17,7 +17,7 @@ Tensor f32(const Tensor& x) {
   return convert(x, DType::kF32);
 }
 
-// Pads dim 1 of x to whole chunks: [B, T, ..] -> [X, B, C, ..].
+// Pads dim 1 of x [B, T, ..] to whole chunks, and returns the chunks [X, B, C, ..].
 Tensor in_chunks(const Tensor& x, int64_t chunk) {
   const int64_t b = x.dim(0), t = x.dim(1), chunks = (t + chunk - 1) / chunk;
   const Dims none(static_cast<size_t>(x.rank()), 0);
@@ -50,7 +50,7 @@ StateSpace state_space(const Tensor& x, const Tensor& k, const Tensor& q, const 
   const Tensor of_chunk = in_chunks(segments, chunk);        // [X, B, C]
   const Tensor last = slice(of_chunk, 2, chunk - 1, chunk);  // document number at each chunk's last position
   const Tensor first = slice(slice(of_chunk, 2, 0, 1), 0, 0, 1);
-  // Document number before each chunk.
+  // The document number of the position before each chunk. For the first chunk, that of its own first position.
   const Tensor ahead = chunks == 1 ? first : concatenate({first, slice(last, 0, 0, chunks - 1)}, 0);
 
   const Tensor lower = lower_triangle(chunk);

@@ -165,8 +165,8 @@ std::optional<Difference> first_difference(const ModelConfig& a, const ModelConf
   return found;
 }
 
-// llama.cpp knows from the number of layers whether a DeepSeek model has q_lora_rank. It takes the sum of the two best
-// experts as the score of a group.
+// llama.cpp decides by the number of layers whether a DeepSeek model has q_lora_rank. It always takes the sum of the
+// two best experts as the score of a group.
 void check_deepseek(const ModelConfig& config, const std::string& model) {
   const int64_t layers = config.num_hidden_layers;
   const bool lite = layers == 26 || layers == 27 || (layers == 48 && config.vocab_size == 128256);

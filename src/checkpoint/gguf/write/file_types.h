@@ -17,7 +17,7 @@ struct GgufFileType {
   std::string_view name;  // the name of the type in names of files: "Q4_K_M"
   int64_t number;         // the value of general.file_type
   std::string_view type;  // the type of most tensors: "Q4_K"
-  // Layers that matter more have attn_v and ffn_down in Q6_K (the mixtures K_M).
+  // True for the mixtures (K_M), in which some layers have attn_v and ffn_down in Q6_K.
   bool mixes = false;
 };
 

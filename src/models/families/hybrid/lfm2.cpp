@@ -34,7 +34,7 @@ LayerSet convolution_layers(const ConfigReader& r, int64_t layers) {
 }
 
 ModelConfig read_both(const ConfigReader& r) {
-  // The first configs have their own names for some fields. As in Transformers, these take precedence.
+  // The oldest configs have other names for some fields. As in Transformers, these names take precedence.
   nlohmann::json json = r.json();
   for (const auto& [then, now] : {std::pair{"block_ff_dim", "intermediate_size"},
                                   {"num_heads", "num_attention_heads"},

@@ -50,7 +50,7 @@ void read_expert_layers(const ConfigReader& r, ModelConfig& c) {
   if (layers.count() < c.num_hidden_layers) c.expert_layers = layers;
 }
 
-// The first published configs have a number in place of true.
+// The oldest published configs have a number where later ones have true or false.
 bool flag_or_number(const ConfigReader& r, const std::string& key, bool otherwise) {
   return r.has(key) && r.json().at(key).is_number() ? r.json().at(key) != 0 : r.flag(key, otherwise);
 }
