@@ -224,7 +224,7 @@ const std::vector<WithoutEffect>& without_effect() {
       {"eval_packing"},
       {"use_logits_to_keep"},
       // Keys about Axolotl's kernels and caches.
-      {"quantize_moe_experts", "4-bit quantisation includes the experts, 8-bit quantisation leaves them in 16 bits"},
+      {"quantize_moe_experts", "4-bit quantisation includes the experts; 8-bit quantisation leaves them in 16 bits"},
       {"resize_token_embeddings_to_32x", "the embedding is not padded"},
       {"llama4_linearized_experts"},
       {"tiled_mlp"},

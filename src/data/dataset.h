@@ -21,7 +21,7 @@ struct DataReport {
   int64_t examples = 0;
   // tokens and trained_tokens are counted after num_samples, mix_strategy and val_size have been applied.
   int64_t tokens = 0;
-  int64_t trained_tokens = 0;  // of labelled rows: the number of rows with a label
+  int64_t trained_tokens = 0;  // for a classifier: the number of rows with a label
   std::map<std::string, int64_t> tokens_by_role;
   std::map<std::string, int64_t> trained_by_role;
   int64_t truncated = 0;  // rows that were cut to cutoff_len

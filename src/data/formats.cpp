@@ -128,8 +128,8 @@ void unquote_arguments(ordered_json& message) {
 // format, Axolotl, ms-swift and LLaMA-Factory v1.
 constexpr const char* kTrainedFields[] = {"train", "training", "loss", "loss_weight", "weight", "loss_scale"};
 
-// Reads these fields into out.train and out.weight. If a message has several of them (ms-swift's `loss` and
-// `loss_scale`), multiplies the factors.
+// Reads the fields kTrainedFields into out.train and out.weight. If a message has several of them (ms-swift's `loss`
+// and `loss_scale`), multiplies the factors.
 void read_weight(const ordered_json& message, Message& out) {
   constexpr double kLargest = 1000;
   for (const char* name : kTrainedFields) {

@@ -66,7 +66,7 @@ Tensor reshape(const Tensor& x, const Dims& dims);  // one -1 is inferred
 Tensor transpose(const Tensor& x, const Dims& permutation);
 Tensor broadcast_in_dim(const Tensor& x, const Dims& result, const Dims& dims);
 Tensor broadcast_to(const Tensor& x, const Dims& result);  // by NumPy's rule
-Tensor expand(const Tensor& x, int64_t dim);               // a new 1-sized dim at `dim`
+Tensor expand(const Tensor& x, int64_t dim);               // adds a 1-sized dim at `dim`
 Tensor slice(const Tensor& x, int64_t dim, int64_t start, int64_t limit, int64_t stride = 1);
 Tensor pad(const Tensor& x, const Dims& low, const Dims& high, double value = 0);
 Tensor concatenate(const std::vector<Tensor>& xs, int64_t dim);

@@ -21,7 +21,7 @@ inline constexpr const char* kStageAxis = "pp";
 
 class ShardingRules {
  public:
-  // `overrides` replace defaults: logical axis -> mesh axes joined by '+', or "" for none.
+  // `overrides` replace defaults: they map a logical axis to mesh axes joined by '+', or to "" for none.
   explicit ShardingRules(MeshAxes mesh, const std::map<std::string, std::string>& overrides = {});
 
   // Returns the same rules for activations outside of the layers. There, the devices of all stages share the rows of

@@ -162,7 +162,7 @@ TEST(GgufFileTypes, ChooseTypesAsLlamaCpp) {
   }
   EXPECT_EQ(type("q4_k_m", "blk.12.attn_v.weight", wide, large), "Q6_K");
   EXPECT_EQ(type("q4_k_m", "blk.13.attn_v.weight", wide, large), "Q5_K");
-  // Models with eight experts.
+  // The next types are those of models with eight experts.
   EXPECT_EQ(type("q4_k_m", "blk.5.attn_v.weight", wide, mixture), "Q8_0");
   EXPECT_EQ(type("q4_k_m", "blk.5.attn_k.weight", wide, mixture), "Q8_0");
   EXPECT_EQ(type("q4_k_m", "blk.5.attn_output.weight", wide, mixture), "Q5_K");

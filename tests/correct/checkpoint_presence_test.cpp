@@ -218,7 +218,7 @@ TEST_F(OneRun, NeedsAFolderThatCanBeWritten) {
   EXPECT_THAT(refusal(place / "none"), HasSubstr("cannot write"));
 }
 
-// A reader without a presence of its own, such as the board.
+// Tests is_alive, by which programs that only read the folder, such as the board, see whether a run is alive.
 TEST_F(OneRun, IsSeenByReaders) {
   {
     const auto presence = Presence::alone_in(folder);

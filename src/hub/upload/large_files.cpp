@@ -22,7 +22,7 @@ constexpr size_t kInOneBatch = 100;
 constexpr int kJoinSeconds = 300;  // the store may need this long to join the parts of a file
 constexpr const char* kLfsType = "application/vnd.git-lfs+json";
 
-// The bytes sent so far, of all files, on one live line.
+// Shows the bytes sent so far, over all files, on one live line.
 class Progress {
  public:
   explicit Progress(int64_t all) : all_(all) {}
