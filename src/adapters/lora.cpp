@@ -115,7 +115,7 @@ std::vector<std::string> modules_that_match(const Model& model, const std::strin
     out.push_back(linear);
   }
   if (out.empty())
-    throw UserError("lora_target: '{}' matches no linear layer of {}, such as {}; use all or names of {}", expression,
+    throw UserError("lora_target: '{}' matches no linear layer of {}, such as {}; use all, or some of {}", expression,
                     model.family->model_type, model.linear(model.linears()[0])[0].stored_name(0),
                     fmt::join(model.linears(), ", "));
   return out;
@@ -139,9 +139,9 @@ std::vector<std::string> lora_modules(const Model& model, const std::vector<std:
     if (std::ranges::any_of(out, [&](const std::string& linear) { return means(target, linear); })) continue;
     for (const std::string& linear : refused)
       if (means(target, linear))
-        throw UserError("lora_target: PEFT does not load adapters with {} of {}; use all or names of {}", linear,
+        throw UserError("lora_target: PEFT does not load adapters with {} of {}; use all, or some of {}", linear,
                         model.family->model_type, fmt::join(linears, ", "));
-    throw UserError("lora_target: '{}' matches no linear layer of {}; use all or names of {}", target,
+    throw UserError("lora_target: '{}' matches no linear layer of {}; use all, or some of {}", target,
                     model.family->model_type, fmt::join(linears, ", "));
   }
   return out;
@@ -259,7 +259,7 @@ std::vector<std::string> expert_parameters(const Model& model, const std::vector
       out.push_back(name);
   for (const std::string& target : targets)
     if (std::ranges::none_of(all, [&](const std::string& name) { return means(target, name); }))
-      throw UserError("target_parameters: '{}' matches no expert parameter of {}; use names of {}", target,
+      throw UserError("target_parameters: '{}' matches no expert parameter of {}; use some of {}", target,
                       model.family->model_type, fmt::join(all, ", "));
   return out;
 }
@@ -336,7 +336,7 @@ std::vector<Param> saved_params(const Model& model, const LoraOptions& options) 
   }
   for (size_t i = 0; i < matched.size(); ++i)
     if (!matched[i])
-      throw UserError("additional_target: '{}' matches no module of {}; use names of {}", options.saved[i],
+      throw UserError("additional_target: '{}' matches no module of {}; use some of {}", options.saved[i],
                       model.family->model_type, fmt::join(modules, ", "));
   return params;
 }

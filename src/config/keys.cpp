@@ -280,7 +280,8 @@ std::vector<Key> output_keys() {
       {.name = "greater_is_better",
        .group = Group::kOutput,
        .member = &Recipe::greater_is_better,
-       .help = "Whether a larger metric_for_best_model is better. auto: not for losses, perplexity, mse and mae.",
+       .help = "Whether a larger metric_for_best_model is better. auto: false for losses, perplexity, mse and mae, "
+               "else true.",
        .values = {"auto", "true", "false"}},
       {.name = "load_best_model_at_end",
        .group = Group::kOutput,

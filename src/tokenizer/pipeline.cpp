@@ -41,10 +41,9 @@ void read_added_tokens(const JsonField& list, Pipeline& pipeline) {
   }
 }
 
-// Returns how many leading bytes of `normalized` come from the start of `text`. The start of `text` ends with the first
-// character that `precompiled` does not remove; `normalized` is the whole `text`, normalized. If normalizing changes
-// `text`, this function normalizes the text after the start alone: its longest common ending with `normalized` comes
-// from that text, and all bytes before this ending come from the start.
+// Divides `text` into a start and a rest. The start ends with the first character that `precompiled` does not remove.
+// Returns how many bytes of `normalized`, the whole text after normalizing, come from the start. If normalizing changes
+// `text`, these are all bytes before the longest ending that `normalized` shares with the normalized rest.
 size_t bytes_of_start(std::string_view text, const std::string& normalized, const Normalizer& normalizer,
                       const Normalizer& precompiled) {
   size_t first = 0;

@@ -144,7 +144,7 @@ TEST_F(OneRun, WhereThereAreNoLocksTheStartOfTheProcessTells) {
   EXPECT_EQ(refusal(folder), "no error") << "a later process has its number";
 }
 
-// A run may be killed right after it took a folder over. The next one must find no unfinished file whose owner is
+// A run may be killed right after it took a folder over. The next run must find no unfinished file whose owner is
 // unknown.
 TEST_F(OneRun, TakesTheUnfinishedFilesOfADeadRunAway) {
   Owner owner = Owner::own();

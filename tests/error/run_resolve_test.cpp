@@ -65,7 +65,7 @@ TEST(ResolveError, StagesOfAPipelineAreEqual) {
   EXPECT_THAT(user_error([] {
                 make_mesh({{"xp", 2}}, 2);
               }),
-              HasSubstr("mesh: the axis 'xp' is not known; there are pp, dp, fsdp, ep, tp, sp"));
+              HasSubstr("mesh: the axis 'xp' is not known; the axes are pp, dp, fsdp, ep, tp, sp"));
 }
 
 TEST(ResolveError, StateOnADiskNeedsWholeWeightsAndState) {

@@ -96,8 +96,10 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
       if (adapter.find(module, AdapterPart::kLoraA) == nullptr) continue;
       layers.push_back(layer);
       if (config.rank(module) != config.r || config.alpha(module) != config.lora_alpha)
-        throw UserError("{}: its modules have different ranks or alphas, which is not supported (here: {})", file,
-                        module);
+        throw UserError(
+            "{}: its modules have different ranks or alphas, which is not supported (here: {}); merge the adapter with "
+            "PEFT",
+            file, module);
     }
     if (layers.empty()) continue;
     options.modules.push_back(linear);
@@ -116,8 +118,10 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
       for (const int64_t layer : model.layers_of(linear))
         if (layers_with.contains(layer) &&
             adapter.find(name_of_layer(model.family->layer_prefix + linear, layer), AdapterPart::kLoraA) == nullptr)
-          throw UserError("{}: {} and {} have LoRA weights on different layers, which is not supported", file,
-                          options.modules[0], linear);
+          throw UserError(
+              "{}: {} and {} have LoRA weights on different layers, which is not supported; merge the adapter with "
+              "PEFT",
+              file, options.modules[0], linear);
   std::vector<std::string> parameters = config.target_parameters;
   // If the router is a linear layer (Gemma 4), PEFT can also name it in target_modules. The adapter has the same
   // tensors then.

@@ -89,7 +89,7 @@ std::vector<std::string> ids_in(const fs::path& folder) {
 }
 
 // Removes the small unfinished files (NAME.tmp-ID) of a dead process, and then its own file. If this process is killed
-// in between, the next one still sees by the remaining file that the process is dead.
+// in between, the file that remains shows the next process that the owner is dead.
 void remove_presence(const fs::path& folder, const std::string& id) {
   std::vector<fs::path> files;
   std::error_code code;
