@@ -109,7 +109,7 @@ using ShapeRule = std::vector<Shape> (*)(std::span<const Shape> operands, const 
 // Returns one cotangent per operand; null = zero.
 using Vjp = std::vector<Tensor> (*)(const VjpArgs& args);
 // Returns the floating-point operations of one execution over all devices; a multiplication and an addition count as
-// two. A double, because large steps on many devices exceed 2^63.
+// two. The type is double, because large steps on many devices exceed 2^63.
 using Flops = double (*)(const Node& node);
 // Returns which operands the node reads to compute the results that `live` marks (at least one). Pruning drops the
 // other operands.

@@ -102,7 +102,7 @@ void send_file(const HubSettings& settings, const LargeFile& file, const json& a
   const json check{{"oid", file.sha256}, {"size", file.size}};
   const HttpReply reply = post_again(settings, verify, {check.dump()});
   if (reply.status != 200 && reply.status != 201)
-    throw UserError("{}: the hub's copy of the file is not complete and correct; try again", file.file.string());
+    throw UserError("{}: the hub's copy of the file is incomplete or wrong; try again", file.file.string());
 }
 
 }  // namespace

@@ -14,7 +14,7 @@
 namespace fettle {
 namespace {
 
-// The defaults in which these families differ.
+// The config defaults that differ between the families in this file.
 struct Experts {
   int64_t count, per_token, dense;
   double scale = 1;
