@@ -24,7 +24,7 @@ int open_unnamed(const fs::path& folder, int flags) {
   return open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC | flags, 0600);
 }
 
-// Opens a new file and deletes its name at once, for file systems without O_TMPFILE. Returns -1 and sets errno when
+// Opens a new file and immediately deletes its name, for file systems without O_TMPFILE. Returns -1 and sets errno when
 // that fails.
 int open_and_unlink(const fs::path& folder, int flags) {
   for (int number = 0;; ++number) {
