@@ -199,7 +199,7 @@ struct Recipe {
 
   std::filesystem::path file;                    // the file that was read; its paths are relative to the current folder
   std::map<std::string, std::string> set_at;     // where each key was set: "recipe.yaml:12" or "override 'key=value'"
-  std::map<std::string, std::string> hub_names;  // the names on a hub that folders replaced, by folder
+  std::map<std::string, std::string> hub_names;  // by folder: the name on a hub that the folder replaced
 
   // Returns interleave_probs as numbers. Throws UserError unless there is one number above 0 for each item of
   // `dataset`.

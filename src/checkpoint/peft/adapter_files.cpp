@@ -183,7 +183,7 @@ void check_module(const AdapterFolder& adapter, const std::string& module) {
   const TensorEntry* magnitude = adapter.find(module, AdapterPart::kMagnitude);
   const std::string path = adapter.file.path().string();
   if (a == nullptr || b == nullptr)
-    throw UserError("{}: '{}' has no {}; the file is incomplete, save the adapter again", path, module,
+    throw UserError("{}: '{}' has no {}; the file is incomplete; save the adapter again", path, module,
                     a == nullptr ? "lora_A" : "lora_B");
   if (adapter.find(module + ".weight", AdapterPart::kSaved) != nullptr)
     throw UserError(

@@ -35,7 +35,7 @@ struct BatchSpec {
   int64_t multiple = 8;       // T, the positions of a line, is a multiple of this; max_length is rounded up
   bool packing = false;       // several examples share a sequence and cannot see each other; needs RowGrouping::kNone
   Lines lines = Lines::kOwn;
-  int64_t stages = 1;  // pipeline stages; a step takes the time of its micro-batches and of stages - 1 more
+  int64_t stages = 1;  // number of pipeline stages; a step lasts as long as its micro-batches plus stages - 1
   int64_t shards = 1;  // devices that the lines of a micro-batch are split over; divides `sequences`
   RowGrouping grouping = RowGrouping::kNone;
   bool shuffle = true;  // true: a new order in each epoch; false: the order of the examples
