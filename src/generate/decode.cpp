@@ -144,7 +144,7 @@ std::vector<float> Generator::logits(std::span<const int32_t> ids, int64_t adapt
     caches_.erase(used_.front());
     used_.erase(used_.begin());
   }
-  Kept cache = std::exchange(caches_[adapter], {});  // restored only after success
+  Kept cache = std::exchange(caches_[adapter], {});  // put back only if the run succeeds
   const auto kept = static_cast<size_t>(known(cache, ids));
   if (kept < cache.ids.size() && !goes_back(run_)) cache = {};
   cache.ids.resize(kept);

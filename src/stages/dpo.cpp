@@ -50,7 +50,7 @@ Tensor log_1m_exp(const Tensor& x) {
   return log(maximum(1.0 - exp(x), constant(kLeast, DType::kF32)));
 }
 
-// One of the two replies of each row: all the chosen replies, or all the rejected ones.
+// The values of all chosen replies, or of all rejected replies.
 struct Reply {
   Tensor logp, reference, tokens;  // [R]
 };

@@ -62,7 +62,7 @@ struct ModelPass {
   const Model& model;
   Forward forward;
   Tensor hidden_BTD;
-  TokenHead head;  // without weights for classifiers
+  TokenHead head;  // for a classifier, it has no weights
 
   TokenLoss token_loss(const Tensor& targets_BT, const LossOptions& options) const;
   Tensor class_logits(const BatchInputs& batch) const;  // f32 [S, K]

@@ -13,7 +13,7 @@
 namespace fettle {
 namespace {
 
-// Returns the arrays that are cut into slices, one for each micro-batch.
+// Returns the arrays that have one slice for each micro-batch.
 std::vector<Tensor> arrays_of(const BatchInputs& batch) {
   std::vector<Tensor> out;
   for (const auto& [part, array] : batch)

@@ -109,7 +109,7 @@
   }
 
   let fetching = null;
-  async function freshen() {  // one fetch at a time; a change in between is fetched after it
+  async function freshen() {  // one fetch at a time; a change during a fetch causes another fetch afterwards
     if (fetching) { fetching.again = true; return; }
     fetching = {again: false};
     try {

@@ -23,7 +23,7 @@ struct PlannedTensor {
   std::vector<const BaseTensor*> parts;
   std::vector<std::string> read_as;    // the names of the parts when the file is read
   TensorEntry place;                   // how the file stores the first part: order of rows, shift, strides
-  std::vector<RowFactors> factors;     // the file's values are the base's times these
+  std::vector<RowFactors> factors;     // the file's values are the base's values times these factors
   std::vector<GgufPiece> pieces = {};  // the rows of each part; empty: parts are whole tensors
 
   // Returns the dims of the part when the file is read.

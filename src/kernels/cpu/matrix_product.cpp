@@ -8,7 +8,8 @@
 namespace fettle::cpu {
 namespace {
 
-constexpr int64_t kPanel = 64;      // columns of a panel; BlockOps::product computes a divisor of this number at a time
+// The columns of a panel: a multiple of the columns that BlockOps::product computes at once
+constexpr int64_t kPanel = 64;
 constexpr int64_t kDepth = 128;     // words along k that are multiplied at once
 constexpr int64_t kTileRows = 128;  // largest number of rows in a tile
 constexpr int64_t kTilePanels = 2;

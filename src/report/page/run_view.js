@@ -1,4 +1,5 @@
-// What a page shows of a run: metrics, memory, data, rows, recipe and machine. `details` is what run_view.cpp writes.
+// Shows one run on a page: metrics, memory, data, rows, recipe and machine. `details` is the JSON that run_view.cpp
+// writes.
 
 const objectOr = value => value && typeof value === 'object' && !Array.isArray(value) ? value : {};
 const textOf = value => typeof value === 'string' ? value : value === null || value === undefined ? '–'
