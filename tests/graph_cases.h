@@ -22,8 +22,8 @@ struct ForwardCase {
   double tolerance = 2e-6;  // relative; absolute for values below 1
 };
 
-// A function whose derivative is tested. The derivative by the float arguments, along a direction, is compared with a
-// central difference.
+// A function whose derivative is tested. Its derivative with respect to the float arguments, along a direction, is
+// compared with a central difference.
 struct VjpCase {
   Op op;
   std::string name;

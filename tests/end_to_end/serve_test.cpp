@@ -268,7 +268,7 @@ double seconds_of_a_reply(const Served& server) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// A thread that waits for a slow client is not free for 10 seconds or more.
+// A thread that waits for a slow client stays busy for 10 seconds or more.
 TEST(ServeAlone, ClientsThatSendAByteAtATimeDelayNoOther) {
   const Served server;
   seconds_of_a_reply(server);  // compiles

@@ -160,7 +160,8 @@ INSTANTIATE_TEST_SUITE_P(Families, GroupsOfExperts,
                                          FusedExperts{"llama4", true}),
                          [](const auto& info) { return std::string(info.param.model); });
 
-// In the checkpoint, only the first layer's q_proj is not quantised. The other layer's stays in integers.
+// In the checkpoint, only the q_proj of the first layer is not quantised. The q_proj of the other layer stays in
+// integers.
 TEST(MixedGroups, OnlyTheLayersThatAreLeftOutAreFloats) {
   TempFolder folder;
   const std::string left = "model.layers.0.self_attn.q_proj";

@@ -90,8 +90,8 @@ TEST_F(OffloadDirStep, WeightsInHostMemoryEqualTheHost) {
   expect_equal_runs(recipe);
 }
 
-// Rules that multiply matrices or sum over a weight. Without offload, they do so for all layers in one operation, which
-// adds in another order. With offload_optimizer, each layer is updated on its own, as with offload_dir.
+// These rules multiply matrices or sum over a weight. Without offload, they do so for all layers in one operation,
+// which adds in another order. With offload_optimizer, each layer is updated on its own, as with offload_dir.
 INSTANTIATE_TEST_SUITE_P(Rules, OffloadDirStep, testing::Values("adafactor", "muon", "apollo_adamw"),
                          [](const auto& info) { return std::string(info.param); });
 

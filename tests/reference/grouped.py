@@ -84,7 +84,7 @@ def store(model, family, folder):
             del state[name]
             state |= tensors_of(family, name.removesuffix(".weight"), codes, zeros, scales, order)
             continue
-        head, _, kind = name.rpartition(".")  # of all experts
+        head, _, kind = name.rpartition(".")  # the weights of all experts
         for expert, of_expert in enumerate(zip(codes, zeros, scales)):
             parts = dict(down_proj=of_expert)
             if kind == "gate_up_proj":
