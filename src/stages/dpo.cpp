@@ -20,7 +20,7 @@ void dpo_check(const KeyValues& keys) {
   const std::string& kind = keys.text("pref_loss");
   auto refuse = [&](const char* key, const char* readers) {
     if (keys.changed(key))
-      throw UserError("{}: {} belongs to stage: dpo with {}, found pref_loss: {}; remove it, or change pref_loss",
+      throw UserError("{}: {} belongs to stage: dpo with {}, found pref_loss: {}; remove the key, or change pref_loss",
                       keys.where(key), key, readers, kind);
   };
   if (kind != "sigmoid" && kind != "simpo") refuse("dpo_label_smoothing", "pref_loss: sigmoid or simpo");

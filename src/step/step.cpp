@@ -30,7 +30,7 @@ BatchInputs with_arrays(BatchInputs batch, const std::vector<Tensor>& arrays) {
 }
 
 // Returns the micro-batches as one batch for a pipeline, which takes them one after another (Forward::micro_batches).
-// The lines of a device stay on it: they are the major dim.
+// Lines are made the major dim, so each device keeps its lines.
 BatchInputs as_one_batch(BatchInputs batch, const Tensor& used) {
   batch.used = used;
   for (auto& [part, array] : batch) {

@@ -1,7 +1,7 @@
 // Tests that steps with the optimizer state in a file equal steps that keep it in memory, to the last bit.
 //
 // With offload_dir, a step is several programs instead of one. XLA's passes algsimp and fusion simplify and fuse the
-// two forms in different ways. For example, they round bf16 gradients at other places. So ctest disables these two
+// two forms in different ways. For example, bf16 gradients are rounded at other places. So ctest disables these two
 // passes for these tests (XLA_FLAGS in tests/CMakeLists.txt). Then both forms compute the same, and the results must be
 // equal.
 #include <gmock/gmock.h>

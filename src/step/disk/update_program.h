@@ -1,5 +1,5 @@
-// Defines the program that updates one layer of a weight whose optimizer state is on a disk, and what it shares with
-// the training step.
+// Defines the program that updates one layer of a weight whose optimizer state is on a disk, and the functions that it
+// shares with the training step.
 //
 // With offload_dir, the training step computes the gradients but updates nothing. Then one such program runs for each
 // layer of each trained weight.

@@ -31,6 +31,6 @@ using Snapshot = std::map<std::string, HostShards>;
 // the device arrays may be donated.
 Snapshot take_snapshot(const Run& run, const TrainState& state);
 int64_t snapshot_bytes(const Run& run);  // bytes of all processes' trained arrays, with those on a disk
-int64_t snapshot_bytes(const Run& run, const TrainState& state);  // of this process's snapshot
+int64_t snapshot_bytes(const Run& run, const TrainState& state);  // bytes of this process's snapshot
 
 }  // namespace fettle
