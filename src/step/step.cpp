@@ -60,7 +60,7 @@ Gradients accumulate(const Run& run, Models models, const std::vector<Tensor>& t
   const bool loops = (micro_batches > 1 || used) && run.sharding.stages() == 1;
   auto one = [&](const BatchInputs& micro) -> Gradients {
     std::vector<Tensor> wanted = trained;
-    // In the loop, add_by_layer computes the squares of the sum instead.
+    // The loop computes the squares of the summed gradients in add_by_layer instead.
     if (on_host && !loops) wanted.push_back(models.trained.squares = constant(0, DType::kF32));
     const BatchLoss loss = batch_loss(run, models, micro, run.remat, seed);
     Gradients out{loss.sum, loss.metrics, grad(scale ? loss.sum * scale : loss.sum, wanted), {}};

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Uses the pages of `fettle board`, `fettle serve` and report.html as people do, in Chromium: by mouse, by keyboard, in a narrow window
-and in dark mode, with 1,000 runs and a log of 1,000,000 lines. Pictures of all pages are kept, to be looked at.
+"""Uses the pages of `fettle board`, `fettle serve` and report.html as people do, in Chromium: by mouse, by keyboard, in
+a narrow window and in dark mode, with 1,000 runs and a log of 1,000,000 lines. Keeps pictures of all pages, which
+people can look at.
 
 usage: tests/browser/pages.py --fettle PROGRAM --chromium PROGRAM --pictures FOLDER [NAME ...]
 

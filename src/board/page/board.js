@@ -439,8 +439,8 @@
   at('search').addEventListener('input', list);
   at('sort').addEventListener('change', list);
   at('none').addEventListener('click', () => { chosen = []; keep('chosen', chosen); list(); page.update(); });
-  document.querySelector('.skip').addEventListener('click', event => {  // the address after # names the page
-    event.preventDefault();
+  document.querySelector('.skip').addEventListener('click', event => {
+    event.preventDefault();  // the board would take #main for the name of a page
     at('main').focus();
   });
   document.addEventListener('visibilitychange', () => { if (!document.hidden) needPoints(); });

@@ -16,7 +16,7 @@
 namespace fettle {
 
 // A tensor of the file, and the base's tensors from which it is made: one tensor, or one for each expert. If the file
-// divides the rows of a tensor, `parts` has the same tensor for each piece.
+// stores only some rows of one tensor, in `pieces`, `parts` has this tensor once for each piece.
 struct PlannedTensor {
   std::string name;
   Dims dims;  // row-major
