@@ -122,7 +122,8 @@ void check_gguf_request(const ExportSpec& spec, const Model& model, const std::s
 
 void check_quantization_request(const ExportSpec& spec) {
   if (!spec.gguf.empty())
-    throw UserError("{}: export_quantization is for safetensors; remove it or export_gguf", spec.quantization_at);
+    throw UserError("{}: export_quantization is for safetensors; remove export_quantization or export_gguf",
+                    spec.quantization_at);
 }
 
 // Returns the title of the files: the name of export_dir.

@@ -132,8 +132,8 @@ std::vector<float> Generator::logits(std::span<const int32_t> ids, int64_t adapt
   const auto count = static_cast<int64_t>(ids.size());
   if (count == 0) throw UserError("the prompt is empty; give at least one token to continue");
   if (count > max_length())
-    throw UserError("the prompt has {} tokens, more than the model's max_position_embeddings of {}; shorten it", count,
-                    max_length());
+    throw UserError("the prompt has {} tokens, more than the model's max_position_embeddings of {}; shorten the prompt",
+                    count, max_length());
   for (const int32_t id : ids)
     if (id < 0 || id >= run_.model.config.vocab_size)
       throw UserError("token id {} is not in the model's vocabulary of {}; is the tokenizer from another model?", id,

@@ -1,5 +1,5 @@
-// Tests that decoding with a cache equals a fresh prefill: in pieces, with a growing cache, after going back, over
-// further turns and on any mesh.
+// Tests that decoding with a cache equals computing the whole text at once: for a text in pieces, with a growing cache,
+// after going back, over further turns and on any mesh.
 #include <gtest/gtest.h>
 
 #include "correct/generate_models.h"
