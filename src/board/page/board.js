@@ -193,7 +193,7 @@
     update(names) {
       const figures = new Set(names.flatMap(name => curves.has(name) ? curves.get(name).names : []));
       const groups = figureGroups(figures), shown = JSON.stringify(groups);
-      if (shown !== this.shownNames) {  // charts that stay keep their elements
+      if (shown !== this.shownNames) {  // makes elements only for new charts
         this.shownNames = shown;
         const open = this.element.querySelector('details') && this.element.querySelector('details').open;
         this.element.replaceChildren(...groups.map(([title, group]) => {

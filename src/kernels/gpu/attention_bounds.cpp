@@ -25,7 +25,7 @@ Side side(const Tensor& segments_BT, int64_t block, int64_t dim) {
     if (rest > 0) x = pad(x, {0, 0}, {0, rest}, value);
     return reshape(x, {b, n, block});
   };
-  auto place = [&](const Tensor& x) { return expand(x, dim == 1 ? 2 : 1); };  // [B, N] to the dims above
+  auto place = [&](const Tensor& x) { return expand(x, dim == 1 ? 2 : 1); };  // from [B, N] to the dims of Side
   const Tensor order = select(compare(segments_BT, "EQ", constant(0, DType::kI32)), constant(kPadding, DType::kF32),
                               convert(segments_BT, DType::kF32));
   const Tensor numbers = blocks(segments_BT, 0), head = slice(numbers, 2, 0, 1);
