@@ -29,7 +29,7 @@ struct VjpCase {
   std::string name;
   std::vector<Value> arguments;
   Build build;
-  double h = 1e-5;  // step of the difference
+  double h = 1e-5;  // step of the central difference
   double tolerance = 1e-6;
 };
 

@@ -23,7 +23,7 @@ int64_t quotient_up(int64_t value, int64_t by) {
 struct Plan {
   const BlockOps* ops;
   int64_t words;    // words of the operands along k
-  int64_t panels;   // panels of b
+  int64_t panels;   // number of panels of b
   bool a_as_it_is;  // a is not packed; the product reads the operand itself
   int64_t a_row;    // words from one row of a to the next, whether a is packed or not
   int64_t a_words;  // words of the packed a
