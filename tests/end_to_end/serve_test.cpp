@@ -152,7 +152,8 @@ TEST_F(Serve, AClientThatLeavesFreesItsRow) {
   for (int i = 0; i < 12; ++i) {
     const Socket socket(server->port);
     socket.send_text(server->request("/v1/completions", long_body(i)));
-    const std::string wanted = i % 2 == 0 ? "data: " : "HTTP/1.1 200";  // leaves during the reply, or before it
+    // The client leaves during the reply, or before it.
+    const std::string wanted = i % 2 == 0 ? "data: " : "HTTP/1.1 200";
     EXPECT_THAT(socket.read_until(wanted), HasSubstr(wanted));
   }
   EXPECT_TRUE(wait_until([&] {
