@@ -373,7 +373,7 @@ class Pages:
             assert curve["lines"] == LONG and max(curve["curves"]["loss"]["high"]) == 99
             assert len(curve["curves"]["loss"]["x"]) == 1000
             self.look(page, "long")
-            for _ in range(12):  # until each point is one value
+            for _ in range(12):  # zooms in until each point of the chart is a single value
                 page.key("+")
             page.wait("(axis => axis)(document.querySelector('.reset') && !document.querySelector('.reset').classList.contains('hidden'))")
             page.picture(self.pictures / "long-enlarged.png")

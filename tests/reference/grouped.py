@@ -1,4 +1,5 @@
-"""Weights as integers with a scale and a zero for each group of inputs: GPTQ, AWQ and compressed-tensors.
+"""Makes weights that are stored as integers with a scale and a zero for each group of inputs: GPTQ, AWQ and
+compressed-tensors.
 
 The values come from the formats' formula, (code - zero) * scale, and the words from their specification: a word is the
 sum of its codes, each shifted to its place. Sources: AutoGPTQ's qlinear_cuda_old, AutoAWQ's gemm, compressed-tensors'
