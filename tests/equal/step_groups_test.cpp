@@ -130,7 +130,8 @@ TEST_P(GroupsOfExperts, EqualTheDequantisedModel) {
   for (const QuantisedWeight& weight : run.quantised) kept += weight.base.role == Role::kExpertsFused ? 1 : 0;
   EXPECT_GE(kept, 2u);
   EXPECT_EQ(kept, run.quantised.size());
-  // A rounded weight differs from the original by at most half a step, a seventh of the group's largest value.
+  // The distance between two codes is a seventh of the group's largest value. Rounding changes a weight by at most half
+  // of this distance.
   for (const std::string& name : original.names()) {
     const StoredTensor a = original.find(name), b = packed.find(name);
     const HostArray wanted = a.file->read(*a.entry).to(DType::kF32), got = b.file->read(*b.entry).to(DType::kF32);
