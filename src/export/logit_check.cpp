@@ -110,7 +110,7 @@ double share_kept(const HostArray& base, const HostArray& changed, const HostArr
   return product / square;
 }
 
-// Returns the share of positions with the same largest logit.
+// Returns the share of the positions at which x and y have their largest logit at the same token.
 double same_choices(const HostArray& x, const HostArray& y) {
   const std::span<const float> a = x.as<float>(), b = y.as<float>();
   const auto width = static_cast<size_t>(x.shape().dims.back());
