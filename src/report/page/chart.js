@@ -104,8 +104,8 @@ function logTicks(low, high) {
   return ticks;
 }
 
-// Returns an exponential average along the axis. `amount` (0 to 1) sets the share of the shown axis over which it
-// averages. The weight of a point grows with its distance from the previous point. So the result hardly depends on the
+// Returns an exponential average along the axis. `amount` (0 to 1) sets the share of the shown axis over which
+// values are averaged. The weight of a point grows with its distance from the previous point. So the result hardly depends on the
 // number of points.
 function smoothed(x, values, amount, span) {
   if (amount <= 0 || values.length < 3) return values;
