@@ -28,6 +28,7 @@ const std::vector<ToolForm>& tool_forms() {
       {"glm4", {"<|observation|>"}, {"<arg_key>"}},
       {"gemma4", {"<|tool>", "<|tool_call>"}},
       {"lfm2", {"<|tool_list_start|>"}},
+      {"lfm2", {"<|tool_call_start|>"}, {"<|tool_list_start|>"}},
       {"minimax1", {"<tool_calls>"}},
       {"minimax2", {"minimax:tool_call"}},
       {"seed_oss", {"seed:tool_call"}},

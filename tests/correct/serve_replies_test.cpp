@@ -19,7 +19,12 @@ constexpr const char *kQwen = "<tools></tools> <tool_call> {\"name\"} </tool_cal
                      *kLlama = "<|start_header_id|> \"parameters\" ipython",
                      *kMistral = "[AVAILABLE_TOOLS] [TOOL_CALLS]",
                      *kDeepSeek = "<｜tool▁calls▁begin｜> <｜tool▁sep｜> </think>",
-                     *kGptOss = "<|channel|>analysis to=functions.";
+                     *kGptOss = "<|channel|>analysis to=functions.", *kGlm4 = "<|user|> <|assistant|> <|observation|>",
+                     *kGemma4 = "<|tool> <|tool_call>call: <|channel>thought <channel|>",
+                     *kLfm2 = "<|tool_list_start|> <|tool_list_end|>",
+                     *kLfm25 = "<|tool_call_start|>[ ]<|tool_call_end|> <think> </think>",
+                     *kMiniMax = "<tools> <minimax:tool_call> <invoke name= <think> </think>",
+                     *kSeed = "<seed:tool_call> <function= <parameter= <seed:think> </seed:think>";
 constexpr const char* kTools = R"([{"type": "function", "function": {"name": "look", "parameters": {"type": "object",
     "properties": {"city": {"type": "string"}, "days": {"type": "integer"}, "dry": {"type": "boolean"}}}}},
     {"type": "function", "function": {"name": "now"}}])";
@@ -189,8 +194,68 @@ const std::vector<ReplyCase>& reply_cases() {
        "",
        {{"look", R"({"city": "Rome"})"}}},
       {"GptOssWithoutChannels", kGptOss, "Yes.", "Yes.", ""},
+      {"Glm4", kGlm4, "look\n{\"city\": \"Rome\"}", "", "", {{"look", R"({"city": "Rome"})"}}},
+      {"Glm4Two", kGlm4, "\nlook\n{\"days\": 1}<|assistant|>now\n{}", "", "", {{"look", R"({"days": 1})"}, {"now", "{}"}}},
+      {"Glm4AfterText", kGlm4, "\nI look.<|assistant|>now\n{}", "\nI look.", "", {{"now", "{}"}}},
+      {"Glm4Text", kGlm4, "\nnow is the time.\n{}", "\nnow is the time.\n{}", ""},
+      {"Glm4NameOnly", kGlm4, "now", "now", ""},
+      {"Glm4Broken", kGlm4, "now\nor never", "now\nor never", ""},
+      {"Glm4OtherName", kGlm4, "def\n{\"a\": 1}", "def\n{\"a\": 1}", ""},
+      {"Gemma4",
+       kGemma4,
+       "<|tool_call>call:look{city:<|\"|>Rome, \"x\": {y}\\n<|\"|>,days:2,dry:true,more:{a:[1.5,null,<|\"|>b<|\"|>]}}"
+       "<tool_call|><|tool_call>call:now{}<tool_call|>",
+       "",
+       "",
+       {{"look", R"({"city": "Rome, \"x\": {y}\\n", "days": 2, "dry": true, "more": {"a": [1.5, null, "b"]}})"},
+        {"now", "{}"}}},
+      {"Gemma4Thought", kGemma4, "<|channel>thought\nHm.\n<channel|>Yes.", "Yes.", "Hm."},
+      {"Gemma4WithoutThought", kGemma4, "Yes.", "Yes.", "", {}, "<|channel>thought\n<channel|>"},
+      {"Gemma4Broken", kGemma4, "a <|tool_call>call:look{city:Rome}<tool_call|>",
+       "a <|tool_call>call:look{city:Rome}<tool_call|>", ""},
+      {"Lfm2",
+       kLfm2,
+       "<|tool_call_start|>[look(city=\"it's \\\"a, b\\\"\", days=2, dry=True, more={'a': [None, -1.5e3, 'b)']}), now()]"
+       "<|tool_call_end|>I look.",
+       "I look.",
+       "",
+       {{"look", R"({"city": "it's \"a, b\"", "days": 2, "dry": true, "more": {"a": [null, -1500.0, "b)"]}})"},
+        {"now", "{}"}}},
+      // The template of LFM2.5 writes a string between single quotes as it is.
+      {"Lfm2QuoteInText",
+       kLfm25,
+       "<think>Hm</think><|tool_call_start|>[look(city='it's\nnew')]<|tool_call_end|>",
+       "",
+       "Hm",
+       {{"look", R"({"city": "it's\nnew"})"}}},
+      {"Lfm2Json",
+       kLfm2,
+       "<|tool_call_start|>[{\"name\": \"look\", \"arguments\": {\"city\": \"\\u00e9\"}}]<|tool_call_end|>",
+       "",
+       "",
+       {{"look", R"({"city": "é"})"}}},
+      {"Lfm2Broken", kLfm2, "<|tool_call_start|>[look(days=2]<|tool_call_end|>",
+       "<|tool_call_start|>[look(days=2]<|tool_call_end|>", ""},
+      {"MiniMax",
+       kMiniMax,
+       "Hm\n</think>\n\nI look.\n<minimax:tool_call>\n<invoke name=\"look\">\n<parameter name=\"city\">12</parameter>\n"
+       "<parameter name=\"days\">3</parameter>\n</invoke>\n<invoke name=\"now\">\n</invoke>\n</minimax:tool_call>",
+       "I look.",
+       "Hm",
+       {{"look", R"({"city": "12", "days": 3})"}, {"now", "{}"}},
+       "ai\n<think>\n"},
+      {"MiniMaxBroken", kMiniMax, "<minimax:tool_call>\n<invoke name=\"look\">\n</minimax:tool_call>",
+       "<minimax:tool_call>\n<invoke name=\"look\">\n</minimax:tool_call>", ""},
+      // The template of Seed-OSS writes lists as Python does.
+      {"Seed",
+       kSeed,
+       "\n<seed:think>Hm</seed:think>\n<seed:tool_call>\n<function=look>\n<parameter=city>a\nb</parameter>\n"
+       "<parameter=more>['x', True]</parameter>\n</function>\n</seed:tool_call>",
+       "",
+       "Hm",
+       {{"look", R"({"city": "a\nb", "more": ["x", true]})"}}},
       {"GptOssBrokenCall", kGptOss, "<|channel|>commentary to=functions.look<|message|>{no", "{no", ""}};
-  return cases;
+return cases;
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, Replies, testing::ValuesIn(reply_cases()),
@@ -201,7 +266,10 @@ TEST(ReplyForms, HostileRepliesStayContent) {
   const std::string deep = std::string(200000, '[') + std::string(200000, ']');
   const std::string call = "<tool_call>\n{\"name\": \"look\", \"arguments\": {\"city\": " + deep + "}}\n</tool_call>";
   const std::string many = "{\"a" + std::string(200000, ';');
-  for (const auto& [model, reply] : {std::pair(kQwen, call), std::pair(kLlama, many)}) {
+  const std::string nested = "<|tool_call_start|>[look(city=" + deep + ")]<|tool_call_end|>";
+  const std::string quotes = "<|tool_call_start|>[look(city=" + std::string(200000, '\'') + ")]<|tool_call_end|>";
+  for (const auto& [model, reply] :
+       {std::pair(kQwen, call), std::pair(kLlama, many), std::pair(kLfm2, nested), std::pair(kLfm2, quotes)}) {
     const auto reader = make_reply_reader(reply_form_of(model, true), kTools, "");
     ReplyPart all = reader->push(reply);
     all.add(reader->finish());
