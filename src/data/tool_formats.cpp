@@ -35,6 +35,9 @@ const std::vector<ToolForm>& tool_forms() {
       {"ling", {"<tools>", "<tool_call>", "<role>"}},
       {"deepseek", {"<｜tool▁calls▁begin｜>", "<｜tool▁sep｜>"}},
       {"gpt_oss", {"<|channel|>", "to=functions."}},
+      {"kimi_k2", {"<|tool_calls_section_begin|>"}},
+      {"nemotron", {"<AVAILABLE_TOOLS>", "<TOOLCALL>"}},
+      {"olmo3", {"<functions>", "<function_calls>"}},
   };
   return forms;
 }

@@ -195,6 +195,40 @@ Calls read_gemma4(std::string_view text, const ToolTypes&) {
   return only(call_of(*name, json_of(loose_as_json("{" + std::string(text)))));
 }
 
+// Reads [{"name": "f", "arguments": {...}}, ...]
+Calls read_list(std::string_view text, const ToolTypes&) {
+  return calls_of_list(json_of(text));
+}
+
+// Reads f(x="text", y=1), each call on a line of its own
+Calls read_olmo3(std::string_view text, const ToolTypes&) {
+  std::string list;
+  for (text = trimmed(text); !text.empty(); text = trimmed(text)) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    list += (list.empty() ? "[" : ",") + std::string(text.substr(0, end));
+    text.remove_prefix(end);
+  }
+  return calls_of_list(json_of(loose_as_json(list + "]")));
+}
+
+// Reads <|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{...}<|tool_call_end|>
+Calls read_kimi(std::string_view text, const ToolTypes&) {
+  std::vector<ToolCall> calls;
+  while (take(text, "<|tool_call_begin|>")) {
+    const auto id = take_until(text, "<|tool_call_argument_begin|>");
+    const auto arguments = id ? take_until(text, "<|tool_call_end|>") : std::nullopt;
+    if (!arguments) return std::nullopt;
+    std::string_view name = trimmed(*id);
+    name = name.substr(0, name.rfind(':'));
+    if (name.starts_with("functions.")) name.remove_prefix(std::string_view("functions.").size());
+    auto call = call_of(name, json_of(*arguments));
+    if (!call) return std::nullopt;
+    call->id = trimmed(*id);
+    calls.push_back(*call);
+  }
+  return calls.empty() || !trimmed(text).empty() ? std::nullopt : Calls(calls);
+}
+
 // Reads [f(x="text", y=1), g()], or a list of objects
 Calls read_lfm2(std::string_view text, const ToolTypes&) {
   const ordered_json calls = json_of(loose_as_json(text));
@@ -247,6 +281,13 @@ const std::vector<CallForm>& call_forms() {
       {.format = "glm4", .begin = "<|assistant|>", .end = "", .by_name = true, .read = read_glm4},
       {.format = "gemma4", .begin = "<|tool_call>", .end = "<tool_call|>", .read = read_gemma4, .marks = {"<|\"|>"}},
       {.format = "lfm2", .begin = "<|tool_call_start|>", .end = "<|tool_call_end|>", .read = read_lfm2},
+      {.format = "kimi_k2",
+       .begin = "<|tool_calls_section_begin|>",
+       .end = "<|tool_calls_section_end|>",
+       .read = read_kimi,
+       .marks = {"<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"}},
+      {.format = "nemotron", .begin = "<TOOLCALL>", .end = "</TOOLCALL>", .read = read_list},
+      {.format = "olmo3", .begin = "<function_calls>", .end = "</function_calls>", .read = read_olmo3},
       {.format = "minimax2", .begin = "<minimax:tool_call>", .end = "</minimax:tool_call>", .read = read_minimax},
       {.format = "seed_oss", .begin = "<seed:tool_call>", .end = "</seed:tool_call>", .read = read_function_xml},
   };

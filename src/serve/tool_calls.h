@@ -12,6 +12,7 @@ namespace fettle {
 struct ToolCall {
   std::string name;
   std::string arguments;  // the text of a JSON object
+  std::string id = "";    // "" unless the model writes ids; its template may need this id again
 };
 
 // The `tools` of a request. Some formats write all arguments as text; the tools' schemas say which are strings.

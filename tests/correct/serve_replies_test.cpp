@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "serve/answers.h"
 #include "serve/reply_reader.h"
 
 namespace fettle {
@@ -23,6 +24,9 @@ constexpr const char *kQwen = "<tools></tools> <tool_call> {\"name\"} </tool_cal
                      *kGemma4 = "<|tool> <|tool_call>call: <|channel>thought <channel|>",
                      *kLfm2 = "<|tool_list_start|> <|tool_list_end|>",
                      *kLfm25 = "<|tool_call_start|>[ ]<|tool_call_end|> <think> </think>",
+                     *kKimi = "<|tool_calls_section_begin|><|tool_call_begin|>",
+                     *kNemotron = "<AVAILABLE_TOOLS> <TOOLCALL>[ <think> </think>",
+                     *kOlmo3 = "<functions> <function_calls>",
                      *kMiniMax = "<tools> <minimax:tool_call> <invoke name= <think> </think>",
                      *kSeed = "<seed:tool_call> <function= <parameter= <seed:think> </seed:think>";
 constexpr const char* kTools = R"([{"type": "function", "function": {"name": "look", "parameters": {"type": "object",
@@ -219,7 +223,7 @@ const std::vector<ReplyCase>& reply_cases() {
        "<|tool_call_end|>I look.",
        "I look.",
        "",
-       {{"look", R"({"city": "it's \"a, b\"", "days": 2, "dry": true, "more": {"a": [null, -1500.0, "b)"]}})"},
+       {{"look", R"j({"city": "it's \"a, b\"", "days": 2, "dry": true, "more": {"a": [null, -1500.0, "b)"]}})j"},
         {"now", "{}"}}},
       // The template of LFM2.5 writes a string between single quotes as it is.
       {"Lfm2QuoteInText",
@@ -236,6 +240,29 @@ const std::vector<ReplyCase>& reply_cases() {
        {{"look", R"({"city": "é"})"}}},
       {"Lfm2Broken", kLfm2, "<|tool_call_start|>[look(days=2]<|tool_call_end|>",
        "<|tool_call_start|>[look(days=2]<|tool_call_end|>", ""},
+      {"Kimi",
+       kKimi,
+       "I look.<|tool_calls_section_begin|><|tool_call_begin|>functions.look:0<|tool_call_argument_begin|>{\"days\": 2}"
+       "<|tool_call_end|><|tool_call_begin|>functions.now:1<|tool_call_argument_begin|>{}<|tool_call_end|>"
+       "<|tool_calls_section_end|>",
+       "I look.",
+       "",
+       {{"look", R"({"days": 2})"}, {"now", "{}"}}},
+      {"Nemotron",
+       kNemotron,
+       "Hm\n</think>\n\n<TOOLCALL>[{\"name\": \"look\", \"arguments\": {\"days\": 2}}, {\"name\": \"now\", "
+       "\"arguments\": \"{}\"}]</TOOLCALL>",
+       "",
+       "Hm",
+       {{"look", R"({"days": 2})"}, {"now", "{}"}},
+       "<think>\n\n"},
+      {"Olmo3",
+       kOlmo3,
+       "<function_calls>look(city=\"Rome\", dry=true)\nnow()</function_calls>",
+       "",
+       "",
+       {{"look", R"({"city": "Rome", "dry": true})"}, {"now", "{}"}}},
+      {"Olmo3Broken", kOlmo3, "<function_calls>look</function_calls>", "<function_calls>look</function_calls>", ""},
       {"MiniMax",
        kMiniMax,
        "Hm\n</think>\n\nI look.\n<minimax:tool_call>\n<invoke name=\"look\">\n<parameter name=\"city\">12</parameter>\n"
@@ -276,6 +303,18 @@ TEST(ReplyForms, HostileRepliesStayContent) {
     EXPECT_TRUE(all.calls.empty());
     EXPECT_EQ(all.content.size(), reply.size());
   }
+}
+
+// Kimi K2's template writes the id of an earlier call into the prompt, so the client must get the model's own id.
+TEST(ReplyForms, TheModelsOwnIdOfACallIsKept) {
+  const auto reader = make_reply_reader(reply_form_of(kKimi, true), kTools, "");
+  const ReplyPart all = reader->push(
+      "<|tool_calls_section_begin|><|tool_call_begin|>functions.now:3<|tool_call_argument_begin|>{}<|tool_call_end|>"
+      "<|tool_calls_section_end|>");
+  ASSERT_EQ(all.calls.size(), 1u);
+  EXPECT_EQ(all.calls[0].id, "functions.now:3");
+  EXPECT_THAT(AnswerWriter(true, "m", false, false, false).whole(all, {}, "stop", {}),
+              testing::HasSubstr("\"id\":\"functions.now:3\""));
 }
 
 TEST(ReplyForms, ContentIsNotHeldBackForLong) {
