@@ -199,7 +199,12 @@ const std::vector<ReplyCase>& reply_cases() {
        {{"look", R"({"city": "Rome"})"}}},
       {"GptOssWithoutChannels", kGptOss, "Yes.", "Yes.", ""},
       {"Glm4", kGlm4, "look\n{\"city\": \"Rome\"}", "", "", {{"look", R"({"city": "Rome"})"}}},
-      {"Glm4Two", kGlm4, "\nlook\n{\"days\": 1}<|assistant|>now\n{}", "", "", {{"look", R"({"days": 1})"}, {"now", "{}"}}},
+      {"Glm4Two",
+       kGlm4,
+       "\nlook\n{\"days\": 1}<|assistant|>now\n{}",
+       "",
+       "",
+       {{"look", R"({"days": 1})"}, {"now", "{}"}}},
       {"Glm4AfterText", kGlm4, "\nI look.<|assistant|>now\n{}", "\nI look.", "", {{"now", "{}"}}},
       {"Glm4Text", kGlm4, "\nnow is the time.\n{}", "\nnow is the time.\n{}", ""},
       {"Glm4NameOnly", kGlm4, "now", "now", ""},
@@ -219,7 +224,8 @@ const std::vector<ReplyCase>& reply_cases() {
        "a <|tool_call>call:look{city:Rome}<tool_call|>", ""},
       {"Lfm2",
        kLfm2,
-       "<|tool_call_start|>[look(city=\"it's \\\"a, b\\\"\", days=2, dry=True, more={'a': [None, -1.5e3, 'b)']}), now()]"
+       "<|tool_call_start|>[look(city=\"it's \\\"a, b\\\"\", days=2, dry=True, more={'a': [None, -1.5e3, 'b)']}), "
+       "now()]"
        "<|tool_call_end|>I look.",
        "I look.",
        "",
@@ -282,7 +288,7 @@ const std::vector<ReplyCase>& reply_cases() {
        "Hm",
        {{"look", R"({"city": "a\nb", "more": ["x", true]})"}}},
       {"GptOssBrokenCall", kGptOss, "<|channel|>commentary to=functions.look<|message|>{no", "{no", ""}};
-return cases;
+  return cases;
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, Replies, testing::ValuesIn(reply_cases()),
