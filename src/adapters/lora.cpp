@@ -8,6 +8,7 @@
 
 #include "adapters/dora.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "graph/ops.h"
 #include "models/blocks/layers.h"
 #include "tokenizer/text/regex.h"
@@ -141,6 +142,12 @@ std::vector<std::string> lora_modules(const Model& model, const std::vector<std:
       if (means(target, linear))
         throw UserError("lora_target: PEFT does not load adapters with {} of {}; use all, or some of {}", linear,
                         model.family->model_type, fmt::join(linears, ", "));
+    // A list of names may be written for several families, so PEFT ignores names that a model does not have.
+    if (!out.empty()) {
+      warn("lora_target: '{}' matches no linear layer of {} and is ignored; its layers are {}", target,
+           model.family->model_type, fmt::join(linears, ", "));
+      continue;
+    }
     throw UserError("lora_target: '{}' matches no linear layer of {}; use all, or some of {}", target,
                     model.family->model_type, fmt::join(linears, ", "));
   }

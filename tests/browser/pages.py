@@ -104,6 +104,8 @@ class Pages:
         train(self.fettle, self.some / "lora", "max_steps=40", "val_size=8", "eval_strategy=steps", "eval_steps=10",
               "learning_rate=0.002", f"run_name={EVIL}")
         train(self.fettle, self.some / "full", "max_steps=30", "finetuning_type=full", "learning_rate=0.0005")
+        (self.some / "lora/tuned_predictions.jsonl").write_text("".join(
+            json.dumps({"prompt": f"Question {i}?", "predict": f"<b>{i}</b> & {EVIL}"}) + "\n" for i in range(25)))
 
     def open(self, page, address, path=""):
         """Opens the address as in a new tab."""
@@ -253,6 +255,13 @@ class Pages:
         for wanted in ("Memory of one device", "Trained tokens", "Final figures", "lora_rank", "Machine", "finished"):
             assert wanted in text, f"the page of a run lacks {wanted}"
         assert page.run("document.querySelectorAll('.example mark').length") > 0
+        rows = "[...document.querySelectorAll('.example')].filter(one => one.textContent.includes('Question '))"
+        for title, shown in ("Show answers", 20), ("Show more", 25):
+            page.run(f"[...document.querySelectorAll('button')].find(one => one.textContent === '{title}').click()")
+            page.wait(f"{rows}.length === {shown}")
+        assert "<b>24</b>" in page.run(f"{rows}[24].textContent")
+        assert page.run("[...document.querySelectorAll('button')].every(one => one.textContent !== 'Show more' || "
+                        "one.classList.contains('hidden'))")
         self.look(page, "run")
         self.open(page, board.address, "#/run/" + "sweep%2Frate-1")
         page.wait(f"{DRAWN}('Training loss')")
@@ -267,6 +276,9 @@ class Pages:
         page.wait("document.querySelector('table.compare')")
         text = page.run("document.querySelector('table.compare').textContent")
         assert "finetuning_type" in text and "cutoff_len" not in text and "not known" in text, text
+        row = page.run("[...document.querySelectorAll('table.compare tr')].find(one => one.firstChild.textContent === "
+                       "'finetuning_type').textContent")
+        assert "full" in row and "lora (default)" in row, row
         page.run("document.querySelector('main input[type=checkbox]').click()")
         page.wait("document.querySelector('table.compare').textContent.includes('cutoff_len')")
         self.look(page, "compare")

@@ -187,6 +187,18 @@ TEST(ExportFiles, OnlyTheAdaptersWeightsChange) {
   EXPECT_FALSE(fs::exists(folder / "merged/adapter_config.json"));
 }
 
+TEST(ExportFiles, AllChatTemplatesGoAlong) {
+  const TempFolder folder;
+  fs::copy(kModels / "llama", folder / "base");
+  const std::vector<std::string> files = {"chat_template.jinja", "additional_chat_templates/rag.jinja",
+                                          "additional_chat_templates/tool_use.jinja"};
+  for (const std::string& file : files) write_text(folder / "base" / file, "{{ messages }} " + file);
+  Recipe recipe = export_recipe(folder / "base", folder / "merged");
+  recipe.adapter_name_or_path = {(kModels / "llama/adapter_final").string()};
+  run_export(Request(recipe, Command::kExport));
+  for (const std::string& file : files) EXPECT_EQ(read_text(folder / "merged" / file), "{{ messages }} " + file);
+}
+
 TEST(ExportFiles, TheBaseAloneKeepsItsBytes) {
   const TempFolder folder;
   for (const char* model : {"llama", "gpt2", "phi3"}) {

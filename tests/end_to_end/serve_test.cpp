@@ -163,6 +163,29 @@ TEST_F(Serve, AClientThatLeavesFreesItsRow) {
   EXPECT_EQ(server->ask("/v1/completions", greedy_body(1)).status, 200);
 }
 
+// The threads of these clients stay in a write that does not return. The model goes on.
+TEST_F(Serve, ClientsThatNeverReadDelayNoOther) {
+  std::vector<std::unique_ptr<Socket>> clients;
+  for (int i = 0; i < 8; ++i) {  // twice as many as there are rows
+    clients.push_back(std::make_unique<Socket>(server->port, Buffers::kSmall));
+    json body = json::parse(long_body(i));
+    body["logprobs"] = 20;
+    clients.back()->send_text(server->request("/v1/completions", body.dump()));
+  }
+  EXPECT_TRUE(wait_until([&] {
+    const json now = server->ask("/health").parsed();
+    return now["writing"] == 0 && now["waiting"] == 0 && clients.back()->waiting_bytes() > 0;
+  }));
+  EXPECT_EQ(server->ask("/v1/completions", greedy_body(0)).parsed()["choices"][0]["text"],
+            reference()[0]["base"]["text"]);
+  for (const auto& client : clients) {
+    const size_t waiting = client->waiting_bytes();
+    const std::string all = client->read_until("");
+    EXPECT_GT(all.size(), waiting) << "the whole reply was in buffers, so nothing blocked";
+    EXPECT_TRUE(answer_of(all).body.ends_with("data: [DONE]\n\n"));
+  }
+}
+
 TEST_F(Serve, BadRequestsGetAnErrorThatSaysWhatIsWrong) {
   struct Bad {
     std::string path, body;
