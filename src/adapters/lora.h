@@ -98,8 +98,8 @@ struct DropoutKey {
 // options.scale() (see side_by_side.h).
 void add_lora(Forward& forward, const LoraOptions& options, const DropoutKey* key = nullptr,
               const Tensor& row_scales = {});
-// Returns the function for Forward::adapt. Without a key (or with dropout 0), nothing is dropped. `rules` must outlive
-// the function. Without `rules`, products treat their inputs as not split.
+// Returns the function for Forward::adapt. Without a key, or with dropout 0, the function drops nothing. `rules` must
+// outlive the function. Without `rules`, products treat their inputs as not split.
 std::function<Tensor(const Layer&, const std::string&, const Tensor&, const Tensor&)> lora_adapt(
     const LoraOptions& options, DType compute, const DropoutKey* key, const ShardingRules* rules = nullptr,
     const Tensor& row_scales = {});

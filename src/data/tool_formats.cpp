@@ -15,7 +15,7 @@ namespace {
 struct ToolForm {
   std::string_view name;
   std::vector<std::string_view> marks;
-  std::vector<std::string_view> never = {};  // texts of similar formats
+  std::vector<std::string_view> never = {};  // a template with one of these texts has another, similar format
 };
 
 const std::vector<ToolForm>& tool_forms() {

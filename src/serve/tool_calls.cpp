@@ -15,7 +15,8 @@ using Calls = std::optional<std::vector<ToolCall>>;
 
 constexpr int kMostEnds = 64;  // how often read_llama tries to end one call
 
-// Returns the text before `mark` and removes it and the mark from `text`. Returns nullopt when there is no such mark.
+// Returns the text before `mark`, and removes this text and the mark from `text`. Returns nullopt when there is no such
+// mark.
 std::optional<std::string_view> take_until(std::string_view& text, std::string_view mark) {
   const size_t at = text.find(mark);
   if (at == std::string_view::npos) return std::nullopt;

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Uses the pages of `fettle board`, `fettle serve` and report.html as people do, in Chromium: by mouse, by keyboard, in a narrow window
-and in dark mode, with 1,000 runs and a log of 1,000,000 lines. Pictures of all pages are kept, to be looked at.
+"""Uses the pages of `fettle board`, `fettle serve` and report.html as people do, in Chromium: by mouse, by keyboard, in
+a narrow window and in dark mode, with 1,000 runs and a log of 1,000,000 lines. Keeps pictures of all pages, which
+people can look at.
 
 usage: tests/browser/pages.py --fettle PROGRAM --chromium PROGRAM --pictures FOLDER [NAME ...]
 
@@ -384,7 +385,7 @@ class Pages:
             assert curve["lines"] == LONG and max(curve["curves"]["loss"]["high"]) == 99
             assert len(curve["curves"]["loss"]["x"]) == 1000
             self.look(page, "long")
-            for _ in range(12):  # until each point is one value
+            for _ in range(12):  # zooms in until each point of the chart is a single value
                 page.key("+")
             page.wait("(axis => axis)(document.querySelector('.reset') && !document.querySelector('.reset').classList.contains('hidden'))")
             page.picture(self.pictures / "long-enlarged.png")

@@ -67,7 +67,7 @@ ExportReport run(const Recipe& recipe) {
 
 class GgufExport : public testing::TestWithParam<std::string> {};
 
-// Models with Mamba2 and without rope. The converter writes 2^20 as their context length.
+// Returns whether the family has Mamba2 and no rope. For such models, the converter writes 2^20 as the context length.
 bool is_hybrid(const std::string& family) {
   return family.starts_with("nemotron") || family.starts_with("granite4");
 }

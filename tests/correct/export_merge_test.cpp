@@ -119,7 +119,7 @@ TEST(ExportFiles, LoraWeightsOfExpertsAreMerged) {
        2 * (16 * 3 + 1) + 3 * 4},  // 2 layers: 16 experts, router; 3 layers: attention
       {"deepseek_v3", "all_linear_final", 2 * (16 * 3 + 1) + 3 * 5},
       {"glm4_moe_lite", "all_linear_final", 2 * (8 * 3 + 1) + 3 * 5},
-      {"qwen2_moe", "all_linear_final", 2 * 4 + 3 * 4 + 3},  // no experts, but the shared ones
+      {"qwen2_moe", "all_linear_final", 2 * 4 + 3 * 4 + 3},  // the routed experts have no LoRA weights
       {"qwen3_next", "all_linear_final", 7 * (8 * 3 + 2) + 6 * 3 + 2 * 4},
       {"minimax_m2", "all_linear_final", 2 * (8 * 3 + 1 + 4)},
       {"gemma4_moe", "all_linear_final", 4 * 4 + 2 * 3 + 6 * 4}};

@@ -38,7 +38,7 @@ struct ReplyCase {
   const char* source;
   std::string reply;
   std::string content, reasoning;
-  std::vector<std::pair<std::string, std::string>> calls = {};  // names and arguments
+  std::vector<std::pair<std::string, std::string>> calls = {};  // names and arguments of the calls
   std::string prompt_end = "";
   const char* tools = kTools;
 };

@@ -128,7 +128,7 @@ TEST(Board, ServesAPageThatLoadsNothingFromElsewhere) {
     const Answer part = board.get(path);
     EXPECT_EQ(part.status, 200) << path;
     EXPECT_THAT(part.body, AllOf(Not(HasSubstr("https://")), Not(HasSubstr("http://")), Not(HasSubstr("//cdn"))));
-    EXPECT_THAT(part.body, Not(HasSubstr("innerHTML"))) << "texts become text";
+    EXPECT_THAT(part.body, Not(HasSubstr("innerHTML"))) << "a page may show a text only as text, never as HTML";
   }
   EXPECT_THAT(board.get("/api/runs").parsed()["runs"], IsEmpty());
 }
@@ -294,7 +294,8 @@ TEST(Board, NamesOfNewRunsStayBelowTheFolder) {
         << name;
   }
   EXPECT_THAT(list_tree(elsewhere.path()), IsEmpty());
-  EXPECT_EQ(std::distance(fs::recursive_directory_iterator(board.folder / "runs"), {}), 3) << "link, taken, its log";
+  EXPECT_EQ(std::distance(fs::recursive_directory_iterator(board.folder / "runs"), {}), 3)
+      << "only `link`, `taken` and its log";
   EXPECT_THAT(board.post("/api/start", form("new", {"learning_rate=fast"})).body, HasSubstr("learning_rate"));
   EXPECT_THAT(board.post("/api/start", {{"name", "new"}}).body, HasSubstr("'words'"));
   EXPECT_FALSE(fs::exists(board.folder / "runs/new"));
@@ -386,7 +387,7 @@ TEST(Board, StopsARunAndContinuesIt) {
 TEST(Board, EndsOnlyProcessesOfFettle) {
   const Board board;
   write_run(board.folder / "runs/mine", 3);
-  const auto presence = Presence::alone_in(board.folder / "runs/mine");  // this test as the run
+  const auto presence = Presence::alone_in(board.folder / "runs/mine");  // this process, not fettle, works on the run
   EXPECT_EQ(board.state("mine"), "running");
   EXPECT_THAT(board.post("/api/stop", {{"name", "mine"}}).body, HasSubstr("is not a program called fettle"));
 }

@@ -152,7 +152,8 @@ TEST_F(Serve, AClientThatLeavesFreesItsRow) {
   for (int i = 0; i < 12; ++i) {
     const Socket socket(server->port);
     socket.send_text(server->request("/v1/completions", long_body(i)));
-    const std::string wanted = i % 2 == 0 ? "data: " : "HTTP/1.1 200";  // leaves during the reply, or before it
+    // The client leaves during the reply, or before it.
+    const std::string wanted = i % 2 == 0 ? "data: " : "HTTP/1.1 200";
     EXPECT_THAT(socket.read_until(wanted), HasSubstr(wanted));
   }
   EXPECT_TRUE(wait_until([&] {
@@ -291,10 +292,10 @@ double seconds_of_a_reply(const Served& server) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// A thread that waits for a slow client is not free for 10 seconds or more.
+// A thread that waits for a slow client stays busy for 10 seconds or more.
 TEST(ServeAlone, ClientsThatSendAByteAtATimeDelayNoOther) {
   const Served server;
-  seconds_of_a_reply(server);  // compiles
+  seconds_of_a_reply(server);  // not used: the server compiles
   const double usual = seconds_of_a_reply(server);
   const std::string text = server.request("/v1/completions", greedy_body(1));
   std::vector<std::unique_ptr<Socket>> slow;

@@ -109,7 +109,7 @@
   }
 
   let fetching = null;
-  async function freshen() {  // one fetch at a time; a change in between is fetched after it
+  async function freshen() {  // one fetch at a time; a change during a fetch causes another fetch afterwards
     if (fetching) { fetching.again = true; return; }
     fetching = {again: false};
     try {
@@ -193,7 +193,7 @@
     update(names) {
       const figures = new Set(names.flatMap(name => curves.has(name) ? curves.get(name).names : []));
       const groups = figureGroups(figures), shown = JSON.stringify(groups);
-      if (shown !== this.shownNames) {  // charts that stay keep their elements
+      if (shown !== this.shownNames) {  // makes elements only for new charts
         this.shownNames = shown;
         const open = this.element.querySelector('details') && this.element.querySelector('details').open;
         this.element.replaceChildren(...groups.map(([title, group]) => {
@@ -450,8 +450,8 @@
   at('search').addEventListener('input', list);
   at('sort').addEventListener('change', list);
   at('none').addEventListener('click', () => { chosen = []; keep('chosen', chosen); list(); page.update(); });
-  document.querySelector('.skip').addEventListener('click', event => {  // the address after # names the page
-    event.preventDefault();
+  document.querySelector('.skip').addEventListener('click', event => {
+    event.preventDefault();  // the board would take #main for the name of a page
     at('main').focus();
   });
   document.addEventListener('visibilitychange', () => { if (!document.hidden) needPoints(); });
