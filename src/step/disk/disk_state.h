@@ -1,4 +1,4 @@
-// Defines DiskState: the optimizer state in a file, and the updates that read and write it.
+// Defines DiskState: the optimizer state of this process's devices in a file, and the updates that read and write it.
 //
 // A step first computes all gradients, whose norm the clipping needs. Then a program updates one layer of one weight
 // after another. While it runs, the blocks of the next layers are read and those of the last layers are written
@@ -43,9 +43,10 @@ class DiskState {
 
   bool contains(const std::string& name) const { return arrays_.contains(name); }
   const Shape& shape(const std::string& name) const;
-  // Calls `use` with each box of the array: one layer on one device. All boxes together cover the array.
+  // Calls `use` with each box that this process owns: one layer on one device. The boxes of all processes together
+  // cover the array.
   void read(const std::string& name, const std::function<void(const Box&, HostArray)>& use);
-  // Writes the array, whose boxes `fill` provides.
+  // Writes the boxes of this process's devices, which `fill` provides.
   void write(const std::string& name, const FillBox& fill);
 
   const DiskTraffic& traffic() const { return traffic_; }
