@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/error.h"
 #include "base/size_text.h"
@@ -135,6 +136,7 @@ void DiskState::update(const Devices& devices, std::map<std::string, DeviceBuffe
   }
   store_updated(stages_.back());
   next_read_ = 0;
+  if (std::exchange(first_, false)) return;
   traffic_.seconds += seconds_since(start);
   traffic_.during += queue_.bytes_moved() - before;
 }
@@ -186,10 +188,13 @@ void DiskState::write(const std::string& name, const FillBox& fill) {
 }
 
 std::string DiskState::describe() const {
-  const auto rate = static_cast<double>(traffic_.during) / std::max(traffic_.seconds, 1e-9);
-  return fmt::format("offload_dir: {}: read {} and wrote {} by {}; {} of this in {:.2f} s of updates, {}/s", folder_,
-                     size_text(traffic_.read), size_text(traffic_.written), name_of(engine_),
-                     size_text(traffic_.during), traffic_.seconds, size_text(static_cast<int64_t>(rate)));
+  std::string text = fmt::format("offload_dir: {}: read {} and wrote {} by {}", folder_, size_text(traffic_.read),
+                                 size_text(traffic_.written), name_of(engine_));
+  if (traffic_.seconds > 0)
+    text += fmt::format("; {} of this in {:.2f} s of updates after the first, {}/s", size_text(traffic_.during),
+                        traffic_.seconds,
+                        size_text(static_cast<int64_t>(static_cast<double>(traffic_.during) / traffic_.seconds)));
+  return text;
 }
 
 }  // namespace fettle
