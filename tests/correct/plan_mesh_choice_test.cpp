@@ -56,7 +56,8 @@ TEST(MeshCandidates, DivideTheModelAndKeepTheRowsOfAStep) {
 
 TEST(ChooseMesh, TakesACompiledMeshAndListsTheOthers) {
   const Recipe recipe = recipe_for(4);
-  const MeshChoice choice = choose_mesh(Request(recipe, Command::kPlan), Machine::of(Request(recipe, Command::kPlan)));
+  const Machine machine = Machine::of(Request(recipe, Command::kPlan));
+  const MeshChoice choice = choose_mesh(Request(recipe, Command::kPlan), machine);
   const MeshCandidate& taken = choice.taken();
   ASSERT_TRUE(taken.plan);
   EXPECT_TRUE(taken.plan->memory.fits());
@@ -64,7 +65,7 @@ TEST(ChooseMesh, TakesACompiledMeshAndListsTheOthers) {
   EXPECT_TRUE(taken.variant.mesh.has_value());
   EXPECT_EQ(taken.plan->rows, 8);
   for (size_t i = 1; i < choice.candidates.size(); ++i) EXPECT_NE(choice.candidates[i].verdict, "taken");
-  EXPECT_THAT(format_choice(choice), HasSubstr(taken.text));
+  EXPECT_THAT(format_choice(choice, machine), HasSubstr(taken.text));
 }
 
 TEST(ChooseMesh, SaysWhenNothingDivides) {
