@@ -11,7 +11,7 @@
 
 namespace fettle {
 
-// An array of optimizer state, one layer of it. In the file, each part begins at a multiple of kDiskBlock.
+// One layer of an array of optimizer state. In the file, each part begins at a multiple of kDiskBlock.
 struct DiskArray {
   // A box of the array, which at least one device of this process has.
   struct Part {
