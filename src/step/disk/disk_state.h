@@ -52,8 +52,8 @@ class DiskState {
 
   const DiskTraffic& traffic() const { return traffic_; }
   // Describes the traffic: "offload_dir: /scratch: read 53.9 GB and wrote 53.9 GB by io_uring; 94.0 GB of this
-  // in 12.5 s of updates after the first, 7.5 GB/s". The rest was read or written in the first update, or while gradients
-  // were computed.
+  // in 12.5 s of updates after the first, 7.5 GB/s". The rest was read or written in the first update, or while
+  // gradients were computed.
   std::string describe() const;
 
  private:
