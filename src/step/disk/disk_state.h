@@ -23,7 +23,7 @@ namespace fettle {
 // What the updates have done so far.
 struct DiskTraffic {
   int64_t read = 0, written = 0;  // bytes
-  // Without the first update, in which the file has no data yet, so that the disk reads nothing.
+  // These two leave out the first update: the file has no data yet, so nothing is read from the disk.
   int64_t during = 0;  // bytes that were read and written while an update ran
   double seconds = 0;  // duration of the updates
 };
