@@ -165,11 +165,14 @@ TEST_F(Serve, AClientThatLeavesFreesItsRow) {
 // The threads of these clients stay in a write that does not return. The model goes on.
 TEST_F(Serve, ClientsThatNeverReadDelayNoOther) {
   std::vector<std::unique_ptr<Socket>> clients;
-  for (int i = 0; i < 12; ++i) {  // three times as many as there are rows
+  for (int i = 0; i < 16; ++i) {  // there are four rows
     clients.push_back(std::make_unique<Socket>(server->port, Buffers::kSmall));
     json body = json::parse(long_body(i));
-    body["logprobs"] = 20;
-    clients.back()->send_text(server->request("/v1/completions", body.dump()));
+    body.erase("prompt");
+    body["messages"] = {{{"role", "user"}, {"content", "rizb"}}};
+    body["logprobs"] = true;
+    body["top_logprobs"] = 20;  // up to 160 KB
+    clients.back()->send_text(server->request("/v1/chat/completions", body.dump()));
   }
   EXPECT_TRUE(wait_until([&] {
     const json now = server->ask("/health").parsed();
@@ -184,7 +187,7 @@ TEST_F(Serve, ClientsThatNeverReadDelayNoOther) {
     blocked += all.size() > waiting;
     EXPECT_TRUE(answer_of(all).body.ends_with("data: [DONE]\n\n"));
   }
-  EXPECT_GE(blocked, 5) << "there are four rows; more clients must block";
+  EXPECT_GE(blocked, 5) << "as many clients as rows do not show that a blocked client keeps no row";
 }
 
 TEST_F(Serve, BadRequestsGetAnErrorThatSaysWhatIsWrong) {
