@@ -169,7 +169,7 @@ TEST_F(Serve, ClientsThatNeverReadDelayNoOther) {
     clients.push_back(std::make_unique<Socket>(server->port, Buffers::kSmall));
     json body = json::parse(long_body(i));
     body.erase("prompt");
-    body["messages"] = {{{"role", "user"}, {"content", "rizb"}}};
+    body["messages"] = json::array({{{"role", "user"}, {"content", "rizb"}}});
     body["logprobs"] = true;
     body["top_logprobs"] = 20;  // up to 160 KB
     clients.back()->send_text(server->request("/v1/chat/completions", body.dump()));
