@@ -45,7 +45,7 @@ void write(const std::vector<double>& values, ffi::AnyBuffer buffer) {
                 static_cast<float>(values[i]));
 }
 
-// Computes the forward call, or the backward call if the operands are seven. Memory of q, k, v, o and their gradients
+// Computes the forward call, or the backward call if there are seven operands. Memory of q, k, v, o and their gradients
 // is in the order [B, T, N, H].
 ffi::Error stand_in(ffi::RemainingArgs operands, ffi::RemainingRets results, std::string_view text) {
   const nlohmann::json config = nlohmann::json::parse(text)["cudnn_fmha_backend_config"];
@@ -96,7 +96,7 @@ ffi::Error stand_in(ffi::RemainingArgs operands, ffi::RemainingRets results, std
 XLA_FFI_DEFINE_HANDLER_SYMBOL(stand_in_handler, stand_in,
                               ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attr<std::string_view>("config"));
 
-// Makes the calls of cuDNN in the nodes from `first` on, and in their gradients, calls of the stand-in.
+// Replaces the calls of cuDNN by calls of the stand-in, in the nodes from `first` on and in their gradients.
 void replace(Block& block, int32_t first) {
   for (int32_t id = first; id < block.size(); ++id) {
     Node& node = block.node(id);
