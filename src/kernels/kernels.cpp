@@ -11,6 +11,7 @@
 #include "kernels/cpu/lora_kernel.h"
 #include "kernels/cpu/row_kernels.h"
 #include "kernels/gpu/attention_kernel.h"
+#include "kernels/gpu/cudnn_attention.h"
 
 namespace fettle {
 namespace {
@@ -25,6 +26,7 @@ constexpr std::array kRows{
     KernelRow{cpu::kRopeKernel, "rope", "cpu", cpu::rope_kernel, cpu::rows_pay, cpu::register_rope},
     KernelRow{cpu::kCrossEntropyKernel, "cross_entropy", "cpu", cpu::cross_entropy_kernel, cpu::rows_pay,
               cpu::register_cross_entropy},
+    KernelRow{gpu::kCudnnAttention, "attention", "cuda", gpu::cudnn_attention, nullptr, nullptr, true, false},
     KernelRow{gpu::kCudaAttention, "attention", "cuda", gpu::cuda_attention, gpu::attention_pays, nullptr, true, false},
     KernelRow{gpu::kRocmAttention, "attention", "rocm", gpu::rocm_attention, gpu::attention_pays, nullptr, true, false},
 };

@@ -19,7 +19,7 @@ inline int64_t elements_of(const xla::ffi::AnyBuffer& buffer) {
   return static_cast<int64_t>(buffer.element_count());
 }
 inline xla::ffi::Error wrong_operands(const std::string& kernel) {
-  return xla::ffi::Error(xla::ffi::ErrorCode::kInvalidArgument, kernel + ": operands of another size or dtype");
+  return xla::ffi::Error(xla::ffi::ErrorCode::kInvalidArgument, kernel + ": an operand has a wrong size or dtype");
 }
 
 }  // namespace fettle::cpu
