@@ -97,7 +97,6 @@ Trial lora_trial(const MeshAxes& mesh, DType dtype, DType adapter, bool transpos
 
 std::vector<Trial> lora_trials(const MeshAxes& mesh) {
   std::vector<Trial> out;
-  out.push_back(lora_trial(mesh, DType::kF32, DType::kF32, false, 1e-4));
   out.push_back(lora_trial(mesh, DType::kBF16, DType::kF32, false, 2e-2));
   out.push_back(lora_trial(mesh, DType::kF32, DType::kF32, true, 1e-4));
   return out;

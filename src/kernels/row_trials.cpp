@@ -164,7 +164,6 @@ Trial cross_entropy_trial(const MeshAxes& mesh, DType dtype) {
 
 std::vector<Trial> gated_trials(const MeshAxes& mesh) {
   std::vector<Trial> out;
-  out.push_back(gated_trial(mesh, DType::kF32, "silu"));
   out.push_back(gated_trial(mesh, DType::kBF16, "silu"));
   out.push_back(gated_trial(mesh, DType::kF32, "gelu_pytorch_tanh"));
   return out;

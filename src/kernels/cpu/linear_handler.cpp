@@ -22,7 +22,8 @@ ffi::Error product_call(int64_t m, int64_t n, int64_t k, bool a_turned, bool b_t
             .k = k,
             .a = {a.untyped_data(), dtype_of(a.element_type()), a_turned},
             .b = {b.untyped_data(), dtype_of(b.element_type()), b_turned},
-            .result = dtype_of(c->element_type())},
+            .result = dtype_of(c->element_type()),
+            .threads = pool.num_threads()},
            c->untyped_data(), workspace->untyped_data(), plugin_threads(pool));
   return ffi::Error::Success();
 }

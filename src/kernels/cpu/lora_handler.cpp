@@ -38,8 +38,9 @@ std::optional<LoraProblem> lora_problem(int64_t rows, int64_t in, int64_t out, i
 ffi::Error lora_call(int64_t rows, int64_t in, int64_t out, int64_t rank, bool transposed, float scale,
                      ffi::ThreadPool pool, ffi::AnyBuffer x, ffi::AnyBuffer weight, ffi::AnyBuffer a, ffi::AnyBuffer b,
                      LoraResult y, LoraResult low, LoraResult workspace) {
-  const auto problem = lora_problem(rows, in, out, rank, transposed, scale, x, weight, a, b);
+  auto problem = lora_problem(rows, in, out, rank, transposed, scale, x, weight, a, b);
   if (!problem || elements_of(*y) != rows * out || elements_of(*low) != rows * rank) return wrong_operands("cpu_lora");
+  problem->threads = pool.num_threads();
   lora_forward(*problem, y->untyped_data(), low->untyped_data(), workspace->untyped_data(), plugin_threads(pool));
   return ffi::Error::Success();
 }
@@ -48,10 +49,11 @@ ffi::Error lora_gradient_call(int64_t rows, int64_t in, int64_t out, int64_t ran
                               ffi::ThreadPool pool, ffi::AnyBuffer x, ffi::AnyBuffer weight, ffi::AnyBuffer a,
                               ffi::AnyBuffer b, ffi::AnyBuffer low, ffi::AnyBuffer dy, LoraResult dx, LoraResult da,
                               LoraResult db, LoraResult workspace) {
-  const auto problem = lora_problem(rows, in, out, rank, transposed, scale, x, weight, a, b);
+  auto problem = lora_problem(rows, in, out, rank, transposed, scale, x, weight, a, b);
   if (!problem || elements_of(dy) != rows * out || elements_of(low) != rows * rank || elements_of(*dx) != rows * in ||
       !is_known(da->element_type()) || da->element_type() != db->element_type())
     return wrong_operands("cpu_lora");
+  problem->threads = pool.num_threads();
   lora_backward(*problem, low.untyped_data(), dy.untyped_data(),
                 {dx->untyped_data(), da->untyped_data(), db->untyped_data(), dtype_of(da->element_type())},
                 workspace->untyped_data(), plugin_threads(pool));

@@ -15,7 +15,8 @@ MatrixProduct low_product(const LoraProblem& p) {
           .a = {p.x, p.dtype, false},
           .b = {p.a, p.dtype, true},
           .result = p.dtype,
-          .scale = p.scale};
+          .scale = p.scale,
+          .threads = p.threads};
 }
 
 // Returns x weight^T + low b^T.
@@ -28,7 +29,8 @@ MatrixProduct result_product(const LoraProblem& p, const void* low) {
           .result = p.dtype,
           .k2 = p.rank,
           .a2 = {low, p.dtype, false},
-          .b2 = {p.b, p.dtype, true}};
+          .b2 = {p.b, p.dtype, true},
+          .threads = p.threads};
 }
 
 // Returns scale (dy b), the gradient of x a^T.
@@ -39,7 +41,8 @@ MatrixProduct low_gradient(const LoraProblem& p, const void* dy) {
           .a = {dy, p.dtype, false},
           .b = {p.b, p.dtype, false},
           .result = p.dtype,
-          .scale = p.scale};
+          .scale = p.scale,
+          .threads = p.threads};
 }
 
 // Returns dy weight + d_low a.
@@ -52,13 +55,20 @@ MatrixProduct input_gradient(const LoraProblem& p, const void* dy, const void* d
           .result = p.dtype,
           .k2 = p.rank,
           .a2 = {d_low, p.dtype, false},
-          .b2 = {p.a, p.dtype, false}};
+          .b2 = {p.a, p.dtype, false},
+          .threads = p.threads};
 }
 
 // Returns left^T right [m, n].
 MatrixProduct weight_gradient(const LoraProblem& p, int64_t m, int64_t n, const void* left, const void* right,
                               DType result) {
-  return {.m = m, .n = n, .k = p.rows, .a = {left, p.dtype, true}, .b = {right, p.dtype, false}, .result = result};
+  return {.m = m,
+          .n = n,
+          .k = p.rows,
+          .a = {left, p.dtype, true},
+          .b = {right, p.dtype, false},
+          .result = result,
+          .threads = p.threads};
 }
 
 int64_t d_low_bytes(const LoraProblem& p) {

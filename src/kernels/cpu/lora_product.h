@@ -15,6 +15,7 @@ struct LoraProblem {
   DType dtype, weight_dtype;  // f32 or bf16
   bool transposed;            // the weight is [in, out], else [out, in]
   float scale;
+  int64_t threads = 2;  // how many threads should get equal shares of the work; results do not depend on it
   const void *x = nullptr, *weight = nullptr, *a = nullptr, *b = nullptr;  // a [rank, in], b [out, rank]
 };
 

@@ -1,7 +1,8 @@
 // Defines matrix products on the CPU: c = scale (a b + a2 b2). Each operand is stored row by row, or transposed
 // ("turned").
 //
-// b is first packed into panels that are a few vectors wide. Elements are rounded once, when c is stored. Each element
+// b is divided into panels that are a few vectors wide. A thread packs a slice of a panel and multiplies all rows by it
+// while it is in the cache. Elements are rounded once, when c is stored. Each element
 // is summed in a fixed order, which does not depend on the number of threads.
 #pragma once
 
@@ -30,6 +31,7 @@ struct MatrixProduct {
   int64_t k2 = 0;                 // 0: there is no second product
   ProductOperand a2 = {}, b2 = {};
   float scale = 1;
+  int64_t threads = 2;  // how many threads should get equal shares of the work; the result does not depend on it
 };
 
 // Returns the bytes of scratch memory, aligned to 64 bytes, that multiply() needs. The number depends only on the sizes
