@@ -138,9 +138,10 @@ void put_four_bits(const int* codes, uint8_t* at) {
       at[i / 2 + j] = static_cast<uint8_t>((codes[i + j] & 15) | (codes[i + 32 + j] & 15) << 4);
 }
 
-// Returns the scale for which scale * code, with codes -half ... half - 1, has the least squared error. Large values
-// weigh more. The sign of the scale makes the code of the value of largest magnitude negative.
-float find_scale(const float* x, int count, float half) {
+// Returns the scale for which scale * code, with codes -half ... half - 1, has the least squared error, weighted by
+// weight(x). The sign of the scale makes the code of the value of largest magnitude negative.
+template <typename Weight>
+float find_scale(const float* x, int count, float half, Weight weight) {
   float farthest = 0;
   for (int i = 0; i < count; ++i)
     if (std::abs(x[i]) > std::abs(farthest)) farthest = x[i];
@@ -156,8 +157,8 @@ float find_scale(const float* x, int count, float half) {
     double product = 0, square = 0;
     for (int i = 0; i < count; ++i) {
       const float code = std::clamp(std::nearbyint(x[i] * inverse), -half, half - 1);
-      const double weight = static_cast<double>(x[i]) * x[i];
-      product += weight * code * x[i], square += weight * code * code;
+      const double w = weight(x[i]);
+      product += w * code * x[i], square += w * code * code;
     }
     if (square > 0 && product * product > 1.000001 * most * square) {
       most = product * product / square;
@@ -223,7 +224,7 @@ void encode_q3_k(const float* values, uint8_t* block) {
   std::array<float, kGroups> found;
   float farthest = 0;
   for (int group = 0; group < kGroups; ++group) {
-    const float scale = find_scale(values + group * kGroup, kGroup, kHalf);
+    const float scale = find_scale(values + group * kGroup, kGroup, kHalf, [](double x) { return std::abs(x); });
     found[static_cast<size_t>(group)] = scale;
     if (std::abs(scale) > std::abs(farthest)) farthest = scale;
   }
@@ -231,15 +232,30 @@ void encode_q3_k(const float* values, uint8_t* block) {
   const float unit = put_rounded(farthest / -kHalfScale, block + 108);
   int codes[kInLarge];
   for (int group = 0; group < kGroups; ++group) {
-    const float wanted = unit == 0 ? 0 : std::nearbyint(found[static_cast<size_t>(group)] / unit);
-    const float s = std::clamp(wanted, -kHalfScale, kHalfScale - 1), scale = unit * s;
+    const float* x = values + group * kGroup;
+    const auto code_of = [&](float value, float scale) {
+      return scale == 0 ? 0 : std::clamp(std::nearbyint(value / scale), -kHalf, kHalf - 1);
+    };
+    // Rounding to six bits changes the scale, so a neighbour of the nearest one may fit better.
+    const float near = unit == 0 ? 0 : std::nearbyint(found[static_cast<size_t>(group)] / unit);
+    float s = 0;
+    double least = std::numeric_limits<double>::infinity();
+    for (const float step : {0.0f, -1.0f, 1.0f}) {
+      const float tried = std::clamp(near + step, -kHalfScale, kHalfScale - 1);
+      double error = 0;
+      for (int i = 0; i < kGroup; ++i) {
+        const double difference = unit * tried * code_of(x[i], unit * tried) - x[i];
+        error += std::abs(x[i]) * difference * difference;
+      }
+      if (error < least) least = error, s = tried;
+    }
+    const float scale = unit * s;
     const int stored = static_cast<int>(s) + 32;
     uint8_t* packed = block + 96;
     packed[group % 8] |= static_cast<uint8_t>((stored & 15) << (group / 8 * 4));
     packed[8 + group % 4] |= static_cast<uint8_t>((stored >> 4) << (group / 4 * 2));
     for (int i = group * kGroup; i < (group + 1) * kGroup; ++i) {
-      const float code = scale == 0 ? 0 : std::clamp(std::nearbyint(values[i] / scale), -kHalf, kHalf - 1);
-      codes[i] = static_cast<int>(code) + 4;
+      codes[i] = static_cast<int>(code_of(values[i], scale)) + 4;
       block[i % 32] |= static_cast<uint8_t>((codes[i] >> 2) << (i / 32));
     }
   }
@@ -266,7 +282,7 @@ void encode_q6_k(const float* values, uint8_t* block) {
   std::array<float, kGroups> found;
   float farthest = 0;
   for (int group = 0; group < kGroups; ++group) {
-    const float scale = find_scale(values + group * kGroup, kGroup, 32);
+    const float scale = find_scale(values + group * kGroup, kGroup, 32, [](double x) { return x * x; });
     found[static_cast<size_t>(group)] = scale;
     if (std::abs(scale) > std::abs(farthest)) farthest = scale;
   }
