@@ -187,13 +187,16 @@ std::optional<Difference> first_difference(const ModelConfig& a, const ModelConf
   return found;
 }
 
-// Returns the config with the settings of llama.cpp where a difference is small. Warns about each of them.
-ModelConfig with_small_differences(ModelConfig config, const GgufFamily& family, const std::string& model) {
-  if (family.architecture != "gpt-oss" || config.rope.rope_type != "yarn") return config;
-  if (!config.rope.truncate)
-    warn("{}: llama.cpp rounds the two ends of yarn's blend (truncate), so its logits differ a little", model);
-  config.rope.truncate = false;  // as a file is read
-  return config;
+// llama.cpp always rounds the two ends of yarn's blend, and a file does not say what the model does. Fettle reads files
+// of GPT-OSS as the published models, which do not round them.
+void check_gpt_oss(const ModelConfig& config, const std::string& model) {
+  if (config.rope.rope_type != "yarn") return;
+  if (config.rope.truncate)
+    throw UserError(
+        "{}: rope_parameters has truncate: true; the published models of GPT-OSS have false, and GGUF cannot express "
+        "this field; export it as safetensors (without export_gguf)",
+        model);
+  warn("{}: llama.cpp rounds the two ends of yarn's blend (truncate), so its logits differ a little", model);
 }
 
 // llama.cpp decides by the number of layers whether a DeepSeek model has q_lora_rank. It always takes the sum of the
@@ -264,8 +267,8 @@ void check_expressible(const GgufFamily& family, const GgufMetadata& metadata, c
   internal_check(read.architecture == family.architecture, "'{}' is read as '{}'", family.architecture,
                  read.architecture);
   const ModelConfig back = make_model(gguf_config(read, fields), name).config;
-  if (const auto difference =
-          first_difference(with_small_differences(without_folded_factors(config), family, model), back))
+  if (family.architecture == "gpt-oss") check_gpt_oss(config, model);
+  if (const auto difference = first_difference(without_folded_factors(config), back))
     throw UserError(
         "{}: GGUF cannot express this model: {} is {}, and llama.cpp would compute with {}; export it as safetensors "
         "(without export_gguf)",
