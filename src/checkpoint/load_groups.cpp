@@ -51,7 +51,7 @@ void for_rows(const Box& box, const Dims& dims, const Use& use) {
 template <typename Read>
 void for_modules(const ExpertGroups& experts, const Box& box, const Dims& dims, int64_t bytes, const Read& read,
                  std::byte* out) {
-  const size_t lead = experts.each == 1 ? 1 : 2;  // the dims that number the modules
+  const size_t lead = experts.each == 1 ? 1 : 2;  // this many leading dims number the modules
   const Dims size(box.size.begin() + static_cast<std::ptrdiff_t>(lead), box.size.end());
   const Dims start(box.start.begin() + static_cast<std::ptrdiff_t>(lead), box.start.end());
   const Dims of_module(dims.begin() + static_cast<std::ptrdiff_t>(lead), dims.end());

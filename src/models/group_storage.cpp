@@ -194,7 +194,7 @@ std::vector<int64_t> GroupStorage::covered_layers(const Param& param) const {
     if (std::ranges::any_of(excluded, [&](const ModuleRule& rule) { return rule.names(module); })) return false;
     return only.empty() || std::ranges::any_of(only, [&](const std::string& part) { return module.ends_with(part); });
   };
-  const int64_t each = param.stored_count() / param.layer_count();  // tensors of a layer
+  const int64_t each = param.stored_count() / param.layer_count();  // number of tensors for one layer
   std::vector<int64_t> out;
   for (size_t i = 0; i < param.layers.numbers.size(); ++i) {
     bool all = true;

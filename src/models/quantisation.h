@@ -32,7 +32,7 @@ struct Quantisation {
   static constexpr int kBlock = 64, kNestedBlock = 256, kMxfp4Block = 32;
   bool four_bits() const { return type != Type::kInt8 && type != Type::kGroups8; }
   bool in_groups() const { return type == Type::kGroups4 || type == Type::kGroups8; }
-  double bits() const;       // per element, including its share of the block's scales (int8: without the scales)
+  double bits() const;       // bits per element, with its share of the block's scales (int8: without the scales)
   std::string name() const;  // "nf4 with double quantization"
   bool operator==(const Quantisation&) const = default;
 };

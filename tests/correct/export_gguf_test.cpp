@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "base/error.h"
@@ -69,7 +70,7 @@ ExportReport run(const Recipe& recipe) {
 
 class GgufExport : public testing::TestWithParam<std::string> {};
 
-// Models with Mamba2 and without rope. The converter writes 2^20 as their context length.
+// Returns whether the family has Mamba2 and no rope. For such models, the converter writes 2^20 as the context length.
 bool is_hybrid(const std::string& family) {
   return family.starts_with("nemotron") || family.starts_with("granite4");
 }
@@ -121,32 +122,39 @@ TEST_P(GgufExport, EqualsTheFileOfLlamaCpp) {
 TEST_P(GgufExport, HoldsTheMergedModel) {
   const TempFolder folder;
   const fs::path model = model_for_gguf(GetParam(), folder.path());
-  Recipe recipe = gguf_recipe(model, folder / "out", {"f32", "f16", "bf16", "q6_k", "q4_k_m"});
+  std::vector<std::string> types{"f32", "f16", "bf16", "q6_k", "q4_k_m"};
+  // Rounding the small gemma4_moe to bf16 changes the choice of experts so often that the export refuses the file.
+  if (GetParam() == "gemma4_moe") std::erase(types, "bf16");
+  Recipe recipe = gguf_recipe(model, folder / "out", types);
   const bool adapted = fs::exists(reference_model(GetParam()) / "adapter_final");
   if (adapted) recipe.adapter_name_or_path = {(reference_model(GetParam()) / "adapter_final").string()};
   const ExportReport report = run(recipe);
   EXPECT_EQ(report.merged_tensors > 0, adapted);
-  ASSERT_EQ(report.gguf.size(), 5u);
+  ASSERT_EQ(report.gguf.size(), types.size());
   // A_log of Mamba2 and of delta nets is stored as -exp(A_log).
   const ModelConfig config = make_model(read_json_file(model / "config.json"), "config.json").config;
   const bool rounds = config.mamba2 || config.delta_net;
   EXPECT_LE(report.gguf[0].weights.error, config.delta_net ? 5e-7 : rounds ? 1e-7 : 0);
   // In these models with random weights, rounding changes the choice of experts.
-  const std::set<std::string> very_sensitive{"deepseek_r1", "qwen3_next_sparse", "qwen3_5_moe_small"};
-  std::set<std::string> sensitive{"nemotron_h_moe", "lfm2_moe", "glm4_moe"};
+  const std::set<std::string> very_sensitive{"deepseek_r1", "qwen3_next_sparse", "qwen3_5_moe_small", "gemma4_moe"};
+  std::set<std::string> sensitive{"nemotron_h_moe", "lfm2_moe", "glm4_moe", "gpt_oss_mxfp4"};
   sensitive.insert(very_sensitive.begin(), very_sensitive.end());
   const double wider = sensitive.contains(GetParam()) ? 3 : 1, f16 = very_sensitive.contains(GetParam()) ? 0.06 : 2e-3;
-  const double bounds[] = {2e-4, f16, 2e-2 * wider, 0.1 * wider, 0.8};
+  const std::map<std::string, double> bounds{
+      {"F32", 2e-4}, {"F16", f16}, {"BF16", 2e-2 * wider}, {"Q6_K", 0.1 * wider}, {"Q4_K_M", 0.8}};
+  const std::map<std::string, double> of_weights{{"Q6_K", 0.03}, {"Q4_K_M", 0.12}};
   for (size_t i = 0; i < report.gguf.size(); ++i) {
     ASSERT_TRUE(report.gguf[i].logits) << i;
-    EXPECT_LT(report.gguf[i].logits->error, bounds[i]) << report.gguf[i].file;
+    EXPECT_LT(report.gguf[i].logits->error, bounds.at(report.gguf[i].type)) << report.gguf[i].file;
+    const auto bound = of_weights.find(report.gguf[i].type);
+    if (bound != of_weights.end()) {
+      EXPECT_LT(report.gguf[i].weights.error, bound->second) << report.gguf[i].file;
+    }
     EXPECT_TRUE(fs::exists(folder / "out" / report.gguf[i].file));
   }
-  EXPECT_LT(report.gguf[3].weights.error, 0.03);
-  EXPECT_LT(report.gguf[4].weights.error, 0.12);
   std::set<std::string> files;
   for (const auto& entry : fs::directory_iterator(folder / "out")) files.insert(entry.path().filename().string());
-  EXPECT_EQ(files.size(), 6u);
+  EXPECT_EQ(files.size(), types.size() + 1);
   EXPECT_TRUE(files.contains("Modelfile"));
 }
 
@@ -231,6 +239,8 @@ TEST(GgufExport, TheModelfileHasTheTemplateAndTheStops) {
   write_file(model / "chat_template.jinja",
              "{%- for message in messages -%}\n<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
              "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}");
+  fs::create_directories(model / "additional_chat_templates");
+  write_file(model / "additional_chat_templates/tool_use.jinja", "{{ tools }}");
   write_file(model / "generation_config.json", R"({"eos_token_id": [902, 900], "do_sample": true, "top_k": 20})");
   write_file(model / "LICENSE", "Do as you like.\n");
   write_file(model / "README.md", "---\nlicense: apache-2.0\ntags:\n- x\n---\n# Model\nlicense: not this\n");
@@ -250,6 +260,8 @@ TEST(GgufExport, TheModelfileHasTheTemplateAndTheStops) {
   EXPECT_EQ(file.header.values.at("general.sampling.top_k"), 20);
   EXPECT_EQ(file.header.values.at("general.file_type"), 1);
   EXPECT_EQ(file.header.values.at("tokenizer.ggml.eot_token_id"), 900);
+  EXPECT_EQ(file.header.values.at("tokenizer.chat_template"), read_file(model / "chat_template.jinja"));
+  EXPECT_EQ(file.header.values.at("tokenizer.chat_template.tool_use"), "{{ tools }}");
 }
 
 // The parts are named as llama-gguf-split names them. The export reads them back.

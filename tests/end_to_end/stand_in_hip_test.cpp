@@ -38,7 +38,8 @@ TEST_F(StandInHip, ARunTrainsSavesResumesAndExports) {
   EXPECT_EQ(logged_losses(folder_ / "out").size(), 4u);
   EXPECT_GT(counted("kernels").at(0).calls, 0);
   const std::string adapter = initial_adapter(folder_);
-  EXPECT_EQ(read_text(folder_ / "out/adapter_model.safetensors"), adapter) << "up, through four steps, and down again";
+  EXPECT_EQ(read_text(folder_ / "out/adapter_model.safetensors"), adapter)
+      << "the adapter after its upload, four steps and its download";
 
   std::filesystem::remove_all(folder_ / "out/checkpoint-4");
   const Outcome resumed = run(words("out", with(saving, {"resume_from_checkpoint=true"})));
@@ -85,6 +86,33 @@ TEST_F(StandInHip, EachByteGoesOnceToEachOfEightDevicesThatNeedsIt) {
   for (const Work& thread : threads) different.insert(thread.bytes);
   EXPECT_GE(different.size(), 4u);
   for (const Work& pool : pools) EXPECT_EQ(pool.calls, 1);
+}
+
+// Returns the name of the mesh in the line "mesh dp 4 ... taken; limited by ..." of a table.
+std::string taken_mesh(const std::string& text) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);)
+    if (const size_t at = line.find("mesh "); at != std::string::npos && line.find(" taken; ") != std::string::npos)
+      return line.substr(at, line.find("  ", at) - at);
+  return "none";
+}
+
+// The file's rates make memory or links the slowest part, so each of them gets another mesh.
+TEST_F(StandInHip, TrainTakesTheMeshOfThePlanForTheSameTarget) {
+  set("STAND_IN_DEVICES", 4);
+  set("STAND_IN_BYTES", 6 * kGB);
+  std::set<std::string> meshes;
+  for (const std::string rates : {"link_gb_per_s: 0.01", "memory_gb_per_s: 0.01\nlink_gb_per_s: 100000"}) {
+    write_text(folder_ / "target.yaml", "like: mi300x\n" + rates + "\n");
+    const std::vector<std::string> more{"mesh=auto", "target=" + (folder_ / "target.yaml").string() + ":4",
+                                        "per_device_train_batch_size=1", "packing=true", "max_steps=1"};
+    const Outcome planned = run(planning(more)), trained = run(words("out", more));
+    ASSERT_EQ(planned.code, 0) << planned.err;
+    ASSERT_EQ(trained.code, 0) << trained.err;
+    EXPECT_EQ(taken_mesh(trained.err), taken_mesh(planned.out)) << planned.out << trained.err;
+    meshes.insert(taken_mesh(planned.out));
+  }
+  EXPECT_EQ(meshes.size(), 2u) << "the rates decide: " << testing::PrintToString(meshes);
 }
 
 TEST_F(StandInHip, WithOffloadTheLayersStayInTheHostsMemory) {

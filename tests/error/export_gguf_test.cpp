@@ -65,12 +65,15 @@ TEST_F(GgufExportError, AFamilyThatIsNotWritten) {
 }
 
 TEST_F(GgufExportError, ASettingThatGgufCannotExpress) {
-  EXPECT_THAT(refused(recipe(reference_model("qwen2_moe"))), HasSubstr("model.layers.1.mlp"));  // a dense layer
+  EXPECT_THAT(refused(recipe(reference_model("qwen2_moe"))), HasSubstr("model.layers.1.mlp"));  // a dense MLP
   EXPECT_THAT(refused(recipe(reference_model("deepseek_v3"))), HasSubstr("mscale"));
   EXPECT_THAT(refused(recipe(reference_model("deepseek_v2"))), HasSubstr("q_lora_rank"));
   EXPECT_THAT(refused(recipe(reference_model("qwen3_5_text"))), HasSubstr("linear_value_head_dim is 8"));
   EXPECT_THAT(refused(recipe(reference_model("gemma2"))), HasSubstr("query_pre_attn_scalar"));
   EXPECT_THAT(refused(recipe(reference_model("llama4"))), HasSubstr("floor_scale is 8"));
+  const fs::path oss = copy_of("gpt_oss");
+  change(oss / "config.json", [](nlohmann::json& config) { config["rope_parameters"]["truncate"] = true; });
+  EXPECT_THAT(refused(recipe(oss)), HasSubstr("truncate: true"));
   const fs::path moe = copy_of("qwen3_moe");
   change(moe / "config.json", [](nlohmann::json& config) { config["norm_topk_prob"] = false; });
   EXPECT_THAT(refused(recipe(moe)), AllOf(HasSubstr("norm_topk_prob"), HasSubstr("false")));

@@ -59,7 +59,7 @@ Json rope_scaling(const GgufFields& fields) {
       if (fields.has(key)) out[field] = fields.number(key, 0);
     return out;
   }
-  if (type == "longrope") return nullptr;  // its factors are tensors
+  if (type == "longrope") return nullptr;  // the factors of longrope are in tensors
   throw UserError("{}: rope.scaling.type is '{}', which Fettle does not support", fields.file(), type);
 }
 

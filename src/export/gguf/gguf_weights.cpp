@@ -74,7 +74,7 @@ Box base_box_of(const PlannedTensor& tensor, size_t part, const Dims& dims, int6
     box.start.back() = output, box.size.back() = last + 1;
     return box;
   }
-  if (!tensor.pieces.empty() && dims.size() == 3) {  // of experts
+  if (!tensor.pieces.empty() && dims.size() == 3) {  // the tensor has all experts
     const int64_t row = tensor.pieces[part].first + first;
     return {{row / dims[1], row % dims[1], 0}, {1, count, dims[2]}};
   }

@@ -45,7 +45,8 @@ struct Timeline {
   double exposed_seconds = 0;     // time that the device waits for transfers
   // Roofline lower bounds: the time of one resource alone, at the data sheet's rate.
   double arithmetic_bound = 0, memory_bound = 0, link_bound = 0, host_bound = 0;
-  double flops = 0;  // matrix products and convolutions
+  double network_bound = 0;  // the time of the bytes between hosts alone; link_bound includes it
+  double flops = 0;          // matrix products and convolutions
   double memory_bytes = 0;
   double link_bytes = 0, network_bytes = 0;
   std::vector<Contributor> largest;  // the parts with the most exposed seconds, at most 12
@@ -63,7 +64,7 @@ struct Timeline {
 double seconds_of(const Transfer& transfer, const Target& target, const Assumptions& assumptions);
 
 // Simulates the schedule. An instruction takes the longest of three times: its FLOPs at the dtype's rate, its bytes at
-// the memory's rate, or a launch. Collectives, copies from the host and copies to the host each have a queue, which
+// the memory's rate, or its launch. Collectives, copies from the host and copies to the host each have a queue, which
 // runs its transfers one after the other. An asynchronous transfer runs in parallel with the instructions between its
 // start and its end. For any other transfer, the device waits until the transfer has ended. A loop runs as often as its
 // trip count says; of a conditional, only the longest branch runs.

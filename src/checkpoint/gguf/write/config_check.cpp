@@ -55,7 +55,7 @@ double attention_scale_of(const ModelConfig& config) {
   return config.attention_scale != 0 ? config.attention_scale : 1 / std::sqrt(static_cast<double>(config.head_dim));
 }
 
-// Returns the layers of a part of the config that has its own layers.
+// Returns the numbers of the layers that have this part of the config; none if the model lacks the part.
 template <typename Part>
 std::vector<int64_t> numbers_of(const std::optional<Part>& part) {
   return part ? part->layers.numbers : std::vector<int64_t>{};
@@ -66,7 +66,7 @@ std::vector<int64_t> sizes_of(const Mamba2& m) {
   return {m.heads, m.head_dim, m.groups, m.state, m.width, m.conv_bias, m.in_bias, m.out_bias, m.normed};
 }
 
-// Returns 0 when no layer has a dense MLP.
+// Returns the inner size of the dense MLPs; 0 when no layer has a dense MLP.
 int64_t mlp_size_of(const ModelConfig& config) {
   return config.nemotron_h && config.nemotron_h->mlp.count() == 0 ? 0 : config.intermediate_size;
 }
@@ -187,17 +187,20 @@ std::optional<Difference> first_difference(const ModelConfig& a, const ModelConf
   return found;
 }
 
-// Returns the config with the settings of llama.cpp where a difference is small. Warns about each of them.
-ModelConfig with_small_differences(ModelConfig config, const GgufFamily& family, const std::string& model) {
-  if (family.architecture != "gpt-oss" || config.rope.rope_type != "yarn") return config;
-  if (!config.rope.truncate)
-    warn("{}: llama.cpp rounds the two ends of yarn's blend (truncate), so its logits differ a little", model);
-  config.rope.truncate = false;  // as a file is read
-  return config;
+// llama.cpp always rounds the two ends of yarn's blend, and a file does not say what the model does. Fettle reads files
+// of GPT-OSS as the published models, which do not round them.
+void check_gpt_oss(const ModelConfig& config, const std::string& model) {
+  if (config.rope.rope_type != "yarn") return;
+  if (config.rope.truncate)
+    throw UserError(
+        "{}: rope_parameters has truncate: true; the published models of GPT-OSS have false, and GGUF cannot express "
+        "this field; export it as safetensors (without export_gguf)",
+        model);
+  warn("{}: llama.cpp rounds the two ends of yarn's blend (truncate), so its logits differ a little", model);
 }
 
-// llama.cpp knows from the number of layers whether a DeepSeek model has q_lora_rank. It takes the sum of the two best
-// experts as the score of a group.
+// llama.cpp decides by the number of layers whether a DeepSeek model has q_lora_rank. It always takes the sum of the
+// two best experts as the score of a group.
 void check_deepseek(const ModelConfig& config, const std::string& model) {
   const int64_t layers = config.num_hidden_layers;
   const bool lite = layers == 26 || layers == 27 || (layers == 48 && config.vocab_size == 128256);
@@ -264,8 +267,8 @@ void check_expressible(const GgufFamily& family, const GgufMetadata& metadata, c
   internal_check(read.architecture == family.architecture, "'{}' is read as '{}'", family.architecture,
                  read.architecture);
   const ModelConfig back = make_model(gguf_config(read, fields), name).config;
-  if (const auto difference =
-          first_difference(with_small_differences(without_folded_factors(config), family, model), back))
+  if (family.architecture == "gpt-oss") check_gpt_oss(config, model);
+  if (const auto difference = first_difference(without_folded_factors(config), back))
     throw UserError(
         "{}: GGUF cannot express this model: {} is {}, and llama.cpp would compute with {}; export it as safetensors "
         "(without export_gguf)",
