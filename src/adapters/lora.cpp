@@ -388,6 +388,12 @@ std::function<Tensor(const Layer&, const std::string&, const Tensor&, const Tens
 
 void add_lora(Forward& forward, const LoraOptions& options, const DropoutKey* key, const Tensor& row_scales) {
   forward.adapt = lora_adapt(options, forward.compute, key, &forward.sharding, row_scales);
+  const bool drops = key != nullptr && options.dropout > 0;
+  if (!drops && !options.dora && options.layers.empty() && !row_scales)
+    forward.low_rank = [scale = options.scale()](const Layer& layer, const std::string& module) {
+      const std::string a = module + ".lora_A.weight";
+      return layer.has(a) ? std::optional(LowRank{layer[a], layer[module + ".lora_B.weight"], scale}) : std::nullopt;
+    };
   if (key != nullptr)
     forward.enter_stage = [options, key = *key](Forward& stage, const Forward::RowsOf& rows) {
       const DropoutKey own{key.seed, rows(key.rows), rows(key.positions)};

@@ -47,6 +47,7 @@ struct CustomCall {
   // The order of each result's dims in memory, from minor to major. When empty, all results are row-major.
   std::vector<Dims> result_layouts = {};
   CallCost cost;
+  bool elementwise = false;  // as cheap as an elementwise op: only Remat::kNone saves its results
   // Returns the cotangents of the operands (null = zero), built with ordinary ops and further custom calls.
   // `VjpArgs::cotangents` has one tensor per result (null = zero). Without this function, a gradient through the call
   // throws InternalError.
@@ -56,7 +57,8 @@ struct CustomCall {
 // Appends the call and returns its results. Throws InternalError when the target or an operand is missing, when the
 // length of `in` or `out` differs from the number of operands or results, or when a dim is not divisible by the mesh
 // axes that split it. Under rematerialisation the results count as matrix products: Remat::kDots and kNone save those
-// that the gradient reads, and Remat::kFull makes the call again.
+// that the gradient reads, and Remat::kFull makes the call again. The results of an elementwise call count as values,
+// so kDots makes it again, too.
 std::vector<Tensor> custom_call(const CustomCall& call, const std::vector<Tensor>& operands);
 
 // Returns the shape of one device's shard. Throws InternalError when a dim is not divisible by its mesh axes.

@@ -8,6 +8,8 @@
 #include "base/error.h"
 #include "kernels/cpu/attention_kernel.h"
 #include "kernels/cpu/linear_kernel.h"
+#include "kernels/cpu/lora_kernel.h"
+#include "kernels/cpu/row_kernels.h"
 #include "kernels/gpu/attention_kernel.h"
 #include "kernels/gpu/cudnn_attention.h"
 
@@ -18,6 +20,12 @@ constexpr std::array kRows{
     KernelRow{cpu::kAttentionKernel, "attention", "cpu", cpu::attention_kernel, cpu::attention_pays,
               cpu::register_attention},
     KernelRow{cpu::kLinearKernel, "linear", "cpu", cpu::linear_kernel, cpu::linear_pays, cpu::register_linear},
+    KernelRow{cpu::kLoraKernel, "lora", "cpu", cpu::lora_kernel, cpu::linear_pays, cpu::register_lora},
+    KernelRow{cpu::kGatedKernel, "gated", "cpu", cpu::gated_kernel, cpu::rows_pay, cpu::register_gated},
+    KernelRow{cpu::kRmsNormKernel, "rms_norm", "cpu", cpu::rms_norm_kernel, cpu::rows_pay, cpu::register_rms_norm},
+    KernelRow{cpu::kRopeKernel, "rope", "cpu", cpu::rope_kernel, cpu::rows_pay, cpu::register_rope},
+    KernelRow{cpu::kCrossEntropyKernel, "cross_entropy", "cpu", cpu::cross_entropy_kernel, cpu::rows_pay,
+              cpu::register_cross_entropy},
     KernelRow{gpu::kCudnnAttention, "attention", "cuda", gpu::cudnn_attention, nullptr, nullptr, true, false},
     KernelRow{gpu::kCudaAttention, "attention", "cuda", gpu::cuda_attention, gpu::attention_pays, nullptr, true, false},
     KernelRow{gpu::kRocmAttention, "attention", "rocm", gpu::rocm_attention, gpu::attention_pays, nullptr, true, false},

@@ -1,4 +1,4 @@
-// Trials of the composite "linear": with odd sizes, plain and transposed weights, forward and backward.
+// Trials of the composites "linear" and "lora": with odd sizes, plain and transposed weights, forward and backward.
 #include "base/arrays/trial_numbers.h"
 #include "graph/autodiff/grad.h"
 #include "graph/ops.h"
@@ -8,7 +8,8 @@
 namespace fettle {
 namespace {
 
-constexpr int64_t kPositions = 70, kIn = 51, kOut = 83;
+constexpr int64_t kPositions = 70, kIn = 51, kOut = 83, kRank = 5;
+constexpr double kScale = 2;
 
 // Computes y = x w^T, dx = dy w and dw = dy^T x; with a transposed weight y = x w, dx = dy w^T, dw = x^T dy.
 std::vector<std::vector<double>> define_linear(const std::vector<TrialInput>& inputs, bool transposed) {
@@ -47,7 +48,59 @@ Trial linear_trial(const MeshAxes& mesh, DType dtype, bool transposed, double bo
   return out;
 }
 
+// Adds the low-rank part to the results of define_linear: y += scale x a^T b^T, and its gradients.
+std::vector<std::vector<double>> define_lora(const std::vector<TrialInput>& inputs, bool transposed) {
+  std::vector<std::vector<double>> out = define_linear(inputs, transposed);
+  out.pop_back();
+  const std::vector<double> x = doubles(inputs[0].value), dy = doubles(inputs[2].value), a = doubles(inputs[3].value),
+                            b = doubles(inputs[4].value);
+  std::vector<double> da(a.size()), db(b.size());
+  const int64_t rows = static_cast<int64_t>(x.size()) / kIn;
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t k = 0; k < kRank; ++k) {
+      double low = 0, d_low = 0;
+      for (int64_t i = 0; i < kIn; ++i) low += kScale * x[r * kIn + i] * a[k * kIn + i];
+      for (int64_t o = 0; o < kOut; ++o) d_low += kScale * dy[r * kOut + o] * b[o * kRank + k];
+      for (int64_t o = 0; o < kOut; ++o) {
+        out[0][r * kOut + o] += low * b[o * kRank + k];
+        db[o * kRank + k] += dy[r * kOut + o] * low;
+      }
+      for (int64_t i = 0; i < kIn; ++i) {
+        out[1][r * kIn + i] += d_low * a[k * kIn + i];
+        da[k * kIn + i] += d_low * x[r * kIn + i];
+      }
+    }
+  out.push_back(da);
+  out.push_back(db);
+  return out;
+}
+
+Trial lora_trial(const MeshAxes& mesh, DType dtype, DType adapter, bool transposed, double bound) {
+  Trial out = linear_trial(mesh, dtype, transposed, bound);
+  out.title = "linear with LoRA in " + std::string(stablehlo_name(dtype));
+  out.inputs.push_back({trial_numbers({adapter, {kRank, kIn}}, 4), {}});
+  out.inputs.push_back({trial_numbers({adapter, {kOut, kRank}}, 5), {}});
+  out.build = [mesh, transposed](const std::vector<Tensor>& in) -> std::vector<Tensor> {
+    const LowRank low{in[3], in[4], kScale};
+    const Tensor y =
+        convert(lora_product(ShardingRules(mesh), in[0], in[1], low, {.transposed = transposed}), DType::kF32);
+    std::vector<Tensor> results{y};
+    for (const Tensor& gradient : grad(reduce_sum(y * in[2], {0, 1, 2}), {in[0], in[3], in[4]}))
+      results.push_back(convert(gradient, DType::kF32));
+    return results;
+  };
+  out.wanted = define_lora(out.inputs, transposed);
+  return out;
+}
+
 }  // namespace
+
+std::vector<Trial> lora_trials(const MeshAxes& mesh) {
+  std::vector<Trial> out;
+  out.push_back(lora_trial(mesh, DType::kBF16, DType::kF32, false, 2e-2));
+  out.push_back(lora_trial(mesh, DType::kF32, DType::kF32, true, 1e-4));
+  return out;
+}
 
 std::vector<Trial> linear_trials(const MeshAxes& mesh) {
   std::vector<Trial> out;

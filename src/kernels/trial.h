@@ -33,5 +33,10 @@ std::vector<Trial> trials_of(std::string_view composite, const MeshAxes& mesh, b
 // Each function returns the trials of one composite; trials_of chooses among them.
 std::vector<Trial> attention_trials(const MeshAxes& mesh, bool every_width);
 std::vector<Trial> linear_trials(const MeshAxes& mesh);
+std::vector<Trial> lora_trials(const MeshAxes& mesh);
+std::vector<Trial> gated_trials(const MeshAxes& mesh);
+std::vector<Trial> rms_norm_trials(const MeshAxes& mesh);
+std::vector<Trial> rope_trials(const MeshAxes& mesh);
+std::vector<Trial> cross_entropy_trials(const MeshAxes& mesh);
 
 }  // namespace fettle

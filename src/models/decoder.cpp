@@ -63,7 +63,7 @@ Family decoder_family(const std::string& model_type, const std::string& architec
         return layer.forward(decoder, weights, x, cache);
       };
     });
-    const Tensor hidden = norm(f.config, f.weights, names.norm, out_BTD);
+    const Tensor hidden = norm(f.config, f.weights, names.norm, out_BTD, &f.sharding);
     const bool scaled = f.config.logit_scale != 1 && f.config.num_labels == 0;
     return scaled ? hidden * f.config.logit_scale : hidden;
   };

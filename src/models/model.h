@@ -95,6 +95,12 @@ struct ExpertLora {
 // The arguments of a forward function. Token arrays are i32 [B, T]. A row has one or more documents; `segments` has the
 // number of each position's document (0: padding). Tokens attend only within their document, and positions restart in
 // each document.
+// The LoRA weights of one linear layer.
+struct LowRank {
+  Tensor a, b;  // [R, I] and [O.., R]
+  double scale;
+};
+
 struct Forward {
   const ModelConfig& config;
   const Weights& weights;
@@ -104,6 +110,10 @@ struct Forward {
   int64_t attention_block = 512;  // queries per block when T is larger (memory-efficient attention)
   // Adds the adapter to a linear layer's result: (layer, module, x, y) -> y'. Null: no adapter.
   std::function<Tensor(const Layer&, const std::string&, const Tensor&, const Tensor&)> adapt;
+
+  // Returns the LoRA weights of a linear layer if its adapter only adds scale * (x a^T) b^T; else nullopt, and `adapt`
+  // adds the adapter. Null: always nullopt.
+  std::function<std::optional<LowRank>(const Layer&, const std::string& module)> low_rank;
 
   // Changes the embedded tokens [B, T, D], for example by adding noise. Null: no change.
   std::function<Tensor(const Tensor&)> disturb;

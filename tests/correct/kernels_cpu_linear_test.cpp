@@ -94,5 +94,38 @@ TEST(CpuProduct, IsTheSumOfProducts) {
           }
 }
 
+// Two products in one: scale (a b + a2 b2).
+TEST(CpuProduct, AddsASecondProductAndScales) {
+  constexpr int64_t kM = 37, kN = 83, kK = 51;
+  uint32_t seed = 100;
+  for (const DType dtype : {DType::kF32, DType::kBF16})
+    for (const int64_t k2 : {1, 5, 8, 40})
+      for (const bool turned : {false, true})
+        for (const BlockOps* ops : usable_block_ops(dtype)) {
+          SCOPED_TRACE(testing::Message() << ops->name << ' ' << k2 << ' ' << turned << ' ' << stablehlo_name(dtype));
+          const auto numbers = [&](int64_t count) { return trial_numbers({dtype, {count}}, ++seed); };
+          const HostArray a = numbers(kM * kK), b = numbers(kK * kN), a2 = numbers(kM * k2), b2 = numbers(k2 * kN);
+          const MatrixProduct p{.m = kM,
+                                .n = kN,
+                                .k = kK,
+                                .a = {a.data(), dtype, turned},
+                                .b = {b.data(), dtype, turned},
+                                .result = dtype,
+                                .ops = ops,
+                                .k2 = k2,
+                                .a2 = {a2.data(), dtype, !turned},
+                                .b2 = {b2.data(), dtype, turned},
+                                .scale = 0.75F};
+          std::vector<double> wanted = expected({kM, kN, kK, turned, turned, dtype, dtype}, a, b);
+          const std::vector<double> more = expected({kM, kN, k2, !turned, turned, dtype, dtype}, a2, b2);
+          for (size_t i = 0; i < wanted.size(); ++i) wanted[i] = 0.75 * (wanted[i] + more[i]);
+          std::vector<uint8_t> scratch(product_workspace(p) + 64);
+          const auto start = reinterpret_cast<uintptr_t>(scratch.data());
+          HostArray out(Shape{dtype, {kM * kN}});
+          multiply(p, out.data(), scratch.data() + ((start + 63) / 64 * 64 - start), kInTurn);
+          EXPECT_LT(relative_distance(doubles(out), wanted), dtype == DType::kF32 ? 1e-6 : 4e-3);
+        }
+}
+
 }  // namespace
 }  // namespace fettle::cpu

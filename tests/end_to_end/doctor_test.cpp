@@ -37,9 +37,28 @@ TEST(Doctor, MeasuresTheDevicesOfTheHost) {
   ASSERT_EQ(run.code, 0) << run.out << run.err;
   EXPECT_EQ(nlohmann::json::parse(run.out)["healthy"], true);
   const Checks checks = checks_of(run);
-  for (const char* name : {"fettle", "plugin", "libraries", "devices", "memory", "arithmetic", "matmul f32",
-                           "matmul bf16", "memory rate", "host copies", "device copies", "training step", "composites",
-                           "kernel cpu_attention", "kernel cpu_linear", "cache disk", "output disk"})
+  for (const char* name : {"fettle",
+                           "plugin",
+                           "libraries",
+                           "devices",
+                           "memory",
+                           "arithmetic",
+                           "matmul f32",
+                           "matmul bf16",
+                           "memory rate",
+                           "host copies",
+                           "device copies",
+                           "training step",
+                           "composites",
+                           "kernel cpu_attention",
+                           "kernel cpu_linear",
+                           "kernel cpu_lora",
+                           "kernel cpu_gated",
+                           "kernel cpu_rms_norm",
+                           "kernel cpu_rope",
+                           "kernel cpu_cross_entropy",
+                           "cache disk",
+                           "output disk"})
     EXPECT_EQ(verdict(checks, name), "ok") << name << run.out;
   EXPECT_EQ(checks.at("devices")["figures"]["count"], 2);
   for (const auto& [check, key] : {std::pair{"matmul f32", "flops_per_s"},

@@ -110,5 +110,65 @@ TEST(CpuLinear, LeavesOthersToTheBody) {
   EXPECT_TRUE(run_layers({.name = "portable"}, Remat::kFull, choose).kernels.empty());
 }
 
+// Runs layers that compute x + tanh(lora(x)).
+Ran run_lora_layers(const Setting& s, Remat remat, const ChooseKernel& choose) {
+  constexpr int64_t kRank = 4;
+  GraphRun run(s.mesh, choose);
+  const ShardingRules rules{s.mesh};
+  const Partition rows = rules.partition({"batch", "length", ""}, {8, kLength, kWide}, "x");
+  const Tensor x = run.input(random_value({s.dtype, {8, kLength, kWide}}, 1), rows);
+  const Tensor weights = run.input(random_value({DType::kF32, {8, kLength, kWide}}, 2), rows);
+  const Tensor base = run.input(random_value({s.weight, {kLayers, kWide, kWide}}, 3, -0.3, 0.3));
+  const Tensor a = run.input(random_value({DType::kF32, {kLayers, kRank, kWide}}, 4, -0.3, 0.3));
+  const Tensor b = run.input(random_value({DType::kF32, {kLayers, kWide, kRank}}, 5, -0.3, 0.3));
+  const ScanStep out = scan(kLayers, {x}, {base, a, b},
+                            [&](const Tensor&, const Tensors& carries, const Tensors& w) -> ScanStep {
+                              return {{carries[0] + tanh(lora_product(rules, carries[0], w[0], {w[1], w[2], 2}))}, {}};
+                            },
+                            {.remat = remat});
+  const Tensor last = convert(out.carries[0], DType::kF32);
+  Tensors wanted{x, a, b};
+  if (s.trained) wanted.push_back(base);
+  const Tensors grads = grad(reduce_sum(last * weights, {0, 1, 2}), wanted);
+  run.output("last", last);
+  for (size_t i = 0; i < grads.size(); ++i) run.output("gradient" + std::to_string(i), grads[i]);
+  return {run.run(), run.program().kernels()};
+}
+
+class CpuLora : public testing::TestWithParam<Setting> {};
+
+TEST_P(CpuLora, EqualsTheBody) {
+  const Setting& s = GetParam();
+  for (const Remat remat : {Remat::kNone, Remat::kDots, Remat::kFull}) {
+    SCOPED_TRACE(static_cast<int>(remat));
+    const Ran body = run_lora_layers(s, remat, {}), kernel = run_lora_layers(s, remat, chooser(s.mesh.size()));
+    ASSERT_EQ(kernel.kernels.size(), 1u);
+    EXPECT_EQ(kernel.kernels[0].kernel, "cpu_lora/1");
+    EXPECT_EQ(kernel.kernels[0].calls, kLayers * (remat == Remat::kFull ? 3 : 2));
+    expect_near(kernel, body, s.dtype == DType::kF32 ? 1e-5 : 2e-2);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Settings, CpuLora,
+                         testing::Values(Setting{.name = "f32"}, Setting{.name = "frozen", .trained = false},
+                                         Setting{.name = "bf16_weights", .weight = DType::kBF16, .trained = false},
+                                         Setting{.name = "bf16", .dtype = DType::kBF16, .weight = DType::kBF16},
+                                         Setting{.name = "eight_devices", .mesh = kFsdp},
+                                         Setting{.name = "eight_devices_bf16", .dtype = DType::kBF16, .mesh = kFsdp}),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(CpuLora, EightDevicesEqualOne) {
+  const Ran one = run_lora_layers({.name = "one"}, Remat::kFull, chooser(1));
+  const Ran eight = run_lora_layers({.name = "eight", .mesh = kFsdp}, Remat::kFull, chooser(8));
+  EXPECT_EQ(eight.kernels[0].cost.flops, one.kernels[0].cost.flops);
+  expect_near(eight, one, 2e-6);
+}
+
+// Under tensor parallelism, the bodies run: of the base's product and of the adapter's.
+TEST(CpuLora, LeavesSplitWeightsToTheBody) {
+  const Setting split{.name = "tp", .mesh = {{{"fsdp", 4}, {"tp", 2}}}};
+  EXPECT_TRUE(run_lora_layers(split, Remat::kFull, chooser(8)).kernels.empty());
+}
+
 }  // namespace
 }  // namespace fettle

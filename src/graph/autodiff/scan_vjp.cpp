@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "graph/autodiff/grad.h"
+#include "graph/custom_call.h"
 #include "graph/ops.h"
 #include "graph/print.h"
 #include "graph/scan.h"
@@ -19,8 +20,13 @@ namespace {
 
 using Tensors = std::vector<Tensor>;
 
+Saved saved_of(const Node& node) {
+  if (node.op == Op::kCustomCall && node.get<std::shared_ptr<const CustomCall>>()->elementwise) return Saved::kAsValue;
+  return op_row(node.op).saved;
+}
+
 bool is_saved(const Node& node, Remat remat) {
-  const Saved saved = op_row(node.op).saved;
+  const Saved saved = saved_of(node);
   return saved == Saved::kAsProduct ? remat != Remat::kFull : saved == Saved::kAsValue && remat == Remat::kNone;
 }
 

@@ -3,6 +3,7 @@
 
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/attention_kernel.h"
+#include "kernels/cpu/ffi_operands.h"
 #include "kernels/cpu/plugin_threads.h"
 #include "runtime/ffi.h"
 #include "xla/ffi/api/ffi.h"
@@ -39,15 +40,11 @@ std::optional<AttentionProblem> problem_of(float scale, float softcap, bool caus
   return p;
 }
 
-ffi::Error wrong_operands() {
-  return ffi::Error(ffi::ErrorCode::kInvalidArgument, "cpu_attention: an operand has a wrong rank or dtype");
-}
-
 ffi::Error forward(float scale, float softcap, bool causal, ffi::ThreadPool pool, ffi::AnyBuffer q, ffi::AnyBuffer k,
                    ffi::AnyBuffer v, Ints segments, Ints window, Floats slopes, ffi::Result<ffi::AnyBuffer> o,
                    ffi::Result<Floats> log_sum, ffi::Result<ffi::AnyBuffer> workspace) {
   const auto problem = problem_of(scale, softcap, causal, q, k, v, segments, window, slopes);
-  if (!problem) return wrong_operands();
+  if (!problem) return wrong_operands("cpu_attention");
   attention(*problem, o->untyped_data(), log_sum->typed_data(), workspace->untyped_data(), plugin_threads(pool));
   return ffi::Error::Success();
 }
@@ -57,7 +54,7 @@ ffi::Error backward(float scale, float softcap, bool causal, ffi::ThreadPool poo
                     ffi::AnyBuffer d_o, ffi::Result<ffi::AnyBuffer> dq, ffi::Result<ffi::AnyBuffer> dk,
                     ffi::Result<ffi::AnyBuffer> dv, ffi::Result<ffi::AnyBuffer> workspace) {
   const auto problem = problem_of(scale, softcap, causal, q, k, v, segments, window, slopes);
-  if (!problem) return wrong_operands();
+  if (!problem) return wrong_operands("cpu_attention");
   attention_backward(*problem, o.untyped_data(), log_sum.typed_data(), d_o.untyped_data(), dq->untyped_data(),
                      dk->untyped_data(), dv->untyped_data(), workspace->untyped_data(), plugin_threads(pool));
   return ffi::Error::Success();

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/arrays/shape.h"
+#include "kernels/cpu/row_ops.h"
 
 namespace fettle::cpu {
 
@@ -88,6 +89,7 @@ struct BlockOps {
   void (*row_dots)(const void* x, const void* y, DType dtype, int64_t stride, int64_t rows, int64_t width, float* out);
 
   int64_t row_step;  // `product` is fastest when m is a multiple of row_step
+  RowOps rows;
 };
 
 // Returns the fastest table that this CPU can run, for operands of `dtype` (f32 or bf16).

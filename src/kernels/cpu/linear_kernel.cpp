@@ -4,6 +4,7 @@
 #include "graph/ops.h"
 #include "kernels/cpu/block_ops.h"
 #include "kernels/cpu/matrix_product.h"
+#include "kernels/cpu/split_rows.h"
 
 namespace fettle::cpu {
 namespace {
@@ -18,10 +19,6 @@ struct LinearSite {
   int64_t in, out;  // sizes of I and O
 };
 
-bool is_float(const Shape& shape) {
-  return shape.dtype == DType::kF32 || shape.dtype == DType::kBF16;
-}
-
 std::optional<LinearSite> read_linear(const CompositeSite& site) {
   LinearSite out{.transposed = std::get<bool>(site.attributes.at("transposed")),
                  .x = site.inputs[0],
@@ -29,11 +26,9 @@ std::optional<LinearSite> read_linear(const CompositeSite& site) {
                  .y = site.results[0],
                  .rows = site.partitions[0],
                  .mesh = site.mesh};
-  if (!is_float(out.x) || !is_float(out.weight) || out.x.dims.size() != 3) return std::nullopt;
+  if (!is_cpu_float(out.x) || !is_cpu_float(out.weight) || out.x.dims.size() != 3) return std::nullopt;
   out.rows.dims.resize(3);
-  if (!out.rows.dims[2].empty()) return std::nullopt;
-  // If a mesh axis does not split the rows, all devices along it would compute the same product.
-  if (out.x.elements() / shard_of(out.x, out.rows, site.mesh).elements() != site.mesh.size()) return std::nullopt;
+  if (!rows_are_split(out.x, out.rows, site.mesh)) return std::nullopt;
   out.in = out.x.dims[2];
   out.out = out.weight.elements() / out.in;
   return out;

@@ -1,6 +1,8 @@
 #include "kernels/cpu/matrix_product.h"
 
 #include <algorithm>
+#include <array>
+#include <span>
 
 #include "kernels/cpu/attention_blocks.h"
 #include "kernels/cpu/block_ops.h"
@@ -8,100 +10,127 @@
 namespace fettle::cpu {
 namespace {
 
-// The columns of a panel: a multiple of the columns that BlockOps::product computes at once
+// The columns of a panel: a multiple of the columns that BlockOps::product computes at once.
 constexpr int64_t kPanel = 64;
-constexpr int64_t kDepth = 128;     // words along k that are multiplied at once
-constexpr int64_t kTileRows = 128;  // largest number of rows in a tile
-constexpr int64_t kTilePanels = 2;
+constexpr int64_t kDepth = 128;        // words along k of a slice: a packed slice of a panel fits into the L1 cache
+constexpr int64_t kRows = 576;         // largest number of rows of a task: their sums fit into the L2 cache
 constexpr int64_t kSmall = 1'000'000;  // multiplications; a smaller product takes less time than waking a thread
 
 int64_t quotient_up(int64_t value, int64_t by) {
   return (value + by - 1) / by;
 }
 
-// The layout of the packed operands in the workspace.
-struct Plan {
+// One of the two products of a MatrixProduct, and the layout of its operands.
+struct Part {
+  ProductOperand a, b;
+  int64_t m, n, k;
   const BlockOps* ops;
   int64_t words;    // words of the operands along k
-  int64_t panels;   // number of panels of b
   bool a_as_it_is;  // a is not packed; the product reads the operand itself
   int64_t a_row;    // words from one row of a to the next, whether a is packed or not
   int64_t a_words;  // words of the packed a
+  Word* packed_a;
 
-  int64_t b_words() const { return panels * kPanel * words; }
+  int64_t a_length() const { return a.turned ? words : m; }
+  int64_t a_tasks() const { return a_as_it_is ? 0 : quotient_up(a_length(), 64); }
+  const Word* left() const { return a_as_it_is ? static_cast<const Word*>(a.data) : packed_a; }
 };
 
-Plan plan_of(const MatrixProduct& p) {
-  const bool narrow = p.a.dtype == DType::kBF16 && p.b.dtype == DType::kBF16;
-  Plan out{};
-  out.ops = p.ops != nullptr ? p.ops : &block_ops(narrow ? DType::kBF16 : DType::kF32);
-  const bool pairs = out.ops->pairs;
-  out.words = pairs ? quotient_up(p.k, 2) : p.k;
-  out.panels = quotient_up(p.n, kPanel);
-  out.a_as_it_is = pairs ? !p.a.turned && p.k % 2 == 0 : p.a.dtype == DType::kF32;
-  out.a_row = p.a.turned ? p.m : out.words;
+// Puts the packed operand at `workspace` and moves `workspace` behind it.
+Part part_of(const MatrixProduct& p, const BlockOps& ops, bool second, Word*& workspace) {
+  Part out{
+      .a = second ? p.a2 : p.a, .b = second ? p.b2 : p.b, .m = p.m, .n = p.n, .k = second ? p.k2 : p.k, .ops = &ops};
+  out.words = ops.pairs ? quotient_up(out.k, 2) : out.k;
+  out.a_as_it_is = ops.pairs ? !out.a.turned && out.k % 2 == 0 : out.a.dtype == DType::kF32;
+  out.a_row = out.a.turned ? p.m : out.words;
   out.a_words = out.a_as_it_is ? 0 : quotient_up(p.m * out.words, 16) * 16;
+  out.packed_a = workspace;
+  workspace += out.a_words;
   return out;
 }
 
-// Returns a panel's width in words: kPanel, or less for the last panel, in multiples of 16.
-int64_t panel_width(const MatrixProduct& p, int64_t panel) {
-  return std::min(kPanel, quotient_up(p.n - panel * kPanel, 16) * 16);
-}
-
-// Packs rows [first, first + count) (in words) of one panel of b.
-void pack_panel(const MatrixProduct& p, const Plan& plan, int64_t panel, int64_t first, int64_t count, Word* to) {
-  const int64_t width = panel_width(p, panel), column = panel * kPanel;
-  const int64_t per_word = plan.ops->pairs ? 2 : 1, row = first * per_word;
+// Packs the words [first, first + count) along k of a panel of b, which starts at `column`, in rows of `width` words.
+void pack_b(const Part& p, int64_t column, int64_t width, int64_t first, int64_t count, Word* to) {
+  const int64_t per_word = p.ops->pairs ? 2 : 1, row = first * per_word;
   const int64_t rows = std::min(p.k - row, count * per_word), columns = std::min(kPanel, p.n - column);
-  to += panel * kPanel * plan.words + first * width;
   if (p.b.turned)
-    plan.ops->pack_turned(at(p.b.data, p.b.dtype, column * p.k + row), p.b.dtype, p.k, columns, rows, width, to);
+    p.ops->pack_turned(at(p.b.data, p.b.dtype, column * p.k + row), p.b.dtype, p.k, columns, rows, width, to);
   else
-    plan.ops->pack_down(at(p.b.data, p.b.dtype, row * p.n + column), p.b.dtype, p.n, rows, columns, count * per_word,
-                        width, to);
+    p.ops->pack_down(at(p.b.data, p.b.dtype, row * p.n + column), p.b.dtype, p.n, rows, columns, count * per_word,
+                     width, to);
 }
 
-// Packs a part of a: its words [first, first + count) along k when a is transposed ("turned"), otherwise its rows
-// [first, first + count).
-void pack_a(const MatrixProduct& p, const Plan& plan, int64_t first, int64_t count, Word* to) {
+// Packs the 64 rows of a, or words along k of a transposed ("turned") a, that a task has.
+void pack_a(const Part& p, int64_t task) {
+  const int64_t first = task * 64, count = std::min<int64_t>(64, p.a_length() - first);
   if (p.a.turned) {
-    const int64_t per_word = plan.ops->pairs ? 2 : 1, row = first * per_word;
-    plan.ops->pack_down(at(p.a.data, p.a.dtype, row * p.m), p.a.dtype, p.m, std::min(p.k - row, count * per_word), p.m,
-                        count * per_word, p.m, to + first * p.m);
+    const int64_t per_word = p.ops->pairs ? 2 : 1, row = first * per_word;
+    p.ops->pack_down(at(p.a.data, p.a.dtype, row * p.m), p.a.dtype, p.m, std::min(p.k - row, count * per_word), p.m,
+                     count * per_word, p.m, p.packed_a + first * p.m);
   } else {
-    plan.ops->pack_across(at(p.a.data, p.a.dtype, first * p.k), p.a.dtype, p.k, count, p.k, count, plan.words,
-                          to + first * plan.words);
+    p.ops->pack_across(at(p.a.data, p.a.dtype, first * p.k), p.a.dtype, p.k, count, p.k, count, p.words,
+                       p.packed_a + first * p.words);
   }
 }
 
-// Multiplies rows [row, row + rows) by the panels [first, end).
-void multiply_tile(const MatrixProduct& p, const Plan& plan, const Word* a, const Word* b, int64_t row, int64_t rows,
-                   int64_t first, int64_t end, void* c) {
-  Word* const words = thread_words(kTileRows * kTilePanels * kPanel);
-  float* const tile = &words->f32;
-  constexpr int64_t kTileRow = kTilePanels * kPanel;
-  for (int64_t from = 0; from < plan.words; from += kDepth) {
-    const int64_t depth = std::min(kDepth, plan.words - from);
-    const Word* left = p.a.turned ? a + from * plan.a_row + row : a + row * plan.a_row + from;
-    for (int64_t panel = first; panel < end; ++panel) {
-      const int64_t width = panel_width(p, panel);
-      plan.ops->product(rows, width, depth, left, plan.a_row, p.a.turned,
-                        b + panel * kPanel * plan.words + from * width, width, tile + (panel - first) * kPanel,
-                        kTileRow, from > 0);
+// Multiplies rows [row, row + rows) by the panel that starts at `column`. The panel is packed slice by slice, and each
+// slice is used at once, so that packed values stay in the caches of this thread's core.
+void multiply_panel(const MatrixProduct& product, std::span<const Part> parts, int64_t row, int64_t rows,
+                    int64_t column, void* c) {
+  const int64_t columns = std::min(kPanel, product.n - column), width = quotient_up(columns, 16) * 16;
+  Word* const slice = thread_words(kDepth * kPanel + kRows * kPanel);
+  float* const sums = &slice[kDepth * kPanel].f32;
+  for (const Part& p : parts)
+    for (int64_t from = 0; from < p.words; from += kDepth) {
+      const int64_t depth = std::min(kDepth, p.words - from);
+      pack_b(p, column, width, from, depth, slice);
+      const Word* left = p.a.turned ? p.left() + from * p.a_row + row : p.left() + row * p.a_row + from;
+      p.ops->product(rows, width, depth, left, p.a_row, p.a.turned, slice, width, sums, width,
+                     from > 0 || &p != parts.data());
     }
-  }
-  const int64_t column = first * kPanel, columns = std::min(end * kPanel, p.n) - column;
-  plan.ops->store_rows(tile, kTileRow, nullptr, rows, columns, p.result, p.n, at(c, p.result, row * p.n + column));
+  float scales[kRows];
+  std::fill_n(scales, rows, product.scale);
+  parts[0].ops->store_rows(sums, width, product.scale == 1 ? nullptr : scales, rows, columns, product.result, product.n,
+                           at(c, product.result, row * product.n + column));
 }
+
+// Divides a product into tasks: panels, and ranges of rows if a panel has many. The last panels, which would not keep
+// all threads busy, are divided by rows; each task then packs the panel again.
+struct Division {
+  int64_t panels, whole, row_step, parts_of_whole, last_step, parts_of_last;
+
+  Division(const MatrixProduct& p, int64_t step) : panels(quotient_up(p.n, kPanel)) {
+    auto even = [&](int64_t parts) { return std::min(kRows, quotient_up(quotient_up(p.m, parts), step) * step); };
+    row_step = even(quotient_up(p.m, kRows / step * step));
+    parts_of_whole = quotient_up(p.m, row_step);
+    const int64_t threads = std::max<int64_t>(1, p.threads), last = panels % threads;
+    whole = panels - last;
+    last_step = std::min(row_step, even(last == 0 ? 1 : quotient_up(threads, last)));
+    parts_of_last = quotient_up(p.m, last_step);
+  }
+  int64_t count() const { return whole * parts_of_whole + (panels - whole) * parts_of_last; }
+
+  struct Task {
+    int64_t column, row, rows;
+  };
+  Task at(int64_t i, int64_t m) const {
+    const bool last = i >= whole * parts_of_whole;
+    if (last) i -= whole * parts_of_whole;
+    const int64_t parts = last ? parts_of_last : parts_of_whole, step = last ? last_step : row_step;
+    const int64_t row = i % parts * step;
+    return {((last ? whole : 0) + i / parts) * kPanel, row, std::min(step, m - row)};
+  }
+};
 
 }  // namespace
 
 int64_t product_workspace(const MatrixProduct& product) {
   // Computes an upper bound for every BlockOps table: it assumes one element per word.
-  const int64_t b = quotient_up(product.n, kPanel) * kPanel * product.k;
-  const int64_t a = product.a.dtype != DType::kF32 ? quotient_up(product.m * product.k, 16) * 16 : 0;
-  return (a + b) * static_cast<int64_t>(sizeof(Word));
+  const auto words = [&](const ProductOperand& a, int64_t k) {
+    return a.dtype != DType::kF32 ? quotient_up(product.m * k, 16) * 16 : 0;
+  };
+  const int64_t all = words(product.a, product.k) + words(product.a2, product.k2);
+  return std::max<int64_t>(16, all) * static_cast<int64_t>(sizeof(Word));
 }
 
 void multiply(const MatrixProduct& p, void* c, void* workspace, const ParallelFor& threads) {
@@ -110,30 +139,21 @@ void multiply(const MatrixProduct& p, void* c, void* workspace, const ParallelFo
     for (int64_t i = 0; i < count; ++i) task(i);
   };
   const ParallelFor& parallel = small ? in_turn : threads;
-  const Plan plan = plan_of(p);
-  Word* const packed_b = static_cast<Word*>(workspace);
-  Word* const packed_a = packed_b + plan.b_words();
-  const int64_t slices = quotient_up(plan.words, kDepth);
-  const int64_t a_length = p.a.turned ? plan.words : p.m;
-  const int64_t a_tasks = plan.a_as_it_is ? 0 : quotient_up(a_length, 64);
-  parallel(plan.panels * slices + a_tasks, [&](int64_t task) {
-    if (task >= plan.panels * slices) {
-      const int64_t first = (task - plan.panels * slices) * 64;
-      pack_a(p, plan, first, std::min<int64_t>(64, a_length - first), packed_a);
-      return;
-    }
-    const int64_t first = task % slices * kDepth;
-    pack_panel(p, plan, task / slices, first, std::min(kDepth, plan.words - first), packed_b);
-  });
-  const Word* const a = plan.a_as_it_is ? static_cast<const Word*>(p.a.data) : packed_a;
-  const int64_t step = plan.ops->row_step, bands = quotient_up(p.m, kTileRows / step * step);
-  const int64_t band = quotient_up(quotient_up(p.m, bands), step) * step;
-  const int64_t columns = quotient_up(plan.panels, kTilePanels);
-  parallel(bands * columns, [&](int64_t task) {
-    const int64_t row = task % bands * band, first = task / bands * kTilePanels;
-    if (row >= p.m) return;
-    multiply_tile(p, plan, a, packed_b, row, std::min(band, p.m - row), first,
-                  std::min(first + kTilePanels, plan.panels), c);
+  const auto is_narrow = [](const ProductOperand& a, const ProductOperand& b) {
+    return a.dtype == DType::kBF16 && b.dtype == DType::kBF16;
+  };
+  const bool narrow = is_narrow(p.a, p.b) && (p.k2 == 0 || is_narrow(p.a2, p.b2));
+  const BlockOps& ops = p.ops != nullptr ? *p.ops : block_ops(narrow ? DType::kBF16 : DType::kF32);
+  auto* free = static_cast<Word*>(workspace);
+  const std::array all{part_of(p, ops, false, free), part_of(p, ops, true, free)};
+  const std::span<const Part> parts(all.data(), p.k2 > 0 ? 2 : 1);
+  const int64_t first = all[0].a_tasks(), packs = first + (p.k2 > 0 ? all[1].a_tasks() : 0);
+  if (packs > 0)
+    parallel(packs, [&](int64_t task) { task < first ? pack_a(all[0], task) : pack_a(all[1], task - first); });
+  const Division tasks(p, ops.row_step);
+  parallel(tasks.count(), [&](int64_t i) {
+    const Division::Task task = tasks.at(i, p.m);
+    multiply_panel(p, parts, task.row, task.rows, task.column, c);
   });
 }
 

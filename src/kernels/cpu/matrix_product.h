@@ -1,6 +1,8 @@
-// Defines matrix products on the CPU: c = a b. Each operand is stored row by row, or transposed ("turned").
+// Defines matrix products on the CPU: c = scale (a b + a2 b2). Each operand is stored row by row, or transposed
+// ("turned").
 //
-// b is first packed into panels that are a few vectors wide. Elements are rounded once, when c is stored. Each element
+// b is divided into panels that are a few vectors wide. A thread packs a slice of a panel and multiplies all rows by it
+// while it is in the cache. Elements are rounded once, when c is stored. Each element
 // is summed in a fixed order, which does not depend on the number of threads.
 #pragma once
 
@@ -20,12 +22,16 @@ struct ProductOperand {
   bool turned = false;
 };
 
-// c [m, n] = a [m, k] times b [k, n]. Arrays are dense and row-major.
+// c [m, n] = scale times (a [m, k] times b [k, n] plus a2 [m, k2] times b2 [k2, n]). Arrays are dense and row-major.
 struct MatrixProduct {
   int64_t m = 0, n = 0, k = 0;
   ProductOperand a, b;
   DType result = DType::kF32;     // dtype of c: f32 or bf16
   const BlockOps* ops = nullptr;  // null: the fastest table of this CPU for the operands' dtypes
+  int64_t k2 = 0;                 // 0: there is no second product
+  ProductOperand a2 = {}, b2 = {};
+  float scale = 1;
+  int64_t threads = 2;  // how many threads should get equal shares of the work; the result does not depend on it
 };
 
 // Returns the bytes of scratch memory, aligned to 64 bytes, that multiply() needs. The number depends only on the sizes

@@ -457,18 +457,71 @@ void scale_rows(float* values, int64_t rows, int64_t width, int64_t row, const f
   }
 }
 
-void store_rows(const float* from, int64_t from_row, const float* factor, int64_t rows, int64_t width, DType dtype,
-                int64_t stride, void* to) {
+typedef uint16_t Halves __attribute__((vector_size(kLanes * 2)));
+typedef uint16_t LooseHalves __attribute__((vector_size(kLanes * 2), aligned(2), may_alias));
+
+// Reads and writes the elements i ... i + kLanes - 1 of an array.
+struct Whole {
+  template <DType kType>
+  Floats read(const void* from, int64_t i) const {
+    if constexpr (kType == DType::kF32) return load(static_cast<const float*>(from) + i);
+    const Halves halves = *reinterpret_cast<const LooseHalves*>(static_cast<const uint16_t*>(from) + i);
+    return floats_of(__builtin_convertvector(halves, Ints) << 16);
+  }
+  template <DType kType>
+  void write(void* to, int64_t i, Floats x) const {
+    if constexpr (kType == DType::kF32) return store(static_cast<float*>(to) + i, x);
+    uint16_t* const at = static_cast<uint16_t*>(to) + i;
+#ifdef FETTLE_PAIRS
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(at), (__m256i)_mm512_cvtneps_pbh((__m512)x));
+#else
+    *reinterpret_cast<LooseHalves*>(at) = __builtin_convertvector((Bits)rounded_bits(x) >> 16, Halves);
+#endif
+  }
+};
+
+// Reads and writes the `count` elements from i on. The other lanes are read as zeros and not written.
+struct Rest {
+  int64_t count;
+  template <DType kType>
+  Floats read(const void* from, int64_t i) const {
+    Floats x{};
+    for (int64_t j = 0; j < count; ++j) x[j] = element(from, kType, i + j);
+    return x;
+  }
+  template <DType kType>
+  void write(void* to, int64_t i, Floats x) const {
+    for (int64_t j = 0; j < count; ++j)
+      if constexpr (kType == DType::kF32)
+        static_cast<float*>(to)[i + j] = x[j];
+      else
+        static_cast<uint16_t*>(to)[i + j] = static_cast<uint16_t>(rounded_bits(x[j]) >> 16);
+  }
+};
+
+// Calls body(part, i) for each vector of `count` elements, with a Whole or, for the last elements, a Rest.
+template <typename Body>
+inline void each_vector(int64_t count, const Body& body) {
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) body(Whole{}, i);
+  if (i < count) body(Rest{count - i}, i);
+}
+
+template <DType kType>
+void store_rows_of(const float* from, int64_t from_row, const float* factor, int64_t rows, int64_t width,
+                   int64_t stride, void* to) {
   for (int64_t r = 0; r < rows; ++r, from += from_row) {
     const float scale = factor == nullptr ? 1.0F : factor[r];
-    if (dtype == DType::kBF16) {
-      uint16_t* out = static_cast<uint16_t*>(to) + r * stride;
-      for (int64_t i = 0; i < width; ++i) out[i] = static_cast<uint16_t>(rounded_bits(from[i] * scale) >> 16);
-    } else {
-      float* out = static_cast<float*>(to) + r * stride;
-      for (int64_t i = 0; i < width; ++i) out[i] = from[i] * scale;
-    }
+    each_vector(width, [&](const auto& part, int64_t i) {
+      part.template write<kType>(to, r * stride + i, part.template read<DType::kF32>(from, i) * scale);
+    });
   }
+}
+
+void store_rows(const float* from, int64_t from_row, const float* factor, int64_t rows, int64_t width, DType dtype,
+                int64_t stride, void* to) {
+  const auto run = dtype == DType::kBF16 ? store_rows_of<DType::kBF16> : store_rows_of<DType::kF32>;
+  run(from, from_row, factor, rows, width, stride, to);
 }
 
 void add(const float* from, int64_t count, float* to) {
@@ -498,6 +551,14 @@ void row_dots(const void* x, const void* y, DType dtype, int64_t stride, int64_t
   }
 }
 
+}  // namespace
+}  // namespace fettle::cpu
+
+#include "kernels/instruction_sets/row_ops_body.h"
+
+namespace fettle::cpu {
+namespace {
+
 constexpr BlockOps make_table(const char* name) {
   return {.name = name,
 #ifdef FETTLE_PAIRS
@@ -518,7 +579,8 @@ constexpr BlockOps make_table(const char* name) {
           .store_rows = store_rows,
           .add = add,
           .row_dots = row_dots,
-          .row_step = kPanelRows};
+          .row_step = kPanelRows,
+          .rows = kRowOps};
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ Decoder::Decoder(Forward& forward) : f(forward), config(forward.config) {
 }
 
 Tensor Decoder::norm(const Layer& layer, const std::string& name, const Tensor& x) const {
-  return fettle::norm(config, layer, name, x);
+  return fettle::norm(config, layer, name, x, &f.sharding);
 }
 
 Tensor Decoder::window_of(const Layer& layer) const {
@@ -72,7 +72,8 @@ Heads Decoder::project(const Layer& layer, const Tensor& x_BTD) const {
 Heads Decoder::rotate(const Layer& layer, const Heads& heads) const {
   if (config.alibi) return heads;
   const Rope rope = rope_of(layer, window_of(layer));
-  return {apply_rope(rope, heads.q_BTNH), apply_rope(rope, heads.k_BTKH), heads.v_BTKH};
+  return {apply_rope(rope, heads.q_BTNH, &f.sharding, "act_heads"),
+          apply_rope(rope, heads.k_BTKH, &f.sharding, "act_kv_heads"), heads.v_BTKH};
 }
 
 Tensor Decoder::norm_of_all_heads(const Layer& layer, const std::string& name, const Tensor& x) const {
@@ -108,8 +109,8 @@ Tensor Decoder::attention(const Layer& layer, const Tensor& x_BTD, LayerCache* c
 }
 
 Tensor Decoder::gated(const Layer& layer, const MlpNames& names, const Tensor& x_BTD) const {
-  const Tensor hidden =
-      activation(config.hidden_act, linear(f, layer, names.gate, x_BTD)) * linear(f, layer, names.up, x_BTD);
+  const Tensor gate = linear(f, layer, names.gate, x_BTD), up = linear(f, layer, names.up, x_BTD);
+  const Tensor hidden = fettle::gated(f.sharding, config.hidden_act, gate, up);
   return linear(f, layer, names.down, f.sharding.constrain(hidden, {"batch", "length", "act_mlp"}));
 }
 
@@ -133,7 +134,7 @@ Tensor Decoder::mlp(const Layer& layer, const Tensor& x_BTD) const {
   const Tensor y_BT2F = f.sharding.constrain(linear(f, layer, names.up, x_BTD), {"batch", "length", "", "act_mlp"});
   const Dims one{x_BTD.dim(0), x_BTD.dim(1), c.intermediate_size};
   const Tensor gate = reshape(slice(y_BT2F, 2, 0, 1), one), up = reshape(slice(y_BT2F, 2, 1, 2), one);
-  return linear(f, layer, names.down, hold(activation(c.hidden_act, gate) * up));
+  return linear(f, layer, names.down, hold(fettle::gated(f.sharding, c.hidden_act, gate, up)));
 }
 
 void add_norm(ParamList& list, const ModelConfig& c, const std::string& module, int64_t size) {

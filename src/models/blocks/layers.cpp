@@ -34,16 +34,32 @@ Tensor product(const ShardingRules* rules, const Tensor& x, const Tensor& weight
                    body)[0];
 }
 
+Tensor lora_product(const ShardingRules& rules, const Tensor& x_BTI, const Tensor& weight, const LowRank& low,
+                    ProductForm form) {
+  auto body = [&](const std::vector<Tensor>& in) -> std::vector<Tensor> {
+    const Tensor y = product(&rules, in[0], in[1], form);
+    PathScope scope("lora");
+    return {y + product(&rules, product(&rules, in[0], in[2]), in[3]) * low.scale};
+  };
+  return composite("lora", {{"transposed", form.transposed}, {"scale", low.scale}}, {x_BTI, weight, low.a, low.b},
+                   {rules.fitting({"batch", "length", ""}, x_BTI.dims()), {}, {}, {}}, body)[0];
+}
+
 Tensor linear(const Forward& f, const Layer& layer, const std::string& module, const Tensor& x, LinearForm form) {
   PathScope scope(module);
   const Tensor& weight = layer[module + ".weight"];
+  if (f.low_rank && !f.float8 && x.rank() == 3 && !layer.has(module + ".bias"))
+    if (const std::optional<LowRank> low = f.low_rank(layer, module))
+      return lora_product(f.sharding, x, weight, *low, {.transposed = form.transposed});
   Tensor y = f.float8 ? float8_product(f, x, weight, form.transposed)
                       : product(&f.sharding, x, weight, {.transposed = form.transposed});
   if (layer.has(module + ".bias")) y = y + convert(layer[module + ".bias"], f.compute);
   return f.adapt ? f.adapt(layer, module, x, y) : y;
 }
 
-Tensor rms_norm(const Tensor& x, const Tensor& weight_D, double eps, double weight_offset) {
+namespace {
+
+Tensor rms_norm_body(const Tensor& x, const Tensor& weight_D, double eps, double weight_offset) {
   const Tensor x32 = convert(x, DType::kF32);
   const double n = static_cast<double>(x.dim(-1));
   const Tensor mean_square = expand(reduce_sum(x32 * x32, {-1}), -1) / n;
@@ -51,6 +67,19 @@ Tensor rms_norm(const Tensor& x, const Tensor& weight_D, double eps, double weig
   if (!weight_D) return convert(normal, x.dtype());
   const Tensor weight = convert(weight_D, DType::kF32);
   return convert(normal * (weight_offset == 0 ? weight : weight + weight_offset), x.dtype());
+}
+
+}  // namespace
+
+Tensor rms_norm(const Tensor& x, const Tensor& weight_D, double eps, double weight_offset, const ShardingRules* rules) {
+  if (rules == nullptr || !weight_D || (x.rank() != 3 && x.rank() != 4))
+    return rms_norm_body(x, weight_D, eps, weight_offset);
+  LogicalAxes axes{"batch", "length"};
+  axes.resize(x.rank());
+  return composite("rms_norm", {{"eps", eps}, {"weight_offset", weight_offset}}, {x, weight_D},
+                   {rules->fitting(axes, x.dims()), {}}, [&](const std::vector<Tensor>& in) -> std::vector<Tensor> {
+                     return {rms_norm_body(in[0], in[1], eps, weight_offset)};
+                   })[0];
 }
 
 Tensor layer_norm(const Tensor& x, const Tensor& weight_D, const Tensor& bias_D, double eps) {
@@ -66,22 +95,25 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight_D, const Tensor& bias_D,
 namespace {
 
 template <typename Find>
-Tensor norm_of(const ModelConfig& c, const Find& find, const std::string& name, const Tensor& x) {
+Tensor norm_of(const ModelConfig& c, const Find& find, const std::string& name, const Tensor& x,
+               const ShardingRules* rules) {
   if (c.norm == Norm::kCentred) return layer_norm(x, find(name + ".weight"), {}, c.norm_eps);
   if (c.norm == Norm::kLayer) return layer_norm(x, find(name + ".weight"), find(name + ".bias"), c.norm_eps);
-  return rms_norm(x, find(name + ".weight"), c.norm_eps, c.norm == Norm::kRmsPlusOne ? 1 : 0);
+  return rms_norm(x, find(name + ".weight"), c.norm_eps, c.norm == Norm::kRmsPlusOne ? 1 : 0, rules);
 }
 
 }  // namespace
 
-Tensor norm(const ModelConfig& c, const Layer& layer, const std::string& name, const Tensor& x) {
+Tensor norm(const ModelConfig& c, const Layer& layer, const std::string& name, const Tensor& x,
+            const ShardingRules* rules) {
   return norm_of(
-      c, [&](const std::string& part) { return layer[part]; }, name, x);
+      c, [&](const std::string& part) { return layer[part]; }, name, x, rules);
 }
 
-Tensor norm(const ModelConfig& c, const Weights& weights, const std::string& name, const Tensor& x) {
+Tensor norm(const ModelConfig& c, const Weights& weights, const std::string& name, const Tensor& x,
+            const ShardingRules* rules) {
   return norm_of(
-      c, [&](const std::string& part) { return weights.at(part); }, name, x);
+      c, [&](const std::string& part) { return weights.at(part); }, name, x, rules);
 }
 
 Tensor soft_cap(const Tensor& x, double cap) {
@@ -109,6 +141,13 @@ Tensor activation(const std::string& name, const Tensor& x) {
       "activation function '{}' is not implemented; wanted silu, gelu, gelu_new, gelu_pytorch_tanh, relu, relu2 "
       "or tanh",
       name);
+}
+
+Tensor gated(const ShardingRules& rules, const std::string& name, const Tensor& gate_BTF, const Tensor& up_BTF) {
+  const Partition split = rules.fitting({"batch", "length", "act_mlp"}, gate_BTF.dims());
+  return composite(
+      "gated", {{"activation", name}}, {gate_BTF, up_BTF}, {split, split},
+      [&](const std::vector<Tensor>& in) -> std::vector<Tensor> { return {activation(name, in[0]) * in[1]}; })[0];
 }
 
 namespace {

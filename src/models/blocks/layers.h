@@ -20,19 +20,26 @@ struct ProductForm {
 // composite "linear". Without `rules`, no input is split.
 Tensor product(const ShardingRules* rules, const Tensor& x, const Tensor& weight, ProductForm form = {});
 
+// Returns x_BTI times weight [O.., I], plus low.scale * (x a^T) b^T. It is the composite "lora".
+Tensor lora_product(const ShardingRules& rules, const Tensor& x_BTI, const Tensor& weight, const LowRank& low,
+                    ProductForm form = {});
+
 // Applies a layer's `module`: x_..I times `module`.weight [O.., I], plus the bias if there is one, plus the adapter. A
 // fused module returns [.., parts, O].
 Tensor linear(const Forward& f, const Layer& layer, const std::string& module, const Tensor& x, LinearForm form = {});
 
 // Returns x / sqrt(mean(x^2) + eps) * (weight + weight_offset), computed in f32 and returned in x's dtype. If the
-// weight is null, 1 is used instead.
-Tensor rms_norm(const Tensor& x, const Tensor& weight_D, double eps, double weight_offset = 0);
+// weight is null, 1 is used instead. With `rules` and a weight, it is the composite "rms_norm" for x_BTD and x_BTNH.
+Tensor rms_norm(const Tensor& x, const Tensor& weight_D, double eps, double weight_offset = 0,
+                const ShardingRules* rules = nullptr);
 // Returns (x - mean) / sqrt(variance + eps) * weight_D + bias_D, computed in f32. `bias_D` may be null.
 Tensor layer_norm(const Tensor& x, const Tensor& weight_D, const Tensor& bias_D, double eps);
 // Applies the norm of the config's kind, inside or outside of the layers. The weights are `name`.weight and, for
 // LayerNorm, `name`.bias.
-Tensor norm(const ModelConfig& config, const Layer& layer, const std::string& name, const Tensor& x);
-Tensor norm(const ModelConfig& config, const Weights& weights, const std::string& name, const Tensor& x);
+Tensor norm(const ModelConfig& config, const Layer& layer, const std::string& name, const Tensor& x,
+            const ShardingRules* rules = nullptr);
+Tensor norm(const ModelConfig& config, const Weights& weights, const std::string& name, const Tensor& x,
+            const ShardingRules* rules = nullptr);
 
 // Returns cap * tanh(x / cap), or x itself when cap is 0.
 Tensor soft_cap(const Tensor& x, double cap);
@@ -40,6 +47,9 @@ Tensor soft_cap(const Tensor& x, double cap);
 // Applies an activation function of Hugging Face's ACT2FN: silu (= swish), gelu, gelu_new (= gelu_pytorch_tanh,
 // gelu_fast), relu, relu2 (the square of relu) or tanh. Throws UserError for another name.
 Tensor activation(const std::string& name, const Tensor& x);
+
+// Returns activation(name, gate) * up, the hidden values [B, T, F] of a gated MLP. It is the composite "gated".
+Tensor gated(const ShardingRules& rules, const std::string& name, const Tensor& gate_BTF, const Tensor& up_BTF);
 
 // Returns log(1 + exp(x)).
 Tensor softplus(const Tensor& x);

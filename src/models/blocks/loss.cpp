@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "graph/composite.h"
 #include "graph/ops.h"
 #include "models/blocks/layers.h"
 
@@ -145,6 +146,26 @@ Tensor logits(const Forward& f, const Tensor& hidden, const TokenHead& head) {
   return soft_cap(products, f.config.logit_softcap);
 }
 
+CrossEntropy cross_entropy(const ShardingRules& rules, const Tensor& logits_BCV, const Tensor& targets_BC,
+                           const Tensor& weights_BC, DType compute) {
+  const LogicalAxes rows{"batch", "length"};
+  const Partition split = rules.fitting(rows, targets_BC.dims());
+  std::vector<Tensor> inputs{logits_BCV, targets_BC};
+  std::vector<Partition> partitions{rules.fitting({"batch", "length", "act_vocab"}, logits_BCV.dims()), split};
+  if (weights_BC) {
+    inputs.push_back(weights_BC);
+    partitions.push_back(split);
+  }
+  const std::vector<Tensor> out = composite("cross_entropy", {{"dtype", std::string(stablehlo_name(compute))}}, inputs,
+                                            partitions, [&](const std::vector<Tensor>& in) -> std::vector<Tensor> {
+                                              const ChunkLoss c = chunk_loss(in[0], in[1]);
+                                              const Tensor slope =
+                                                  in.size() > 2 ? c.dlogits_BCV * expand(in[2], 2) : c.dlogits_BCV;
+                                              return {c.losses_BC, c.correct_BC, convert(slope, compute)};
+                                            });
+  return {out[0], out[1], out[2]};
+}
+
 TokenLoss token_loss(const Forward& f, const Tensor& hidden_BTD, const TokenHead& stored_head, const Tensor& targets_BT,
                      const LossOptions& options) {
   PathScope scope("loss");
@@ -169,15 +190,24 @@ TokenLoss token_loss(const Forward& f, const Tensor& hidden_BTD, const TokenHead
       scan(t / chunk, carries, chunks,
            [&](const Tensor&, const std::vector<Tensor>& carried, const std::vector<Tensor>& xs) -> ScanStep {
              const Tensor scores = f.sharding.constrain(logits(f, xs[0], head), {"batch", "length", "act_vocab"});
-             const ChunkLoss c = chunk_loss(scores, xs[1]);
+             const bool plain = options.differentiable && f.config.logit_softcap == 0 && !objective.other_BTD &&
+                                objective.weight == TokenObjective::Weight::kOne;
+             const Tensor weights = options.weights_BT ? xs[2] : Tensor{};
+             ChunkLoss c;
+             if (plain) {
+               const CrossEntropy fused = cross_entropy(f.sharding, scores, xs[1], weights, f.compute);
+               c = {.losses_BC = fused.losses_BC, .correct_BC = fused.correct_BC, .dlogits_BCV = fused.slope_BCV};
+             } else {
+               c = chunk_loss(scores, xs[1]);
+             }
              Tensor other;
              if (objective.other_BTD)
                other = f.sharding.constrain(logits(f, xs.back(), other_head), {"batch", "length", "act_vocab"});
              const ChunkObjective trained = chunk_objective(objective, c, scores, other);
-             const Tensor counted = options.weights_BT ? trained.losses_BC * xs[2] : trained.losses_BC;
+             const Tensor counted = weights ? trained.losses_BC * weights : trained.losses_BC;
              ScanStep step{{carried[0] + reduce_sum(counted, {0, 1})}, {c.losses_BC, c.correct_BC}};
              if (!options.differentiable) return step;
-             Tensor slope = options.weights_BT ? trained.slope_BCV * expand(xs[2], 2) : trained.slope_BCV;
+             Tensor slope = weights && !plain ? trained.slope_BCV * expand(weights, 2) : trained.slope_BCV;
              if (const double cap = f.config.logit_softcap; cap != 0)
                slope = slope * (1.0 - scores * scores / (cap * cap));
              const Tensor dlogits = convert(slope, f.compute);

@@ -41,6 +41,15 @@ struct LossOptions {
   int64_t chunk_bytes = int64_t{128} << 20;  // bytes of one chunk's f32 logits on one device
 };
 
+struct CrossEntropy {
+  Tensor losses_BC, correct_BC;  // f32; correct: 1 if the target has the largest logit; both 0 without a target
+  Tensor slope_BCV;              // derivative of sum(losses * weights) with respect to the logits
+};
+// Returns the cross-entropy of f32 logits. `weights_BC` null: 1. The slope has the dtype `compute`. It is the composite
+// "cross_entropy", which has no gradient of its own.
+CrossEntropy cross_entropy(const ShardingRules& rules, const Tensor& logits_BCV, const Tensor& targets_BC,
+                           const Tensor& weights_BC, DType compute);
+
 // Returns the loss. Takes hidden_BTD in f.compute, and targets_BT in i32 (kIgnore = -100: not trained).
 TokenLoss token_loss(const Forward& f, const Tensor& hidden_BTD, const TokenHead& head, const Tensor& targets_BT,
                      const LossOptions& options);

@@ -1,0 +1,192 @@
+// The FFI handlers of the kernels in row_kernels.h. Tasks are ranges of rows, so results do not depend on threads.
+#include <algorithm>
+
+#include "kernels/cpu/attention_blocks.h"
+#include "kernels/cpu/block_ops.h"
+#include "kernels/cpu/ffi_operands.h"
+#include "kernels/cpu/plugin_threads.h"
+#include "kernels/cpu/row_kernels.h"
+#include "runtime/ffi.h"
+#include "xla/ffi/api/ffi.h"
+
+namespace fettle::cpu {
+namespace {
+
+namespace ffi = xla::ffi;
+using RowFloats = ffi::Buffer<ffi::F32>;
+using RowInts = ffi::Buffer<ffi::S32>;
+using RowResult = ffi::Result<ffi::AnyBuffer>;
+
+// Calls task(first, count) for ranges of rows with about 32,768 elements.
+template <typename Task>
+void each_range(ffi::ThreadPool& pool, int64_t rows, int64_t width, const Task& task) {
+  constexpr int64_t kElements = 32768;
+  const int64_t step = std::max<int64_t>(1, kElements / std::max<int64_t>(1, width));
+  const int64_t tasks = (rows + step - 1) / step;
+  auto run = [&](int64_t i) { task(i * step, std::min(step, rows - i * step)); };
+  if (tasks > 1)
+    plugin_threads(pool)(tasks, run);
+  else if (tasks == 1)
+    run(0);
+}
+
+bool alike(const ffi::AnyBuffer& x, const ffi::AnyBuffer& y) {
+  return x.element_type() == y.element_type() && elements_of(x) == elements_of(y);
+}
+
+const RowOps& row_ops() {
+  return block_ops(DType::kBF16).rows;
+}
+
+ffi::Error gated_call(bool silu, ffi::ThreadPool pool, ffi::AnyBuffer gate, ffi::AnyBuffer up, RowResult out) {
+  if (!is_known(gate.element_type()) || !alike(gate, up) || !alike(gate, *out))
+    return wrong_operands("a kernel of rows");
+  const DType dtype = dtype_of(gate.element_type());
+  each_range(pool, elements_of(gate), 1, [&](int64_t first, int64_t count) {
+    row_ops().gated(silu ? Gate::kSilu : Gate::kGeluTanh, dtype, count, at(gate.untyped_data(), dtype, first),
+                    at(up.untyped_data(), dtype, first), at(out->untyped_data(), dtype, first));
+  });
+  return ffi::Error::Success();
+}
+
+ffi::Error gated_gradient_call(bool silu, ffi::ThreadPool pool, ffi::AnyBuffer gate, ffi::AnyBuffer up,
+                               ffi::AnyBuffer d_out, RowResult d_gate, RowResult d_up) {
+  if (!is_known(gate.element_type()) || !alike(gate, up) || !alike(gate, d_out) || !alike(gate, *d_gate) ||
+      !alike(gate, *d_up))
+    return wrong_operands("a kernel of rows");
+  const DType dtype = dtype_of(gate.element_type());
+  each_range(pool, elements_of(gate), 1, [&](int64_t first, int64_t count) {
+    row_ops().gated_gradient(silu ? Gate::kSilu : Gate::kGeluTanh, dtype, count, at(gate.untyped_data(), dtype, first),
+                             at(up.untyped_data(), dtype, first), at(d_out.untyped_data(), dtype, first),
+                             at(d_gate->untyped_data(), dtype, first), at(d_up->untyped_data(), dtype, first));
+  });
+  return ffi::Error::Success();
+}
+
+ffi::Error rms_norm_call(float eps, ffi::ThreadPool pool, ffi::AnyBuffer x, RowFloats weight, RowResult y,
+                         ffi::Result<RowFloats> inverse) {
+  const auto width = static_cast<int64_t>(weight.element_count());
+  if (!is_known(x.element_type()) || width == 0 || !alike(x, *y)) return wrong_operands("a kernel of rows");
+  const DType dtype = dtype_of(x.element_type());
+  each_range(pool, elements_of(x) / width, width, [&](int64_t first, int64_t count) {
+    row_ops().norm({dtype, count, width, at(x.untyped_data(), dtype, first * width), weight.typed_data()}, eps,
+                   at(y->untyped_data(), dtype, first * width), inverse->typed_data() + first);
+  });
+  return ffi::Error::Success();
+}
+
+ffi::Error rms_norm_gradient_call(ffi::ThreadPool pool, ffi::AnyBuffer x, RowFloats weight, RowFloats inverse,
+                                  ffi::AnyBuffer dy, RowResult dx) {
+  const auto width = static_cast<int64_t>(weight.element_count());
+  if (!is_known(x.element_type()) || width == 0 || !alike(x, dy) || !alike(x, *dx))
+    return wrong_operands("a kernel of rows");
+  const DType dtype = dtype_of(x.element_type());
+  each_range(pool, elements_of(x) / width, width, [&](int64_t first, int64_t count) {
+    row_ops().norm_gradient({dtype, count, width, at(x.untyped_data(), dtype, first * width), weight.typed_data()},
+                            inverse.typed_data() + first, at(dy.untyped_data(), dtype, first * width),
+                            at(dx->untyped_data(), dtype, first * width));
+  });
+  return ffi::Error::Success();
+}
+
+ffi::Error rope_call(bool back, ffi::ThreadPool pool, ffi::AnyBuffer x, RowFloats cosine, RowFloats sine, RowResult y) {
+  const auto dims = x.dimensions();
+  if (!is_known(x.element_type()) || dims.size() != 4 || !alike(x, *y)) return wrong_operands("a kernel of rows");
+  const DType dtype = dtype_of(x.element_type());
+  const int64_t positions = dims[0] * dims[1], row = dims[2] * dims[3];
+  const int64_t half = positions == 0 ? 0 : static_cast<int64_t>(cosine.element_count()) / positions;
+  if (2 * half > dims[3] || sine.element_count() != cosine.element_count()) return wrong_operands("a kernel of rows");
+  each_range(pool, positions, row, [&](int64_t first, int64_t count) {
+    row_ops().rotate(
+        {dtype, dims[2], dims[3], half, cosine.typed_data() + first * half, sine.typed_data() + first * half, back},
+        count, at(x.untyped_data(), dtype, first * row), at(y->untyped_data(), dtype, first * row));
+  });
+  return ffi::Error::Success();
+}
+
+ffi::Error cross_entropy_call(ffi::ThreadPool pool, RowFloats logits, RowInts targets, RowFloats weights,
+                              ffi::Result<RowFloats> losses, ffi::Result<RowFloats> hits, RowResult slope) {
+  const auto rows = static_cast<int64_t>(targets.element_count());
+  if (rows == 0) return ffi::Error::Success();
+  const int64_t width = static_cast<int64_t>(logits.element_count()) / rows;
+  if (!is_known(slope->element_type()) || elements_of(*slope) != rows * width)
+    return wrong_operands("a kernel of rows");
+  const DType dtype = dtype_of(slope->element_type());
+  each_range(pool, rows, width, [&](int64_t first, int64_t count) {
+    constexpr int64_t kVector = 16;
+    row_ops().cross_entropy({count, width, logits.typed_data() + first * width, targets.typed_data() + first,
+                             weights.typed_data() + first, dtype},
+                            losses->typed_data() + first, hits->typed_data() + first,
+                            at(slope->untyped_data(), dtype, first * width), &thread_words(width + kVector)->f32);
+  });
+  return ffi::Error::Success();
+}
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(gated_handler, gated_call,
+                              ffi::Ffi::Bind()
+                                  .Attr<bool>("silu")
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Arg<ffi::AnyBuffer>()
+                                  .Arg<ffi::AnyBuffer>()
+                                  .Ret<ffi::AnyBuffer>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(gated_gradient_handler, gated_gradient_call,
+                              ffi::Ffi::Bind()
+                                  .Attr<bool>("silu")
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Arg<ffi::AnyBuffer>()
+                                  .Arg<ffi::AnyBuffer>()
+                                  .Arg<ffi::AnyBuffer>()
+                                  .Ret<ffi::AnyBuffer>()
+                                  .Ret<ffi::AnyBuffer>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(rms_norm_handler, rms_norm_call,
+                              ffi::Ffi::Bind()
+                                  .Attr<float>("eps")
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Arg<ffi::AnyBuffer>()
+                                  .Arg<RowFloats>()
+                                  .Ret<ffi::AnyBuffer>()
+                                  .Ret<RowFloats>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(rms_norm_gradient_handler, rms_norm_gradient_call,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Arg<ffi::AnyBuffer>()
+                                  .Arg<RowFloats>()
+                                  .Arg<RowFloats>()
+                                  .Arg<ffi::AnyBuffer>()
+                                  .Ret<ffi::AnyBuffer>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(rope_handler, rope_call,
+                              ffi::Ffi::Bind()
+                                  .Attr<bool>("back")
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Arg<ffi::AnyBuffer>()
+                                  .Arg<RowFloats>()
+                                  .Arg<RowFloats>()
+                                  .Ret<ffi::AnyBuffer>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(cross_entropy_handler, cross_entropy_call,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Arg<RowFloats>()
+                                  .Arg<RowInts>()
+                                  .Arg<RowFloats>()
+                                  .Ret<RowFloats>()
+                                  .Ret<RowFloats>()
+                                  .Ret<ffi::AnyBuffer>());
+
+}  // namespace
+
+void register_gated(const Plugin& plugin) {
+  register_ffi_handler<gated_handler>(plugin, kGatedTarget);
+  register_ffi_handler<gated_gradient_handler>(plugin, kGatedGradientTarget);
+}
+void register_rms_norm(const Plugin& plugin) {
+  register_ffi_handler<rms_norm_handler>(plugin, kRmsNormTarget);
+  register_ffi_handler<rms_norm_gradient_handler>(plugin, kRmsNormGradientTarget);
+}
+void register_rope(const Plugin& plugin) {
+  register_ffi_handler<rope_handler>(plugin, kRopeTarget);
+}
+void register_cross_entropy(const Plugin& plugin) {
+  register_ffi_handler<cross_entropy_handler>(plugin, kCrossEntropyTarget);
+}
+
+}  // namespace fettle::cpu

@@ -1,0 +1,42 @@
+// Defines the table rows of kernels that compute rows of activations on the CPU through the FFI: "cpu_gated",
+// "cpu_rms_norm", "cpu_rope" and "cpu_cross_entropy". They replace the composites gated, rms_norm
+// (models/blocks/layers.h), rope (models/blocks/rope.h) and cross_entropy (models/blocks/loss.cpp).
+#pragma once
+
+#include <optional>
+
+#include "graph/composite.h"
+#include "runtime/vendors/plugin.h"
+
+namespace fettle::cpu {
+
+// Each function returns the kernel for f32 and bf16, or nullopt.
+// gated: activations silu, and gelu with tanh. The arrays may be split in any way.
+std::optional<Kernel> gated_kernel(const CompositeSite& site);
+// rms_norm: the rows are split over the whole mesh, or the mesh is one device.
+std::optional<Kernel> rms_norm_kernel(const CompositeSite& site);
+// rope: not interleaved, and only if `cos` has the rows of x.
+std::optional<Kernel> rope_kernel(const CompositeSite& site);
+// cross_entropy: the rows are split over the whole mesh, or the mesh is one device.
+std::optional<Kernel> cross_entropy_kernel(const CompositeSite& site);
+
+// Returns true for 64 rows or more on CPUs with AVX2 (benchmarks/rows_202611.md).
+bool rows_pay(const CompositeSite& site);
+
+inline constexpr const char* kGatedKernel = "cpu_gated/1";
+inline constexpr const char* kRmsNormKernel = "cpu_rms_norm/1";
+inline constexpr const char* kRopeKernel = "cpu_rope/1";
+inline constexpr const char* kCrossEntropyKernel = "cpu_cross_entropy/1";
+// The handlers' names. They include a version, so that programs in the compile cache never call another version.
+inline constexpr const char* kGatedTarget = "fettle_cpu_gated_1";
+inline constexpr const char* kGatedGradientTarget = "fettle_cpu_gated_gradient_1";
+inline constexpr const char* kRmsNormTarget = "fettle_cpu_rms_norm_1";
+inline constexpr const char* kRmsNormGradientTarget = "fettle_cpu_rms_norm_gradient_1";
+inline constexpr const char* kRopeTarget = "fettle_cpu_rope_1";
+inline constexpr const char* kCrossEntropyTarget = "fettle_cpu_cross_entropy_1";
+void register_gated(const Plugin& plugin);
+void register_rms_norm(const Plugin& plugin);
+void register_rope(const Plugin& plugin);
+void register_cross_entropy(const Plugin& plugin);
+
+}  // namespace fettle::cpu

@@ -1,0 +1,59 @@
+// Defines RowOps: functions on rows of activations. There is one table per instruction set, as part of BlockOps.
+//
+// Arrays are dense, of `dtype` f32 or bf16. All arithmetic is in f32, and each result is rounded once. No function
+// allocates or throws. The same table always gives the same results.
+#pragma once
+
+#include <cstdint>
+
+#include "base/arrays/shape.h"
+
+namespace fettle::cpu {
+
+enum class Gate : uint8_t { kSilu, kGeluTanh };
+
+// RMSNorm of rows: y = x / sqrt(mean(x^2) + eps) * weight.
+struct NormRows {
+  DType dtype;
+  int64_t rows, width;
+  const void* x;
+  const float* weight;  // [width], the offset included
+};
+
+// Rotary embedding. The first 2 * half dims of each head are rotated, the others are copied.
+struct RotaryRows {
+  DType dtype;
+  int64_t heads, width, half;  // heads of one position, dims of a head
+  const float *cosine, *sine;  // [positions, half]
+  bool back;                   // rotate by the negative angles: the gradient
+};
+
+// Rows of logits with one target each.
+struct LogitRows {
+  int64_t rows, width;
+  const float* logits;
+  const int32_t* targets;  // negative: the row is not trained
+  const float* weights;    // of the rows' losses in the gradient; null: 1
+  DType gradient_dtype;
+};
+
+struct RowOps {
+  // Computes out = act(gate) * up for `count` elements.
+  void (*gated)(Gate act, DType dtype, int64_t count, const void* gate, const void* up, void* out);
+  // Computes the gradients of gate and up from the gradient of out.
+  void (*gated_gradient)(Gate act, DType dtype, int64_t count, const void* gate, const void* up, const void* d_out,
+                         void* d_gate, void* d_up);
+
+  // Also stores 1 / sqrt(mean(x^2) + eps) of each row in `inverse`.
+  void (*norm)(const NormRows& rows, float eps, void* y, float* inverse);
+  void (*norm_gradient)(const NormRows& rows, const float* inverse, const void* dy, void* dx);
+
+  void (*rotate)(const RotaryRows& rows, int64_t positions, const void* x, void* y);
+
+  // Computes for each row the loss log(sum of exp(logits)) - logits[target], and 1 if the target has the largest logit,
+  // else 0; both are 0 if the row is not trained. The gradient is weight * (softmax - one_hot(target)). `scratch` has
+  // `width` elements, plus those of one vector.
+  void (*cross_entropy)(const LogitRows& rows, float* losses, float* hits, void* gradient, float* scratch);
+};
+
+}  // namespace fettle::cpu
