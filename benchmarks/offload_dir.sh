@@ -5,7 +5,8 @@
 # model has random weights; its AdamW state is 2.2 GB.
 #
 # usage: benchmarks/offload_dir.sh [FOLDER]      FOLDER is on the disk that is measured, by default /tmp
-#        The variable FETTLE names the program, by default build/fettle; ROUNDS (4), STEPS (6)
+#        Environment variables: FETTLE is the program (build/fettle), ROUNDS the number of rounds (4), STEPS the number
+#        of training steps in a round (6)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 program=${FETTLE:-build/fettle}

@@ -25,7 +25,8 @@ constexpr std::string_view kSeveralHosts =
     "  ssh        fettle launch --hosts gpu01,gpu02 tune.yaml\n"
     "  SLURM      srun --mpi=pmix --kill-on-bad-exit=1 fettle train tune.yaml\n"
     "  Open MPI   mpirun -H gpu01,gpu02 -N 1 fettle train tune.yaml\n"
-    "  torchrun   torchrun --no-python --nnodes 2 --node-rank N --nproc-per-node 1 --master-addr gpu01 fettle train \\\n"
+    "  torchrun   torchrun --no-python --nnodes 2 --node-rank N --nproc-per-node 1 --master-addr gpu01 fettle train "
+    "\\\n"
     "             tune.yaml\n"
     "  PyTorchJob, Kubeflow Trainer, MPIJob, JobSet, SkyPilot, dstack:  fettle train tune.yaml";
 

@@ -8,6 +8,7 @@
 #include "data/masked_tokens.h"
 #include "data/templates.h"
 #include "data/templates/turn_form.h"
+#include "data/thinking_tags.h"
 #include "jinja/template.h"
 
 namespace fettle {
@@ -24,30 +25,6 @@ struct Span {
   size_t message;
   bool trained;
 };
-
-bool is_space_byte(char c) {
-  return c == ' ' || (c >= '\t' && c <= '\r');
-}
-
-size_t common_prefix(std::string_view a, std::string_view b) {
-  return static_cast<size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
-}
-
-// Returns whether the text has only white space and tags of a thinking block.
-bool only_thinking(std::string_view text) {
-  static constexpr std::string_view kTags[] = {"<think>",      "</think>",      "[THINK]",           "[/THINK]",
-                                               "<seed:think>", "</seed:think>", "<|channel>thought", "<channel|>"};
-  while (!text.empty()) {
-    if (is_space_byte(text[0])) {
-      text.remove_prefix(1);
-      continue;
-    }
-    const auto tag = std::find_if(std::begin(kTags), std::end(kTags), [&](auto one) { return text.starts_with(one); });
-    if (tag == std::end(kTags)) return false;
-    text.remove_prefix(tag->size());
-  }
-  return true;
-}
 
 // Returns a few characters on either side of `at`, for a message.
 std::string excerpt(std::string_view text, size_t at) {
@@ -207,7 +184,7 @@ struct ChatTemplate::State {
       size_t begin = prompt.size(), end = 0;
       bool rewrote = false;
       if (!full.starts_with(prompt)) {
-        const size_t common = common_prefix(prompt, full);
+        const size_t common = where_they_differ(prompt, full);
         const std::string bare = rendered(head, given, false).text;
         if (common >= bare.size() && only_thinking(std::string_view(prompt).substr(common))) {
           begin = common;
@@ -282,7 +259,7 @@ struct ChatTemplate::State {
     ordered_json head = ordered_json::array();
     for (size_t m = 0; m < spans.back().message; ++m) head.push_back(json[m]);
     const std::string prompt = rendered(head, given, true).text;
-    const size_t common = common_prefix(prompt, full.text);
+    const size_t common = where_they_differ(prompt, full.text);
     if (common < prompt.size() && only_thinking(std::string_view(prompt).substr(common)))
       ++prompt_thinks;
     else if (common < prompt.size())
@@ -320,7 +297,8 @@ std::vector<std::vector<int32_t>> ChatTemplate::State::encode_parts(const std::s
   if (cuts.empty()) return parts;
   const std::vector<int32_t> whole = tokenizer.encode(text, false);
   if (joined == whole) return parts;
-  // Some tokenizers treat the beginning of a text specially, so the parts are found as prefixes of the whole.
+  // Some tokenizers treat the beginning of a text specially. So the parts are not encoded alone, but found as prefixes
+  // of the whole text.
   std::vector<size_t> places = {0};
   for (size_t cut : cuts) {
     const std::vector<int32_t> head = tokenizer.encode(all.substr(0, cut), false);
@@ -436,9 +414,12 @@ void ChatTemplate::State::find_stops(const std::string& source) {
   } catch (const UserError&) {
     // The template refuses these messages, so the end-of-turn token cannot be found this way.
   }
-  for (const char* usual :
-       {"<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<end_of_turn>", "<|end|>", "<|return|>", "<|call|>"})
+  for (const char* usual : {"<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<end_of_turn>", "<|end|>", "<|return|>",
+                            "<|call|>", "<|tool_response>"})
     if (source.find(usual) != std::string::npos) add_stop(usual);
+  // GLM's replies end with the token that begins the next turn.
+  if (source.find("[gMASK]") != std::string::npos)
+    for (const char* next : {"<|user|>", "<|observation|>"}) add_stop(next);
 }
 
 // Returns whether both templates render a plain conversation to the same text.

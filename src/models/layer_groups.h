@@ -1,5 +1,5 @@
-// Defines groups of layers. If the layers of a model are of different kinds, one loop computes each group. Layers are
-// of the same kind when they have the same parameters.
+// Defines groups of layers. If the layers of a model are of different kinds, each group is computed by a loop of its
+// own. Layers are of the same kind when they have the same parameters.
 #pragma once
 
 #include <cstdint>

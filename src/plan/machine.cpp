@@ -28,7 +28,7 @@ Machine::Machine(Target target, std::shared_ptr<const Plugin> plugin, int64_t ho
 
 namespace {
 
-// Returns the capability without what devices and targets may write in different ways: "9.0a" becomes "9.0".
+// Returns the capability without the ending that only some devices or targets write: "9.0a" becomes "9.0".
 std::string_view plain_capability(std::string_view capability) {
   capability = capability.substr(0, capability.find(':'));
   return capability.starts_with("gfx") ? capability : capability.substr(0, capability.find('a'));

@@ -40,8 +40,8 @@ class Machine {
   // on unknown names, and when the recipe's plugin belongs to another vendor than the target. Throws DeviceError when
   // the plugin does not load, or cannot compile for devices that are not present.
   static Machine of(const Request& request);
-  // Uses devices of this machine that are already open. Their rates are those of `target` (the recipe's) if it is a
-  // device of the same capability, else those of the data sheet, if the plugin's name of the device is in the table.
+  // Uses devices of this machine that are already open. Takes their rates from `target`, the recipe's key, if that
+  // target has the devices' capability. Otherwise takes them from the table of targets (target_of_kind).
   explicit Machine(Devices& devices, const std::string& target = "");
 
   int64_t count() const { return hosts_ * per_host_; }

@@ -206,7 +206,7 @@ MeshChoice choose_mesh(const Request& request, const Machine& machine) {
 
 namespace {
 
-// Says which rates decided, because the devices do not report those of their links.
+// Returns a message about the rates that were used, because devices do not report the rates of their links.
 std::string assumed_rates(const Machine& machine) {
   if (!machine.target())
     return "rates of these devices are not known, so the times assume those of a typical server; `target` can name a "

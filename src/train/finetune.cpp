@@ -185,7 +185,10 @@ int train(const Request& request, const Processes& processes, RunFile& run_file)
   if (state.disk) info("{}", state.disk->describe());
   if (run.best.load_at_end) load_best(devices, run, repository, recorder.record().trainer, state);
   retry_files("the result", [&] { write_root(run, repository, state, recorder, held_out, processes); });
-  if (processes.first()) recorder.finish();
+  if (!processes.first()) return 0;
+  recorder.finish();
+  info("the {} is in {}{}", run.lora ? "adapter" : "model", run.output.folder,
+       run.output.html_report ? "; report.html there shows the run" : "");
   return 0;
 }
 

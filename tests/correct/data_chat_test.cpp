@@ -254,6 +254,61 @@ TEST(ChatTemplate, PromptsThatOpenThinkingAreCounted) {
   EXPECT_EQ(chat.counts().prompt_thinks, 1);
 }
 
+// Like GLM 4.7's template, this template opens a thinking block in the prompt, and closes one that was not opened in a
+// row without a thought. The two tags begin with the same character.
+TEST(ChatTemplate, PromptsThatOpenThinkingBeforeATagThatClosesIt) {
+  const Tokenizer tokenizer =
+      chatml_tokenizer(
+          "{% for m in messages %}{{ '<|im_start|>' + m.role + ':' }}{% if m.role == 'assistant' %}"
+          "{{ '<think>' + m.reasoning_content if m.reasoning_content else '' }}{{ '</think>' }}{% endif %}"
+          "{{ m.content + '<|im_end|>' }}{% endfor %}"
+          "{% if add_generation_prompt %}{{ '<|im_start|>assistant:<think>' }}{% endif %}")
+          .open();
+  const ChatTemplate chat("", tokenizer);
+  const Message question{.role = "user", .content = "Hi"};
+  EXPECT_EQ(show(chat, tokenizer, {question, {.role = "assistant", .content = "Yo"}}).text,
+            "<|im_start|>user:Hi<|im_end|><|im_start|>assistant:[[</think>Yo<|im_end|>]]");
+  EXPECT_EQ(chat.counts().prompt_thinks, 1);
+  const Message thought{.role = "assistant", .content = "Yo", .extra_json = R"({"reasoning_content": "greet"})"};
+  EXPECT_EQ(show(chat, tokenizer, {question, thought}).text,
+            "<|im_start|>user:Hi<|im_end|><|im_start|>assistant:<think>[[greet</think>Yo<|im_end|>]]");
+}
+
+// GLM's replies end with the token of the next turn, which generation must stop at. Gemma 4's calls end with the token
+// that begins the tool's response.
+TEST(ChatTemplate, TokensOfTheNextTurnThatEndAReply) {
+  TestTokenizer glm{.special = {"<s>", "</s>", "[gMASK]", "<|user|>", "<|assistant|>", "<|observation|>"}};
+  glm.chat_template =
+      "{{ '[gMASK]' }}{% for m in messages %}{{ '<|' + ('observation' if m.role == 'tool' else m.role) + '|>' + "
+      "m.content }}{% for c in m.tool_calls or [] %}{{ c.function.name }}{% endfor %}{% endfor %}"
+      "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}";
+  const std::vector<Message> talk = {
+      {.role = "user", .content = "?"},
+      {.role = "assistant", .extra_json = R"({"tool_calls":[{"function":{"name":"f"}}]})"},
+      {.role = "tool", .content = "7"},
+      {.role = "assistant", .content = "Seven."},
+      {.role = "user", .content = "Sure?"},
+      {.role = "assistant", .content = "Yes."}};
+  const Tokenizer tokenizer = glm.open();
+  const ChatTemplate chat("", tokenizer);
+  EXPECT_EQ(show(chat, tokenizer, talk).text,
+            "[gMASK]<|user|>?<|assistant|>[[f<|observation|>]]7<|assistant|>[[Seven.<|user|>]]Sure?<|assistant|>"
+            "[[Yes.]]");
+  EXPECT_EQ(chat.counts().without_end, 1);
+  EXPECT_EQ(chat.stop_ids().size(), 3u);
+
+  TestTokenizer gemma{.special = {"<s>", "</s>", "<turn|>", "<|turn>", "<|tool_response>"}};
+  gemma.chat_template =
+      "{% for m in messages %}{% if m.role == 'tool' %}{{ '<|tool_response>' + m.content }}{% else %}"
+      "{% if loop.index0 == 0 or messages[loop.index0 - 1].role != 'tool' %}{{ '<|turn>' + m.role + ':' }}{% endif %}"
+      "{{ m.content }}{% if m.tool_calls %}{{ m.tool_calls[0].function.name }}{% else %}{{ '<turn|>' }}{% endif %}"
+      "{% endif %}{% endfor %}{% if add_generation_prompt and messages[-1].role != 'tool' %}{{ '<|turn>assistant:' }}"
+      "{% endif %}";
+  const Tokenizer other = gemma.open();
+  EXPECT_EQ(show(ChatTemplate("", other), other, {talk.begin(), talk.begin() + 4}).text,
+            "<|turn>user:?<turn|><|turn>assistant:[[f<|tool_response>]]7[[Seven.<turn|>]]");
+}
+
 // Like Mistral's template, this template moves the system text to the last question.
 TEST(ChatTemplate, TemplatesThatMoveTheSystemText) {
   const TestTokenizer files{

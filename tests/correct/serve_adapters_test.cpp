@@ -1,4 +1,5 @@
-// Tests adapters that are served over one base at the same time: each reply is as with its adapter alone.
+// Tests adapters that are served over one base at the same time: each reply is the same as when only its adapter is
+// served.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

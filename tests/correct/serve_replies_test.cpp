@@ -300,7 +300,7 @@ TEST(ReplyForms, HostileRepliesStayContent) {
   const std::string call = "<tool_call>\n{\"name\": \"look\", \"arguments\": {\"city\": " + deep + "}}\n</tool_call>";
   const std::string many = "{\"a" + std::string(200000, ';');
   const std::string nested = "<|tool_call_start|>[look(city=" + deep + ")]<|tool_call_end|>";
-  const std::string quotes = "<|tool_call_start|>[look(city=" + std::string(200000, '\'') + ")]<|tool_call_end|>";
+  const std::string quotes = "<|tool_call_start|>[look(city=" + std::string(200000, '\'') + "]<|tool_call_end|>";
   for (const auto& [model, reply] :
        {std::pair(kQwen, call), std::pair(kLlama, many), std::pair(kLfm2, nested), std::pair(kLfm2, quotes)}) {
     const auto reader = make_reply_reader(reply_form_of(model, true), kTools, "");

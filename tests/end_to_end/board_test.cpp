@@ -264,6 +264,7 @@ TEST(Board, ShowsAllAnswersOfAnEvaluation) {
   }
   text.pop_back();  // the last line has no end
   write_text(board.folder / "runs/a/base_predictions.jsonl", text);
+  ASSERT_EQ(board.run("a")["step"], 3);
   EXPECT_EQ(board.get("/api/run?name=a").parsed()["answers"], json({"base_predictions.jsonl"}));
   std::vector<json> rows;
   int requests = 0;

@@ -36,6 +36,7 @@ TEST(Train, WritesTheFilesThatPeftAndTheTrainerWrite) {
   EXPECT_EQ(state["global_step"], 6);
   const auto results = nlohmann::json::parse(read_text(folder / "out/all_results.json"));
   EXPECT_TRUE(results.contains("eval_loss") && results.contains("train_loss"));
+  EXPECT_THAT(run.err, HasSubstr("the adapter is in "));
   const size_t said = run.err.find("train_steps_per_second");
   ASSERT_NE(said, std::string::npos);
   EXPECT_NEAR(std::stod(run.err.substr(run.err.find('=', said) + 1)), results["train_steps_per_second"], 5.1e-5)

@@ -43,6 +43,7 @@ if [[ $what == all || $what == tokenizers ]]; then
 fi
 if [[ $what == all || $what == templates ]]; then
   "$python" "$here/data/compare_templates.py" "$program" || failed=1
+  "$python" "$here/data/compare_turns.py" "$program" || failed=1
 fi
 if [[ $what == all || $what == hub ]]; then
   "$python" "$here/hub.py" "$program" || failed=1

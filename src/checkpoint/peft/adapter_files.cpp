@@ -244,7 +244,7 @@ AdapterConfig read_adapter_config(const fs::path& folder, AdapterSupport support
     throw UserError("the adapter folder '{}' does not exist; check adapter_name_or_path", folder.string());
   if (!fs::exists(path)) require_whole_result(folder);
   if (!fs::exists(path))
-    throw UserError("{} is missing; give a folder that PEFT or Fettle saved as adapter_name_or_path", path.string());
+    throw UserError("{} is missing; set adapter_name_or_path to a folder that PEFT or Fettle saved", path.string());
   const auto fields = read_json_file<OrderedJson>(path);  // keeps the order of the patterns, in which they are tried
   if (!fields.is_object())
     throw UserError("{}: contains a JSON {}, wanted an object", path.string(), fields.type_name());

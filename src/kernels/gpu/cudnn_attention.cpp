@@ -106,7 +106,7 @@ struct Result {
   Dims minor_to_major;
 };
 
-// Returns a result that cuDNN gives as [B, N, T, H], although its memory is in the order [B, T, N, H].
+// Returns the description of a result that cuDNN gives as [B, N, T, H], and whose memory is in the order [B, T, N, H].
 Result heads_first(const Shape& shape, const Partition& split) {
   const Dims& d = shape.dims;
   return {{shape.dtype, {d[0], d[2], d[1], d[3]}},
@@ -167,7 +167,8 @@ Tensor attention_bias(const Tensor& segments_BT, const Tensor& window, DType dty
     const Shape pairs{DType::kI32, {t, t}};
     seen = logical_and(seen, broadcast_to(compare(iota(pairs, 0) - iota(pairs, 1), "LT", window), {b, t, t}));
   }
-  // These numbers are JAX's: cuDNN subtracts such numbers from each other, so they must be far from the largest ones.
+  // JAX uses the same numbers. Their magnitude is far below the largest one, because cuDNN subtracts such numbers from
+  // each other.
   const double hidden = dtype == DType::kBF16 ? -0x1p41 : -0x1p15;
   return expand(select(seen, constant(0, dtype), constant(hidden, dtype)), 1);
 }

@@ -23,7 +23,7 @@ namespace fettle {
 // What the updates have done so far.
 struct DiskTraffic {
   int64_t read = 0, written = 0;  // bytes
-  // Without the first update, in which the file has no data yet, so that the disk reads nothing.
+  // These two leave out the first update: the file has no data yet, so nothing is read from the disk.
   int64_t during = 0;  // bytes that were read and written while an update ran
   double seconds = 0;  // duration of the updates
 };
@@ -52,8 +52,8 @@ class DiskState {
 
   const DiskTraffic& traffic() const { return traffic_; }
   // Describes the traffic: "offload_dir: /scratch: read 53.9 GB and wrote 53.9 GB by io_uring; 94.0 GB of this
-  // in 12.5 s of updates after the first, 7.5 GB/s". The rest was read or written in the first update, or while gradients
-  // were computed.
+  // in 12.5 s of updates after the first, 7.5 GB/s". The rest was read or written in the first update, or while
+  // gradients were computed.
   std::string describe() const;
 
  private:

@@ -1,0 +1,20 @@
+// Finds the tags of thinking blocks in rendered texts.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+namespace fettle {
+
+inline bool is_space_byte(char c) {
+  return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+// Returns whether the text has only white space and tags of a thinking block.
+bool only_thinking(std::string_view text);
+
+// Returns where `prompt` and `full` begin to differ. If the rest of the prompt is then the tags of a thinking block,
+// returns where these tags begin, although the first characters of another tag may agree ("<think>", "</think>").
+size_t where_they_differ(std::string_view prompt, std::string_view full);
+
+}  // namespace fettle
