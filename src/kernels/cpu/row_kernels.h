@@ -20,7 +20,7 @@ std::optional<Kernel> rope_kernel(const CompositeSite& site);
 // cross_entropy: the rows are split over the whole mesh, or the mesh is one device.
 std::optional<Kernel> cross_entropy_kernel(const CompositeSite& site);
 
-// Returns true for 64 rows or more on CPUs with AVX2 (benchmarks/rows_202611.md).
+// Returns true for 64 rows or more on CPUs with AVX2 (benchmarks/2026-11-26-amx-bf16.md).
 bool rows_pay(const CompositeSite& site);
 
 inline constexpr const char* kGatedKernel = "cpu_gated/1";
