@@ -1,10 +1,10 @@
-#include "kernels/cpu/lora_kernel.h"
+#include "kernels/cpu/products/lora_kernel.h"
 
 #include <tuple>
 
 #include "graph/op_table.h"
 #include "graph/ops.h"
-#include "kernels/cpu/lora_product.h"
+#include "kernels/cpu/products/lora_product.h"
 #include "kernels/cpu/split_rows.h"
 
 namespace fettle::cpu {
