@@ -103,7 +103,7 @@ def convert(folder: pathlib.Path, out: pathlib.Path, pattern: str, pieces: bool 
             self.gguf_writer.add_remove_extra_whitespaces(True)
 
     kind.set_vocab = set_vocab
-    if kind.__name__ == "BaichuanModel":  # its own method calls itself without end
+    if kind.__name__ == "BaichuanModel":  # its own method recurses without end
         kind.modify_tensors = baichuan_tensors
     with torch.inference_mode():
         model = kind(folder, gguf.LlamaFileType.MOSTLY_Q8_0, out)

@@ -15,11 +15,11 @@ import tempfile
 
 HERE = pathlib.Path(__file__).parent
 LLAMA_CPP = pathlib.Path(sys.argv[1])
-# Numbers of llama.h's llama_ftype.
+# The types' numbers in the enum llama_ftype of llama.h.
 FILES = dict(q8_0=7, q6_k=18, q5_k_m=17, q5_k_s=16, q5_1=9, q5_0=8, q4_k_m=15, q4_k_s=14, q4_1=3, q4_0=2, mxfp4_moe=38,
              q3_k_l=13, q3_k_m=12, q3_k_s=11, q2_k=10)  # fmt: skip
 
-# What the functions use of the rest of llama.cpp.
+# Declarations from the rest of llama.cpp that the functions use.
 BEFORE = """
 #include "ggml.h"
 #include "llama.h"
@@ -80,7 +80,7 @@ int main() {
 
 
 def function(source: str, start: str) -> str:
-    """Returns the text from the line that starts so to the next line that begins with a closing brace."""
+    """Returns the text from the line that begins with `start` to the next line that begins with a closing brace."""
     return re.search(rf"^{re.escape(start)}.*?^}};?\n", source, re.M | re.S).group(0)
 
 

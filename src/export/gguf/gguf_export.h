@@ -14,7 +14,7 @@ namespace fettle {
 
 // The results for one type.
 struct GgufReport {
-  std::string file, type;  // the first file
+  std::string file, type;  // `file` is the first file of the model
   size_t files = 1;
   int64_t bytes = 0;  // of all files
   GgufError weights;

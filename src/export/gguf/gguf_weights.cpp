@@ -95,8 +95,8 @@ void scale_rows(std::vector<float>& values, size_t columns) {
   }
 }
 
-// Returns merged values of the rows from `first` on, times the factors that the file has in its weights. Columns of
-// the base that are rows of the file become rows.
+// Returns the merged values of the rows from `first` on, times the factors that the file has in its weights. If rows of
+// the file are columns of the base, transposes them.
 std::vector<float> as_read(const PlannedTensor& tensor, const FileRows& shape, int64_t first, const HostArray& merged) {
   const std::span<const float> from = merged.as<float>();
   std::vector<float> out;

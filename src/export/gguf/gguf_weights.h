@@ -11,7 +11,7 @@
 
 namespace fettle {
 
-// A model that is written, and its type.
+// A model that is being written in one type.
 struct GgufOutput {
   const GgufFileType* type;
   GgufParts writer;
