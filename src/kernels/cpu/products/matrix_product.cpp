@@ -36,7 +36,7 @@ struct Part {
   const Word* left() const { return a_as_it_is ? static_cast<const Word*>(a.data) : packed_a; }
 };
 
-// Puts the packed operand at `workspace` and moves `workspace` behind it.
+// Returns the first or the `second` product. The packed a will be at `workspace`, which is moved behind it.
 Part part_of(const MatrixProduct& p, const BlockOps& ops, bool second, Word*& workspace) {
   Part out{
       .a = second ? p.a2 : p.a, .b = second ? p.b2 : p.b, .m = p.m, .n = p.n, .k = second ? p.k2 : p.k, .ops = &ops};
@@ -64,7 +64,7 @@ void pack_b(const Part& p, int64_t column, int64_t width, int64_t first, int64_t
   }
 }
 
-// Packs the 64 rows of a, or words along k of a transposed ("turned") a, that a task has.
+// Packs a task's part of a: 64 rows, or 64 words along k if a is transposed ("turned").
 void pack_a(const Part& p, int64_t task) {
   const int64_t first = task * 64, count = std::min<int64_t>(64, p.a_length() - first);
   if (p.a.turned) {
@@ -98,8 +98,8 @@ void multiply_panel(const MatrixProduct& product, std::span<const Part> parts, i
                            at(c, product.result, row * product.n + column));
 }
 
-// Divides a product into tasks: panels, and ranges of rows if a panel has many. The last panels, which would not keep
-// all threads busy, are divided by rows; each task then packs the panel again.
+// Divides a product into tasks: panels, or ranges of a panel's rows if there are many rows. The last panels, which
+// would not keep all threads busy, are divided by rows; each task then packs the panel again.
 struct Division {
   int64_t panels, whole, row_step, parts_of_whole, last_step, parts_of_last;
 
