@@ -159,7 +159,7 @@ void decode_q6_k(const uint8_t* block, float* out) {
   }
 }
 
-// A block: an exponent of two for the scale, and 32 elements of 4 bits (e2m1, OCP Microscaling Formats).
+// A block has an exponent of two for the scale, and 32 elements of 4 bits (e2m1, OCP Microscaling Formats).
 void decode_mxfp4(const uint8_t* block, float* out) {
   const float scale = mxfp4_half_scale(block[0]);
   for (int i = 0; i < kSmallBlock / 2; ++i) {

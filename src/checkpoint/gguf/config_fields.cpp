@@ -526,7 +526,7 @@ void granite4_fields(const GgufFields& fields, Json& config) {
   config["mamba_proj_bias"] = has_tensor(fields, ".ssm_in.bias");
 }
 
-// llama.cpp knows from the number of layers that a model has ALiBi.
+// llama.cpp decides by the number of layers whether a model has ALiBi.
 void baichuan_fields(const GgufFields& fields, Json& config) {
   constexpr int64_t kLayersOf13B = 40;
   if (fields.layers() != kLayersOf13B) return;
