@@ -1,5 +1,5 @@
-// Measures the functions on rows of activations in one thread with each instruction set of this machine, at the shapes
-// of training steps. Prints milliseconds and GB/s of memory traffic as a table in Markdown. Measures processor time, on
+// Measures the functions of RowOps in one thread with each instruction set of this machine, at the shapes of training
+// steps. Prints milliseconds and GB/s of memory traffic as a table in Markdown. Measures processor time, on
 // which other programs have less effect.
 #include <fmt/format.h>
 

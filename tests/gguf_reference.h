@@ -55,7 +55,17 @@ inline const std::vector<std::string> kGgufFamilies{"llama",
                                                     "deepseek_r1",
                                                     "glm4_moe_lite",
                                                     "qwen3_next_sparse",
-                                                    "qwen3_5_moe_small"};
+                                                    "qwen3_5_moe_small",
+                                                    "gpt_oss",
+                                                    "gpt_oss_mxfp4",
+                                                    "gemma4",
+                                                    "gemma4_e2b",
+                                                    "gemma4_moe",
+                                                    "gemma4_unified",
+                                                    "llama4",
+                                                    "granite4",
+                                                    "granite4_dense",
+                                                    "baichuan7b"};
 
 // Returns the model folder that Fettle makes from a GGUF file. The folder is in a cache that is deleted when the
 // process ends.
@@ -85,6 +95,11 @@ inline nlohmann::json config_known_to_gguf(const std::string& family, nlohmann::
        {"attention_in_multiplier", "attention_out_multiplier", "embedding_multiplier", "key_multiplier",
         "lm_head_multiplier", "mlp_multipliers", "ssm_in_multiplier", "ssm_multipliers", "ssm_out_multiplier"})
     if (family.starts_with("falcon_h1")) config.erase(key);
+  if (family == "llama4") {  // llama.cpp has constants for these fields
+    nlohmann::json& text = config.contains("text_config") ? config["text_config"] : config;
+    text["attention_chunk_size"] = text["floor_scale"] = 8192;
+    text["rope_parameters"]["original_max_position_embeddings"] = 8192;
+  }
   if (family == "gpt_bigcode") config["activation_function"] = "gelu_pytorch_tanh";
   return config;
 }

@@ -70,7 +70,7 @@ void check_against_param(const StoredTensor& stored, const Param& param, const s
 TensorEntry as_param(TensorEntry entry, const Param& param) {
   entry.shape.dims = param.dims;
   if (param.of_experts()) entry.shape.dims.erase(entry.shape.dims.begin());
-  if (param.fused >= 0 && !entry.dense_places() && !entry.joined)
+  if (param.fused >= 0 && !entry.strides.empty())
     entry.strides.insert(entry.strides.begin() + param.fused, entry.strides[param.fused] * param.dims[param.fused + 1]);
   return entry;
 }

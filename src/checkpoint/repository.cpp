@@ -80,6 +80,22 @@ void copy_one(const fs::path& from, const fs::path& to) {
   if (code) throw_file_error("copy", from, code.value());
 }
 
+// Sets that the tensor has the pieces in its columns. Its dims are [experts, outputs, inputs] before.
+void join_columns(const PieceName& piece, JoinedRows pieces, TensorEntry& entry) {
+  JoinedExperts joined{std::move(pieces.files), std::move(pieces.entries)};
+  const auto count = static_cast<int64_t>(joined.entries.size());
+  joined.each = std::max<int64_t>(1, count / piece.experts);
+  const int64_t rows = joined.entries[0].shape.dims[0];
+  for (const TensorEntry& each : joined.entries)
+    if (each.shape.dims != Dims{rows, entry.shape.dims[2]} || count != joined.each * piece.experts)
+      throw UserError("the parts of '{}' in the GGUF file do not fit each other; download the file again", entry.name);
+  joined.in_turns = piece.in_turns;
+  joined.biases = entry.shape.dims[2] == 1;
+  std::swap(entry.shape.dims[1], entry.shape.dims[2]);
+  if (joined.biases) entry.shape.dims.erase(entry.shape.dims.begin() + 1);
+  entry.joined_experts = std::make_shared<const JoinedExperts>(std::move(joined));
+}
+
 TensorFile open_tensors(const fs::path& path) {
   if (path.extension() == ".bin") return TorchFile::open(path);
   return SafetensorsFile::open(path);
@@ -375,11 +391,12 @@ void ModelRepository::join_mxfp4() {
 void ModelRepository::join_pieces() {
   std::map<std::string, std::vector<std::string>> names_of;
   for (const auto& [name, place] : tensors_)
-    if (const std::string whole = name_of_whole(name); whole != name) names_of[whole].push_back(name);
+    if (const auto piece = piece_of_name(name)) names_of[piece->whole].push_back(name);
   for (const auto& [whole, names] : names_of) {
     const Place place = tensors_.at(names.front());
     TensorEntry entry{whole, stored_at(place).entry->shape, 0, 0, {}};
-    const int64_t experts = experts_of_piece(names.front());
+    const PieceName piece = *piece_of_name(names.front());
+    const int64_t experts = piece.experts;
     entry.shape.dims[0] = 0;
     JoinedRows joined;
     for (const std::string& name : names) {
@@ -394,7 +411,10 @@ void ModelRepository::join_pieces() {
       entry.shape.dims[0] /= experts;
       entry.shape.dims.insert(entry.shape.dims.begin(), experts);
     }
-    entry.joined = std::make_shared<const JoinedRows>(std::move(joined));
+    if (piece.columns)
+      join_columns(piece, std::move(joined), entry);
+    else
+      entry.joined = std::make_shared<const JoinedRows>(std::move(joined));
     tensors_[whole] = {place.file, place.entry, &(joined_[whole] = std::move(entry))};
   }
 }

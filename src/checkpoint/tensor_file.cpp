@@ -159,6 +159,42 @@ void read_expert_groups(const TensorEntry& entry, const Box& box, DType to, std:
   }
 }
 
+void read_joined_experts(const TensorEntry& entry, const Box& box, DType to, std::byte* out) {
+  const JoinedExperts& joined = *entry.joined_experts;
+  if (box.elements() == 0) return;
+  // The entry's dims may split the outputs into parts.
+  const size_t first_out = joined.biases ? 1 : 2;
+  auto of_outputs = [&](const Dims& dims) { return std::span(dims).subspan(first_out); };
+  const std::vector<int64_t> outputs =
+      outputs_in(of_outputs(box.start), of_outputs(box.size), of_outputs(entry.shape.dims));
+  const int64_t inputs = joined.biases ? 1 : box.size[1], first_input = joined.biases ? 0 : box.start[1];
+  const int64_t size = joined.entries[0].shape.dims[0], columns = static_cast<int64_t>(outputs.size());
+  auto tensor_of = [&](int64_t output) { return joined.in_turns ? output % joined.each : output / size; };
+  auto row_of = [&](int64_t output) { return joined.in_turns ? output / joined.each : output % size; };
+  std::vector<float> values(static_cast<size_t>(inputs * columns)), rows;
+  for (int64_t expert = 0; expert < box.size[0]; ++expert) {
+    for (int64_t tensor = 0; tensor < joined.each; ++tensor) {
+      int64_t begin = size, end = 0;
+      for (const int64_t output : outputs)
+        if (tensor_of(output) == tensor)
+          begin = std::min(begin, row_of(output)), end = std::max(end, row_of(output) + 1);
+      if (begin >= end) continue;
+      const auto at = static_cast<size_t>((box.start[0] + expert) * joined.each + tensor);
+      rows.resize(static_cast<size_t>((end - begin) * inputs));
+      joined.files[at]->read_slice(joined.entries[at], {{begin, first_input}, {end - begin, inputs}}, DType::kF32,
+                                   reinterpret_cast<std::byte*>(rows.data()));
+      for (int64_t column = 0; column < columns; ++column) {
+        const int64_t output = outputs[static_cast<size_t>(column)];
+        if (tensor_of(output) != tensor) continue;
+        const float* row = rows.data() + (row_of(output) - begin) * inputs;
+        for (int64_t i = 0; i < inputs; ++i) values[static_cast<size_t>(i * columns + column)] = row[i];
+      }
+    }
+    convert_elements(reinterpret_cast<const std::byte*>(values.data()), DType::kF32,
+                     out + expert * inputs * columns * byte_size(to), to, inputs * columns);
+  }
+}
+
 void read_grown(const TensorEntry& entry, const Box& box, DType to, std::byte* out) {
   const GrownTable& grown = *entry.grown;
   const int64_t all = box.size[0], kept = std::clamp<int64_t>(grown.first - box.start[0], 0, all);
@@ -204,6 +240,7 @@ void TensorFile::read_slice(const TensorEntry& entry, const Box& box, DType to, 
   if (entry.expert_groups) return read_expert_groups(entry, box, to, out);
   if (entry.grown) return read_grown(entry, box, to, out);
   if (entry.joined) return read_joined(entry, box, to, out);
+  if (entry.joined_experts) return read_joined_experts(entry, box, to, out);
   const std::byte* data = map_.bytes().data() + entry.offset;
   const DType from = entry.shape.dtype;
   if (entry.encoding) {

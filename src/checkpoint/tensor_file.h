@@ -20,6 +20,7 @@ namespace fettle {
 
 struct GrownTable;
 struct JoinedRows;
+struct JoinedExperts;
 struct Mxfp4Parts;
 struct Float8Parts;
 struct GroupParts;
@@ -39,13 +40,15 @@ struct TensorEntry {
   std::shared_ptr<const ExpertGroups> expert_groups = {};
   std::shared_ptr<const GrownTable> grown = {};
   std::shared_ptr<const JoinedRows> joined = {};
+  std::shared_ptr<const JoinedExperts> joined_experts = {};
 
   bool dense() const {
-    return strides.empty() && !encoding && !mxfp4 && !float8 && !groups && !expert_groups && !grown && !joined;
+    return strides.empty() && !encoding && !mxfp4 && !float8 && !groups && !expert_groups && !grown && !joined &&
+           !joined_experts;
   }
   // Returns whether the entry's bytes are one range without holes. They need not be the elements themselves (see
   // `encoding`).
-  bool dense_places() const { return strides.empty() && !grown && !joined; }
+  bool dense_places() const { return strides.empty() && !grown && !joined && !joined_experts; }
 };
 
 // Move-only. Entries and spans are valid while the TensorFile lives. Several threads may call const members. The
@@ -124,6 +127,17 @@ struct ExpertGroups {
 struct JoinedRows {
   std::vector<const TensorFile*> files;
   std::vector<TensorEntry> entries;
+};
+
+// The weights [E, in, out] or the biases [E, out] of all experts of a layer. Each expert has `each` tensors [rows, in]
+// ([rows, 1]). Their rows are the outputs: those of the first tensor come first, or the outputs of the tensors
+// alternate (in_turns).
+struct JoinedExperts {
+  std::vector<const TensorFile*> files;
+  std::vector<TensorEntry> entries;  // of the first expert, then of the second, ...
+  int64_t each = 1;
+  bool in_turns = false;
+  bool biases = false;
 };
 
 // A table whose rows below `first` come from `table`, and whose rows from `first` on are `rows`.

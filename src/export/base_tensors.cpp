@@ -138,7 +138,7 @@ void ValueReader::take_stored(const BaseTensors& tensors) {
 void ValueReader::read(const Box& box, float* out) const {
   if (tensor_.quantised == nullptr) {
     const TensorEntry& entry = *tensor_.stored.entry;
-    if ((entry.encoding || entry.joined) && rounds_decoded_) {
+    if ((entry.encoding || entry.joined || entry.joined_experts) && rounds_decoded_) {
       HostArray held({entry.shape.dtype, box.size});
       tensor_.stored.file->read_slice(entry, box, held.data());
       std::ranges::copy(held.to(DType::kF32).as<float>(), out);

@@ -204,8 +204,9 @@ ExportReport run_export(const Request& request) {
   ExportReport report{.folder = spec.folder, .merged = merge.has_value()};
   if (to_gguf) {
     MergeCount count;
+    plan->keep_codes(merge ? &*merge : nullptr);
     report.gguf = write_gguf_files(*plan, types, title_of(spec.folder), tensors, merge ? &*merge : nullptr,
-                                   base.folder(), folder.path(), count);
+                                   base.folder(), folder.path(), spec.splits_gguf ? spec.shard_bytes : 0, count);
     if (merge) check_merge_count(*merge, count);
     report.merged_tensors = count.tensors;
     check_gguf_logits(*devices, request, folder.path(), folder.path() / kScratch, report.gguf);

@@ -229,7 +229,12 @@ std::optional<CodedLogits> LogitReference::check_coded(const std::filesystem::pa
     return out;
   }
   if (!std::isfinite(out.error)) throw UserError("{}: the written model gives logits that are not finite", type);
-  const double usual = type == "Q8_0" ? 0.05 : type == "Q6_K" ? 0.15 : type.starts_with("Q5") ? 0.3 : 0.6;
+  const double usual = type == "Q8_0"           ? 0.05
+                       : type == "Q6_K"         ? 0.15
+                       : type.starts_with("Q5") ? 0.3
+                       : type.starts_with("Q3") ? 1
+                       : type.starts_with("Q2") ? 1.5
+                                                : 0.6;
   if (out.error > usual)
     warn(
         "{}: its logits differ from the model's by {:.0f}% of their standard deviation, more than usual for this type "

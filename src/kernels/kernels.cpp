@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 #include "kernels/cpu/attention_kernel.h"
-#include "kernels/cpu/linear_kernel.h"
-#include "kernels/cpu/lora_kernel.h"
+#include "kernels/cpu/products/linear_kernel.h"
+#include "kernels/cpu/products/lora_kernel.h"
 #include "kernels/cpu/row_kernels.h"
 #include "kernels/gpu/attention_kernel.h"
 #include "kernels/gpu/cudnn_attention.h"

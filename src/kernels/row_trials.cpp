@@ -28,7 +28,7 @@ double bound_of(DType dtype) {
   return dtype == DType::kF32 ? 1e-4 : 2e-2;
 }
 
-// Adds to the trial's results: `value` in f32, and the gradients of sum(value * weights) with respect to `of`.
+// Returns the results of a trial: `value` in f32, and the gradients of sum(value * weights) with respect to `of`.
 Tensors with_gradients(const Tensor& value, const Tensor& weights, const Tensors& of) {
   const Tensor wide = convert(value, DType::kF32);
   Dims all;

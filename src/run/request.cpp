@@ -181,6 +181,7 @@ ExportSpec Request::exported() const {
   const Recipe& r = *recipe_;
   return {.folder = r.export_dir,
           .shard_bytes = std::max<int64_t>(1, std::llround(r.export_size * 1e9)),
+          .splits_gguf = r.set_at.contains("export_size"),
           .dtype = r.export_dtype.empty() ? std::nullopt : std::optional(dtype_from_hf(r.export_dtype)),
           .gguf = r.export_gguf,
           .gguf_at = r.where("export_gguf"),

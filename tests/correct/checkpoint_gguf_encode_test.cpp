@@ -4,6 +4,8 @@
 
 #include <cmath>
 #include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <random>
 #include <set>
 #include <span>
@@ -52,7 +54,7 @@ TEST_P(BlocksOfTheLibrary, AreEqual) {
   EXPECT_EQ(std::memcmp(got.data(), wanted.data(), got.size()), 0);
 }
 INSTANTIATE_TEST_SUITE_P(Types, BlocksOfTheLibrary,
-                         testing::Values("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"));
+                         testing::Values("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "MXFP4"));
 
 // llama.cpp minimises a weighted error. So the plain error of a single row may be a few percent larger or smaller.
 using BlocksOfLlamaCpp = EncodedBlocks;
@@ -80,7 +82,7 @@ TEST_P(BlocksOfLlamaCpp, HaveNoLargerError) {
   ASSERT_GE(compared, 20);
   EXPECT_LE(ours_over_theirs / static_cast<double>(compared), 1.02);
 }
-INSTANTIATE_TEST_SUITE_P(Types, BlocksOfLlamaCpp, testing::Values("Q4_K", "Q5_K", "Q6_K"));
+INSTANTIATE_TEST_SUITE_P(Types, BlocksOfLlamaCpp, testing::Values("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"));
 
 // Values that a block can represent exactly do not change.
 TEST(EncodedBlocks, KeepWhatTheyCanExpress) {
@@ -173,6 +175,40 @@ TEST(GgufFileTypes, ChooseTypesAsLlamaCpp) {
   EXPECT_EQ(type("q5_k_m", "blk.5.attn_q.weight", narrow, dense), "Q5_1");
   EXPECT_EQ(type("q6_k", "output.weight", narrow, dense), "Q8_0");
   for (const char* file : {"q8_0", "q4_0", "q4_k_m"}) EXPECT_EQ(type(file, "blk.5.attn_q.weight", odd, dense), "F16");
+}
+
+// tests/reference/gguf_types.py calls llama.cpp's own function for each of these tensors.
+TEST(GgufFileTypes, AreThoseOfLlamaCppsQuantize) {
+  const nlohmann::json models = nlohmann::json::parse(std::ifstream(kGgufFiles / "types.json"));
+  size_t compared = 0;
+  for (const auto& [name, model] : models.items()) {
+    GgufSizes sizes{.layers = model["layers"],
+                    .experts = model["experts"],
+                    .tied = model["tied"],
+                    .is_70b = model["is_70b"],
+                    .queries_per_key = model["queries_per_key"]};
+    std::set<int64_t> value_layers, down_layers;
+    for (const nlohmann::json& tensor : model["tensors"]) {
+      const std::string text = tensor[0];
+      const int64_t layer = text.starts_with("blk.") ? std::stoll(text.substr(4)) : 0;
+      if (text.ends_with(".attn_v.weight") || text.ends_with(".attn_qkv.weight")) value_layers.insert(layer);
+      if (text.ends_with(".ffn_down.weight")) down_layers.insert(layer);
+    }
+    sizes.value_layers.assign(value_layers.begin(), value_layers.end());
+    sizes.down_layers.assign(down_layers.begin(), down_layers.end());
+    for (const auto& [file, types] : model["types"].items()) {
+      const GgufFileType* type = find_gguf_file_type(file);
+      ASSERT_NE(type, nullptr) << file;
+      for (size_t i = 0; i < types.size(); ++i) {
+        const std::string tensor = model["tensors"][i][0];
+        EXPECT_EQ(type_in_file(*type, tensor, model["tensors"][i][1].get<Dims>(), sizes).name,
+                  find_block_type(types[i].get<uint32_t>())->name)
+            << name << ", " << file << ", " << tensor;
+        ++compared;
+      }
+    }
+  }
+  EXPECT_GT(compared, 10000u);
 }
 
 TEST(GgufWriter, WritesWhatIsRead) {

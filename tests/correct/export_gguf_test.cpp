@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "base/error.h"
@@ -11,7 +12,9 @@
 #include "checkpoint/files.h"
 #include "checkpoint/gguf/gguf_files.h"
 #include "checkpoint/gguf/tokenizer_files.h"
+#include "checkpoint/gguf/write/tokenizer_metadata.h"
 #include "checkpoint/load.h"
+#include "checkpoint/model_files.h"
 #include "config/recipe.h"
 #include "export/export.h"
 #include "gguf_reference.h"
@@ -109,7 +112,7 @@ TEST_P(GgufExport, EqualsTheFileOfLlamaCpp) {
         std::memcpy(&x, a.data() + i, sizeof x), std::memcpy(&y, b.data() + i, sizeof y);
         EXPECT_NEAR(x, y, 1e-6f * y) << tensor.name;
       }
-    } else {
+    } else if (GetParam() != "baichuan7b" || tensor.name != "output.weight") {  // Fettle scales this head's rows
       EXPECT_TRUE(std::ranges::equal(a, b)) << tensor.name;
     }
   }
@@ -119,32 +122,39 @@ TEST_P(GgufExport, EqualsTheFileOfLlamaCpp) {
 TEST_P(GgufExport, HoldsTheMergedModel) {
   const TempFolder folder;
   const fs::path model = model_for_gguf(GetParam(), folder.path());
-  Recipe recipe = gguf_recipe(model, folder / "out", {"f32", "f16", "bf16", "q6_k", "q4_k_m"});
+  std::vector<std::string> types{"f32", "f16", "bf16", "q6_k", "q4_k_m"};
+  // Rounding the small gemma4_moe to bf16 changes the choice of experts so often that the export refuses the file.
+  if (GetParam() == "gemma4_moe") std::erase(types, "bf16");
+  Recipe recipe = gguf_recipe(model, folder / "out", types);
   const bool adapted = fs::exists(reference_model(GetParam()) / "adapter_final");
   if (adapted) recipe.adapter_name_or_path = {(reference_model(GetParam()) / "adapter_final").string()};
   const ExportReport report = run(recipe);
   EXPECT_EQ(report.merged_tensors > 0, adapted);
-  ASSERT_EQ(report.gguf.size(), 5u);
+  ASSERT_EQ(report.gguf.size(), types.size());
   // A_log of Mamba2 and of delta nets is stored as -exp(A_log).
   const ModelConfig config = make_model(read_json_file(model / "config.json"), "config.json").config;
   const bool rounds = config.mamba2 || config.delta_net;
   EXPECT_LE(report.gguf[0].weights.error, config.delta_net ? 5e-7 : rounds ? 1e-7 : 0);
   // In these models with random weights, rounding changes the choice of experts.
-  const std::set<std::string> very_sensitive{"deepseek_r1", "qwen3_next_sparse", "qwen3_5_moe_small"};
-  std::set<std::string> sensitive{"nemotron_h_moe", "lfm2_moe", "glm4_moe"};
+  const std::set<std::string> very_sensitive{"deepseek_r1", "qwen3_next_sparse", "qwen3_5_moe_small", "gemma4_moe"};
+  std::set<std::string> sensitive{"nemotron_h_moe", "lfm2_moe", "glm4_moe", "gpt_oss_mxfp4"};
   sensitive.insert(very_sensitive.begin(), very_sensitive.end());
   const double wider = sensitive.contains(GetParam()) ? 3 : 1, f16 = very_sensitive.contains(GetParam()) ? 0.06 : 2e-3;
-  const double bounds[] = {2e-4, f16, 2e-2 * wider, 0.1 * wider, 0.8};
+  const std::map<std::string, double> bounds{
+      {"F32", 2e-4}, {"F16", f16}, {"BF16", 2e-2 * wider}, {"Q6_K", 0.1 * wider}, {"Q4_K_M", 0.8}};
+  const std::map<std::string, double> of_weights{{"Q6_K", 0.03}, {"Q4_K_M", 0.12}};
   for (size_t i = 0; i < report.gguf.size(); ++i) {
     ASSERT_TRUE(report.gguf[i].logits) << i;
-    EXPECT_LT(report.gguf[i].logits->error, bounds[i]) << report.gguf[i].file;
+    EXPECT_LT(report.gguf[i].logits->error, bounds.at(report.gguf[i].type)) << report.gguf[i].file;
+    const auto bound = of_weights.find(report.gguf[i].type);
+    if (bound != of_weights.end()) {
+      EXPECT_LT(report.gguf[i].weights.error, bound->second) << report.gguf[i].file;
+    }
     EXPECT_TRUE(fs::exists(folder / "out" / report.gguf[i].file));
   }
-  EXPECT_LT(report.gguf[3].weights.error, 0.03);
-  EXPECT_LT(report.gguf[4].weights.error, 0.12);
   std::set<std::string> files;
   for (const auto& entry : fs::directory_iterator(folder / "out")) files.insert(entry.path().filename().string());
-  EXPECT_EQ(files.size(), 6u);
+  EXPECT_EQ(files.size(), types.size() + 1);
   EXPECT_TRUE(files.contains("Modelfile"));
 }
 
@@ -254,13 +264,54 @@ TEST(GgufExport, TheModelfileHasTheTemplateAndTheStops) {
   EXPECT_EQ(file.header.values.at("tokenizer.chat_template.tool_use"), "{{ tools }}");
 }
 
-// If there is no tokenizer.model, the scores are made from the merges of tokenizer.json.
-TEST(GgufExport, PiecesOfATokenizerJson) {
+// The parts are named as llama-gguf-split names them. The export reads them back.
+TEST(GgufExport, ExportSizeGivesSeveralFiles) {
   const TempFolder folder;
-  const fs::path model = model_with_tokenizer("sp_bpe", folder.path());
-  Recipe recipe = gguf_recipe(model, folder / "out", {"f16"});
-  // A GGUF file of a SentencePiece tokenizer reads back as tokenizer.model. The test makes tokenizer.json from the
-  // tokens in the GGUF file.
+  Recipe recipe = gguf_recipe(reference_model("gpt_oss_mxfp4"), folder / "out", {"q8_0"});
+  recipe.export_size = 1e-4;
+  recipe.set_at["export_size"] = "recipe.yaml:1";
+  const ExportReport report = run(recipe);
+  ASSERT_EQ(report.gguf.size(), 1u);
+  EXPECT_EQ(report.gguf[0].files, 3u);
+  EXPECT_EQ(report.gguf[0].file, "out-Q8_0-00001-of-00003.gguf");
+  const OpenedFile whole(kGgufFiles / "models/gpt_oss_mxfp4.gguf");
+  size_t tensors = 0;
+  for (const std::string part : {"1", "2", "3"}) {
+    const OpenedFile file(folder / "out" / ("out-Q8_0-0000" + part + "-of-00003.gguf"));
+    EXPECT_EQ(file.header.values.at("split.no"), std::stoi(part) - 1);
+    EXPECT_EQ(file.header.values.at("split.count"), 3);
+    EXPECT_EQ(file.header.values.at("split.tensors.count"), whole.header.tensors.size());
+    EXPECT_EQ(file.header.values.contains("tokenizer.ggml.tokens"), part == "1");
+    tensors += file.header.tensors.size();
+    for (const GgufTensor& tensor : file.header.tensors) {
+      const GgufTensor* wanted = whole.find(tensor.name);
+      ASSERT_NE(wanted, nullptr) << tensor.name;
+      EXPECT_TRUE(std::ranges::equal(file.bytes_of(tensor), whole.bytes_of(*wanted))) << tensor.name;
+    }
+  }
+  EXPECT_EQ(tensors, whole.header.tensors.size());
+}
+
+TEST(GgufExport, NamedChatTemplatesAreKept) {
+  const TempFolder folder;
+  const fs::path model = model_with_tokenizer("qwen2", folder.path());
+  const std::string usual = "{{ messages[0].content }}", tools = "{{ tools }}{{ messages[0].content }}";
+  write_file(model / "chat_template.jinja", usual);
+  fs::create_directories(model / kChatTemplates);
+  write_file(model / kChatTemplates / "tool_use.jinja", tools);
+  run(gguf_recipe(model, folder / "out", {"q8_0"}));
+  const OpenedFile file(folder / "out/out-Q8_0.gguf");
+  EXPECT_EQ(file.header.values.at("tokenizer.chat_template"), usual);
+  EXPECT_EQ(file.header.values.at("tokenizer.chat_template.tool_use"), tools);
+  EXPECT_EQ(file.header.values.at("tokenizer.chat_templates"), nlohmann::json::array({"tool_use"}));
+  const fs::path read = unpacked(folder / "out/out-Q8_0.gguf");
+  EXPECT_EQ(read_file(read / "chat_template.jinja"), usual);
+  EXPECT_EQ(read_file(read / kChatTemplates / "tool_use.jinja"), tools);
+}
+
+// Returns a tokenizer.json with the tokens of sp_bpe.gguf: BPE on characters. A GGUF file of a SentencePiece tokenizer
+// reads back as tokenizer.model, so the test makes it from the tokens in the file.
+nlohmann::json tokenizer_of_pieces(bool puts_space_first) {
   const OpenedFile wanted(kGgufFiles / "tokenizer/sp_bpe.gguf");
   const nlohmann::json tokens = wanted.header.values.at("tokenizer.ggml.tokens"),
                        scores = wanted.header.values.at("tokenizer.ggml.scores"),
@@ -292,37 +343,63 @@ TEST(GgufExport, PiecesOfATokenizerJson) {
   std::stable_sort(merges.begin(), merges.end(), [](const Merge& a, const Merge& b) { return a.score > b.score; });
   nlohmann::json pairs = nlohmann::json::array();
   for (const Merge& merge : merges) pairs.push_back({merge.left, merge.right});
+  const nlohmann::json replace{{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "\u2581"}};
+  nlohmann::json normalizers = nlohmann::json::array(),
+                 decoders{{{"type", "Replace"}, {"pattern", {{"String", "\u2581"}}}, {"content", " "}},
+                          {{"type", "ByteFallback"}},
+                          {{"type", "Fuse"}}};
+  if (puts_space_first) {
+    normalizers.push_back({{"type", "Prepend"}, {"prepend", "\u2581"}});
+    decoders.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
+  }
+  normalizers.push_back(replace);
+  return {{"version", "1.0"},
+          {"added_tokens", added},
+          {"normalizer", {{"type", "Sequence"}, {"normalizers", normalizers}}},
+          {"pre_tokenizer", nullptr},
+          {"post_processor", nullptr},
+          {"decoder", {{"type", "Sequence"}, {"decoders", decoders}}},
+          {"model",
+           {{"type", "BPE"},
+            {"unk_token", "<unk>"},
+            {"fuse_unk", true},
+            {"byte_fallback", true},
+            {"ignore_merges", false},
+            {"vocab", vocabulary},
+            {"merges", pairs}}}};
+}
+
+// If there is no tokenizer.model, the scores are made from the merges of tokenizer.json.
+TEST(GgufExport, PiecesOfATokenizerJson) {
+  const TempFolder folder;
+  const fs::path model = model_with_tokenizer("sp_bpe", folder.path());
   fs::remove(model / "tokenizer.model");
-  write_json_file(model / "tokenizer.json",
-                  {{"version", "1.0"},
-                   {"added_tokens", added},
-                   {"normalizer",
-                    {{"type", "Sequence"},
-                     {"normalizers",
-                      {{{"type", "Prepend"}, {"prepend", "\u2581"}},
-                       {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "\u2581"}}}}}},
-                   {"pre_tokenizer", nullptr},
-                   {"post_processor", nullptr},
-                   {"decoder",
-                    {{"type", "Sequence"},
-                     {"decoders",
-                      {{{"type", "Replace"}, {"pattern", {{"String", "\u2581"}}}, {"content", " "}},
-                       {{"type", "ByteFallback"}},
-                       {{"type", "Fuse"}},
-                       {{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}}}}}},
-                   {"model",
-                    {{"type", "BPE"},
-                     {"unk_token", "<unk>"},
-                     {"fuse_unk", true},
-                     {"byte_fallback", true},
-                     {"ignore_merges", false},
-                     {"vocab", vocabulary},
-                     {"merges", pairs}}}});
-  run(recipe);  // the export compares the ids of many texts
+  write_json_file(model / "tokenizer.json", tokenizer_of_pieces(true));
+  run(gguf_recipe(model, folder / "out", {"f16"}));  // the export compares the ids of many texts
   const OpenedFile got(folder / "out/out-F16.gguf");
   EXPECT_EQ(got.header.values.at("tokenizer.ggml.model"), "llama");
   EXPECT_EQ(got.header.values.at("tokenizer.ggml.add_space_prefix"), true);
   EXPECT_NE(got.header.values.at("tokenizer.ggml.token_type")[0], kNormalToken);
+}
+
+// Gemma 4's tokenizer has merges instead of scores.
+TEST(GgufExport, MergesOfGemma4) {
+  const TempFolder folder;
+  fs::create_directories(folder / "model");
+  const nlohmann::json tokenizer = tokenizer_of_pieces(false);
+  write_json_file(folder / "model/tokenizer.json", tokenizer);
+  write_json_file(folder / "model/tokenizer_config.json", {{"unk_token", "<unk>"}});
+  GgufMetadata metadata("gemma4");
+  metadata.set_integer(".context_length", 128);
+  const auto tokens = static_cast<int64_t>(tokenizer["model"]["vocab"].size());
+  set_tokenizer_metadata(folder / "model", tokens, nlohmann::json::object(), nullptr, metadata);
+  check_tokenizer(folder / "model", metadata, folder / "read");  // compares the ids of many texts
+  const GgufHeader header = header_of(metadata, {});
+  EXPECT_EQ(header.values.at("tokenizer.ggml.model"), "gemma4");
+  EXPECT_EQ(header.values.at("tokenizer.ggml.merges").size(), tokenizer["model"]["merges"].size());
+  EXPECT_EQ(header.values.at("tokenizer.ggml.add_space_prefix"), false);
+  const nlohmann::json read = read_json_file(folder / "read/tokenizer.json");
+  EXPECT_EQ(read["model"]["merges"], tokenizer["model"]["merges"]);
 }
 
 }  // namespace

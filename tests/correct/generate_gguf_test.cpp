@@ -14,7 +14,8 @@ namespace {
 class GgufLogits : public testing::TestWithParam<std::string> {};
 
 // Writes a Hugging Face folder with this config and the repository's values as f32.
-void write_dequantised(const ModelRepository& from, const nlohmann::json& config, const std::filesystem::path& folder) {
+void write_dequantised(const ModelRepository& from, nlohmann::json config, const std::filesystem::path& folder) {
+  config.erase("quantization_config");
   NamedShapes shapes;
   for (const std::string& name : from.names())
     shapes.emplace_back(name, from.find(name).entry->shape.with_dtype(DType::kF32));

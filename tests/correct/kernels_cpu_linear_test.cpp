@@ -8,7 +8,7 @@
 
 #include "base/arrays/trial_numbers.h"
 #include "kernels/cpu/block_ops.h"
-#include "kernels/cpu/matrix_product.h"
+#include "kernels/cpu/products/matrix_product.h"
 
 namespace fettle::cpu {
 namespace {

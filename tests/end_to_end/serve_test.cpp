@@ -166,13 +166,13 @@ TEST_F(Serve, AClientThatLeavesFreesItsRow) {
 // For each of these clients, a thread of the server is blocked in a write. The other replies continue.
 TEST_F(Serve, ClientsThatNeverReadDelayNoOther) {
   std::vector<std::unique_ptr<Socket>> clients;
-  for (int i = 0; i < 16; ++i) {  // there are four rows
+  for (int i = 0; i < 16; ++i) {  // the server has four rows
     clients.push_back(std::make_unique<Socket>(server->port, Buffers::kSmall));
     json body = json::parse(long_body(i));
     body.erase("prompt");
     body["messages"] = json::array({{{"role", "user"}, {"content", "rizb"}}});
     body["logprobs"] = true;
-    body["top_logprobs"] = 20;  // up to 160 KB
+    body["top_logprobs"] = 20;  // makes replies of up to 160 KB
     clients.back()->send_text(server->request("/v1/chat/completions", body.dump()));
   }
   EXPECT_TRUE(wait_until([&] {
@@ -181,7 +181,7 @@ TEST_F(Serve, ClientsThatNeverReadDelayNoOther) {
   }));
   EXPECT_EQ(server->ask("/v1/completions", greedy_body(0)).parsed()["choices"][0]["text"],
             reference()[0]["base"]["text"]);
-  int blocked = 0;  // the other replies were short, so the buffers took them
+  int blocked = 0;  // clients whose replies were too long for the buffers
   for (const auto& client : clients) {
     const size_t waiting = client->waiting_bytes();
     const std::string all = client->read_until("");

@@ -69,7 +69,7 @@ TEST_F(StandInHip, EachByteGoesOnceToEachOfEightDevicesThatNeedsIt) {
   const auto bytes = [&](const char* part) { return plan[part].get<int64_t>(); };
   const int64_t weights = bytes("frozen_bytes") + bytes("adapter_bytes") + bytes("optimizer_bytes");
   constexpr int64_t kSteps = 4, kProbe = 2 * 64 * 64 * 4, kScalars = 2000;
-  // 12 base weights; A and B of 7 modules, each with two moments; 2 arrays of the probe of the devices.
+  // 12 base weights; A and B of 7 modules, each with two moments; 2 matrices that check the devices' arithmetic.
   constexpr int64_t kArrays = 12 + 3 * 14 + 2;
   constexpr int64_t kArraysOfAStep = 13;
   ASSERT_EQ(sent.size(), 8u);

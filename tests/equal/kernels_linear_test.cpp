@@ -164,7 +164,7 @@ TEST(CpuLora, EightDevicesEqualOne) {
   expect_near(eight, one, 2e-6);
 }
 
-// Under tensor parallelism, the bodies run: of the base's product and of the adapter's.
+// Under tensor parallelism, the bodies of the base's product and of the adapter's products run.
 TEST(CpuLora, LeavesSplitWeightsToTheBody) {
   const Setting split{.name = "tp", .mesh = {{{"fsdp", 4}, {"tp", 2}}}};
   EXPECT_TRUE(run_lora_layers(split, Remat::kFull, chooser(8)).kernels.empty());

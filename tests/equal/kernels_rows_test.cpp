@@ -23,7 +23,7 @@ constexpr int64_t kLayers = 3, kRows = 8, kLength = 20, kHeads = 3, kHead = 14, 
 struct Setting {
   std::string name;
   DType dtype = DType::kF32;
-  bool trained = true;  // the weights of the norms
+  bool trained = true;  // whether the weights of the norms are trained
   MeshAxes mesh = {};
 };
 
@@ -113,8 +113,8 @@ TEST(CpuRows, TheSameBitsEachTime) {
   }
 }
 
-// Heads are split by tp, and so the kernels for heads and for the hidden values of MLPs run there. The rows of a norm
-// would be computed twice, so the body runs.
+// tp splits the heads and the hidden values of MLPs, so their kernels run. Devices along tp have the same rows of a
+// norm, so the norm's body runs.
 TEST(CpuRows, TensorParallelismLeavesNormsToTheBody) {
   const Setting split{.name = "tp", .mesh = {{{"fsdp", 4}, {"tp", 2}}}};
   const Ran body = run_layers(split, Remat::kFull, {}), kernel = run_layers(split, Remat::kFull, chooser(8));

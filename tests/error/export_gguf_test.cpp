@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "checkpoint/files.h"
+#include "checkpoint/gguf/families.h"
 #include "checkpoint/safetensors.h"
 #include "config/recipe.h"
 #include "export/export.h"
@@ -58,8 +59,9 @@ class GgufExportError : public testing::Test {
 };
 
 TEST_F(GgufExportError, AFamilyThatIsNotWritten) {
-  EXPECT_THAT(refused(recipe(reference_model("gpt_oss"))),
-              AllOf(HasSubstr("gpt_oss"), HasSubstr("qwen3_moe"), HasSubstr("safetensors")));
+  EXPECT_THAT(
+      user_error([] { gguf_family_for("new_family", {}, "models/new"); }),
+      AllOf(HasSubstr("models/new"), HasSubstr("new_family"), HasSubstr("qwen3_moe"), HasSubstr("safetensors")));
 }
 
 TEST_F(GgufExportError, ASettingThatGgufCannotExpress) {
@@ -68,6 +70,10 @@ TEST_F(GgufExportError, ASettingThatGgufCannotExpress) {
   EXPECT_THAT(refused(recipe(reference_model("deepseek_v2"))), HasSubstr("q_lora_rank"));
   EXPECT_THAT(refused(recipe(reference_model("qwen3_5_text"))), HasSubstr("linear_value_head_dim is 8"));
   EXPECT_THAT(refused(recipe(reference_model("gemma2"))), HasSubstr("query_pre_attn_scalar"));
+  EXPECT_THAT(refused(recipe(reference_model("llama4"))), HasSubstr("floor_scale is 8"));
+  const fs::path oss = copy_of("gpt_oss");
+  change(oss / "config.json", [](nlohmann::json& config) { config["rope_parameters"]["truncate"] = true; });
+  EXPECT_THAT(refused(recipe(oss)), HasSubstr("truncate: true"));
   const fs::path moe = copy_of("qwen3_moe");
   change(moe / "config.json", [](nlohmann::json& config) { config["norm_topk_prob"] = false; });
   EXPECT_THAT(refused(recipe(moe)), AllOf(HasSubstr("norm_topk_prob"), HasSubstr("false")));

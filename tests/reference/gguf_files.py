@@ -1,11 +1,11 @@
 """Writes gguf/: GGUF files that llama.cpp's converter makes from models/ and tokenizer/, and blocks of every type.
 
-    python3 gguf_files.py LLAMA_CPP LIBRARY [blocks]
+    python3 gguf_files.py LLAMA_CPP LIBRARY [blocks | MODEL...]
 
 LLAMA_CPP is llama.cpp's source folder, such as vendor/llama.cpp of llama_cpp_python-0.3.36.tar.gz from PyPI. LIBRARY is
 a library with llama.cpp's encoders, such as xllamacpp/xllamacpp.abi3.so of xllamacpp's wheel
 (requirements-llama-cpp.txt). The script needs what tests/reference/python_env.sh installs and the packages pyyaml,
-requests and tqdm. With `blocks`, only the blocks are written.
+requests and tqdm. With `blocks`, only the blocks are written; with names of models, only these models.
 
 models/NAME.gguf has Q8_0 weights, tokenizer/NAME.gguf only a vocabulary. For each type, blocks.safetensors has a few
 random blocks and the values to which the `gguf` library decodes them. encoded.safetensors has random values of several
@@ -33,13 +33,14 @@ from conversion.base import TextModel  # noqa: E402
 
 MODELS = ("llama llama2 mistral mixtral qwen2 qwen3 qwen3_moe gemma gemma2 gemma3 phi3 starcoder2 gpt_bigcode gpt2 gpt_neox olmo2 olmo3 smollm3 "
           "granite seed_oss ernie4_5 glm glm4 cohere2 ministral3 phi lfm2 nemotron_h nemotron_h_moe "
-          "falcon_h1 falcon_h1_gated qwen2_moe_sparse lfm2_moe minimax_m2 glm4_moe qwen3_5_small deepseek_r1 glm4_moe_lite qwen3_next_sparse qwen3_5_moe_small").split()  # fmt: skip
+          "falcon_h1 falcon_h1_gated qwen2_moe_sparse lfm2_moe minimax_m2 glm4_moe qwen3_5_small deepseek_r1 glm4_moe_lite qwen3_next_sparse qwen3_5_moe_small "
+          "gpt_oss gpt_oss_mxfp4 gemma4 gemma4_e2b gemma4_moe gemma4_unified llama4 granite4 granite4_dense baichuan7b").split()  # fmt: skip
 # For each tokenizer, the model whose config it gets, and the name of its word pattern. llama.cpp recognises tokenizers
 # by a hash, which these small ones do not have, so the script gives the pattern.
 TOKENIZERS = {"llama3": ("llama", "llama-bpe"), "qwen2": ("qwen3", "qwen2"), "gpt2": ("gpt2", "gpt-2"), "sp_bpe": ("llama", "default")}
-ENCODED = "F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1".split()
-ENCODED_BY_LLAMA_CPP = "Q4_K Q5_K Q6_K".split()
-TYPES = ("F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K").split()
+ENCODED = "F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 MXFP4".split()
+ENCODED_BY_LLAMA_CPP = "Q4_K Q5_K Q6_K Q2_K Q3_K".split()
+TYPES = ("F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K MXFP4").split()
 
 
 load_hparams = ModelBase.load_hparams
@@ -64,7 +65,23 @@ def all_hparams(folder: pathlib.Path, is_mistral_format: bool) -> dict:
         if "moe" not in found["layers_block_type"]:
             for key in ("num_experts_per_tok", "n_routed_experts", "n_group", "topk_group"):
                 found.pop(key, None)
+    if found.get("model_type") == "granitemoehybrid":  # Transformers 5 writes other names
+        kinds = {"linear_attention": "mamba", "full_attention": "attention"}
+        found["layer_types"] = [kinds.get(kind, kind) for kind in found["layer_types"]]
+    if found.get("model_type") == "llama4":  # as in the published models
+        found["text_config"]["rope_parameters"]["original_max_position_embeddings"] = 8192
+    if found.get("model_type") == "gemma4_unified":
+        found["text_config"].setdefault("moe_intermediate_size", None)
     return found
+
+
+def baichuan_tensors(self, data, name: str, layer: int | None):
+    if not name.endswith("W_pack.weight"):
+        return [(self.map_tensor_name(name), data)]
+    heads = self.hparams["num_attention_heads"]
+    q, k = (self._reverse_hf_permute_part(data, part, heads, heads) for part in (0, 1))
+    kinds = (gguf.MODEL_TENSOR.ATTN_Q, gguf.MODEL_TENSOR.ATTN_K, gguf.MODEL_TENSOR.ATTN_V)
+    return [(self.format_tensor_name(kind, layer), part) for kind, part in zip(kinds, (q, k, self._reverse_hf_part(data, 2)))]
 
 
 def convert(folder: pathlib.Path, out: pathlib.Path, pattern: str, pieces: bool = False, vocabulary_only: bool = False):
@@ -86,16 +103,19 @@ def convert(folder: pathlib.Path, out: pathlib.Path, pattern: str, pieces: bool 
             self.gguf_writer.add_remove_extra_whitespaces(True)
 
     kind.set_vocab = set_vocab
+    if kind.__name__ == "BaichuanModel":  # its own method recurses without end
+        kind.modify_tensors = baichuan_tensors
     with torch.inference_mode():
         model = kind(folder, gguf.LlamaFileType.MOSTLY_Q8_0, out)
         model.write_vocab() if vocabulary_only else model.write()
 
 
-def write_models():
-    for name in MODELS:
+def write_models(names):
+    for name in names:
         with tempfile.TemporaryDirectory() as work:
             folder = pathlib.Path(work) / name
             shutil.copytree(HERE / "models" / name, folder, ignore=shutil.ignore_patterns("adapter*", "variants", "logits*"))
+            (folder / "config.json").write_text(json.dumps(all_hparams(folder, False)))  # some classes read the file itself
             convert(folder, HERE / "gguf/models" / f"{name}.gguf", "gpt-2")
 
 
@@ -170,10 +190,13 @@ if __name__ == "__main__":
         write_encoded(sys.argv[2])
         sys.exit()
     logging.disable(logging.WARNING)
+    if sys.argv[3:]:
+        write_models(sys.argv[3:])
+        sys.exit()
     for folder in ("models", "tokenizer"):
         shutil.rmtree(HERE / "gguf" / folder, ignore_errors=True)
         (HERE / "gguf" / folder).mkdir(parents=True)
     write_blocks()
     write_encoded(sys.argv[2])
     write_tokenizers()
-    write_models()
+    write_models(MODELS)

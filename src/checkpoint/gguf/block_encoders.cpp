@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "base/arrays/host_array.h"
 
@@ -119,6 +120,28 @@ void encode_q5_1(const float* values, uint8_t* block) {
   put_half(range.least, block + 2);
   put_fifth_bits(codes, block + 4);
   put_low_bits(codes, block + 8);
+}
+
+float mxfp4_half_scale(uint8_t exponent) {
+  return std::ldexp(1.0f, static_cast<int>(exponent) - 128);
+}
+
+void encode_mxfp4(const float* values, uint8_t* block) {
+  float farthest = 0;
+  for (int i = 0; i < kInBlock; ++i) farthest = std::max(farthest, std::abs(values[i]));
+  constexpr int kBias = 127, kLargestPower = 2;  // the largest code is 1.5 * 2^2
+  const float power = farthest > 0 ? std::floor(std::log2(farthest)) - kLargestPower + kBias : 0;
+  block[0] = static_cast<uint8_t>(std::max(power, 0.0f));
+  const float scale = mxfp4_half_scale(block[0]);
+  int codes[kInBlock];
+  for (int i = 0; i < kInBlock; ++i) {
+    float least = std::numeric_limits<float>::infinity();
+    for (int code = 0; code < 16; ++code) {
+      const float error = std::abs(scale * static_cast<float>(kMxfp4Doubles[code]) - values[i]);
+      if (error < least) least = error, codes[i] = code;
+    }
+  }
+  put_low_bits(codes, block + 1);
 }
 
 }  // namespace fettle

@@ -3,8 +3,8 @@
 // Values that a block cannot hold (a scale above the largest f16) become infinite or NaN when they are decoded; the
 // caller checks that.
 //
-// F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0 and Q5_1 give the same bytes as gguf-py's quants.py. gguf-py has no encoder
-// for Q4_K, Q5_K and Q6_K. For these, the encoder searches for the scales of each group with the least weighted squared
+// F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1 and MXFP4 give the same bytes as gguf-py's quants.py. gguf-py has no
+// encoder for the K types. For these, the encoder searches for the scales of each group with the least weighted squared
 // error; as in llama.cpp, large values weigh more. On random values, the error is within a few percent of the error of
 // llama.cpp's encoder. On two tensors that had been decoded from Q4_1, Fettle's Q4_K has 0.75 times the error of
 // llama.cpp's.
@@ -22,8 +22,16 @@ void encode_q4_0(const float* values, uint8_t* block);
 void encode_q4_1(const float* values, uint8_t* block);
 void encode_q5_0(const float* values, uint8_t* block);
 void encode_q5_1(const float* values, uint8_t* block);
+void encode_mxfp4(const float* values, uint8_t* block);
+void encode_q2_k(const float* values, uint8_t* block);
+void encode_q3_k(const float* values, uint8_t* block);
 void encode_q4_k(const float* values, uint8_t* block);
 void encode_q5_k(const float* values, uint8_t* block);
 void encode_q6_k(const float* values, uint8_t* block);
+
+// Twice the values of MXFP4's codes 0 to 15.
+inline constexpr int kMxfp4Doubles[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+// Returns half the scale of a block of MXFP4, 2^(exponent - 128).
+float mxfp4_half_scale(uint8_t exponent);
 
 }  // namespace fettle

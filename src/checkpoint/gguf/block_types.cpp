@@ -159,6 +159,15 @@ void decode_q6_k(const uint8_t* block, float* out) {
   }
 }
 
+// A block has an exponent of two for the scale, and 32 elements of 4 bits (e2m1, OCP Microscaling Formats).
+void decode_mxfp4(const uint8_t* block, float* out) {
+  const float scale = mxfp4_half_scale(block[0]);
+  for (int i = 0; i < kSmallBlock / 2; ++i) {
+    out[i] = scale * static_cast<float>(kMxfp4Doubles[block[1 + i] & 15]);
+    out[i + 16] = scale * static_cast<float>(kMxfp4Doubles[block[1 + i] >> 4]);
+  }
+}
+
 constexpr BlockType kTypes[] = {
     {0, "F32", 1, 4, decode_f32, encode_f32},
     {1, "F16", 1, 2, decode_f16, encode_f16},
@@ -168,8 +177,8 @@ constexpr BlockType kTypes[] = {
     {7, "Q5_1", 32, 24, decode_q5_1, encode_q5_1},
     {8, "Q8_0", 32, 34, decode_q8_0, encode_q8_0},
     {9, "Q8_1", 32, 36, nullptr},
-    {10, "Q2_K", 256, 84, decode_q2_k},
-    {11, "Q3_K", 256, 110, decode_q3_k},
+    {10, "Q2_K", 256, 84, decode_q2_k, encode_q2_k},
+    {11, "Q3_K", 256, 110, decode_q3_k, encode_q3_k},
     {12, "Q4_K", 256, 144, decode_q4_k, encode_q4_k},
     {13, "Q5_K", 256, 176, decode_q5_k, encode_q5_k},
     {14, "Q6_K", 256, 210, decode_q6_k, encode_q6_k},
@@ -191,7 +200,7 @@ constexpr BlockType kTypes[] = {
     {30, "BF16", 1, 2, decode_bf16, encode_bf16},
     {34, "TQ1_0", 256, 54, nullptr},
     {35, "TQ2_0", 256, 66, nullptr},
-    {39, "MXFP4", 32, 17, nullptr},
+    {39, "MXFP4", 32, 17, decode_mxfp4, encode_mxfp4},
 };
 
 }  // namespace

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <numbers>
 
 #include "base/error.h"
+#include "checkpoint/gguf/config_rope.h"
 #include "checkpoint/gguf/families.h"
 
 namespace fettle {
@@ -33,55 +33,6 @@ void set_partial_rotary(const GgufFields& fields, Json& config) {
   const int64_t head = head_dim_of(fields), rotary = fields.integer(".rope.dimension_count", head);
   if (head > 0 && rotary != head)
     config["partial_rotary_factor"] = static_cast<double>(rotary) / static_cast<double>(head);
-}
-
-// Llama 3.1 scales frequencies by a formula, but the file has only the resulting factors. Returns the settings of the
-// formula that give these factors. If there are none, returns longrope with the same factors for every length.
-Json llama3_rope(const GgufFields& fields, const Json& config, const std::vector<double>& factors) {
-  const double theta = config["rope_theta"];
-  double factor = 1;
-  for (double each : factors) factor = std::max(factor, each);
-  const double low = 1, high = 4, original = 8192;
-  bool same = true;
-  for (size_t i = 0; i < factors.size(); ++i) {
-    const double turn =
-        2 * std::numbers::pi * std::pow(theta, static_cast<double>(i) / static_cast<double>(factors.size()));
-    const double smooth = (original / turn - low) / (high - low);
-    const double wanted = turn < original / high  ? 1
-                          : turn > original / low ? factor
-                                                  : 1 / ((1 - smooth) / factor + smooth);
-    same = same && std::abs(factors[i] - wanted) <= 1e-4 * wanted;
-  }
-  if (same)
-    return {{"rope_type", "llama3"},
-            {"factor", factor},
-            {"low_freq_factor", low},
-            {"high_freq_factor", high},
-            {"original_max_position_embeddings", static_cast<int64_t>(original)}};
-  return {{"rope_type", "longrope"}, {"factor", 1.0},
-          {"attention_factor", 1.0}, {"short_factor", factors},
-          {"long_factor", factors},  {"original_max_position_embeddings", fields.integer(".context_length")}};
-}
-
-// Returns rope_scaling; null when positions are not scaled.
-Json rope_scaling(const GgufFields& fields) {
-  const double linear = fields.number(".rope.scale_linear", 1);
-  const std::string type = fields.text(".rope.scaling.type", linear == 1 ? "none" : "linear");
-  if (type == "none") return nullptr;
-  const double factor = fields.number(".rope.scaling.factor", linear);
-  if (type == "linear") return {{"rope_type", "linear"}, {"factor", factor}};
-  if (type == "yarn") {
-    Json out{{"rope_type", "yarn"},
-             {"factor", factor},
-             {"original_max_position_embeddings", fields.integer(".rope.scaling.original_context_length")}};
-    for (const auto& [key, field] : {std::pair{".rope.scaling.yarn_beta_fast", "beta_fast"},
-                                     {".rope.scaling.yarn_beta_slow", "beta_slow"},
-                                     {".rope.scaling.yarn_attn_factor", "attention_factor"}})
-      if (fields.has(key)) out[field] = fields.number(key, 0);
-    return out;
-  }
-  if (type == "longrope") return nullptr;  // the factors of longrope are in tensors
-  throw UserError("{}: rope.scaling.type is '{}', which Fettle does not support", fields.file(), type);
 }
 
 // If the file lists the layers that have a window, sets layer_types. Otherwise sets sliding_window_pattern: every
@@ -175,6 +126,21 @@ void set_query_scale(const GgufFields& fields, Json& config, int64_t layers_of_2
   config["query_pre_attn_scalar"] = large ? fields.integer(".embedding_length") / heads : head_dim_of(fields);
 }
 
+// In Gemma 4, layers with a window (`windowed`) and layers without have heads of different sizes. Returns the number of
+// the first layer of this kind; 0 when there is none.
+int64_t first_layer(const GgufFields& fields, bool windowed) {
+  const Json* listed = fields.find(".attention.sliding_window_pattern");
+  for (size_t layer = 0; listed != nullptr && listed->is_array() && layer < listed->size(); ++layer)
+    if (((*listed)[layer] == true || (*listed)[layer] == 1) == windowed) return static_cast<int64_t>(layer);
+  return 0;
+}
+
+// Returns the integer for the layers that have one; in Gemma 4, for the first layer with a window.
+int64_t of_layers(const GgufFields& fields, const char* key) {
+  return fields.has(".attention.key_length_swa") ? fields.in_layer(key, first_layer(fields, true))
+                                                 : fields.of_layers(key);
+}
+
 std::string dtype_of(const GgufFields& fields) {
   std::string_view found = "F32";
   for (const GgufTensor& tensor : fields.header().tensors) {
@@ -196,10 +162,11 @@ Json gguf_config(const GgufFamily& family, const GgufFields& fields) {
       {"model_type", family.model_type},
       {"vocab_size", table->dims.front()},
       {"hidden_size", fields.integer(".embedding_length")},
-      {"intermediate_size", experts_only ? 0 : fields.of_layers(".feed_forward_length")},
+      {"intermediate_size", experts_only ? 0 : of_layers(fields, ".feed_forward_length")},
       {"num_hidden_layers", fields.layers()},
       {"num_attention_heads", fields.of_layers(".attention.head_count")},
-      {"num_key_value_heads", fields.of_layers(".attention.head_count_kv", fields.of_layers(".attention.head_count"))},
+      {"num_key_value_heads", of_layers(fields, fields.has(".attention.head_count_kv") ? ".attention.head_count_kv"
+                                                                                       : ".attention.head_count")},
       {"head_dim", head_dim_of(fields)},
       {"max_position_embeddings", fields.integer(".context_length")},
       {"hidden_act", "silu"},
@@ -297,6 +264,39 @@ void gemma3_fields(const GgufFields& fields, Json& config) {
     config["final_logit_softcapping"] = fields.number(".final_logit_softcapping", 0);
   set_windows(fields, config, 6);
   set_query_scale(fields, config, 62);
+}
+
+void gemma4_fields(const GgufFields& fields, Json& config) {
+  const int64_t full = first_layer(fields, false), last = std::max<int64_t>(1, fields.layers()) - 1;
+  gemma_fields(fields, config);
+  config["attention_bias"] = has_bias(fields, "attn_q");
+  config["head_dim"] = fields.integer(".attention.key_length_swa");
+  config["global_head_dim"] = fields.integer(".attention.key_length");
+  config["num_global_key_value_heads"] = fields.in_layer(".attention.head_count_kv", full);
+  config["attention_k_eq_v"] = fields.tensor("blk." + std::to_string(full) + ".attn_v.weight") == nullptr;
+  config["num_kv_shared_layers"] = fields.integer(".attention.shared_kv_layers", 0);
+  config["use_double_wide_mlp"] =
+      fields.in_layer(".feed_forward_length", 0) != fields.in_layer(".feed_forward_length", last);
+  config["hidden_size_per_layer_input"] = fields.integer(".embedding_length_per_layer_input", 0);
+  if (const GgufTensor* table = fields.tensor("per_layer_token_embd.weight"))
+    config["vocab_size_per_layer_input"] = table->dims.front();
+  config["final_logit_softcapping"] = fields.number(".final_logit_softcapping", 0);
+  set_windows(fields, config, 6);
+  // The dims of a head that are not rotated have a factor of 1e30.
+  double rotated = 0;
+  const std::vector<double> factors = fields.floats("rope_freqs.weight");
+  for (const double factor : factors) rotated += factor == 1 ? 1 : 0;
+  const double share = factors.empty() ? 1 : rotated / static_cast<double>(factors.size());
+  config["rope_parameters"] = {
+      {"full_attention",
+       {{"rope_type", "proportional"}, {"rope_theta", config["rope_theta"]}, {"partial_rotary_factor", share}}},
+      {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", fields.number(".rope.freq_base_swa", 10000)}}}};
+  config.erase("rope_theta");
+  config["enable_moe_block"] = fields.integer(".expert_count", 0) > 0;
+  if (!config["enable_moe_block"].get<bool>()) return;
+  config["num_experts"] = fields.integer(".expert_count");
+  config["top_k_experts"] = fields.integer(".expert_used_count");
+  config["moe_intermediate_size"] = fields.integer(".expert_feed_forward_length");
 }
 
 void phi2_fields(const GgufFields& fields, Json& config) {
@@ -493,6 +493,54 @@ void falcon_h1_fields(const GgufFields& fields, Json& config) {
   config["mamba_d_ssm"] = fields.integer(".ssm.inner_size");
   config["mamba_rms_norm"] = has_tensor(fields, ".ssm_norm.weight");
   config["mamba_norm_before_gate"] = false;
+}
+
+// llama.cpp has constants for the chunks and for the growth of queries. Models with 128 experts have no norms on q and
+// k.
+void llama4_fields(const GgufFields& fields, Json& config) {
+  llama_fields(fields, config);
+  mixtral_fields(fields, config);
+  config["intermediate_size_mlp"] = config["intermediate_size"];
+  config["intermediate_size"] = fields.integer(".expert_feed_forward_length");
+  config["interleave_moe_layer_step"] = fields.integer(".interleave_moe_layer_step");
+  const bool chunks = fields.integer(".attention.sliding_window", 1) > 0;
+  config["attention_chunk_size"] = chunks ? Json(8192) : Json();
+  config["no_rope_layer_interval"] = chunks ? 4 : fields.layers();
+  config["attn_temperature_tuning"] = chunks;
+  config["floor_scale"] = 8192;
+  config["attn_scale"] = 0.1;
+  config["use_qk_norm"] = config["num_local_experts"] != 128;
+}
+
+void granite4_fields(const GgufFields& fields, Json& config) {
+  granite_fields(fields, config);
+  const int64_t experts = fields.integer(".expert_count", 0);
+  config["attention_bias"] = has_tensor(fields, ".attn_q.bias");
+  config["num_local_experts"] = experts;
+  config["num_experts_per_tok"] = fields.integer(".expert_used_count", 0);
+  config["shared_intermediate_size"] =
+      experts > 0 ? Json(fields.integer(".expert_shared_feed_forward_length")) : config["intermediate_size"];
+  config["position_embedding_type"] = fields.flag(".rope.scaling.finetuned", true) ? "rope" : "nope";
+  config["layer_types"] = layer_types(fields, "mamba");
+  set_mamba2(fields, config);
+  config["mamba_proj_bias"] = has_tensor(fields, ".ssm_in.bias");
+}
+
+// llama.cpp decides by the number of layers whether a model has ALiBi.
+void baichuan_fields(const GgufFields& fields, Json& config) {
+  constexpr int64_t kLayersOf13B = 40;
+  if (fields.layers() != kLayersOf13B) return;
+  config["model_max_length"] = config["max_position_embeddings"];
+  config.erase("max_position_embeddings");
+}
+
+// llama.cpp rounds the ends of yarn's blend (truncate). The published models do not.
+void gpt_oss_fields(const GgufFields& fields, Json& config) {
+  mixtral_fields(fields, config);
+  config["intermediate_size"] = fields.integer(".expert_feed_forward_length");
+  config["attention_bias"] = has_bias(fields, "attn_q");
+  set_windows(fields, config, 2);
+  if (config.contains("rope_scaling")) config["rope_scaling"]["truncate"] = false;
 }
 
 void cohere2_fields(const GgufFields& fields, Json& config) {

@@ -38,6 +38,11 @@ void deepseek_fields(const GgufFields& fields, nlohmann::json& config);
 void glm4_moe_fields(const GgufFields& fields, nlohmann::json& config);
 void nemotron_h_fields(const GgufFields& fields, nlohmann::json& config);
 void falcon_h1_fields(const GgufFields& fields, nlohmann::json& config);
+void gemma4_fields(const GgufFields& fields, nlohmann::json& config);
+void llama4_fields(const GgufFields& fields, nlohmann::json& config);
+void granite4_fields(const GgufFields& fields, nlohmann::json& config);
+void baichuan_fields(const GgufFields& fields, nlohmann::json& config);
+void gpt_oss_fields(const GgufFields& fields, nlohmann::json& config);
 void cohere2_fields(const GgufFields& fields, nlohmann::json& config);
 
 }  // namespace fettle

@@ -206,6 +206,64 @@ const Names kFalconH1 =
                         {"ffn_gate", "feed_forward.gate_proj"},
                         {"ffn_up", "feed_forward.up_proj"},
                         {"ffn_down", "feed_forward.down_proj"}});
+const Names kGptOss =
+    kOutside +
+    decoder_layer(kAttention + Names{{"attn_norm", "input_layernorm"},
+                                     {"post_attention_norm", "post_attention_layernorm"},
+                                     {"attn_sinks.weight", "self_attn.sinks"},
+                                     {"ffn_gate_inp", "mlp.router"},
+                                     {"ffn_gate_exps.weight", "mlp.experts.gate_up_proj", GgufForm::kGatesInTurns},
+                                     {"ffn_up_exps.weight", "mlp.experts.gate_up_proj", GgufForm::kUpsInTurns},
+                                     {"ffn_down_exps.weight", "mlp.experts.down_proj", GgufForm::kDownInColumns},
+                                     {"ffn_gate_exps.bias", "mlp.experts.gate_up_proj_bias", GgufForm::kGatesInTurns},
+                                     {"ffn_up_exps.bias", "mlp.experts.gate_up_proj_bias", GgufForm::kUpsInTurns},
+                                     {"ffn_down_exps.bias", "mlp.experts.down_proj_bias"}});
+const Names kGemma4 =
+    kOutside +
+    Names{{"per_layer_token_embd", "model.embed_tokens_per_layer"},
+          {"per_layer_model_proj", "model.per_layer_model_projection"},
+          {"per_layer_proj_norm", "model.per_layer_projection_norm"}} +
+    decoder_layer(kSandwichNorms + kAttention + kHeadNorms + kGatedMlp +
+                  Names{{"layer_output_scale.weight", "layer_scalar"},
+                        {"inp_gate", "per_layer_input_gate"},
+                        {"proj", "per_layer_projection"},
+                        {"post_norm", "post_per_layer_input_norm"},
+                        {"pre_ffw_norm_2", "pre_feedforward_layernorm_2"},
+                        {"post_ffw_norm_1", "post_feedforward_layernorm_1"},
+                        {"post_ffw_norm_2", "post_feedforward_layernorm_2"},
+                        {"ffn_gate_inp", "router.proj"},
+                        {"ffn_gate_inp.scale", "router.scale"},
+                        {"ffn_down_exps.scale", "router.per_expert_scale"},
+                        {"ffn_gate_up_exps.weight", "experts.gate_up_proj", GgufForm::kGateUpOfExperts},
+                        {"ffn_down_exps.weight", "experts.down_proj", GgufForm::kExperts}});
+const Names kLlama4 =
+    kOutside +
+    decoder_layer(kNorms + kAttention + shared_expert("feed_forward.shared_expert") +
+                  Names{{"ffn_gate", "feed_forward.gate_proj"},
+                        {"ffn_up", "feed_forward.up_proj"},
+                        {"ffn_down", "feed_forward.down_proj"},
+                        {"ffn_gate_inp", "feed_forward.router"},
+                        {"ffn_gate_exps.weight", "feed_forward.experts.gate_up_proj", GgufForm::kGatesInColumns},
+                        {"ffn_up_exps.weight", "feed_forward.experts.gate_up_proj", GgufForm::kUpsInColumns},
+                        {"ffn_down_exps.weight", "feed_forward.experts.down_proj", GgufForm::kDownInColumns}});
+// `ending` is that of the names of the MLP for all tokens.
+Names granite4(const std::string& ending) {
+  return kOutside +
+         decoder_layer(kNorms + kAttention + mamba2("mamba") +
+                       Names{{"ffn_gate" + ending + ".weight", "shared_mlp.input_linear.weight", GgufForm::kGates},
+                             {"ffn_up" + ending + ".weight", "shared_mlp.input_linear.weight", GgufForm::kUps},
+                             {"ffn_down" + ending, "shared_mlp.output_linear"}});
+}
+const Names kGranite4Experts =
+    decoder_layer({{"ffn_gate_inp", "block_sparse_moe.router.layer"},
+                   {"ffn_gate_exps.weight", "block_sparse_moe.input_linear.weight", GgufForm::kGatesOfExperts},
+                   {"ffn_up_exps.weight", "block_sparse_moe.input_linear.weight", GgufForm::kUpsOfExperts},
+                   {"ffn_down_exps.weight", "block_sparse_moe.output_linear.weight", GgufForm::kExperts}});
+const Names kBaichuan = kOutside + decoder_layer(kNorms + kGatedMlp +
+                                                 Names{{"attn_q", "self_attn.W_pack", GgufForm::kPackedQ},
+                                                       {"attn_k", "self_attn.W_pack", GgufForm::kPackedK},
+                                                       {"attn_v", "self_attn.W_pack", GgufForm::kPackedV},
+                                                       {"attn_output", "self_attn.o_proj"}});
 const Names kSeedOss = kOutside + decoder_layer(kAttention + kGatedMlp +
                                                 Names{{"attn_norm", "input_layernorm"},
                                                       {"post_attention_norm", "post_attention_layernorm"}});
@@ -233,6 +291,8 @@ const std::vector<GgufFamily>& gguf_families() {
       {"gemma", "gemma", "GemmaForCausalLM", kLlama, gemma_fields, {.adds_one = true}},
       {"gemma2", "gemma2", "Gemma2ForCausalLM", kSandwich, gemma2_fields, {.adds_one = true}, gemma2_metadata},
       {"gemma3", "gemma3_text", "Gemma3ForCausalLM", kSandwich + decoder_layer(kHeadNorms), gemma3_fields, {.adds_one = true}, gemma3_metadata},
+      {"gemma4", "gemma4_text", "Gemma4ForCausalLM", kGemma4, gemma4_fields, {}, gemma4_metadata},
+      {"gemma4", "gemma4_unified_text", "Gemma4ForCausalLM", kGemma4, gemma4_fields, {}, gemma4_metadata},
       {"phi2", "phi", "PhiForCausalLM", kPhi2, phi2_fields},
       {"phi3", "phi3", "Phi3ForCausalLM", kPhi3, phi3_fields, {}, phi3_metadata},
       {"starcoder2", "starcoder2", "Starcoder2ForCausalLM", kOutside + decoder_layer(kNorms + kAttention + kPlainMlp), starcoder2_fields},
@@ -243,6 +303,9 @@ const std::vector<GgufFamily>& gguf_families() {
       {"olmo2", "olmo3", "Olmo3ForCausalLM", kOlmo, olmo3_fields, {}, olmo3_metadata},
       {"smollm3", "smollm3", "SmolLM3ForCausalLM", kLlama, smollm3_fields, {.pairs_rows = true}},
       {"granite", "granite", "GraniteForCausalLM", kLlama, granite_fields, {.pairs_rows = true}, granite_metadata},
+      {"granitehybrid", "granitemoehybrid", "GraniteMoeHybridForCausalLM", granite4("_shexp") + kGranite4Experts, granite4_fields, {.pairs_rows = true}, granite4_metadata, true, true},
+      {"granitehybrid", "granitemoehybrid", "GraniteMoeHybridForCausalLM", granite4(""), granite4_fields, {.pairs_rows = true}, granite4_metadata, false, true},
+      {"granite", "granitemoehybrid", "GraniteMoeHybridForCausalLM", granite4(""), granite4_fields, {.pairs_rows = true}, granite4_metadata, false, false},
       {"seed_oss", "seed_oss", "SeedOssForCausalLM", kSeedOss, seed_oss_fields},
       {"ernie4_5", "ernie4_5", "Ernie4_5ForCausalLM", kLlama, ernie4_5_fields},
       {"chatglm", "glm", "GlmForCausalLM", kOutside + decoder_layer(kNorms + kAttention + kFusedMlp), glm_fields},
@@ -258,16 +321,22 @@ const std::vector<GgufFamily>& gguf_families() {
       {"nemotron_h", "nemotron_h", "NemotronHForCausalLM", kNemotronH, nemotron_h_fields, {.pairs_rows = true}, nemotron_h_metadata, false},
       {"nemotron_h_moe", "nemotron_h", "NemotronHForCausalLM", kNemotronH, nemotron_h_fields, {.pairs_rows = true}, nemotron_h_metadata, true},
       {"falcon-h1", "falcon_h1", "FalconH1ForCausalLM", kFalconH1, falcon_h1_fields, {}, falcon_h1_metadata},
+      {"llama4", "llama4_text", "Llama4ForCausalLM", kLlama4, llama4_fields, {}, llama4_metadata},
+      {"baichuan", "baichuan", "BaichuanForCausalLM", kBaichuan, baichuan_fields, {.pairs_rows = true}, baichuan_metadata},
+      {"gpt-oss", "gpt_oss", "GptOssForCausalLM", kGptOss, gpt_oss_fields, {}, gpt_oss_metadata},
       {"cohere2", "cohere2", "Cohere2ForCausalLM", kOutside + decoder_layer(Names{{"attn_norm", "input_layernorm"}} + kAttention + kGatedMlp), cohere2_fields, {}, cohere2_metadata},
   };
   // clang-format on
   return all;
 }
 
-const GgufFamily& gguf_family_for(const std::string& model_type, bool experts, const std::string& model) {
+const GgufFamily& gguf_family_for(const std::string& model_type, const ModelConfig& config, const std::string& model) {
+  const bool experts = config.num_experts > 0, mamba2 = config.mamba2.has_value();
   std::set<std::string_view> known;
   for (const GgufFamily& family : gguf_families()) {
-    if (family.model_type == model_type && family.experts.value_or(experts) == experts) return family;
+    if (family.model_type == model_type && family.experts.value_or(experts) == experts &&
+        family.mamba2.value_or(mamba2) == mamba2)
+      return family;
     known.insert(family.model_type);
   }
   throw UserError(
@@ -286,9 +355,14 @@ const GgufFamily& gguf_family_of(const GgufFields& fields) {
   if (architecture == "deepseek2")
     model_type =
         fields.integer(".expert_gating_func", kSoftmaxGating) == kSigmoidGating ? "deepseek_v3" : "deepseek_v2";
+  // llama.cpp's conversion of a Granite 4 without Mamba2 keeps the keys of Mamba2.
+  if (architecture == "granite") model_type = fields.has(".ssm.conv_kernel") ? "granitemoehybrid" : "granite";
+  const bool experts = fields.integer(".expert_count", 0) > 0;
   std::set<std::string_view> known;
   for (const GgufFamily& family : gguf_families()) {
-    if (family.architecture == architecture && (model_type.empty() || family.model_type == model_type)) return family;
+    if (family.architecture == architecture && (model_type.empty() || family.model_type == model_type) &&
+        family.experts.value_or(experts) == experts)
+      return family;
     known.insert(family.architecture);
   }
   throw UserError(

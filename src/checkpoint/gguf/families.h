@@ -26,6 +26,10 @@ enum class GgufForm {
   // rank] (DeepSeek)
   kKeysOfHeads,
   kValuesOfHeads,
+  // q, k and v, [n, in] each. Hugging Face has [3 * n, in] (Baichuan).
+  kPackedQ,
+  kPackedK,
+  kPackedV,
   // The file has q, k, v of all key heads in one tensor, and z of all key heads in another. Hugging Face has one tensor
   // with q, k, v and z of each key head in turn.
   kQkv,
@@ -34,7 +38,18 @@ enum class GgufForm {
   // has one, [experts, 2 * size, in].
   kGatesOfExperts,
   kUpsOfExperts,
-  kExperts,  // all experts in one tensor, as in the checkpoint
+  kExperts,          // all experts in one tensor, as in the checkpoint
+  kGateUpOfExperts,  // like kExperts; the gates and the up projections, [experts, 2 * size, in]
+  // The gates or the up projections, [size, in]. Hugging Face has [2 * size, in].
+  kGates,
+  kUps,
+  // Of all experts, [experts, out, in]. Hugging Face has [experts, in, out]; the gates and the up projections are the
+  // halves of `out` (Llama 4), or alternate (GPT-OSS, "InTurns"). Their biases are [experts, out].
+  kGatesInColumns,
+  kUpsInColumns,
+  kGatesInTurns,
+  kUpsInTurns,
+  kDownInColumns,
   kGrouped,  // [groups of Mamba2, n / groups] instead of [n]
 };
 
@@ -68,14 +83,15 @@ struct GgufFamily {
   GgufStorage storage = {};
   SetMetadata metadata = no_metadata;  // the inverse of `config`
   std::optional<bool> experts = {};    // only models with or without experts; nullopt: both
+  std::optional<bool> mamba2 = {};     // only models with or without layers with Mamba2; nullopt: both
 };
 
 // All families, one for each pair of architecture and model_type.
 const std::vector<GgufFamily>& gguf_families();
 
-// Returns the family for writing a model of this model_type, with or without experts. Throws UserError, which lists the
+// Returns the family for writing a model of this model_type with this config. Throws UserError, which lists the
 // supported types, when there is none.
-const GgufFamily& gguf_family_for(const std::string& model_type, bool experts, const std::string& model);
+const GgufFamily& gguf_family_for(const std::string& model_type, const ModelConfig& config, const std::string& model);
 
 // Returns the family of the file. Throws UserError, which names the supported architectures, when there is none.
 const GgufFamily& gguf_family_of(const GgufFields& fields);

@@ -53,6 +53,15 @@ int64_t GgufFields::integer(const std::string& key, int64_t otherwise) const {
   return has(key) ? integer(key) : otherwise;
 }
 
+int64_t GgufFields::in_layer(const std::string& key, int64_t layer) const {
+  const nlohmann::json* value = find(key);
+  if (value == nullptr || !value->is_array()) return integer(key);
+  const nlohmann::json one = layer >= 0 && layer < std::ssize(*value) ? (*value)[static_cast<size_t>(layer)] : *value;
+  if (!one.is_number_integer() || one < 0 || one > int64_t{1} << 40)
+    throw UserError("{}: '{}' is {}, wanted an integer for layer {}", file_, full(key), shown(*value), layer);
+  return one.get<int64_t>();
+}
+
 int64_t GgufFields::of_layers(const std::string& key) const {
   return integer_of(key, true);
 }

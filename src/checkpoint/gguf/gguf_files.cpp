@@ -67,22 +67,28 @@ std::vector<TensorFile> open_gguf(const fs::path& path) {
   const std::string name = first.path().string();
   const GgufHeader header = read_gguf_header(first.bytes(), name);
   const GgufFields fields(header, first.bytes(), name);
+  const GgufFamily& family = gguf_family_of(fields);
   const int64_t heads = fields.of_layers(".attention.head_count");
   GgufHeads numbers{.heads = heads,
-                    .kv_heads = fields.of_layers(".attention.head_count_kv", heads),
+                    .kv_heads = family.storage.pairs_rows ? fields.of_layers(".attention.head_count_kv", heads) : heads,
                     .groups = fields.integer(".ssm.group_count", 1),
                     .values = fields.integer(".ssm.time_step_rank", 1),
                     .key_dim = fields.integer(".ssm.state_size", 0),
                     .value_dim = fields.integer(".attention.value_length_mla", fields.integer(".ssm.state_size", 0))};
   if (fields.has(".attention.key_length_mla"))
     numbers.plain_dim = fields.integer(".attention.key_length_mla") - fields.integer(".rope.dimension_count");
-  if (fields.architecture() == "qwen35moe") {
+  if (heads > 0) numbers.head_dim = fields.integer(".embedding_length") / heads;
+  if (has_experts_in_one(family) && fields.integer(".expert_count", 0) > 0) {
     numbers.experts = fields.integer(".expert_count");
-    numbers.expert_size = fields.integer(".expert_feed_forward_length");
+    numbers.expert_size = fields.has(".expert_feed_forward_length") ? fields.integer(".expert_feed_forward_length")
+                                                                    : fields.integer(".feed_forward_length");
     numbers.width = fields.integer(".embedding_length");
   }
+  if (has_gates_and_ups_in_one(family))
+    numbers.shared_size =
+        fields.integer(numbers.experts > 0 ? ".expert_shared_feed_forward_length" : ".feed_forward_length");
   if (fields.has(".nextn_predict_layers")) numbers.layers = fields.layers();
-  const GgufPlaces places(gguf_family_of(fields), numbers, name);
+  const GgufPlaces places(family, numbers, name);
   std::vector<TensorFile> files;
   const std::vector<fs::path> parts =
       existing_parts(first.path(), std::min<int64_t>(fields.integer("split.count", 1), 99999));

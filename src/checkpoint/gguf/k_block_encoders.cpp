@@ -138,26 +138,27 @@ void put_four_bits(const int* codes, uint8_t* at) {
       at[i / 2 + j] = static_cast<uint8_t>((codes[i + j] & 15) | (codes[i + 32 + j] & 15) << 4);
 }
 
-// Returns the scale for which scale * code, with codes -32 ... 31, has the least squared error. Large values weigh
-// more. The sign of the scale makes the code of the value of largest magnitude negative.
-float find_scale(const float* x, int count) {
+// Returns the scale for which scale * code, with codes -half ... half - 1, has the least squared error, weighted by
+// weight(x). The sign of the scale makes the code of the value of largest magnitude negative.
+template <typename Weight>
+float find_scale(const float* x, int count, float half, Weight weight) {
   float farthest = 0;
   for (int i = 0; i < count; ++i)
     if (std::abs(x[i]) > std::abs(farthest)) farthest = x[i];
   if (farthest == 0) return 0;
-  float best = farthest / -32;
+  float best = farthest / -half;
   double most = -1;
   constexpr int kSteps = 9;
   for (int number = 0; number <= 2 * kSteps; ++number) {
     const int step =
         number <= kSteps ? number : kSteps - number;  // step 0, which is exact for equal values, comes first
-    const float inverse = -(32 + 0.1f * static_cast<float>(step)) / farthest;
+    const float inverse = -(half + 0.1f * static_cast<float>(step)) / farthest;
     if (!std::isfinite(inverse)) break;
     double product = 0, square = 0;
     for (int i = 0; i < count; ++i) {
-      const float code = std::clamp(std::nearbyint(x[i] * inverse), -32.0f, 31.0f);
-      const double weight = static_cast<double>(x[i]) * x[i];
-      product += weight * code * x[i], square += weight * code * code;
+      const float code = std::clamp(std::nearbyint(x[i] * inverse), -half, half - 1);
+      const double w = weight(x[i]);
+      product += w * code * x[i], square += w * code * code;
     }
     if (square > 0 && product * product > 1.000001 * most * square) {
       most = product * product / square;
@@ -167,7 +168,99 @@ float find_scale(const float* x, int count) {
   return best;
 }
 
+// Returns codes of two bits, four in a byte: those of the elements i, i + 32, i + 64 and i + 96 of each half.
+void put_two_bits(const int* codes, uint8_t* at) {
+  std::memset(at, 0, kInLarge / 4);
+  for (int i = 0; i < kInLarge; ++i)
+    at[i / 128 * 32 + i % 32] |= static_cast<uint8_t>((codes[i] & 3) << (i % 128 / 32 * 2));
+}
+
 }  // namespace
+
+void encode_q2_k(const float* values, uint8_t* block) {
+  constexpr int kGroups = 16, kGroup = kInLarge / kGroups;
+  constexpr float kLargest = 3, kLargestScale = 15;
+  std::array<ScaleAndOffset, kGroups> found;
+  float weights[kInLarge], most_scale = 0, most_offset = 0;
+  for (int group = 0; group < kGroups; ++group) {
+    const float* x = values + group * kGroup;
+    float squares = 0;
+    for (int i = 0; i < kGroup; ++i) squares += x[i] * x[i];
+    const float mean = std::sqrt(squares / kGroup);
+    for (int i = 0; i < kGroup; ++i) weights[group * kGroup + i] = mean + std::abs(x[i]);
+    ScaleAndOffset& one = found[static_cast<size_t>(group)];
+    one = find_range<kGroup>(x, weights + group * kGroup, kLargest);
+    most_scale = std::max(most_scale, one.scale);
+    most_offset = std::max(most_offset, one.offset);
+  }
+  const float unit = put_rounded(most_scale / kLargestScale, block + 80),
+              offset_unit = put_rounded(most_offset / kLargestScale, block + 82);
+  int codes[kInLarge];
+  for (int group = 0; group < kGroups; ++group) {
+    const ScaleAndOffset& one = found[static_cast<size_t>(group)];
+    const float* x = values + group * kGroup;
+    const int near_s = unit > 0 ? nearest_code(one.scale / unit, kLargestScale) : 0;
+    const int near_m = offset_unit > 0 ? nearest_code(one.offset / offset_unit, kLargestScale) : 0;
+    int s = near_s, m = near_m;
+    double least = std::numeric_limits<double>::infinity();
+    for (const int ds : {0, -1, 1})
+      for (const int dm : {0, -1, 1}) {
+        const int tried_s = std::clamp(near_s + ds, 0, 15), tried_m = std::clamp(near_m + dm, 0, 15);
+        const double error = error_of(x, weights + group * kGroup, kGroup, unit * static_cast<float>(tried_s),
+                                      offset_unit * static_cast<float>(tried_m), kLargest);
+        if (error < least) least = error, s = tried_s, m = tried_m;
+      }
+    block[group] = static_cast<uint8_t>(s | m << 4);
+    const float scale = unit * static_cast<float>(s), offset = offset_unit * static_cast<float>(m);
+    for (int i = 0; i < kGroup; ++i)
+      codes[group * kGroup + i] = scale > 0 ? nearest_code((x[i] + offset) / scale, kLargest) : 0;
+  }
+  put_two_bits(codes, block + 16);
+}
+
+void encode_q3_k(const float* values, uint8_t* block) {
+  constexpr int kGroups = 16, kGroup = kInLarge / kGroups;
+  constexpr float kHalf = 4, kHalfScale = 32;
+  std::array<float, kGroups> found;
+  float farthest = 0;
+  for (int group = 0; group < kGroups; ++group) {
+    const float scale = find_scale(values + group * kGroup, kGroup, kHalf, [](double x) { return std::abs(x); });
+    found[static_cast<size_t>(group)] = scale;
+    if (std::abs(scale) > std::abs(farthest)) farthest = scale;
+  }
+  std::memset(block, 0, 108);
+  const float unit = put_rounded(farthest / -kHalfScale, block + 108);
+  int codes[kInLarge];
+  for (int group = 0; group < kGroups; ++group) {
+    const float* x = values + group * kGroup;
+    const auto code_of = [&](float value, float scale) {
+      return scale == 0 ? 0 : std::clamp(std::nearbyint(value / scale), -kHalf, kHalf - 1);
+    };
+    // Rounding to six bits changes the scale, so a neighbour of the nearest one may fit better.
+    const float near = unit == 0 ? 0 : std::nearbyint(found[static_cast<size_t>(group)] / unit);
+    float s = 0;
+    double least = std::numeric_limits<double>::infinity();
+    for (const float step : {0.0f, -1.0f, 1.0f}) {
+      const float tried = std::clamp(near + step, -kHalfScale, kHalfScale - 1);
+      double error = 0;
+      for (int i = 0; i < kGroup; ++i) {
+        const double difference = unit * tried * code_of(x[i], unit * tried) - x[i];
+        error += std::abs(x[i]) * difference * difference;
+      }
+      if (error < least) least = error, s = tried;
+    }
+    const float scale = unit * s;
+    const int stored = static_cast<int>(s) + 32;
+    uint8_t* packed = block + 96;
+    packed[group % 8] |= static_cast<uint8_t>((stored & 15) << (group / 8 * 4));
+    packed[8 + group % 4] |= static_cast<uint8_t>((stored >> 4) << (group / 4 * 2));
+    for (int i = group * kGroup; i < (group + 1) * kGroup; ++i) {
+      codes[i] = static_cast<int>(code_of(values[i], scale)) + 4;
+      block[i % 32] |= static_cast<uint8_t>((codes[i] >> 2) << (i / 32));
+    }
+  }
+  put_two_bits(codes, block + 32);
+}
 
 void encode_q4_k(const float* values, uint8_t* block) {
   int codes[kInLarge];
@@ -189,7 +282,7 @@ void encode_q6_k(const float* values, uint8_t* block) {
   std::array<float, kGroups> found;
   float farthest = 0;
   for (int group = 0; group < kGroups; ++group) {
-    const float scale = find_scale(values + group * kGroup, kGroup);
+    const float scale = find_scale(values + group * kGroup, kGroup, 32, [](double x) { return x * x; });
     found[static_cast<size_t>(group)] = scale;
     if (std::abs(scale) > std::abs(farthest)) farthest = scale;
   }

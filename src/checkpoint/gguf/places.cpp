@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 
 #include "base/error.h"
@@ -79,22 +80,38 @@ std::string without_wrapper(const std::string& name) {
 }
 
 // Returns the name of a piece. Names of later pieces of the same tensor compare as greater.
-std::string piece_name(const std::string& whole, int64_t experts, int64_t position) {
-  return fmt::format("{}#{}#{:08}", whole, experts, position);
+std::string name_of_piece(const PieceName& name, int64_t position) {
+  return fmt::format("{}#{}#{}#{:08}", name.whole,
+                     name.in_turns  ? "turns"
+                     : name.columns ? "columns"
+                                    : "rows",
+                     name.experts, position);
 }
 
 bool has_pieces(GgufForm form) {
-  return form >= GgufForm::kKeysOfHeads && form <= GgufForm::kExperts;
+  return (form >= GgufForm::kKeysOfHeads && form <= GgufForm::kExperts) ||
+         (form >= GgufForm::kGateUpOfExperts && form <= GgufForm::kDownInColumns);
+}
+
+bool is_of_experts(GgufForm form) {
+  return form >= GgufForm::kGatesOfExperts && has_pieces(form) && form != GgufForm::kGates && form != GgufForm::kUps;
 }
 
 }  // namespace
 
-std::string name_of_whole(const std::string& name) {
-  return name.substr(0, name.find('#'));
+std::optional<PieceName> piece_of_name(const std::string& name) {
+  const size_t kind = name.find('#'), experts = kind == std::string::npos ? kind : name.find('#', kind + 1);
+  if (experts == std::string::npos) return std::nullopt;
+  const std::string_view word = std::string_view(name).substr(kind + 1, experts - kind - 1);
+  return PieceName{name.substr(0, kind), std::stoll(name.substr(experts + 1)), word != "rows", word == "turns"};
 }
 
-int64_t experts_of_piece(const std::string& name) {
-  return std::stoll(name.substr(name.find('#') + 1));
+bool has_experts_in_one(const GgufFamily& family) {
+  return std::ranges::any_of(family.names, [](const GgufName& name) { return is_of_experts(name.form); });
+}
+
+bool has_gates_and_ups_in_one(const GgufFamily& family) {
+  return std::ranges::any_of(family.names, [](const GgufName& name) { return name.form == GgufForm::kGates; });
 }
 
 bool is_table_of_rope(const std::string& name) {
@@ -105,7 +122,7 @@ GgufPlaces::GgufPlaces(const GgufFamily& family, const GgufHeads& heads, std::st
     : family_(family), file_(std::move(file)), heads_(heads) {
   constexpr int64_t kMost = 1 << 20;  // products of these numbers fit into 64 bits
   for (const int64_t number : {heads.heads, heads.groups, heads.values, heads.key_dim, heads.plain_dim, heads.value_dim,
-                               heads.experts, heads.expert_size, heads.width})
+                               heads.experts, heads.expert_size, heads.width, heads.shared_size, heads.head_dim})
     if (number < 0 || number > kMost)
       throw UserError("{}: a number of heads, groups or dims is {}, wanted 0 to {}", file_, number, kMost);
   for (const GgufName& name : family.names) {
@@ -136,8 +153,7 @@ void GgufPlaces::add(const GgufTensor& tensor, std::vector<TensorEntry>& entries
   if (tensor.type->decode == nullptr)
     throw UserError(
         "{}: tensor '{}' has the type {}, which Fettle does not read; take a file of type F32, F16, BF16, Q8_0, "
-        "Q6_K, "
-        "Q5_K, Q4_K, Q3_K, Q2_K, Q5_1, Q5_0, Q4_1 or Q4_0",
+        "Q6_K, Q5_K, Q4_K, Q3_K, Q2_K, Q5_1, Q5_0, Q4_1, Q4_0 or MXFP4",
         file_, tensor.name, tensor.type->name);
   const std::string layer_name = name.layer ? with_number(found->hf, *name.layer) : found->hf;
   TensorEntry entry = place(tensor, *found, layer_name, name.ending);
@@ -185,6 +201,23 @@ std::vector<GgufPiece> GgufPlaces::pieces_of(GgufForm form) const {
   if (form == GgufForm::kGatesOfExperts) add_part(heads_.experts, expert, 0);
   if (form == GgufForm::kUpsOfExperts) add_part(heads_.experts, expert, 1);
   if (form == GgufForm::kExperts) add_part(heads_.experts, {heads_.width}, 0);
+  if (form == GgufForm::kGateUpOfExperts) add_part(heads_.experts, {2 * heads_.expert_size}, 0);
+  const int64_t packed = heads_.heads * heads_.head_dim;
+  for (const auto& [packs, part] : {std::pair{GgufForm::kPackedQ, 0}, {GgufForm::kPackedK, 1}, {GgufForm::kPackedV, 2}})
+    if (form == packs) add_part(1, {packed, packed, packed}, static_cast<size_t>(part));
+  const Dims shared{heads_.shared_size, heads_.shared_size};
+  if (form == GgufForm::kGates) add_part(1, shared, 0);
+  if (form == GgufForm::kUps) add_part(1, shared, 1);
+  const auto add_columns = [&](int64_t size, int64_t each, int64_t part, bool in_turns) {
+    for (int64_t expert = 0; expert < heads_.experts; ++expert)
+      pieces.push_back({(expert * each + (in_turns ? 0 : part)) * size + (in_turns ? part : 0), size,
+                        expert * each + part, in_turns ? each : 1});
+  };
+  if (form == GgufForm::kGatesInColumns) add_columns(heads_.expert_size, 2, 0, false);
+  if (form == GgufForm::kUpsInColumns) add_columns(heads_.expert_size, 2, 1, false);
+  if (form == GgufForm::kGatesInTurns) add_columns(heads_.expert_size, 2, 0, true);
+  if (form == GgufForm::kUpsInTurns) add_columns(heads_.expert_size, 2, 1, true);
+  if (form == GgufForm::kDownInColumns) add_columns(heads_.width, 1, 0, false);
   return pieces;
 }
 
@@ -193,22 +226,24 @@ void GgufPlaces::add_pieces(const GgufTensor& tensor, GgufForm form, TensorEntry
                             std::vector<TensorEntry>& entries) const {
   const std::vector<GgufPiece> pieces = pieces_of(form);
   const bool of_heads = form == GgufForm::kKeysOfHeads || form == GgufForm::kValuesOfHeads,
-             of_experts = form >= GgufForm::kGatesOfExperts && form <= GgufForm::kExperts,
+             of_experts = is_of_experts(form), columns_apart = !pieces.empty() && pieces[0].step > 0,
              flipped = form == GgufForm::kKeysOfHeads;
   int64_t rows = 0;
   for (const GgufPiece& piece : pieces) rows += piece.count;
   const Dims& dims = tensor.dims;
   const bool fits = of_heads ? dims.size() == 3 && dims[0] == heads_.heads &&
                                    dims[flipped ? 2 : 1] == (flipped ? heads_.plain_dim : heads_.value_dim)
-                    : of_experts ? dims.size() == 3 && dims[0] == heads_.experts && dims[0] * dims[1] == rows
+                    : of_experts ? (dims.size() == 3 || (columns_apart && dims.size() == 2)) &&
+                                       dims[0] == heads_.experts && dims[0] * dims[1] == rows
                                  : dims.size() == 2 && dims[0] == rows;
   if (!fits || rows == 0)
     throw UserError("{}: tensor '{}' has the dims {}, which do not fit the file's numbers of heads", file_, tensor.name,
                     to_string(dims));
-  const std::string whole = entry.name;
-  const int64_t columns = dims[flipped ? 1 : dims.size() - 1];
+  const PieceName whole{entry.name, of_experts ? heads_.experts : 0, columns_apart,
+                        form == GgufForm::kGatesInTurns || form == GgufForm::kUpsInTurns};
+  const int64_t columns = columns_apart && dims.size() == 2 ? 1 : dims[flipped ? 1 : dims.size() - 1];
   for (const GgufPiece& piece : pieces) {
-    entry.name = piece_name(whole, of_experts ? heads_.experts : 0, piece.position);
+    entry.name = name_of_piece(whole, piece.position);
     entry.shape.dims = {piece.count, columns};
     entry.bytes = tensor.bytes * piece.count / rows;
     if (flipped) entry.strides = {1, piece.count};
@@ -223,6 +258,7 @@ TensorEntry GgufPlaces::place(const GgufTensor& tensor, const GgufName& name, co
   Encoding encoding{tensor.type};
   if (family_.storage.pairs_rows && (hf.ends_with(".q_proj") || hf.ends_with(".k_proj")))
     encoding.swap = swap(tensor, hf.ends_with(".q_proj") ? heads_.heads : heads_.kv_heads, 2);
+  if (name.form == GgufForm::kPackedQ || name.form == GgufForm::kPackedK) encoding.swap = swap(tensor, heads_.heads, 2);
   if (family_.storage.parts_first && hf.ends_with(".query_key_value")) encoding.swap = swap_parts(tensor);
   if (family_.storage.adds_one && name.gguf.ends_with("norm") && !name.gguf.ends_with("ssm_norm") &&
       ending == ".weight")
@@ -319,6 +355,8 @@ Dims GgufPlaces::stored_dims(const GgufTarget& target, const std::string& hf, co
   if (!target.pieces.empty()) {
     int64_t rows = 0;
     for (const GgufPiece& piece : target.pieces) rows += piece.count;
+    if (target.pieces[0].step > 0)
+      return dims.size() == 3 ? Dims{dims[0], target.pieces[0].count, dims[1]} : Dims{dims[0], target.pieces[0].count};
     if (dims.size() == 3) return {dims[0], target.pieces[0].count, dims[2]};
     if (form != GgufForm::kKeysOfHeads && form != GgufForm::kValuesOfHeads) return {rows, dims[1]};
     const int64_t size = target.pieces[0].count;

@@ -15,8 +15,12 @@ namespace fettle {
 
 // Rows of a checkpoint's tensor that a GGUF file stores together. All dims before the last one count as rows.
 // `position` is the place of the piece among all pieces of the checkpoint's tensor.
+//
+// If `step` is not 0, the checkpoint's tensor is [experts, in, out] (a bias: [experts, out]), and the piece has every
+// step-th output of an expert, `count` outputs in all. `first` is then expert * out + the first output.
 struct GgufPiece {
   int64_t first, count, position;
+  int64_t step = 0;
 };
 
 // The tensor of a GGUF file that stores a tensor of a Hugging Face checkpoint.
@@ -33,7 +37,9 @@ struct GgufHeads {
   int64_t values = 1, key_dim = 0;                       // value heads, and size of a key head, of linear attention
   int64_t plain_dim = 0;                                 // DeepSeek: dims of a key without rope
   int64_t value_dim = 0;                                 // DeepSeek and linear attention: dims of a value
-  int64_t experts = 0, expert_size = 0, width = 0;       // Qwen 3.5: experts that the checkpoint has in one tensor
+  int64_t experts = 0, expert_size = 0, width = 0;       // experts that the checkpoint has in one tensor
+  int64_t shared_size = 0;                               // Granite 4: inner size of the MLP for all tokens
+  int64_t head_dim = 0;                                  // Baichuan
   int64_t layers = std::numeric_limits<int64_t>::max();  // tensors of layers from this one on are left out
 };
 
@@ -74,12 +80,22 @@ class GgufPlaces {
   std::map<std::string, std::vector<const GgufName*>> by_hf_;
 };
 
-// Returns the name of the tensor to which the entry with this name belongs, if the entry is a piece (GgufPiece), else
-// the name itself. ModelRepository joins the pieces.
-std::string name_of_whole(const std::string& name);
+// The name of an entry that is a piece (GgufPiece). ModelRepository joins the pieces.
+struct PieceName {
+  std::string whole;      // the name of the checkpoint's tensor
+  int64_t experts = 0;    // of this tensor; 0: none
+  bool columns = false;   // the piece has outputs of a tensor [experts, in, out]
+  bool in_turns = false;  // an expert's pieces alternate
+};
 
-// Returns the number of experts of the tensor to which the piece with this name belongs; 0 when it has no experts.
-int64_t experts_of_piece(const std::string& name);
+// Returns nullopt when the entry with this name is a whole tensor.
+std::optional<PieceName> piece_of_name(const std::string& name);
+
+// Returns whether the family's checkpoints have the weights of all experts in one tensor. Then GgufHeads needs their
+// sizes.
+bool has_experts_in_one(const GgufFamily& family);
+// Returns the same for the MLP for all tokens.
+bool has_gates_and_ups_in_one(const GgufFamily& family);
 
 // Returns whether the tensor is a table of rope's factors. A Hugging Face checkpoint has no such tensor.
 bool is_table_of_rope(const std::string& gguf_tensor);

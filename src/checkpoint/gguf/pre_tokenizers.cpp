@@ -24,7 +24,7 @@ constexpr const char* kDeepseekV3 =
     "?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+";
 constexpr const char* kTekken =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr const char* kMiniMaxM2 =
+constexpr const char* kGpt4oWords =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr const char* kSeedCoder =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+)";
@@ -46,7 +46,7 @@ const std::vector<Named>& named_pre_tokenizers() {
                                            .before = {"\\p{N}{1,3}", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"},
                                            .adds_bos = true};
   static const NamedPreTokenizer kTekkenBpe{.pattern = kTekken, .ignore_merges = true, .adds_bos = true};
-  static const NamedPreTokenizer kMiniMax{.pattern = kMiniMaxM2};
+  static const NamedPreTokenizer kGpt4o{.pattern = kGpt4oWords};
   static const NamedPreTokenizer kSeed{.pattern = kSeedCoder};
   static const std::vector<Named> kNamed = {
       {"gpt-2", &kGpt2},
@@ -74,7 +74,10 @@ const std::vector<Named>& named_pre_tokenizers() {
       {"qwen35", &kQwenMarks},
       {"deepseek-v3", &kDeepseek},
       {"tekken", &kTekkenBpe},
-      {"minimax-m2", &kMiniMax},
+      {"gpt-4o", &kGpt4o},
+      {"llama4", &kGpt4o},
+      {"kanana2", &kGpt4o},
+      {"minimax-m2", &kGpt4o},
       {"seed-coder", &kSeed},
   };
   return kNamed;
@@ -92,6 +95,9 @@ Json canonical(Json part) {
     return parts.size() == 1 ? parts[0] : Json{{"type", "Sequence"}, {list, parts}};
   }
   part.erase("trim_offsets");
+  // The patterns match every character, so it is the same to remove what lies between words.
+  if (type == "Split" && part.value("behavior", "") == "Removed" && part.value("invert", false))
+    part["behavior"] = "Isolated", part["invert"] = false;
   if (type == "ByteLevel" && !part.contains("use_regex")) part["use_regex"] = true;
   return part;
 }

@@ -19,7 +19,8 @@ using Json = nlohmann::json;
 
 // Tokens with which models end a turn. The file's eos token may be another token.
 constexpr const char* kEnds[] = {"<|eot_id|>", "<|im_end|>", "<|end|>",       "<end_of_turn>",
-                                 "<|eom_id|>", "<|eot|>",    "<|endoftext|>", "<|end_of_text|>"};
+                                 "<|eom_id|>", "<|eot|>",    "<|endoftext|>", "<|end_of_text|>",
+                                 "<turn|>",    "<|return|>", "<|call|>"};
 
 struct GgufTokens {
   std::vector<std::string> text;
@@ -103,8 +104,10 @@ Json post_processor(const GgufTokens& tokens, std::optional<int64_t> bos, std::o
   return {{"type", "TemplateProcessing"}, {"single", single}, {"pair", pair}, {"special_tokens", used}};
 }
 
-void write_byte_level(const GgufFields& fields, const GgufTokens& tokens, const fs::path& folder) {
-  const NamedPreTokenizer& pre = pre_tokenizer_of(fields.text("tokenizer.ggml.pre", "default"), fields.file());
+// Writes a tokenizer.json of the kind BPE. `own` has the parts that depend on the kind: normalizer, pre_tokenizer,
+// decoder and fields of the model.
+void write_bpe(const GgufFields& fields, const GgufTokens& tokens, bool adds_bos, const Json& own,
+               const fs::path& folder) {
   Json vocabulary = Json::object(), added = Json::array(), merges = Json::array();
   for (size_t id = 0; id < tokens.text.size(); ++id) {
     const std::string& text = tokens.text[id];
@@ -126,32 +129,58 @@ void write_byte_level(const GgufFields& fields, const GgufTokens& tokens, const 
     merges.push_back({text.substr(0, space), text.substr(space + 1)});
   }
   const auto bos = special_id(fields, tokens, "bos"), eos = special_id(fields, tokens, "eos");
-  const bool add_bos = bos && fields.flag("tokenizer.ggml.add_bos_token", pre.adds_bos);
+  const bool add_bos = bos && fields.flag("tokenizer.ggml.add_bos_token", adds_bos);
   const bool add_eos = eos && fields.flag("tokenizer.ggml.add_eos_token", false);
+  Json whole{{"version", "1.0"},
+             {"truncation", nullptr},
+             {"padding", nullptr},
+             {"added_tokens", added},
+             {"post_processor", nullptr},
+             {"model",
+              {{"type", "BPE"},
+               {"dropout", nullptr},
+               {"unk_token", nullptr},
+               {"continuing_subword_prefix", nullptr},
+               {"end_of_word_suffix", nullptr},
+               {"fuse_unk", false},
+               {"byte_fallback", false},
+               {"ignore_merges", false},
+               {"vocab", vocabulary},
+               {"merges", merges}}}};
+  whole.update(own, true);
+  if (add_bos || add_eos)
+    whole["post_processor"] = post_processor(tokens, add_bos ? bos : std::nullopt, add_eos ? eos : std::nullopt);
+  write_text(folder / "tokenizer.json", whole);
+}
+
+void write_byte_level(const GgufFields& fields, const GgufTokens& tokens, const fs::path& folder) {
+  const NamedPreTokenizer& pre = pre_tokenizer_of(fields.text("tokenizer.ggml.pre", "default"), fields.file());
   const Json byte_level{
       {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
-  write_text(folder / "tokenizer.json",
-             {{"version", "1.0"},
-              {"truncation", nullptr},
-              {"padding", nullptr},
-              {"added_tokens", added},
-              {"normalizer", normalizer_json(pre)},
-              {"pre_tokenizer", pre_tokenizer_json(pre)},
-              {"post_processor",
-               add_bos || add_eos ? post_processor(tokens, add_bos ? bos : std::nullopt, add_eos ? eos : std::nullopt)
-                                  : byte_level},
-              {"decoder", byte_level},
-              {"model",
-               {{"type", "BPE"},
-                {"dropout", nullptr},
-                {"unk_token", nullptr},
-                {"continuing_subword_prefix", nullptr},
-                {"end_of_word_suffix", nullptr},
-                {"fuse_unk", false},
-                {"byte_fallback", false},
-                {"ignore_merges", pre.ignore_merges},
-                {"vocab", vocabulary},
-                {"merges", merges}}}});
+  write_bpe(fields, tokens, pre.adds_bos,
+            {{"normalizer", normalizer_json(pre)},
+             {"pre_tokenizer", pre_tokenizer_json(pre)},
+             {"post_processor", byte_level},
+             {"decoder", byte_level},
+             {"model", {{"ignore_merges", pre.ignore_merges}}}},
+            folder);
+}
+
+// Writes Gemma 4's tokenizer: BPE on characters. Spaces become another character, and unknown characters become bytes.
+void write_bpe_of_pieces(const GgufFields& fields, const GgufTokens& tokens, const fs::path& folder) {
+  const std::string space = "\u2581";
+  const auto unknown = special_id(fields, tokens, "unknown");
+  const Json decoders{{{"type", "Replace"}, {"pattern", {{"String", space}}}, {"content", " "}},
+                      {{"type", "ByteFallback"}},
+                      {{"type", "Fuse"}}};
+  Json model{{"fuse_unk", true}, {"byte_fallback", true}};
+  if (unknown) model["unk_token"] = tokens.text[static_cast<size_t>(*unknown)];
+  write_bpe(fields, tokens, true,
+            {{"normalizer", {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", space}}},
+             {"pre_tokenizer", nullptr},
+             {"decoder", {{"type", "Sequence"}, {"decoders", decoders}}},
+             {"model", model}},
+            folder);
 }
 
 void write_sentencepiece(const GgufFields& fields, const GgufTokens& tokens, const fs::path& folder) {
@@ -211,8 +240,12 @@ Json generation_config(const GgufFields& fields, const GgufTokens& tokens) {
   std::set<int64_t> ends;
   for (const char* name : {"eos", "eot"})
     if (const auto id = special_id(fields, tokens, name)) ends.insert(*id);
+  // In GPT-OSS's format, <|end|> ends a part of a reply.
+  const bool has_parts = tokens.id("<|return|>") && tokens.id("<|call|>");
   for (const char* text : kEnds)
-    if (const auto id = tokens.id(text); id && is_added(tokens.type[static_cast<size_t>(*id)])) ends.insert(*id);
+    if (const auto id = tokens.id(text);
+        id && !(has_parts && text == std::string_view("<|end|>")) && is_added(tokens.type[static_cast<size_t>(*id)]))
+      ends.insert(*id);
   Json config = Json::object();
   if (!ends.empty()) config["eos_token_id"] = ends;
   if (const auto id = special_id(fields, tokens, "bos")) config["bos_token_id"] = *id;
@@ -247,11 +280,12 @@ void write_gguf_tokenizer(const GgufFields& fields, const fs::path& folder) {
     write_byte_level(fields, tokens, folder);
   else if (model == "llama")
     write_sentencepiece(fields, tokens, folder);
+  else if (model == "gemma4")
+    write_bpe_of_pieces(fields, tokens, folder);
   else
     throw UserError(
-        "{}: its tokenizer is of the kind '{}' (tokenizer.ggml.model); Fettle reads 'gpt2' (byte-level BPE) and "
-        "'llama' "
-        "(SentencePiece)",
+        "{}: its tokenizer is of the kind '{}' (tokenizer.ggml.model); Fettle reads 'gpt2' (byte-level BPE), 'llama' "
+        "(SentencePiece) and 'gemma4' (BPE on characters)",
         fields.file(), model);
   write_text(folder / "tokenizer_config.json", tokenizer_config(fields, tokens, model == "llama"));
   write_text(folder / "generation_config.json", generation_config(fields, tokens));

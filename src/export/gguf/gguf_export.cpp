@@ -14,7 +14,8 @@ namespace fs = std::filesystem;
 
 std::vector<GgufReport> write_gguf_files(const GgufPlan& plan, const std::vector<const GgufFileType*>& types,
                                          const std::string& title, const BaseTensors& base, const AdapterMerge* merge,
-                                         const fs::path& model_folder, const fs::path& folder, MergeCount& count) {
+                                         const fs::path& model_folder, const fs::path& folder, int64_t most,
+                                         MergeCount& count) {
   int64_t needed = 0;
   for (const GgufFileType* type : types)
     for (const GgufTensor& tensor : plan.tensors_of(*type)) needed += bytes_of(tensor.dims, *tensor.type);
@@ -22,9 +23,13 @@ std::vector<GgufReport> write_gguf_files(const GgufPlan& plan, const std::vector
   std::vector<GgufOutput> outputs;
   std::vector<GgufReport> reports;
   for (const GgufFileType* type : types) {
-    const std::string file = fmt::format("{}-{}.gguf", title, type->name);
-    outputs.push_back({type, GgufWriter(folder / file, plan.metadata_of(*type), plan.tensors_of(*type))});
-    reports.push_back({.file = file, .type = std::string(type->name), .bytes = outputs.back().writer.bytes()});
+    const std::string stem = fmt::format("{}-{}", title, type->name);
+    outputs.push_back({type, GgufParts(folder, stem, plan.metadata_of(*type), plan.tensors_of(*type), most)});
+    const GgufParts& writer = outputs.back().writer;
+    reports.push_back({.file = writer.first_name(),
+                       .type = std::string(type->name),
+                       .files = writer.files(),
+                       .bytes = writer.bytes()});
   }
   count = write_gguf_weights(plan, base, merge, outputs);
   for (GgufOutput& output : outputs) output.writer.finish();
@@ -54,6 +59,7 @@ std::string format_gguf(const std::vector<GgufReport>& files) {
   for (const GgufReport& file : files) {
     if (!text.empty()) text += "\n";
     text += fmt::format("{}: {}", file.file, size_text(file.bytes));
+    if (file.files > 1) text += fmt::format(" in {} files", file.files);
     if (file.weights.error > 0)
       text += fmt::format("; weights differ by {:.2g} % at most ({})", 100 * file.weights.error, file.weights.tensor);
     if (!file.logits)

@@ -12,21 +12,22 @@
 
 namespace fettle {
 
-// The results for one written file.
+// The results for one type.
 struct GgufReport {
-  std::string file, type;
-  int64_t bytes = 0;
+  std::string file, type;  // `file` is the first file of the model
+  size_t files = 1;
+  int64_t bytes = 0;  // of all files
   GgufError weights;
   std::optional<CodedLogits> logits;  // set if the check fits the device
 };
 
-// Writes TITLE-TYPE.gguf for each type, and a Modelfile for the first type, to `folder`. Then checks the weights of
-// each file with check_gguf_weights(). `count` receives the changes that the merge made. Throws the same errors as
-// check_gguf_weights() and GgufWriter.
+// Writes TITLE-TYPE.gguf for each type, in several files if it has more than `most` bytes (GgufParts), and a Modelfile
+// for the first type, to `folder`. Then checks the weights of each file with check_gguf_weights(). `count` receives the
+// changes that the merge made. Throws the same errors as check_gguf_weights() and GgufWriter.
 std::vector<GgufReport> write_gguf_files(const GgufPlan& plan, const std::vector<const GgufFileType*>& types,
                                          const std::string& title, const BaseTensors& base, const AdapterMerge* merge,
                                          const std::filesystem::path& model_folder, const std::filesystem::path& folder,
-                                         MergeCount& count);
+                                         int64_t most, MergeCount& count);
 
 // Compares the logits of each file with the logits of base and adapters (LogitReference::check_coded). Uses the folder
 // `scratch`.

@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <map>
+#include <set>
 
 #include "base/error.h"
 #include "checkpoint/gguf/families.h"
+#include "checkpoint/gguf/mxfp4_codes.h"
 #include "checkpoint/gguf/places.h"
 #include "checkpoint/gguf/write/config_check.h"
 #include "checkpoint/gguf/write/tokenizer_metadata.h"
@@ -75,13 +78,23 @@ std::vector<PlannedTensor> plan_tensors(const GgufPlaces& places, const BaseTens
   return planned;
 }
 
+// Returns the numbers of the layers with one of these tensors, in ascending order.
+std::vector<int64_t> layers_with(const std::vector<PlannedTensor>& tensors, const std::vector<std::string>& names) {
+  std::set<int64_t> layers;
+  for (const PlannedTensor& tensor : tensors)
+    for (const std::string& name : names)
+      if (tensor.name.starts_with("blk.") && tensor.name.ends_with("." + name))
+        layers.insert(std::atoll(tensor.name.c_str() + 4));
+  return {layers.begin(), layers.end()};
+}
+
 // Returns "1.7B"; for a mixture of experts "8x7B", where 7B is the size of one expert together with all other weights.
 std::string size_label(const std::vector<PlannedTensor>& tensors, const std::vector<GgufTable>& tables) {
   double count = 0;
   int64_t experts = 0;
   for (const GgufTable& table : tables) count += static_cast<double>(table.values.size());
   for (const PlannedTensor& tensor : tensors) {
-    const bool of_experts = tensor.name.find("_exps.") != std::string::npos;
+    const bool of_experts = tensor.name.find("_exps.") != std::string::npos && tensor.dims.size() > 2;  // no biases
     if (of_experts) experts = tensor.dims.front();
     count += static_cast<double>(product(tensor.dims)) / static_cast<double>(of_experts ? tensor.dims.front() : 1);
   }
@@ -116,12 +129,23 @@ GgufMetadata GgufPlan::metadata_of(const GgufFileType& type) const {
   return out;
 }
 
+void GgufPlan::keep_codes(const AdapterMerge* merge) {
+  for (PlannedTensor& tensor : tensors) {
+    const BaseTensor& base = *tensor.parts.front();
+    const bool changes = merge != nullptr && (merge->adds_to(base.param) || merge->saved(base.param));
+    tensor.keeps_codes = !changes && !tensor.pieces.empty() && has_mxfp4_codes(*base.stored.entry);
+  }
+}
+
+const BlockType& GgufPlan::type_of(const PlannedTensor& tensor, const GgufFileType& type) const {
+  return tensor.keeps_codes ? *find_block_type("MXFP4") : type_in_file(type, tensor.name, tensor.dims, sizes);
+}
+
 std::vector<GgufTensor> GgufPlan::tensors_of(const GgufFileType& type) const {
   std::vector<GgufTensor> out;
   for (const GgufTable& table : tables)
     out.push_back(as_f32(table.tensor, {static_cast<int64_t>(table.values.size())}));
-  for (const PlannedTensor& tensor : tensors)
-    out.push_back({tensor.name, tensor.dims, &type_in_file(type, tensor.name, tensor.dims, sizes), 0, 0});
+  for (const PlannedTensor& tensor : tensors) out.push_back({tensor.name, tensor.dims, &type_of(tensor, type), 0, 0});
   return out;
 }
 
@@ -129,8 +153,7 @@ GgufPlan plan_gguf(const ModelRepository& base, const Model& model, const BaseTe
                    const std::filesystem::path& scratch) {
   const nlohmann::json& json = text_level(base.config());
   const ModelConfig& config = model.config;
-  const GgufFamily& family =
-      gguf_family_for(json.value("model_type", config.model_type), config.num_experts > 0, names.model);
+  const GgufFamily& family = gguf_family_for(json.value("model_type", config.model_type), config, names.model);
   GgufPlan plan{GgufMetadata(std::string(family.architecture)), {}, {}, {}};
   GgufMetadata& metadata = plan.metadata;
   const nlohmann::json generation = base.generation_config().value_or(nlohmann::json());
@@ -143,6 +166,7 @@ GgufPlan plan_gguf(const ModelRepository& base, const Model& model, const BaseTe
   }
   plan.tables = set_config_metadata(family, config, json, metadata);
   GgufHeads heads{.heads = config.num_attention_heads, .kv_heads = config.num_key_value_heads};
+  heads.shared_size = config.intermediate_size, heads.head_dim = config.head_dim;
   if (config.mamba2) heads.groups = config.mamba2->groups;
   if (const auto& net = config.delta_net)
     heads.groups = net->key_heads, heads.values = net->value_heads, heads.key_dim = net->key_dim,
@@ -151,11 +175,18 @@ GgufPlan plan_gguf(const ModelRepository& base, const Model& model, const BaseTe
   if (const auto& latent = config.latent) heads.plain_dim = latent->plain_dim, heads.value_dim = latent->value_dim;
   const GgufPlaces places(family, heads, names.model);
   plan.tensors = plan_tensors(places, tensors, names.model);
-  for (PlannedTensor& tensor : plan.tensors) tensor.factors = folded_factors(config, tensor.parts.front()->param);
+  for (PlannedTensor& tensor : plan.tensors) {
+    tensor.factors = folded_factors(config, tensor.parts.front()->param);
+    tensor.unit_rows = config.normalised_head && tensor.name == "output.weight";
+  }
   metadata.set("general.size_label", size_label(plan.tensors, plan.tables));
   set_card_metadata(base.folder(), metadata);
 
   plan.sizes = {.layers = config.num_hidden_layers, .experts = config.num_experts, .tied = config.tie_word_embeddings};
+  plan.sizes.value_layers = layers_with(plan.tensors, {"attn_v.weight", "attn_qkv.weight"});
+  const bool attends_first = !plan.sizes.value_layers.empty() && plan.sizes.value_layers[0] == 0;
+  plan.sizes.queries_per_key = attends_first ? config.num_attention_heads / config.num_key_value_heads : 0;
+  plan.sizes.down_layers = layers_with(plan.tensors, {"ffn_down.weight"});
   plan.sizes.is_70b = config.num_hidden_layers == 80 &&
                       ((family.architecture == "llama" && config.num_attention_heads != config.num_key_value_heads) ||
                        family.architecture == "qwen2");

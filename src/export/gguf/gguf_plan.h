@@ -10,6 +10,7 @@
 #include "checkpoint/gguf/write/config_metadata.h"
 #include "checkpoint/gguf/write/file_types.h"
 #include "checkpoint/gguf/write/folded_factors.h"
+#include "checkpoint/peft/adapter_merge.h"
 #include "checkpoint/tensor_file.h"
 #include "export/base_tensors.h"
 
@@ -25,11 +26,15 @@ struct PlannedTensor {
   TensorEntry place;                   // how the file stores the first part: order of rows, shift, strides
   std::vector<RowFactors> factors;     // the file's values are the base's values times these factors
   std::vector<GgufPiece> pieces = {};  // the rows of each part; empty: parts are whole tensors
+  bool unit_rows = false;              // the file's rows are the base's, scaled to length 1 (Baichuan 2)
+  bool keeps_codes = false;            // the file gets the base's MXFP4 codes
 
   // Returns the dims of the part when the file is read.
   Dims part_dims(size_t part) const {
     const Dims& dims = parts[part]->shape.dims;
-    return pieces.empty() ? dims : Dims{pieces[part].count, dims.back()};
+    if (pieces.empty()) return dims;
+    if (pieces[part].step == 0) return {pieces[part].count, dims.back()};
+    return {pieces[part].count, dims.size() == 3 ? dims[1] : 1};
   }
 };
 
@@ -39,9 +44,14 @@ struct GgufPlan {
   std::vector<PlannedTensor> tensors;
   GgufSizes sizes;
 
+  // Experts that the base stores in MXFP4 keep their codes in files of every type, if `merge` (may be null) does not
+  // change them. llama.cpp's conversion does the same.
+  void keep_codes(const AdapterMerge* merge);
+
   // Return the keys and the tensors of a file of this type; the tables come first.
   GgufMetadata metadata_of(const GgufFileType& type) const;
   std::vector<GgufTensor> tensors_of(const GgufFileType& type) const;
+  const BlockType& type_of(const PlannedTensor& tensor, const GgufFileType& type) const;
 };
 
 // The names that the plan needs besides the weights.

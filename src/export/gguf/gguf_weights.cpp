@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/parallel.h"
 #include "checkpoint/gguf/gguf_files.h"
+#include "checkpoint/gguf/mxfp4_codes.h"
 #include "export/merged_tensor.h"
 
 namespace fettle {
@@ -22,11 +23,18 @@ struct FileRows {
   int64_t period;  // rows move only within groups of this many rows
 };
 
+bool in_columns(const PlannedTensor& tensor) {
+  return !tensor.pieces.empty() && tensor.pieces[0].step > 0;
+}
+
 FileRows rows_of(const PlannedTensor& tensor, size_t part) {
   const Dims& dims = tensor.dims;
+  if (in_columns(tensor)) return {tensor.pieces[part].count, tensor.part_dims(part)[1], 1};
   if (!tensor.pieces.empty()) {
     const bool flipped = !tensor.place.strides.empty();
-    return {flipped ? dims[1] : tensor.pieces[part].count, dims.back(), 1};
+    const RowSwap& swap = tensor.place.encoding.swap;
+    return {flipped ? dims[1] : tensor.pieces[part].count, dims.back(),
+            swap.swaps() ? swap.first * swap.second * swap.inner : 1};
   }
   const bool of_experts = tensor.parts.size() > 1 || dims.size() > 2;
   if (tensor.place.shape.dims.size() == 1) {
@@ -58,6 +66,14 @@ Box box_of(const PlannedTensor& tensor, const Dims& dims, int64_t first, int64_t
 
 // Returns the box of the base's tensor for the part's rows [first, first + count) of the file.
 Box base_box_of(const PlannedTensor& tensor, size_t part, const Dims& dims, int64_t first, int64_t count) {
+  if (in_columns(tensor)) {
+    const GgufPiece& piece = tensor.pieces[part];
+    const int64_t output = piece.first % dims.back() + first * piece.step, last = (count - 1) * piece.step;
+    Box box{Dims(dims.size(), 0), dims};
+    box.start[0] = piece.first / dims.back(), box.size[0] = 1;
+    box.start.back() = output, box.size.back() = last + 1;
+    return box;
+  }
   if (!tensor.pieces.empty() && dims.size() == 3) {  // the tensor has all experts
     const int64_t row = tensor.pieces[part].first + first;
     return {{row / dims[1], row % dims[1], 0}, {1, count, dims[2]}};
@@ -69,12 +85,30 @@ Box base_box_of(const PlannedTensor& tensor, size_t part, const Dims& dims, int6
   return box;
 }
 
-// Returns merged values of the rows from `first` on, times the factors that the file has in its weights.
-std::vector<float> with_factors(const PlannedTensor& tensor, const FileRows& shape, int64_t first,
-                                const HostArray& merged) {
+// Scales each row to length 1, like PyTorch's normalize().
+void scale_rows(std::vector<float>& values, size_t columns) {
+  for (size_t row = 0; row < values.size(); row += columns) {
+    double square = 0;
+    for (size_t i = row; i < row + columns; ++i) square += static_cast<double>(values[i]) * values[i];
+    const double length = std::max(std::sqrt(square), 1e-12);
+    for (size_t i = row; i < row + columns; ++i) values[i] = static_cast<float>(values[i] / length);
+  }
+}
+
+// Returns the merged values of the rows from `first` on, times the factors that the file has in its weights. If rows of
+// the file are columns of the base, transposes them.
+std::vector<float> as_read(const PlannedTensor& tensor, const FileRows& shape, int64_t first, const HostArray& merged) {
   const std::span<const float> from = merged.as<float>();
-  std::vector<float> out(from.begin(), from.end());
+  std::vector<float> out;
+  if (in_columns(tensor)) {
+    const auto width = static_cast<size_t>(merged.shape().dims.back()), inputs = from.size() / width;
+    for (size_t output = 0; output < width; output += static_cast<size_t>(tensor.pieces[0].step))
+      for (size_t input = 0; input < inputs; ++input) out.push_back(from[input * width + output]);
+  } else {
+    out.assign(from.begin(), from.end());
+  }
   apply_factors(tensor.factors, first, shape.columns, out);
+  if (tensor.unit_rows) scale_rows(out, static_cast<size_t>(shape.columns));
   return out;
 }
 
@@ -111,7 +145,7 @@ void check_finite(const std::string& name, const HostArray& values) {
 }
 
 void encode_and_write(const std::vector<float>& values, const FileRows& shape, int64_t offset_rows, size_t index,
-                      const BlockType& type, GgufWriter& writer) {
+                      const BlockType& type, GgufParts& writer) {
   const int64_t rows = static_cast<int64_t>(values.size()) / shape.columns;
   const int64_t row_bytes = shape.columns / type.elements * type.bytes;
   std::vector<std::byte> bytes(static_cast<size_t>(rows * row_bytes));
@@ -146,9 +180,16 @@ void write_part(const PlannedTensor& tensor, size_t expert, const MergedTensor& 
     check_finite(name, values.after);
     if (from.merges() && !std::ranges::equal(values.before.as<float>(), values.after.as<float>()))
       count.nonzero = changed = true;
-    const std::vector<float> ordered =
-        in_file_order(tensor, shape, with_factors(tensor, shape, first, values.after), rows);
+    const std::vector<float> ordered = in_file_order(tensor, shape, as_read(tensor, shape, first, values.after), rows);
     for (size_t i = 0; i < files.size(); ++i) {
+      if (tensor.keeps_codes) {
+        const GgufPiece& piece = tensor.pieces[expert];
+        const int64_t outputs = from.dims().back(), output = piece.first % outputs + first * piece.step;
+        const std::vector<std::byte> codes =
+            copy_mxfp4_codes(*from.stored().entry, piece.first / outputs, output, piece.step, rows);
+        files[i].writer.write(index, codes, (offset + first) * static_cast<int64_t>(codes.size()) / rows);
+        continue;
+      }
       if (types[i]->name == "F16") check_range(name, values.after, DType::kF16, "choose bf16 or q8_0 in export_gguf");
       encode_and_write(ordered, shape, offset + first, index, *types[i], files[i].writer);
     }
@@ -162,8 +203,8 @@ void write_part(const PlannedTensor& tensor, size_t expert, const MergedTensor& 
 // many small ones: each value is wrong by up to half a step of the codes (a whole step for Q4_0 and Q5_0).
 double bound_of(const BlockType& type) {
   static const std::map<std::string_view, double> kBounds{
-      {"F32", 0},    {"F16", 5e-4}, {"BF16", 4e-3}, {"Q8_0", 0.025}, {"Q6_K", 0.1}, {"Q5_K", 0.2},
-      {"Q5_1", 0.2}, {"Q5_0", 0.2}, {"Q4_K", 0.4},  {"Q4_1", 0.4},   {"Q4_0", 0.4},
+      {"F32", 0},    {"F16", 5e-4}, {"BF16", 4e-3}, {"Q8_0", 0.025}, {"Q6_K", 0.1},  {"Q5_K", 0.2}, {"Q5_1", 0.2},
+      {"Q5_0", 0.2}, {"Q4_K", 0.4}, {"Q4_1", 0.4},  {"Q4_0", 0.4},   {"MXFP4", 0.4}, {"Q3_K", 0.6}, {"Q2_K", 0.8},
   };
   return kBounds.at(type.name);
 }
@@ -211,19 +252,22 @@ MergeCount write_gguf_weights(const GgufPlan& plan, const BaseTensors& base, con
 GgufError check_gguf_weights(const GgufPlan& plan, const BaseTensors& base, const AdapterMerge* merge,
                              const GgufFileType& type, const std::filesystem::path& file) {
   const std::vector<TensorFile> opened = open_gguf(file);
-  internal_check(opened.size() == 1, "{} is read as {} files", file.string(), opened.size());
+  const auto find = [&](const std::string& name) -> StoredTensor {
+    for (const TensorFile& part : opened)
+      if (const TensorEntry* entry = part.find(name)) return {&part, entry};
+    throw InternalError("{}: '{}' is not read back", file.string(), name);
+  };
   GgufError worst;
   for (const PlannedTensor& tensor : plan.tensors) {
-    const BlockType& stored = type_in_file(type, tensor.name, tensor.dims, plan.sizes);
+    const BlockType& stored = plan.type_of(tensor, type);
     std::optional<MergedTensor> from;
     for (size_t expert = 0; expert < tensor.parts.size(); ++expert) {
       const FileRows shape = rows_of(tensor, expert);
       const int64_t block = rows_at_once(tensor, shape);
       const BaseTensor* part = tensor.parts[expert];
-      const TensorEntry* entry = opened[0].find(tensor.read_as[expert]);
+      const auto [part_file, entry] = find(tensor.read_as[expert]);
       const Dims dims = tensor.part_dims(expert);
-      internal_check(entry != nullptr && entry->shape.dims == dims, "{}: '{}' is not read back", file.string(),
-                     part->name);
+      internal_check(entry->shape.dims == dims, "{}: '{}' is not read back", file.string(), part->name);
       if (expert == 0 || tensor.pieces.empty()) from.emplace(base, *part, merge);
       Sums sums;
       for (int64_t first = 0; first < shape.rows; first += block) {
@@ -231,14 +275,14 @@ GgufError check_gguf_weights(const GgufPlan& plan, const BaseTensors& base, cons
         const Box box = box_of(tensor, dims, first, rows),
                   base_box = base_box_of(tensor, expert, from->dims(), first, rows);
         HostArray got({DType::kF32, box.size});
-        opened[0].read_slice(*entry, box, DType::kF32, got.data());
-        compare(with_factors(tensor, shape, first, from->read(base_box).after), got, sums);
+        part_file->read_slice(*entry, box, DType::kF32, got.data());
+        compare(as_read(tensor, shape, first, from->read(base_box).after), got, sums);
       }
       if (!sums.finite)
         throw UserError("'{}' has values that the type {} cannot represent; choose another type in export_gguf",
                         part->name, stored.name);
       const double error = std::sqrt(sums.error), size = std::sqrt(sums.square);
-      double bound = bound_of(stored);
+      double bound = tensor.keeps_codes ? 0 : bound_of(stored);
       if (tensor.place.encoding.shift != 0 || tensor.place.encoding.log_of_negative) bound += 1e-6;
       // The scale of a block is an f16, so values below the smallest f16 become 0.
       const double floor = stored.name == "F32" ? 0 : 1e-7 * std::sqrt(static_cast<double>(sums.elements));

@@ -5,16 +5,16 @@
 #include <filesystem>
 #include <vector>
 
-#include "checkpoint/gguf/write/gguf_writer.h"
+#include "checkpoint/gguf/write/gguf_parts.h"
 #include "export/gguf/gguf_plan.h"
 #include "export/weights.h"
 
 namespace fettle {
 
-// A file that is written, and its type.
+// A model that is being written in one type.
 struct GgufOutput {
   const GgufFileType* type;
-  GgufWriter writer;
+  GgufParts writer;
 };
 
 // Writes all tensors to all files, a block of rows at a time. Memory holds one such block, or a whole tensor if the
@@ -30,10 +30,10 @@ struct GgufError {
   std::string tensor;
 };
 
-// Reads the file back under Hugging Face's names and compares each tensor with the merged values. F32 must be equal;
-// norms that are stored as 1 + w, and A_log, which is stored as -exp(A_log), may differ by the rounding of this form.
-// Returns the tensor with the largest error. Throws InternalError when an error is above its bound, and UserError when
-// the type cannot represent a tensor.
+// Reads the file (the first one, if there are several) back under Hugging Face's names and compares each tensor with
+// the merged values. F32 must be equal; norms that are stored as 1 + w, and A_log, which is stored as -exp(A_log), may
+// differ by the rounding of this form. Returns the tensor with the largest error. Throws InternalError when an error is
+// above its bound, and UserError when the type cannot represent a tensor.
 GgufError check_gguf_weights(const GgufPlan& plan, const BaseTensors& base, const AdapterMerge* merge,
                              const GgufFileType& type, const std::filesystem::path& file);
 

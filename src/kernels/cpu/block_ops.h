@@ -88,7 +88,8 @@ struct BlockOps {
   // Computes out[r] = dot product of row r of x and row r of y.
   void (*row_dots)(const void* x, const void* y, DType dtype, int64_t stride, int64_t rows, int64_t width, float* out);
 
-  int64_t row_step;  // `product` is fastest when m is a multiple of row_step
+  // `product` is fastest when m is a multiple of row_step and k a multiple of word_step.
+  int64_t row_step, word_step;
   RowOps rows;
 };
 

@@ -1,4 +1,4 @@
-// Defines what the FFI handlers of the CPU's kernels share: dtypes and sizes of their operands.
+// Defines checks of the dtypes and sizes of operands, for the FFI handlers of the CPU's kernels.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace fettle::cpu {
 
-// The kernels compute f32 and bf16.
+// Returns whether the kernels support the dtype.
 inline bool is_known(xla::ffi::DataType type) {
   return type == xla::ffi::F32 || type == xla::ffi::BF16;
 }

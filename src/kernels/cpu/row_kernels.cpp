@@ -74,7 +74,7 @@ std::optional<Kernel> rms_norm_kernel(const CompositeSite& site) {
   const Shape inverse = rows_shape(x, DType::kF32);
   const Partition rows = first_dims(split, inverse.dims.size());
   const int64_t bytes = x.bytes(), elements = x.elements();
-  // The operands of the call are x and the f32 weight, its results y and the inverse of the root mean square.
+  // The call's operands are x and the f32 weight. Its results are y and the inverse of the root mean square.
   auto gradient = [=](const VjpArgs& args) -> Tensors {
     Tensors out(2);
     const Tensor& dy = args.cotangents[0];
@@ -113,7 +113,7 @@ std::optional<Kernel> rms_norm_kernel(const CompositeSite& site) {
 
 namespace {
 
-// Rotates x by the angles, or by the negative angles if `back`. The gradient is the other rotation.
+// Rotates x by the angles, or by the negative angles if `back` is true. The gradient is rotated the other way.
 Tensor rotated(const std::vector<Partition>& splits, const Tensors& inputs, bool back) {
   const Shape& x = inputs[0].shape();
   auto gradient = [splits, back](const VjpArgs& args) -> Tensors {

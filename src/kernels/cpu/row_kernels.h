@@ -10,17 +10,18 @@
 
 namespace fettle::cpu {
 
-// Each function returns the kernel for f32 and bf16, or nullopt.
-// gated: activations silu, and gelu with tanh. The arrays may be split in any way.
+// Each function returns the kernel for f32 and bf16, or nullopt if it does not support the site.
+
+// Supports the activations silu and gelu with tanh. The arrays may be split in any way.
 std::optional<Kernel> gated_kernel(const CompositeSite& site);
-// rms_norm: the rows are split over the whole mesh, or the mesh is one device.
+// Requires that the mesh is one device, or that the rows are split over the whole mesh.
 std::optional<Kernel> rms_norm_kernel(const CompositeSite& site);
-// rope: not interleaved, and only if `cos` has the rows of x.
+// Requires that the dims are not interleaved, and that `cos` has the rows of x.
 std::optional<Kernel> rope_kernel(const CompositeSite& site);
-// cross_entropy: the rows are split over the whole mesh, or the mesh is one device.
+// Requires that the mesh is one device, or that the rows are split over the whole mesh.
 std::optional<Kernel> cross_entropy_kernel(const CompositeSite& site);
 
-// Returns true for 64 rows or more on CPUs with AVX2 (benchmarks/rows_202611.md).
+// Returns true for 64 rows or more on CPUs with AVX2 (benchmarks/2026-11-26-amx-bf16.md).
 bool rows_pay(const CompositeSite& site);
 
 inline constexpr const char* kGatedKernel = "cpu_gated/1";

@@ -17,13 +17,13 @@ struct NormRows {
   DType dtype;
   int64_t rows, width;
   const void* x;
-  const float* weight;  // [width], the offset included
+  const float* weight;  // [width]; includes the offset of norms that compute x (1 + w)
 };
 
 // Rotary embedding. The first 2 * half dims of each head are rotated, the others are copied.
 struct RotaryRows {
   DType dtype;
-  int64_t heads, width, half;  // heads of one position, dims of a head
+  int64_t heads, width, half;  // `heads` of one position; `width` is the dims of a head
   const float *cosine, *sine;  // [positions, half]
   bool back;                   // rotate by the negative angles: the gradient
 };
@@ -33,7 +33,7 @@ struct LogitRows {
   int64_t rows, width;
   const float* logits;
   const int32_t* targets;  // negative: the row is not trained
-  const float* weights;    // of the rows' losses in the gradient; null: 1
+  const float* weights;    // the weights of the rows' losses, for the gradient; null: all are 1
   DType gradient_dtype;
 };
 

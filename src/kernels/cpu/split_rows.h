@@ -1,4 +1,4 @@
-// Defines what kernels ask about the inputs of a composite: their dtype, and how their rows are split over devices.
+// Defines checks of a composite's inputs: their dtype, and how their rows are split over devices.
 #pragma once
 
 #include "graph/custom_call.h"
@@ -9,8 +9,8 @@ inline bool is_cpu_float(const Shape& shape) {
   return shape.dtype == DType::kF32 || shape.dtype == DType::kBF16;
 }
 
-// Returns whether each device has other rows of an array. The last dim must not be split. If a mesh axis does not split
-// the rows, all devices along it would compute the same.
+// Returns whether all devices have different rows of an array. The last dim must not be split. If a mesh axis does not
+// split the rows, all devices along it would compute the same.
 inline bool rows_are_split(const Shape& shape, Partition split, const MeshAxes& mesh) {
   split.dims.resize(shape.dims.size());
   return split.dims.back().empty() && shape.elements() / shard_of(shape, split, mesh).elements() == mesh.size();

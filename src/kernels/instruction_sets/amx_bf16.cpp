@@ -108,6 +108,7 @@ constexpr BlockOps make_tile_table() {
   BlockOps table = make_table("amx_bf16");
   table.product = tile_product;
   table.row_step = 2 * kTile;
+  table.word_step = kTile;
   return table;
 }
 

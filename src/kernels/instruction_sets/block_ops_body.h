@@ -580,6 +580,7 @@ constexpr BlockOps make_table(const char* name) {
           .add = add,
           .row_dots = row_dots,
           .row_step = kPanelRows,
+          .word_step = 1,
           .rows = kRowOps};
 }
 

@@ -1,4 +1,5 @@
-// Implements the part RowOps of a BlockOps table. block_ops_body.h includes this file; its rules hold here, too.
+// Implements the part RowOps of a BlockOps table. block_ops_body.h includes this file; the rules of that file apply
+// here, too.
 #pragma once
 
 #include "kernels/cpu/row_ops.h"
@@ -135,7 +136,7 @@ void rotate(const RotaryRows& rows, int64_t positions, const void* x, void* y) {
   (rows.dtype == DType::kBF16 ? rotate_of<DType::kBF16> : rotate_of<DType::kF32>)(rows, positions, x, y);
 }
 
-// Returns kLanes logits, with very small ones behind the end of the row.
+// Returns the kLanes logits from i on. After the end of the row, returns very small ones.
 inline Floats logits_at(const float* row, int64_t width, int64_t i) {
   if (i + kLanes <= width) return load(row + i);
   Floats x = spread(kHidden);

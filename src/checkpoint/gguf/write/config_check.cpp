@@ -122,12 +122,34 @@ std::optional<Difference> first_difference(const ModelConfig& a, const ModelConf
   exact("norms of q and k", a.qk_norm, b.qk_norm);
   exact("mlp_bias", a.mlp_bias, b.mlp_bias);
   exact("alibi", a.alibi, b.alibi);
+  const ClampedSwiglu swiglu = a.clamped_swiglu.value_or(ClampedSwiglu{}),
+                      other_swiglu = b.clamped_swiglu.value_or(ClampedSwiglu{});
+  close("swiglu_alpha", swiglu.alpha, other_swiglu.alpha);
+  close("swiglu_limit", swiglu.limit, other_swiglu.limit);
   close("the scale of queries (query_pre_attn_scalar, attention_multiplier)", attention_scale_of(a),
         attention_scale_of(b));
   close("llama_4_scaling_beta", a.query_growth, b.query_growth);
   close("attn_logit_softcapping", a.attention_softcap, b.attention_softcap);
   close("final_logit_softcapping", a.logit_softcap, b.logit_softcap);
   exact("layers without rope (no_rope_layers)", a.rotates, b.rotates);
+  if (a.llama4 && b.llama4) {
+    exact("use_qk_norm", a.llama4->qk_norm, b.llama4->qk_norm);
+    close("attn_scale", a.llama4->growth, b.llama4->growth);
+    close("floor_scale", a.llama4->unit, b.llama4->unit);
+    exact("attention_chunk_size", a.attention_chunk, b.attention_chunk);
+  }
+  if (a.gemma4 && b.gemma4) {
+    const Gemma4 &gemma = *a.gemma4, &other = *b.gemma4;
+    exact("global_head_dim", gemma.full_head_dim, other.full_head_dim);
+    exact("num_global_key_value_heads", gemma.full_key_heads, other.full_key_heads);
+    exact("attention_k_eq_v", gemma.values_are_keys, other.values_are_keys);
+    exact("num_kv_shared_layers", gemma.shared_layers, other.shared_layers);
+    exact("use_double_wide_mlp", gemma.wide_mlp, other.wide_mlp);
+    exact("hidden_size_per_layer_input", gemma.layer_size, other.layer_size);
+    if (gemma.layer_size > 0) exact("vocab_size_per_layer_input", gemma.layer_vocab, other.layer_vocab);
+    note("rope_parameters of full_attention", same_rope(gemma.full_rope, other.full_rope, gemma.full_head_dim),
+         gemma.full_rope.rope_type, other.full_rope.rope_type);
+  }
   if (a.latent && b.latent) {
     exact("q_lora_rank", a.latent->query_rank, b.latent->query_rank);
     exact("kv_lora_rank", a.latent->key_rank, b.latent->key_rank);
@@ -165,6 +187,18 @@ std::optional<Difference> first_difference(const ModelConfig& a, const ModelConf
   return found;
 }
 
+// llama.cpp always rounds the two ends of yarn's blend, and a file does not say what the model does. Fettle reads files
+// of GPT-OSS as the published models, which do not round them.
+void check_gpt_oss(const ModelConfig& config, const std::string& model) {
+  if (config.rope.rope_type != "yarn") return;
+  if (config.rope.truncate)
+    throw UserError(
+        "{}: rope_parameters has truncate: true; the published models of GPT-OSS have false, and GGUF cannot express "
+        "this field; export it as safetensors (without export_gguf)",
+        model);
+  warn("{}: llama.cpp rounds the two ends of yarn's blend (truncate), so its logits differ a little", model);
+}
+
 // llama.cpp decides by the number of layers whether a DeepSeek model has q_lora_rank. It always takes the sum of the
 // two best experts as the score of a group.
 void check_deepseek(const ModelConfig& config, const std::string& model) {
@@ -180,6 +214,15 @@ void check_deepseek(const ModelConfig& config, const std::string& model) {
         "{}: GGUF cannot express this model: topk_method is group_limited_greedy, and llama.cpp would compute with "
         "noaux_tc; export it as safetensors (without export_gguf)",
         model);
+}
+
+// llama.cpp knows from the number of layers whether a Baichuan model is the 7B (rope) or the 13B (ALiBi).
+void check_baichuan(const ModelConfig& config, const std::string& model) {
+  const int64_t layers = config.num_hidden_layers;
+  if (layers != (config.alibi ? 40 : 32))
+    warn(
+        "{}: llama.cpp knows Baichuan models of 32 layers (with rope) and of 40 layers (with ALiBi); this model has {}",
+        model, layers);
 }
 
 void check_windows(const ModelConfig& a, const ModelConfig& b, const std::string& model) {
@@ -224,12 +267,14 @@ void check_expressible(const GgufFamily& family, const GgufMetadata& metadata, c
   internal_check(read.architecture == family.architecture, "'{}' is read as '{}'", family.architecture,
                  read.architecture);
   const ModelConfig back = make_model(gguf_config(read, fields), name).config;
+  if (family.architecture == "gpt-oss") check_gpt_oss(config, model);
   if (const auto difference = first_difference(without_folded_factors(config), back))
     throw UserError(
         "{}: GGUF cannot express this model: {} is {}, and llama.cpp would compute with {}; export it as safetensors "
         "(without export_gguf)",
         model, difference->field, difference->wanted, difference->got);
   if (config.latent) check_deepseek(config, model);
+  if (family.architecture == "baichuan") check_baichuan(config, model);
   check_windows(config, back, model);
 }
 

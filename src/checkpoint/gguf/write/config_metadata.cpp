@@ -34,6 +34,17 @@ std::vector<float> llama3_factors(const RopeParameters& rope, int64_t head_dim) 
   return factors;
 }
 
+// Returns the factors of Gemma 4's layers without a window: 1 for dims that are rotated, so large a number for the
+// others that they do not turn.
+std::vector<float> proportional_factors(const Gemma4& gemma) {
+  const auto half = static_cast<size_t>(gemma.full_head_dim / 2);
+  const double share = gemma.full_rope.partial_rotary_factor;
+  const auto rotated = static_cast<size_t>(static_cast<double>(gemma.full_head_dim) * share / 2);
+  std::vector<float> factors(half, 1e30f);
+  std::fill_n(factors.begin(), std::min(rotated, half), 1.0f);
+  return factors;
+}
+
 std::vector<float> as_floats(const std::vector<double>& values) {
   return {values.begin(), values.end()};
 }
@@ -56,6 +67,7 @@ std::vector<GgufTable> set_rope(const ModelConfig& config, const Json& json, Ggu
       if (const Json given = rope_field(json, field); given.is_number())
         metadata.set_number(".rope.scaling.yarn_attn_factor", given.get<double>());
   }
+  if (config.gemma4) return {{"rope_freqs.weight", proportional_factors(*config.gemma4)}};
   if (rope.rope_type == "llama3") return {{"rope_freqs.weight", llama3_factors(rope, config.head_dim)}};
   if (rope.rope_type == "longrope")
     return {{"rope_factors_long.weight", as_floats(rope.long_factor)},
@@ -187,6 +199,34 @@ void gemma3_metadata(const ModelConfig& config, const Json&, GgufMetadata& metad
   set_window(config, 6, metadata);
 }
 
+void gemma4_metadata(const ModelConfig& config, const Json&, GgufMetadata& metadata) {
+  const Gemma4& gemma = *config.gemma4;
+  metadata.set_number(".rope.freq_base", gemma.full_rope.rope_theta);
+  metadata.set_number(".rope.freq_base_swa", config.rope.rope_theta);
+  metadata.set_integer(".rope.dimension_count", gemma.full_head_dim);
+  metadata.set_integer(".rope.dimension_count_swa", config.rope.rotary_dim(config.head_dim));
+  for (const char* part : {"key", "value"}) {
+    metadata.set_integer(std::string(".attention.") + part + "_length", gemma.full_head_dim);
+    metadata.set_integer(std::string(".attention.") + part + "_length_swa", config.head_dim);
+  }
+  metadata.set_integer(".attention.sliding_window", std::ranges::max(config.window));
+  std::vector<bool> slides;
+  std::vector<int32_t> heads, lengths;
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    slides.push_back(config.window[static_cast<size_t>(layer)] > 0);
+    heads.push_back(static_cast<int32_t>(slides.back() ? config.num_key_value_heads : gemma.full_key_heads));
+    const bool wide = gemma.wide_mlp && layer >= config.num_hidden_layers - gemma.shared_layers;
+    lengths.push_back(static_cast<int32_t>(wide ? 2 * config.intermediate_size : config.intermediate_size));
+  }
+  metadata.set(".attention.sliding_window_pattern", slides);
+  if (gemma.full_key_heads != config.num_key_value_heads) metadata.set(".attention.head_count_kv", heads);
+  if (gemma.wide_mlp) metadata.set(".feed_forward_length", lengths);
+  metadata.set_integer(".attention.shared_kv_layers", gemma.shared_layers);
+  metadata.set_integer(".embedding_length_per_layer_input", gemma.layer_size);
+  if (config.logit_softcap > 0) metadata.set_number(".final_logit_softcapping", config.logit_softcap);
+  if (config.num_experts > 0) metadata.set_integer(".expert_feed_forward_length", config.expert_size);
+}
+
 // In Phi-3 all layers have the same window. 0 means no window.
 void phi3_metadata(const ModelConfig& config, const Json& json, GgufMetadata& metadata) {
   const int64_t scaled = config.rope.original_max_position_embeddings;
@@ -284,6 +324,39 @@ void nemotron_h_metadata(const ModelConfig& config, const Json&, GgufMetadata& m
 
 void falcon_h1_metadata(const ModelConfig& config, const Json&, GgufMetadata& metadata) {
   set_mamba2(config, metadata);
+}
+
+void llama4_metadata(const ModelConfig& config, const Json& json, GgufMetadata& metadata) {
+  metadata.set_integer(".feed_forward_length", config.intermediate_size);
+  metadata.set_integer(".expert_feed_forward_length", config.expert_size);
+  metadata.set_integer(".interleave_moe_layer_step", json.value("interleave_moe_layer_step", int64_t{1}));
+}
+
+void granite4_metadata(const ModelConfig& config, const Json& json, GgufMetadata& metadata) {
+  granite_metadata(config, json, metadata);
+  metadata.set_integer(".feed_forward_length", config.num_experts > 0 ? config.expert_size : config.intermediate_size);
+  metadata.set_integer(".expert_shared_feed_forward_length", config.intermediate_size);
+  metadata.set_integer(".expert_count", config.num_experts);
+  metadata.set_integer(".expert_used_count", config.experts_per_token);
+  metadata.set(".rope.scaling.finetuned", config.rotates.empty());
+  set_heads_by_layer(config, config.mamba2 ? config.mamba2->layers : LayerSet{}, metadata);
+  set_mamba2(config, metadata);
+  if (config.mamba2) return;
+  // These keys tell a Granite 4 without Mamba2 from a Granite 3.
+  metadata.set_integer(".ssm.conv_kernel", json.value("mamba_d_conv", int64_t{4}));
+  metadata.set_integer(".ssm.state_size", json.value("mamba_d_state", int64_t{256}));
+  metadata.set_integer(".ssm.group_count", json.value("mamba_n_groups", int64_t{1}));
+  metadata.set_integer(".ssm.time_step_rank", json.value("mamba_n_heads", int64_t{128}));
+  metadata.set_integer(".ssm.inner_size", json.value("mamba_expand", int64_t{2}) * config.hidden_size);
+}
+
+void baichuan_metadata(const ModelConfig&, const Json&, GgufMetadata& metadata) {
+  metadata.set(".tensor_data_layout", std::string("Meta AI original pth"));
+}
+
+void gpt_oss_metadata(const ModelConfig& config, const Json&, GgufMetadata& metadata) {
+  metadata.set_integer(".expert_feed_forward_length", config.expert_size);
+  set_window(config, 2, metadata);
 }
 
 void cohere2_metadata(const ModelConfig& config, const Json& json, GgufMetadata& metadata) {

@@ -51,6 +51,11 @@ void routed_experts_metadata(const ModelConfig& config, const nlohmann::json& js
 void deepseek_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
 void nemotron_h_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
 void falcon_h1_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
+void gemma4_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
+void llama4_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
+void granite4_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
+void baichuan_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
+void gpt_oss_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
 void cohere2_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
 
 }  // namespace fettle

@@ -6,6 +6,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/arrays/shape.h"
 #include "checkpoint/gguf/block_types.h"
@@ -17,8 +18,6 @@ struct GgufFileType {
   std::string_view name;  // the name of the type in names of files: "Q4_K_M"
   int64_t number;         // the value of general.file_type
   std::string_view type;  // the type of most tensors: "Q4_K"
-  // True for the mixtures (K_M), in which some layers have attn_v and ffn_down in Q6_K.
-  bool mixes = false;
 };
 
 // Returns the type with this key; null when there is none.
@@ -27,9 +26,12 @@ const GgufFileType* find_gguf_file_type(std::string_view key);
 // The properties of the model that the types of its tensors depend on.
 struct GgufSizes {
   int64_t layers = 0;
-  int64_t experts = 0;  // number of experts; 0: none
-  bool tied = false;    // token_embd is also the head
-  bool is_70b = false;  // Llama or Qwen 2 with 80 layers and grouped queries
+  int64_t experts = 0;          // number of experts; 0: none
+  bool tied = false;            // token_embd is also the head
+  bool is_70b = false;          // Llama or Qwen 2 with 80 layers and grouped queries
+  int64_t queries_per_key = 1;  // heads of queries for each head of keys in the first layer; 0: no attention
+  // The layers with the tensor attn_v or attn_qkv, and with ffn_down; empty: all.
+  std::vector<int64_t> value_layers = {}, down_layers = {};
 };
 
 // Returns the type of the tensor with this name and these dims (row-major). Vectors, norms, routers and tables of

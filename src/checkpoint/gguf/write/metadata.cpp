@@ -12,6 +12,7 @@ namespace {
 // Returns the number that stands for the type of a value in a file.
 template <typename T>
 constexpr uint32_t kind_of() {
+  if constexpr (std::is_same_v<T, uint16_t>) return 2;
   if constexpr (std::is_same_v<T, uint32_t>) return 4;
   if constexpr (std::is_same_v<T, int32_t>) return 5;
   if constexpr (std::is_same_v<T, float>) return 6;

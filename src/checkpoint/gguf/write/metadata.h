@@ -11,7 +11,7 @@
 
 namespace fettle {
 
-using GgufValue = std::variant<uint32_t, int32_t, float, bool, std::string, std::vector<std::string>,
+using GgufValue = std::variant<uint16_t, uint32_t, int32_t, float, bool, std::string, std::vector<std::string>,
                                std::vector<int32_t>, std::vector<float>, std::vector<bool>>;
 
 class GgufMetadata {

@@ -126,6 +126,28 @@ bool is_byte_token(const std::string& token) {
   return token.size() == 6 && token.starts_with("<0x") && token.ends_with(">");
 }
 
+// Sets Gemma 4's tokenizer: BPE on characters with merges, and tokens of single bytes.
+void set_bpe_of_pieces(const Json& tokenizer, const fs::path& file, TokenLists& tokens, GgufMetadata& metadata) {
+  const Json& model = tokenizer["model"];
+  for (const auto& [token, id] : model["vocab"].items())
+    tokens.set(id.get<int64_t>(), token, is_byte_token(token) ? kByteToken : kNormalToken, kScoreOfAdded, file);
+  std::vector<std::string> merges;
+  for (const Json& merge : model["merges"]) {
+    const auto [left, right] = parts_of_merge(merge, file);
+    merges.push_back(left + " " + right);
+  }
+  metadata.set("tokenizer.ggml.model", std::string("gemma4"));
+  metadata.set("tokenizer.ggml.merges", std::move(merges));
+  metadata.set("tokenizer.ggml.add_space_prefix", false);
+}
+
+// Marks the tokens that llama.cpp's parser of replies must see.
+void show_parts_of_replies(TokenLists& tokens) {
+  for (const char* text :
+       {"<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>", "<|tool_response>", "<tool_response|>", "<|\"|>"})
+    if (const auto id = tokens.id_of(text)) tokens.type[static_cast<size_t>(*id)] = kUserToken;
+}
+
 // Adds the pieces of a tokenizer.json that was made from a SentencePiece model. The order of the merges gives the
 // scores: the earlier the merge that makes a token, the higher the token's score.
 void add_pieces_of_merges(const Json& tokenizer, const fs::path& file, TokenLists& tokens) {
@@ -293,7 +315,10 @@ void set_tokenizer_metadata(const fs::path& folder, int64_t vocab_size, const Js
   const bool falls_back = has_json && tokenizer["model"].value("byte_fallback", false);
   TokenLists tokens(vocab_size);
   bool pieces = false;
-  if (kind == "BPE" && !falls_back) {
+  const bool gemma4 = metadata.architecture() == "gemma4" && kind == "BPE" && falls_back;
+  if (gemma4) {
+    set_bpe_of_pieces(tokenizer, file, tokens, metadata);
+  } else if (kind == "BPE" && !falls_back) {
     set_byte_level(tokenizer, file, tokens, metadata);
   } else {
     pieces = true;
@@ -309,10 +334,11 @@ void set_tokenizer_metadata(const fs::path& folder, int64_t vocab_size, const Js
     metadata.set("tokenizer.ggml.pre", std::string("default"));
   }
   add_added_tokens(tokenizer, config, folder, tokens);
+  if (gemma4) show_parts_of_replies(tokens);
   set_special_ids(folder, config, tokens, json, generation, metadata);
   metadata.set("tokenizer.ggml.tokens", std::move(tokens.text));
   metadata.set("tokenizer.ggml.token_type", std::move(tokens.type));
-  if (pieces) metadata.set("tokenizer.ggml.scores", std::move(tokens.score));
+  if (pieces || gemma4) metadata.set("tokenizer.ggml.scores", std::move(tokens.score));
   set_behaviour(folder, pieces, metadata);
   set_templates(config, metadata);
 }

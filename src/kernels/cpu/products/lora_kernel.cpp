@@ -1,10 +1,10 @@
-#include "kernels/cpu/lora_kernel.h"
+#include "kernels/cpu/products/lora_kernel.h"
 
 #include <tuple>
 
 #include "graph/op_table.h"
 #include "graph/ops.h"
-#include "kernels/cpu/lora_product.h"
+#include "kernels/cpu/products/lora_product.h"
 #include "kernels/cpu/split_rows.h"
 
 namespace fettle::cpu {
@@ -77,7 +77,7 @@ Shape lora_sums(const LoraSite& site, const Shape& weight) {
   return out;
 }
 
-// The operands of the call are x, weight, a, b, its results y, scale (x a^T) and the scratch memory.
+// The call's operands are x, weight, a and b. Its results are y, scale (x a^T) and the scratch memory.
 Tensors lora_gradient(const LoraSite& site, const VjpArgs& args) {
   Tensors out(4);
   const Tensor& dy = args.cotangents[0];

@@ -1,8 +1,8 @@
 // The FFI handler of cpu_linear.
 #include "kernels/cpu/ffi_operands.h"
-#include "kernels/cpu/linear_kernel.h"
-#include "kernels/cpu/matrix_product.h"
 #include "kernels/cpu/plugin_threads.h"
+#include "kernels/cpu/products/linear_kernel.h"
+#include "kernels/cpu/products/matrix_product.h"
 #include "runtime/ffi.h"
 #include "xla/ffi/api/ffi.h"
 

@@ -1,4 +1,4 @@
-#include "kernels/cpu/matrix_product.h"
+#include "kernels/cpu/products/matrix_product.h"
 
 #include <algorithm>
 #include <array>
@@ -25,7 +25,7 @@ struct Part {
   ProductOperand a, b;
   int64_t m, n, k;
   const BlockOps* ops;
-  int64_t words;    // words of the operands along k
+  int64_t words;    // words of the operands along k, padded to a multiple of BlockOps::word_step
   bool a_as_it_is;  // a is not packed; the product reads the operand itself
   int64_t a_row;    // words from one row of a to the next, whether a is packed or not
   int64_t a_words;  // words of the packed a
@@ -36,12 +36,13 @@ struct Part {
   const Word* left() const { return a_as_it_is ? static_cast<const Word*>(a.data) : packed_a; }
 };
 
-// Puts the packed operand at `workspace` and moves `workspace` behind it.
+// Returns the first or the `second` product. The packed a will be at `workspace`, which is moved behind it.
 Part part_of(const MatrixProduct& p, const BlockOps& ops, bool second, Word*& workspace) {
   Part out{
       .a = second ? p.a2 : p.a, .b = second ? p.b2 : p.b, .m = p.m, .n = p.n, .k = second ? p.k2 : p.k, .ops = &ops};
-  out.words = ops.pairs ? quotient_up(out.k, 2) : out.k;
-  out.a_as_it_is = ops.pairs ? !out.a.turned && out.k % 2 == 0 : out.a.dtype == DType::kF32;
+  const int64_t per_word = ops.pairs ? 2 : 1;
+  out.words = quotient_up(quotient_up(out.k, per_word), ops.word_step) * ops.word_step;
+  out.a_as_it_is = ops.pairs ? !out.a.turned && out.k == 2 * out.words : out.a.dtype == DType::kF32;
   out.a_row = out.a.turned ? p.m : out.words;
   out.a_words = out.a_as_it_is ? 0 : quotient_up(p.m * out.words, 16) * 16;
   out.packed_a = workspace;
@@ -53,14 +54,17 @@ Part part_of(const MatrixProduct& p, const BlockOps& ops, bool second, Word*& wo
 void pack_b(const Part& p, int64_t column, int64_t width, int64_t first, int64_t count, Word* to) {
   const int64_t per_word = p.ops->pairs ? 2 : 1, row = first * per_word;
   const int64_t rows = std::min(p.k - row, count * per_word), columns = std::min(kPanel, p.n - column);
-  if (p.b.turned)
+  if (p.b.turned) {
     p.ops->pack_turned(at(p.b.data, p.b.dtype, column * p.k + row), p.b.dtype, p.k, columns, rows, width, to);
-  else
+    const int64_t filled = quotient_up(rows, per_word);
+    std::fill_n(to + filled * width, (count - filled) * width, Word{0});
+  } else {
     p.ops->pack_down(at(p.b.data, p.b.dtype, row * p.n + column), p.b.dtype, p.n, rows, columns, count * per_word,
                      width, to);
+  }
 }
 
-// Packs the 64 rows of a, or words along k of a transposed ("turned") a, that a task has.
+// Packs a task's part of a: 64 rows, or 64 words along k if a is transposed ("turned").
 void pack_a(const Part& p, int64_t task) {
   const int64_t first = task * 64, count = std::min<int64_t>(64, p.a_length() - first);
   if (p.a.turned) {
@@ -94,8 +98,8 @@ void multiply_panel(const MatrixProduct& product, std::span<const Part> parts, i
                            at(c, product.result, row * product.n + column));
 }
 
-// Divides a product into tasks: panels, and ranges of rows if a panel has many. The last panels, which would not keep
-// all threads busy, are divided by rows; each task then packs the panel again.
+// Divides a product into tasks: panels, or ranges of a panel's rows if there are many rows. The last panels, which
+// would not keep all threads busy, are divided by rows; each task then packs the panel again.
 struct Division {
   int64_t panels, whole, row_step, parts_of_whole, last_step, parts_of_last;
 
@@ -125,9 +129,10 @@ struct Division {
 }  // namespace
 
 int64_t product_workspace(const MatrixProduct& product) {
-  // Computes an upper bound for every BlockOps table: it assumes one element per word.
+  // Computes an upper bound for every BlockOps table: it assumes one element per word, and the largest word_step.
+  constexpr int64_t kWordStep = 16;
   const auto words = [&](const ProductOperand& a, int64_t k) {
-    return a.dtype != DType::kF32 ? quotient_up(product.m * k, 16) * 16 : 0;
+    return a.dtype != DType::kF32 ? quotient_up(product.m * std::max(k, kWordStep), 16) * 16 : 0;
   };
   const int64_t all = words(product.a, product.k) + words(product.a2, product.k2);
   return std::max<int64_t>(16, all) * static_cast<int64_t>(sizeof(Word));

@@ -1,8 +1,8 @@
 // The FFI handlers of cpu_lora.
 #include "kernels/cpu/ffi_operands.h"
-#include "kernels/cpu/lora_kernel.h"
-#include "kernels/cpu/lora_product.h"
 #include "kernels/cpu/plugin_threads.h"
+#include "kernels/cpu/products/lora_kernel.h"
+#include "kernels/cpu/products/lora_product.h"
 #include "runtime/ffi.h"
 #include "xla/ffi/api/ffi.h"
 

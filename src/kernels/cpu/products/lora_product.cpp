@@ -1,8 +1,8 @@
-#include "kernels/cpu/lora_product.h"
+#include "kernels/cpu/products/lora_product.h"
 
 #include <algorithm>
 
-#include "kernels/cpu/matrix_product.h"
+#include "kernels/cpu/products/matrix_product.h"
 
 namespace fettle::cpu {
 namespace {

@@ -1,9 +1,9 @@
-#include "kernels/cpu/linear_kernel.h"
+#include "kernels/cpu/products/linear_kernel.h"
 
 #include "graph/op_table.h"
 #include "graph/ops.h"
 #include "kernels/cpu/block_ops.h"
-#include "kernels/cpu/matrix_product.h"
+#include "kernels/cpu/products/matrix_product.h"
 #include "kernels/cpu/split_rows.h"
 
 namespace fettle::cpu {

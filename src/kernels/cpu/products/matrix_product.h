@@ -2,8 +2,8 @@
 // ("turned").
 //
 // b is divided into panels that are a few vectors wide. A thread packs a slice of a panel and multiplies all rows by it
-// while it is in the cache. Elements are rounded once, when c is stored. Each element
-// is summed in a fixed order, which does not depend on the number of threads.
+// while the slice is in the cache. Elements are rounded once, when c is stored. Each element is summed in a fixed
+// order, which does not depend on the number of threads.
 #pragma once
 
 #include <cstdint>
