@@ -14,9 +14,9 @@ std::optional<Kernel> linear_kernel(const CompositeSite& site);
 // Returns true for 64 rows or more on CPUs with AVX2 (benchmarks/linear_202611.md).
 bool linear_pays(const CompositeSite& site);
 
-inline constexpr const char* kLinearKernel = "cpu_linear/1";
+inline constexpr const char* kLinearKernel = "cpu_linear/2";
 // The handler's name. It includes a version, so that programs in the compile cache never call another version.
-inline constexpr const char* kProductTarget = "fettle_cpu_product_1";
+inline constexpr const char* kProductTarget = "fettle_cpu_product_2";
 void register_linear(const Plugin& plugin);
 
 }  // namespace fettle::cpu
