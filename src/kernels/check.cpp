@@ -114,8 +114,8 @@ RunTrial run_on(const Devices& devices) {
     for (const TrialInput& input : trial.inputs)
       key.add({reinterpret_cast<const char*>(input.value.data()), static_cast<size_t>(input.value.bytes())});
     if (const auto known = plain->find(key.text()); !choose && known != plain->end()) return known->second;
-    const Executable executable = devices.client().compile(
-        text, signature_of(program), {.num_partitions = static_cast<int>(program.mesh().size())});
+    const Executable executable = devices.client().compile(text, signature_of(program),
+                                                           {.num_partitions = static_cast<int>(program.mesh().size())});
     std::vector<DeviceBuffer> buffers;
     std::vector<DeviceBuffer*> arguments;
     buffers.reserve(trial.inputs.size());

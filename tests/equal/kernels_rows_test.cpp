@@ -146,9 +146,9 @@ Ran run_cross_entropy(const Setting& s, bool weighted, const ChooseKernel& choos
 }
 
 TEST(CpuRows, CrossEntropyEqualsTheBody) {
-  for (const Setting& s : {Setting{.name = "f32"}, Setting{.name = "bf16", .dtype = DType::kBF16},
-                           Setting{.name = "eight_devices", .mesh = kFsdp},
-                           Setting{.name = "length", .mesh = {{{"fsdp", 4}, {"sp", 2}}}}})
+  for (const Setting& s :
+       {Setting{.name = "f32"}, Setting{.name = "bf16", .dtype = DType::kBF16},
+        Setting{.name = "eight_devices", .mesh = kFsdp}, Setting{.name = "length", .mesh = {{{"fsdp", 4}, {"sp", 2}}}}})
     for (const bool weighted : {false, true}) {
       SCOPED_TRACE(testing::Message() << s.name << ' ' << weighted);
       const Ran kernel = run_cross_entropy(s, weighted, chooser(s.mesh.size()));
