@@ -92,15 +92,15 @@ struct ExpertLora {
   double scale = 1, gate_up_scale = 1;
 };
 
-// The arguments of a forward function. Token arrays are i32 [B, T]. A row has one or more documents; `segments` has the
-// number of each position's document (0: padding). Tokens attend only within their document, and positions restart in
-// each document.
 // The LoRA weights of one linear layer.
 struct LowRank {
   Tensor a, b;  // [R, I] and [O.., R]
   double scale;
 };
 
+// The arguments of a forward function. Token arrays are i32 [B, T]. A row has one or more documents; `segments` has the
+// number of each position's document (0: padding). Tokens attend only within their document, and positions restart in
+// each document.
 struct Forward {
   const ModelConfig& config;
   const Weights& weights;

@@ -191,5 +191,36 @@ TEST(CpuRowOps, CrossEntropyAndItsGradient) {
   });
 }
 
+// Sums of a large vocabulary are divided into parts. Row 1 has logits of minus infinity, the target of row 2 is outside
+// of the vocabulary, and row 3 is not trained. Without weights, all weights are 1.
+TEST(CpuRowOps, CrossEntropyOfALargeVocabulary) {
+  constexpr int64_t kRows = 4, kWidth = 5003;
+  HostArray logits = trial_numbers({DType::kF32, {kRows * kWidth}}, 1, 8);
+  auto* const number = reinterpret_cast<float*>(logits.data());
+  for (int64_t i = 0; i < kWidth; i += 3) number[kWidth + i] = -INFINITY;
+  const std::vector<int32_t> targets{5002, 100, 5003, -100};
+  const auto x = doubles(logits);
+  std::vector<double> wanted_loss, wanted;
+  for (int64_t r = 0; r < kRows; ++r) {
+    const double* const row = &x[r * kWidth];
+    const bool trained = targets[r] >= 0, inside = targets[r] < kWidth;
+    double sum = 0;
+    for (int64_t i = 0; i < kWidth; ++i) sum += std::exp(row[i]);
+    wanted_loss.push_back(trained ? std::log(sum) - (inside ? row[targets[r]] : 0) : 0);
+    for (int64_t i = 0; i < kWidth; ++i)
+      wanted.push_back(trained ? std::exp(row[i]) / sum - (i == targets[r] ? 1 : 0) : 0);
+  }
+  for (const BlockOps* ops : usable_block_ops(DType::kBF16)) {
+    SCOPED_TRACE(ops->name);
+    Fenced losses(DType::kF32, kRows), hits(DType::kF32, kRows), slope(DType::kF32, kRows * kWidth);
+    std::vector<float> scratch(kWidth + 16);
+    ops->rows.cross_entropy({kRows, kWidth, number, targets.data(), nullptr, DType::kF32}, losses.floats(),
+                            hits.floats(), slope.data(), scratch.data());
+    EXPECT_LT(relative_distance(losses.values(), wanted_loss), 1e-6);
+    EXPECT_LT(relative_distance(slope.values(), wanted), 1e-6);
+    EXPECT_EQ(hits.values()[3], 0);
+  }
+}
+
 }  // namespace
 }  // namespace fettle::cpu

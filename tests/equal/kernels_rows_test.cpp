@@ -11,6 +11,7 @@
 #include "kernels/cpu/block_ops.h"
 #include "kernels_anywhere.h"
 #include "models/blocks/layers.h"
+#include "models/blocks/loss.h"
 #include "models/blocks/rope.h"
 
 namespace fettle {
@@ -18,7 +19,8 @@ namespace {
 
 using Tensors = std::vector<Tensor>;
 
-constexpr int64_t kLayers = 3, kRows = 8, kLength = 20, kHeads = 3, kHead = 14, kWide = kHeads * kHead;
+// The rows are so many that a call on one device divides them into several tasks.
+constexpr int64_t kLayers = 3, kRows = 8, kLength = 120, kHeads = 3, kHead = 14, kWide = kHeads * kHead;
 
 struct Setting {
   std::string name;
@@ -121,6 +123,41 @@ TEST(CpuRows, TensorParallelismLeavesNormsToTheBody) {
   EXPECT_EQ(calls_of(kernel, "cpu_rms_norm/1"), 0);
   EXPECT_EQ(calls_of(kernel, "cpu_gated/1"), kLayers * 2);
   expect_near(kernel, body, 1e-5);
+}
+
+// Computes the cross-entropy of 8 rows of 20 positions. Every fifth label is ignored, and so are all labels of row 3.
+Ran run_cross_entropy(const Setting& s, bool weighted, const ChooseKernel& choose) {
+  constexpr int64_t kPositions = 20, kVocab = 1501;
+  GraphRun run(s.mesh, choose);
+  const ShardingRules rules{s.mesh};
+  const Partition rows = rules.fitting({"batch", "length"}, {kRows, kPositions});
+  Value targets = i32({kRows, kPositions}, {});
+  for (int64_t i = 0; i < kRows * kPositions; ++i)
+    targets.elements.push_back(i % 5 == 4 || i / kPositions == 3 ? -100 : static_cast<double>(i * 97 % kVocab));
+  const Tensor logits = run.input(random_value({DType::kF32, {kRows, kPositions, kVocab}}, 1, -5, 5),
+                                  rules.fitting({"batch", "length", "act_vocab"}, {kRows, kPositions, kVocab}));
+  const Tensor labels = run.input(targets, rows);
+  const Tensor weights =
+      weighted ? run.input(random_value({DType::kF32, {kRows, kPositions}}, 2, 0, 2), rows) : Tensor{};
+  const CrossEntropy out = cross_entropy(rules, logits, labels, weights, s.dtype);
+  run.output("losses", out.losses_BC);
+  run.output("slope", out.slope_BCV);
+  return {run.run(), run.program().kernels()};
+}
+
+TEST(CpuRows, CrossEntropyEqualsTheBody) {
+  for (const Setting& s :
+       {Setting{.name = "f32"}, Setting{.name = "bf16", .dtype = DType::kBF16},
+        Setting{.name = "eight_devices", .mesh = kFsdp}, Setting{.name = "length", .mesh = {{{"fsdp", 4}, {"sp", 2}}}}})
+    for (const bool weighted : {false, true}) {
+      SCOPED_TRACE(testing::Message() << s.name << ' ' << weighted);
+      const Ran kernel = run_cross_entropy(s, weighted, chooser(s.mesh.size()));
+      EXPECT_EQ(calls_of(kernel, "cpu_cross_entropy/1"), 1);
+      expect_near(kernel, run_cross_entropy(s, weighted, {}), s.dtype == DType::kF32 ? 2e-6 : 4e-3);
+    }
+  // tp splits the vocabulary, so the body runs.
+  const Setting split{.name = "tp", .mesh = {{{"fsdp", 4}, {"tp", 2}}}};
+  EXPECT_TRUE(run_cross_entropy(split, true, chooser(8)).kernels.empty());
 }
 
 TEST(CpuRows, LeavesFewRowsAndSlowCpusToTheBody) {

@@ -87,15 +87,28 @@ TEST(TrainingWithKernelsAlike, PackedEqualsApart) {
 }
 
 TEST(TrainingWithKernelsAlike, EightDevicesEqualOne) {
-  Recipe recipe = recipe_of("llama", "full");
-  recipe.per_device_train_batch_size = 8;
-  const TrainResult one = train(recipe, {.kernels = true});
-  recipe.per_device_train_batch_size = 1;
-  recipe.mesh = {{"fsdp", 8}};
-  expect_near_results(train(recipe, {.kernels = true}), one, 1e-6, 1e-4);
-  recipe.per_device_train_batch_size = 2;
-  recipe.mesh = {{"fsdp", 4}, {"tp", 2}};
-  expect_near_results(train(recipe, {.kernels = true}), one, 1e-6, 1e-4);
+  for (const char* type : {"full", "lora"}) {
+    SCOPED_TRACE(type);
+    Recipe recipe = recipe_of("llama", type);
+    recipe.per_device_train_batch_size = 8;
+    const TrainResult one = train(recipe, {.kernels = true});
+    recipe.per_device_train_batch_size = 1;
+    recipe.mesh = {{"fsdp", 8}};
+    expect_near_results(train(recipe, {.kernels = true}), one, 1e-6, 1e-4);
+    recipe.per_device_train_batch_size = 2;
+    recipe.mesh = {{"fsdp", 4}, {"tp", 2}};
+    expect_near_results(train(recipe, {.kernels = true}), one, 1e-6, 1e-4);
+  }
+}
+
+// With a base in 4 bits, the kernel reads the dequantised weights.
+TEST(TrainingWithKernelsAlike, LoraEqualsTheBodies) {
+  Recipe recipe = recipe_of("llama", "lora");
+  const TrainResult bodies = train(recipe, {.packing = true});
+  expect_near_results(train(recipe, {.packing = true, .kernels = true}), bodies, 1e-6, 1e-4);
+  recipe.quantization_bit = 4;
+  const TrainResult quantised = train(recipe, {.packing = true});
+  expect_near_results(train(recipe, {.packing = true, .kernels = true}), quantised, 1e-6, 1e-4);
 }
 
 }  // namespace

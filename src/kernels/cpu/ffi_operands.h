@@ -15,7 +15,8 @@ inline bool is_known(xla::ffi::DataType type) {
 inline DType dtype_of(xla::ffi::DataType type) {
   return type == xla::ffi::F32 ? DType::kF32 : DType::kBF16;
 }
-inline int64_t elements_of(const xla::ffi::AnyBuffer& buffer) {
+template <typename Buffer>
+int64_t elements_of(const Buffer& buffer) {
   return static_cast<int64_t>(buffer.element_count());
 }
 inline xla::ffi::Error wrong_operands(const std::string& kernel) {

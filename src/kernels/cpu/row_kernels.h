@@ -21,7 +21,7 @@ std::optional<Kernel> rope_kernel(const CompositeSite& site);
 // Requires that the mesh is one device, or that the rows are split over the whole mesh.
 std::optional<Kernel> cross_entropy_kernel(const CompositeSite& site);
 
-// Returns true for 64 rows or more on CPUs with AVX2 (benchmarks/2026-11-26-amx-bf16.md).
+// Returns true for 64 rows or more on CPUs with AVX2. The number is that of linear_pays(); it was not measured.
 bool rows_pay(const CompositeSite& site);
 
 inline constexpr const char* kGatedKernel = "cpu_gated/1";

@@ -11,12 +11,12 @@ namespace fettle::cpu {
 // Returns the kernel for f32 and bf16 when the rows are split over the whole mesh, or when the mesh is one device;
 // otherwise returns nullopt.
 std::optional<Kernel> linear_kernel(const CompositeSite& site);
-// Returns true for 64 rows or more on CPUs with AVX2 (benchmarks/linear_202611.md).
+// Returns true for 64 rows or more on CPUs with AVX2. Only 512 rows were measured (benchmarks/linear_202611.md).
 bool linear_pays(const CompositeSite& site);
 
-inline constexpr const char* kLinearKernel = "cpu_linear/1";
+inline constexpr const char* kLinearKernel = "cpu_linear/2";
 // The handler's name. It includes a version, so that programs in the compile cache never call another version.
-inline constexpr const char* kProductTarget = "fettle_cpu_product_1";
+inline constexpr const char* kProductTarget = "fettle_cpu_product_2";
 void register_linear(const Plugin& plugin);
 
 }  // namespace fettle::cpu
