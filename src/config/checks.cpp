@@ -15,7 +15,8 @@ namespace fettle {
 
 namespace {
 
-// Throws when the schedule needs a key that is not set, and when a key is set that the schedule does not read.
+// Throws when the schedule needs a key that is not set, and when a key that the schedule does not read differs from its
+// default.
 void check_schedule(const Recipe& recipe) {
   const std::string& type = recipe.lr_scheduler_type;
   struct Argument {

@@ -73,7 +73,7 @@ class Reader {
   }
 
   // Sets the keys that the settings of DeepSpeed, FSDP or accelerate ask for, unless the recipe sets them itself.
-  // Prints one warning that lists all keys without effect.
+  // Prints one warning that lists the keys without effect for which the table gives no reason.
   void report() {
     const auto wishes = std::exchange(wishes_, {});
     for (const auto& [key, wish] : wishes) {
@@ -335,7 +335,8 @@ void read_file(Recipe& recipe, const std::filesystem::path& file) {
   reader.report();
 }
 
-// Keys of type text take the override's value literally, so that a prompt may contain colons and quotes.
+// Keys of type text take the override's value literally, so that a prompt may contain colons and quotes. The word null
+// still means the default.
 YAML::Node override_value(const std::string& name, const std::string& text, const std::string& where) {
   const Key* key = find_key(name);
   bool literal = key && std::holds_alternative<std::string Recipe::*>(key->member);

@@ -31,7 +31,7 @@ struct Recipe {
   std::string new_special_tokens_config;           // a yaml file that maps special tokens to descriptions
   std::string init_special_tokens = "noise_init";  // noise_init, desc_init, desc_init_w_noise
   std::string eos_token;                           // becomes the tokenizer's eos_token; empty: no change
-  bool use_modelscope = false;  // names mean repositories of ModelScope; unset: USE_MODELSCOPE_HUB decides
+  bool use_modelscope = false;  // names mean repositories of ModelScope; if not set, USE_MODELSCOPE_HUB decides
   std::string hub_token;        // access token; empty: from the environment
   std::string cache_dir;        // folder of downloaded files; empty: from the environment
 
@@ -69,7 +69,7 @@ struct Recipe {
   std::optional<int64_t> num_labels;
   std::vector<std::string> id2label;  // label names by number
 
-  // Preferences: stages dpo and kto.
+  // Preferences: stages dpo, kto and rm.
   std::string pref_loss = "sigmoid";  // dpo: sigmoid, hinge, ipo, orpo, simpo
   double pref_beta = 0.1;
   double pref_ftx = 0;  // weight of the chosen reply's cross-entropy in the loss
@@ -169,7 +169,7 @@ struct Recipe {
 
   // Keys about the export.
   std::string export_dir;
-  double export_size = 5;                // GB per shard
+  double export_size = 5;                // largest size of a weight file, in GB
   std::string export_dtype;              // empty: the base model's dtype
   std::string export_quantization;       // scheme of exported weights in few bits; empty: none
   std::vector<std::string> export_gguf;  // types of GGUF files; empty: write safetensors
@@ -201,8 +201,8 @@ struct Recipe {
   std::map<std::string, std::string> set_at;     // where each key was set: "recipe.yaml:12" or "override 'key=value'"
   std::map<std::string, std::string> hub_names;  // by folder: the name on a hub that the folder replaced
 
-  // Returns interleave_probs as numbers. Throws UserError unless there is one number above 0 for each item of
-  // `dataset`.
+  // Returns interleave_probs as numbers; empty if the key is empty. Throws UserError if the key is set but does not
+  // have one number above 0 for each item of `dataset`.
   std::vector<double> interleave_weights() const;
   double effective_lora_alpha() const { return lora_alpha.value_or(2.0 * static_cast<double>(lora_rank)); }
   bool remat_is_auto() const { return gradient_checkpointing == "auto"; }
@@ -224,8 +224,8 @@ Recipe read_recipe(const std::filesystem::path& file, const std::vector<std::str
 // needs them.
 void require_keys(const Recipe& recipe, std::initializer_list<std::string_view> names, std::string_view command);
 
-// Returns the recipe as YAML: the keys that differ from their defaults. Reading the text gives the same Recipe, except
-// that a comment replaces an access token.
+// Returns the recipe as YAML: the keys that differ from their defaults, and the set keys whose default depends on the
+// stage. Reading the text gives the same values, except that a comment replaces an access token.
 std::string to_yaml(const Recipe& recipe);
 
 }  // namespace fettle

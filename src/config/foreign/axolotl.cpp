@@ -134,7 +134,8 @@ class AxolotlReader {
     mean("stage", "pt");
   }
 
-  // Translates saves_per_epoch and evals_per_epoch to save_steps and eval_steps, as shares of the run's steps.
+  // Translates saves_per_epoch and evals_per_epoch: once per epoch becomes the strategy `epoch`, other numbers become
+  // save_steps and eval_steps, as shares of the run's steps. Also sets Axolotl's default strategies.
   void read_intervals() {
     const double epochs = number("num_epochs", 1);
     for (const auto& [from, strategy, steps] : {std::tuple{"saves_per_epoch", "save_strategy", "save_steps"},

@@ -259,7 +259,8 @@ class Set {
   }
 
   // Reads the names of the roles. Does nothing if all names are usual ones (user, human, assistant, gpt, system, tool),
-  // because Fettle understands rows with these names without tags. Throws when a role has several other names.
+  // because Fettle understands rows with these names without tags. Otherwise, throws when a role has more than one
+  // name.
   void read_roles() {
     if (has_usual_roles()) return;
     for (const auto& [tag, role] : {std::pair{"user_tag", "user"},
