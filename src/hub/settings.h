@@ -13,18 +13,22 @@ struct HubSettings {
   std::string endpoint;         // "https://huggingface.co", without a slash at the end
   std::string token;            // empty: no token. Sent only to the endpoint's origin, and never shown
   std::filesystem::path cache;  // the folder of all repositories; empty: unknown, because HOME is unset
-  bool offline = false;         // nothing is fetched
+  bool offline = false;         // true: nothing is fetched
   int connect_seconds = 10;     // longest time for making a connection
   int stall_seconds = 20;       // longest time without a byte
   double pause_seconds = 1;     // pause before the first retry; each further pause is twice as long
   int parallel = 8;             // number of files that are fetched at the same time
 };
 
-// Reads the settings from environment variables. For Hugging Face, these are HF_ENDPOINT, HF_TOKEN (or
-// HUGGING_FACE_HUB_TOKEN, or the file HF_TOKEN_PATH, by default $HF_HOME/token), HF_HUB_CACHE (or $HF_HOME/hub),
-// HF_HUB_OFFLINE (or TRANSFORMERS_OFFLINE), HF_HUB_ETAG_TIMEOUT and HF_HUB_DOWNLOAD_TIMEOUT, as in huggingface_hub. For
-// ModelScope, the first three are MODELSCOPE_ENDPOINT, MODELSCOPE_API_TOKEN and MODELSCOPE_CACHE. Throws UserError for
-// values that cannot be used.
+// Reads the settings from environment variables.
+//
+// HF_ENDPOINT; for ModelScope MODELSCOPE_ENDPOINT or MODELSCOPE_DOMAIN
+// HF_TOKEN or HUGGING_FACE_HUB_TOKEN, else the file HF_TOKEN_PATH, by default $HF_HOME/token;
+//   no token if HF_HUB_DISABLE_IMPLICIT_TOKEN is on; for ModelScope MODELSCOPE_API_TOKEN
+// HF_HUB_CACHE or HUGGINGFACE_HUB_CACHE, else $HF_HOME/hub; for ModelScope MODELSCOPE_CACHE
+// for both hubs HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE, HF_HUB_ETAG_TIMEOUT and HF_HUB_DOWNLOAD_TIMEOUT
+//
+// Those for Hugging Face mean the same as in huggingface_hub. Throws UserError for values that cannot be used.
 HubSettings read_hub_settings(Hub hub);
 
 // Returns the folder of Hugging Face's tools: HF_HOME, else the folder `huggingface` in the user's cache folder.
