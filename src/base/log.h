@@ -11,8 +11,8 @@ enum class LogLevel { kQuiet, kInfo, kDebug };
 
 void set_log_level(LogLevel level);
 LogLevel log_level();
-void log_line(LogLevel level,
-              const std::string& text);  // if `level` is shown, writes a line to stderr in place of the progress line
+// Writes a line to stderr, in place of the progress line, if the log level includes `level`.
+void log_line(LogLevel level, const std::string& text);
 // Replaces the progress line at the bottom of a terminal. Prints nothing with kQuiet or when stderr is not a terminal.
 void live_line(const std::string& text);
 bool stderr_is_terminal();
