@@ -11,7 +11,8 @@ namespace {
 
 // The score of an unknown character is lower than the lowest score by this number, as in SentencePiece.
 constexpr double kUnknownPenalty = 10.0;
-// When a sum in single precision is larger than this, the sums restart at zero, as in SentencePiece.
+// When the absolute value of a sum in single precision is larger than this, the sums restart at zero, as in
+// SentencePiece.
 constexpr double kLargestSum = 100'000;
 
 }  // namespace

@@ -12,7 +12,7 @@ class Unigram : public TokenModel {
   // Reads a `model` of type Unigram. `vocab` is a list of [token, score]; the position in the list is the id.
   static std::unique_ptr<TokenModel> read(const JsonField& field);
   struct Options {
-    // The id of a run of unknown characters. Without unk_id, an unknown character causes a UserError.
+    // The id that stands for neighbouring unknown characters. Without unk_id, an unknown character causes a UserError.
     std::optional<int32_t> unk_id;
     bool byte_fallback = false;
     bool single_precision = false;  // sums are rounded as in SentencePiece, so that the same split wins a tie
