@@ -95,7 +95,8 @@ Splits splits_by_name(const Names& files, const std::string& within) {
   return shards.empty() ? words : shards;
 }
 
-// Returns whether a pattern of README.md matches the path. * matches within a folder, ** also across folders.
+// Returns whether a pattern of README.md matches the path. A * matches only within a folder. But if the pattern has **,
+// every * also matches across folders.
 bool matches(const std::string& pattern, const std::string& path) {
   std::string one_star = pattern;
   for (size_t at; (at = one_star.find("**/")) != std::string::npos;) one_star.replace(at, 3, "*");

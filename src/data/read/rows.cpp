@@ -135,7 +135,7 @@ class Reader {
     }
   }
 
-  // Returns whether an object begins on this line and does not end on it, so that it has several lines.
+  // Returns whether the line has only opening brackets, so that the object that begins on it has several lines.
   static bool line_is_open(std::string_view line) {
     int depth = 0;
     bool quoted = false;
@@ -210,8 +210,8 @@ class Reader {
     }
   }
 
-  // Reads one record of comma-separated values. Quoted cells may have separators, line ends and doubled quotes. Returns
-  // false at the end of the file.
+  // Reads one record of a table: cells with `separator` between them. Quoted cells may have separators, line ends and
+  // doubled quotes. Returns false at the end of the file.
   bool record(char separator, std::vector<std::string>& cells, int64_t& number) {
     if (bytes_.peek() < 0) return false;
     const int64_t begin = number;
