@@ -48,8 +48,8 @@ class InternalError : public Error {
       : Error(ExitCode::kInternal, fmt::format(format, std::forward<Args>(args)...)) {}
 };
 
-// The plugin or the device is missing or failed. If a PJRT call failed, the message has its name and error code. Exit
-// 4.
+// The plugin or the device is missing or failed. After a failed PJRT call, the message has its name and error code.
+// Exit 4.
 class DeviceError : public Error {
  public:
   template <typename... Args>
