@@ -29,7 +29,7 @@ class HttpListener {
   int bind();
   // Answers requests until InterruptScope has a signal or connections can no longer be accepted. Then calls
   // `before_end`; requests are still answered until before_end returns. Throws UserError if connections could no longer
-  // be accepted. Returns at once if there is a signal at the start.
+  // be accepted. If there is a signal at the start, returns without calling `before_end`.
   void run(const std::function<void()>& before_end);
 
  private:

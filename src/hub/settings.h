@@ -20,15 +20,15 @@ struct HubSettings {
   int parallel = 8;             // number of files that are fetched at the same time
 };
 
-// Reads the settings from environment variables.
-//
-// HF_ENDPOINT; for ModelScope MODELSCOPE_ENDPOINT or MODELSCOPE_DOMAIN
-// HF_TOKEN or HUGGING_FACE_HUB_TOKEN, else the file HF_TOKEN_PATH, by default $HF_HOME/token;
-//   no token if HF_HUB_DISABLE_IMPLICIT_TOKEN is on; for ModelScope MODELSCOPE_API_TOKEN
-// HF_HUB_CACHE or HUGGINGFACE_HUB_CACHE, else $HF_HOME/hub; for ModelScope MODELSCOPE_CACHE
-// for both hubs HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE, HF_HUB_ETAG_TIMEOUT and HF_HUB_DOWNLOAD_TIMEOUT
-//
-// Those for Hugging Face mean the same as in huggingface_hub. Throws UserError for values that cannot be used.
+// Reads the settings from environment variables, which mean the same as in huggingface_hub:
+// - endpoint: HF_ENDPOINT
+// - token: HF_TOKEN or HUGGING_FACE_HUB_TOKEN, else the file HF_TOKEN_PATH, by default $HF_HOME/token; none if
+//   HF_HUB_DISABLE_IMPLICIT_TOKEN is on
+// - cache: HF_HUB_CACHE or HUGGINGFACE_HUB_CACHE, else $HF_HOME/hub
+// - offline: HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE
+// - connect_seconds and stall_seconds: HF_HUB_ETAG_TIMEOUT and HF_HUB_DOWNLOAD_TIMEOUT
+// For ModelScope, endpoint, token and cache come from MODELSCOPE_ENDPOINT (or MODELSCOPE_DOMAIN), MODELSCOPE_API_TOKEN
+// and MODELSCOPE_CACHE (by default $HOME/.cache/modelscope). Throws UserError for values that cannot be used.
 HubSettings read_hub_settings(Hub hub);
 
 // Returns the folder of Hugging Face's tools: HF_HOME, else the folder `huggingface` in the user's cache folder.
