@@ -108,7 +108,8 @@ void check_own_rules(const Recipe& recipe) {
         recipe.where(recipe.use_apollo ? "use_apollo" : "optim"));
 }
 
-// Warns about keys that have no effect because of other keys. They do no harm, but the user may think that they work.
+// Warns about keys that have no effect because of other keys. Such keys do no harm, but the user may think that they
+// have an effect.
 void name_idle_keys(const Recipe& r) {
   const bool lora = r.finetuning_type == "lora", few_bits = r.quantization_bit.has_value();
   const std::string no_lora = "finetuning_type: " + r.finetuning_type + " trains no LoRA matrices";

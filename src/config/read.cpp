@@ -222,8 +222,8 @@ class Reader {
     recipe_.set_at[canonical] = given.where;
   }
 
-  // Returns the items of `dataset`. An item that is a map is an entry of dataset_info.json and becomes its JSON text. A
-  // YAML file becomes the data sets that it lists.
+  // Returns the items of `dataset` or `eval_dataset`. An item that is a map is an entry of dataset_info.json and
+  // becomes its JSON text. A YAML file becomes the data sets that it lists.
   static YAML::Node dataset_items(const GivenValue& given) {
     std::vector<YAML::Node> items;
     if (given.node.IsSequence())

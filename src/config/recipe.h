@@ -20,7 +20,7 @@ struct Recipe {
   std::string model_name_or_path;                 // a model folder, a GGUF file, or a name on a hub
   std::string model_revision;                     // branch, tag or commit on the hub; empty: main branch
   std::vector<std::string> adapter_name_or_path;  // PEFT adapter folders, or names on a hub
-  bool train_from_scratch = false;                // start from random weights; the folder needs only config.json
+  bool train_from_scratch = false;                // start from random weights; the folder needs no weights
   std::string template_name;                      // key `template`: name of a built-in; empty: the model's own
   std::string tool_format;                        // the tool format that the template must have; empty: any
   std::string enable_thinking = "auto";           // auto, true, false
@@ -139,7 +139,7 @@ struct Recipe {
   bool pure_bf16 = false;
   bool tf32 = false;
   bool fp8 = false;                             // matrix products of the layers take 8-bit operands
-  std::string gradient_checkpointing = "auto";  // true = full, false = none
+  std::string gradient_checkpointing = "auto";  // auto, none, attention, dots, linear, 25%, 50%, 75%, full
   int64_t seed = 42;
 
   // Keys about the output.
@@ -189,7 +189,7 @@ struct Recipe {
   bool offload_optimizer = false;               // keep the optimizer state in host memory
   bool offload_param = false;                   // keep the weights of the layers in host memory
   std::string offload_dir;               // keep the optimizer state in a file of this folder; empty: keep it in memory
-  std::string plugin;                    // cpu, cuda, rocm, or a file; empty: the best plugin available
+  std::string plugin;                    // cpu, cuda, rocm, or a file; empty: a GPU's plugin if there, else cpu
   std::optional<int64_t> device_count;   // devices to use; the CPU plugin creates this many
   double gpu_memory_utilization = 0.95;  // share of a GPU's memory that the program may take
   std::string target;                    // plan: the hardware to plan for
@@ -197,7 +197,7 @@ struct Recipe {
   std::string compile_cache;                    // folder; empty: the default folder; "off": no cache
   std::vector<std::string> kernels = {"auto"};  // auto, off, or names of kernels
 
-  std::filesystem::path file;                    // the file that was read; its paths are relative to the current folder
+  std::filesystem::path file;                    // the file read; paths in it are relative to the current folder
   std::map<std::string, std::string> set_at;     // where each key was set: "recipe.yaml:12" or "override 'key=value'"
   std::map<std::string, std::string> hub_names;  // by folder: the name on a hub that the folder replaced
 
@@ -206,7 +206,7 @@ struct Recipe {
   std::vector<double> interleave_weights() const;
   double effective_lora_alpha() const { return lora_alpha.value_or(2.0 * static_cast<double>(lora_rank)); }
   bool remat_is_auto() const { return gradient_checkpointing == "auto"; }
-  // Returns whether the recipe says `mesh: auto`. Then choose_mesh (plan/mesh_choice.h) chooses the mesh. Every mesh
+  // Returns whether the recipe says `mesh: auto`. If so, choose_mesh (plan/mesh_choice.h) chooses the mesh. Every mesh
   // takes the same number of rows per step: per_device_train_batch_size x devices x gradient_accumulation_steps.
   bool mesh_is_auto() const { return mesh.contains("auto"); }
   // Returns the hub name in hub_names that `folder` replaced; if there is none, returns `folder`.

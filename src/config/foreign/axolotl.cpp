@@ -174,7 +174,7 @@ class AxolotlReader {
       mean("stage", "rm");
       if (text("num_labels") == "1") handle("num_labels");  // a reward model has one score
     }
-    if (is_on("float16") && has("fp16") && !is_on("fp16")) handle("fp16");  // Axolotl then sets fp16 itself
+    if (is_on("float16") && has("fp16") && !is_on("fp16")) handle("fp16");  // with float16, Axolotl sets fp16 itself
     if (is_on("auto_resume_from_checkpoints") && !has("resume_from_checkpoint")) handle("resume_from_checkpoint");
     const std::string checkpointing = text("gradient_checkpointing");
     if (checkpointing == "offload" || checkpointing == "offload_disk") {
