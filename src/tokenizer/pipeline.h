@@ -31,8 +31,8 @@ struct Pipeline {
   PostProcessor post_processor;
   Decoder decoder;
 
-  // Call this after reading the file. Where the model allows it (Bpe::may_cut_before), this adds a step that cuts long
-  // texts into words without changing the ids.
+  // Call this after reading the file. If Bpe::may_cut_before allows it, adds a step that cuts texts into words, so that
+  // long texts are encoded faster. The ids stay the same.
   void cut_into_words();
   std::optional<int32_t> id_of(const std::string& token) const;
   void encode(std::string_view text, bool add_special_tokens, std::vector<int32_t>& ids) const;

@@ -8,7 +8,7 @@
 namespace fettle {
 namespace {
 
-// The next functions read the fields of a unit of the double array.
+// The next four functions read the fields of a unit of the double array.
 bool has_leaf(uint32_t unit) {
   return (unit >> 8 & 1) != 0;
 }

@@ -94,7 +94,7 @@ Regex::Regex(std::string_view pattern, std::string_view where) {
 }
 
 const Regex::Variant& Regex::variant_for(std::string_view text) const {
-  // All characters of kNewerRanges start with this byte or a larger one.
+  // In UTF-8, all characters of kNewerRanges start with this byte or a larger one.
   constexpr uint8_t kNewerLead = 0xE0;
   bool ascii = true;
   for (size_t at = 0; at < text.size();) {
