@@ -30,7 +30,7 @@ class Budget {
   ~Budget();
   Budget(const Budget&) = delete;
 
-  // The next functions throw JinjaError when a limit is exceeded.
+  // The next three functions throw JinjaError when a limit is exceeded.
   static void step(size_t steps = 1);
   static void charge(size_t bytes);  // counts the bytes of a new value
   static void fit(size_t bytes);     // checks the length of a growing text

@@ -55,8 +55,8 @@ class Value {
   Value(const char* v) : Value(std::string(v)) {}
   Value(ObjectPtr v) : data_(std::move(v)) {}
   Value(const void*) = delete;
-  // The next functions throw JinjaError for values that are nested too deeply, so that recursive functions cannot
-  // overflow the stack.
+  // list, tuple, group, dict, generator, from_json and keeping throw JinjaError for values that are nested too deeply,
+  // so that recursive functions cannot overflow the stack.
   static Value undefined(std::string why);
   static Value list(Values items);
   static Value tuple(Values items);
@@ -86,8 +86,8 @@ class Value {
   bool is_number() const { return is_bool() || is_int() || is_float(); }
   bool is_sequence() const { return is_list() || is_tuple(); }
 
-  // These throw JinjaError when the value has another type. For object(), generator() and why_undefined(), the caller
-  // must have checked the type.
+  // string(), items(), dict(), integer() and number() throw JinjaError when the value has another type. For object(),
+  // generator() and why_undefined(), the caller must have checked the type.
   const std::string& string() const;
   const Values& items() const;  // the items of a list or tuple
   const Dict& dict() const;
