@@ -53,9 +53,9 @@ class ChatTemplate {
   ChatTemplate(const std::string& name, const Tokenizer& tokenizer, const LocalTime& now = LocalTime::now(),
                const Thinking& thinking = {});
 
-  // `variables` is a JSON object with further variables for the template, or "".
-  // Returns the prompt for the next assistant turn as token ids; `chat`, `generate` and `train` all use it. These
-  // functions and render() throw UserError when the template refuses the messages. Safe to call from several threads.
+  // prompt() returns the prompt for the next assistant turn as token ids, prompt_text() as text. These functions,
+  // text() and render() throw UserError when the template refuses the messages, and are safe to call from several
+  // threads. `variables` is a JSON object with further variables for the template, or "".
   std::vector<int32_t> prompt(const std::vector<Message>& messages, const std::string& tools_json = "",
                               const std::string& variables = "") const;
   std::string prompt_text(const std::vector<Message>& messages, const std::string& tools_json = "",

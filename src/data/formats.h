@@ -36,7 +36,7 @@ struct Sample {
 // BadRow.
 Sample read_sample(const nlohmann::ordered_json& row, const DataSource& source);
 
-// Returns whether the row is a conversation, by the source's format or, if it sets none, by the row's columns.
+// Returns whether the row is a conversation, by the source's format or, if the source sets none, by the row's columns.
 bool is_conversation(const nlohmann::ordered_json& row, const DataSource& source);
 // Reads a conversation (kChat). It may end with a turn of any role. Throws BadRow.
 Sample read_turns(const nlohmann::ordered_json& row, const DataSource& source);
