@@ -59,7 +59,7 @@ Partition with_devices(Partition whole) {
   return whole;
 }
 
-// Returns a mask of the even devices for an array whose dim 1 of `rank` dims is the devices.
+// Returns a mask of the even devices for an array of `rank` dims whose dim 1 counts the devices.
 Tensor even_devices(int64_t devices, int64_t rank) {
   const Tensor number = iota({DType::kI32, {devices}}, 0);
   Dims dims(rank, 1);
