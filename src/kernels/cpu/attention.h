@@ -27,8 +27,8 @@ struct AttentionProblem {
   const BlockOps* ops = nullptr;                        // null: the fastest table of functions for this CPU
 };
 
-// Returns the bytes of scratch memory, aligned to 64 bytes, that attention() and attention_backward() need. The number
-// depends only on the dims and the dtype.
+// Return how many bytes of scratch memory attention() and attention_backward() need. The memory must be aligned to 64
+// bytes. The number depends only on the dims.
 int64_t attention_workspace(const AttentionProblem& problem);
 int64_t attention_backward_workspace(const AttentionProblem& problem);
 

@@ -3,7 +3,7 @@
 //
 // Source of the method: Dao, "FlashAttention-2". An instance computes one block of queries (or of keys) of one head, in
 // a loop over the blocks that it sees (attention_bounds.h). No [T, T] array exists. Each element is written by one
-// instance and summed in a fixed order, so results are the same in every run.
+// instance and summed in a fixed order, so results are the same each time.
 #pragma once
 
 #include <cstdint>
