@@ -129,7 +129,7 @@ double dot_flops(const Node& node) {
   return 2.0 * static_cast<double>(node.results[0].elements()) * static_cast<double>(contracted);
 }
 
-// Operands: the product that was computed, and its two factors. Only the gradient reads the factors.
+// Operands of float8_dot: the product that was computed, and its two factors. Only the gradient reads the factors.
 std::vector<Shape> float8_shape(Shapes o, const Attributes& a) {
   check_count(o, 3, "float8_dot_c1");
   const std::vector<Shape> out = dot_shape(o.subspan(1), DotProduct{as<Float8Product>(a).dims, o[1].dtype});
