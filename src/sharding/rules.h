@@ -25,8 +25,8 @@ class ShardingRules {
   // `overrides` replace defaults: they map a logical axis to mesh axes joined by '+', or to "" for none.
   explicit ShardingRules(MeshAxes mesh, const std::map<std::string, std::string>& overrides = {});
 
-  // Returns the same rules for activations outside of the layers. There, the devices of all stages share the rows of
-  // the batch, if pp divides the number of rows.
+  // Returns the same rules for activations outside of the layers. There, pp also splits the rows of the batch, if it
+  // divides their number.
   ShardingRules outside_layers() const;
   // Returns the same rules for activations of one row: every device stores all rows and positions.
   ShardingRules for_one_row() const;
