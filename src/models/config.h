@@ -1,4 +1,5 @@
-// Defines ModelConfig: the fields of a model's config.json, under Hugging Face's names.
+// Defines ModelConfig: what Fettle knows about a model from its config.json. Many fields have the names of the keys
+// that they are read from.
 #pragma once
 
 #include <array>
@@ -234,8 +235,9 @@ struct ModelConfig {
   int64_t experts_per_token = 0;
   Routing routing;
   std::optional<SharedExpert> shared_expert;
-  std::optional<LayerSet> expert_layers;  // the layers with experts; the others have a dense MLP. nullopt: all
-  double router_aux_loss_coef = 0;        // factor of the loss that balances the experts; 0: no such loss
+  // The layers with experts; nullopt: all. In most families, the other layers have a dense MLP.
+  std::optional<LayerSet> expert_layers;
+  double router_aux_loss_coef = 0;  // factor of the loss that balances the experts; 0: no such loss
   std::optional<LatentAttention> latent;
   std::optional<DeltaNet> delta_net;  // sizes of the layers with linear attention
   std::optional<Mamba2> mamba2;       // sizes of the layers with Mamba2

@@ -177,8 +177,8 @@ struct Family {
   std::function<std::vector<CacheArray>(const ModelConfig& config)> cache = [](const ModelConfig& c) {
     return keys_and_values(c, all_layers(c.num_hidden_layers));
   };
-  // Tensors of a checkpoint that are ignored because they repeat other values: buffers of older versions, or a second
-  // copy of the tied head. "*" stands for any prefix or any suffix.
+  // Tensors of a checkpoint that are ignored. Most repeat other values: buffers of older versions, or a second copy of
+  // the tied head. "*" stands for any prefix or any suffix.
   std::vector<std::string> ignored = {};
   ClassifierHead classifier;
   // Prefixes of tensors that belong to the checkpoint but not to the text model (a vision tower). They are not loaded;

@@ -21,11 +21,11 @@ struct AttentionOptions {
   // ALiBi: one slope per query head, or empty. A head's slope times the distance of query and key is subtracted from
   // the scores.
   std::vector<double> slopes;
-  bool causal = true;  // false: a query sees all keys of its document; then there is no cache and no slopes
+  bool causal = true;  // false: a query also sees keys after it; then there is no cache and no slopes
   Tensor sinks_N;      // a logit per query head that takes part in the softmax and has no value; null: none
   Tensor chunk;  // i32 scalar: a query sees only the keys of its own chunk of this many positions; null: no chunks
-  // i32 scalar: number of keys that a query sees, itself included; null: all before it. Not causal: the query also sees
-  // as many keys after it as before it.
+  // i32 scalar: number of keys that a query sees, its own included; null: its own and all before it. Not causal: the
+  // query also sees as many keys after it as before it.
   Tensor window;
 };
 

@@ -1,7 +1,6 @@
 // Tokens are sorted by expert and cut into blocks, each with tokens of one expert. A loop over the blocks gathers a
-// block's tokens and its expert's weights, and adds the expert's results to a sum for each token. The number of blocks
-// is known only after routing. Arrays have room for the largest possible number, and the loop ends after the blocks
-// that are used.
+// block's tokens and its expert's weights, and adds the results to a sum for each token. The number of blocks is known
+// only after routing: arrays have room for the largest possible number, and the loop ends after the used blocks.
 //
 // Every array in this loop has four leading dims, the device dims. Their indices are a device's positions along the
 // batch axes, sp, ep and tp. Each device computes only the parts with its own indices, so the loop runs without
@@ -346,7 +345,7 @@ class ExpertLinears {
       : f_(f), layer_(layer), devices_(devices) {}
 
   // Returns the layer gate or up, whose outputs tp splits. The two layers share lora_B: `half` is 0 for the gate's part
-  // and 1 for up's part. If experts have no gate, up is the only part, so `half` is 0.
+  // and 1 for up's part (0 without a gate).
   ExpertLinear hidden(const std::string& module, int64_t half) const {
     const int64_t inner = f_.config.expert_size;
     ExpertLinear out{inner / devices_.size(3), f_.config.expert_in(), {}, {}, {}};
