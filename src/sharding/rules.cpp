@@ -46,8 +46,9 @@ const std::map<std::string, std::vector<std::string>> kDefaults{
 bool may_stay_whole(const std::string& axis) {
   return axis == "vocab" || axis == "act_vocab" || axis == "act_kv_heads";
 }
-// Returns whether `axis` may stay unsplit on `mesh_axis`. ep must divide the experts. It splits the batch and other
-// weights only if it divides them. pp must divide the layers. It splits the batch only if it divides the rows.
+// Returns whether `axis` may stay unsplit on `mesh_axis`. ep must divide the number of experts; it splits another dim
+// only if it divides that dim. pp must divide the number of layers; it splits the batch only if it divides the number
+// of rows.
 bool may_stay_whole(const std::string& axis, const std::string& mesh_axis) {
   const bool experts = axis == "experts" || axis == "act_experts";
   return may_stay_whole(axis) || (mesh_axis == "ep" && !experts) || (mesh_axis == kStageAxis && axis == "batch");

@@ -87,7 +87,7 @@ Tensor delta_net(const Decoder& d, const Layer& layer, const DeltaInputs& inputs
     const Tensor real_BT1 = real_positions(f, inputs.qkv);
     rate = rate * real_BT1, decay = decay * real_BT1;
   }
-  int64_t chunk = 1;  // a power of two, as the triangular inverse requires
+  int64_t chunk = 1;  // a power of two, so that the triangular inverse has whole blocks
   while (2 * chunk <= std::min({kChunk, f.attention_block, 2 * t - 1})) chunk *= 2;
   const DeltaRule rule =
       gated_delta_rule(q, k, v, decay, rate, segments, chunk, cache != nullptr ? cache->at("state") : Tensor{});
