@@ -128,11 +128,12 @@ struct Transfer {
       : wanted(download), lock(std::move(taken)), part(blob, wanted.file), url(wanted.url) {}
 };
 
-// Returns the offset at which the bytes of a reply with status 206 begin; -1 when the reply has no Content-Range in
-// bytes.
+// Returns the offset at which the bytes of a reply with status 206 begin; -1 when the reply has no Content-Range with
+// an offset in bytes.
 int64_t start_of_range(const HttpReply& reply) {
   const std::string text = reply.header("content-range");  // for example "bytes 100-199/200"
-  return text.starts_with("bytes ") ? std::strtoll(text.c_str() + 6, nullptr, 10) : -1;
+  const bool has_start = text.starts_with("bytes ") && text.size() > 6 && text[6] >= '0' && text[6] <= '9';
+  return has_start ? std::strtoll(text.c_str() + 6, nullptr, 10) : -1;
 }
 
 size_t take_bytes(char* bytes, size_t, size_t count, void* owner) {
