@@ -199,8 +199,9 @@ void TransferQueue::wait(const Ticket& ticket) {
   changed_.wait(lock, [&] { return ticket->left == 0; });
   if (ticket->error == 0) return;
   const std::string reason = ticket->error < 0 ? "the file ends there" : std::strerror(ticket->error);
-  const std::string failed = fmt::format("{}: cannot {} at byte {}: {}; checkpoints are not affected", place_,
-                                         ticket->write ? "write" : "read", ticket->offset, reason);
+  const std::string failed =
+      fmt::format("{}: cannot {} the offloaded state, at byte {} of its file: {}; checkpoints are not affected", place_,
+                  ticket->write ? "write" : "read", ticket->offset, reason);
   if (ticket->error == ENOSPC || ticket->error == EDQUOT)
     throw DoesNotFit("{}: free some space, or choose another disk, and continue with resume_from_checkpoint=true",
                      failed);
