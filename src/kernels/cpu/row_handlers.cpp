@@ -40,7 +40,7 @@ const RowOps& row_ops() {
 
 ffi::Error gated_call(bool silu, ffi::ThreadPool pool, ffi::AnyBuffer gate, ffi::AnyBuffer up, RowResult out) {
   if (!is_known(gate.element_type()) || !alike(gate, up) || !alike(gate, *out))
-    return wrong_operands("a kernel of rows");
+    return wrong_operands("cpu_gated");
   const DType dtype = dtype_of(gate.element_type());
   each_range(pool, elements_of(gate), 1, [&](int64_t first, int64_t count) {
     row_ops().gated(silu ? Gate::kSilu : Gate::kGeluTanh, dtype, count, at(gate.untyped_data(), dtype, first),
@@ -53,7 +53,7 @@ ffi::Error gated_gradient_call(bool silu, ffi::ThreadPool pool, ffi::AnyBuffer g
                                ffi::AnyBuffer d_out, RowResult d_gate, RowResult d_up) {
   if (!is_known(gate.element_type()) || !alike(gate, up) || !alike(gate, d_out) || !alike(gate, *d_gate) ||
       !alike(gate, *d_up))
-    return wrong_operands("a kernel of rows");
+    return wrong_operands("cpu_gated");
   const DType dtype = dtype_of(gate.element_type());
   each_range(pool, elements_of(gate), 1, [&](int64_t first, int64_t count) {
     row_ops().gated_gradient(silu ? Gate::kSilu : Gate::kGeluTanh, dtype, count, at(gate.untyped_data(), dtype, first),
@@ -66,7 +66,7 @@ ffi::Error gated_gradient_call(bool silu, ffi::ThreadPool pool, ffi::AnyBuffer g
 ffi::Error rms_norm_call(float eps, ffi::ThreadPool pool, ffi::AnyBuffer x, RowFloats weight, RowResult y,
                          ffi::Result<RowFloats> inverse) {
   const auto width = static_cast<int64_t>(weight.element_count());
-  if (!is_known(x.element_type()) || width == 0 || !alike(x, *y)) return wrong_operands("a kernel of rows");
+  if (!is_known(x.element_type()) || width == 0 || !alike(x, *y)) return wrong_operands("cpu_rms_norm");
   const DType dtype = dtype_of(x.element_type());
   each_range(pool, elements_of(x) / width, width, [&](int64_t first, int64_t count) {
     row_ops().norm({dtype, count, width, at(x.untyped_data(), dtype, first * width), weight.typed_data()}, eps,
@@ -79,7 +79,7 @@ ffi::Error rms_norm_gradient_call(ffi::ThreadPool pool, ffi::AnyBuffer x, RowFlo
                                   ffi::AnyBuffer dy, RowResult dx) {
   const auto width = static_cast<int64_t>(weight.element_count());
   if (!is_known(x.element_type()) || width == 0 || !alike(x, dy) || !alike(x, *dx))
-    return wrong_operands("a kernel of rows");
+    return wrong_operands("cpu_rms_norm");
   const DType dtype = dtype_of(x.element_type());
   each_range(pool, elements_of(x) / width, width, [&](int64_t first, int64_t count) {
     row_ops().norm_gradient({dtype, count, width, at(x.untyped_data(), dtype, first * width), weight.typed_data()},
@@ -91,11 +91,11 @@ ffi::Error rms_norm_gradient_call(ffi::ThreadPool pool, ffi::AnyBuffer x, RowFlo
 
 ffi::Error rope_call(bool back, ffi::ThreadPool pool, ffi::AnyBuffer x, RowFloats cosine, RowFloats sine, RowResult y) {
   const auto dims = x.dimensions();
-  if (!is_known(x.element_type()) || dims.size() != 4 || !alike(x, *y)) return wrong_operands("a kernel of rows");
+  if (!is_known(x.element_type()) || dims.size() != 4 || !alike(x, *y)) return wrong_operands("cpu_rope");
   const DType dtype = dtype_of(x.element_type());
   const int64_t positions = dims[0] * dims[1], row = dims[2] * dims[3];
   const int64_t half = positions == 0 ? 0 : static_cast<int64_t>(cosine.element_count()) / positions;
-  if (2 * half > dims[3] || sine.element_count() != cosine.element_count()) return wrong_operands("a kernel of rows");
+  if (2 * half > dims[3] || sine.element_count() != cosine.element_count()) return wrong_operands("cpu_rope");
   each_range(pool, positions, row, [&](int64_t first, int64_t count) {
     row_ops().rotate(
         {dtype, dims[2], dims[3], half, cosine.typed_data() + first * half, sine.typed_data() + first * half, back},
@@ -110,7 +110,7 @@ ffi::Error cross_entropy_call(ffi::ThreadPool pool, RowFloats logits, RowInts ta
   if (rows == 0) return ffi::Error::Success();
   const int64_t width = static_cast<int64_t>(logits.element_count()) / rows;
   if (!is_known(slope->element_type()) || elements_of(*slope) != rows * width)
-    return wrong_operands("a kernel of rows");
+    return wrong_operands("cpu_cross_entropy");
   const DType dtype = dtype_of(slope->element_type());
   each_range(pool, rows, width, [&](int64_t first, int64_t count) {
     constexpr int64_t kVector = 16;

@@ -151,7 +151,7 @@ void panel(int64_t k, const Word* a, int64_t a_row, const Word* b, int64_t b_row
 
 // The largest numbers of vectors and of rows for which the sums and the vectors of the right operand fit into
 // registers.
-constexpr int kPanelVectors = kLanes == 16 ? 4 : kLanes == 8 ? 2 : 2;
+constexpr int kPanelVectors = kLanes == 16 ? 4 : 2;
 constexpr int kPanelRows = 6;
 constexpr int kTallRows = kLanes == 16 ? 24 : 12;  // largest number of rows with one vector
 
