@@ -237,8 +237,7 @@ HttpReply send_again(const HubSettings& settings, const std::string& url, int at
       HttpReply reply = send();
       if (last || !is_transient(reply.status)) return reply;
       const double seconds = pause_of(reply, wait, 300);
-      if (seconds > 5)
-        info("{} answers with status {}; trying again in {:.0f} s", host_of(url), reply.status, seconds);
+      if (seconds > 5) info("{} answers with status {}; trying again in {:.0f} s", host_of(url), reply.status, seconds);
       pause(seconds);
     } catch (const HttpFailure& failure) {
       if (last || failure.unreachable()) throw;

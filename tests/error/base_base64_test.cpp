@@ -8,8 +8,8 @@ namespace {
 
 TEST(Base64, RefusesWhatIsNoWholeNumberOfBytes) {
   std::string bytes;
-  for (const char* wrong : {"A", "A=", "A==", "A===", "YWJjA", "YQ=", "YQ===", "YWI==", "YWJj=", "=", "==", "====",
-                            "YQ==YQ==", "Y Q=", "YQ-_"})
+  for (const char* wrong : {"A", "A=", "A==", "A===", "YWJjA", "YQ=", "YQ===", "YWI==", "YWJj=", "=",
+                            "==", "====", "YQ==YQ==", "Y Q=", "YQ-_"})
     EXPECT_FALSE(decode_base64(wrong, bytes)) << wrong;
 }
 

@@ -167,9 +167,8 @@ std::optional<Names> by_readme(const DataFolder& folder, const std::string& subs
   Splits splits;
   for (const auto& [name, list] : wanted)
     for (const std::string& path : folder.files)
-      if (std::any_of(list.begin(), list.end(), [&](const std::string& one) {
-            return matches((within / one).lexically_normal(), path);
-          }))
+      if (std::any_of(list.begin(), list.end(),
+                      [&](const std::string& one) { return matches((within / one).lexically_normal(), path); }))
         splits[name].push_back(path);
   if (splits.empty())
     throw UserError("{}: README.md names files that do not exist; fetch them, or name the files in `dataset`",

@@ -39,8 +39,7 @@ const RowOps& row_ops() {
 }
 
 ffi::Error gated_call(bool silu, ffi::ThreadPool pool, ffi::AnyBuffer gate, ffi::AnyBuffer up, RowResult out) {
-  if (!is_known(gate.element_type()) || !alike(gate, up) || !alike(gate, *out))
-    return wrong_operands("cpu_gated");
+  if (!is_known(gate.element_type()) || !alike(gate, up) || !alike(gate, *out)) return wrong_operands("cpu_gated");
   const DType dtype = dtype_of(gate.element_type());
   each_range(pool, elements_of(gate), 1, [&](int64_t first, int64_t count) {
     row_ops().gated(silu ? Gate::kSilu : Gate::kGeluTanh, dtype, count, at(gate.untyped_data(), dtype, first),
