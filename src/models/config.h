@@ -314,8 +314,10 @@ class ConfigReader {
   std::string text(const std::string& key, const std::string& otherwise) const;
   std::vector<std::string> texts(const std::string& key) const;  // elements of a list; empty when missing
   std::vector<double> numbers(const std::string& key) const;     // elements of a list; empty when missing
-  bool has(const std::string& key) const;                        // present and not null
-  bool given(const std::string& key) const;                      // present or null; null switches a default off
+  // Reads a list with one text for each layer. Returns {} when the field is missing or an empty list.
+  std::vector<std::string> texts_by_layer(const std::string& key, int64_t layers) const;
+  bool has(const std::string& key) const;    // present and not null
+  bool given(const std::string& key) const;  // present or null; null switches a default off
   // Throws UserError unless the field is absent, null or equal to `value`, which is the only implemented value.
   void refuse_unless(const std::string& key, const nlohmann::json& value) const;
   // Reads the fields that all families share: model_type, vocab_size, tie_word_embeddings, initializer_range, dtype,
@@ -348,6 +350,8 @@ class ConfigReader {
 
  private:
   const nlohmann::json* find(const std::string& key) const;
+  // Throws UserError because the field is not a list with one element for each layer.
+  [[noreturn]] void refuse_layers(const std::string& key, int64_t layers) const;
   void finish_yarn(const ConfigReader& settings, RopeParameters& rope) const;
   // Returns `defaults` with the values of the fields that are present.
   RopeParameters rope_settings(RopeParameters defaults) const;

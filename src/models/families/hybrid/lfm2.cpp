@@ -15,10 +15,8 @@ namespace {
 // Reads which layers have a convolution. Older configs list the others in full_attn_idxs.
 LayerSet convolution_layers(const ConfigReader& r, int64_t layers) {
   LayerSet out;
-  const std::vector<std::string> types = r.texts("layer_types");
+  const std::vector<std::string> types = r.texts_by_layer("layer_types", layers);
   const std::vector<double> full = r.numbers("full_attn_idxs");
-  if (!types.empty() && types.size() != static_cast<size_t>(layers))
-    throw UserError("{}: 'layer_types' is not a list of {} layers", r.file(), layers);
   for (int64_t layer = 0; layer < layers; ++layer) {
     bool convolves = r.has("full_attn_idxs") && std::ranges::find(full, static_cast<double>(layer)) == full.end();
     if (!types.empty()) {
