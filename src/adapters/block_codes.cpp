@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kBlock = Quantisation::kBlock, kNestedBlock = Quantisation::kNestedBlock;
 constexpr float kSmallest = 1e-38f;  // divisor for a block whose absmax is 0
 
-// The 16 values in ascending order, the midpoints between neighbours, and the code of each value.
+// The codes in the ascending order of their 16 values, and the midpoints between neighbouring values.
 struct Ordered {
   std::array<float, 15> bounds;
   std::array<uint8_t, 16> codes;

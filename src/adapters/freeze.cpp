@@ -44,10 +44,16 @@ std::vector<bool> trained_layers(const Model& model, const FreezeOptions& option
     std::fill(out.begin() + begin, out.begin() + end, true);
     return out;
   }
-  if (count < 0 || all % count != 0 || all / count > kLargestBlock)
+  auto fits = [&](int64_t number) { return number > 0 && all % number == 0 && all / number <= kLargestBlock; };
+  if (!fits(count)) {
+    std::vector<int64_t> fitting;
+    for (int64_t number = 1; number <= all; ++number)
+      if (fits(number)) fitting.push_back(number);
     throw UserError(
-        "freeze_trainable_layers: {} with use_llama_pro must divide the model's {} layers into blocks of at most {}",
-        count, all, kLargestBlock);
+        "freeze_trainable_layers: found {}; with use_llama_pro, the number must divide the model's {} layers into "
+        "blocks of at most {} layers; use one of {}",
+        count, all, kLargestBlock, fmt::join(fitting, ", "));
+  }
   for (int64_t layer = all / count - 1; layer < all; layer += all / count) out[static_cast<size_t>(layer)] = true;
   return out;
 }

@@ -24,8 +24,8 @@ struct FrozenAndTrained {
   std::vector<Param> frozen, trained;
 };
 
-// Splits the model's parameters. Throws UserError when `layers` is 0, when `spread` cannot form equal blocks, and when
-// a given name matches nothing; this message lists the possible names.
+// Splits the model's parameters. Throws UserError when `layers` is 0, when `spread` cannot form equal blocks of at most
+// 16 layers, and when a given name matches nothing. The last of these messages lists the possible names.
 FrozenAndTrained freeze_params(const Model& model, const FreezeOptions& options);
 
 }  // namespace fettle

@@ -34,13 +34,14 @@ struct LoraOptions {
   double scale(int64_t factor = 1) const;
 };
 
-// Returns the modules that `targets` match. "all" and "all-linear" match every linear layer of the blocks, except those
-// for which PEFT does not load adapters (Family::without_lora). Other names match as in PEFT: `q_proj` matches
-// `self_attn.q_proj`, because a target is the whole name or its end after a dot. A single target with characters of a
-// regular expression must match a layer's whole name in Transformers
-// ("model.language_model.layers.0.self_attn.q_proj"). Warns about a name that matches nothing if another name matches.
-// Throws UserError when no target matches, when a name matches only linear layers in Family::without_lora, and when a
-// regular expression matches one of these or matches a module in only some layers of the model.
+// Returns the modules that `targets` match. "all" and "all-linear" match every linear layer inside the model's layers,
+// except those for which PEFT does not load adapters (Family::without_lora). Other names match as in PEFT: `q_proj`
+// matches `self_attn.q_proj`, because a target is the whole name or its end after a dot. A single target that contains
+// special characters of regular expressions is a regular expression. It must match the whole name that a linear layer
+// has in Transformers ("model.language_model.layers.0.self_attn.q_proj"). Warns about a name that matches nothing if
+// another name matches. Throws UserError when no target matches, when a name matches only linear layers in
+// Family::without_lora, and when a regular expression matches one of these or matches a module in only some layers of
+// the model.
 std::vector<std::string> lora_modules(const Model& model, const std::vector<std::string>& targets);
 
 // Returns which parameters of experts `targets` match. A parameter is the weights of all experts of a layer, under the
@@ -60,8 +61,8 @@ std::optional<ExpertLora> expert_lora(const LoraOptions& options);
 std::vector<Param> expert_lora_params(const Model& model, const LoraOptions& options);
 
 // Returns all LoRA weights, also those of experts. They are named "<module>.lora_A.weight" within the layer. A is
-// sharded like the input of the base weight, B and the magnitude like its output. The stacked arrays also have slots
-// for layers without LoRA weights; their values have no effect.
+// sharded like the input of the base weight, B and the magnitude like its output. The stacked arrays also have slices
+// for layers without LoRA weights (LoraOptions::layers); the values of these slices have no effect.
 std::vector<Param> lora_params(const Model& model, const LoraOptions& options);
 // Returns the LoRA weights that change one parameter of the base, on the layers of `base`: A, B and, with DoRA, the
 // magnitude. Returns an empty list when there are none. Gate and up of an expert share A and B; B has first the outputs
@@ -76,7 +77,7 @@ bool saved_with(std::string_view parameter, std::string_view saved);
 
 // Returns the parameters of the base that options.saved selects (the module's name must end with the entry, as in
 // PEFT). Throws UserError, which lists the modules, when an entry matches nothing. Also throws when the module has LoRA
-// weights, and when the model ties embedding and head but only one of them would be trained.
+// weights. If the model ties embedding and head, an entry that matches the head's name selects the embedding.
 std::vector<Param> saved_params(const Model& model, const LoraOptions& options);
 // Returns the name that the head's weight would have in a model that uses its embedding as its head. Returns "" for
 // other models and for classifiers.
@@ -93,9 +94,9 @@ struct DropoutKey {
   Tensor positions;  // i32 [B, T]: the index of each position in its sequence
 };
 
-// Sets forward.adapt and forward.expert_lora, so that the forward pass uses the adapter. Without a key, nothing is
-// dropped. `row_scales`, if given, are f32 [B, r]: for each row of the batch, the scale of each rank, in place of
-// options.scale() (see side_by_side.h).
+// Sets the members of `forward` through which the forward pass uses the adapter: adapt, low_rank, enter_stage and
+// expert_lora. Without a key, nothing is dropped. `row_scales`, if given, are f32 [B, r]: for each row of the batch,
+// the scale of each rank, in place of options.scale() (see side_by_side.h).
 void add_lora(Forward& forward, const LoraOptions& options, const DropoutKey* key = nullptr,
               const Tensor& row_scales = {});
 // Returns the function for Forward::adapt. Without a key, or with dropout 0, the function drops nothing. `rules` must

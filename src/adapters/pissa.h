@@ -8,7 +8,7 @@
 namespace fettle {
 
 // For each layer, an orthonormal basis_LOQ and projected_LQI = basis^T W. Their product is close to the best
-// approximation of W of rank Q.
+// approximation of W of rank Q, which is `width` below.
 struct LeadingSubspace {
   Tensor basis_LOQ, projected_LQI;  // f32
 };

@@ -93,7 +93,7 @@ Tensor of_each_input(const Tensor& factors, int64_t inputs, int64_t group, const
   return reshape(slice(spread, 1, 0, inputs), dims);
 }
 
-// Returns the weight [.., out.., in].
+// Returns the weight with the base's dims.
 Tensor dequantise_groups(const QuantisedWeight& weight, const std::vector<Tensor>& parts) {
   const Quantisation& format = weight.format;
   Tensor codes = parts[0];
@@ -114,8 +114,8 @@ Tensor dequantise_groups(const QuantisedWeight& weight, const std::vector<Tensor
   return format.inputs_first ? inputs_second(values) : reshape(values, weight.base.dims);
 }
 
-// If the absmax values are nested, computes them for all experts at once, because a block of nested absmax may span
-// several rows. The codes stay quantised until the loop over blocks of tokens reads an expert.
+// If the absmax values are nested, computes them here, for all experts at once. The codes stay quantised until the loop
+// over blocks of tokens reads an expert.
 PackedExperts packed_experts(QuantisedWeight weight, std::vector<Tensor> parts, DType held) {
   if (weight.format.nested) parts = {parts[0], nested_absmax(parts[1], parts[2], parts[3])};
   weight.format.nested = false;

@@ -24,8 +24,8 @@ namespace fettle {
 //   <base>.scales         [out.., groups], in the format's dtype
 //   <base>.zeros          u8 [out.., groups]
 //   <base>.order          i32 [in], each input's group, if any_order; of experts: [E, in]
-// The parts are split over devices like the base. When rows are not whole blocks of 64, codes and absmax are
-// one-dimensional, and every device stores all of them.
+// Codes, their absmax or scales, and zeros are split over devices like the base. When rows are not whole blocks of 64,
+// codes and absmax are one-dimensional, and every device stores all of them.
 struct QuantisedWeight {
   Param base;
   Quantisation format;

@@ -15,7 +15,7 @@
 
 namespace fettle {
 
-// The number of the base in lists of adapters.
+// Stands for the base alone, in lists that have an adapter's number for each row.
 constexpr int64_t kNoAdapter = -1;
 
 struct SideAdapter {
@@ -23,7 +23,7 @@ struct SideAdapter {
   LoraOptions options;
 };
 
-// Returns what prevents the adapter from being applied beside others ("use_dora", ...), or "".
+// Returns what prevents the adapter from being applied beside others ("it uses DoRA (use_dora)", ...), or "".
 std::string side_obstacle(const LoraOptions& options);
 
 // Returns the options of the LoRA that all adapters together form. A module has LoRA weights if one of the adapters has

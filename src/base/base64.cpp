@@ -19,8 +19,9 @@ bool decode_base64(std::string_view text, std::string& bytes) {
   bytes.clear();
   uint32_t bits = 0;
   int count = 0;
-  while (text.ends_with('=')) text.remove_suffix(1);
-  for (char c : text) {
+  const size_t digits = text.find_last_not_of('=') + 1, padding = text.size() - digits;
+  if (digits % 4 == 1 || padding > 2 || (padding > 0 && text.size() % 4 != 0)) return false;
+  for (char c : text.substr(0, digits)) {
     const int value = c >= 'A' && c <= 'Z'   ? c - 'A'
                       : c >= 'a' && c <= 'z' ? c - 'a' + 26
                       : c >= '0' && c <= '9' ? c - '0' + 52

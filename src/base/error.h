@@ -1,8 +1,8 @@
-// Defines the types of errors. Each type tells who can fix it: the user, Fettle's developers, or whoever runs the
-// device.
+// Defines the types of errors. Each type tells who can fix it: the user, Fettle's developers, or whoever maintains the
+// machine.
 //
-// Only main() reports errors. A message names the place (file:line, key or op), what was found, what was wanted, and
-// the remedy. Users rely on the exit codes (docs/errors.md).
+// Only main() turns an error into a message and an exit code. A message says where the fault is (file:line, key or op),
+// what was found, what was wanted, and what the user can do. Users rely on the exit codes (docs/errors.md).
 #pragma once
 
 #include <fmt/format.h>
@@ -24,7 +24,7 @@ class Error : public std::runtime_error {
   ExitCode code_;
 };
 
-// The user's recipe, data or model files are wrong. Exit 2.
+// Something in the user's recipe, data, model files, command line or environment is wrong. Exit 2.
 class UserError : public Error {
  public:
   template <typename... Args>
@@ -48,7 +48,8 @@ class InternalError : public Error {
       : Error(ExitCode::kInternal, fmt::format(format, std::forward<Args>(args)...)) {}
 };
 
-// The plugin or the device failed. The message names the PJRT call and its error code. Exit 4.
+// The plugin or the device is missing or failed. After a failed PJRT call, the message has its name and error code.
+// Exit 4.
 class DeviceError : public Error {
  public:
   template <typename... Args>

@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Returns the number after `name` in a file of "name number" lines; nullopt when there is none.
+// Returns the number after `name` in a file of "name number" lines; nullopt when the file has no such line.
 std::optional<int64_t> field(const fs::path& file, const std::string& name) {
   std::ifstream in(file);
   int64_t value = 0;

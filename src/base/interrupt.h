@@ -15,7 +15,8 @@ class InterruptScope {
   ~InterruptScope();
   InterruptScope(const InterruptScope&) = delete;
 
-  // Returns the signal that was recorded last, or 0. A process that ends because of it exits with code 128 + signal.
+  // Returns the signal that was recorded last, or 0. A process that ends because of this signal exits with code 128 +
+  // signal.
   static int signal();
   // Throws an Error with exit code 128 + signal when a scope is alive and a signal was recorded. The message is
   // "interrupted while {doing}".

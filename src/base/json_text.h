@@ -6,7 +6,7 @@
 
 namespace fettle {
 
-// The deepest nesting allowed. Copying a deeper value would overflow the stack.
+// The deepest nesting allowed. Copying a value that is nested much more deeply could overflow the stack.
 inline constexpr int kDeepestJson = 100;
 
 // Parses the text. Json is nlohmann::json or nlohmann::ordered_json.

@@ -11,8 +11,9 @@ enum class LogLevel { kQuiet, kInfo, kDebug };
 
 void set_log_level(LogLevel level);
 LogLevel log_level();
-void log_line(LogLevel level, const std::string& text);  // writes a line to stderr and removes the progress line
-// Replaces the progress line at the bottom of a terminal. Prints nothing when stderr is not a terminal.
+// Writes a line to stderr, in place of the progress line, if the log level includes `level`.
+void log_line(LogLevel level, const std::string& text);
+// Replaces the progress line at the bottom of a terminal. Prints nothing with kQuiet or when stderr is not a terminal.
 void live_line(const std::string& text);
 bool stderr_is_terminal();
 

@@ -7,8 +7,8 @@
 namespace fettle {
 
 // Calls work(i) once for each i in [0, count), on up to `threads` threads including the caller's. The calls start in
-// the order of i. After an exception no more calls start; the first exception is thrown when the running calls have
-// ended.
+// the order of i. After an exception no more calls start; parallel_for throws the first exception when the calls that
+// have started are done.
 void parallel_for(int64_t count, int threads, const std::function<void(int64_t)>& work);
 
 // Returns the number of threads for copying bytes: the number of cores, at most 8.

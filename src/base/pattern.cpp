@@ -27,7 +27,7 @@ struct Pattern::Compiled {
     const MatchData data(pcre2_match_data_create_from_pattern(code, nullptr), pcre2_match_data_free);
     const int count = pcre2_match(code, bytes_of(text), text.size(), start, options, data.get(), nullptr);
     if (count == PCRE2_ERROR_NOMATCH) return std::nullopt;
-    internal_check(count > 0, "a pattern failed on a text of {} bytes: PCRE2's error {}", text.size(), count);
+    internal_check(count > 0, "a pattern failed on a text of {} bytes: {}", text.size(), pcre2_message(count));
     const PCRE2_SIZE* offsets = pcre2_get_ovector_pointer(data.get());
     Groups groups(pcre2_get_ovector_count(data.get()));
     for (size_t i = 0; i < static_cast<size_t>(count); ++i)
@@ -40,7 +40,7 @@ Pattern::Pattern(const std::string& expression) {
   int error = 0;
   PCRE2_SIZE at = 0;
   pcre2_code* code = pcre2_compile(bytes_of(expression), expression.size(), 0, &error, &at, nullptr);
-  internal_check(code != nullptr, "the pattern '{}' is wrong at byte {}: PCRE2's error {}", expression, at, error);
+  internal_check(code != nullptr, "the pattern '{}' is wrong at byte {}: {}", expression, at, pcre2_message(error));
   compiled_.reset(new Compiled{code});
 }
 Pattern::~Pattern() = default;
@@ -73,10 +73,16 @@ std::string Pattern::replace_all(const std::string& text, const std::string& rep
       out.resize(length);  // `length` is now the size that the text needs, with the final zero
       continue;
     }
-    internal_check(count >= 0, "a pattern failed on a text of {} bytes: PCRE2's error {}", text.size(), count);
+    internal_check(count >= 0, "a pattern failed on a text of {} bytes: {}", text.size(), pcre2_message(count));
     out.resize(length);
     return out;
   }
+}
+
+std::string pcre2_message(int error) {
+  PCRE2_UCHAR text[256] = {};
+  pcre2_get_error_message(error, text, sizeof text);
+  return reinterpret_cast<const char*>(text);
 }
 
 }  // namespace fettle

@@ -30,4 +30,7 @@ class Pattern {
   std::unique_ptr<const Compiled> compiled_;
 };
 
+// Returns PCRE2's text for one of its error numbers.
+std::string pcre2_message(int error);
+
 }  // namespace fettle

@@ -6,8 +6,8 @@
 
 namespace fettle {
 
-// Returns for example "12.34 GB" (GB = 10^9 bytes), or MB, KB or bytes, with `decimals` decimals. A negative number
-// gets a minus sign.
+// Returns for example "12.34 GB" (10^9 bytes), "12.34 MB" or "12.34 KB", with `decimals` decimals. Numbers below 100
+// are written like "12 bytes". A negative number gets a minus sign.
 std::string size_text(int64_t bytes, int decimals = 2);
 
 // Returns "1,234,567" for 1234567.

@@ -15,7 +15,8 @@ namespace fettle {
 
 namespace {
 
-// Throws when the schedule needs a key that is not set, and when a key is set that the schedule does not read.
+// Throws when the schedule needs a key that is not set, and when a key that the schedule does not read differs from its
+// default.
 void check_schedule(const Recipe& recipe) {
   const std::string& type = recipe.lr_scheduler_type;
   struct Argument {
@@ -107,7 +108,8 @@ void check_own_rules(const Recipe& recipe) {
         recipe.where(recipe.use_apollo ? "use_apollo" : "optim"));
 }
 
-// Warns about keys that have no effect because of other keys. They do no harm, but the user may think that they work.
+// Warns about keys that have no effect because of other keys. Such keys do no harm, but the user may think that they
+// have an effect.
 void name_idle_keys(const Recipe& r) {
   const bool lora = r.finetuning_type == "lora", few_bits = r.quantization_bit.has_value();
   const std::string no_lora = "finetuning_type: " + r.finetuning_type + " trains no LoRA matrices";

@@ -93,7 +93,7 @@ size_t count_values(const std::string& name, Takes takes, std::span<const std::s
     case Takes::kValue: return 1;
     case Takes::kList:
     case Takes::kAny: {
-      // The first value may be any word, such as a YAML file of data sets.
+      // The first value of a list may be any word, such as a YAML file of data sets.
       const size_t first = takes == Takes::kList ? 1 : 0;
       return std::ranges::find_if_not(next.begin() + first, next.end(), is_more) - next.begin();
     }

@@ -14,7 +14,7 @@ struct SplitFlags {
 // Splits the arguments after a command's name. `own` are the command's own flags ("--json"), which stay arguments. All
 // other flags must be recipe keys, or keys of other tools that a recipe may have; `-` in a name means `_`:
 //   --key value, --key=value    key=value
-//   --key                       key=true, for keys that are on or off
+//   --key                       key=true, for keys that need no value
 //   --no_key                    key=false, for keys that are on or off
 //   --key a b                   key=["a", "b"], for keys that take lists
 //   --config FILE               FILE, before the other arguments: the recipe

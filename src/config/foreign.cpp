@@ -139,7 +139,7 @@ const std::vector<WithoutEffect>& without_effect() {
       {"master_port"},
       {"fp8_backend", "`fp8` has one implementation"},
       {"fp8_enable_fsdp_float8_all_gather", "weights are gathered in the dtype of the computation"},
-      // Keys of KTransformers. use_kt itself also asks for host memory (see settings_file.h).
+      // Keys of KTransformers. use_kt (above) also keeps the layers' weights in host memory (see settings_file.h).
       {"kt_cpu_activation"},
       {"kt_config"},
       {"kt_optimize_rule"},
@@ -462,7 +462,7 @@ const std::vector<Translation>& translations() {
       {"rl", "orpo", {{"stage", "dpo"}, {"pref_loss", "orpo"}}},
       {"rl", "simpo", {{"stage", "dpo"}, {"pref_loss", "simpo"}}},
       {"rl", "kto", {{"stage", "kto"}}},
-      // Keys of Megatron.
+      // Keys of Megatron, accelerate and others.
       {"tensor_model_parallel_size", "1", {}},
       {"tensor_model_parallel_size", "*", {{"mesh.tp", "*"}}},
       {"expert_model_parallel_size", "1", {}},
@@ -523,7 +523,7 @@ const std::vector<Translation>& translations() {
       {"task_type", "seq_cls", {{"stage", "cls"}}},
       {"enable_dft_loss", "true", {{"sft_loss", "dft"}}},
       {"enable_dft_loss", "false", {}},
-      // Keys of Unsloth.
+      // Keys of Unsloth, TRL and others.
       {"training_type", "lora", {{"finetuning_type", "lora"}}},
       {"training_type", "qlora", {{"finetuning_type", "lora"}, {"quantization_bit", "4"}}},
       {"training_type", "full", {{"finetuning_type", "full"}}},

@@ -165,7 +165,7 @@ std::vector<Key> data_keys() {
       {.name = "remove_duplicates",
        .group = Group::kData,
        .member = &Recipe::remove_duplicates,
-       .help = "Leaves out rows that have the same tokens and labels as an earlier row, also of another data set. The "
+       .help = "Leave out rows that have the same tokens and labels as an earlier row, also of another data set. The "
                "training rows and eval_dataset are compared separately.",
        .aliases = {"dataset_exact_deduplication"}},
       {.name = "disable_shuffling",

@@ -73,7 +73,7 @@ class Reader {
   }
 
   // Sets the keys that the settings of DeepSpeed, FSDP or accelerate ask for, unless the recipe sets them itself.
-  // Prints one warning that lists all keys without effect.
+  // Prints one warning that lists the keys without effect for which the table gives no reason.
   void report() {
     const auto wishes = std::exchange(wishes_, {});
     for (const auto& [key, wish] : wishes) {
@@ -222,8 +222,8 @@ class Reader {
     recipe_.set_at[canonical] = given.where;
   }
 
-  // Returns the items of `dataset`. An item that is a map is an entry of dataset_info.json and becomes its JSON text. A
-  // YAML file becomes the data sets that it lists.
+  // Returns the items of `dataset` or `eval_dataset`. An item that is a map is an entry of dataset_info.json and
+  // becomes its JSON text. A YAML file becomes the data sets that it lists.
   static YAML::Node dataset_items(const GivenValue& given) {
     std::vector<YAML::Node> items;
     if (given.node.IsSequence())
@@ -335,7 +335,8 @@ void read_file(Recipe& recipe, const std::filesystem::path& file) {
   reader.report();
 }
 
-// Keys of type text take the override's value literally, so that a prompt may contain colons and quotes.
+// Keys of type text take the override's value literally, so that a prompt may contain colons and quotes. The word null
+// still means the default.
 YAML::Node override_value(const std::string& name, const std::string& text, const std::string& where) {
   const Key* key = find_key(name);
   bool literal = key && std::holds_alternative<std::string Recipe::*>(key->member);

@@ -20,7 +20,7 @@ struct Recipe {
   std::string model_name_or_path;                 // a model folder, a GGUF file, or a name on a hub
   std::string model_revision;                     // branch, tag or commit on the hub; empty: main branch
   std::vector<std::string> adapter_name_or_path;  // PEFT adapter folders, or names on a hub
-  bool train_from_scratch = false;                // start from random weights; the folder needs only config.json
+  bool train_from_scratch = false;                // start from random weights; the folder needs no weights
   std::string template_name;                      // key `template`: name of a built-in; empty: the model's own
   std::string tool_format;                        // the tool format that the template must have; empty: any
   std::string enable_thinking = "auto";           // auto, true, false
@@ -31,7 +31,7 @@ struct Recipe {
   std::string new_special_tokens_config;           // a yaml file that maps special tokens to descriptions
   std::string init_special_tokens = "noise_init";  // noise_init, desc_init, desc_init_w_noise
   std::string eos_token;                           // becomes the tokenizer's eos_token; empty: no change
-  bool use_modelscope = false;  // names mean repositories of ModelScope; unset: USE_MODELSCOPE_HUB decides
+  bool use_modelscope = false;  // names mean repositories of ModelScope; if not set, USE_MODELSCOPE_HUB decides
   std::string hub_token;        // access token; empty: from the environment
   std::string cache_dir;        // folder of downloaded files; empty: from the environment
 
@@ -69,7 +69,7 @@ struct Recipe {
   std::optional<int64_t> num_labels;
   std::vector<std::string> id2label;  // label names by number
 
-  // Preferences: stages dpo and kto.
+  // Preferences: stages dpo, kto and rm.
   std::string pref_loss = "sigmoid";  // dpo: sigmoid, hinge, ipo, orpo, simpo
   double pref_beta = 0.1;
   double pref_ftx = 0;  // weight of the chosen reply's cross-entropy in the loss
@@ -139,7 +139,7 @@ struct Recipe {
   bool pure_bf16 = false;
   bool tf32 = false;
   bool fp8 = false;                             // matrix products of the layers take 8-bit operands
-  std::string gradient_checkpointing = "auto";  // true = full, false = none
+  std::string gradient_checkpointing = "auto";  // auto, none, attention, dots, linear, 25%, 50%, 75%, full
   int64_t seed = 42;
 
   // Keys about the output.
@@ -169,7 +169,7 @@ struct Recipe {
 
   // Keys about the export.
   std::string export_dir;
-  double export_size = 5;                // GB per shard
+  double export_size = 5;                // largest size of a weight file, in GB
   std::string export_dtype;              // empty: the base model's dtype
   std::string export_quantization;       // scheme of exported weights in few bits; empty: none
   std::vector<std::string> export_gguf;  // types of GGUF files; empty: write safetensors
@@ -189,7 +189,7 @@ struct Recipe {
   bool offload_optimizer = false;               // keep the optimizer state in host memory
   bool offload_param = false;                   // keep the weights of the layers in host memory
   std::string offload_dir;               // keep the optimizer state in a file of this folder; empty: keep it in memory
-  std::string plugin;                    // cpu, cuda, rocm, or a file; empty: the best plugin available
+  std::string plugin;                    // cpu, cuda, rocm, or a file; empty: a GPU's plugin if there, else cpu
   std::optional<int64_t> device_count;   // devices to use; the CPU plugin creates this many
   double gpu_memory_utilization = 0.95;  // share of a GPU's memory that the program may take
   std::string target;                    // plan: the hardware to plan for
@@ -197,16 +197,16 @@ struct Recipe {
   std::string compile_cache;                    // folder; empty: the default folder; "off": no cache
   std::vector<std::string> kernels = {"auto"};  // auto, off, or names of kernels
 
-  std::filesystem::path file;                    // the file that was read; its paths are relative to the current folder
+  std::filesystem::path file;                    // the file read; paths in it are relative to the current folder
   std::map<std::string, std::string> set_at;     // where each key was set: "recipe.yaml:12" or "override 'key=value'"
   std::map<std::string, std::string> hub_names;  // by folder: the name on a hub that the folder replaced
 
-  // Returns interleave_probs as numbers. Throws UserError unless there is one number above 0 for each item of
-  // `dataset`.
+  // Returns interleave_probs as numbers; empty if the key is empty. Throws UserError if the key is set but does not
+  // have one number above 0 for each item of `dataset`.
   std::vector<double> interleave_weights() const;
   double effective_lora_alpha() const { return lora_alpha.value_or(2.0 * static_cast<double>(lora_rank)); }
   bool remat_is_auto() const { return gradient_checkpointing == "auto"; }
-  // Returns whether the recipe says `mesh: auto`. Then choose_mesh (plan/mesh_choice.h) chooses the mesh. Every mesh
+  // Returns whether the recipe says `mesh: auto`. If so, choose_mesh (plan/mesh_choice.h) chooses the mesh. Every mesh
   // takes the same number of rows per step: per_device_train_batch_size x devices x gradient_accumulation_steps.
   bool mesh_is_auto() const { return mesh.contains("auto"); }
   // Returns the hub name in hub_names that `folder` replaced; if there is none, returns `folder`.
@@ -224,8 +224,8 @@ Recipe read_recipe(const std::filesystem::path& file, const std::vector<std::str
 // needs them.
 void require_keys(const Recipe& recipe, std::initializer_list<std::string_view> names, std::string_view command);
 
-// Returns the recipe as YAML: the keys that differ from their defaults. Reading the text gives the same Recipe, except
-// that a comment replaces an access token.
+// Returns the recipe as YAML: the keys that differ from their defaults, and the set keys whose default depends on the
+// stage. Reading the text gives the same values, except that a comment replaces an access token.
 std::string to_yaml(const Recipe& recipe);
 
 }  // namespace fettle

@@ -14,7 +14,7 @@
 namespace fettle {
 namespace {
 
-constexpr double kLargestWhole = 9007199254740992.0;  // doubles are exact up to 2^53
+constexpr double kLargestWhole = 9007199254740992.0;  // doubles represent all whole numbers up to 2^53
 
 // Returns the position of the first separator outside of brackets; npos when there is none. A regular expression may
 // have commas in brackets, such as `layers\.\d{1,2}`.

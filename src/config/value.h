@@ -23,7 +23,8 @@ void set_value(Recipe& recipe, const Key& key, const GivenValue& given);
 // Sets one entry of a key whose value is a map: "fsdp" for "mesh.fsdp". Throws UserError for other keys.
 void set_entry(Recipe& recipe, const Key& key, const std::string& entry, const GivenValue& given);
 
-// Returns the bool that the text means in YAML 1.1 (true, yes, on, y, 1, ... in any case); nullopt for other texts.
+// Returns the bool that the text means, in any case: true, yes, on, y, 1 or false, no, off, n, 0. Returns nullopt for
+// other texts.
 std::optional<bool> bool_from_text(const std::string& text);
 
 // Describes a node for messages: the quoted text of a scalar, "a list", "a map" or "nothing".

@@ -53,9 +53,9 @@ class ChatTemplate {
   ChatTemplate(const std::string& name, const Tokenizer& tokenizer, const LocalTime& now = LocalTime::now(),
                const Thinking& thinking = {});
 
-  // `variables` is a JSON object with further variables for the template, or "".
-  // Returns the prompt for the next assistant turn as token ids; `chat`, `generate` and `train` all use it. These
-  // functions and render() throw UserError when the template refuses the messages. Safe to call from several threads.
+  // prompt() returns the prompt for the next assistant turn as token ids, prompt_text() as text. These functions,
+  // text() and render() throw UserError when the template refuses the messages, and are safe to call from several
+  // threads. `variables` is a JSON object with further variables for the template, or "".
   std::vector<int32_t> prompt(const std::vector<Message>& messages, const std::string& tools_json = "",
                               const std::string& variables = "") const;
   std::string prompt_text(const std::vector<Message>& messages, const std::string& tools_json = "",
@@ -71,9 +71,9 @@ class ChatTemplate {
     std::vector<bool> masked = {};  // in a trained turn with spans: the tokens that are not trained
     double weight = 1;              // Message::weight of a trained turn
   };
-  // Returns the whole conversation in pieces. The ids of all pieces together are the training example. The ids before a
-  // trained turn equal the ids of the prompt for this turn. Throws UserError with both texts when the training text
-  // does not begin with the prompt for the last turn.
+  // Returns the whole conversation in pieces. The ids of all pieces together are the training example. If the last turn
+  // is trained, the text before it equals the prompt for this turn, except for tags of a thinking block; otherwise
+  // throws UserError with both texts. Earlier turns may be rendered in another way (Counts::rewritten).
   std::vector<Piece> render(const std::vector<Message>& messages, const std::string& tools_json = "",
                             const std::string& variables = "") const;
 

@@ -37,7 +37,7 @@ enum class Mix { kConcat, kInterleaveUnder, kInterleaveOver };  // described at 
 struct DataSpec {
   RowKind rows = RowKind::kConversations;
 
-  // Where the rows are. A set is a name of dataset_info.json, a file, a folder or a pattern.
+  // Where the rows are. A set is anything that find_source (read/dataset_info.h) accepts, such as a file or a folder.
   std::vector<std::string> sets;
   std::vector<std::string> eval_sets;
   std::filesystem::path dataset_dir = "data";  // folder of dataset_info.json

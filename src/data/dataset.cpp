@@ -89,7 +89,8 @@ class Loader {
           source.name, name_of(spec_.rows));
   }
 
-  // Returns whether lists of labels have one 0 or 1 for each label. All lists of the set, or of all sets, decide this.
+  // Returns whether lists of labels have one 0 or 1 for each label. spec_.labels says so if it is known for all sets;
+  // otherwise the lists of this set decide.
   bool lists_are_yes_or_no(const DataSource& source) const {
     if (!spec_.labels || spec_.labels->problem != Problem::kMultiLabel) return false;
     if (spec_.labels->lists_are_yes_or_no) return *spec_.labels->lists_are_yes_or_no;

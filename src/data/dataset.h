@@ -25,7 +25,7 @@ struct DataReport {
   std::map<std::string, int64_t> tokens_by_role;
   std::map<std::string, int64_t> trained_by_role;
   int64_t truncated = 0;  // rows that were cut to cutoff_len
-  int64_t dropped = 0;    // rows too long (overlength: drop), empty, or without a trained token
+  int64_t dropped = 0;    // rows too long (overlength: drop), empty, without a trained token, or with two equal replies
   int64_t empty = 0;      // the dropped rows that have no text or no token
   int64_t bad_rows = 0;   // rows that on_bad_row: skip has skipped
   std::vector<std::pair<std::string, int64_t>> sets;  // examples of each data set, before val_size

@@ -274,8 +274,9 @@ Sample sharegpt(const ordered_json& row, const DataSource& source, const std::st
                                               {source.tag("observation_tag", "observation"), "tool"},
                                               {source.tag("function_tag", "function_call"), "function_call"},
                                               {source.tag("system_tag", "system"), "system"}};
-  if (!source.tags.contains("user_tag") && !source.tags.contains("assistant_tag"))
-    roles.insert({{"user", "user"}, {"assistant", "assistant"}, {"tool", "tool"}});
+  for (const auto& [tag, role] :
+       {std::pair{"user_tag", "user"}, {"assistant_tag", "assistant"}, {"observation_tag", "tool"}})
+    if (!source.tags.contains(tag)) roles.insert({role, role});
   Sample sample{.format = "sharegpt"};
   if (const std::string system = text_column(row, source.column("system", "system")); !system.empty())
     sample.messages.push_back({.role = "system", .content = system});

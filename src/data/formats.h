@@ -29,13 +29,14 @@ struct Sample {
   std::string_view format;  // the name of the format in docs/data.md
 };
 
-// Reads a row. Unless the source sets the format, detects it from the row's columns: token ids (input_ids, labels,
-// attention_mask), openai (messages[{role, content}]), sharegpt (conversations[{from, value}]), alpaca (instruction,
-// input, output, system, history), query and response, prompt and completion (texts or messages), text (text or
-// content). Throws BadRow.
+// Reads a row. A row with input_ids has token ids (with labels and attention_mask, if present). For other rows, the
+// source sets the format, or it is detected from the row's columns: openai (messages[{role, content}]), sharegpt
+// (conversations[{from, value}]), pairs (conversations[{human, assistant}]), alpaca (instruction, input, output,
+// system, history), query and response, prompt and completion (texts or messages), text (text or content). Throws
+// BadRow.
 Sample read_sample(const nlohmann::ordered_json& row, const DataSource& source);
 
-// Returns whether the row is a conversation, by the source's format or, if it sets none, by the row's columns.
+// Returns whether the row is a conversation, by the source's format or, if the source sets none, by the row's columns.
 bool is_conversation(const nlohmann::ordered_json& row, const DataSource& source);
 // Reads a conversation (kChat). It may end with a turn of any role. Throws BadRow.
 Sample read_turns(const nlohmann::ordered_json& row, const DataSource& source);

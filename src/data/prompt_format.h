@@ -12,7 +12,7 @@ struct PromptFormat {
   std::string format = "{instruction} {input} ";   // the prompt of rows with an input
   std::string no_input_format = "{instruction} ";  // the prompt of rows without an input
   std::string system_format = "{system}";
-  std::string system_prompt;           // the system text of rows without a system column
+  std::string system_prompt;           // the system text of rows with an input and without a system column
   std::string no_input_system_prompt;  // the same for rows without an input
 
   // Throws UserError for a replacement field that a text may not have. The message begins with `where`.

@@ -13,8 +13,9 @@ inline bool is_space_byte(char c) {
 // Returns whether the text has only white space and tags of a thinking block.
 bool only_thinking(std::string_view text);
 
-// Returns where `prompt` and `full` begin to differ. If the rest of the prompt is then the tags of a thinking block,
-// returns where these tags begin, although the first characters of another tag may agree ("<think>", "</think>").
+// Returns where `prompt` and `full` begin to differ. If only tags of a thinking block are left of the prompt there,
+// returns where the first of these tags begins. Some of its characters may be the same in `full`: "<think>" and
+// "</think>" both begin with "<".
 size_t where_they_differ(std::string_view prompt, std::string_view full);
 
 }  // namespace fettle

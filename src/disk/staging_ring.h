@@ -17,7 +17,8 @@ constexpr int64_t in_disk_blocks(int64_t bytes) {
 // A ring of host memory, aligned to kDiskBlock. The piece that was taken first is given back first.
 class StagingRing {
  public:
-  // Reserves addresses for `bytes` bytes. The system provides the memory when it is first written. Throws DoesNotFit.
+  // Reserves addresses for `bytes` bytes. The system provides the memory when it is first written. Throws DoesNotFit
+  // when the addresses cannot be reserved.
   explicit StagingRing(int64_t bytes);
   ~StagingRing();
   StagingRing(const StagingRing&) = delete;

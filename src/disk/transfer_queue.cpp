@@ -15,7 +15,7 @@ namespace fettle {
 namespace {
 
 constexpr int64_t kPieceBytes = 1 << 20;  // as in DeepSpeed's and fio's usual settings
-constexpr unsigned kRingDepth = 32;       // requests that the kernel has at a time
+constexpr unsigned kRingDepth = 32;       // most requests that the kernel has at a time
 constexpr int kCallThreads = 8;
 
 // Returns 0, or the error with which the kernel refuses io_uring.
@@ -47,7 +47,7 @@ DiskEngine choose_disk_engine() {
 struct TransferQueue::Transfer {
   bool write = false;
   int64_t left = 0;    // bytes that are not transferred yet
-  int error = 0;       // errno of the first piece that failed; -1: the file ends early
+  int error = 0;       // errno of the first piece that failed; -1: the file ends early; 0: no failure
   int64_t offset = 0;  // offset of that piece
 };
 
@@ -76,8 +76,8 @@ class TransferQueue::Ring {
     pieces_[slot] = std::move(piece);
     io_uring_sqe_set_data(request, &pieces_[slot]);
   }
-  // Submits the added pieces and waits until at least one is done. Returns the pieces that are done, with the results
-  // of read() or write().
+  // Submits the added pieces and waits until at least one is done. Returns the pieces that are done, each with its
+  // number of bytes or -errno. May return nothing after an error of the submission.
   std::vector<std::pair<Piece, int64_t>> wait() {
     std::vector<std::pair<Piece, int64_t>> done;
     io_uring_submit_and_wait(&ring_, 1);  // after an error such as EINTR or EAGAIN, the caller calls again
@@ -144,7 +144,8 @@ void TransferQueue::run_calls() {
   }
 }
 
-// Counts the bytes that are done, and gives the rest of the piece to the kernel again. The caller has locked the mutex.
+// Counts the bytes that are done, and puts the rest of the piece back into the queue. A piece that failed is not tried
+// again. The caller has locked the mutex.
 void TransferQueue::finish(Piece piece, int64_t result) {
   Transfer& transfer = *piece.of;
   const bool again = result == -EINTR || result == -EAGAIN;
@@ -198,8 +199,9 @@ void TransferQueue::wait(const Ticket& ticket) {
   changed_.wait(lock, [&] { return ticket->left == 0; });
   if (ticket->error == 0) return;
   const std::string reason = ticket->error < 0 ? "the file ends there" : std::strerror(ticket->error);
-  const std::string failed = fmt::format("{}: cannot {} at byte {}: {}; checkpoints are not affected", place_,
-                                         ticket->write ? "write" : "read", ticket->offset, reason);
+  const std::string failed =
+      fmt::format("{}: cannot {} the offloaded state, at byte {} of its file: {}; checkpoints are not affected", place_,
+                  ticket->write ? "write" : "read", ticket->offset, reason);
   if (ticket->error == ENOSPC || ticket->error == EDQUOT)
     throw DoesNotFit("{}: free some space, or choose another disk, and continue with resume_from_checkpoint=true",
                      failed);

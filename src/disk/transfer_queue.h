@@ -17,12 +17,14 @@ namespace fettle {
 
 // How transfers reach the kernel: io_uring with one thread, or pread and pwrite in several threads.
 enum class DiskEngine { kUring, kThreads };
-// Returns the engine that FETTLE_DISK_IO names (uring, pread). Otherwise returns kUring if the kernel allows it, else
-// kThreads. Containers often forbid io_uring. Throws UserError for another value, and for uring where it is forbidden.
+// Returns the engine that FETTLE_DISK_IO names (uring, pread). If the variable is not set, returns kUring if the kernel
+// allows io_uring, else kThreads. Containers often forbid io_uring. Throws UserError for another value, and for uring
+// where io_uring is forbidden.
 DiskEngine choose_disk_engine();
 const char* name_of(DiskEngine engine);
 
-// Only one thread may call the members. Transfers may run in any order, so wait for a write before reading its bytes.
+// Only one thread may call the members. Transfers may run in any order, so wait for a write before you read the same
+// bytes.
 class TransferQueue {
  public:
   struct Transfer;
@@ -35,17 +37,17 @@ class TransferQueue {
   TransferQueue(const TransferQueue&) = delete;
   TransferQueue& operator=(const TransferQueue&) = delete;
 
-  // Starts a transfer. The memory must stay unchanged until the transfer is done.
+  // Starts a transfer. Until it is done, do not write to the memory and, for a read, do not use it.
   Ticket read(int64_t offset, std::span<std::byte> to);
   Ticket write(int64_t offset, std::span<const std::byte> from);
   bool done(const Ticket& ticket);
   int64_t bytes_moved();  // bytes that all transfers so far have read and written
-  // Waits until the transfer is done. Throws UserError, or DoesNotFit when the disk is full; the message has the place,
-  // the system's reason and the remedy.
+  // Waits until the transfer is done. If it failed, throws DoesNotFit when the disk or the quota is full, else
+  // UserError. The message has the place, the system's reason and the remedy.
   void wait(const Ticket& ticket);
 
  private:
-  // A part of a transfer that is given to the kernel as one request.
+  // A part of a transfer, which the kernel gets as one request.
   struct Piece {
     Ticket of;
     std::byte* at = nullptr;

@@ -24,9 +24,9 @@ struct DotDims {
 
 // Which values of a scan's body are saved for its reverse loop; the others are computed again.
 enum class Remat : uint8_t {
-  kNone,  // every value that the reverse loop reads is saved
-  kDots,  // results of matrix products, inner loops, custom calls and custom gradients are saved
-  kFull,  // only the loop's carried inputs are saved
+  kNone,  // saved: those of kDots, and other values that depend on a carry, except cheap ones (Saved::kNever)
+  kDots,  // saved: results of matrix products, inner loops, custom gradients, and custom calls (not elementwise ones)
+  kFull,  // saved: only the loop's carried inputs
 };
 
 enum class Direction : uint8_t { kEQ, kNE, kGE, kGT, kLE, kLT };

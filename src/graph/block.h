@@ -53,7 +53,8 @@ class Block {
   Tensor use(const Tensor& t);
 
   Block* parent() const { return parent_; }
-  // Returns the target of the program, which the outermost block stores. The default is one device and no kernels.
+  // Returns the program's mesh and choice of kernels, which the outermost block stores. The default is one device and
+  // no kernels.
   const Lowering& lowering() const;
   const Node& node(int32_t id) const { return nodes_[id]; }
   Node& node(int32_t id) { return nodes_[id]; }

@@ -7,7 +7,7 @@ namespace fettle {
 namespace {
 
 // Builds the body in a separate block, with new inputs, and returns the shapes of the results. Throws InternalError if
-// the body uses a tensor other than its inputs.
+// the body uses a tensor of another block, because it may use only its inputs and tensors that it makes itself.
 std::vector<Shape> shapes_of_body(const std::vector<Tensor>& inputs, const CompositeBody& body) {
   Block alone;
   BuildScope scope(alone);

@@ -14,8 +14,8 @@ struct ScaledFloat8 {
   Tensor values, scale;
 };
 
-// Rounds x (bf16 or f32) to `float8` with the smallest scale that keeps the largest |x| in range. Infinite and NaN
-// elements stay infinite or NaN. Gradients do not flow through this op.
+// Rounds x (bf16 or f32) to `float8` with the smallest scale that keeps the largest |x| in range. If an element is
+// infinite or NaN, all represented elements are NaN. Gradients do not flow through this op.
 ScaledFloat8 to_float8(const Tensor& x, DType float8);
 
 // Returns the dot_general of the two represented arrays, accumulated in f32.

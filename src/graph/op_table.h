@@ -1,9 +1,10 @@
 // Defines the op table: one table row per op, which states everything that the program knows about that op.
 //
 // The table rows are in rows/, one file for each group of ops. All other code reads the table and never switches over
-// ops; only a few functions look for one op (a parameter, a scan or a custom call). The table also decides which tests
-// are needed. tests/correct/graph_op_table_test.cpp fails if a table row has no forward case (which prints and runs the
-// op) or no bad-shape case. It also fails if a row states a VJP, FLOPs or liveness, but has no case for it.
+// ops; only a few functions look for a certain op, such as a parameter, a scan or a custom call. The table also decides
+// which tests are needed. tests/correct/graph_op_table_test.cpp fails if a table row has no forward case (which prints
+// and runs the op) or no bad-shape case. It also fails if a row states a VJP, FLOPs or operands that are not always
+// needed, but has no case for that.
 #pragma once
 
 #include <optional>

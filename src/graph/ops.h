@@ -1,8 +1,8 @@
 // Defines the ops that model code uses. Each function appends to the current block and returns its result.
 //
 // The operands of an arithmetic op must have the same dtype. Binary ops broadcast like NumPy: dims are aligned at the
-// end, and a dim that is missing or has size 1 is repeated. Ops that StableHLO also has keep their StableHLO names and
-// meanings.
+// end, and a dim that is missing or has size 1 is repeated. Most ops have the names and meanings that StableHLO gives
+// them.
 #pragma once
 
 #include <functional>

@@ -85,8 +85,8 @@ class Printer {
   int64_t next_ = 0;
 };
 
-// Returns true when a node of `block` that is printed late reads `value`. The slice op that produces such a value is
-// also printed late.
+// `value` is the number of a node. Returns true when a node that is printed late has the result of this node as its
+// first operand. If that result is a slice of one of a loop's xs, the slice op is then printed late, too.
 bool is_read_late(const Block& block, int32_t value);
 
 }  // namespace fettle

@@ -27,7 +27,7 @@ struct ProgramOutput {
   Memory memory = Memory::kDevice;
 };
 
-// The calls of one kernel in one run of the program.
+// The calls of one kernel in one execution of the program.
 struct KernelUse {
   std::string kernel;  // the kernel's CustomCall::kernel
   int64_t calls = 0;   // number of executions; a call in a loop counts once per trip
@@ -44,8 +44,8 @@ class Program {
 
   Tensor input(const std::string& name, const Shape& shape, const Partition& partition = {},
                Memory memory = Memory::kDevice);
-  // `donate_input` names an input of the same shape, partition and memory; the output reuses its buffer. If the output
-  // is in host memory, place() must have put `value` there.
+  // `donate_input` names an input of the same shape, partition and memory; the output reuses that input's buffer. If
+  // the output is in host memory, place() must have put `value` there.
   void output(const std::string& name, const Tensor& value, const Partition& partition = {},
               const std::string& donate_input = "", Memory memory = Memory::kDevice);
   Block& block() { return *block_; }
@@ -58,7 +58,7 @@ class Program {
   // Returns the module as StableHLO with Shardy shardings and locations; its function is "main". Without `tf32`, f32
   // matmuls have full f32 precision.
   std::string text(bool tf32 = false) const;
-  // Returns the floating-point operations of one run, over all devices.
+  // Returns the floating-point operations of one execution, over all devices.
   double flops() const;
   // Returns the kernels that the program calls, sorted by name.
   std::vector<KernelUse> kernels() const;

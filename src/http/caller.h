@@ -25,10 +25,12 @@ bool same_key(const std::string& given, const std::string& wanted);
 
 // A page of another site must not use a server on this machine, even if the site's name resolves to this machine.
 // `listens_at` is the server's --host. If the server listens only on this machine, refuses a Host header that does not
-// mean this machine. Always refuses an Origin header other than the server's own.
+// name this machine. Always refuses an Origin header other than the server's own. Returns nullopt for all other
+// requests.
 std::optional<HttpRefusal> refuse_caller(const std::string& listens_at, const httplib::Request& request);
 
-// Refuses a body whose size the HTTP library cannot check before it reads the body.
+// Refuses a body that the HTTP library cannot measure before it reads the body: one without a length, or a compressed
+// one.
 std::optional<HttpRefusal> refuse_body(const httplib::Request& request);
 
 }  // namespace fettle

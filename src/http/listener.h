@@ -25,10 +25,11 @@ class HttpListener {
   HttpListener(const HttpListener&) = delete;
 
   httplib::Server& server() { return *server_; }  // the handlers of requests are added here
-  // Returns the port. Throws UserError when the address cannot be used.
+  // Opens the port and returns its number. Throws UserError when the address cannot be used.
   int bind();
-  // Answers requests until InterruptScope has a signal. Then calls `before_end`, and still answers requests until this
-  // call returns. Throws UserError when connections can no longer be accepted.
+  // Answers requests until InterruptScope has a signal or connections can no longer be accepted. Then calls
+  // `before_end`; requests are still answered until before_end returns. Throws UserError if connections could no longer
+  // be accepted. If there is a signal at the start, returns without calling `before_end`.
   void run(const std::function<void()>& before_end);
 
  private:

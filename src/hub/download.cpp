@@ -36,7 +36,7 @@ constexpr int kMostHops = 10;
   throw UserError("{}: {}; check the cache folder", file.string(), std::strerror(code));
 }
 
-// The file ETAG.incomplete of a blob, with a running checksum of its bytes.
+// The file ETAG.incomplete of a blob, with the checksum of the bytes it has so far.
 class PartFile {
  public:
   PartFile(const fs::path& blob, const HubFile& wanted) : wanted_(wanted), path_(blob.string() + ".incomplete") {
@@ -73,7 +73,7 @@ class PartFile {
     digest_.emplace(wanted_.etag, wanted_.size);
   }
 
-  // Renames the file to `blob` if its content has the right checksum. Returns false otherwise.
+  // Renames the file to `blob` if its size and checksum are right. Returns false otherwise.
   bool finish(const fs::path& blob) {
     if (size_ != wanted_.size || digest_->text() != wanted_.etag) return false;
     if (fsync(descriptor_) != 0 || ::rename(path_.c_str(), blob.c_str()) != 0) throw_disk_error(path_, errno);
@@ -86,7 +86,7 @@ class PartFile {
   }
 
  private:
-  // Continues with the bytes that an earlier run left.
+  // Continues with the bytes that an earlier download left.
   void take_over() {
     digest_.emplace(wanted_.etag, wanted_.size);
     struct stat status {};
@@ -128,17 +128,19 @@ struct Transfer {
       : wanted(download), lock(std::move(taken)), part(blob, wanted.file), url(wanted.url) {}
 };
 
-// Returns the offset at which the bytes of a reply with status 206 begin; -1 when the reply does not state it.
+// Returns the offset at which the bytes of a reply with status 206 begin; -1 when the reply has no Content-Range with
+// an offset in bytes.
 int64_t start_of_range(const HttpReply& reply) {
   const std::string text = reply.header("content-range");  // for example "bytes 100-199/200"
-  return text.starts_with("bytes ") ? std::strtoll(text.c_str() + 6, nullptr, 10) : -1;
+  const bool has_start = text.starts_with("bytes ") && text.size() > 6 && text[6] >= '0' && text[6] <= '9';
+  return has_start ? std::strtoll(text.c_str() + 6, nullptr, 10) : -1;
 }
 
 size_t take_bytes(char* bytes, size_t, size_t count, void* owner) {
   Transfer& transfer = *static_cast<Transfer*>(owner);
   long status = 0;
   curl_easy_getinfo(transfer.easy.get(), CURLINFO_RESPONSE_CODE, &status);
-  if (status != 200 && status != 206) return count;  // ignores the body of an error reply
+  if (status != 200 && status != 206) return count;  // ignores the body of a redirect or an error
   if (transfer.reply.status == 0) {
     transfer.reply.status = status;
     if (status == 200 && transfer.part.size() > 0) transfer.part.start_again();
@@ -182,7 +184,7 @@ class Downloads {
   }
 
  private:
-  // Starts transfers of files that no other process is fetching.
+  // Starts transfers of files that no other process is fetching, up to the number in the settings.
   void take_more() {
     if (!freed_ && seconds_since(looked_) < 0.2) return;
     looked_ = Clock::now();

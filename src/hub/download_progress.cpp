@@ -19,7 +19,7 @@ void DownloadProgress::add(int64_t bytes, bool fetched) {
 
 void DownloadProgress::show(int64_t partial) {
   const int64_t now = std::min(all_, done_ + partial);
-  if (before_ < 0) before_ = now;  // the speed does not count bytes that earlier runs fetched
+  if (before_ < 0) before_ = now;  // the speed does not count bytes that earlier downloads fetched
   const bool terminal = stderr_is_terminal();
   if (seconds_since(shown_) < 0.5 || (!terminal && seconds_since(said_) < 30)) return;
   shown_ = said_ = Clock::now();

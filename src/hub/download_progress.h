@@ -8,8 +8,8 @@
 
 namespace fettle {
 
-// Shows one live line on a terminal; otherwise prints a line every 30 seconds. Also prints a line at the start and at
-// the end.
+// Shows one live line on a terminal; otherwise prints a line every 30 seconds. Also prints a line at the start, and one
+// at the end if this process fetched something.
 class DownloadProgress {
  public:
   explicit DownloadProgress(std::string title) : title_(std::move(title)) {}

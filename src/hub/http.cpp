@@ -236,9 +236,9 @@ HttpReply send_again(const HubSettings& settings, const std::string& url, int at
     try {
       HttpReply reply = send();
       if (last || !is_transient(reply.status)) return reply;
-      const double asked = pause_of(reply, wait, 300);
-      if (asked > 5) info("{} asks to wait {:.0f} s (status {})", host_of(url), asked, reply.status);
-      pause(asked);
+      const double seconds = pause_of(reply, wait, 300);
+      if (seconds > 5) info("{} answers with status {}; trying again in {:.0f} s", host_of(url), reply.status, seconds);
+      pause(seconds);
     } catch (const HttpFailure& failure) {
       if (last || failure.unreachable()) throw;
       debug("{}: {}; trying again", host_of(url), failure.what());

@@ -62,9 +62,10 @@ void prepare(CURL* easy, const HubSettings& settings, const std::string& url, in
 // removes the earlier headers.
 void take_header_line(HttpReply& reply, std::string_view line);
 
-// Calls `send` until its reply is not transient, up to `attempts` times in all, and returns the last reply. Pauses
-// between the calls; when the hub asks for more than 5 s, a message says so. Tries again after HttpFailure, too, except
-// when the host cannot be reached. After a signal, throws like InterruptScope::check.
+// Calls `send` until its reply has a status that is not transient (is_transient), up to `attempts` times in all, and
+// returns the last reply. Pauses between the calls; a message announces a pause of more than 5 s after a transient
+// status. Tries again after HttpFailure, too, except when the host cannot be reached. After a signal, throws like
+// InterruptScope::check.
 HttpReply send_again(const HubSettings& settings, const std::string& url, int attempts,
                      const std::function<HttpReply()>& send);
 

@@ -76,6 +76,13 @@ std::string revision_of(const HubSettings& settings, const RepoName& repo) {
   return settings.hub == Hub::kModelScope ? "master" : "main";
 }
 
+[[noreturn]] void throw_too_many_files(const HubSettings& settings, const RepoName& repo) {
+  throw UserError(
+      "{} has more files than Fettle can list ({} files, or {} pages of them); fetch the files that you need with "
+      "another tool, and name their folder",
+      page_url(settings, repo), kMostFiles, kMostPages);
+}
+
 HttpReply ask(const HubSettings& settings, const RepoName& repo, const std::string& url, int attempts) {
   HttpReply reply = http_get(settings, url, attempts);
   if (reply.status != 200) throw_refusal(settings, repo, reply);
@@ -85,14 +92,15 @@ HttpReply ask(const HubSettings& settings, const RepoName& repo, const std::stri
 Listing list_hugging_face(const HubSettings& settings, const RepoName& repo, const std::string& commit) {
   Listing out;
   std::string url = fmt::format("{}/tree/{}?recursive=true&expand=false", api_url(settings, repo), commit);
-  for (int page = 0; !url.empty() && page < kMostPages; ++page) {
+  for (int page = 0; !url.empty(); ++page) {
+    if (page == kMostPages) throw_too_many_files(settings, repo);
     const HttpReply reply = ask(settings, repo, url, 5);
     const json entries = parsed_body(reply, url);
     if (!entries.is_array())
       throw UserError("{}: found no list of files; does HF_ENDPOINT name a hub?", api_url(settings, repo));
     for (const json& entry : entries)
       if (text_of(entry, "type") == "file") out.push_back(hugging_face_file(entry));
-    if (out.size() > kMostFiles) throw UserError("{} has more files than Fettle can list", page_url(settings, repo));
+    if (out.size() > kMostFiles) throw_too_many_files(settings, repo);
     const std::string next = next_page(reply);
     url = next.empty() ? "" : redirect_target(url, next);
   }
@@ -103,7 +111,7 @@ Listing list_model_scope(const HubSettings& settings, const RepoName& repo, cons
   constexpr size_t kPage = 200;
   const bool pages = repo.kind == RepoKind::kDataset;
   Listing out;
-  for (int page = 1; page < kMostPages; ++page) {
+  for (int page = 1; page <= kMostPages; ++page) {
     std::string url = fmt::format("{}/repo/{}?Revision={}&Recursive=True", api_url(settings, repo),
                                   pages ? "tree" : "files", escaped(revision, false));
     if (pages) url += fmt::format("&PageNumber={}&PageSize={}", page, kPage);
@@ -114,9 +122,10 @@ Listing list_model_scope(const HubSettings& settings, const RepoName& repo, cons
       throw UserError("{}: found no list of files: {}", api_url(settings, repo), text_of(reply, "Message"));
     for (const json& entry : *files)
       if (text_of(entry, "Type") != "tree") out.push_back(model_scope_file(entry));
-    if (!pages || files->size() < kPage || out.size() > kMostFiles) break;
+    if (out.size() > kMostFiles) break;
+    if (!pages || files->size() < kPage) return out;
   }
-  return out;
+  throw_too_many_files(settings, repo);
 }
 
 }  // namespace

@@ -11,7 +11,7 @@
 
 namespace fettle {
 
-// Thrown when the hub refused a request. The message names the request and what the user can do.
+// Thrown when the hub refused a request. The message says why, and what the user can do.
 class HubRefusal : public UserError {
  public:
   enum class Reason { kNoRepo, kNoRevision, kNoAccess, kOther };
@@ -22,9 +22,9 @@ class HubRefusal : public UserError {
   Reason reason_;
 };
 
-// Returns the full commit hash (40 digits) of repo.revision, which is a branch, tag or commit ("main" when it is
-// empty). For ModelScope, returns the revision itself ("master" when it is empty). `attempts`: see http_get. Throws
-// HubRefusal, and HttpFailure when the hub cannot be reached.
+// Returns the full commit hash (40 digits) of repo.revision, which is a branch, tag or commit (the branch main when it
+// is empty). For ModelScope, returns the revision itself ("master" when it is empty or "main"). `attempts`: see
+// http_get. Throws HubRefusal, and HttpFailure when the hub cannot be reached.
 std::string find_commit(const HubSettings& settings, const RepoName& repo, int attempts);
 
 // Returns all files of the commit. Throws like find_commit.

@@ -67,7 +67,7 @@ std::string token_remedy(const HubSettings& settings) {
   return fmt::format("make a token at {}/settings/tokens and set HF_TOKEN to it", settings.endpoint);
 }
 
-// Returns the first 300 bytes of the text, without characters that could confuse a terminal.
+// Returns the first 300 bytes of the text. A ? replaces each byte that is not a printable ASCII character.
 std::string shown(const std::string& text) {
   std::string out;
   for (const unsigned char c : text.substr(0, 300)) out += c < ' ' || c >= 127 ? '?' : static_cast<char>(c);

@@ -9,7 +9,8 @@ namespace fettle {
 // name or the revision does not exist.
 [[noreturn]] void throw_refusal(const HubSettings& settings, const RepoName& repo, const HttpReply& reply);
 
-// Returns what to do on a machine that cannot reach the hub: "Run `fettle download ...` where there is a network ...".
+// Returns what to do on a machine that cannot reach the hub, for example "Run `fettle download ...` where there is a
+// network ...".
 std::string offline_remedy(const HubSettings& settings, const RepoName& repo);
 
 }  // namespace fettle

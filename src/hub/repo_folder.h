@@ -20,7 +20,8 @@ namespace fettle {
 
 class RepoFolder {
  public:
-  // Throws UserError when the settings have no cache folder. For ModelScope, the folder is models/ORG--NAME.
+  // Throws UserError when the settings have no cache folder. The folder of a data set begins with datasets-- instead of
+  // models--. For ModelScope, the folder is models/ORG--NAME or datasets/ORG--NAME.
   RepoFolder(const HubSettings& settings, const RepoName& repo);
 
   const std::filesystem::path& path() const { return path_; }
@@ -33,9 +34,9 @@ class RepoFolder {
   std::string read_ref(const std::string& revision) const;
   void write_ref(const std::string& revision, const std::string& commit) const;
 
-  // Returns whether the snapshot has the complete file with this content.
+  // Returns whether the snapshot has the complete file with this content. For Hugging Face, compares only the size.
   bool holds(const std::string& commit, const HubFile& file) const;
-  // Returns whether the cache has the complete blob. Removes a blob of another size, with a warning.
+  // Returns whether the cache has the blob in its full size. Removes a blob of another size, with a warning.
   bool has_blob(const HubFile& file) const;
   // Makes the snapshot's link to the blob. On a file system without links, moves the blob to the snapshot, or copies it
   // if `needed_again` (another file with the same content follows). Throws UserError.

@@ -19,15 +19,17 @@ struct RepoName {
 };
 
 // Reads "ORG/NAME", "NAME" or either with "@REVISION". Returns nothing when the text cannot be such a name, by
-// huggingface_hub's rules: at most one slash; letters, digits, '-', '_' and '.'; no '..' or '--'; at most 96
-// characters. Throws UserError for a revision that check_revision refuses.
+// huggingface_hub's rules: at most one slash; letters, digits, '-', '_' and '.'; neither '-' nor '.' at an end of ORG
+// or NAME; no '..', no '--', no '.git' at the end; at most 96 characters. Throws UserError for a revision that
+// check_revision refuses.
 std::optional<RepoName> read_repo_name(RepoKind kind, const std::string& text);
 
 // Checks that `revision` can be the name of a branch or tag, or is a commit. Otherwise, throws UserError. This check is
 // needed because the revision becomes part of a path.
 void check_revision(const std::string& revision);
 
-// Returns whether `path`, which a server named, stays inside the folder that it is joined to.
+// Returns whether `path`, which a server named, stays inside the folder that it is joined to. Returns false also for
+// backslashes, control characters and names that are too long.
 bool is_path_inside(const std::string& path);
 
 // Returns whether the text consists of `digits` lower-case hexadecimal digits.

@@ -14,11 +14,11 @@ namespace fettle {
 
 class Snapshot {
  public:
-  // Asks the hub for the commit of repo.revision and for its list of files, once per process. Sends no request when the
-  // revision is a commit whose list is in the cache. Uses the cache's copy of the revision when HF_HUB_OFFLINE is set,
-  // and, with a message, when the hub cannot be reached or refuses. Throws HubRefusal when the revision does not
-  // exist, and when the hub refuses and there is no copy. Throws UserError with the remedy when there is neither a
-  // network nor a copy.
+  // Asks the hub for the commit of repo.revision and for the list of the commit's files, once per process. Sends no
+  // request when the revision is a commit whose list is in the cache. Uses the cache's copy of the revision when
+  // settings.offline is true, and, with a message, when the hub cannot be reached or refuses. Throws HubRefusal when
+  // the revision does not exist, and when the hub refuses and there is no copy. Throws UserError with the remedy when
+  // there is neither a network nor a copy.
   static Snapshot open(const HubSettings& settings, const RepoName& repo);
 
   const std::string& commit() const { return commit_; }
@@ -31,7 +31,8 @@ class Snapshot {
   // Fetches the files that the folder lacks. All `paths` must be in files(). At any time, every file in the folder is
   // complete. Throws UserError when a file cannot be fetched.
   void fetch(const std::vector<std::string>& paths) const;
-  // Records in the cache which of these files the commit lacks, as huggingface_hub does.
+  // Records in the cache which of these files the commit lacks, as huggingface_hub does. Does nothing without a
+  // network, and for ModelScope.
   void mark_missing(const std::vector<std::string>& paths) const;
 
  private:

@@ -10,7 +10,7 @@
 namespace fettle {
 
 // Writes the text under a temporary name and renames it, so readers see the old or the new file, never a part. Makes
-// missing folders. Returns false on failure, for example in a read-only cache.
+// missing folders. Returns false on failure, for example in a read-only cache, and leaves no temporary file.
 inline bool write_file_whole(const std::filesystem::path& file, const std::string& text) {
   std::error_code failed;
   std::filesystem::create_directories(file.parent_path(), failed);
@@ -22,7 +22,9 @@ inline bool write_file_whole(const std::filesystem::path& file, const std::strin
   }
   out.close();
   std::filesystem::rename(part, file, failed);
-  return !failed;
+  if (!failed) return true;
+  std::filesystem::remove(part, failed);
+  return false;
 }
 
 }  // namespace fettle

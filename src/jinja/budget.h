@@ -12,7 +12,7 @@
 
 namespace fettle::jinja {
 
-// An error inside a template. The interpreter adds the line number and throws UserError.
+// An error inside a template. Template::render adds the line number and throws UserError.
 class JinjaError : public std::runtime_error {
  public:
   template <typename... Args>
@@ -21,8 +21,8 @@ class JinjaError : public std::runtime_error {
 };
 
 constexpr size_t kMostSteps = 10'000'000;
-constexpr size_t kMostBytes = size_t{1} << 30;    // bytes of all values of a rendering together
-constexpr size_t kLongestText = size_t{1} << 25;  // bytes of one value
+constexpr size_t kMostBytes = size_t{1} << 30;    // bytes of all values that a rendering makes
+constexpr size_t kLongestText = size_t{1} << 25;  // bytes of one text
 
 class Budget {
  public:
@@ -30,7 +30,7 @@ class Budget {
   ~Budget();
   Budget(const Budget&) = delete;
 
-  // The next functions throw JinjaError when a limit is exceeded.
+  // The next three functions throw JinjaError when a limit is exceeded.
   static void step(size_t steps = 1);
   static void charge(size_t bytes);  // counts the bytes of a new value
   static void fit(size_t bytes);     // checks the length of a growing text

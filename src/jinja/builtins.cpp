@@ -147,8 +147,10 @@ Value format_time(Interpreter& run, Args args) {
 
 using Test = bool (*)(Interpreter&, const Value&, Args&);
 
-const Value& only(Args& args) {
-  if (args.positional.size() != 1 || !args.named.empty()) throw JinjaError("this test takes one argument");
+const Value& only(Args& args, const char* test) {
+  if (args.positional.size() != 1 || !args.named.empty())
+    throw JinjaError("the test '{}' takes one argument without a name, but it has {}", test,
+                     args.positional.size() + args.named.size());
   return args.positional[0];
 }
 
@@ -183,24 +185,26 @@ const std::map<std::string, Test>& tests() {
     t["even"] = [](Interpreter&, const Value& v, Args&) { return v.integer() % 2 == 0; };
     t["odd"] = [](Interpreter&, const Value& v, Args&) { return v.integer() % 2 != 0; };
     t["divisibleby"] = [](Interpreter&, const Value& v, Args& a) {
-      const int64_t by = only(a).integer();
+      const int64_t by = only(a, "divisibleby").integer();
       if (by == 0) throw JinjaError("integer modulo by zero");
       return by == -1 || v.integer() % by == 0;
     };
     t["lower"] = [](Interpreter&, const Value& v, Args&) { return all_cased(v.str(), false); };
     t["upper"] = [](Interpreter&, const Value& v, Args&) { return all_cased(v.str(), true); };
-    t["in"] = [](Interpreter&, const Value& v, Args& a) { return only(a).contains(v); };
+    t["in"] = [](Interpreter&, const Value& v, Args& a) { return only(a, "in").contains(v); };
     t["filter"] = [](Interpreter&, const Value& v, Args&) { return has_filter(v.string()); };
     t["test"] = [](Interpreter&, const Value& v, Args&) { return has_test(v.string()); };
     t["sameas"] = [](Interpreter&, const Value& v, Args& a) {
-      return v.type_name() == only(a).type_name() && v.same(only(a));
+      return v.type_name() == only(a, "sameas").type_name() && v.same(only(a, "sameas"));
     };
-    t["eq"] = t["equalto"] = t["=="] = [](Interpreter&, const Value& v, Args& a) { return v.same(only(a)); };
-    t["ne"] = t["!="] = [](Interpreter&, const Value& v, Args& a) { return !v.same(only(a)); };
-    t["lt"] = t["lessthan"] = t["<"] = [](Interpreter&, const Value& v, Args& a) { return v.compare(only(a)) < 0; };
-    t["le"] = t["<="] = [](Interpreter&, const Value& v, Args& a) { return v.compare(only(a)) <= 0; };
-    t["gt"] = t["greaterthan"] = t[">"] = [](Interpreter&, const Value& v, Args& a) { return v.compare(only(a)) > 0; };
-    t["ge"] = t[">="] = [](Interpreter&, const Value& v, Args& a) { return v.compare(only(a)) >= 0; };
+    t["eq"] = t["equalto"] = t["=="] = [](Interpreter&, const Value& v, Args& a) { return v.same(only(a, "eq")); };
+    t["ne"] = t["!="] = [](Interpreter&, const Value& v, Args& a) { return !v.same(only(a, "ne")); };
+    t["lt"] = t["lessthan"] =
+        t["<"] = [](Interpreter&, const Value& v, Args& a) { return v.compare(only(a, "lt")) < 0; };
+    t["le"] = t["<="] = [](Interpreter&, const Value& v, Args& a) { return v.compare(only(a, "le")) <= 0; };
+    t["gt"] = t["greaterthan"] =
+        t[">"] = [](Interpreter&, const Value& v, Args& a) { return v.compare(only(a, "gt")) > 0; };
+    t["ge"] = t[">="] = [](Interpreter&, const Value& v, Args& a) { return v.compare(only(a, "ge")) >= 0; };
     return t;
   }();
   return kTests;

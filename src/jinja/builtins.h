@@ -28,13 +28,14 @@ class Bound {
 // Returns one of range, dict, namespace, cycler, joiner, raise_exception, strftime_now; nothing for any other name.
 std::optional<Value> find_global(const std::string& name);
 
-// The next functions throw JinjaError for an unknown name.
+// apply_filter and apply_test throw JinjaError for an unknown name.
 Value apply_filter(Interpreter& run, const std::string& name, const Value& input, Args args);
 bool apply_test(Interpreter& run, const std::string& name, const Value& input, Args args);
 bool has_filter(const std::string& name);
 bool has_test(const std::string& name);
 
-// The methods of str, list, tuple, dict, int and float.
+// The methods of str, list, tuple, dict, int and float. has_method is also true for methods that change the value, but
+// call_method throws JinjaError for them.
 bool has_method(const Value& of, const std::string& name);
 Value call_method(Interpreter& run, const Value& of, const std::string& name, Args args);
 

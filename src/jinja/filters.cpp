@@ -34,8 +34,8 @@ Value get_path(Interpreter& run, const Value& of, const Value& path, const std::
   return value;
 }
 
-// Returns a string in lower case, or unchanged if `case_sensitive` is true. Filters such as sort ignore case by
-// default.
+// Returns the value; if it is a string and `case_sensitive` is false, returns it in lower case. Filters such as sort
+// ignore case by default.
 Value folded(const Value& value, bool case_sensitive) {
   return value.is_string() && !case_sensitive ? Value(change_case(value.string(), false)) : value;
 }

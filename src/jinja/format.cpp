@@ -7,7 +7,8 @@
 namespace fettle::jinja {
 namespace {
 
-// Formats a number or text by Python's format specification: [[fill]align][sign][0][width][,][.precision][type].
+// Formats a number or text by Python's format specification: [[fill]align][sign][#][0][width][,][.precision][type].
+// With `percent_style`, by the specification of %: [flags][width][.precision]type.
 std::string formatted(const Value& value, std::string_view spec, bool percent_style) {
   size_t i = 0;
   std::string fill = " ";

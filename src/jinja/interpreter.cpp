@@ -36,7 +36,7 @@ class BoundMethod : public Object {
   std::string name_;
 };
 
-// The variable `loop`. It takes elements one by one, so that a loop condition sees changes that the body has made.
+// The variable `loop`. Takes the elements one by one, so that a loop condition sees changes that the body has made.
 class Loop : public Object {
  public:
   using Accept = std::function<bool(const Value&)>;

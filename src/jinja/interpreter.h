@@ -29,14 +29,14 @@ class Interpreter {
   ~Interpreter();
   Interpreter(const Interpreter&) = delete;
 
-  // Renders into text(); throws JinjaError at line().
+  // Renders the template; text() is the result. After a JinjaError, line() is the line of the error.
   void run();
   const std::string& text() const { return text_; }
   int line() const { return line_; }
   // Returns the byte ranges of text() that came from {% generation %} blocks.
   const std::vector<std::pair<size_t, size_t>>& generated() const { return generated_; }
-  // Returns true when a {% generation %} block was inside a macro or set block. The byte range of its text is then
-  // unknown.
+  // Returns true when a {% generation %} block was inside a macro, a set, filter or call block, or a recursive loop.
+  // The byte range of its text is then unknown.
   bool generated_elsewhere() const { return generated_elsewhere_; }
 
   // The following functions are for the built-in functions, filters and methods.

@@ -63,7 +63,7 @@ class Lexer {
     advance(end - at_);
   }
 
-  // Takes the text up to the next tag, and strips it as the sign of the tag and lstrip_blocks require.
+  // Reads the text up to the next tag, and the tag. Strips the text as the tag's sign and lstrip_blocks require.
   void root() {
     size_t begin = at_;
     while (begin + 1 < source_.size() &&
@@ -116,7 +116,7 @@ class Lexer {
     end_tag(end + 2 - at_, sign == '-', sign != '+');
   }
 
-  // Reads {% raw %} ... {% endraw %} as one text token.
+  // Reads {% raw %} ... {% endraw %} as one text token. Returns false for any other tag.
   bool raw_block() {
     auto tag = [&](size_t from, std::string_view word, char& first, char& last) -> size_t {
       size_t i = from + 2;
@@ -147,7 +147,7 @@ class Lexer {
   }
 
   void expression(bool output) {
-    std::string open;  // closing brackets that are still missing; until then, }} does not end the tag
+    std::string open;  // closing brackets that are still missing; while there are any, }} does not end the tag
     const int begin_line = line_;
     while (true) {
       skip_space();

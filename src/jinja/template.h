@@ -27,7 +27,7 @@ class Template {
     std::string text;
     std::vector<std::pair<size_t, size_t>> generated;  // byte ranges that came from {% generation %} blocks
     bool generated_elsewhere =
-        false;  // a {% generation %} block was inside a macro or set block, so `generated` lacks it
+        false;  // a {% generation %} block was inside a macro, a block or a recursive loop, so `generated` lacks it
   };
   // `context` is an object with the template's variables; strftime_now formats the time `now`. Throws UserError
   // "name:line: reason". Several threads may call this function at once.

@@ -55,8 +55,8 @@ class Value {
   Value(const char* v) : Value(std::string(v)) {}
   Value(ObjectPtr v) : data_(std::move(v)) {}
   Value(const void*) = delete;
-  // The next functions throw JinjaError for values that are nested too deeply, so that recursive functions cannot
-  // overflow the stack.
+  // list, tuple, group, dict, generator, from_json and keeping throw JinjaError for values that are nested too deeply,
+  // so that recursive functions cannot overflow the stack.
   static Value undefined(std::string why);
   static Value list(Values items);
   static Value tuple(Values items);
@@ -86,8 +86,8 @@ class Value {
   bool is_number() const { return is_bool() || is_int() || is_float(); }
   bool is_sequence() const { return is_list() || is_tuple(); }
 
-  // These throw JinjaError when the value has another type. For object(), generator() and why_undefined(), the caller
-  // must have checked the type.
+  // string(), items(), dict(), integer() and number() throw JinjaError when the value has another type. For object(),
+  // generator() and why_undefined(), the caller must have checked the type.
   const std::string& string() const;
   const Values& items() const;  // the items of a list or tuple
   const Dict& dict() const;
@@ -164,7 +164,7 @@ struct Generator {
 // Charges the budget for searching `part` in `text`.
 void charge_search(std::string_view text, std::string_view part);
 
-// Returns the code points of a UTF-8 text. An invalid byte counts as one code point.
+// Returns the code points of a UTF-8 text. In invalid UTF-8, a continuation byte without a first byte counts as one.
 std::vector<std::string_view> characters(std::string_view text);
 size_t character_count(std::string_view text);
 // Returns the characters first to last - 1 of `text`.
@@ -172,7 +172,7 @@ std::string_view character_range(std::string_view text, size_t first, size_t las
 
 std::string python_float(double value);           // repr of a float: 1.0, 1e-05, inf
 std::string python_quote(std::string_view text);  // repr of a str
-// Settings of json.dumps. ensure_ascii is false by default; a negative indent writes one line.
+// Settings of json.dumps. With a negative indent, the result is one line. ensure_ascii is false by default.
 struct JsonStyle {
   int indent = -1;
   std::string item_separator = ", ", key_separator = ": ", indent_text;

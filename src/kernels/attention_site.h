@@ -18,7 +18,7 @@ struct AttentionSite {
   int64_t devices = 1;                         // number of devices that compute different parts
   double scale = 1, softcap = 0;
   bool causal = true;
-  int64_t window = 0;          // keys that a query sees; 0: no limit, -1: an operand has the number
+  int64_t window = 0;          // number of keys that a query sees; 0: no limit, -1: an operand has the number
   std::vector<double> slopes;  // one per query head, or empty
 
   Partition split_heads() const { return {{split_q.dims[2]}}; }  // how an array [N] is split

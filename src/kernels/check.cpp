@@ -54,8 +54,8 @@ std::string bodies_subject() {
   return out;
 }
 
-// Stores the verdicts of earlier runs, one file each. The file's name is a hash of the trials and the devices. The file
-// has the text "agrees", or the fault.
+// Stores verdicts for later runs, one file each. The file's name is a hash of the subject (a kernel's id, or
+// bodies_subject()) and the devices. The file has the text "agrees", or the fault.
 class Findings {
  public:
   explicit Findings(const Devices& devices) : devices_(devices) {

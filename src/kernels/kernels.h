@@ -28,7 +28,7 @@ struct KernelRow {
   // Registers the kernel's custom calls with the plugin. Null: the plugin itself provides them.
   void (*register_handlers)(const Plugin& plugin);
   // True: the kernel has a program for each shape, and the compiler may accept one program and refuse another. So the
-  // check also tries the widths that models have.
+  // check also tries the widths and options that models have.
   bool every_width = false;
   // False: a run uses the kernel only if the recipe names it, because nobody has run it on its device yet.
   bool automatic = true;

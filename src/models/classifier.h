@@ -1,6 +1,6 @@
 // Defines the head of sequence classification and its losses, like Transformers' ...ForSequenceClassification classes.
-// The head applies the family's linear layers to the hidden state of a sequence's first or last token, or to the mean
-// over its tokens.
+// The head consists of linear layers, which the family names. It reads the hidden state of a sequence's first or last
+// token, or the mean over the sequence's tokens.
 #pragma once
 
 #include "data/classes/label_set.h"

@@ -53,8 +53,9 @@ int64_t ConfigReader::integer(const std::string& key) const {
 int64_t ConfigReader::integer(const std::string& key, int64_t otherwise) const {
   const nlohmann::json* value = find(key);
   if (value == nullptr) return otherwise;
-  if (!value->is_number_integer() || value->get<int64_t>() <= 0 || value->get<int64_t>() > (int64_t{1} << 40))
-    throw UserError("{}: '{}' is {}, wanted a positive integer", file_, key, value->dump());
+  constexpr int64_t kLargest = int64_t{1} << 40;
+  if (!value->is_number_integer() || value->get<int64_t>() <= 0 || value->get<int64_t>() > kLargest)
+    throw UserError("{}: '{}' is {}, wanted a positive integer up to {}", file_, key, value->dump(), kLargest);
   return value->get<int64_t>();
 }
 
@@ -73,20 +74,28 @@ double ConfigReader::number(const std::string& key, double otherwise) const {
 std::vector<std::string> ConfigReader::texts(const std::string& key) const {
   const nlohmann::json* value = find(key);
   if (value == nullptr) return {};
+  if (!value->is_array()) throw UserError("{}: '{}' is not a list of strings", file_, key);
   std::vector<std::string> out;
   for (const nlohmann::json& each : *value) {
-    if (!value->is_array() || !each.is_string()) throw UserError("{}: '{}' is not a list of strings", file_, key);
+    if (!each.is_string()) throw UserError("{}: '{}' is not a list of strings", file_, key);
     out.push_back(each.get<std::string>());
   }
+  return out;
+}
+
+std::vector<std::string> ConfigReader::texts_by_layer(const std::string& key, int64_t layers) const {
+  std::vector<std::string> out = texts(key);
+  if (!out.empty() && out.size() != static_cast<size_t>(layers)) refuse_layers(key, layers);
   return out;
 }
 
 std::vector<double> ConfigReader::numbers(const std::string& key) const {
   const nlohmann::json* value = find(key);
   if (value == nullptr) return {};
+  if (!value->is_array()) throw UserError("{}: '{}' is not a list of numbers", file_, key);
   std::vector<double> out;
   for (const nlohmann::json& each : *value) {
-    if (!value->is_array() || !each.is_number()) throw UserError("{}: '{}' is not a list of numbers", file_, key);
+    if (!each.is_number()) throw UserError("{}: '{}' is not a list of numbers", file_, key);
     out.push_back(each.get<double>());
   }
   return out;
@@ -106,6 +115,12 @@ std::string ConfigReader::text(const std::string& key, const std::string& otherw
   return value->get<std::string>();
 }
 
+void ConfigReader::refuse_layers(const std::string& key, int64_t layers) const {
+  const nlohmann::json& list = json_->at(key);
+  throw UserError("{}: '{}' {}, wanted a list with one element for each of the {} layers (num_hidden_layers)", file_,
+                  key, list.is_array() ? fmt::format("has length {}", list.size()) : "is " + list.dump(), layers);
+}
+
 void ConfigReader::refuse_unless(const std::string& key, const nlohmann::json& value) const {
   const nlohmann::json* found = find(key);
   if (found != nullptr && *found != value)
@@ -117,7 +132,13 @@ void ConfigReader::read_common(ModelConfig& config, bool tied_by_default) const 
   config.vocab_size = integer("vocab_size");
   config.tie_word_embeddings = flag("tie_word_embeddings", tied_by_default);
   config.initializer_range = number("initializer_range", 0.02);
-  config.dtype = dtype_from_hf(text("dtype", text("torch_dtype", "float32")));
+  const char* dtype_key = has("dtype") ? "dtype" : "torch_dtype";
+  const std::string dtype = text(dtype_key, "float32");
+  try {
+    config.dtype = dtype_from_hf(dtype);
+  } catch (const UserError& error) {
+    throw UserError("{}: '{}': {}", file_, dtype_key, error.what());
+  }
   if (is_float8(config.dtype))
     throw UserError("{}: dtype is {}: weights in 8-bit floats are not supported; wanted bfloat16, float16 or float32",
                     file_, hf_name(config.dtype));
@@ -227,8 +248,7 @@ std::vector<int64_t> ConfigReader::windows(int64_t layers, int64_t window,
     for (int64_t layer = 0; layer < layers; ++layer) out.push_back(slides(layer) ? window : 0);
     return out;
   }
-  if (!types->is_array() || types->size() != static_cast<size_t>(layers))
-    throw UserError("{}: 'layer_types' is not a list of {} layers", file_, layers);
+  if (!types->is_array() || types->size() != static_cast<size_t>(layers)) refuse_layers("layer_types", layers);
   for (const nlohmann::json& type : *types) {
     if (type != "sliding_attention" && type != "full_attention")
       throw UserError("{}: 'layer_types' contains {}; only full_attention and sliding_attention are implemented", file_,
@@ -242,8 +262,7 @@ std::vector<bool> ConfigReader::flags_by_layer(const std::string& key, int64_t l
   const nlohmann::json* list = find(key);
   std::vector<bool> out;
   if (list == nullptr) return out;
-  if (!list->is_array() || list->size() < static_cast<size_t>(layers))
-    throw UserError("{}: '{}' is not a list of {} layers", file_, key, layers);
+  if (!list->is_array() || list->size() < static_cast<size_t>(layers)) refuse_layers(key, layers);
   for (int64_t layer = 0; layer < layers; ++layer) {
     const nlohmann::json& each = (*list)[static_cast<size_t>(layer)];
     if (!each.is_boolean() && each != 0 && each != 1)

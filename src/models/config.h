@@ -1,4 +1,5 @@
-// Defines ModelConfig: the fields of a model's config.json, under Hugging Face's names.
+// Defines ModelConfig: what Fettle knows about a model from its config.json. Many fields have the names of the keys
+// that they are read from.
 #pragma once
 
 #include <array>
@@ -29,7 +30,7 @@ struct RopeParameters {
   // frequencies.
   int64_t original_max_position_embeddings = 0;
   // longrope divides the frequencies by short_factor for documents up to original_max_position_embeddings, and by
-  // long_factor for longer ones. It multiplies cos and sin by attention_factor.
+  // long_factor for longer ones. longrope and yarn multiply cos and sin by attention_factor.
   std::vector<double> short_factor, long_factor;
   double attention_factor = 1;
   // yarn (Peng et al. 2023) divides a dim's frequency by `factor` if the dim makes fewer than beta_slow turns in
@@ -110,7 +111,7 @@ enum class Mlp {
   kGated,       // down(act(gate(x)) * up(x))
   kFusedGated,  // like kGated, with gate and up in one module, `up`
   kPlain,       // down(act(up(x)))
-  kExperts,     // a mixture (moe.h) of gated experts, each of expert_size
+  kExperts,     // a mixture of experts (moe.h), each with the inner size expert_size
 };
 
 // Names of the modules of a dense MLP within a layer.
@@ -234,8 +235,9 @@ struct ModelConfig {
   int64_t experts_per_token = 0;
   Routing routing;
   std::optional<SharedExpert> shared_expert;
-  std::optional<LayerSet> expert_layers;  // the layers with experts; the others have a dense MLP. nullopt: all
-  double router_aux_loss_coef = 0;        // factor of the loss that balances the experts; 0: no such loss
+  // The layers with experts; nullopt: all. In most families, the other layers have a dense MLP.
+  std::optional<LayerSet> expert_layers;
+  double router_aux_loss_coef = 0;  // factor of the loss that balances the experts; 0: no such loss
   std::optional<LatentAttention> latent;
   std::optional<DeltaNet> delta_net;  // sizes of the layers with linear attention
   std::optional<Mamba2> mamba2;       // sizes of the layers with Mamba2
@@ -273,8 +275,8 @@ struct ModelConfig {
   int64_t attention_chunk = 0;
   std::optional<RopeParameters> local_rope;  // rope of the layers with a window, if it differs from `rope`
   bool causal = true;                        // a query sees only keys at or before its position; false: encoders
-  // For each layer, the number of keys that a query sees, itself included; 0: all keys before it. Not causal: the query
-  // also sees as many keys after it as before it; 0: all keys.
+  // For each layer, the number of keys that a query sees, its own included; 0: its own and all before it. Not causal:
+  // the query also sees as many keys after it as before it; 0: all keys.
   std::vector<int64_t> window;
   DType dtype = DType::kF32;                 // dtype of the weights in the checkpoint, or before quantisation
   std::optional<Quantisation> quantisation;  // how the checkpoint stores the linear layers
@@ -312,11 +314,14 @@ class ConfigReader {
   std::string text(const std::string& key, const std::string& otherwise) const;
   std::vector<std::string> texts(const std::string& key) const;  // elements of a list; empty when missing
   std::vector<double> numbers(const std::string& key) const;     // elements of a list; empty when missing
-  bool has(const std::string& key) const;                        // present and not null
-  bool given(const std::string& key) const;                      // present or null; null switches a default off
+  // Reads a list with one text for each layer. Returns {} when the field is missing or an empty list.
+  std::vector<std::string> texts_by_layer(const std::string& key, int64_t layers) const;
+  bool has(const std::string& key) const;    // present and not null
+  bool given(const std::string& key) const;  // present or null; null switches a default off
   // Throws UserError unless the field is absent, null or equal to `value`, which is the only implemented value.
   void refuse_unless(const std::string& key, const nlohmann::json& value) const;
-  // Reads the fields that all families share: ids, dtype, initializer_range, vocab_size, tie_word_embeddings.
+  // Reads the fields that all families share: model_type, vocab_size, tie_word_embeddings, initializer_range, dtype,
+  // ids of special tokens, and how the checkpoint is quantised.
   void read_common(ModelConfig& config, bool tied_by_default) const;
   // Reads rope_theta and rope_scaling (Transformers 4) or rope_parameters (Transformers 5). If rope_parameters has an
   // entry for each kind of layer, rope() returns the entry of full attention and local_rope() that of sliding
@@ -329,9 +334,11 @@ class ConfigReader {
   // Returns ModelConfig::window. The layers that layer_types calls sliding_attention have the window `window`. If
   // layer_types is missing, these are the layers for which slides(layer) is true.
   std::vector<int64_t> windows(int64_t layers, int64_t window, const std::function<bool(int64_t)>& slides) const;
-  // Reads a list of 0 and 1 (or booleans) with one element for each layer; returns {} when the field is missing.
+  // Reads a list of 0 and 1 (or booleans) with at least one element for each layer, and ignores further elements.
+  // Returns {} when the field is missing.
   std::vector<bool> flags_by_layer(const std::string& key, int64_t layers) const;
-  // Reads the number of experts, the experts per token and the coefficient of the balancing loss.
+  // Sets the number of experts, and the inner size of an expert if it is not set yet. Reads the experts per token and
+  // the coefficient of the balancing loss.
   void read_experts(ModelConfig& config, int64_t experts, int64_t per_token_by_default) const;
   // Reads which layers have experts: mlp_only_layers and decoder_sparse_step.
   void read_sparse_layers(ModelConfig& config) const;
@@ -343,6 +350,8 @@ class ConfigReader {
 
  private:
   const nlohmann::json* find(const std::string& key) const;
+  // Throws UserError because the field is not a list with one element for each layer.
+  [[noreturn]] void refuse_layers(const std::string& key, int64_t layers) const;
   void finish_yarn(const ConfigReader& settings, RopeParameters& rope) const;
   // Returns `defaults` with the values of the fields that are present.
   RopeParameters rope_settings(RopeParameters defaults) const;

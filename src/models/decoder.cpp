@@ -27,12 +27,16 @@ ModelConfig read_decoder_config(const ConfigReader& r, bool tied_by_default) {
   if (c.num_attention_heads % c.num_key_value_heads != 0)
     throw UserError("{}: num_attention_heads ({}) is not divisible by num_key_value_heads ({})", r.file(),
                     c.num_attention_heads, c.num_key_value_heads);
+  if (!(c.rope.partial_rotary_factor > 0 && c.rope.partial_rotary_factor <= 1))
+    throw UserError("{}: partial_rotary_factor is {}, wanted a number above 0 and at most 1", r.file(),
+                    c.rope.partial_rotary_factor);
   const int64_t rotated = c.rope.rotary_dim(c.head_dim);
   if (c.head_dim % 2 != 0)
     throw UserError("{}: head_dim {} is odd; rotary embedding needs an even number", r.file(), c.head_dim);
-  if (rotated % 2 != 0 || rotated <= 0 || rotated > c.head_dim)
-    throw UserError("{}: partial_rotary_factor {} makes {} of {} dims rotated; rotary embedding needs an even number",
-                    r.file(), c.rope.partial_rotary_factor, rotated, c.head_dim);
+  if (rotated % 2 != 0 || rotated == 0)
+    throw UserError(
+        "{}: partial_rotary_factor {} makes {} of {} dims rotated; rotary embedding needs an even number above 0",
+        r.file(), c.rope.partial_rotary_factor, rotated, c.head_dim);
   if (c.rope.rope_type == "longrope")
     for (const auto& [key, factors] :
          {std::pair{"short_factor", &c.rope.short_factor}, std::pair{"long_factor", &c.rope.long_factor}})

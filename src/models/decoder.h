@@ -1,4 +1,4 @@
-// Defines the frame of decoders: an embedding, layers in a scan, a final norm and a head. Each family defines its
+// Defines the frame of decoders: an embedding, layers in loops, a final norm and a head. Each family defines its
 // layers. The default is a norm, rotary attention, a norm and an MLP, with the variations that ModelConfig names.
 #pragma once
 

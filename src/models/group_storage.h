@@ -17,7 +17,7 @@ namespace fettle {
 struct Param;
 class Regex;
 
-// Names modules in quantization_config.
+// An entry of quantization_config that names modules.
 struct ModuleRule {
   enum class Match {
     kName,  // `text` is the whole name; "Linear" stands for all linear layers
@@ -30,9 +30,9 @@ struct ModuleRule {
   bool names(const std::string& module) const;
 };
 
-// A weight is (code - zero) * scale. `dtype` is the dtype of the model, in which the product is computed. The zero and
-// the scale are those of the output and of the input's group. Codes and zeros are packed into words (i32), the first in
-// the low bits. Tensors of a module with N outputs and K inputs in G groups:
+// A weight is (code - zero) * scale. `dtype` is the dtype of the model, in which the product is computed. Each output
+// has a zero and a scale for each group of inputs. Codes and zeros are packed into words (i32), the first in the low
+// bits. Tensors of a module with N outputs and K inputs in G groups:
 //
 //   gptq       qweight [K * bits / 32, N], packed along the inputs; qzeros [G, N * bits / 32], packed along the
 //              outputs; scales [G, N]; g_idx i32 [K]: each input's group. If g_idx is missing, a group has

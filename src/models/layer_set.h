@@ -13,7 +13,7 @@ struct LayerSet {
 
   int64_t count() const { return static_cast<int64_t>(numbers.size()); }
   bool contains(int64_t layer) const;
-  // Returns the slice of the layer, which must be one of `numbers`.
+  // Returns the index of the layer's slice in the stack. The layer must be one of `numbers`.
   int64_t slice_of(int64_t layer) const;
   // Returns the part of the set whose layer numbers are in [first, end).
   LayerSet within(int64_t first, int64_t end) const;

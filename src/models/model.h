@@ -1,4 +1,5 @@
-// Defines Family, which describes a model family, and Forward, the arguments of its forward function.
+// Defines Family, which describes a model family, Forward, the arguments of its forward function, and Model, a family
+// with the config and the parameters of one model.
 //
 // Shape legend of this folder: B rows of the batch, T positions, S keys, D hidden_size, N query heads, K key heads, G =
 // N / K, H head_dim, F intermediate_size, V vocab_size, L layers.
@@ -76,7 +77,7 @@ struct CacheArray {
 };
 
 // The arrays that generation keeps for the tokens so far. `filled` (i32 [B]) is the number of these tokens in each row.
-// `real` (i32) is the number of new tokens in a row; the positions after them are padding.
+// `real` (i32 scalar) is the number of new tokens in each row; the positions after them are padding.
 struct Cache {
   std::vector<CacheArray> kinds;
   std::vector<Tensor> arrays;  // [layers, ...], one for each of `kinds`
@@ -124,9 +125,9 @@ struct Forward {
   // f32 [2, experts], summed over layers and over the tokens of documents: the number of tokens sent to each expert,
   // and the probability that the router gave the expert. Null: not computed.
   Tensor router;
-  // Replaces the stored parts of a layer's quantised weights by the weights, or by Layer::packed. If `after` is given,
-  // the weights are computed when that value is known, and `after` is replaced by an equal value. Null: no weights are
-  // quantised.
+  // Adds a layer's quantised weights to the layer: the weights themselves, computed from their stored parts, or, for
+  // experts, Layer::packed. If `after` is given, the weights are not computed before the value of `after` is known, and
+  // `after` is replaced by an equal value. Null: no weights are quantised.
   std::function<void(Layer&, Tensor* after)> unpack;
 
   // Copies the layer's slice of a stack in host memory to the device and returns it. Null: all stacks are on the
@@ -176,8 +177,8 @@ struct Family {
   std::function<std::vector<CacheArray>(const ModelConfig& config)> cache = [](const ModelConfig& c) {
     return keys_and_values(c, all_layers(c.num_hidden_layers));
   };
-  // Tensors of a checkpoint that are ignored because they repeat other values: buffers of older versions, or a second
-  // copy of the tied head. "*" stands for any prefix or any suffix.
+  // Tensors of a checkpoint that are ignored. Most repeat other values: buffers of older versions, or a second copy of
+  // the tied head. "*" stands for any prefix or any suffix.
   std::vector<std::string> ignored = {};
   ClassifierHead classifier;
   // Prefixes of tensors that belong to the checkpoint but not to the text model (a vision tower). They are not loaded;
@@ -186,7 +187,7 @@ struct Family {
   // Linear layers within a layer that LoRA leaves out, because PEFT refuses adapters with them.
   std::vector<std::string> without_lora = {};
   std::string head = "lm_head";  // the module that gives the logits of tokens
-  bool encoder = false;          // tokens attend in both directions; it can only classify
+  bool encoder = false;          // tokens attend in both directions; such a family can only classify
 };
 
 // Returns whether the tensor has a prefix of Family::carried, so that export and full tuning copy it unchanged.

@@ -13,8 +13,8 @@
 
 namespace fettle {
 
-// The initial value of a parameter that is not read from a checkpoint: normal with config.initializer_range, 0, 1, or
-// uniform within +-1 / sqrt(its last dim), which is Kaiming's rule with a = sqrt(5).
+// The initial value of a parameter that is not read from a checkpoint: normal with the standard deviation
+// config.initializer_range, 0, 1, or uniform within +-1 / sqrt(its last dim), which is Kaiming's rule with a = sqrt(5).
 enum class Init { kNormal, kZeros, kOnes, kUniformByFanIn };
 
 // What a parameter does in the model. No code derives the role from a name.
@@ -29,7 +29,7 @@ enum class Role {
   kClassifierBias,     // a bias of a classifier's head
   kClassifierNorm,     // a scale or an offset of a norm in a classifier's head
   kNorm,               // scales or offsets of a norm
-  kLinear,             // the weight of a linear layer of the blocks, which LoRA's `all` selects
+  kLinear,             // the weight of a linear layer inside the model's layers; LoRA's `all` selects these
   kBias,               // the bias of a linear layer
   kRouter,             // chooses each token's experts
   kBuffer,             // numbers that no gradient trains: a correction of a router's scores, a factor of a layer
@@ -42,11 +42,12 @@ enum class Role {
   kLoraA,
   kLoraB,
   kLoraMagnitude,   // DoRA's magnitude of each output
-  kQuantisedParts,  // codes of a quantised weight, and their scales
+  kQuantisedParts,  // codes of a quantised weight, and the numbers from which its values are computed
 };
 
-// Describes one parameter. For a parameter of the layers, the program has one stacked parameter [L, ...]. Loading
-// fills it from one checkpoint tensor per layer, and export writes these tensors again.
+// Describes one parameter. For a parameter of the layers, the program has one stacked parameter [L, ...]. Loading fills
+// it from one checkpoint tensor per layer (or per layer and expert, if of_experts()), and export writes these tensors
+// again.
 struct Param {
   std::string hf_name;  // Hugging Face's name, {} for the layer's number: "model.layers.{}.self_attn.q_proj.weight"
   Dims dims;  // dims of one layer. For experts, dims[0] is their number, and a second {} in hf_name stands for it
@@ -98,7 +99,7 @@ struct SizedAxis {
 struct LinearOptions {
   bool bias = false;
   bool in_first = false;  // the weight is [in, out] (Conv1D)
-  int64_t parts = 1;      // this many modules of `out` each, fused into one
+  int64_t parts = 1;      // this many modules with `out` outputs each, fused into one
 };
 
 // Collects a model's parameters. Modules are named without ".weight" and ".bias".

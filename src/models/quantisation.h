@@ -22,8 +22,8 @@ struct Quantisation {
   enum class Type { kNf4, kFp4, kInt8, kMxfp4, kGroups4, kGroups8 };
   Type type = Type::kNf4;
   bool nested = true;  // only used for nf4 and fp4
-  // Only used for groups4 and groups8: the inputs of a group (0: all), whether an input may be in any group, and the
-  // dtype of the scales, in which the product is computed.
+  // Only used for groups4 and groups8: the number of inputs in a group (0: all), whether an input may be in any group,
+  // and the dtype of the scales, in which the product is computed.
   int64_t group = 0;
   bool any_order = false;
   DType scales = DType::kF16;

@@ -15,8 +15,8 @@ const std::array<double, 16>& four_bit_map(bool is_signed);
 bool has_four_bits(const OptimWeight& weight);
 
 // State m and v. Each has "<name>_codes" and "<name>_absmax". The codes are u8, two in a byte, the first one in the
-// high bits; they have the weight's shape with half as many columns or, if the number of columns is odd, they are a
-// flat layer. The absmax values are f32, the largest magnitude in each block of 128 elements.
+// high bits; they have the weight's shape with half as many columns or, if the number of columns is odd, one flat dim
+// for each layer. The absmax values are f32, the largest magnitude in each block of 128 elements.
 UpdateRule adamw_4bit_rule();
 
 }  // namespace fettle

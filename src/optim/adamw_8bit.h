@@ -5,8 +5,8 @@
 
 namespace fettle {
 
-// State m (signed) and v (unsigned), stored as blockwise.h describes, in a quarter of AdamW's bytes. Small weights and
-// embeddings have the state that adamw.h describes.
+// State m (signed) and v (unsigned), stored as blockwise.h describes, in about a quarter of AdamW's bytes. Small
+// weights and embeddings have the state that adamw.h describes.
 UpdateRule adamw_8bit_rule();
 
 }  // namespace fettle

@@ -1,6 +1,7 @@
-// Defines APOLLO (Zhu et al. 2024, arXiv:2412.05270), an optimizer with little state. A random projection makes the
-// gradient of a linear layer small, and AdamW turns the small gradient into a step. The norm of this step divided by
-// the norm of the small gradient is the factor on the full gradient. AdamW updates all other weights.
+// Defines APOLLO (Zhu et al. 2024, arXiv:2412.05270), an optimizer with little state. A random projection turns the
+// gradient of a linear layer into one with fewer elements, and AdamW turns this projected gradient into a step. The
+// norm of the step divided by the norm of the projected gradient is the factor on the full gradient. AdamW updates all
+// other weights.
 //
 // The projection [rank, n] replaces the shorter side of a matrix [rows, columns] by `rank` elements (with proj_type:
 // right the columns, with left the rows). Its elements are normal with variance 1 / rank. They depend only on the

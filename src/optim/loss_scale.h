@@ -8,7 +8,7 @@ namespace fettle {
 
 // State: f32 [2], the scale and the number of good steps since its last change. A run starts with {kFirstLossScale, 0}.
 constexpr double kFirstLossScale = 65536;
-// The smallest loss scale. Gradients that overflow even at this scale cannot be represented in float16.
+// If gradients overflow at a smaller scale than this, the step fails: they cannot be represented in float16.
 constexpr double kSmallestLossScale = 1.0 / 1024;
 
 Tensor loss_scale_of(const Tensor& state);  // f32 scalar

@@ -85,7 +85,7 @@ Optimizer make_optimizer(const OptimSpec& spec) {
       std::vector<std::string_view> known;
       for (const OptimArgument& each : rule->args) known.push_back(each.name);
       throw UserError("{}: optim_args: {} does not read '{}'; it reads {}", spec.args_at, rule->name, name,
-                      known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", ")));
+                      known.empty() ? "no arguments; leave out optim_args" : fmt::format("{}", fmt::join(known, ", ")));
     }
     out.options.args[name] = argument_value(spec, *argument, value);
   }

@@ -26,8 +26,8 @@ struct Rates {
 Rates rates_of(const Machine& machine) {
   if (!machine.target()) return {};
   const Target& target = *machine.target();
-  return {target.bf16_tflops * 1e12, target.memory_gb_per_s * 1e9, std::max(1.0, target.link_gb_per_s) * 1e9,
-          std::max(1.0, target.network_gb_per_s) * 1e9};
+  return {target.bf16_tflops * 1e12, target.memory_gb_per_s * 1e9, target.link_gb_per_s * 1e9,
+          target.network_gb_per_s * 1e9};
 }
 
 // Estimates the seconds of a step from sizes alone. This is the time for arithmetic or for reading the weights,

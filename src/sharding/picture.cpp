@@ -36,7 +36,7 @@ int64_t parts(const std::vector<std::string>& axes, const MeshAxes& mesh) {
   return count;
 }
 
-// Formats device numbers as "0-3,6" or "0,2..14": runs with equal steps are shortened.
+// Formats device numbers as "0-3,6" or "0,2..14": several numbers with equal steps between them are shortened.
 std::string devices_text(const std::vector<int64_t>& devices) {
   std::vector<std::string> words;
   for (size_t i = 0; i < devices.size();) {

@@ -19,26 +19,30 @@ constexpr std::array kAxes{kStageAxis, "dp", "fsdp", "ep", "tp", "sp"};
 // varies slowest in memory. To gather along the first dim, devices move contiguous memory. To gather along a later dim,
 // compilers transpose the weights of all layers. ep splits the experts of weights that have them; it splits the other
 // weights like fsdp, because the rows of a batch are split over ep too.
-const std::map<std::string, std::vector<std::string>> kDefaults{
-    {"vocab", {"tp"}},
-    {"embed", {"fsdp", "ep"}},
-    {"heads", {"tp", "fsdp", "ep"}},
-    {"kv_heads", {"tp", "fsdp", "ep"}},
-    {"mlp", {"tp", "fsdp", "ep"}},
-    {"experts", {"ep"}},
-    {"layers", {kStageAxis}},
-    {"stages", {kStageAxis}},
-    {"rank", {}},
-    {"norm", {}},
-    {"batch", {"dp", "fsdp", "ep"}},
-    {"length", {"sp"}},
-    {"act_embed", {}},
-    {"act_heads", {"tp"}},
-    {"act_kv_heads", {"tp"}},
-    {"act_mlp", {"tp"}},
-    {"act_groups", {"dp", "fsdp"}},
-    {"act_experts", {"ep"}},
-    {"act_vocab", {"tp"}},
+struct LogicalAxis {
+  std::vector<std::string> split;  // the mesh axes that split it by default
+  const char* meaning;             // for messages
+};
+const std::map<std::string, LogicalAxis> kLogicalAxes{
+    {"vocab", {{"tp"}, "the size of the vocabulary"}},
+    {"embed", {{"fsdp", "ep"}, "the hidden size"}},
+    {"heads", {{"tp", "fsdp", "ep"}, "the size of all heads together"}},
+    {"kv_heads", {{"tp", "fsdp", "ep"}, "the size of all key heads together"}},
+    {"mlp", {{"tp", "fsdp", "ep"}, "the inner size of an MLP"}},
+    {"experts", {{"ep"}, "the number of experts"}},
+    {"layers", {{kStageAxis}, "the number of layers"}},
+    {"stages", {{kStageAxis}, "the number of stages"}},
+    {"rank", {{}, "the rank of an adapter"}},
+    {"norm", {{}, "the size of a norm or bias"}},
+    {"batch", {{"dp", "fsdp", "ep"}, "the number of rows"}},
+    {"length", {{"sp"}, "the number of tokens in a row"}},
+    {"act_embed", {{}, "the hidden size"}},
+    {"act_heads", {{"tp"}, "the number of heads"}},
+    {"act_kv_heads", {{"tp"}, "the number of key heads"}},
+    {"act_mlp", {{"tp"}, "the inner size of an MLP"}},
+    {"act_groups", {{"dp", "fsdp"}, "the number of groups of rows"}},
+    {"act_experts", {{"ep"}, "the number of experts"}},
+    {"act_vocab", {{"tp"}, "the size of the vocabulary"}},
 };
 
 // Returns whether the dim may stay unsplit. The model sets the sizes of these dims, and every layer can also compute
@@ -46,8 +50,9 @@ const std::map<std::string, std::vector<std::string>> kDefaults{
 bool may_stay_whole(const std::string& axis) {
   return axis == "vocab" || axis == "act_vocab" || axis == "act_kv_heads";
 }
-// Returns whether `axis` may stay unsplit on `mesh_axis`. ep must divide the experts. It splits the batch and other
-// weights only if it divides them. pp must divide the layers. It splits the batch only if it divides the rows.
+// Returns whether `axis` may stay unsplit on `mesh_axis`. ep must divide the number of experts; it splits another dim
+// only if it divides that dim. pp must divide the number of layers; it splits the batch only if it divides the number
+// of rows.
 bool may_stay_whole(const std::string& axis, const std::string& mesh_axis) {
   const bool experts = axis == "experts" || axis == "act_experts";
   return may_stay_whole(axis) || (mesh_axis == "ep" && !experts) || (mesh_axis == kStageAxis && axis == "batch");
@@ -56,14 +61,15 @@ bool may_stay_whole(const std::string& axis, const std::string& mesh_axis) {
 }  // namespace
 
 ShardingRules::ShardingRules(MeshAxes mesh, const std::map<std::string, std::string>& overrides)
-    : mesh_(std::move(mesh)), rules_(kDefaults) {
+    : mesh_(std::move(mesh)) {
+  for (const auto& [name, axis] : kLogicalAxes) rules_[name] = axis.split;
   for (const auto& [logical, axes] : overrides) {
     if (!rules_.contains(logical))
       throw UserError("sharding: unknown logical axis '{}'; known are {}", logical,
                       fmt::join(
                           [] {
                             std::vector<std::string> names;
-                            for (const auto& [name, rule] : kDefaults) names.push_back(name);
+                            for (const auto& [name, axis] : kLogicalAxes) names.push_back(name);
                             return names;
                           }(),
                           ", "));
@@ -110,8 +116,8 @@ Partition ShardingRules::lay(const LogicalAxes& axes, const Dims& dims, const st
           parts *= size;
         }
     if (dims[i] % parts != 0)
-      throw UserError("{}: {} ({}) is not divisible by {} ({}); choose a mesh whose axes divide it", what, axes[i],
-                      dims[i], fmt::join(split, " x "), parts);
+      throw UserError("{}: {} ({}) is not divisible by {} ({}); {} is {}; choose a mesh whose axes divide it", what,
+                      axes[i], dims[i], fmt::join(split, " x "), parts, axes[i], kLogicalAxes.at(axes[i]).meaning);
     out.dims.push_back(split);
   }
   return out;

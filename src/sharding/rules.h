@@ -14,7 +14,8 @@ namespace fettle {
 
 // The logical axes of a value, one per dim. A dim with the axis "" is never split. Weights have the axes vocab, embed,
 // heads, kv_heads, mlp, experts, layers, rank, norm. Activations have batch, length, act_embed, act_heads,
-// act_kv_heads, act_mlp, act_vocab, act_groups (rows whose tokens one group of expert devices computes), act_experts.
+// act_kv_heads, act_mlp, act_vocab, stages, act_experts, and act_groups (groups of rows; the devices along ep compute
+// the experts for one group together).
 using LogicalAxes = std::vector<std::string>;
 
 inline constexpr const char* kStageAxis = "pp";
@@ -24,8 +25,8 @@ class ShardingRules {
   // `overrides` replace defaults: they map a logical axis to mesh axes joined by '+', or to "" for none.
   explicit ShardingRules(MeshAxes mesh, const std::map<std::string, std::string>& overrides = {});
 
-  // Returns the same rules for activations outside of the layers. There, the devices of all stages share the rows of
-  // the batch, if pp divides the number of rows.
+  // Returns the same rules for activations outside of the layers. There, pp also splits the rows of the batch, if it
+  // divides their number.
   ShardingRules outside_layers() const;
   // Returns the same rules for activations of one row: every device stores all rows and positions.
   ShardingRules for_one_row() const;
@@ -40,7 +41,8 @@ class ShardingRules {
   // Does the same as partition(), but leaves every dim that is not divisible unsplit. Use it for small arrays whose
   // dims are derived from the dims of a weight.
   Partition fitting(const LogicalAxes& axes, const Dims& dims) const;
-  // Returns the mesh axes that would split this logical axis but do not, because their size does not divide the dim.
+  // Returns the mesh axes that would split this logical axis but do not, because their size does not divide `dim`.
+  // Looks only at the axes vocab, act_vocab and act_kv_heads; for others, returns an empty list.
   std::vector<std::string> left_whole(const std::string& axis, int64_t dim) const;
   // Constrains an activation to its rule. On one device, returns the value itself.
   Tensor constrain(const Tensor& x, const LogicalAxes& axes) const;

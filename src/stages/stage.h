@@ -42,7 +42,7 @@ enum class BatchPart {
   kSequences,    // [.., T]: the number of the position's sequence in the step, from 1; 0 in padding
   kTokenTypes,   // [.., T]: 1 in the second text of a pair
   kClasses,      // f32 [S, labels of a row]
-  kPreferences,  // [S]: Preference
+  kPreferences,  // [S]: the value of a Preference
   kWeights,      // f32 [.., T]: factor on the loss of each target; only if the batch has weights
 };
 // Returns whether the part has a value for each position. Such a part has its own slice for each micro-batch.

@@ -1,4 +1,5 @@
-// Defines AddedTokens: tokens outside the model's own vocabulary. The tokenizer looks for them in the text first.
+// Defines AddedTokens: tokens that the tokenizer looks for in the text first, before the model encodes the rest. They
+// may be in the model's own vocabulary, too.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +28,8 @@ class TokenFinder {
  public:
   void add(std::string_view text, int32_t id);  // when a text is added twice, the first id counts
   bool empty() const { return nodes_.size() == 1; }
-  // Sets id and returns the length of the longest string that starts at text[at]; returns 0 when there is none.
+  // Returns the length of the longest added text that starts at text[at], and sets id to its id; returns 0 when there
+  // is none.
   size_t match(std::string_view text, size_t at, int32_t& id) const;
   // Finds the first match at or after `from` and sets start, end and id. Returns false when there is none.
   bool find(std::string_view text, size_t from, size_t& start, size_t& end, int32_t& id) const;

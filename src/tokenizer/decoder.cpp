@@ -23,7 +23,8 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
     text.replace(at, from.size(), to);
 }
 
-// Joins all tokens into one text. A token with characters outside the byte alphabet (an added token) stays unchanged.
+// Joins the bytes of all tokens into one text, and replaces invalid UTF-8. A token with characters outside the byte
+// alphabet (an added token) stays unchanged.
 Decoder read_byte_level_decoder(const JsonField& field) {
   field.expect_only({"type", "add_prefix_space", "trim_offsets", "use_regex"});
   return [](Tokens& tokens) {
@@ -33,8 +34,8 @@ Decoder read_byte_level_decoder(const JsonField& field) {
   };
 }
 
-// Replaces each run of tokens such as <0xE4> by the text of its bytes, or by one U+FFFD per token when they are not
-// UTF-8.
+// Replaces neighbouring tokens such as <0xE4> by the text of their bytes. If the bytes are not UTF-8, each of these
+// tokens becomes U+FFFD.
 Decoder read_byte_fallback(const JsonField& field) {
   field.expect_only({"type"});
   return [](Tokens& tokens) {

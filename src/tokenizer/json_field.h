@@ -46,7 +46,7 @@ class JsonField {
   const std::string& string() const;
   int64_t integer() const;
   double number() const;
-  // The next functions return the member `key`, or `fallback` when it is missing or null.
+  // The next two functions return the member `key`, or `fallback` when it is missing or null.
   bool boolean_or(std::string_view key, bool fallback) const;
   std::string string_or(std::string_view key, std::string_view fallback) const;
 
@@ -64,7 +64,7 @@ class JsonField {
   JsonField(std::shared_ptr<const nlohmann::json> root, const nlohmann::json* value, std::string origin,
             std::string key, int depth)
       : root_(std::move(root)), value_(value), origin_(std::move(origin)), key_(std::move(key)), depth_(depth) {}
-  // Returns a value inside this one. Throws UserError when values are nested so deeply that reading them would overflow
+  // Returns a value inside this one. Throws UserError when values are nested so deeply that reading them could overflow
   // the stack.
   JsonField within(const nlohmann::json& value, std::string key) const;
   [[noreturn]] void fail_type(std::string_view wanted) const;

@@ -1,4 +1,4 @@
-// Defines Normalizer, which changes the text between added tokens before it is cut into pieces.
+// Defines Normalizer, which changes the text between added tokens before that text is cut into pieces.
 #pragma once
 
 #include <functional>

@@ -32,7 +32,7 @@ class Pieces {
 
   const std::vector<Piece>& list() const { return list_; }
 
-  // Keeps a changed text alive as long as the pieces that refer to it.
+  // Keeps a changed text alive as long as this object, so that pieces can refer to it.
   std::string_view own(std::string text) { return owned_.emplace_back(std::move(text)); }
 
   // Calls cut(piece, emit) for each piece without an id, and replaces the piece by the pieces that `cut` passes to

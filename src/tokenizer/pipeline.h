@@ -31,8 +31,8 @@ struct Pipeline {
   PostProcessor post_processor;
   Decoder decoder;
 
-  // Call this after reading the file. Where the model allows it (Bpe::may_cut_before), this adds a step that cuts long
-  // texts into words without changing the ids.
+  // Call this after reading the file. If Bpe::may_cut_before allows it, adds a step that cuts texts into words, so that
+  // long texts are encoded faster. The ids stay the same.
   void cut_into_words();
   std::optional<int32_t> id_of(const std::string& token) const;
   void encode(std::string_view text, bool add_special_tokens, std::vector<int32_t>& ids) const;
@@ -45,17 +45,17 @@ Pipeline read_tokenizer_json(const std::filesystem::path& path);
 
 // Reads a SentencePiece model (tokenizer.model), BPE or Unigram. For text without added tokens the ids equal those of
 // the `sentencepiece` library. Added tokens, including control symbols, are found in the text as in Transformers: the
-// dummy prefix goes only at the start of the text, and, if `legacy` in tokenizer_config.json is true, also after each
-// added token. Fills in the names of special tokens that are empty in `config`.
+// dummy prefix (a space) goes only at the start of the text, and, if `legacy` in tokenizer_config.json is true, also
+// after each added token. Fills in the names of special tokens that are empty in `config`.
 Pipeline read_sentencepiece(const std::filesystem::path& path, TokenizerConfig& config);
 
 // Returns whether the first line of the file consists of base64 and a rank.
 bool is_rank_file(const std::filesystem::path& path);
 
 // Reads ranks of byte strings: lines of base64 and rank (tiktoken: Llama 3's tokenizer.model, qwen.tiktoken), or
-// tekken.json. The ids equal those of the `tiktoken` library in the models' own programs. The number of ranks
-// identifies Llama 3, Llama 4 and Qwen. For these tokenizers Fettle contains the special tokens, and the pattern that
-// cuts a text into words. Throws UserError for another number of ranks when config.pattern is empty.
+// tekken.json. The ids equal those of the `tiktoken` library in the models' own programs. In a file of lines, the
+// number of ranks identifies Llama 3, Llama 4 and Qwen. For these tokenizers Fettle contains the special tokens, and
+// the pattern that cuts a text into words. Throws UserError for another number of ranks when config.pattern is empty.
 Pipeline read_ranks(const std::filesystem::path& path, TokenizerConfig& config);
 
 }  // namespace fettle

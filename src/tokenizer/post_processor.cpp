@@ -67,7 +67,8 @@ std::vector<PostProcessor::Template> PostProcessor::read_templates(const JsonFie
     for (const JsonField& step : field.at("processors").elements()) {
       // After a template, Hugging Face's library treats the parts of the template as several texts.
       if (after_template && step.at("type").string() != "ByteLevel") {
-        step.fail("a {} after a TemplateProcessing is not supported", step.at("type").string());
+        step.fail("found a {} after a TemplateProcessing; only ByteLevel may follow a TemplateProcessing",
+                  step.at("type").string());
       }
       after_template |= step.at("type").string() == "TemplateProcessing";
       for (Template& each : read_templates(step)) result.push_back(std::move(each));

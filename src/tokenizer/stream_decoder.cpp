@@ -44,7 +44,7 @@ std::string StreamDecoder::finish() {
   if (text.starts_with(emitted_)) {
     rest = text.substr(emitted_.size());
   } else {
-    // Broken bytes may follow valid bytes of the same run. The valid bytes were returned before.
+    // Broken bytes may follow valid bytes in neighbouring byte tokens. push() has already returned the valid bytes.
     rest = tokenizer_.decode(std::span(ids_).subspan(context_), skip_special_tokens_);
   }
   ids_.clear();

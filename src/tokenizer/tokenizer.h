@@ -28,17 +28,17 @@ class Tokenizer {
   ~Tokenizer();
 
   // Returns the ids of `text`. Invalid UTF-8 is replaced by U+FFFD as in Python's bytes.decode("utf-8", "replace"): one
-  // for each maximal invalid sequence. Added tokens in the text are recognised. `add_special_tokens` adds the
-  // post-processor's bos and eos. Several threads may call it at once.
+  // for each maximal invalid sequence. Added tokens in the text are recognised. If `add_special_tokens` is true, adds
+  // the post-processor's special tokens, such as bos and eos. Several threads may call it at once.
   std::vector<int32_t> encode(std::string_view text, bool add_special_tokens) const;
 
   // Encodes one or two texts as one row with the post-processor's special tokens. Cuts the row to `max_length` like
   // Transformers' tokenizer(text, text_pair, truncation=True, max_length=...): the end of the longer text is cut first,
-  // and the special tokens stay. Throws UserError when the special tokens alone need `max_length` tokens, and for a
-  // pair when the post-processor has several templates but none for pairs.
+  // and the special tokens stay. Throws UserError when `max_length` leaves no room for text, and for a pair when the
+  // post-processor has several templates but none for pairs.
   struct Texts {
     std::vector<int32_t> ids;
-    std::vector<uint8_t> types;  // token types: 1 for the second text, if the tokenizer has types
+    std::vector<uint8_t> types;  // token types; usually 0 for the first text and 1 for the second
     int64_t whole = 0;           // the number of tokens before cutting
   };
   Texts encode_texts(std::string_view first, const std::optional<std::string>& second, int64_t max_length) const;
@@ -47,13 +47,13 @@ class Tokenizer {
 
   std::optional<int32_t> token_id(std::string_view token) const;
   std::string token(int32_t id) const;  // the token's string in the vocabulary; empty when there is none
-  // Returns the bytes of a token that may end within a character. These are the bytes of a token in the byte alphabet,
+  // Returns the bytes of a token; they may end within a character. These are the bytes of a token in the byte alphabet,
   // the byte of a token like <0xE4>, or else the token's text.
   std::string token_bytes(int32_t id) const;
   bool is_special(int32_t id) const;
   int64_t vocab_size() const;  // largest id + 1, added tokens included
 
-  // Names from tokenizer_config.json or special_tokens_map.json; empty when there is none.
+  // Names from tokenizer_config.json, special_tokens_map.json or the tokenizer's own file; empty when there is none.
   const std::string& bos_token() const;
   const std::string& eos_token() const;
   const std::string& pad_token() const;
@@ -62,9 +62,9 @@ class Tokenizer {
   std::optional<int32_t> eos_id() const;
   std::optional<int32_t> pad_id() const;
 
-  // Returns the model's chat template as Jinja text; nullopt when there is none. It comes from chat_template.jinja, or
-  // else from `chat_template` in tokenizer_config.json. If there are several templates, the one called `name` is
-  // returned.
+  // Returns the model's chat template called `name` as Jinja text; nullopt when there is none. The template "default"
+  // is chat_template.jinja, or else `chat_template` in tokenizer_config.json. Other templates come from
+  // additional_chat_templates/ or from a list in tokenizer_config.json.
   std::optional<std::string> chat_template(std::string_view name = "default") const;
 
   // Returns the files of the model folder that define the tokenizer. Callers copy them into the folder of an adapter or

@@ -1,8 +1,8 @@
 // Defines TokenizerConfig: the special tokens and chat templates, which are in other files than tokenizer.json.
 //
-// It reads tokenizer_config.json and special_tokens_map.json as Transformers 4 and 5 write them (a token is a string or
-// {"content": ...}), added_tokens.json, chat_template.jinja and additional_chat_templates/NAME.jinja. Each of these
-// files may be missing.
+// TokenizerConfig reads tokenizer_config.json and special_tokens_map.json as Transformers 4 and 5 write them (a token
+// is a string or {"content": ...}), added_tokens.json, chat_template.jinja and additional_chat_templates/NAME.jinja.
+// Each of these files may be missing.
 #pragma once
 
 #include <filesystem>
@@ -28,7 +28,7 @@ struct TokenizerConfig {
   std::optional<bool> add_bos_token;  // if set, this and add_eos_token replace the post-processor's choice
   std::optional<bool> add_eos_token;
   std::map<std::string, std::string> chat_templates;  // templates by name; the usual name is "default"
-  std::vector<std::filesystem::path> files;           // the files that exist
+  std::vector<std::filesystem::path> files;           // those of the files above that exist
 
   static TokenizerConfig read(const std::filesystem::path& model_dir);
 };

@@ -40,6 +40,7 @@ TEST(Pattern, ReplacesAllMatches) {
 
 TEST(Pattern, RefusesWhatIsNoExpression) {
   EXPECT_THROW(Pattern("(a"), InternalError);
+  EXPECT_EQ(pcre2_message(-1), "no match");
 }
 
 }  // namespace

@@ -302,6 +302,9 @@ TEST_F(RecipeShape, AxolotlsPreferencePairs) {
   EXPECT_EQ(read(with_set(chat + "  roles: {user: [me], assistant: [bot]}\n") + "rl: dpo\n").dataset[0],
             R"({"hf_hub_url":"r.jsonl","formatting":"sharegpt","columns":{"messages":"messages"},"tags":)"
             R"({"role_tag":"role","content_tag":"content","user_tag":"me","assistant_tag":"bot"}})");
+  EXPECT_EQ(read(with_set(chat + "  roles: {user: [user, human], assistant: [bot]}\n") + "rl: dpo\n").dataset[0],
+            R"({"hf_hub_url":"r.jsonl","formatting":"sharegpt","columns":{"messages":"messages"},"tags":)"
+            R"({"role_tag":"role","content_tag":"content","assistant_tag":"bot"}})");
 }
 
 TEST_F(RecipeShape, AxolotlsKeysOfAConversationTakeEffectOrAreRefused) {

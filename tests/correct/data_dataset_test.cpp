@@ -183,6 +183,7 @@ TEST_F(Data, FollowsDatasetInfo) {
     "chat": {"file_name": "chat.json", "formatting": "sharegpt", "columns": {"messages": "turns", "system": "sys"},
              "tags": {"role_tag": "who", "content_tag": "says", "user_tag": "me", "assistant_tag": "you"}},
     "plain": {"file_name": "text.json", "columns": {"prompt": "body"}},
+    "half": {"file_name": "half.json", "formatting": "sharegpt", "tags": {"assistant_tag": "bot"}},
     "custom": {"file_name": "rows.json", "formatting": "alpaca_prompt", "prompt": {"no_input_format": "<{instruction}>"},
                "columns": {"prompt": "question", "response": "answer"}},
     "few": {"file_name": "rows.json", "num_samples": 3, "columns": {"prompt": "question", "response": "answer"}}})");
@@ -193,6 +194,10 @@ TEST_F(Data, FollowsDatasetInfo) {
   Rows shown;
   for (int i = 0; i < 4; ++i) shown.push_back(show(tokenizer, load().train[i]));
   EXPECT_EQ(shown, (Rows{"q[[a</s>]]", "r[[b</s>]]", "S:q[[a</s>]]", "[[words</s>]]"}));
+  file("half.json", R"([{"conversations": [{"from": "user", "value": "q"}, {"from": "bot", "value": "a"},
+                                           {"from": "human", "value": "r"}, {"from": "bot", "value": "b"}]}])");
+  spec.sets = {"half"};
+  EXPECT_EQ(show(tokenizer, load().train[0]), "q[[a</s>]]r[[b</s>]]") << "the usual names of the user need no tag";
   spec.sets = {"few"};
   EXPECT_EQ(load().train.size(), 3u);
   spec.sets = {"custom"};

@@ -85,6 +85,20 @@ configs:
   EXPECT_EQ(chosen("", "table"), (Names{"de/x.csv"}));
 }
 
+TEST_F(HubFolder, TwoStarsInAPatternMatchFoldersAndOneStarAName) {
+  files({"a/x.jsonl", "a/b/x.jsonl", "a/b/c/x.jsonl", "x.jsonl"});
+  auto matching = [&](const std::string& pattern) {
+    folder.write("README.md", "---\nconfigs:\n- config_name: default\n  data_files: \"" + pattern + "\"\n---\n");
+    return chosen();
+  };
+  EXPECT_EQ(matching("*/**/x.jsonl"), (Names{"a/b/c/x.jsonl", "a/b/x.jsonl", "a/x.jsonl"}));
+  EXPECT_EQ(matching("a/*/**/c/*.jsonl"), (Names{"a/b/c/x.jsonl"}));
+  EXPECT_EQ(matching("**/b/*"), (Names{"a/b/x.jsonl"}));
+  EXPECT_EQ(matching("a/**"), (Names{"a/b/c/x.jsonl", "a/b/x.jsonl", "a/x.jsonl"}));
+  EXPECT_EQ(matching("**/*.jsonl"), (Names{"a/b/c/x.jsonl", "a/b/x.jsonl", "a/x.jsonl", "x.jsonl"}));
+  EXPECT_EQ(matching("**/**/x*"), (Names{"a/b/c/x.jsonl", "a/b/x.jsonl", "a/x.jsonl", "x.jsonl"}));
+}
+
 TEST_F(HubFolder, ASubsetMayBeAFolder) {
   files({"en/train.jsonl", "en/test.jsonl", "de/train.jsonl"});
   folder.write("README.md", "---\nlicense: mit\n---\n");

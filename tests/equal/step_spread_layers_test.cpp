@@ -43,7 +43,10 @@ TEST(SpreadLayers, MustDivideTheModel) {
     train(spread_recipe("smollm3", 2));
     FAIL() << "2 does not divide 3";
   } catch (const UserError& error) {
-    EXPECT_NE(std::string(error.what()).find("must divide the model's 3 layers"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what())
+                  .find("must divide the model's 3 layers into blocks of at most 16 layers; use one of 1, 3"),
+              std::string::npos)
+        << error.what();
   }
 }
 

@@ -52,6 +52,11 @@ TEST_F(DataErrors, BrokenRowsNameFileAndLine) {
               "a.json:2: the row that begins here is not closed");
   expect_says(failure_of("a.json", "[{\"text\": \"a\"}\n"), "the array of rows is not closed by ]");
   expect_says(failure_of("a.json", "hello"), "must begin with [ or {");
+  for (const char* start : {"{\n", "{\"text\": \"a\",\n", "{\"text\":\n", "{\"meta\": {\"x\": 1},\n"})
+    expect_says(failure_of("a.json", std::string("{\"text\": \"a\"}\n") + start + "  \"b\": 1\n}\n"),
+                "a.json:2: rows must be in a JSON array, or one object per line; this object has several lines");
+  for (const char* rest : {"", "\n{\"text\": \"b\"}\n", "\n\n{\"text\": \"b\"}\n"})
+    expect_says(failure_of("a.json", std::string("{\"text\": \"a\",") + rest), "a.json:1: not valid JSON");
   expect_says(failure_of("a.jsonl", "{\"text\": " + std::string(100000, '[') + "}"), "nested more than 100 deep");
   expect_says(failure_of("a.csv", "a,b\n1,2,3\n"), "a.csv:2: the row has 3 cells, but the head line has 2 columns");
   expect_says(failure_of("a.csv", "a,b\n1,\"2\n"), "a.csv:2: a quote that opens in this row is not closed");

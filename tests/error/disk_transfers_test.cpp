@@ -37,8 +37,8 @@ TEST_P(TransferError, AFileThatEndsEarly) {
   ASSERT_EQ(ftruncate(file.descriptor(), 1 << 20), 0);
   TransferQueue queue(file.descriptor(), "offload_dir: /scratch", GetParam());
   EXPECT_THAT(user_error([&] { queue.wait(queue.read(0, bytes_)); }),
-              AllOf(HasSubstr("offload_dir: /scratch: cannot read at byte"), HasSubstr("the file ends there"),
-                    HasSubstr("resume_from_checkpoint=true")));
+              AllOf(HasSubstr("offload_dir: /scratch: cannot read the offloaded state, at byte "),
+                    HasSubstr("the file ends there"), HasSubstr("resume_from_checkpoint=true")));
   queue.wait(queue.read(0, bytes_.first(1 << 20)));  // later transfers work
 }
 

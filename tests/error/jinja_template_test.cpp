@@ -34,6 +34,7 @@ TEST(Jinja, NamesLineAndReason) {
       {"\n{{ raise_exception('roles must alternate') }}", ":2:", "roles must alternate"},
       {"{{ 1 | frob }}", ":1:", "No filter named 'frob'"},
       {"{{ 1 is frob }}", ":1:", "No test named 'frob'"},
+      {"{{ 1 is divisibleby }}", ":1:", "the test 'divisibleby' takes one argument without a name, but it has 0"},
       {"{% set x = [] %}\n{{ x.append(1) }}", ":2:", "append' would change a value of type 'list'"},
       {"{% set ns = namespace() %}{% set ns.__class__ = 1 %}", ":1:", "underscore"},
       {"{# open", ":1:", "this comment {# has no #} at its end"},

@@ -58,7 +58,9 @@ TEST(ModelConfig, MissingAndIllTypedFields) {
   EXPECT_THAT(with("rms_norm_eps", "small"), HasSubstr("wanted a number"));
   EXPECT_THAT(with("tie_word_embeddings", "yes"), HasSubstr("wanted true or false"));
   EXPECT_THAT(with("hidden_act", 1), HasSubstr("wanted a string"));
-  EXPECT_THAT(with("torch_dtype", "float8"), HasSubstr("float8"));
+  EXPECT_THAT(with("vocab_size", int64_t{1} << 41), HasSubstr("wanted a positive integer up to 1099511627776"));
+  EXPECT_THAT(with("torch_dtype", "float8"),
+              HasSubstr("my/config.json: 'torch_dtype': unknown dtype 'float8'; wanted"));
   EXPECT_THAT(with("torch_dtype", "float8_e4m3fn"), HasSubstr("weights in 8-bit floats are not supported"));
 }
 
@@ -110,12 +112,16 @@ TEST(ModelConfig, WhatIsNotImplementedIsRefused) {
               HasSubstr("'use_bidirectional_attention' is true"));
   EXPECT_THAT(message(changed(gemma, "layer_types", {"sliding_attention", "chunked_attention"})),
               AllOf(HasSubstr("'layer_types' contains \"chunked_attention\""), HasSubstr("full_attention")));
-  EXPECT_THAT(message(changed(gemma, "layer_types", {"full_attention"})), HasSubstr("not a list of 2 layers"));
+  EXPECT_THAT(message(changed(gemma, "layer_types", {"full_attention"})),
+              HasSubstr("'layer_types' has length 1, wanted a list with one element for each of the 2 layers"));
+  EXPECT_THAT(message(changed(gemma, "layer_types", "all")), HasSubstr("'layer_types' is \"all\", wanted a list"));
   EXPECT_THAT(message(changed(starcoder, "mlp_type", "gated")), HasSubstr("'mlp_type' is \"gated\""));
   EXPECT_THAT(message(changed(starcoder, "norm_type", "rms_norm")), HasSubstr("'norm_type'"));
   EXPECT_THAT(message(changed(phi, "rope_scaling", {{"type", "spiral"}})), HasSubstr("rope_type 'spiral'"));
   EXPECT_THAT(message(changed(phi, "partial_rotary_factor", 0.6)),
               AllOf(HasSubstr("partial_rotary_factor 0.6"), HasSubstr("9 of 16")));
+  EXPECT_THAT(message(changed(phi, "partial_rotary_factor", 1.5)),
+              HasSubstr("partial_rotary_factor is 1.5, wanted a number above 0 and at most 1"));
   EXPECT_THAT(message(changed(phi, "rope_scaling", {{"type", "su"}, {"short_factor", {1, 2}}})),
               AllOf(HasSubstr("'short_factor'"), HasSubstr("2 values, wanted 8")));
   EXPECT_THAT(message(changed(phi, "rope_scaling", {{"type", "longrope"}, {"short_factor", {1, "2"}}})),
@@ -148,10 +154,21 @@ TEST(ModelConfig, WhatIsNotImplementedIsRefused) {
   EXPECT_THAT(message(changed(llama4, "moe_layers", {2})), HasSubstr("'moe_layers' contains 2"));
   EXPECT_THAT(message(changed(llama4, "moe_layers", {0.5})), HasSubstr("'moe_layers' contains 0.5"));
   EXPECT_THAT(message(changed(llama4, "moe_layers", {1e300})), HasSubstr("'moe_layers' contains 1e+300"));
-  EXPECT_THAT(message(changed(llama4, "interleave_moe_layer_step", 3)), HasSubstr("no layer has experts"));
+  EXPECT_THAT(message(changed(llama4, "interleave_moe_layer_step", 3)),
+              HasSubstr("interleave_moe_layer_step leaves no layer with experts"));
+  EXPECT_THAT(message(changed(llama4, "moe_layers", Json::array())), HasSubstr("moe_layers leaves no layer with"));
+  const Json glm = changed(of_type("glm4_moe"), "moe_intermediate_size", 32);
+  EXPECT_THAT(message(changed(glm, "first_k_dense_replace", 2)), HasSubstr("first_k_dense_replace leaves no layer"));
+  EXPECT_THAT(message(changed(glm, "mlp_layer_types", {"dense", "dense"})), HasSubstr("mlp_layer_types leaves no"));
+  EXPECT_THAT(message(changed(glm, "mlp_layer_types", {"sparse"})), HasSubstr("for each of the 2 layers"));
+  EXPECT_THAT(message(changed(glm, "mlp_layer_types", {"dense", "moe"})),
+              HasSubstr("'mlp_layer_types' contains 'moe'; sparse and dense are implemented"));
   EXPECT_THAT(message(changed(lfm2, "layer_types", {"conv", "mamba"})),
               AllOf(HasSubstr("'layer_types' contains 'mamba'"), HasSubstr("conv and full_attention")));
-  EXPECT_THAT(message(changed(lfm2, "layer_types", {"conv"})), HasSubstr("not a list of 2 layers"));
+  EXPECT_THAT(message(changed(lfm2, "layer_types", {"conv"})), HasSubstr("has length 1, wanted a list with one"));
+  EXPECT_THAT(message(changed(lfm2, "layer_types", Json::object())), HasSubstr("is not a list of strings"));
+  EXPECT_THAT(message(changed(llama4, "moe_layers", Json::object())), HasSubstr("is not a list of numbers"));
+  EXPECT_THAT(message(changed(llama4, "layer_types", {"chunked_attention"})), HasSubstr("for each of the 2 layers"));
   EXPECT_THAT(message(changed(lfm2, "block_ffn_dim_multiplier", -1)),
               HasSubstr("block_ffn_dim_multiplier is -1, wanted a number above 0"));
   EXPECT_THAT(message(changed(of_type("lfm2_moe"), "num_dense_layers", 2)),
@@ -167,7 +184,7 @@ TEST(ModelConfig, WhatIsNotImplementedIsRefused) {
   EXPECT_THAT(message(changed(sized, "ssm_multipliers", {1, 2})),
               HasSubstr("'ssm_multipliers' has 2 numbers, wanted 5"));
   EXPECT_THAT(message(changed(sized, "time_step_limit", 3)), HasSubstr("'time_step_limit' is 3, wanted two numbers"));
-  EXPECT_THAT(message(nemotron), HasSubstr("'hybrid_override_pattern' is ''"));
+  EXPECT_THAT(message(nemotron), HasSubstr("found no kinds of layers; wanted a list in 'layer_types'"));
   EXPECT_THAT(message(changed(nemotron, "hybrid_override_pattern", "M*X")),
               HasSubstr("'hybrid_override_pattern' is 'M*X'"));
   EXPECT_THAT(message(changed(nemotron, "layers_block_type", {"mamba", "conv"})),
@@ -180,7 +197,9 @@ TEST(ModelConfig, WhatIsNotImplementedIsRefused) {
   Program program;
   BuildScope scope(program.block());
   const Tensor x = program.input("x", {DType::kF32, {2}});
-  EXPECT_THAT(user_error([&] { activation("quick_gelu", x); }), AllOf(HasSubstr("'quick_gelu'"), HasSubstr("silu")));
+  EXPECT_THAT(
+      user_error([&] { activation("quick_gelu", x); }),
+      AllOf(HasSubstr("config.json: the activation function 'quick_gelu' (hidden_act,"), HasSubstr("silu, swish, ")));
 }
 
 }  // namespace

@@ -101,7 +101,7 @@ TEST_F(Files, UnknownKeysAreRefused) {
       R"({"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A"}}], "special_tokens": {}})";
   EXPECT_SAYS(
       error_of(good + R"("post_processor": {"type": "Sequence", "processors": [)" + single + "," + single + "]}}"),
-      "a TemplateProcessing after a TemplateProcessing is not supported");
+      "processors[1]: found a TemplateProcessing after a TemplateProcessing; only ByteLevel may follow");
 }
 
 TEST_F(Files, NestedTooDeeply) {

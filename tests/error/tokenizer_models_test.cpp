@@ -117,7 +117,7 @@ TEST_F(Models, MissingUnknownTokens) {
   write("tokenizer.json", R"({"model": {"type": "Unigram", "vocab": [["b", -1.0]], "unk_id": 1}})");
   EXPECT_SAYS(error(), "unk_id is 1, but there are 1 tokens");
   write("tokenizer.json", R"({"model": {"type": "Unigram", "vocab": [["b", -1.0]]}})");
-  EXPECT_SAYS(error(), "the text contains the character 'a', which is not in");
+  EXPECT_SAYS(error(), "tokenizer.json: model: the text contains the character 'a', which is not in");
   write("tokenizer.json", R"({"model": {"type": "Unigram", "vocab": [["b"]], "unk_id": 0}})");
   EXPECT_SAYS(error(), "model.vocab[0]: wanted a token and its score");
 }

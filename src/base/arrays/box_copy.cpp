@@ -49,7 +49,7 @@ void for_each_run(const Box& box, const Dims& source, const Dims& target, const 
                  box.to_string(), to_string(target_start), to_string(target));
   if (box.elements() == 0) return;
   const size_t rank = source.size();
-  // One run covers the dims from `inner` on: in each dim after `inner`, the box spans both arrays completely.
+  // One stretch covers the dims from `inner` on: in each dim after `inner`, the box spans both arrays completely.
   size_t inner = rank;
   int64_t length = 1;
   while (inner > 0) {

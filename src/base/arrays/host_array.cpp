@@ -47,7 +47,7 @@ uint16_t f32_to_bf16(float value) {
   return static_cast<uint16_t>((u + 0x7fff + (u >> 16 & 1)) >> 16);
 }
 
-// Shifts exponent and fraction to their bit positions in f32. The factor corrects the exponent's bias and turns
+// Shifts exponent and fraction to their bit positions in f32. The factor 2^112 corrects the exponent's bias and turns
 // subnormal numbers into normal ones. GCC 11 has no _Float16 in C++.
 float f16_to_f32(uint16_t bits) {
   const uint32_t sign = uint32_t{bits & 0x8000u} << 16, rest = bits & 0x7fffu;

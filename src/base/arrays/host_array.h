@@ -45,7 +45,8 @@ class HostArray {
   }
 
   HostArray clone() const;
-  // Converts to another float dtype, rounding to nearest even. Throws InternalError for integers.
+  // Returns a copy with dtype `dtype`. The elements pass through f32 and are rounded to the nearest value, ties to
+  // even. Throws InternalError when the dtypes differ and one of them is not bf16, f16, f32 or f64.
   HostArray to(DType dtype) const;
 
  private:
@@ -61,7 +62,7 @@ uint16_t f32_to_bf16(float value);  // round to nearest even; NaN stays NaN
 float f16_to_f32(uint16_t bits);
 uint16_t f32_to_f16(float value);  // round to nearest even; overflow gives infinity
 
-// Read and write element `index` of an array of floats of type `dtype` at `data`.
+// Read and write element `index` of an array of bf16, f16, f32 or f64 at `data`. Other dtypes throw InternalError.
 float load_float(const std::byte* data, DType dtype, int64_t index);
 void store_float(std::byte* data, DType dtype, int64_t index, float value);
 

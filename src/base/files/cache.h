@@ -13,9 +13,9 @@
 
 namespace fettle {
 
-// Returns the cache's folder: $FETTLE_CACHE, or else $HOME/.cache/fettle. Returns nothing when neither variable is set.
-// Throws UserError for a relative path: Fettle loads code from the cache, and other users may be able to write to the
-// working directory.
+// Returns the cache's folder: $FETTLE_CACHE, or else $HOME/.cache/fettle. Returns nothing when both variables are unset
+// or empty. Throws UserError for a relative path: Fettle loads code from the cache, and other users may be able to
+// write to the working directory.
 std::optional<std::filesystem::path> find_cache();
 // Returns the cache's subfolder `kind`. Throws UserError when there is no cache.
 std::filesystem::path cache_folder(std::string_view kind);
@@ -26,8 +26,8 @@ class ContentKey {
  public:
   ContentKey();
   ContentKey& add(std::string_view field);
-  // Adds the content of a file. Throws UserError when the file cannot be read. Calls `meanwhile`, which may throw,
-  // after each MiB.
+  // Adds the content of a file. Calls `meanwhile`, which may throw, for each MiB of the file. Throws UserError when the
+  // file cannot be read.
   ContentKey& add_file(
       const std::filesystem::path& file, const std::function<void()>& meanwhile = [] {});
   std::string text() const;  // 32 hexadecimal digits

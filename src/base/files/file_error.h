@@ -1,4 +1,4 @@
-// Defines file_error, which turns a failure of std::filesystem into a UserError with its remedy.
+// Defines file_error, which turns a failure of std::filesystem into a UserError that names a remedy.
 #pragma once
 
 #include <filesystem>

@@ -65,7 +65,7 @@ void FileMapping::Range::install_handler() {
   (void)installed;
 }
 
-// Calls only what is safe in a signal handler: atomics and system calls.
+// Uses only atomics and functions that are safe in a signal handler.
 void FileMapping::Range::on_bus_error(int, siginfo_t* info, void*) {
   const int saved_errno = errno;
   const auto address = reinterpret_cast<uintptr_t>(info->si_addr);
@@ -81,7 +81,8 @@ void FileMapping::Range::on_bus_error(int, siginfo_t* info, void*) {
     errno = saved_errno;
     if (zeros != MAP_FAILED) return;
   }
-  // The address is not in a FileMapping. The read happens again with the earlier handler and fails as usual.
+  // The address is not in a FileMapping, or no zeros could be mapped. The read happens again with the earlier handler
+  // and fails as usual.
   sigaction(SIGBUS, &previous, nullptr);
   errno = saved_errno;
 }

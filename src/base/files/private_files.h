@@ -12,7 +12,7 @@ bool make_private_folder(const std::filesystem::path& folder);
 
 // Returns why another user could have changed the code in `file`, with the remedy; "" when no other user could. The
 // file is safe when this user or root owns the file and its folder, and nobody else may write to them. If `file` is a
-// link, the link's own folder is checked, too. A missing file is safe: the caller finds out when it opens the file.
+// link, the link's own folder is checked, too. Returns "" for a missing file, because the caller cannot open it anyway.
 std::string distrust(const std::filesystem::path& file);
 
 }  // namespace fettle

@@ -134,7 +134,8 @@ class AxolotlReader {
     mean("stage", "pt");
   }
 
-  // Translates saves_per_epoch and evals_per_epoch to save_steps and eval_steps, as shares of the run's steps.
+  // Translates saves_per_epoch and evals_per_epoch: once per epoch becomes the strategy `epoch`, other numbers become
+  // save_steps and eval_steps, as shares of the run's steps. Also sets Axolotl's default strategies.
   void read_intervals() {
     const double epochs = number("num_epochs", 1);
     for (const auto& [from, strategy, steps] : {std::tuple{"saves_per_epoch", "save_strategy", "save_steps"},
@@ -173,7 +174,7 @@ class AxolotlReader {
       mean("stage", "rm");
       if (text("num_labels") == "1") handle("num_labels");  // a reward model has one score
     }
-    if (is_on("float16") && has("fp16") && !is_on("fp16")) handle("fp16");  // Axolotl then sets fp16 itself
+    if (is_on("float16") && has("fp16") && !is_on("fp16")) handle("fp16");  // with float16, Axolotl sets fp16 itself
     if (is_on("auto_resume_from_checkpoints") && !has("resume_from_checkpoint")) handle("resume_from_checkpoint");
     const std::string checkpointing = text("gradient_checkpointing");
     if (checkpointing == "offload" || checkpointing == "offload_disk") {

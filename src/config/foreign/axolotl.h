@@ -5,10 +5,11 @@
 
 namespace fettle {
 
-// Returns whether the recipe is Axolotl's: its `datasets` are maps with `path`, or it has base_model with
+// Returns whether the recipe is Axolotl's: the first item of `datasets` is a map with `path`, or it has base_model with
 // micro_batch_size or sequence_len.
 bool is_axolotl(const YAML::Node& root);
-// Translates the recipe. `file` is its name in messages. Throws UserError for values that Fettle does not have.
+// Translates the recipe. `file` is the recipe's name in messages. Throws UserError for values that Fettle does not
+// support.
 Dialect read_axolotl(const YAML::Node& root, const std::string& file);
 
 }  // namespace fettle

@@ -252,14 +252,21 @@ class Set {
   }
 
   bool has_usual_roles() const {
-    for (const auto& [role, also] : {std::pair{"user", "human"}, {"assistant", "gpt"}, {"system", ""}, {"tool", ""}})
-      for (const std::string& word : words(role))
-        if (word != role && word != also) return false;
+    return has_usual_names("user") && has_usual_names("assistant") && has_usual_names("system") &&
+           has_usual_names("tool");
+  }
+
+  // Returns whether all names of a role are usual ones: user, human, assistant, gpt, system, tool. Fettle understands
+  // rows with these names without tags.
+  bool has_usual_names(const std::string& role) const {
+    const std::string also = role == "user" ? "human" : role == "assistant" ? "gpt" : "";
+    for (const std::string& word : words(role.c_str()))
+      if (word != role && word != also) return false;
     return true;
   }
 
-  // Reads the names of the roles. Does nothing if all names are usual ones (user, human, assistant, gpt, system, tool),
-  // because Fettle understands rows with these names without tags. Throws when a role has several other names.
+  // Reads the names of the roles. Does nothing if all roles have usual names. Otherwise, throws when a role has more
+  // than one name and not all of them are usual.
   void read_roles() {
     if (has_usual_roles()) return;
     for (const auto& [tag, role] : {std::pair{"user_tag", "user"},
@@ -267,6 +274,7 @@ class Set {
                                     {"system_tag", "system"},
                                     {"observation_tag", "tool"}}) {
       const std::vector<std::string> known = words(role);
+      if (known.size() > 1 && has_usual_names(role)) continue;
       if (known.size() > 1)
         throw UserError("{}: roles.{}: found {} names ({}), but a role can have only one; rename the roles in the rows",
                         where(set_["roles"]), role, known.size(), fmt::join(known, ", "));

@@ -19,7 +19,7 @@ class AxolotlSets {
   AxolotlSets(std::string file, Rows rows) : file_(std::move(file)), rows_(rows) {}
 
   // Returns one data set as an item of the key `dataset`: its name, or an entry of dataset_info.json as JSON. Throws
-  // UserError for values that Fettle does not have.
+  // UserError for values that Fettle does not support.
   std::string entry(const YAML::Node& set);
   // Does the same for an item of pretraining_dataset, whose rows are texts.
   std::string texts(const YAML::Node& set);

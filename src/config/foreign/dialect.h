@@ -16,13 +16,14 @@ namespace fettle {
 
 struct Dialect {
   std::string tool;                                       // "Axolotl"
-  std::vector<std::pair<std::string, YAML::Node>> meant;  // Fettle's keys and values, translated from `handled`
+  std::vector<std::pair<std::string, YAML::Node>> meant;  // Fettle's keys and values that replace keys in `handled`
   std::vector<std::pair<std::string, YAML::Node>> usual;  // the tool's defaults, for keys that the file lacks
-  std::set<std::string> handled;                          // the file's keys that `meant` replaces
+  std::set<std::string> handled;                          // the file's keys that are already read or have no effect
 };
 
-// Translates the recipe `root`, which is a map. Returns nullopt for recipes in Fettle's own format, which is also
-// LLaMA-Factory's older format. Throws UserError for values that cannot be read; the message begins with "FILE:LINE: ".
+// Translates the recipe `root`, which is a map. Returns nullopt for recipes in Fettle's own format, which is also the
+// format of LLaMA-Factory before v1. Throws UserError for values that cannot be read; the message begins with
+// "FILE:LINE: ".
 std::optional<Dialect> read_dialect(const YAML::Node& root, const std::string& file);
 
 // Returns the data sets that a file of LLaMA-Factory v1 lists. Each is the JSON text of an entry of dataset_info.json.

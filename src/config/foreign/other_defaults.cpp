@@ -66,7 +66,7 @@ Dialect ms_swift(const Given& given) {
   return out;
 }
 
-// Returns the data set that TRL evaluates on: the split `test` of dataset_name on the hub.
+// Returns the data set that TRL evaluates on: the split `test` of the data set `name` on the hub.
 YAML::Node test_split_of(const std::string& name) {
   YAML::Node entry, list;
   entry["hf_hub_url"] = name;

@@ -9,7 +9,7 @@
 
 namespace fettle {
 
-// Returns the defaults of ms-swift, TRL or Unsloth if the recipe has keys that only this tool has, else nullopt.
+// Returns the defaults of ms-swift, TRL or Unsloth if the recipe has keys that are typical of the tool, else nullopt.
 std::optional<Dialect> read_other_defaults(const YAML::Node& root);
 
 }  // namespace fettle

@@ -71,7 +71,7 @@ class Batches {
   const std::vector<BatchShape>& shapes() const {
     return shapes_;
   }                                   // the shapes that at() may return, smaller lengths first
-  const BatchShape& fullest() const;  // the shape with the largest micro-batches
+  const BatchShape& fullest() const;  // the shape with the largest micro-batches; in a pipeline, the largest step
   DataIdentity identity() const;
   // Returns the batch of optimizer step `step` (0-based, counted over epochs). The same step always gives the same
   // bytes.

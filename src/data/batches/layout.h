@@ -41,8 +41,8 @@ struct LineLayout {
 };
 
 // Places sequences of these lengths into arrays of this shape, longest first, each in the first line with enough free
-// positions. With a grouping, sequences 2k and 2k + 1 are in the same micro-batch. Returns nullopt when they do not
-// fit. The result is a pure function of the arguments; sequences of length 0 take no positions.
+// positions. With a grouping, sequences 2k and 2k + 1 are in the same micro-batch. Returns nullopt when the sequences
+// do not fit. The result is a pure function of the arguments; sequences of length 0 take no positions.
 std::optional<LineLayout> lay_out(const std::vector<int64_t>& lengths, const BatchShape& shape, const BatchSpec& spec);
 
 // The largest number of shapes that choose_shapes returns.

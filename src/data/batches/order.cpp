@@ -15,7 +15,8 @@ uint64_t mix_bits(uint64_t a, uint64_t b) {
 int64_t permuted_index(int64_t index, int64_t count, uint64_t seed, uint64_t stream) {
   if (count <= 1) return 0;
   constexpr int kRounds = 6;
-  // The rounds swap two halves of the index's bits. Halves of fewer than 4 bits would permute small sets poorly.
+  // Each round mixes one half of the index's bits into the other. Halves of fewer than 4 bits would permute small sets
+  // poorly.
   const int half_bits = std::max(4, (static_cast<int>(std::bit_width(static_cast<uint64_t>(count - 1))) + 1) / 2);
   const uint64_t mask = (uint64_t{1} << half_bits) - 1;
   const uint64_t key = mix_bits(mix_bits(seed, 0x66657474), stream);

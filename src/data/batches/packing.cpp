@@ -33,7 +33,7 @@ class Stock {
     return index;
   }
 
-  // Returns the length nearest to `wanted`.
+  // Returns the length of a document in stock that is nearest to `wanted`.
   int64_t nearest(int64_t wanted) const {
     const auto above = std::lower_bound(present_.begin(), present_.end(), wanted);
     if (above == present_.end()) return present_.back();

@@ -19,8 +19,8 @@ struct ClassTexts {
   std::string tools_json;
 };
 
-// Reads the columns that the source names as `text` and `text_pair`, `messages`, or `prompt` and `query`. If it names
-// none, reads the first of these that the row has: messages or conversations; two texts, such as sentence1 and
+// Reads the columns that the source names as `text` and `text_pair`, `messages`, or `prompt` and `query`. If the source
+// names none, reads the first of these that the row has: messages or conversations; two texts, such as sentence1 and
 // sentence2 or premise and hypothesis; one text, such as text, sentence, content, or instruction with input. Throws
 // BadRow.
 ClassTexts read_class_texts(const nlohmann::ordered_json& row, const DataSource& source);
@@ -42,7 +42,7 @@ nlohmann::ordered_json label_value(const nlohmann::ordered_json& row, const Data
 struct LabelWord {
   enum class Kind { kInteger, kReal, kName };
   Kind kind = Kind::kName;
-  bool quoted = false;  // the value is a text or a cell
+  bool quoted = false;  // the value is a string, as all cells are
   double number = 0;    // the number of kInteger and kReal
   std::string text;     // the word as the row spells it
 };

@@ -20,7 +20,7 @@ struct LabelScan {
   Kind quoted_integers, quoted_reals;  // labels that are numbers in cells of csv or tsv files
   Kind names;
   Kind lists;
-  Kind flags;      // lists of 0s and 1s that cannot be label numbers: a value is real or occurs twice
+  Kind flags;      // lists of 0s and 1s that cannot be label numbers: a value has a point (1.0) or occurs twice
   Kind fractions;  // numbers that are not whole, also in lists
   Kind largest;    // the largest whole number
   Kind wrong;      // values that are not labels; `example` says why; not counted in `rows`

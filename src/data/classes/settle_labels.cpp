@@ -38,7 +38,8 @@ Problem problem_of_rows(const LabelScan& scan) {
   return scan.reals.rows + scan.quoted_reals.rows > 0 ? Problem::kRegression : Problem::kSingleLabel;
 }
 
-// Throws for values that are not labels, and for fractions if the labels have names.
+// Throws for values that are not labels. Also throws for fractions if problem_type is set to another type than
+// regression and neither the recipe nor the model names the labels (`named` is false).
 void check_scan(const LabelScan& scan, bool named, std::optional<Problem> problem, OnBadRow on_bad_row) {
   if (scan.wrong.rows > 0 && on_bad_row != OnBadRow::kSkip)
     throw UserError("{}: {}\n(`on_bad_row: skip` leaves such rows out and counts them)", scan.wrong.first,

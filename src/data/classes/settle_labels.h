@@ -11,11 +11,13 @@ namespace fettle {
 // rows of data.sets:
 // - names from the rows are sorted; whole numbers from 0 on are label numbers; other whole numbers are names in
 //   numerical order;
-// - a list means several labels per row; numbers with a fraction mean a regression;
+// - a list means several labels per row;
+// - numbers with a point, such as 2.0, mean a regression (in lists, numbers other than 0.0 and 1.0);
 // - labels without names are LABEL_0, LABEL_1, ...
-// Reads data.sets only when the recipe and the model leave something open, and data.eval_sets only to decide how lists
-// of one or two labels are read. Throws UserError for labels of several kinds, for requests that contradict each other,
-// the model or the rows, and when none of the three sources names the labels.
+// Reads data.sets when the recipe and the model leave something open. If a row may have several labels and there are
+// one or two of them, reads data.sets and data.eval_sets to decide what lists mean (LabelSet::lists_are_yes_or_no).
+// Throws UserError for labels of several kinds, for requests that contradict each other, the model or the rows, and
+// when none of the three sources names the labels.
 LabelSet settle_labels(const LabelRequest& asked, const TaughtLabels& taught, const DataSpec& data);
 
 }  // namespace fettle

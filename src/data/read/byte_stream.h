@@ -10,8 +10,9 @@ namespace fettle {
 
 class ByteStream {
  public:
-  // Detects compression by the first bytes, not by the name. Throws UserError when the file cannot be read; next()
-  // throws UserError when the compressed data is broken or ends early.
+  // Detects compression by the first bytes, not by the name. Throws UserError when the file cannot be read or is
+  // UTF-16. The constructor, next(), peek() and line() throw UserError when the compressed data is broken or ends
+  // early.
   explicit ByteStream(const std::filesystem::path& file);
   ~ByteStream();
   ByteStream(const ByteStream&) = delete;

@@ -95,12 +95,22 @@ Splits splits_by_name(const Names& files, const std::string& within) {
   return shards.empty() ? words : shards;
 }
 
-// Returns whether a pattern of README.md matches the path. * matches within a folder, ** also across folders.
-bool matches(const std::string& pattern, const std::string& path) {
-  std::string one_star = pattern;
-  for (size_t at; (at = one_star.find("**/")) != std::string::npos;) one_star.replace(at, 3, "*");
-  const bool deep = pattern.find("**") != std::string::npos;
-  return fnmatch(one_star.c_str(), path.c_str(), deep ? 0 : FNM_PATHNAME) == 0;
+// Returns whether a pattern of README.md matches the path. A * matches within a folder's or file's name. The part **
+// matches any number of folders, also none.
+bool matches(const fs::path& pattern, const fs::path& path) {
+  const Names names(path.begin(), path.end());
+  std::vector<bool> reached(names.size() + 1);  // whether the pattern's parts so far match the first n names
+  reached[0] = true;
+  for (const fs::path& part : pattern) {
+    std::vector<bool> next(reached.size());
+    for (size_t n = 0; n < next.size(); ++n)
+      if (part == "**")
+        next[n] = reached[n] || (n > 0 && next[n - 1]);
+      else
+        next[n] = n > 0 && reached[n - 1] && fnmatch(part.c_str(), names[n - 1].c_str(), 0) == 0;
+    reached = next;
+  }
+  return reached.back();
 }
 
 std::vector<std::string> texts(const YAML::Node& node) {
@@ -157,9 +167,8 @@ std::optional<Names> by_readme(const DataFolder& folder, const std::string& subs
   Splits splits;
   for (const auto& [name, list] : wanted)
     for (const std::string& path : folder.files)
-      if (std::any_of(list.begin(), list.end(), [&](const std::string& one) {
-            return matches((within / one).lexically_normal().string(), path);
-          }))
+      if (std::any_of(list.begin(), list.end(),
+                      [&](const std::string& one) { return matches((within / one).lexically_normal(), path); }))
         splits[name].push_back(path);
   if (splits.empty())
     throw UserError("{}: README.md names files that do not exist; fetch them, or name the files in `dataset`",

@@ -60,7 +60,7 @@ std::string choose_part(const RepoName& repo, const char* what, const Parts& par
                   wanted.empty() ? otherwise : wanted, fmt::join(names, ", "), what);
 }
 
-// Fetches the rows of a data set that a Python script makes. The hub keeps these rows on the branch kParquetBranch.
+// Fetches the rows from the files of the branch kParquetBranch, on which the hub keeps the rows of scripts.
 std::vector<fs::path> fetch_converted(const Snapshot& snapshot, const RepoName& repo, const HubPart& part) {
   std::map<std::string, Parts> subsets;
   std::set<std::string> partial;

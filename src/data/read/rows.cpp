@@ -83,7 +83,7 @@ class Reader {
     std::string line;
     for (; bytes_.line(line, kLargestRow); ++number) {
       if (is_blank(line)) continue;
-      if (line_is_open(line))
+      if (continues(line))
         throw UserError("{}:{}: rows must be in a JSON array, or one object per line; this object has several lines",
                         name_, number);
       if (!json(line, number)) return;
@@ -135,8 +135,9 @@ class Reader {
     }
   }
 
-  // Returns whether an object begins on this line and does not end on it, so that it has several lines.
-  static bool line_is_open(std::string_view line) {
+  // Returns whether the object that begins on `line`, the last line that was read, continues on the next line. After a
+  // line that was cut off, the next line is another row, is blank or does not exist.
+  bool continues(std::string_view line) {
     int depth = 0;
     bool quoted = false;
     for (size_t i = 0; i < line.size(); ++i) {
@@ -152,7 +153,8 @@ class Reader {
         depth -= line[i] == '}' || line[i] == ']';
       }
     }
-    return !quoted && depth > 0 && line.find_first_not_of(" \t{[") == std::string_view::npos;
+    const int next = bytes_.peek();
+    return !quoted && depth > 0 && next >= 0 && next != '{' && next != '\n' && next != '\r';
   }
 
   bool json(std::string& text, int64_t line) {
@@ -210,8 +212,8 @@ class Reader {
     }
   }
 
-  // Reads one record of comma-separated values. Quoted cells may have separators, line ends and doubled quotes. Returns
-  // false at the end of the file.
+  // Reads one record of a table: cells with `separator` between them. Quoted cells may have separators, line ends and
+  // doubled quotes. Returns false at the end of the file.
   bool record(char separator, std::vector<std::string>& cells, int64_t& number) {
     if (bytes_.peek() < 0) return false;
     const int64_t begin = number;

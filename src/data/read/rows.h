@@ -27,7 +27,7 @@ struct Row {
 // - .json: an array of objects, or one object per line; .jsonl and .ndjson: one object per line;
 // - .csv and .tsv: a head line, then one row per record, with strings as values. If the head line of a .csv file has no
 //   comma, the separator is ; or tab or |;
-// - .txt: each line that is not blank is a row {"text": line};
+// - .txt and .text: each line that is not blank is a row {"text": line};
 // - any of these with .gz or .zst;
 // - .parquet; .arrow and .feather (Arrow's file and stream formats).
 // Sets Row::bad for a row that cannot be used, for example because it is larger than 256 MiB. Throws UserError when the

@@ -31,8 +31,8 @@ class DataCache {
   // Returns null when there is no store, or when it cannot be used. Sets `damaged` to whether a store must be replaced.
   std::shared_ptr<const TokenStore> find(const std::string& key, bool& damaged) const;
   // draft() returns the folder in which a store of this key is made; its name is unique among all processes and
-  // machines. draft() also removes stores that no run used for 30 days. place() returns the final folder, to which the
-  // caller renames the draft, or "" when the store is not kept.
+  // machines. draft() also removes stores that no run used for 30 days. place() returns the final folder, to which
+  // TokenWriter::finish renames the draft, or "" when the store is not kept.
   std::filesystem::path draft(const std::string& key) const;
   std::filesystem::path place(const std::string& key) const { return key.empty() ? "" : folder_ / key; }
 

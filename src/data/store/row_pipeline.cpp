@@ -30,7 +30,7 @@ struct Chunk {
   std::vector<int64_t> lines;
   size_t bytes = 0;
   std::vector<Outcome> outcomes;
-  std::exception_ptr failure;  // the exception that was thrown when the file was read after these rows
+  std::exception_ptr failure;  // the exception that ended the reading of the file after these rows
 };
 
 class Pipeline {

@@ -33,8 +33,9 @@ struct TurnForm {
 const std::vector<TurnForm>& chatml_forms();
 const std::vector<TurnForm>& marked_forms();
 
-// The Jinja text that renders all forms. It reads messages, add_generation_prompt, the texts of a TurnForm
-// (system_before, system_after, ...), default_system, eos_token, enable_thinking and drop_old_thoughts.
+// The Jinja text that renders all forms. It reads messages, add_generation_prompt, the members of a TurnForm
+// (system_before, system_after, ..., eos_at_end, system_in_user), default_system, eos_token, enable_thinking and
+// drop_old_thoughts.
 extern const std::string_view kTurnsJinja;
 
 }  // namespace fettle

@@ -12,8 +12,8 @@ namespace fettle {
 // gradient has the shape and dtype of its tensor. If y does not depend on a tensor, its gradient is zeros.
 std::vector<Tensor> grad(const Tensor& y, const std::vector<Tensor>& wrt);
 
-// Returns the cotangents of `wrt`, given the cotangents of `outputs`. All tensors are in the current block. In both
-// lists, null stands for zero.
+// Returns the cotangents of `wrt`, given the cotangents of `outputs`. All tensors are in the current block. In
+// `cotangents` and in the result, null stands for zero.
 std::vector<Tensor> backprop(const std::vector<Tensor>& outputs, const std::vector<Tensor>& cotangents,
                              const std::vector<Tensor>& wrt);
 

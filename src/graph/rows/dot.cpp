@@ -67,9 +67,10 @@ Dims free_dims(int64_t rank, const Dims& batching, const Dims& contracting) {
   return out;
 }
 
-// Returns the cotangent of `operand`, whose dims are the own_* arguments. The cotangent of the product has the dims
-// [batch, free dims of lhs, free dims of rhs]. `times` multiplies this cotangent by `other` and contracts the free dims
-// of `other`. A permutation then restores the operand's order of dims.
+// Returns the cotangent of `operand`, a factor of the product. `own_*` are the operand's batching and contracting dims,
+// `other_*` those of the other factor `other`. The cotangent of the product has the dims [batch, free dims of lhs, free
+// dims of rhs]. `times` multiplies this cotangent by `other` and contracts the free dims of `other`. A permutation then
+// restores the operand's order of dims.
 Tensor dot_operand_grad(const Tensor& operand, const Tensor& other, const Dims& own_batching,
                         const Dims& own_contracting, const Dims& other_batching, const Dims& other_contracting,
                         bool operand_is_lhs, const std::function<Tensor(const DotDims&)>& times) {
@@ -128,7 +129,7 @@ double dot_flops(const Node& node) {
   return 2.0 * static_cast<double>(node.results[0].elements()) * static_cast<double>(contracted);
 }
 
-// Operands: the product that was computed, and its two factors. Only the gradient reads the factors.
+// Operands of float8_dot: the product that was computed, and its two factors. Only the gradient reads the factors.
 std::vector<Shape> float8_shape(Shapes o, const Attributes& a) {
   check_count(o, 3, "float8_dot_c1");
   const std::vector<Shape> out = dot_shape(o.subspan(1), DotProduct{as<Float8Product>(a).dims, o[1].dtype});

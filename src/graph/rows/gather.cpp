@@ -11,7 +11,7 @@ namespace {
 
 constexpr const char* kKinds[] = {"add", "maximum", "minimum", "and", "or"};
 
-// Returns the initial value of the reduction.
+// Returns the literal of the value with which the reduction starts.
 std::string initial(ReduceKind kind, DType dtype) {
   switch (kind) {
     case ReduceKind::kAdd: return mlir_element(0, dtype);
@@ -56,7 +56,7 @@ Tensors reduce_vjp(const VjpArgs& a) {
   const Tensor spread = broadcast_to(reshape(ct(a), kept), x(a).dims());
   if (kind == ReduceKind::kAdd) return {spread};
   if (kind == ReduceKind::kAnd || kind == ReduceKind::kOr) return {Tensor{}};
-  // Equal maxima share the cotangent equally.
+  // If several elements are equal to the maximum (or minimum), they share the cotangent equally.
   const Tensor chosen = convert(compare(x(a), "EQ", broadcast_to(reshape(out(a), kept), x(a).dims())), x(a).dtype());
   const Tensor count = broadcast_to(reshape(reduce_sum(chosen, dims), kept), x(a).dims());
   return {spread * chosen / count};

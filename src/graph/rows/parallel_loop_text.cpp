@@ -1,5 +1,6 @@
-// Prints a scan over the devices of a mesh axis as a region of that axis. Each device sees its own slices [1, ...] of
-// the index, of the xs and of the results. The other mesh axes are left to the partitioner.
+// Prints a scan over the devices of a mesh axis as an sdy.manual_computation in which only this axis is manual. Each
+// device along the axis computes the body once, for its own slices [1, ...] of the index, of the xs and of the results.
+// The partitioner decides how the other mesh axes split the values.
 #include "graph/rows/loop_text.h"
 
 namespace fettle::rows {

@@ -19,10 +19,10 @@ using Shapes = std::span<const Shape>;
 
 std::span<const OpRow> values();       // parameter, constant, iota
 std::span<const OpRow> elementwise();  // arithmetic, comparison, choice, conversion
-std::span<const OpRow> shape();        // broadcast, reshape, slices, padding
+std::span<const OpRow> shape();        // broadcast, reshape, transpose, slices, padding, concatenation
 std::span<const OpRow> dot();          // matrix products
 std::span<const OpRow> gather();       // reductions, reads and sums by id
-std::span<const OpRow> structure();    // markers: a value's memory and order, and how its gradient is computed
+std::span<const OpRow> structure();    // ops that return their operands: memory, sharding, order, gradients
 std::span<const OpRow> collective();   // moves between devices
 std::span<const OpRow> call();         // custom calls
 std::span<const OpRow> loop();         // scan

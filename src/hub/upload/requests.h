@@ -12,7 +12,7 @@
 namespace fettle {
 
 // Sends `body` and returns the reply. Tries again after a broken connection or a transient status, five times in all.
-// The hub may get the request twice, so the request must be idempotent.
+// The hub may get the request more than once, so the request must be idempotent.
 HttpReply post_again(const HubSettings& settings, const std::string& url, const HttpBody& body);
 
 // Throws UserError if the status of the reply is neither 200 nor 201. `what` says what was asked for ("making the

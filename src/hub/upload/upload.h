@@ -29,10 +29,10 @@ struct UploadReport {
 };
 
 // Makes the repository if there is none, sends the large files that the hub lacks, and then makes one commit with all
-// files. So the repository never has only some of the files, and a second call sends only what is missing. Leaves out
-// hidden files, checkpoints and logs (uploaded_files). Prints progress. Throws UserError with the remedy when there is
-// no token, when the hub refuses or cannot be reached, when the folder has no files, and for ModelScope. After a
-// signal, throws like InterruptScope::check.
+// files. So the repository never has only some of the files, and a second call does not send large files again. Leaves
+// out hidden files, checkpoints and logs (uploaded_files), and files that the repository's .gitignore excludes. Prints
+// progress. Throws UserError with the remedy when there is no token, when the hub refuses or cannot be reached, when
+// the folder has no files, and for ModelScope. After a signal, throws like InterruptScope::check.
 UploadReport upload_folder(const HubSettings& settings, const Upload& upload);
 
 // Returns the paths of the files that upload_folder sends, relative to `folder`, sorted: all regular files, except

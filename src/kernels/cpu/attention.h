@@ -19,7 +19,7 @@ struct AttentionProblem {
   int64_t rows = 0, length = 0, heads = 0, key_heads = 0, width = 0;  // B, T, N, K, H
   DType dtype = DType::kF32;  // dtype of q, k, v, o and their gradients: f32 or bf16
   bool causal = true;
-  int64_t window = 0;  // number of keys that a query sees, itself included; 0: no limit. Only with `causal`
+  int64_t window = 0;  // number of keys that a query sees, its own included; 0: no limit. Only with `causal`
   float scale = 1, softcap = 0;
   const float* slopes = nullptr;                        // [N], or null
   const int32_t* segments = nullptr;                    // [B, T]
@@ -27,8 +27,8 @@ struct AttentionProblem {
   const BlockOps* ops = nullptr;                        // null: the fastest table of functions for this CPU
 };
 
-// Returns the bytes of scratch memory, aligned to 64 bytes, that attention() and attention_backward() need. The number
-// depends only on the dims and the dtype.
+// Return how many bytes of scratch memory attention() and attention_backward() need. The memory must be aligned to 64
+// bytes. The number depends only on the dims.
 int64_t attention_workspace(const AttentionProblem& problem);
 int64_t attention_backward_workspace(const AttentionProblem& problem);
 

@@ -159,8 +159,8 @@ class Backward {
     Word* apart = reinterpret_cast<Word*>(weights + kBlock * kBlock);
     const Word* score_words = reinterpret_cast<const Word*>(scores);
     const Word* weight_words = reinterpret_cast<const Word*>(weights);
-    // With pairs, the gradients packed across are in `apart`. The values packed down take every second row of `scores`
-    // and `weights`.
+    // With pairs, the gradients of the scores packed across are in `apart`. The values packed down take every second
+    // row of `scores` and `weights`.
     const Word* across = ops_.pairs ? apart : score_words;
     const int64_t across_row = ops_.pairs ? kBlock / 2 : kBlock, down_row = ops_.pairs ? 2 * kBlock : kBlock;
     const bool round = p_.dtype == DType::kBF16;

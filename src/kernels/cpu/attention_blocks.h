@@ -38,7 +38,7 @@ class BlockSegments {
 // Which keys of one block a block of queries sees.
 struct Visibility {
   bool any;
-  ScoreBlock mask;  // only the fields about the mask are set
+  ScoreBlock mask;  // all fields are set except scores, row_words and slope
   int32_t low[kBlock], high[kBlock], query_segments[kBlock], key_segments[kBlock];
 };
 void look(const AttentionProblem& problem, const BlockSegments& segments, int64_t row, int64_t query_block,

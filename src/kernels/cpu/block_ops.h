@@ -46,10 +46,10 @@ struct BlockOps {
   const char* name;  // "avx512_bf16"
   bool pairs;        // words are pairs of bf16; else f32
 
-  // Packs `rows` x `width` elements of `dtype` (f32 or bf16), whose rows lie `stride` elements apart, as padded_rows x
-  // row_words words. pack_across packs for a contraction along the width. pack_down packs for a contraction along the
-  // rows; with pairs, two source rows make one row of words, so padded_rows is even and padded_rows / 2 rows are
-  // written.
+  // Packs `rows` x `width` elements of `dtype` (f32 or bf16; with pairs only bf16), whose rows lie `stride` elements
+  // apart, as padded_rows x row_words words. pack_across packs for a contraction along the width. pack_down packs for a
+  // contraction along the rows; with pairs, two source rows make one row of words, so padded_rows is even and
+  // padded_rows / 2 rows are written.
   void (*pack_across)(const void* from, DType dtype, int64_t stride, int64_t rows, int64_t width, int64_t padded_rows,
                       int64_t row_words, Word* to);
   void (*pack_down)(const void* from, DType dtype, int64_t stride, int64_t rows, int64_t width, int64_t padded_rows,
@@ -95,7 +95,8 @@ struct BlockOps {
 
 // Returns the fastest table that this CPU can run, for operands of `dtype` (f32 or bf16).
 const BlockOps& block_ops(DType dtype);
-// Returns all tables that this CPU can run, the portable one first.
+// Returns all tables that this CPU can run, the portable one first. If the environment variable FETTLE_MAX_CPU_ISA
+// names a table, the list ends with it.
 std::vector<const BlockOps*> usable_block_ops(DType dtype);
 
 }  // namespace fettle::cpu

@@ -44,7 +44,7 @@ struct RowOps {
   void (*gated_gradient)(Gate act, DType dtype, int64_t count, const void* gate, const void* up, const void* d_out,
                          void* d_gate, void* d_up);
 
-  // Also stores 1 / sqrt(mean(x^2) + eps) of each row in `inverse`.
+  // Computes y, and stores 1 / sqrt(mean(x^2) + eps) of each row in `inverse`.
   void (*norm)(const NormRows& rows, float eps, void* y, float* inverse);
   void (*norm_gradient)(const NormRows& rows, const float* inverse, const void* dy, void* dx);
 

@@ -3,7 +3,7 @@
 //
 // Source of the method: Dao, "FlashAttention-2". An instance computes one block of queries (or of keys) of one head, in
 // a loop over the blocks that it sees (attention_bounds.h). No [T, T] array exists. Each element is written by one
-// instance and summed in a fixed order, so results are the same in every run.
+// instance and summed in a fixed order, so results are the same each time.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct AttentionShape {
   int64_t rows = 0, length = 0, heads = 0, key_heads = 0, width = 0;  // B, T, N, K, H
   DType dtype = DType::kBF16;  // the dtype of q, k, v, o and their gradients: bf16, f16 or f32
   bool causal = true;
-  // Keys that a query sees, itself included; 0: no limit, -1: an operand has the number. Causal only.
+  // Keys that a query sees, its own included; 0: no limit, -1: an operand has the number. Causal only.
   int64_t window = 0;
   float scale = 1, softcap = 0;
   bool slopes = false;  // ALiBi's slopes are an operand

@@ -113,12 +113,6 @@ int64_t flops(const Site& site, Pass pass) {
   return site.devices * s.rows * s.heads * seen * products * 2 * tiles.queries * tiles.keys * s.padded_width();
 }
 
-// The operands that every call has, and how they are split.
-struct Operands {
-  Tensors values;
-  std::vector<Partition> splits;
-};
-
 // Makes one call. `inputs` are the composite's inputs, `more` further operands with their partitions.
 Tensors call(const Site& site, Pass pass, const Tensors& inputs, const std::vector<std::pair<Tensor, Partition>>& more,
              const std::vector<std::pair<Shape, Partition>>& results,

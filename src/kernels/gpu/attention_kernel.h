@@ -1,5 +1,5 @@
-// Defines the rows "cuda_attention" and "rocm_attention": the composite "attention" (models/blocks/attention.h) on
-// GPUs, in Triton's IR (attention_ir.h), which the vendor's plugin compiles.
+// Defines the table rows "cuda_attention" and "rocm_attention": the composite "attention" (models/blocks/attention.h)
+// on GPUs, in Triton's IR (attention_ir.h), which the vendor's plugin compiles.
 #pragma once
 
 #include <optional>
@@ -9,7 +9,7 @@
 namespace fettle::gpu {
 
 // Each returns the kernel for bf16, f16 and f32 with H up to 256, when the length is not split over devices, and query
-// and key heads are split in the same way.
+// and key heads are split in the same way; else nullopt.
 std::optional<Kernel> cuda_attention(const CompositeSite& site);
 std::optional<Kernel> rocm_attention(const CompositeSite& site);
 

@@ -1,5 +1,5 @@
-// Defines the row "cudnn_attention": the composite "attention" (models/blocks/attention.h) by the fused attention of
-// NVIDIA's library cuDNN. XLA's plugin calls it for custom calls of certain names.
+// Defines the table row "cudnn_attention": the composite "attention" (models/blocks/attention.h) by the fused attention
+// of NVIDIA's library cuDNN. XLA's plugin calls it for custom calls of certain names.
 //
 // Sources of the calls' form: JAX, jax/_src/cudnn/fused_attention_stablehlo.py, and XLA,
 // xla/service/gpu/transforms/cudnn_custom_call_compiler.cc.

@@ -121,7 +121,8 @@ Tensor attention_body(const std::vector<Tensor>& inputs, AttentionOptions option
       outputs.push_back(blockwise_range(inputs, index_T, options, start, end, std::min(block, end - start)));
     return concatenate(outputs, 1);
   }
-  // Keys after a query are never seen. So each quarter of the queries reads only the keys up to the quarter's end.
+  // Keys after a query are never seen. So the queries are computed in up to four groups, and each group reads only the
+  // keys up to its own end.
   const int64_t groups = blocks % 4 == 0 ? 4 : blocks % 2 == 0 ? 2 : 1, part = whole / groups;
   for (int64_t g = 0; g < groups; ++g)
     outputs.push_back(blockwise_range(inputs, index_T, options, g * part, (g + 1) * part, block));

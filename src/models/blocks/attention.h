@@ -21,11 +21,11 @@ struct AttentionOptions {
   // ALiBi: one slope per query head, or empty. A head's slope times the distance of query and key is subtracted from
   // the scores.
   std::vector<double> slopes;
-  bool causal = true;  // false: a query sees all keys of its document; then there is no cache and no slopes
+  bool causal = true;  // false: a query also sees keys after it; then there is no cache and no slopes
   Tensor sinks_N;      // a logit per query head that takes part in the softmax and has no value; null: none
   Tensor chunk;  // i32 scalar: a query sees only the keys of its own chunk of this many positions; null: no chunks
-  // i32 scalar: number of keys that a query sees, itself included; null: all before it. Not causal: the query also sees
-  // as many keys after it as before it.
+  // i32 scalar: number of keys that a query sees, its own included; null: its own and all before it. Not causal: the
+  // query also sees as many keys after it as before it.
   Tensor window;
 };
 
@@ -34,8 +34,8 @@ std::vector<double> alibi_slopes(int64_t heads);
 
 // Returns the attention of q_BTNH over k_BTKH and v_BTKH, [B, T, N, H]. The softmax is computed in f32. A query sees
 // the keys of its own document; with a causal mask, only those at or before its position. With a cache, new keys are
-// written at position f.cache->filled, and a query sees all keys in the cache; k and v may be null when the cache
-// already has them.
+// written at position f.cache->filled, and a query sees the keys in the cache instead of those in k_BTKH; k and v may
+// be null when the cache already has them.
 //
 // Without a cache and sinks, and with keys and values of the same H, this is the composite "attention" of q, k, v,
 // f.segments (with options.chunk: the numbers of the chunks) and, if there is one, the window. The options are its

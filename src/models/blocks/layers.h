@@ -56,8 +56,8 @@ Tensor softplus(const Tensor& x);
 // Returns log(1 / (1 + exp(-x))), without overflow and with the right derivative at 0.
 Tensor log_sigmoid(const Tensor& x);
 
-// Returns the embeddings of the ids times the model's embedding scale, in the dtype f.compute and with the residual
-// stream's sharding.
+// Returns the embeddings of the ids times the model's embedding scale, changed by f.disturb if there is one. They have
+// the dtype f.compute and the residual stream's sharding.
 Tensor embed(const Forward& f, const Tensor& table_VD, const Tensor& ids_BT);
 
 }  // namespace fettle

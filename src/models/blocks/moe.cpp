@@ -1,6 +1,6 @@
 // Tokens are sorted by expert and cut into blocks, each with tokens of one expert. A loop over the blocks gathers a
-// block's tokens and its expert's weights, and adds the result to the tokens. The number of blocks is known only after
-// routing. It has an upper bound, and the loop ends after the blocks that are used.
+// block's tokens and its expert's weights, and adds the results to a sum for each token. The number of blocks is known
+// only after routing: arrays have room for the largest possible number, and the loop ends after the used blocks.
 //
 // Every array in this loop has four leading dims, the device dims. Their indices are a device's positions along the
 // batch axes, sp, ep and tp. Each device computes only the parts with its own indices, so the loop runs without
@@ -20,7 +20,7 @@ namespace {
 
 constexpr int64_t kSmallestBlock = 8, kLargestBlock = 256;
 
-// Adds device dims in front of the dims of x_BTD.
+// The device dims for x_BTD, and functions that add them in front of the dims of an array.
 class DeviceDims {
  public:
   DeviceDims(const Forward& f, const Tensor& x_BTD) : sharding_(f.sharding) {
@@ -63,8 +63,8 @@ class DeviceDims {
   }
 
  private:
-  // Adds the dim of a mesh axis. A dim that the number of devices does not divide is not split (such as a batch of one
-  // row during generation).
+  // Adds the device dim with the logical axis `axis`. Its size is the number of devices, or 1 if this number does not
+  // divide `dim`, the size of the dim that is split. For example, the batch of one row during generation is not split.
   void add(const char* axis, int64_t devices, int64_t dim) {
     const bool divides = dim % devices == 0;
     sizes_.push_back(divides ? devices : 1);
@@ -149,7 +149,7 @@ struct Largest {
 constexpr double kNever = -1e30;
 
 // Returns the `count` largest values, the largest first; among equal values, the one with the lowest index comes first.
-// Values of kNever cannot be chosen.
+// Values of kNever are chosen last.
 std::vector<Largest> largest_of(Tensor values, int64_t count) {
   values = stop_gradient(values);
   const Tensor place = counting(values.dims(), values.rank() - 1), end = number(values.dim(-1));
@@ -205,8 +205,8 @@ Tensor router_logits(const Forward& f, const Layer& layer, const Tensor& x_nD) {
   return convert(y, DType::kF32);
 }
 
-// Returns the experts with the best scores for each token. Among experts with equal scores, the one with the lower
-// number comes first.
+// Returns the experts with the best scores for each token, and their weights. Adds the statistics to f.router unless it
+// is null. Among experts with equal scores, the one with the lower number comes first.
 Routes route(Forward& f, const Layer& layer, const Tensor& x_nD, const Tensor& mask_n1) {
   const ModelConfig& c = f.config;
   const Tensor logits = router_logits(f, layer, x_nD);
@@ -345,7 +345,7 @@ class ExpertLinears {
       : f_(f), layer_(layer), devices_(devices) {}
 
   // Returns the layer gate or up, whose outputs tp splits. The two layers share lora_B: `half` is 0 for the gate's part
-  // and 1 for up's part.
+  // and 1 for up's part (0 without a gate).
   ExpertLinear hidden(const std::string& module, int64_t half) const {
     const int64_t inner = f_.config.expert_size;
     ExpertLinear out{inner / devices_.size(3), f_.config.expert_in(), {}, {}, {}};

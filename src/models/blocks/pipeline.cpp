@@ -56,7 +56,7 @@ Tensor run_stages(const Forward& f, const Tensor& x, const std::vector<Tensor>& 
   for_stages.insert(for_stages.begin(), ticks);
   const Tensor fed = only(0, broadcast_to(expand(inputs, 1), for_stages));
 
-  // `results` are those of the last tick. Each moves to the next stage; pad makes room for stage 0.
+  // `results` are those of the previous tick. Each moves to the next stage; pad makes room for stage 0.
   const ScanBody tick = [&](const Tensor& time, const std::vector<Tensor>& results, const std::vector<Tensor>& next) {
     std::vector<Tensor> slices{constrain(pad(results[0], {1, 0, 0, 0}, {-1, 0, 0, 0}) + next[0], false)};
     slices.insert(slices.end(), stacks.begin(), stacks.end());

@@ -7,12 +7,14 @@
 
 namespace fettle {
 
-// In turn r, device d computes the scores of its queries and the keys of device d - r.
+// In turn r, device d computes the scores of its queries and the keys of device d - r (modulo n, the number of
+// devices).
 //
 // A device has one part of contiguous positions, or two: the chunks d and 2n - 1 - d of the row. In all turns but the
-// first, the second chunk sees the first chunk of the other device, and either both first chunks or both second chunks
-// see each other: the first chunks if the other device's number is lower, else the second chunks. So no device computes
-// scores that the causal mask hides, except within its own chunks.
+// first, the queries of the second chunk see the keys of the other device's first chunk. In addition, if the other
+// device's number is lower, the queries of the first chunk see the keys of the other device's first chunk; else the
+// queries of the second chunk see the keys of the other device's second chunk. So no device computes scores that the
+// causal mask hides, except within its own chunks.
 struct Ring {
   int64_t devices = 1;
   int64_t parts = 1;             // 1 or 2
@@ -20,8 +22,9 @@ struct Ring {
   Partition keys, key_segments;  // how arrays [B, D, K, S, H] and [B, D, S] are split; one mesh axis splits D
   AttentionOptions options;
 
-  // `operands`: queries [M, B, D, K, T, G, H], keys and values [P, B, D, K, S, H], segments of queries [M, B, D, T] and
-  // keys [P, B, D, S], then the window and the sinks if options have them. Returns [M, B, D, K, T, G, H of values].
+  // The letters of shapes are explained in ring_attention.cpp. `operands`: queries [M, B, D, K, T, G, H], keys and
+  // values [P, B, D, K, S, H], segments of queries [M, B, D, T] and keys [P, B, D, S], then the window and the sinks if
+  // options have them. Returns [M, B, D, K, T, G, H of values].
   Tensor attend(const std::vector<Tensor>& operands) const;
 };
 

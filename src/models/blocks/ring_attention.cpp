@@ -1,6 +1,6 @@
 // Letters of shapes: B rows, D devices along the ring, P parts of a device's positions (1, or 2 chunks), C positions of
 // a part, M blocks of queries in all parts, T queries of a block, S keys of a part, K key heads, G query heads per key
-// head, H.
+// head, H dims of a head.
 #include "models/blocks/ring_attention.h"
 
 #include <algorithm>
@@ -59,7 +59,7 @@ Partition with_devices(Partition whole) {
   return whole;
 }
 
-// Returns a mask of the even devices for an array whose dim 1 of `rank` dims is the devices.
+// Returns a mask of the even devices for an array of `rank` dims whose dim 1 counts the devices.
 Tensor even_devices(int64_t devices, int64_t rank) {
   const Tensor number = iota({DType::kI32, {devices}}, 0);
   Dims dims(rank, 1);

@@ -7,8 +7,8 @@
 //
 // With a causal mask, device i of n computes the chunks i and 2n - 1 - i of the 2n chunks of a row (the "zigzag" layout
 // of the library ring-flash-attention). So all devices compute the same number of scores, and together about half of
-// all. With a constant window that reaches few devices, each device computes its own positions, and keys move only as
-// far as the window reaches.
+// all. Each device computes its own positions if there is no causal mask, if 2n does not divide the row's length, or
+// with a constant window that reaches few devices. With such a window, keys move only as far as the window reaches.
 #pragma once
 
 #include "models/blocks/attention.h"
@@ -24,7 +24,7 @@ struct RingSplit {
 bool is_ring(const RingSplit& split, const MeshAxes& mesh);
 
 // Does the same as the body of attention() without a cache. `inputs` are q, k, v, segments and, if there is one, the
-// window. Each device computes `block` queries at a time.
+// window. Each device computes at most `block` queries at a time.
 Tensor ring_attention(const std::vector<Tensor>& inputs, const AttentionOptions& options, const RingSplit& split,
                       int64_t block);
 

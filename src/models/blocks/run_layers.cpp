@@ -15,10 +15,11 @@ struct GroupStack {
   const Param* param;            // null: the stack is one of LayerValues::slices
   std::string name;              // name within a layer
   std::vector<int64_t> offsets;  // which layers of a period have the parameter
-  Tensor slices;                 // [repeats, ...]; with a period above 1 [repeats, offsets, ...]
+  Tensor slices;                 // [repeats, ...]; with a period above 1 [repeats, number of offsets, ...]
 };
 
-// Returns the slices [L, ...] of a group as [trips, ...], where each trip of the loop computes one period.
+// Returns the slices [L, ...] of a group as [trips, slices of one period, ...], or as they are if the period is 1. Each
+// trip of the loop computes one period.
 Tensor by_trip(const Tensor& slices, const LayerGroup& group) {
   if (group.period == 1) return slices;
   Dims apart = slices.dims();
@@ -187,7 +188,7 @@ class Layers {
   Tensor first_trip_;
 };
 
-// Computes the layers as a pipeline, in which each stage has as many repeats of the one group as the others.
+// Computes the layers as a pipeline. All layers form one group, and each stage has the same number of its repeats.
 Tensor run_pipeline(Forward& f, const std::string& layer_prefix, const std::vector<LayerGroup>& groups,
                     const Tensor& x_BTD, const LayerBodyFor& body) {
   const int64_t stages = f.sharding.stages();

@@ -20,7 +20,8 @@ Tensor spread_by_sequence(const Tensor& values_S, const Tensor& numbers);
 // micro-batch lacks.
 Tensor first_of_sequences(const Tensor& x_BTD, const Tensor& numbers_BT, int64_t rows);
 Tensor last_of_sequences(const Tensor& x_BTD, const Tensor& numbers_BT, int64_t rows);
-// Returns the mean of x [B, T, D] over the positions of each sequence, in the same form.
+// Returns the mean of x [B, T, D] over the positions of each sequence: [S, D]; zeros for sequences that the micro-batch
+// lacks.
 Tensor mean_of_sequences(const Tensor& x_BTD, const Tensor& numbers_BT, int64_t rows);
 
 }  // namespace fettle

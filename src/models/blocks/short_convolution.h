@@ -1,4 +1,5 @@
-// Defines a short convolution over positions, which layers with a state use. It starts again at each document.
+// Defines a short convolution over positions, which Mamba2, gated delta nets and LFM2 use. It starts again at each
+// document.
 #pragma once
 
 #include "models/blocks/layers.h"

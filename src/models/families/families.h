@@ -1,4 +1,4 @@
-// Declares the families, one file each; model.cpp lists them in its table.
+// Declares the families; model.cpp lists them in its table.
 #pragma once
 
 #include "models/model.h"

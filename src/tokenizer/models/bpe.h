@@ -53,9 +53,9 @@ class Bpe : public TokenModel {
   // is faster. Returns false and changes nothing when the vocabulary does not allow it.
   bool take_bytes();
 
-  // Returns whether the text may be cut before each run of the character `mark` without a change of the ids, because no
-  // token has `mark` after another character. Also returns false if the model works on bytes, has ignore_merges, has a
-  // prefix or suffix, or lacks the token `mark`.
+  // Returns whether the text may be cut before each character `mark` that does not follow another `mark`, without a
+  // change of the ids. This is so if no token has `mark` after another character. Also returns false if the model works
+  // on bytes, has ignore_merges, has a prefix or suffix, or lacks the token `mark`.
   bool may_cut_before(std::string_view mark) const;
 
  protected:
@@ -69,7 +69,7 @@ class Bpe : public TokenModel {
   void start_word(std::string_view word, std::vector<int32_t>& symbols) const;
   void start_characters(std::string_view word, std::vector<int32_t>& symbols) const;
   int32_t character_id(char32_t character) const;  // -1 when there is none
-  // The next functions join the symbols in place.
+  // The next two functions join the symbols in place.
   void merge_short(std::vector<int32_t>& symbols) const;
   void merge_long(std::vector<int32_t>& symbols) const;
 

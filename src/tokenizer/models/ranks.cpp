@@ -21,7 +21,7 @@ constexpr std::string_view kLlama4Pattern =
 
 struct RankFile {
   Vocabulary vocabulary;       // tokens are written in the byte alphabet
-  std::vector<int64_t> ranks;  // the rank of each id
+  std::vector<int64_t> ranks;  // the rank of each id; -1 for an id without a token
   std::string pattern;
   std::vector<std::string> special_tokens;  // the ids of these tokens start at `first_special`
   int64_t first_special = 0;
@@ -113,7 +113,6 @@ std::vector<std::string> numbered(std::string_view kind, int from, int to) {
   return tokens;
 }
 
-// Joins the lists.
 std::vector<std::string> joined(std::initializer_list<std::vector<std::string>> lists) {
   std::vector<std::string> all;
   for (const auto& list : lists) all.insert(all.end(), list.begin(), list.end());

@@ -73,8 +73,8 @@ std::unique_ptr<TokenModel> make_model(const ModelProto& proto, const std::strin
   return Bpe::of_ranks(std::move(vocabulary), ranks, {unk_id, true, spec.byte_fallback(), false});
 }
 
-// Replaces text by the longest match of the charsmap at each position, except in user-defined symbols. Removes extra
-// spaces and writes the others as U+2581.
+// Replaces text by the longest match of the charsmap at each position, except in user-defined symbols. If the model's
+// settings say so, removes extra spaces and writes the others as U+2581.
 Normalizer make_normalizer(const ModelProto& proto, const std::string& origin) {
   const sentencepiece::NormalizerSpec& spec = proto.normalizer_spec();
   std::shared_ptr<const Charsmap> map;
@@ -120,7 +120,7 @@ int spelled_byte(std::string_view token) {
   return std::from_chars(token.data() + 3, end, byte, 16).ptr == end ? byte : -1;
 }
 
-// Returns the text of a run of byte tokens. Each byte that is not part of a valid character becomes U+FFFD.
+// Returns the text of neighbouring byte tokens. Each byte that is not part of a valid character becomes U+FFFD.
 std::string text_of_bytes(std::string_view bytes) {
   std::string text;
   for (size_t at = 0; at < bytes.size();) {
@@ -140,7 +140,7 @@ Decoder make_decoder(const sentencepiece::NormalizerSpec& spec) {
   const bool strips = removes || spec.add_dummy_prefix();
   return [removes, strips](std::vector<std::string>& tokens) {
     std::string text, bytes;
-    bool begins = strips;  // true: the encoder has added the space at which the next token begins
+    bool begins = strips;  // true: if the next token begins with a space, the encoder has added that space
     auto flush = [&] {
       text += text_of_bytes(bytes);
       bytes.clear();

@@ -11,7 +11,8 @@ namespace {
 
 // The score of an unknown character is lower than the lowest score by this number, as in SentencePiece.
 constexpr double kUnknownPenalty = 10.0;
-// When a sum in single precision is larger than this, the sums restart at zero, as in SentencePiece.
+// When the absolute value of a sum in single precision is larger than this, the sums restart at zero, as in
+// SentencePiece.
 constexpr double kLargestSum = 100'000;
 
 }  // namespace
@@ -34,7 +35,7 @@ std::unique_ptr<TokenModel> Unigram::read(const JsonField& field) {
 }
 
 Unigram::Unigram(Vocabulary vocabulary, std::vector<double> scores, const Options& options, const std::string& origin)
-    : TokenModel(std::move(vocabulary)), scores_(std::move(scores)), options_(options) {
+    : TokenModel(std::move(vocabulary)), origin_(origin), scores_(std::move(scores)), options_(options) {
   if (options.unk_id && vocabulary_.token(*options.unk_id) == nullptr) {
     throw UserError("{}: unk_id is {}, but there are {} tokens", origin, *options.unk_id, vocabulary_.size());
   }
@@ -122,9 +123,9 @@ void Unigram::encode_word(std::string_view word, std::vector<int32_t>& ids) cons
     if (has_single) continue;
     if (!options_.unk_id) {
       throw UserError(
-          "the text contains the character '{}', which is not in the tokenizer's vocabulary, and the model has no "
-          "unk_id for unknown characters",
-          word.substr(start, next - start));
+          "{}: the text contains the character '{}', which is not in the vocabulary, and the tokenizer has no unk_id "
+          "for unknown characters; remove the character from the text",
+          origin_, word.substr(start, next - start));
     }
     offer(start, next, unk_score_, *options_.unk_id);
   }

@@ -12,13 +12,13 @@ class Unigram : public TokenModel {
   // Reads a `model` of type Unigram. `vocab` is a list of [token, score]; the position in the list is the id.
   static std::unique_ptr<TokenModel> read(const JsonField& field);
   struct Options {
-    // The id of a run of unknown characters. Without unk_id, an unknown character causes a UserError.
+    // The id that stands for neighbouring unknown characters. Without unk_id, an unknown character causes a UserError.
     std::optional<int32_t> unk_id;
     bool byte_fallback = false;
     bool single_precision = false;  // sums are rounded as in SentencePiece, so that the same split wins a tie
   };
-  // `scores` has the score of each id. A token whose score is NaN never matches. Throws UserError, which names
-  // `origin`, when unk_id has no token.
+  // `scores` has the score of each id. A token whose score is NaN never matches. `origin` is the
+  // file and field of the model, for messages. Throws UserError when unk_id has no token.
   Unigram(Vocabulary vocabulary, std::vector<double> scores, const Options& options, const std::string& origin);
 
  protected:
@@ -38,6 +38,7 @@ class Unigram : public TokenModel {
   void build_trie();
   int32_t child(int32_t node, uint8_t byte) const;
 
+  std::string origin_;
   std::vector<double> scores_;
   Options options_;
   double unk_score_ = 0;

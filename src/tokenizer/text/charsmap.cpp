@@ -8,7 +8,7 @@
 namespace fettle {
 namespace {
 
-// The next functions read the fields of a unit of the double array.
+// The next four functions read the fields of a unit of the double array.
 bool has_leaf(uint32_t unit) {
   return (unit >> 8 & 1) != 0;
 }
@@ -50,7 +50,7 @@ Charsmap::Match Charsmap::find(std::string_view text, bool shortest) const {
     node ^= offset_of(units_[node]);
     if (!leaf || node >= units_.size()) continue;
     const uint32_t at = value_of(units_[node]);
-    // In an invalid table, a match may end inside a character.
+    // In an invalid table, a value may point beyond the replacements or into a character.
     const bool within = at < replacements_.size() && (static_cast<uint8_t>(replacements_[at]) & 0xC0) == 0x80;
     if (at >= replacements_.size() || within) continue;
     match = {i + 1, std::string_view(replacements_).substr(at, replacements_.find('\0', at) - at)};

@@ -17,7 +17,7 @@ class Charsmap {
   Charsmap(std::string_view bytes, const std::string& origin);
 
   struct Match {
-    size_t length = 0;  // bytes of the text; 0 when there is none
+    size_t length = 0;  // bytes of the text that match; 0 when nothing matches
     std::string_view replacement;
   };
   Match find_shortest(std::string_view text) const { return find(text, true); }

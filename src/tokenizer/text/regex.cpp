@@ -8,6 +8,7 @@
 #include <iterator>
 #include <optional>
 
+#include "base/pattern.h"
 #include "tokenizer/text/newer_unicode.h"
 #include "tokenizer/text/pattern.h"
 #include "tokenizer/text/unicode.h"
@@ -85,16 +86,14 @@ Regex::Regex(std::string_view pattern, std::string_view where) {
   const bool compiled = compile(Texts::kUsual, code->usual) && compile(Texts::kAll, code->all);
   pcre2_compile_context_free(context);
   if (!compiled) {
-    unsigned char message[256];
-    pcre2_get_error_message(error, message, sizeof message);
     throw UserError("{}: the pattern '{}' is not valid or not supported: {} (at '{}')", where, pattern,
-                    reinterpret_cast<const char*>(message), rest);
+                    pcre2_message(error), rest);
   }
   code_ = std::move(code);
 }
 
 const Regex::Variant& Regex::variant_for(std::string_view text) const {
-  // All characters of kNewerRanges start with this byte or a larger one.
+  // In UTF-8, all characters of kNewerRanges start with this byte or a larger one.
   constexpr uint8_t kNewerLead = 0xE0;
   bool ascii = true;
   for (size_t at = 0; at < text.size();) {
@@ -152,8 +151,8 @@ bool Regex::find(const Variant& variant, std::string_view text, size_t from, siz
           text.size());
     }
     if (found < 0) {
-      throw UserError("{}: the pattern '{}' failed on a text of {} bytes (PCRE2 error {})", code_->where,
-                      code_->pattern, text.size(), found);
+      throw UserError("{}: the pattern '{}' failed on a text of {} bytes: {}; rewrite the pattern, or shorten the text",
+                      code_->where, code_->pattern, text.size(), pcre2_message(found));
     }
     const PCRE2_SIZE* offsets = pcre2_get_ovector_pointer(workspace.data);
     start = offsets[0];

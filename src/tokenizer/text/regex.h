@@ -44,7 +44,7 @@ class Regex {
   struct Code;
   struct Variant;
 
-  // Returns the fastest compiled variant that can match `text`.
+  // Returns the fastest compiled variant that is correct for `text`.
   const Variant& variant_for(std::string_view text) const;
   // Finds the next match in `text` at or after `from`. Skips an empty match at `last_end`, the end of the last match
   // (npos when there was none).

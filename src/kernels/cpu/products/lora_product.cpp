@@ -7,7 +7,7 @@
 namespace fettle::cpu {
 namespace {
 
-// Returns scale (x a^T).
+// Describes the product scale (x a^T).
 MatrixProduct low_product(const LoraProblem& p) {
   return {.m = p.rows,
           .n = p.rank,
@@ -19,7 +19,7 @@ MatrixProduct low_product(const LoraProblem& p) {
           .threads = p.threads};
 }
 
-// Returns x weight^T + low b^T.
+// Describes the product x weight^T + low b^T.
 MatrixProduct result_product(const LoraProblem& p, const void* low) {
   return {.m = p.rows,
           .n = p.out,
@@ -33,7 +33,7 @@ MatrixProduct result_product(const LoraProblem& p, const void* low) {
           .threads = p.threads};
 }
 
-// Returns scale (dy b), the gradient of x a^T.
+// Describes the product scale (dy b), the gradient of x a^T.
 MatrixProduct low_gradient(const LoraProblem& p, const void* dy) {
   return {.m = p.rows,
           .n = p.rank,
@@ -45,7 +45,7 @@ MatrixProduct low_gradient(const LoraProblem& p, const void* dy) {
           .threads = p.threads};
 }
 
-// Returns dy weight + d_low a.
+// Describes the product dy weight + d_low a.
 MatrixProduct input_gradient(const LoraProblem& p, const void* dy, const void* d_low) {
   return {.m = p.rows,
           .n = p.in,
@@ -59,7 +59,7 @@ MatrixProduct input_gradient(const LoraProblem& p, const void* dy, const void* d
           .threads = p.threads};
 }
 
-// Returns left^T right [m, n].
+// Describes the product left^T right [m, n].
 MatrixProduct weight_gradient(const LoraProblem& p, int64_t m, int64_t n, const void* left, const void* right,
                               DType result) {
   return {.m = m,

@@ -24,7 +24,7 @@ struct LoraGradients {
   DType weights;  // dtype of da and db
 };
 
-// Return the bytes of scratch memory, aligned to 64 bytes, that a pass needs.
+// Return how many bytes of scratch memory a pass needs. The memory must be aligned to 64 bytes.
 int64_t lora_workspace(const LoraProblem& problem);
 int64_t lora_gradient_workspace(const LoraProblem& problem);
 

@@ -1,9 +1,9 @@
 // Defines matrix products on the CPU: c = scale (a b + a2 b2). Each operand is stored row by row, or transposed
 // ("turned").
 //
-// b is divided into panels that are a few vectors wide. A thread packs a slice of a panel and multiplies all rows by it
-// while the slice is in the cache. Elements are rounded once, when c is stored. Each element is summed in a fixed
-// order, which does not depend on the number of threads.
+// b is divided into panels that are a few vectors wide. A thread packs a slice of a panel and multiplies the rows of
+// its task by the slice while the slice is in the cache. Elements are rounded once, when c is stored. Each element is
+// summed in a fixed order, which does not depend on the number of threads.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +34,8 @@ struct MatrixProduct {
   int64_t threads = 2;  // how many threads should get equal shares of the work; the result does not depend on it
 };
 
-// Returns the bytes of scratch memory, aligned to 64 bytes, that multiply() needs. The number depends only on the sizes
-// and the dtypes.
+// Returns how many bytes of scratch memory multiply() needs. The memory must be aligned to 64 bytes. The number depends
+// only on the sizes and the dtypes.
 int64_t product_workspace(const MatrixProduct& product);
 void multiply(const MatrixProduct& product, void* c, void* workspace, const ParallelFor& parallel);
 

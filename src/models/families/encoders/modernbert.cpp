@@ -1,5 +1,5 @@
-// ModernBERT: rope, norms before attention and MLP, gated MLPs, no biases. On two of three layers, a query sees only
-// the keys near it. Source: transformers/models/modernbert.
+// ModernBERT: rope, norms before attention and MLP, gated MLPs, no biases by default. On two of three layers, a query
+// sees only the keys near it. Source: transformers/models/modernbert.
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -52,7 +52,7 @@ std::vector<Param> modernbert_params(const ModelConfig& c) {
   ParamList list(kLayers, c.num_hidden_layers);
   list.embedding("model.embeddings.tok_embeddings", c.vocab_size, d.size);
   add_norm(list, c, "model.embeddings.norm", d.size);
-  std::vector<int64_t> normed;  // the norm of the embeddings takes the place of the first layer's norm
+  std::vector<int64_t> normed;  // the norm of the embeddings takes the place of the first layer's attn_norm
   for (int64_t layer = 1; layer < c.num_hidden_layers; ++layer) normed.push_back(layer);
   list.in_layers(normed);
   add_norm(list, c, "attn_norm", d.size);

@@ -1,4 +1,4 @@
-// Defines what the Gemma families have in common: norms of weight 1 + w and a scaled embedding.
+// Defines what Gemma 1 to 3 have in common: norms of weight 1 + w and a scaled embedding.
 #pragma once
 
 #include "models/blocks/decoder_layer.h"
@@ -6,7 +6,7 @@
 
 namespace fettle {
 
-// Reads the fields of all Gemma models.
+// Reads the fields that Gemma 1 to 3 have in common.
 ModelConfig read_gemma_config(const ConfigReader& reader);
 // Reads the fields of Gemma 2 and 3, whose layers have norms before and after attention and MLP.
 ModelConfig read_sandwich_gemma_config(const ConfigReader& reader);

@@ -171,7 +171,7 @@ void add_gemma4_layer(ParamList& list, const ModelConfig& c) {
   }
 }
 
-// The text model, whose modules outside of the layers begin with `prefix`.
+// The text model. The names of all its modules begin with `prefix`.
 class TextModel {
  public:
   TextModel(Forward& f, const std::string& prefix)

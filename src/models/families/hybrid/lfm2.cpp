@@ -15,10 +15,8 @@ namespace {
 // Reads which layers have a convolution. Older configs list the others in full_attn_idxs.
 LayerSet convolution_layers(const ConfigReader& r, int64_t layers) {
   LayerSet out;
-  const std::vector<std::string> types = r.texts("layer_types");
+  const std::vector<std::string> types = r.texts_by_layer("layer_types", layers);
   const std::vector<double> full = r.numbers("full_attn_idxs");
-  if (!types.empty() && types.size() != static_cast<size_t>(layers))
-    throw UserError("{}: 'layer_types' is not a list of {} layers", r.file(), layers);
   for (int64_t layer = 0; layer < layers; ++layer) {
     bool convolves = r.has("full_attn_idxs") && std::ranges::find(full, static_cast<double>(layer)) == full.end();
     if (!types.empty()) {
@@ -34,7 +32,7 @@ LayerSet convolution_layers(const ConfigReader& r, int64_t layers) {
 }
 
 ModelConfig read_both(const ConfigReader& r) {
-  // The oldest configs have other names for some fields. As in Transformers, these names take precedence.
+  // The oldest configs have other names for some fields. As in Transformers, the old names take precedence.
   nlohmann::json json = r.json();
   for (const auto& [then, now] : {std::pair{"block_ff_dim", "intermediate_size"},
                                   {"num_heads", "num_attention_heads"},
@@ -116,7 +114,8 @@ void add_lfm2_layer(ParamList& list, const ModelConfig& c) {
   add_mlp(list, c);
 }
 
-// Computes the convolution of the first gate times x, multiplies it by the second gate, and applies out_proj.
+// in_proj computes two gates and a value for each channel from x. The convolution reads the first gate times the value;
+// its result is multiplied by the second gate; then out_proj follows.
 Tensor gated_convolution(const Decoder& d, const Layer& layer, const Tensor& x, LayerCache* cache) {
   const Tensor parts = linear(d.f, layer, "conv.in_proj", x);
   const Dims one{x.dim(0), x.dim(1), parts.dim(3)};

@@ -13,10 +13,8 @@ namespace fettle {
 LayerSet mamba_layers(const ConfigReader& r, int64_t layers, const std::vector<std::string>& mamba,
                       const std::vector<std::string>& others) {
   const char* key = r.has("layer_types") ? "layer_types" : "layers_block_type";
-  const std::vector<std::string> types = r.texts(key);
+  const std::vector<std::string> types = r.texts_by_layer(key, layers);
   if (types.empty()) return all_layers(layers);
-  if (types.size() != static_cast<size_t>(layers))
-    throw UserError("{}: '{}' is not a list of {} layers", r.file(), key, layers);
   LayerSet out;
   for (size_t layer = 0; layer < types.size(); ++layer) {
     const bool is_mamba = std::ranges::find(mamba, types[layer]) != mamba.end();

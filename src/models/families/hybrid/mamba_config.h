@@ -11,7 +11,8 @@ namespace fettle {
 LayerSet mamba_layers(const ConfigReader& reader, int64_t layers, const std::vector<std::string>& mamba,
                       const std::vector<std::string>& others);
 
-// Reads the sizes from the fields mamba_*. `inner` is the number of values of all heads.
+// Reads the sizes from the fields mamba_*. `inner` is the number of values of all heads together; throws UserError if
+// the number of heads times the number of values per head is not `inner`.
 void read_mamba2(const ConfigReader& reader, Mamba2& mamba, int64_t inner);
 // Reads the bounds of the step size from time_step_limit.
 void read_step_bounds(const ConfigReader& reader, Mamba2& mamba);

@@ -27,6 +27,11 @@ std::string pattern_of(const ConfigReader& r) {
                       key, type);
     out += letters.at(type);
   }
+  if (out.empty() && !r.has("hybrid_override_pattern"))
+    throw UserError(
+        "{}: found no kinds of layers; wanted a list in 'layer_types' or 'layers_block_type', or letters in "
+        "'hybrid_override_pattern'",
+        r.file());
   if (out.empty()) out = r.text("hybrid_override_pattern", "");
   if (out.empty() || out.find_first_not_of("M*-E") != std::string::npos)
     throw UserError("{}: 'hybrid_override_pattern' is '{}', wanted a letter for each layer: M, *, - or E", r.file(),

@@ -15,12 +15,12 @@ namespace {
 
 const std::string kGptLayer = "transformer.h.{}.";
 
-// Adds the module that computes q, k and v: three parts for Conv1D, else one matrix whose outputs are grouped by heads.
+// Adds the module that computes q, k and v: three parts for Conv1D, else one matrix.
 void add_qkv(ParamList& list, const ModelConfig& c, bool conv1d) {
   const SizedAxis d{c.hidden_size, "embed"};
   const std::string name = "attn.c_attn";
   if (conv1d) return list.linear(name, {d.size, "heads"}, d, {.bias = true, .in_first = true, .parts = 3});
-  // A single key head cannot be split, so every device stores the whole module, q included.
+  // A single key head cannot be split, so no mesh axis splits the outputs of this module, not even those of q.
   if (c.num_key_value_heads == 1) return list.linear(name, {d.size + 2 * c.head_dim, ""}, d, {.bias = true});
   list.linear(name, {3 * d.size, "heads"}, d, {.bias = true});
 }

@@ -25,7 +25,7 @@ void read_routed_experts(const ConfigReader& r, ModelConfig& c, const Experts& u
   c.expert_size = r.integer("moe_intermediate_size");
   c.experts = ExpertNames::one_by_one();
   r.read_experts(c, r.integer("n_routed_experts", r.integer("num_local_experts", usual.count)), usual.per_token);
-  c.router_aux_loss_coef = 0;  // the router's correction replaces the balancing loss
+  c.router_aux_loss_coef = 0;  // Transformers computes no balancing loss
   c.routing = {.sigmoid = true,
                .in_f32 = true,
                .normalised = r.flag("norm_topk_prob", true),
@@ -36,13 +36,19 @@ void read_routed_experts(const ConfigReader& r, ModelConfig& c, const Experts& u
   c.shared_expert = {.module = "mlp.shared_experts", .size = c.expert_size * r.integer("n_shared_experts", 1)};
   const int64_t dense = r.has("first_k_dense_replace") ? r.count("first_k_dense_replace") : usual.dense;
   c.expert_layers = all_layers(c.num_hidden_layers).within(dense, c.num_hidden_layers);
-  if (const std::vector<std::string> types = r.texts("mlp_layer_types"); !types.empty()) {
+  if (const std::vector<std::string> types = r.texts_by_layer("mlp_layer_types", c.num_hidden_layers); !types.empty()) {
     c.expert_layers->numbers.clear();
-    for (size_t layer = 0; layer < types.size(); ++layer)
+    for (size_t layer = 0; layer < types.size(); ++layer) {
       if (types[layer] == "sparse") c.expert_layers->numbers.push_back(static_cast<int64_t>(layer));
+      if (types[layer] != "sparse" && types[layer] != "dense")
+        throw UserError("{}: 'mlp_layer_types' contains '{}'; sparse and dense are implemented", r.file(),
+                        types[layer]);
+    }
   }
   c.expert_layers->all = c.expert_layers->count();
-  if (c.expert_layers->count() == 0) throw UserError("{}: no layer has experts", r.file());
+  if (c.expert_layers->count() == 0)
+    throw UserError("{}: {} leaves no layer with experts", r.file(),
+                    r.has("mlp_layer_types") ? "mlp_layer_types" : "first_k_dense_replace");
   if (c.expert_layers->count() == c.num_hidden_layers) c.expert_layers.reset();
   r.refuse_unless("moe_layer_freq", 1);
 }

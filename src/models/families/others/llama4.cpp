@@ -22,8 +22,8 @@ std::vector<bool> layers_with_rope(const ConfigReader& r, int64_t layers) {
     out = r.flags_by_layer("no_rope_layers", layers);
   const int64_t interval = r.integer("no_rope_layer_interval", 4);
   for (int64_t layer = 0; out.size() < static_cast<size_t>(layers); ++layer) out.push_back((layer + 1) % interval != 0);
-  const std::vector<std::string> types = r.texts("layer_types");
-  for (size_t layer = 0; layer < types.size() && layer < out.size(); ++layer)
+  const std::vector<std::string> types = r.texts_by_layer("layer_types", layers);
+  for (size_t layer = 0; layer < types.size(); ++layer)
     if (types[layer] != (out[layer] ? "chunked_attention" : "full_attention"))
       throw UserError(
           "{}: layer {} has the type '{}' and {} rope; layers with rope must be chunked_attention, others "
@@ -46,7 +46,9 @@ void read_expert_layers(const ConfigReader& r, ModelConfig& c) {
   for (int64_t layer = step - 1; !r.has("moe_layers") && layer < c.num_hidden_layers; layer += step)
     layers.numbers.push_back(layer);
   layers.all = layers.count();
-  if (layers.count() == 0) throw UserError("{}: no layer has experts", r.file());
+  if (layers.count() == 0)
+    throw UserError("{}: {} leaves no layer with experts", r.file(),
+                    r.has("moe_layers") ? "moe_layers" : "interleave_moe_layer_step");
   if (layers.count() < c.num_hidden_layers) c.expert_layers = layers;
 }
 

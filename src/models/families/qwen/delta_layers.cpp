@@ -87,7 +87,7 @@ Tensor delta_net(const Decoder& d, const Layer& layer, const DeltaInputs& inputs
     const Tensor real_BT1 = real_positions(f, inputs.qkv);
     rate = rate * real_BT1, decay = decay * real_BT1;
   }
-  int64_t chunk = 1;  // a power of two, as the triangular inverse requires
+  int64_t chunk = 1;  // a power of two, so that the triangular inverse has whole blocks
   while (2 * chunk <= std::min({kChunk, f.attention_block, 2 * t - 1})) chunk *= 2;
   const DeltaRule rule =
       gated_delta_rule(q, k, v, decay, rate, segments, chunk, cache != nullptr ? cache->at("state") : Tensor{});
@@ -120,9 +120,7 @@ ModelConfig read_delta_config(const ConfigReader& r) {
   net.all = c.num_hidden_layers;
   for (int64_t layer = 0; layer < c.num_hidden_layers; ++layer)
     if ((layer + 1) % interval != 0) net.layers.numbers.push_back(layer);
-  if (const std::vector<std::string> types = r.texts("layer_types"); !types.empty()) {
-    if (types.size() != static_cast<size_t>(c.num_hidden_layers))
-      throw UserError("{}: 'layer_types' is not a list of {} layers", r.file(), c.num_hidden_layers);
+  if (const std::vector<std::string> types = r.texts_by_layer("layer_types", c.num_hidden_layers); !types.empty()) {
     net.layers.numbers.clear();
     for (size_t layer = 0; layer < types.size(); ++layer) {
       if (types[layer] == "linear_attention") net.layers.numbers.push_back(static_cast<int64_t>(layer));

@@ -6,11 +6,11 @@
 
 namespace fettle {
 
-// Reads the fields that Qwen 3.5 and Qwen3-Next share, except those of the MLP.
+// Reads the fields that Qwen 3.5 and Qwen3-Next share, except those of the experts.
 ModelConfig read_delta_config(const ConfigReader& reader);
 
-// The projections of a linear layer's input: q|k|v [B, T, channels] before the convolution, the gate z [B, T, N H], and
-// b and a [B, T, N], from which the rate and the decay are computed.
+// The projections of the input of a layer with linear attention: q|k|v [B, T, channels] before the convolution, the
+// gate z [B, T, N H], and b and a [B, T, N]. The rate of the delta rule is computed from b, the decay from a.
 struct DeltaInputs {
   Tensor qkv, z, b, a;
 };

@@ -23,8 +23,8 @@ void add_grouped_projections(ParamList& list, const DeltaNet& net, const SizedAx
   list.linear("linear_attn.in_proj_ba", {2 * net.value_heads, ""}, embed);
 }
 
-// x is [B, T, heads * width]. It has for each key head in turn the parts of these sizes; `width` is the sum of `sizes`.
-// Returns each part for all heads: [B, T, heads * size].
+// Divides the last dim of x [B, T, heads * (sum of `sizes`)], which has the parts of head 0, then those of head 1, and
+// so on; `sizes` are the sizes of a head's parts. Returns each part for all heads: [B, T, heads * size].
 std::vector<Tensor> parts_of_heads(const Tensor& x, int64_t heads, const Dims& sizes) {
   const int64_t b = x.dim(0), t = x.dim(1);
   const Tensor by_head = reshape(x, {b, t, heads, x.dim(2) / heads});
