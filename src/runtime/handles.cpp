@@ -63,7 +63,7 @@ Launch::~Launch() {
   try {
     wait();
   } catch (const Error&) {
-    // The error can be ignored here, because code that used an output has already received the error.
+    // The error can be ignored here: whoever waits for an output or downloads it gets the error from wait().
   }
 }
 

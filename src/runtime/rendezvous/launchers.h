@@ -1,5 +1,4 @@
-// Defines ProcessPlace: the number and the role of this process in a run, as the launcher's environment variables state
-// them.
+// Defines ProcessPlace: which process of a run this process is, as the launcher's environment variables state it.
 #pragma once
 
 #include <functional>

@@ -51,7 +51,7 @@ int free_port() {
   return found ? ntohs(address.sin_port) : 0;
 }
 
-// Returns this host's name, and its addresses in all networks.
+// Returns this host's name and its network addresses, without loopback and link-local ones.
 std::vector<std::string> own_addresses() {
   std::vector<std::string> found{host_name()};
   ifaddrs* all = nullptr;
@@ -79,7 +79,7 @@ std::optional<std::string> wait_for(Store& store, const std::string& key, int ow
   return std::nullopt;
 }
 
-// Connects to the server that "PORT PASSWORD ADDRESS..." describes; null when no address answers.
+// Connects to the server that "PORT PASSWORD ADDRESS..." describes. Returns null when no address answers.
 std::unique_ptr<RedisStore> connect(const std::string& description) {
   std::istringstream words(description);
   int port = 0;
@@ -90,7 +90,7 @@ std::unique_ptr<RedisStore> connect(const std::string& description) {
     try {
       return std::make_unique<RedisStore>(address, port, password, 3, patience);
     } catch (const UserError&) {
-      // This host may reach the network of the next address.
+      // The next address may be in a network that this host can reach.
     }
   }
   return nullptr;

@@ -30,8 +30,8 @@ std::string settings(int port, const std::string& password, bool local) {
   return text;
 }
 
-// Returns what the server wrote until it reported that it is ready. Sets `ready` to false when the server ended
-// instead.
+// Returns what the server wrote until it reported that it is ready, or until it ended. Sets `ready` to whether it
+// reported that; does not change `ready` if the server wrote nothing.
 std::string read_log(int log, bool& ready) {
   std::string text;
   char part[4096];
@@ -68,8 +68,8 @@ RedisServer::RedisServer(int port, const std::string& password, bool local) {
   close(in[0]);
   close(out[1]);
   const std::string text = settings(port, password, local);
-  // A server that has ended reads nothing, and the write raises SIGPIPE. This process must survive, to print the
-  // server's log.
+  // If the server has already ended, write() raises SIGPIPE, which would end this process. The signal is ignored, so
+  // that this process can report the server's log.
   const auto before = signal(SIGPIPE, SIG_IGN);
   bool ready = write(in[1], text.data(), text.size()) == static_cast<ssize_t>(text.size());
   signal(SIGPIPE, before);

@@ -134,7 +134,8 @@ std::vector<std::string> Rendezvous::exchange(const std::string& name, const std
   const Clock::time_point start = Clock::now();
   if (rank() != 0) {
     put(fmt::format("{}/{}", key, rank()), mine);
-    // Process 0 reports the missing processes, so it gets a little more time.
+    // If processes are missing, process 0 reports that after `wait`. So this process waits a little longer for its
+    // answer.
     const std::optional<std::string> all = get(joined, wait + Seconds(5), 0);
     if (!all) throw DeviceError("{}: no answer from {} after {:.0f} s", name, name_of(0), wait.count());
     if (all->starts_with('!')) throw DeviceError("{}", all->substr(1));
