@@ -60,7 +60,7 @@ bool has_file_ending(const fs::path& folder, std::string_view start, std::string
   return false;
 }
 
-// Returns the names that have the longest ending in common with `name`, for an error message.
+// Returns up to three names that share the longest endings with `name`, for an error message.
 std::vector<std::string> near_names(const std::vector<std::string>& names, std::string_view name) {
   std::vector<std::pair<size_t, std::string>> scored;
   for (const std::string& other : names) {
@@ -80,7 +80,8 @@ void copy_one(const fs::path& from, const fs::path& to) {
   if (code) throw_file_error("copy", from, code.value());
 }
 
-// Sets that the tensor has the pieces in its columns. Its dims are [experts, outputs, inputs] before.
+// Sets that the tensor `entry` consists of the pieces; their rows are its outputs. Changes its dims from [experts,
+// outputs, inputs] to [experts, inputs, outputs], or to [experts, outputs] for biases.
 void join_columns(const PieceName& piece, JoinedRows pieces, TensorEntry& entry) {
   JoinedExperts joined{std::move(pieces.files), std::move(pieces.entries)};
   const auto count = static_cast<int64_t>(joined.entries.size());

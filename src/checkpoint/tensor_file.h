@@ -123,7 +123,7 @@ struct ExpertGroups {
   bool inputs_first = false;
 };
 
-// A tensor whose rows are those of several tensors, which follow one another.
+// A tensor whose rows are the rows of several tensors, one tensor after the other.
 struct JoinedRows {
   std::vector<const TensorFile*> files;
   std::vector<TensorEntry> entries;

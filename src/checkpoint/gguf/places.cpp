@@ -131,8 +131,8 @@ GgufPlaces::GgufPlaces(const GgufFamily& family, const GgufHeads& heads, std::st
   }
 }
 
-// Returns the names of the module, or those of the tensor `module` + `ending`; `ending` then becomes "". Returns
-// nullptr when the family's table has neither.
+// Returns the table's entry for the tensor `module` + `ending`, and sets `ending` to "". If there is no such entry,
+// returns the entry for the module and keeps `ending`. Returns nullptr when the family's table has neither.
 const GgufName* GgufPlaces::find_gguf(const std::string& module, std::string& ending) const {
   if (const auto whole = by_gguf_.find(module + ending); whole != by_gguf_.end()) {
     ending.clear();
@@ -302,7 +302,8 @@ RowSwap GgufPlaces::swap(const GgufTensor& tensor, int64_t heads, int64_t parts)
   return {.first = parts, .second = rows / heads / parts, .inner = 1};
 }
 
-// Returns the swap for the rows or columns of values, which begin at `begin`; there are `size` rows or columns.
+// Returns the swap for the rows or columns of values. They begin at `begin`; `size` also counts the rows or columns
+// before them.
 RowSwap GgufPlaces::swap_values(const GgufTensor& tensor, int64_t begin, int64_t size) const {
   const int64_t heads = heads_.values, groups = heads_.groups;
   if (groups <= 0 || heads <= 0 || heads % groups != 0 || size <= begin || (size - begin) % heads != 0)
@@ -319,8 +320,8 @@ RowSwap GgufPlaces::swap_parts(const GgufTensor& tensor) const {
   return {.first = heads, .second = 3, .inner = rows / heads / 3};
 }
 
-// Returns the names of the tensor with this pattern, and sets `ending` to the ending that they leave out. Returns none
-// when the family's table does not have it.
+// Returns the table's entries for the tensor with this pattern. Sets `ending` to what must follow the entries' names:
+// ".weight", ".bias" or "". Returns none when the family's table does not have the tensor.
 std::vector<const GgufName*> GgufPlaces::find_hf(const std::string& pattern, std::string& ending) const {
   if (const auto whole = by_hf_.find(pattern); whole != by_hf_.end()) {
     ending.clear();

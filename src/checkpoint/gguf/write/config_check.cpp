@@ -33,7 +33,8 @@ std::string activation_of(const ModelConfig& config) {
   return config.hidden_act == "gelu_new" ? "gelu_pytorch_tanh" : config.hidden_act;
 }
 
-// Returns whether both rotate the dims of a head with the same frequencies, in short and in long texts.
+// Returns whether both rotate the dims of a head with the same frequencies, in short and in long texts, and have the
+// same attention factor.
 bool same_rope(const RopeParameters& a, const RopeParameters& b, int64_t head_dim) {
   const int64_t dims = a.rotary_dim(head_dim);
   if (dims != b.rotary_dim(head_dim) || a.interleaved != b.interleaved) return false;
@@ -79,7 +80,8 @@ struct Difference {
   std::string field, wanted, got;
 };
 
-// Returns the first setting that differs. Does not compare windows: check_windows does.
+// Returns the first setting that differs, with its value in `a` (wanted) and in `b` (got). Does not compare windows:
+// check_windows does.
 std::optional<Difference> first_difference(const ModelConfig& a, const ModelConfig& b) {
   std::optional<Difference> found;
   const auto note = [&](const char* field, bool same, const auto& x, const auto& y) {
