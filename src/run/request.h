@@ -68,9 +68,8 @@ class Request {
   // Returns the names of the model and its adapters, "base + adapter". A name is the name on the hub or the name of the
   // folder.
   std::string model_title() const;
-  // Returns the labels of a stage that trains labels, and nullopt for other stages. The first call reads the labels
-  // from the rows if neither the recipe nor the model names them. A plan reads no rows when the number of labels is
-  // known.
+  // Returns the labels of a stage that trains labels, and nullopt for other stages. The first call reads the rows if
+  // the recipe and the model do not determine all labels. A plan reads no rows when the number of labels is known.
   const std::optional<LabelSet>& labels() const;
   DataSpec data() const;
 

@@ -167,7 +167,8 @@ class Resolving {
     const int64_t heads = config.num_attention_heads;
     if (heads % tp != 0)
       throw UserError("mesh: tp {} does not divide num_attention_heads ({}) of {}", tp, heads, config_.file);
-    // When there are more devices than key heads, each device stores a copy of the key heads that its query heads need.
+    // When tp has more devices than there are key heads, each device stores a copy of the key heads that its query
+    // heads need.
     std::vector<std::pair<const char*, int64_t>> counts{{"num_key_value_heads", config.num_key_value_heads}};
     if (config.gemma4) counts.emplace_back("num_global_key_value_heads", config.gemma4->full_key_heads);
     for (const auto& [key, key_heads] : counts)
@@ -388,8 +389,8 @@ class Resolving {
   }
 
  private:
-  // The last adapter is trained or applied; the adapters before it are merged. When there is no adapter to continue, a
-  // new one is made.
+  // The last adapter is trained or applied; the adapters before it are merged. When there is no adapter, or when
+  // training has create_new_adapter, all adapters are merged and a new one is made.
   void take_adapters() {
     const std::vector<std::string>& adapters = recipe_.adapter_name_or_path;
     const bool fresh = adapters.empty() || (trains_ && recipe_.create_new_adapter);

@@ -1,4 +1,4 @@
-// Defines Run: everything that one command does with one model on one target. It is known before any weight is read.
+// Defines Run: all settings of one command with one model on one target. They are known before any weight is read.
 //
 // A Run is made by resolve() (resolve.h) and never changed. Later code reads only the Run, not the recipe.
 #pragma once
@@ -57,7 +57,7 @@ struct BestSpec {
 struct OutputSpec {
   std::string folder;  // output_dir
   bool overwrite = false;
-  std::string resume_from;       // empty: starts anew; "true": the newest complete checkpoint; else a folder
+  std::string resume_from;       // empty: starts anew; "true": the newest checkpoint with a state; else a folder
   int64_t save_total_limit = 0;  // 0 keeps all
   bool save_only_model = false;  // checkpoints without state, which cannot be resumed
   bool plot_loss = true;
