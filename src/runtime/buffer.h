@@ -18,9 +18,7 @@ class Client;
 class Launch;
 struct ClientHandle;
 
-// Writes the elements of `box`, dense and row-major, to `out`, which is large enough and 64-byte aligned. The function
-// is called once for each distinct box on this process's devices, never by two threads at once. Replicas get the same
-// bytes.
+// Writes the elements of `box`, dense and row-major, to `out`, which is large enough.
 using FillBox = std::function<void(const Box& box, std::byte* out)>;
 
 // Owns one PJRT buffer for each device of the layout that belongs to this process. Move-only. A buffer may be destroyed
@@ -34,8 +32,9 @@ class DeviceBuffer {
   // Copies the box of each device from `global` to that device. For memory_kind see ArgInfo.
   static DeviceBuffer upload(const Client& client, const HostArray& global, Layout layout,
                              const std::string& memory_kind = "");
-  // Does the same, but `fill` writes the bytes box by box. So the caller needs no host array with all elements; during
-  // the call, the host stores the distinct boxes of this process's devices. BufferBuilder needs less.
+  // Does the same, but calls `fill` once for each distinct box on this process's devices, on the calling thread, with a
+  // 64-byte aligned `out`. Replicas get the same bytes. So the caller needs no host array with all elements; during the
+  // call, the host stores the distinct boxes of this process's devices. BufferBuilder needs less.
   static DeviceBuffer upload(const Client& client, const Shape& shape, Layout layout, const FillBox& fill,
                              const std::string& memory_kind = "");
   static DeviceBuffer zeros(const Client& client, const Shape& shape, Layout layout,

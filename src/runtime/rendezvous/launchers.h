@@ -8,7 +8,7 @@
 namespace fettle {
 
 enum class Engine {
-  kPmix,   // the launcher has a PMIx server
+  kPmix,   // the launcher may have a PMIx server; without it, like kRedis
   kRedis,  // process 0 starts a Redis server at `address`
 };
 

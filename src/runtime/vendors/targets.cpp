@@ -177,7 +177,7 @@ const Target& target_named(std::string_view name) {
 
 const Target* target_of_kind(std::string_view kind, int64_t memory_bytes) {
   const std::string device = plain(kind);
-  // The names of these GPUs contain the name of a target, but the GPUs have other rates.
+  // A GPU with one of these words in its name has other rates than the target whose name it contains.
   for (const char* other : {"pcie", "nvl", "laptop", "mig", "maxq"})
     if (device.find(other) != std::string::npos) return nullptr;
   const Target* best = nullptr;
