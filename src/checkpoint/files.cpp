@@ -52,7 +52,7 @@ void touch(std::span<const std::byte> bytes) {
   if (!bytes.empty()) (void)*static_cast<const volatile std::byte*>(&bytes.back());
 }
 
-// Extends the range to whole pages, as madvise requires.
+// Moves the start of the range back to the start of a page, as madvise requires.
 void advise(std::span<const std::byte> file, int64_t offset, int64_t bytes, int advice) {
   if (bytes <= 0 || file.empty()) return;
   const int64_t page = sysconf(_SC_PAGESIZE);

@@ -61,8 +61,8 @@ std::string lower(std::string text) {
   return text;
 }
 
-// Returns whether the file's name has `word` between '-', '.' or its ends, in upper or lower case. For example,
-// "x-Q4_K_M.gguf" has the word "q4_k_m", but not "Q4_K". An empty word is in every name.
+// Returns whether the file's name has `word`, in upper or lower case, with a '-', a '.' or an end of the name on each
+// side. For example, "x-Q4_K_M.gguf" has the word "q4_k_m", but not "Q4_K". An empty word is in every name.
 bool contains_word(const std::string& path, const std::string& word) {
   const std::string in = "." + lower(file_name(path)) + ".", wanted = lower(word);
   auto ends = [](char c) { return c == '-' || c == '.'; };

@@ -6,7 +6,7 @@
 
 namespace fettle {
 
-// The name of the weights in such a folder. It is a link to the GGUF file.
+// The name of the weights in a folder that gguf_folder makes. It is a link to the GGUF file.
 inline constexpr const char* kGgufWeights = "model.gguf";
 
 // Returns the GGUF file for the path `model`: `model` itself, or the only GGUF file in the folder `model` if the folder

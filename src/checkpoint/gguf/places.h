@@ -26,8 +26,8 @@ struct GgufPiece {
 // The tensor of a GGUF file that stores a tensor of a Hugging Face checkpoint.
 struct GgufTarget {
   std::string tensor;             // "blk.3.ffn_up_exps.weight"
-  std::optional<int64_t> expert;  // the expert's index in the first dim, if the tensor has all experts
-  std::vector<GgufPiece> pieces;  // pieces in the file's order, if the tensor has only a part of the checkpoint's rows
+  std::optional<int64_t> expert;  // the index in the file's first dim, if the checkpoint has one tensor per expert
+  std::vector<GgufPiece> pieces;  // in the file's order; empty: the tensors have the same rows
 };
 
 // Numbers on which the order or the dims of some tensors depend.

@@ -41,7 +41,7 @@ struct Owner {
 
   static Owner own();  // describes this process
   nlohmann::json json() const;
-  // Returns "the run on HOST (process PID, since MOMENT)".
+  // Returns "the run on HOST (process PID, since MOMENT)", or "a run (.fettle-ID)" if `host` is empty.
   std::string text() const;
 };
 

@@ -17,8 +17,8 @@ namespace fettle {
 
 class ResultFolder {
  public:
-  // Creates the working folder in `output_dir`. `output_dir` must exist, and this process must have a presence there.
-  // Throws UserError.
+  // Creates the working folder in `output_dir`. `output_dir` must exist. Uses this process's presence there, or makes
+  // one (Presence::in). First completes the interrupted move of an earlier result. Throws UserError.
   explicit ResultFolder(const std::filesystem::path& output_dir);
   ResultFolder(const ResultFolder&) = delete;
   ~ResultFolder();  // removes the working folder unless committed

@@ -81,7 +81,7 @@ std::string_view quantised_type(const GgufFileType& file, const std::string& ten
                                 const GgufSizes& sizes) {
   const bool embedding = tensor == "token_embd.weight" || tensor == "per_layer_token_embd.weight";
   const bool head = tensor == "output.weight" || (embedding && sizes.tied);
-  // llama.cpp leaves this tensor in the type of the file that it quantises.
+  // llama.cpp does not quantise this tensor: it keeps the type that the tensor has in the F16 file.
   if (tensor == "per_layer_model_proj.weight" && file.type != "Q8_0") return "F16";
   if (file.type == "MXFP4") return !head && dims.size() > 2 && dims[0] > 1 ? "MXFP4" : "Q8_0";
   if (head) return file.type == "Q8_0" ? "Q8_0" : "Q6_K";
