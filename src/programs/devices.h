@@ -1,4 +1,5 @@
-// Defines Devices: the devices of a plugin that a run uses. It compiles programs for them; run_program runs them.
+// Defines Devices: the devices of a plugin that a run uses, and the compiler for them. Also defines run_program, which
+// runs a compiled program.
 #pragma once
 
 #include <map>
