@@ -73,7 +73,7 @@ struct Run {
   KeyValues keys;  // the recipe's keys, from which the stage reads its own
   RunTarget target;
   std::string model_folder;  // model_name_or_path; for a model on a hub, its folder in the hub's cache
-  std::string model_name;    // model_name_or_path
+  std::string model_name;    // model_name_or_path as in the recipe
   Model model;
   bool from_scratch = false;        // true: random weights; false: the weights in model_folder
   std::optional<LoraOptions> lora;  // none: the run neither trains nor applies an adapter
