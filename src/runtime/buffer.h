@@ -59,9 +59,9 @@ class DeviceBuffer {
   // Waits, then copies the global array to the host, taking each distinct box from one device. Throws InternalError
   // when a box is only on devices of other processes.
   HostArray download() const;
-  // Returns whether the i-th device of the mesh belongs to this process.
+  // Returns whether the device at this position in the layout belongs to this process.
   bool is_local(int position) const { return shards_[static_cast<size_t>(position)] != nullptr; }
-  // Waits, then copies the box of the i-th device of the mesh to the host. The device must belong to this process.
+  // Waits, then copies the box at this position in the layout to the host. The device must belong to this process.
   HostArray download_shard(int position) const;
   // Does the same, but copies to `out`, which has room for the box's `bytes` bytes.
   void download_shard(int position, std::byte* out, int64_t bytes) const;
