@@ -136,7 +136,7 @@ void OutputFile::write(int64_t offset, std::span<const std::byte> bytes) {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EFAULT && !touched) {
       // These bytes may come from a mapped file that has become shorter. Reading them here marks that mapping
-      // (base/file_mapping.h).
+      // (base/files/file_mapping.h).
       touch(bytes);
       touched = true;
       continue;
