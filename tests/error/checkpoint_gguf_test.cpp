@@ -128,6 +128,13 @@ TEST(BadGguf, WhatFettleDoesNotReadIsNamed) {
               HasSubstr("IQ4_NL, which Fettle does not read"));
 }
 
+TEST(GgufParts, AreRecognisedByTheirNames) {
+  for (const char* name : {"x.gguf", "model-best-of-8.gguf", "x-00001-of-00002.gguf"})
+    EXPECT_TRUE(is_gguf_model(name)) << name;
+  for (const char* name : {"x-00002-of-00002.gguf", "mmproj-x.gguf", "x.bin"})
+    EXPECT_FALSE(is_gguf_model(name)) << name;
+}
+
 TEST(BadGguf, SeveralFilesAreListed) {
   const TempFolder folder;
   for (const char* name : {"x-Q4_K.gguf", "x-Q8_0.gguf", "mmproj-x.gguf"}) write_text(folder / name, "");

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "checkpoint/files.h"
+#include "checkpoint/gguf/gguf_folder.h"
 #include "checkpoint/model_files.h"
 #include "data/classes/taught_labels.h"
 #include "hub/snapshot.h"
@@ -48,12 +49,7 @@ std::string file_name(const std::string& path) {
 
 // Returns the GGUF models, without image projectors (mmproj) and without parts after the first.
 Names gguf_models(const Snapshot& snapshot) {
-  return files_where(snapshot, [](const std::string& path) {
-    const std::string name = file_name(path);
-    const size_t part = name.rfind("-of-");
-    return name.ends_with(".gguf") && !name.starts_with("mmproj") &&
-           (part == std::string::npos || part < 6 || name.substr(part - 6, 6) == "-00001");
-  });
+  return files_where(snapshot, [](const std::string& path) { return is_gguf_model(file_name(path)); });
 }
 
 std::string lower(std::string text) {
