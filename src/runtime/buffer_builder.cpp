@@ -205,6 +205,7 @@ BufferBuilder::BufferBuilder(BufferBuilder&&) noexcept = default;
 BufferBuilder& BufferBuilder::operator=(BufferBuilder&&) noexcept = default;
 
 const std::vector<Box>& BufferBuilder::parts() const {
+  internal_check(state_ != nullptr, "buffer builder: parts() was called after finish()");
   return state_->parts();
 }
 
