@@ -62,7 +62,8 @@ void write_file(const std::filesystem::path& path, std::string_view content);
 
 // Reads a JSON file. Json is nlohmann::json or nlohmann::ordered_json. Throws UserError when the file is missing,
 // unreadable or not JSON; the message names the file and the position in it (base/json_text.h). Python writes Infinity,
-// which is not JSON. It is read as the object that Transformers 5 writes: {"__float__": "Infinity"}.
+// -Infinity and NaN, which are not JSON. They are read as the object that Transformers 5 writes:
+// {"__float__": "Infinity"}.
 template <class Json = nlohmann::json>
 Json read_json_file(const std::filesystem::path& path);
 // Writes JSON like Hugging Face's libraries: keys sorted, ASCII only, a newline at the end.
