@@ -91,7 +91,7 @@ Names shards_of(const Snapshot& snapshot, const std::string& index, const RepoNa
   const Json content = read_json_file(snapshot.folder() / index);
   const auto map = content.is_object() ? content.find("weight_map") : content.end();
   if (!content.is_object() || map == content.end() || !map->is_object())
-    throw UserError("{}: {} has no object 'weight_map'", repo.id, index);
+    throw UserError("{}: {} has no object 'weight_map'; download it again", repo.id, index);
   std::set<std::string> shards;
   for (const auto& [tensor, file] : map->items()) {
     if (!file.is_string() || !snapshot.has(file.get<std::string>()))
@@ -135,6 +135,9 @@ fs::path fetch_gguf(const HubSettings& settings, const HubGguf& file) {
   for (const std::string& name : all)
     if (name == file.wanted || contains_word(name, file.wanted)) found.push_back(name);
   if (std::find(all.begin(), all.end(), file.wanted) != all.end()) found = {file.wanted};
+  if (found.empty() && !file.wanted.empty())
+    throw UserError("{}: no GGUF file matches '{}'; it has {}; name one as {}/FILE.gguf", file.repo.id, file.wanted,
+                    fmt::join(all, ", "), file.repo.id);
   if (found.size() != 1)
     throw UserError("{}: {} of its GGUF files match{}; it has {}; name one as {}/FILE.gguf", file.repo.id, found.size(),
                     file.wanted.empty() ? "" : fmt::format(" '{}'", file.wanted), fmt::join(all, ", "), file.repo.id);
