@@ -114,7 +114,7 @@ void describe_devices(ClientHandle& handle) {
   PJRT_CALL(api, PJRT_Client_AddressableDevices, local);
   if (local.num_addressable_devices == 0)
     throw DeviceError("plugin {} finds no device on this machine; check the driver, or set `plugin: cpu`",
-                      handle.plugin->path().string());
+                      handle.plugin->name());
   PJRT_ARGS(PJRT_Client_Devices_Args, all);
   all.client = handle.client;
   PJRT_CALL(api, PJRT_Client_Devices, all);
@@ -142,9 +142,10 @@ void check_processes(const ClientHandle& handle, const Rendezvous& run) {
   for (const DeviceInfo& info : handle.infos) processes.insert(info.process_index);
   if (handle.process_index == run.rank() && static_cast<int>(processes.size()) == run.size()) return;
   throw DeviceError(
-      "plugin {} cannot work together with other processes: {} of {} sees the devices of {} process{}; start one "
-      "process only, or use plugin cuda or rocm",
-      handle.plugin->name(), run.name_of(run.rank()), run.size(), processes.size(), processes.size() == 1 ? "" : "es");
+      "plugin {} cannot work together with other processes: {} of {} sees {}; start one process only, or use plugin "
+      "cuda or rocm",
+      handle.plugin->name(), run.name_of(run.rank()), run.size(),
+      processes.size() == 1 ? "only its own devices" : fmt::format("the devices of {} processes", processes.size()));
 }
 
 void describe_client(ClientHandle& handle) {
