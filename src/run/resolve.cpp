@@ -195,7 +195,8 @@ class Resolving {
   void divide_params() {
     const bool adapted = !recipe_.adapter_name_or_path.empty();
     if (trains_ && recipe_.finetuning_type == "full" && adapted)
-      throw UserError("finetuning_type: full cannot start from adapter_name_or_path; export the merged model first");
+      throw UserError("{}: finetuning_type: full cannot start from adapter_name_or_path; export the merged model first",
+                      recipe_.where("finetuning_type"));
     if (trains_ ? recipe_.finetuning_type == "lora" && !recipe_.train_from_scratch : adapted) {
       take_adapters();
       split_stored_stacks(run_, recipe_, config_.file);
@@ -290,8 +291,8 @@ class Resolving {
     if (run_.batch.micro_batches < stages)
       warn(
           "{}: mesh: pp {}: gradient_accumulation_steps: {} gives fewer micro-batches than stages, so some stages are "
-          "always idle; set it to {} or more",
-          where, stages, run_.batch.micro_batches, 4 * stages);
+          "always idle; set it to at least {} (pp); {} (4 x pp) keeps them busy",
+          where, stages, run_.batch.micro_batches, stages, 4 * stages);
   }
 
   // Refuses offload_dir for adapters, for pipelines, and for update rules without state.
@@ -376,10 +377,14 @@ class Resolving {
           "{}: fp8 would round weights that are stored as {} a second time; remove fp8, or use the original weights",
           where, run_.quantised[0].format.name());
     run_.float8 = float8_of(run_.target.capability);
-    if (!run_.float8)
+    if (!run_.float8 && run_.target.capability.empty())
       throw UserError(
-          "{}: fp8: {} ({}) does not multiply 8-bit floats; remove the key", where, run_.target.title,
-          run_.target.capability.empty() ? "its plugin does not report its capability" : run_.target.capability);
+          "{}: fp8: the plugin does not report the capability of {}, so Fettle does not know whether it multiplies "
+          "8-bit floats; remove the key",
+          where, run_.target.title);
+    if (!run_.float8)
+      throw UserError("{}: fp8: {} ({}) does not multiply 8-bit floats; remove the key", where, run_.target.title,
+                      run_.target.capability);
   }
 
   void warn_of_dropouts() const {
