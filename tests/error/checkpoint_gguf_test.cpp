@@ -177,6 +177,20 @@ TEST(BadGguf, HugeCountsAreRefused) {
               HasSubstr("has 4097 experts; Fettle reads up to 4096"));
 }
 
+TEST(BadGguf, KeysThatDoNotFitAreNamed) {
+  const TempFolder folder;
+  const auto error = [&](int heads) {
+    write_text(folder / "x.gguf",
+               file({key("general.architecture", 8, text("llama")), key("llama.attention.head_count", 4, raw(heads)),
+                     key("llama.embedding_length", 4, raw(4))},
+                    {tensor("blk.0.attn_q.weight", {4, 4}, 0, 0)}));
+    return user_error([&] { open_gguf(folder / "x.gguf"); });
+  };
+  EXPECT_EQ(error(2), "no error");
+  EXPECT_THAT(error(3), HasSubstr("has 4 rows, wanted a multiple of 2 x 3 heads (attention.head_count"));
+  EXPECT_THAT(error(1 << 21), HasSubstr("attention.head_count is 2097152, wanted 0 to 1048576"));
+}
+
 TEST(BadGguf, AMissingPartIsNamed) {
   const TempFolder folder;
   const std::string bytes =

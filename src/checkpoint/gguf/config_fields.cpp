@@ -25,7 +25,9 @@ bool has_tensor(const GgufFields& fields, const std::string& ending) {
 
 int64_t head_dim_of(const GgufFields& fields) {
   const int64_t heads = fields.of_layers(".attention.head_count");
-  if (heads == 0) throw UserError("{}: the model has 0 attention heads", fields.file());
+  if (heads == 0)
+    throw UserError("{}: '{}.attention.head_count' is 0; use the model's safetensors files", fields.file(),
+                    fields.architecture());
   return fields.integer(".attention.key_length", fields.integer(".embedding_length") / heads);
 }
 
@@ -156,7 +158,8 @@ std::string dtype_of(const GgufFields& fields) {
 
 Json gguf_config(const GgufFamily& family, const GgufFields& fields) {
   const GgufTensor* table = fields.tensor("token_embd.weight");
-  if (table == nullptr) throw UserError("{}: it has no tensor 'token_embd.weight'", fields.file());
+  if (table == nullptr)
+    throw UserError("{}: it has no tensor 'token_embd.weight'; use the model's safetensors files", fields.file());
   const bool experts_only = !fields.has(".feed_forward_length") && fields.has(".expert_feed_forward_length");
   Json config{
       {"architectures", {family.class_name}},
@@ -339,7 +342,8 @@ void starcoder2_fields(const GgufFields& fields, Json& config) {
 
 void gpt_bigcode_fields(const GgufFields& fields, Json& config) {
   if (config["num_key_value_heads"] != 1)
-    throw UserError("{}: attention.head_count_kv is {}, wanted 1", fields.file(), config["num_key_value_heads"].dump());
+    throw UserError("{}: '{}.attention.head_count_kv' is {}, wanted 1; use the model's safetensors files",
+                    fields.file(), fields.architecture(), config["num_key_value_heads"].dump());
   rename_for_gpt(fields, config);
   config["multi_query"] = true;
   config["activation_function"] = "gelu_pytorch_tanh";
