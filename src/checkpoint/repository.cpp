@@ -87,9 +87,14 @@ void join_columns(const PieceName& piece, JoinedRows pieces, TensorEntry& entry)
   const auto count = static_cast<int64_t>(joined.entries.size());
   joined.each = std::max<int64_t>(1, count / piece.experts);
   const int64_t rows = joined.entries[0].shape.dims[0];
+  const std::string path = joined.files[0]->path().string();
+  if (count != joined.each * piece.experts)
+    throw UserError("{}: '{}' has {} parts, wanted as many for each of {} experts; download the file again", path,
+                    entry.name, count, piece.experts);
   for (const TensorEntry& each : joined.entries)
-    if (each.shape.dims != Dims{rows, entry.shape.dims[2]} || count != joined.each * piece.experts)
-      throw UserError("the parts of '{}' in the GGUF file do not fit each other; download the file again", entry.name);
+    if (each.shape.dims != Dims{rows, entry.shape.dims[2]})
+      throw UserError("{}: a part of '{}' is {}, another is {}; download the file again", path, entry.name,
+                      to_string(Dims{rows, entry.shape.dims[2]}), to_string(each.shape.dims));
   joined.in_turns = piece.in_turns;
   joined.biases = entry.shape.dims[2] == 1;
   std::swap(entry.shape.dims[1], entry.shape.dims[2]);
@@ -271,7 +276,7 @@ void ModelRepository::join_float8() {
     const bool floats = factors->shape.dtype == DType::kF32 || factors->shape.dtype == DType::kBF16 ||
                         factors->shape.dtype == DType::kF16;
     if (codes->shape.dims.size() < 2 || factors->shape.dims != wanted || !floats)
-      throw UserError("{}: '{}' is {}, wanted floats {}: one for each block of {} x {} values of the weight {}",
+      throw UserError("{}: '{}' is {}, wanted floats {}: one factor for each block of {} x {} of the weight {}",
                       factors_file->path().string(), factors->name, factors->shape.to_string(), to_string(wanted),
                       storage->rows, storage->columns, to_string(codes->shape.dims));
     TensorEntry entry = *codes;
