@@ -77,7 +77,7 @@ std::vector<TensorFile> open_gguf(const fs::path& path) {
                     .value_dim = fields.integer(".attention.value_length_mla", fields.integer(".ssm.state_size", 0))};
   if (fields.has(".attention.key_length_mla"))
     numbers.plain_dim = fields.integer(".attention.key_length_mla") - fields.integer(".rope.dimension_count");
-  if (heads > 0) numbers.head_dim = fields.integer(".embedding_length") / heads;
+  if (heads > 0) numbers.head_dim = fields.integer(".embedding_length", 0) / heads;
   if (has_experts_in_one(family) && fields.integer(".expert_count", 0) > 0) {
     numbers.experts = fields.integer(".expert_count");
     numbers.expert_size = fields.has(".expert_feed_forward_length") ? fields.integer(".expert_feed_forward_length")
