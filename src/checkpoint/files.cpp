@@ -52,7 +52,7 @@ void touch(std::span<const std::byte> bytes) {
   if (!bytes.empty()) (void)*static_cast<const volatile std::byte*>(&bytes.back());
 }
 
-// Extends the range to whole pages, as madvise requires.
+// Moves the start of the range back to the start of a page, as madvise requires.
 void advise(std::span<const std::byte> file, int64_t offset, int64_t bytes, int advice) {
   if (bytes <= 0 || file.empty()) return;
   const int64_t page = sysconf(_SC_PAGESIZE);
@@ -136,7 +136,7 @@ void OutputFile::write(int64_t offset, std::span<const std::byte> bytes) {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EFAULT && !touched) {
       // These bytes may come from a mapped file that has become shorter. Reading them here marks that mapping
-      // (base/file_mapping.h).
+      // (base/files/file_mapping.h).
       touch(bytes);
       touched = true;
       continue;
@@ -176,10 +176,10 @@ void write_file(const fs::path& path, std::string_view content) {
 
 namespace {
 
-// Returns the text with {"__float__": "Infinity"} in place of each Infinity outside of strings. Older configs, such as
-// those of Nemotron-H, have Infinity, because Python writes it into JSON. Transformers 5 writes the object.
-std::string with_marked_infinity(const std::string& text) {
-  constexpr std::string_view kInfinity = "Infinity";
+// Returns the text with {"__float__": "Infinity"} in place of each Infinity outside of strings; the same for -Infinity
+// and NaN. Older configs, such as those of Nemotron-H, have these words, because Python writes them into JSON.
+// Transformers 5 writes the object.
+std::string with_marked_floats(const std::string& text) {
   bool quoted = false;
   std::string out;
   size_t copied = 0;  // bytes of `text` that `out` has
@@ -188,12 +188,15 @@ std::string with_marked_infinity(const std::string& text) {
       ++i;
     } else if (text[i] == '"') {
       quoted = !quoted;
-    } else if (!quoted && std::string_view(text).substr(i).starts_with(kInfinity)) {
-      const size_t sign = i > 0 && text[i - 1] == '-' ? 1 : 0;
-      out.append(text, copied, i - sign - copied);
-      out += fmt::format("{{\"__float__\": \"{}\"}}", text.substr(i - sign, kInfinity.size() + sign));
-      i += kInfinity.size() - 1;
-      copied = i + 1;
+    } else if (!quoted) {
+      for (const std::string_view word : {"-Infinity", "Infinity", "NaN"}) {
+        if (!std::string_view(text).substr(i).starts_with(word)) continue;
+        out.append(text, copied, i - copied);
+        out += fmt::format("{{\"__float__\": \"{}\"}}", word);
+        i += word.size() - 1;
+        copied = i + 1;
+        break;
+      }
     }
   }
   return out.append(text, copied);
@@ -203,7 +206,7 @@ std::string with_marked_infinity(const std::string& text) {
 
 template <class Json>
 Json read_json_file(const fs::path& path) {
-  const std::string text = with_marked_infinity(read_file(path));
+  const std::string text = with_marked_floats(read_file(path));
   try {
     return parse_json<Json>(text);
   } catch (const UserError& error) {

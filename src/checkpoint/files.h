@@ -17,14 +17,15 @@ namespace fettle {
 // A read-only mapping of a whole file. Move-only; const members may be called from any thread.
 class MappedFile {
  public:
-  // Throws UserError when `path` does not exist, is a folder or is not readable.
+  // Throws UserError when `path` does not exist, is not a regular file or is not readable.
   explicit MappedFile(const std::filesystem::path& path);
   const std::filesystem::path& path() const { return path_; }
   // Call check() after reading these bytes and before using the values.
   std::span<const std::byte> bytes() const { return mapping_.bytes(); }
   // Throws UserError when the bytes may be wrong because the file became shorter or its disk failed.
   void check() const;
-  // will_need() starts reading [offset, offset + bytes) ahead; release() returns its pages to the system.
+  // will_need() starts reading the range [offset, offset + bytes) ahead; release() returns the pages of the range to
+  // the system.
   void will_need(int64_t offset, int64_t bytes) const;
   void release(int64_t offset, int64_t bytes) const;
 
@@ -61,7 +62,8 @@ void write_file(const std::filesystem::path& path, std::string_view content);
 
 // Reads a JSON file. Json is nlohmann::json or nlohmann::ordered_json. Throws UserError when the file is missing,
 // unreadable or not JSON; the message names the file and the position in it (base/json_text.h). Python writes Infinity,
-// which is not JSON. It is read as the object that Transformers 5 writes: {"__float__": "Infinity"}.
+// -Infinity and NaN, which are not JSON. They are read as the object that Transformers 5 writes:
+// {"__float__": "Infinity"}.
 template <class Json = nlohmann::json>
 Json read_json_file(const std::filesystem::path& path);
 // Writes JSON like Hugging Face's libraries: keys sorted, ASCII only, a newline at the end.

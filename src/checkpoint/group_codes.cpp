@@ -88,10 +88,11 @@ GroupParts find_groups(const GroupStorage& storage, const std::string& module,
                        const std::function<std::optional<StoredTensor>(const std::string& name)>& find) {
   auto get = [&](const std::string& part, const StoredTensor* codes) {
     const std::optional<StoredTensor> found = find(module + "." + part);
+    if (!found && codes == nullptr)
+      throw UserError("'{}.{}' is missing in the model's weights; download the model again", module, part);
     if (!found)
       throw UserError("{}: '{}.{}' is missing, although there is '{}'; download the model again",
-                      codes == nullptr ? "" : codes->file->path().string(), module, part,
-                      codes == nullptr ? "" : codes->entry->name);
+                      codes->file->path().string(), module, part, codes->entry->name);
     return *found;
   };
   const bool packed = storage.packing == Packing::kPacked;

@@ -30,10 +30,11 @@ void read_group_codes(const GroupParts& parts, int64_t element, std::span<uint8_
 // The zeros and scales of some outputs of a weight. Several threads may call const members.
 class GroupRows {
  public:
-  // Reads the zeros and scales of the outputs [first, last). `parts` must live longer than this.
+  // Reads the zeros and scales of the outputs [first, last). `parts` must outlive this object.
   GroupRows(const GroupParts& parts, int64_t first, int64_t last);
 
-  // Writes the values (code - zero) * scale of successive elements, from element number `element` on.
+  // Writes the values (code - zero) * scale, rounded to the dtype of the weight, of successive elements of the weight,
+  // from element number `element` on. The elements must belong to the outputs [first, last).
   void values(int64_t element, std::span<float> out) const;
   // Both arrays are [last - first, groups]. The scales are rounded to the dtype of the weight.
   const std::vector<uint8_t>& zeros() const { return zeros_; }

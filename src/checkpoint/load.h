@@ -29,8 +29,8 @@ struct LayerTensor {
   const TensorFile* file;
   TensorEntry entry;
 };
-// Returns the tensors of the parameter, in their order in the parameter's array. Throws UserError when a tensor's shape
-// differs from the parameter's.
+// Returns the tensors of the parameter, in their order in the parameter's array. Throws UserError when a tensor has
+// another shape than the parameter, or no float dtype.
 std::vector<LayerTensor> find_layers(const Param& param, const FindTensor& find);
 // Describes how the values of a layer are read if they are not simply copied.
 struct LayerReads {
@@ -49,12 +49,12 @@ DeviceBuffer load_layers(const Client& client, const Shape& shape, const Layout&
 inline constexpr int kReaders = 8;
 
 // Loads the parameter as a device array of `dtype`, [L, ...] when stacked. Here and below, `memory_kind` is the kind of
-// memory for the array (see ArgInfo). Throws UserError when a tensor's shape differs from the parameter's.
+// memory for the array (see ArgInfo). Throws UserError like find_layers.
 DeviceBuffer load_param(const Client& client, const Param& param, DType dtype, const Layout& layout,
                         const FindTensor& find, const LoadProgress& progress, const std::string& memory_kind = "");
 
-// Returns random values from the distribution of the parameter's Init, as in Hugging Face's models. They depend only on
-// seed, name and global index.
+// Returns random values from the distribution of the parameter's Init, as in Hugging Face's models. Each value depends
+// only on the seed, the parameter's name, and the element's index in the whole array.
 DeviceBuffer random_param(const Client& client, const Param& param, const ModelConfig& config, DType dtype,
                           const Layout& layout, uint64_t seed, const std::string& memory_kind = "");
 
@@ -62,12 +62,13 @@ DeviceBuffer random_param(const Client& client, const Param& param, const ModelC
 DeviceBuffer fill_in_pieces(const Client& client, const Shape& shape, const Layout& layout, const FillBox& fill,
                             const std::string& memory_kind = "");
 
-// Returns whether the tensor is a bias of zeros of a weight that is stored in groups. Some quantisers add such biases
-// to linear layers without a bias; they do not belong to the model.
+// Returns whether the tensor is a bias in which all values are zero, and its weight is stored in groups (GroupStorage).
+// Some quantisers add such biases to linear layers without a bias; they do not belong to the model.
 bool is_added_bias(const ModelRepository& repository, const std::string& name);
 
-// Checks that the repository has every parameter with its shape, and that every tensor of the repository belongs to a
-// parameter or is known to be unused. Throws UserError, which names the tensor. Reads headers only.
+// Checks that the repository has every parameter with its shape (a classifier's head may be missing), and that every
+// tensor of the repository belongs to a parameter or is known to be unused. Throws UserError, which names the tensor.
+// Reads headers and some small tensors.
 void check_weights(const ModelRepository& repository, const Model& model);
 
 }  // namespace fettle

@@ -34,7 +34,8 @@ std::vector<LayerTensor> find_grouped(const QuantisedWeight& weight, const FindT
   return layers;
 }
 
-// Calls use(first element, count, first element of the box's copy) for runs of the box within a row.
+// Calls use(source, count, target) for each range of successive elements of the box that lies within one row. `source`
+// is the number of the first element in an array with these dims, `target` is its number in the dense box.
 template <typename Use>
 void for_rows(const Box& box, const Dims& dims, const Use& use) {
   const int64_t columns = dims.back();
@@ -47,7 +48,8 @@ void for_rows(const Box& box, const Dims& dims, const Use& use) {
   });
 }
 
-// Calls read(parts, box, dims, to) for each module in a box of [E, out.., columns], with its part of the box.
+// Calls read(parts, box, dims, to) for each module of experts that a box of the array [E, out.., columns] covers. `box`
+// and `dims` of the call are those within the module.
 template <typename Read>
 void for_modules(const ExpertGroups& experts, const Box& box, const Dims& dims, int64_t bytes, const Read& read,
                  std::byte* out) {
@@ -65,7 +67,7 @@ void for_modules(const ExpertGroups& experts, const Box& box, const Dims& dims, 
     }
 }
 
-// Writes the codes of a box of [out.., in / 2] or [out.., in].
+// Writes the codes of a box of the array [out.., in / 2] (two in each byte, if `four_bits`) or [out.., in].
 void read_codes(const GroupParts& parts, bool four_bits, const Box& box, const Dims& dims, std::byte* out) {
   const int64_t per_byte = four_bits ? 2 : 1;
   std::vector<uint8_t> codes;
@@ -83,7 +85,7 @@ void read_codes(const GroupParts& parts, bool four_bits, const Box& box, const D
 // scales, converted to `dtype`.
 void read_of_groups(const GroupParts& parts, DType dtype, const Box& box, const Dims& dims, std::byte* out) {
   const int64_t groups = dims.back();
-  int64_t first = 0, last = 0;  // the elements of the box are in this range
+  int64_t first = 0, last = 0;  // numbers of the first and the last element of the box
   for (size_t d = 0; d < dims.size(); ++d) {
     first = first * dims[d] + box.start[d];
     last = last * dims[d] + box.start[d] + box.size[d] - 1;

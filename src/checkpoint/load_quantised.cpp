@@ -75,7 +75,7 @@ class Quantiser {
   }
 
  private:
-  // A layer that is being quantised now.
+  // The progress of the quantisation of one layer.
   struct Layer {
     std::atomic<int64_t> left{0};  // pieces that are not done
     std::mutex begin;
@@ -184,7 +184,7 @@ class Quantiser {
   std::vector<Layer> work_;
 };
 
-// Loads the codes that the checkpoint stores.
+// Loads the parts of a weight that the checkpoint stores in bitsandbytes' format.
 std::vector<DeviceBuffer> load_stored(const Client& client, const QuantisedWeight& weight,
                                       const std::vector<Layout>& layouts, const FindTensor& find,
                                       const LoadProgress& progress, const std::string& memory_kind) {
@@ -216,7 +216,7 @@ std::vector<DeviceBuffer> load_stored(const Client& client, const QuantisedWeigh
   return out;
 }
 
-// Loads the codes of experts in MXFP4.
+// Loads the codes and scales of experts in MXFP4.
 std::vector<DeviceBuffer> load_mxfp4(const Client& client, const QuantisedWeight& weight,
                                      const std::vector<Layout>& layouts, const FindTensor& find,
                                      const LoadProgress& progress, const std::string& memory_kind) {

@@ -5,7 +5,7 @@
 namespace fettle {
 namespace {
 
-// Appends the pieces of `box`. Only the dims from `d` on may be split. The first `single` dims have one index per
+// Appends the pieces of `box`. Splits only dim `d` and the dims after it. The first `single` dims have one index per
 // piece.
 void cut(const Box& box, size_t d, size_t single, int64_t width, int64_t most, BoxPiece& next,
          std::vector<BoxPiece>& pieces) {

@@ -60,7 +60,7 @@ bool has_file_ending(const fs::path& folder, std::string_view start, std::string
   return false;
 }
 
-// Returns the names that have the longest ending in common with `name`, for an error message.
+// Returns up to three names that share the longest endings with `name`, for an error message.
 std::vector<std::string> near_names(const std::vector<std::string>& names, std::string_view name) {
   std::vector<std::pair<size_t, std::string>> scored;
   for (const std::string& other : names) {
@@ -80,15 +80,21 @@ void copy_one(const fs::path& from, const fs::path& to) {
   if (code) throw_file_error("copy", from, code.value());
 }
 
-// Sets that the tensor has the pieces in its columns. Its dims are [experts, outputs, inputs] before.
+// Sets that the tensor `entry` consists of the pieces; their rows are its outputs. Changes its dims from [experts,
+// outputs, inputs] to [experts, inputs, outputs], or to [experts, outputs] for biases.
 void join_columns(const PieceName& piece, JoinedRows pieces, TensorEntry& entry) {
   JoinedExperts joined{std::move(pieces.files), std::move(pieces.entries)};
   const auto count = static_cast<int64_t>(joined.entries.size());
   joined.each = std::max<int64_t>(1, count / piece.experts);
   const int64_t rows = joined.entries[0].shape.dims[0];
+  const std::string path = joined.files[0]->path().string();
+  if (count != joined.each * piece.experts)
+    throw UserError("{}: '{}' has {} parts, wanted as many for each of {} experts; download the file again", path,
+                    entry.name, count, piece.experts);
   for (const TensorEntry& each : joined.entries)
-    if (each.shape.dims != Dims{rows, entry.shape.dims[2]} || count != joined.each * piece.experts)
-      throw UserError("the parts of '{}' in the GGUF file do not fit each other; download the file again", entry.name);
+    if (each.shape.dims != Dims{rows, entry.shape.dims[2]})
+      throw UserError("{}: a part of '{}' is {}, another is {}; download the file again", path, entry.name,
+                      to_string(Dims{rows, entry.shape.dims[2]}), to_string(each.shape.dims));
   joined.in_turns = piece.in_turns;
   joined.biases = entry.shape.dims[2] == 1;
   std::swap(entry.shape.dims[1], entry.shape.dims[2]);
@@ -270,7 +276,7 @@ void ModelRepository::join_float8() {
     const bool floats = factors->shape.dtype == DType::kF32 || factors->shape.dtype == DType::kBF16 ||
                         factors->shape.dtype == DType::kF16;
     if (codes->shape.dims.size() < 2 || factors->shape.dims != wanted || !floats)
-      throw UserError("{}: '{}' is {}, wanted floats {}: one for each block of {} x {} values of the weight {}",
+      throw UserError("{}: '{}' is {}, wanted floats {}: one factor for each block of {} x {} of the weight {}",
                       factors_file->path().string(), factors->name, factors->shape.to_string(), to_string(wanted),
                       storage->rows, storage->columns, to_string(codes->shape.dims));
     TensorEntry entry = *codes;

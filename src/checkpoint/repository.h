@@ -45,10 +45,10 @@ class ModelRepository {
   // "bert.encoder.layer..."). Older checkpoints call the weight and bias of a LayerNorm `gamma` and `beta`, and write
   // "language_model.model." for "model.language_model.".
   bool contains(std::string_view name) const { return look_up(name) != nullptr; }
-  // Returns the tensor with this name (see contains). Two tensors "<name>_blocks" and "<name>_scales" in MXFP4 count as
-  // one tensor of floats, <name>. A weight in 8-bit floats and its factors (Float8Storage) do, too, and the tensors of
-  // integers with scales (GroupStorage), as <module>.weight. Throws UserError, which names the folder and similar
-  // names, when there is no such tensor.
+  // Returns the tensor with this name (see contains). Several stored tensors may count as one tensor of floats:
+  // "<name>_blocks" and "<name>_scales" in MXFP4 are <name>; a weight in 8-bit floats and its factors (Float8Storage)
+  // have the name of the weight; integers with their scales and zeros (GroupStorage) are <module>.weight. Throws
+  // UserError, which names the folder and similar names, when there is no such tensor.
   StoredTensor find(std::string_view name) const;
   int64_t total_bytes() const { return total_bytes_; }  // size of all tensors together
   const std::deque<TensorFile>& files() const { return files_; }
@@ -57,13 +57,14 @@ class ModelRepository {
  private:
   struct Place {
     size_t file, entry;
-    const TensorEntry* joined = nullptr;  // a tensor that is computed from other tensors
+    const TensorEntry* joined = nullptr;  // a tensor that is computed from others; null: a stored tensor
   };
   StoredTensor stored_at(const Place& place) const;
   void join_mxfp4();
   void join_float8();
   void join_groups();
-  // Joins the experts' weights (GroupStorage) into the tensors with all experts that the family reads.
+  // Joins the weights of a layer's experts (GroupStorage) into one tensor with all experts, for families that read such
+  // tensors.
   void join_experts(const std::string& file);
   DType stated_dtype() const;  // the weights' dtype in config.json; bfloat16 when it states none
   void join_pieces();          // for GGUF files

@@ -166,8 +166,8 @@ template <typename... Args>
                   fmt::format(format, std::forward<Args>(args)...));
 }
 
-// Checks an entry and makes its offset relative to the file. `data_start` is the position of the first tensor's first
-// byte.
+// Checks an entry and makes its offset relative to the start of the file. `data_start` is the position of the first
+// tensor's first byte.
 TensorEntry check_entry(const std::filesystem::path& path, RawEntry& raw, int64_t data_start, int64_t data_bytes) {
   const int64_t begin = (*raw.offsets)[0], end = (*raw.offsets)[1];
   TensorEntry entry{std::move(raw.name), {DType::kF32, std::move(*raw.shape)}, begin, end - begin};
@@ -192,7 +192,7 @@ TensorEntry check_entry(const std::filesystem::path& path, RawEntry& raw, int64_
   return entry;
 }
 
-// Checks that the tensors fill the data without holes and overlaps.
+// Checks that the tensors fill the data without holes or overlaps.
 void check_cover(const std::filesystem::path& path, const std::vector<TensorEntry>& entries, int64_t data_start,
                  int64_t data_bytes) {
   int64_t covered = 0;

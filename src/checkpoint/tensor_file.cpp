@@ -70,7 +70,7 @@ void read_float8(const TensorEntry& entry, const Box& box, DType to, std::byte* 
   const std::vector<float>& value_of = e4m3_values();
   parts.codes_file->with_bytes(parts.codes, [&](std::span<const std::byte> codes) {
     std::vector<float> values;
-    // The entry's dims may split a dim of the weight into parts. The row-major index of an element is the same in both.
+    // The entry's dims may split a dim of the weight into parts. This does not change an element's row-major index.
     for_each_run(
         box, entry.shape.dims, box.size, Dims(box.size.size(), 0), [&](int64_t source, int64_t target, int64_t count) {
           values.resize(static_cast<size_t>(count));
@@ -92,7 +92,7 @@ void read_float8(const TensorEntry& entry, const Box& box, DType to, std::byte* 
 
 void read_groups(const TensorEntry& entry, const Box& box, DType to, std::byte* out) {
   const GroupParts& parts = *entry.groups;
-  // The entry's dims may split a dim of the weight into parts. The row-major index of an element is the same in both.
+  // The entry's dims may split a dim of the weight into parts. This does not change an element's row-major index.
   int64_t first = std::numeric_limits<int64_t>::max(), last = 0;
   auto for_runs = [&](const auto& use) {
     for_each_run(box, entry.shape.dims, box.size, Dims(box.size.size(), 0), use);

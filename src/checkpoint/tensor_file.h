@@ -59,8 +59,8 @@ class TensorFile {
   const std::vector<TensorEntry>& entries() const { return entries_; }  // in file order
   const TensorEntry* find(std::string_view name) const;                 // nullptr when there is none
 
-  // Calls use(bytes) with the mapped bytes of an entry with dense_places(). For a tensor that is not encoded, they are
-  // its elements: little endian, possibly unaligned, valid during the call. Like every reading member, this throws
+  // Calls use(bytes) with the mapped bytes of an entry with dense_places(). For an entry with dense(), they are its
+  // elements: little endian, possibly unaligned, valid during the call. Like every reading member, this throws
   // UserError afterwards if the file became shorter during the call; the result of `use` is wrong in that case.
   template <typename Use>
   void with_bytes(const TensorEntry& entry, Use use) const {
@@ -123,7 +123,7 @@ struct ExpertGroups {
   bool inputs_first = false;
 };
 
-// A tensor whose rows are those of several tensors, which follow one another.
+// A tensor whose rows are the rows of several tensors, one tensor after the other.
 struct JoinedRows {
   std::vector<const TensorFile*> files;
   std::vector<TensorEntry> entries;

@@ -20,7 +20,7 @@ int64_t model_vocabulary(const nlohmann::json& config, const std::filesystem::pa
   const nlohmann::json& level = text_level(config);
   if (level.contains("vocab_size") && level["vocab_size"].is_number_integer())
     return level["vocab_size"].get<int64_t>();
-  throw UserError("{}: vocab_size is missing", file.string());
+  throw UserError("{}: vocab_size is missing; download the model's config.json again", file.string());
 }
 
 }  // namespace

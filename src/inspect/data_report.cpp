@@ -31,7 +31,7 @@ struct Bucket {
   int64_t first, last, count;
 };
 
-// Counts lengths in ranges whose bounds are powers of two. There are at most about ten ranges.
+// Counts lengths in ranges that end at powers of two (the last one at the longest length).
 std::vector<Bucket> histogram(const std::vector<int64_t>& lengths) {
   std::vector<Bucket> out;
   if (lengths.empty()) return out;

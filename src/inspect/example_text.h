@@ -20,8 +20,8 @@ std::string format_example(const Example& example, const Tokenizer& tokenizer, b
 // format_example().
 std::string format_sample(const Example& example, const std::optional<LabelSet>& labels, const Tokenizer& tokenizer,
                           bool colour);
-// Returns the first `count` examples, each as {source, text, input_ids, labels, weights, label,
-// preference}.
+// Returns the first `count` examples, each as {source, text, input_ids, labels}, with weights, label and preference if
+// the example has them.
 nlohmann::ordered_json samples_json(const Examples& examples, int64_t count, const std::optional<LabelSet>& labels,
                                     const Tokenizer& tokenizer);
 

@@ -20,7 +20,7 @@ namespace fettle {
 namespace {
 
 // Returns how much memory of a device this program may take. The plugin takes one fraction for all devices, so the
-// device with the least free memory decides. Without the driver, the result is unknown.
+// device with the smallest possible fraction decides. Without the driver, the result is unknown.
 MemoryShare share_of_devices(const Plugin& plugin, const DeviceRequest& request) {
   MemoryShare least;
   if (plugin.compiles_only() || request.memory_utilization == 0) return least;
@@ -53,8 +53,8 @@ MemoryShare share_of_devices(const Plugin& plugin, const DeviceRequest& request)
 }
 
 // Returns the numbers of the host's devices that this process uses. The processes on a host share its devices equally.
-// Returns an empty list, which means all devices, when the process is alone on its host or when the launcher shows each
-// process only its own devices.
+// Returns an empty list, which means all devices, when the process is alone on its host, when the launcher shows each
+// process only its own devices, or when the driver reports fewer devices than there are processes.
 std::vector<int64_t> own_devices(const Vendor& vendor, Rendezvous& run) {
   const std::string variable(vendor.driver.visible_devices);
   const std::string shown = variable.empty() ? "" : environment(variable.c_str());

@@ -1,4 +1,5 @@
-// Defines Devices: the devices of a plugin that a run uses. It compiles programs for them; run_program runs them.
+// Defines Devices: the devices of a plugin that a run uses, and the compiler for them. Also defines run_program, which
+// runs a compiled program.
 #pragma once
 
 #include <map>
@@ -20,7 +21,7 @@ class Rendezvous;
 // The devices to open, and options for compiling.
 struct DeviceRequest {
   std::string plugin;         // cpu, cuda, rocm or a file; empty: the best available one
-  int64_t count = 0;          // devices to use in all processes together (the CPU plugin makes them); 0: all
+  int64_t count = 0;          // devices to use in all processes together (the CPU plugin makes them); 0: all (CPU: one)
   bool tf32 = false;          // f32 products may use TF32
   std::string compile_cache;  // a folder; empty: the default one; "off": no cache
   // Share of a GPU's memory that the program may take; 0: the plugin's choice.
@@ -35,14 +36,15 @@ class Devices {
  public:
   // Loads the plugin and opens the devices. On a GPU, reserves the requested share of the memory. If other programs use
   // so much that less is free, reserves what is free and logs this. Throws UserError when there are fewer devices than
-  // requested. Throws DoesNotFit when other programs leave no memory, or when the host has too little memory for the
-  // plugin's tables. Throws DeviceError when the plugin does not load or a device computes wrongly.
+  // requested, or when the processes cannot share them evenly. Throws DoesNotFit when other programs leave no memory,
+  // or when the host has too little memory for the plugin's tables. Throws DeviceError when the plugin does not load or
+  // a device computes wrongly.
   explicit Devices(const DeviceRequest& request);
 
   const Client& client() const { return client_; }
   int64_t count() const { return count_; }               // devices of all processes
   int64_t host_count() const;                            // number of hosts on which the processes run
-  const MemoryShare& memory() const { return memory_; }  // the memory of one device
+  const MemoryShare& memory() const { return memory_; }  // the memory of the device that may use the least
   std::string title() const;                             // "cpu (1 device)"
   std::string_view vendor() const;                       // Vendor::name: "cpu", "cuda"
   const std::vector<std::string>& wanted_kernels() const { return kernels_; }
@@ -82,7 +84,8 @@ class Devices {
 // Device arrays by program input name.
 using Bindings = std::map<std::string, DeviceBuffer*>;
 
-// Runs the program with the array of each input's name in `inputs`. Throws InternalError when an array is missing.
+// Runs the program and returns its outputs by name. `inputs` has the array for each input's name. Throws InternalError
+// when an array is missing.
 std::map<std::string, DeviceBuffer> run_program(const Executable& executable, const Bindings& inputs);
 
 // Uploads a value to every device as a whole.

@@ -1,4 +1,5 @@
-// Defines hub_settings, fetch_models and fetch_recipe, which replace a recipe's names on a hub by folders of the cache.
+// Defines fetch_models, fetch_recipe and local_tokenizer, which fetch what a recipe or a command names on a hub. Also
+// defines hub_settings.
 #pragma once
 
 #include <ostream>
@@ -25,7 +26,8 @@ void fetch_models(Recipe& recipe, ModelRepository::Weights weights);
 void fetch_recipe(const Recipe& recipe, std::ostream& out);
 
 // Returns the model folder that `name` means, for commands that read no recipe. If `name` is a model on a hub, fetches
-// its tokenizer and config, and returns the folder in the hub's cache.
+// its tokenizer and config, and returns the folder in the hub's cache. A GGUF file becomes a folder, as in
+// fetch_models.
 std::string local_tokenizer(const std::string& name);
 
 }  // namespace fettle

@@ -11,8 +11,9 @@ namespace fettle {
 struct Recipe;
 
 // Returns the format in which the checkpoint is stored, else the format that the recipe asks for (quantization_bit),
-// else nullopt. Throws UserError when the checkpoint and the recipe differ in the number of bits. `file` names the
-// checkpoint in messages.
+// else nullopt. Also returns nullopt for a checkpoint that stores integers in groups (GPTQ, AWQ, packed);
+// split_stored_stacks and quantise_frozen handle these. Throws UserError when the checkpoint and the recipe differ in
+// the number of bits. `file` names the checkpoint in messages.
 std::optional<Quantisation> quantisation_of(const Recipe& recipe, const ModelConfig& config, const std::string& file);
 
 // If the checkpoint stores a weight as integers (GPTQ, AWQ, packed) in some layers only, replaces its parameter in
@@ -22,10 +23,9 @@ std::optional<Quantisation> quantisation_of(const Recipe& recipe, const ModelCon
 void split_stored_stacks(Run& run, const Recipe& recipe, const std::string& file);
 
 // Replaces each weight of run.frozen that is stored quantised by the parts of its quantised form, and lists the weight
-// in run.quantised. These are the linear weights if quantisation_of returns a format, experts that stay in MXFP4,
-// and weights that the checkpoint stores as integers.
-// Throws UserError like quantisation_of, and when weights that are stored as codes would have to be trained or changed.
-// `file` is the config.json, for messages.
+// in run.quantised. These are the linear weights if quantisation_of returns a format, experts that stay in MXFP4, and
+// weights that the checkpoint stores as integers. Throws UserError like quantisation_of, and when weights that are
+// stored as codes would have to be trained or changed. `file` is the config.json, for messages.
 void quantise_frozen(Run& run, const Recipe& recipe, const std::string& file);
 
 }  // namespace fettle

@@ -68,9 +68,9 @@ class Request {
   // Returns the names of the model and its adapters, "base + adapter". A name is the name on the hub or the name of the
   // folder.
   std::string model_title() const;
-  // Returns the labels of a stage that trains labels, and nullopt for other stages. The first call reads the labels
-  // from the rows if neither the recipe nor the model names them. A plan reads no rows when the number of labels is
-  // known.
+  // Returns the labels of a stage that trains labels, and nullopt for other stages. The first call reads the rows if
+  // the recipe and the model do not determine all labels. A plan reads no rows when the recipe gives the names or the
+  // number of the labels.
   const std::optional<LabelSet>& labels() const;
   DataSpec data() const;
 
@@ -103,7 +103,8 @@ class Request {
   TaughtLabels taught_labels() const;
 
   // Returns the quantised format of the linear layers (quantisation_of in quantise.h); nullopt when they are not
-  // quantised. Throws UserError when the checkpoint and the recipe differ in the number of bits.
+  // quantised or are integers in groups (GPTQ, AWQ, packed). Throws UserError when the checkpoint and the recipe differ
+  // in the number of bits.
   std::optional<Quantisation> quantisation(const ModelConfig& config) const;
 
   // Returns this request with the stage that evaluates rows of other kinds (Stage::measured_as). For example, that is

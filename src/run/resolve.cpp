@@ -167,7 +167,8 @@ class Resolving {
     const int64_t heads = config.num_attention_heads;
     if (heads % tp != 0)
       throw UserError("mesh: tp {} does not divide num_attention_heads ({}) of {}", tp, heads, config_.file);
-    // When there are more devices than key heads, each device stores a copy of the key heads that its query heads need.
+    // When tp has more devices than there are key heads, each device stores a copy of the key heads that its query
+    // heads need.
     std::vector<std::pair<const char*, int64_t>> counts{{"num_key_value_heads", config.num_key_value_heads}};
     if (config.gemma4) counts.emplace_back("num_global_key_value_heads", config.gemma4->full_key_heads);
     for (const auto& [key, key_heads] : counts)
@@ -194,7 +195,8 @@ class Resolving {
   void divide_params() {
     const bool adapted = !recipe_.adapter_name_or_path.empty();
     if (trains_ && recipe_.finetuning_type == "full" && adapted)
-      throw UserError("finetuning_type: full cannot start from adapter_name_or_path; export the merged model first");
+      throw UserError("{}: finetuning_type: full cannot start from adapter_name_or_path; export the merged model first",
+                      recipe_.where("finetuning_type"));
     if (trains_ ? recipe_.finetuning_type == "lora" && !recipe_.train_from_scratch : adapted) {
       take_adapters();
       split_stored_stacks(run_, recipe_, config_.file);
@@ -289,8 +291,8 @@ class Resolving {
     if (run_.batch.micro_batches < stages)
       warn(
           "{}: mesh: pp {}: gradient_accumulation_steps: {} gives fewer micro-batches than stages, so some stages are "
-          "always idle; set it to {} or more",
-          where, stages, run_.batch.micro_batches, 4 * stages);
+          "always idle; set it to at least {} (pp); {} (4 x pp) keeps them busy",
+          where, stages, run_.batch.micro_batches, stages, 4 * stages);
   }
 
   // Refuses offload_dir for adapters, for pipelines, and for update rules without state.
@@ -375,10 +377,14 @@ class Resolving {
           "{}: fp8 would round weights that are stored as {} a second time; remove fp8, or use the original weights",
           where, run_.quantised[0].format.name());
     run_.float8 = float8_of(run_.target.capability);
-    if (!run_.float8)
+    if (!run_.float8 && run_.target.capability.empty())
       throw UserError(
-          "{}: fp8: {} ({}) does not multiply 8-bit floats; remove the key", where, run_.target.title,
-          run_.target.capability.empty() ? "its plugin does not report its capability" : run_.target.capability);
+          "{}: fp8: the plugin does not report the capability of {}, so Fettle does not know whether it multiplies "
+          "8-bit floats; remove the key",
+          where, run_.target.title);
+    if (!run_.float8)
+      throw UserError("{}: fp8: {} ({}) does not multiply 8-bit floats; remove the key", where, run_.target.title,
+                      run_.target.capability);
   }
 
   void warn_of_dropouts() const {
@@ -388,8 +394,8 @@ class Resolving {
   }
 
  private:
-  // The last adapter is trained or applied; the adapters before it are merged. When there is no adapter to continue, a
-  // new one is made.
+  // The last adapter is trained or applied; the adapters before it are merged. When there is no adapter, or when
+  // training has create_new_adapter, all adapters are merged and a new one is made.
   void take_adapters() {
     const std::vector<std::string>& adapters = recipe_.adapter_name_or_path;
     const bool fresh = adapters.empty() || (trains_ && recipe_.create_new_adapter);

@@ -1,4 +1,4 @@
-// Defines Run: everything that one command does with one model on one target. It is known before any weight is read.
+// Defines Run: all settings of one command with one model on one target. They are known before any weight is read.
 //
 // A Run is made by resolve() (resolve.h) and never changed. Later code reads only the Run, not the recipe.
 #pragma once
@@ -57,7 +57,7 @@ struct BestSpec {
 struct OutputSpec {
   std::string folder;  // output_dir
   bool overwrite = false;
-  std::string resume_from;       // empty: starts anew; "true": the newest complete checkpoint; else a folder
+  std::string resume_from;       // empty: starts anew; "true": the newest checkpoint with a state; else a folder
   int64_t save_total_limit = 0;  // 0 keeps all
   bool save_only_model = false;  // checkpoints without state, which cannot be resumed
   bool plot_loss = true;
@@ -73,7 +73,7 @@ struct Run {
   KeyValues keys;  // the recipe's keys, from which the stage reads its own
   RunTarget target;
   std::string model_folder;  // model_name_or_path; for a model on a hub, its folder in the hub's cache
-  std::string model_name;    // model_name_or_path
+  std::string model_name;    // model_name_or_path as in the recipe
   Model model;
   bool from_scratch = false;        // true: random weights; false: the weights in model_folder
   std::optional<LoraOptions> lora;  // none: the run neither trains nor applies an adapter

@@ -33,7 +33,7 @@ struct RunLength {
   int64_t total_steps = 1;
   Schedule schedule;
   int64_t logging_steps = 10;
-  int64_t save_every = 0;  // 0: only at the end
+  int64_t save_every = 0;  // 0: no checkpoints
   int64_t eval_every = 0;  // 0: never
 
   double epoch(int64_t step) const { return static_cast<double>(step) / static_cast<double>(steps_per_epoch); }

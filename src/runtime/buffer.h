@@ -18,13 +18,12 @@ class Client;
 class Launch;
 struct ClientHandle;
 
-// Writes the elements of `box`, dense and row-major, to `out`, which is large enough and 64-byte aligned. The function
-// is called once for each distinct box, never by two threads at once. Replicas get the same bytes.
+// Writes the elements of `box`, dense and row-major, to `out`, which is large enough.
 using FillBox = std::function<void(const Box& box, std::byte* out)>;
 
-// Owns one PJRT buffer for each device of this process. Move-only. A buffer may be destroyed while a run still reads
-// it: the plugin keeps the memory until the run ends. Several threads may read a const buffer. While a run uses the
-// buffer as a donated argument, nothing else may use the buffer.
+// Owns one PJRT buffer for each device of the layout that belongs to this process. Move-only. A buffer may be destroyed
+// while a program still reads it: the plugin keeps the memory until the program has ended. Several threads may read a
+// const buffer. While a program uses the buffer as a donated argument, nothing else may use the buffer.
 //
 // The caller may change or free the uploaded host array as soon as upload() returns.
 class DeviceBuffer {
@@ -33,7 +32,9 @@ class DeviceBuffer {
   // Copies the box of each device from `global` to that device. For memory_kind see ArgInfo.
   static DeviceBuffer upload(const Client& client, const HostArray& global, Layout layout,
                              const std::string& memory_kind = "");
-  // Does the same, but gets the bytes from `fill` box by box, so that the host never stores the whole array.
+  // Does the same, but calls `fill` once for each distinct box on this process's devices, on the calling thread, with a
+  // 64-byte aligned `out`. Replicas get the same bytes. So the caller needs no host array with all elements; during the
+  // call, the host stores the distinct boxes of this process's devices. BufferBuilder needs less.
   static DeviceBuffer upload(const Client& client, const Shape& shape, Layout layout, const FillBox& fill,
                              const std::string& memory_kind = "");
   static DeviceBuffer zeros(const Client& client, const Shape& shape, Layout layout,
@@ -47,20 +48,20 @@ class DeviceBuffer {
   const Layout& layout() const { return layout_; }
   const std::string& memory_kind() const { return memory_kind_; }
   bool empty() const { return shards_.empty(); }
-  // Returns true after a run took the memory (donation), after release(), and for an empty buffer. Such a buffer cannot
-  // be waited for, downloaded or used by a run: these calls throw InternalError.
+  // Returns true after a program took the memory (donation), after release(), and for an empty buffer. Such a buffer
+  // cannot be waited for, downloaded or passed to a program: these calls throw InternalError.
   bool is_deleted() const;
   // Frees the device memory now.
   void release();
-  // Waits until the bytes are ready. Throws DeviceError when the run that should have produced them failed.
+  // Waits until the bytes are ready. Throws DeviceError when the program that should have produced them failed.
   void wait() const;
 
   // Waits, then copies the global array to the host, taking each distinct box from one device. Throws InternalError
   // when a box is only on devices of other processes.
   HostArray download() const;
-  // Returns whether the i-th device of the mesh belongs to this process.
+  // Returns whether the device at this position in the layout belongs to this process.
   bool is_local(int position) const { return shards_[static_cast<size_t>(position)] != nullptr; }
-  // Waits, then copies the box of the i-th device of the mesh to the host. The device must belong to this process.
+  // Waits, then copies the box at this position in the layout to the host. The device must belong to this process.
   HostArray download_shard(int position) const;
   // Does the same, but copies to `out`, which has room for the box's `bytes` bytes.
   void download_shard(int position, std::byte* out, int64_t bytes) const;
@@ -80,7 +81,7 @@ class DeviceBuffer {
   Layout layout_;
   std::string memory_kind_;
   std::vector<PJRT_Buffer*> shards_;      // one per device of the layout; null for devices of other processes
-  std::shared_ptr<const Launch> launch_;  // the run that produces the bytes; null for uploads
+  std::shared_ptr<const Launch> launch_;  // the execution that produces the bytes; null for uploads
 };
 
 }  // namespace fettle

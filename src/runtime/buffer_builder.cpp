@@ -186,8 +186,8 @@ class BufferBuilder::State {
   std::mutex mutex_;
   std::vector<int64_t> missing_;  // bytes not yet written, by part
   int64_t piece_limit_;
-  std::vector<std::shared_ptr<HostBlock>> blocks_;             // by part; used instead of transfers_ on the CPU
-  std::vector<std::unique_ptr<PiecewiseTransfer>> transfers_;  // by device; null for devices of other processes
+  std::vector<std::shared_ptr<HostBlock>> blocks_;             // by part; used if transfers_ is empty
+  std::vector<std::unique_ptr<PiecewiseTransfer>> transfers_;  // by position in layout_; null: another process's device
   std::deque<Piece> in_flight_;
 };
 
@@ -205,6 +205,7 @@ BufferBuilder::BufferBuilder(BufferBuilder&&) noexcept = default;
 BufferBuilder& BufferBuilder::operator=(BufferBuilder&&) noexcept = default;
 
 const std::vector<Box>& BufferBuilder::parts() const {
+  internal_check(state_ != nullptr, "buffer builder: parts() was called after finish()");
   return state_->parts();
 }
 

@@ -18,10 +18,10 @@ class Client;
 // The caller writes byte ranges of the array's distinct boxes, in any order. For example, a stacked [L, ...] weight is
 // written layer by layer from mapped files.
 //
-// On the CPU the bytes are written straight into the array's memory. Replicas share one block, so a run to which such
-// an array is donated writes its result to other memory. On GPUs at most kStagingLimit bytes of host memory are used.
-// For unknown vendors the host stores all boxes until finish() (Vendor::staging, vendors/vendor.h). Several threads
-// may call write() at once for ranges that do not overlap.
+// On the CPU the bytes are written straight into the array's memory. Replicas share one block of memory, so a program
+// to which such an array is donated writes its result to other memory. On GPUs at most kStagingLimit bytes of host
+// memory are used. For unknown vendors the host stores all boxes until finish() (Vendor::staging, vendors/vendor.h).
+// Several threads may call write() at once for ranges that do not overlap.
 class BufferBuilder {
  public:
   static constexpr int64_t kStagingLimit = int64_t{64} << 20;

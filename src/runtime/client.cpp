@@ -17,7 +17,8 @@
 namespace fettle {
 namespace {
 
-// Returns the bytes in use and the allocator's limit; zeros when the plugin does not count them.
+// Returns the plugin's figures about the device's memory, among them the peak and the allocator's limit; zeros when the
+// plugin does not count them.
 PJRT_Device_MemoryStats_Args device_memory(const PJRT_Api& api, PJRT_Device* device) {
   PJRT_ARGS(PJRT_Device_MemoryStats_Args, args);
   args.device = device;
@@ -113,7 +114,7 @@ void describe_devices(ClientHandle& handle) {
   PJRT_CALL(api, PJRT_Client_AddressableDevices, local);
   if (local.num_addressable_devices == 0)
     throw DeviceError("plugin {} finds no device on this machine; check the driver, or set `plugin: cpu`",
-                      handle.plugin->path().string());
+                      handle.plugin->name());
   PJRT_ARGS(PJRT_Client_Devices_Args, all);
   all.client = handle.client;
   PJRT_CALL(api, PJRT_Client_Devices, all);
@@ -141,9 +142,10 @@ void check_processes(const ClientHandle& handle, const Rendezvous& run) {
   for (const DeviceInfo& info : handle.infos) processes.insert(info.process_index);
   if (handle.process_index == run.rank() && static_cast<int>(processes.size()) == run.size()) return;
   throw DeviceError(
-      "plugin {} cannot work together with other processes: {} of {} sees the devices of {} process{}; start one "
-      "process only, or use plugin cuda or rocm",
-      handle.plugin->name(), run.name_of(run.rank()), run.size(), processes.size(), processes.size() == 1 ? "" : "es");
+      "plugin {} cannot work together with other processes: {} of {} sees {}; start one process only, or use plugin "
+      "cuda or rocm",
+      handle.plugin->name(), run.name_of(run.rank()), run.size(),
+      processes.size() == 1 ? "only its own devices" : fmt::format("the devices of {} processes", processes.size()));
 }
 
 void describe_client(ClientHandle& handle) {
@@ -182,9 +184,9 @@ std::vector<int64_t> device_ids(const ClientHandle& handle, const CompileOptions
   return ids;
 }
 
-// Makes the allocators of all devices allocate their memory now, in parallel. Each allocator fills a table in host
-// memory (1/32 of the device's memory, see vendor.h), which takes seconds for a large device. Otherwise, each allocator
-// would do this when the first array of its device is made, one device after another.
+// Makes the allocators of this process's devices allocate their memory now, in parallel. Each allocator fills a table
+// in host memory (1/32 of the device's memory, see vendor.h), which takes seconds for a large device. Otherwise, each
+// allocator would do this when the first array of its device is made, one device after another.
 void fill_pools(const ClientHandle& handle) {
   parallel_for(handle.local_count, handle.local_count, [&](int64_t i) {
     const auto block = std::make_shared<HostBlock>(4);
@@ -206,8 +208,8 @@ Client::Client(std::shared_ptr<const Plugin> plugin, const ClientOptions& option
                     options.device_count, handle->plugin->name(), count);
   }
   if (handle->plugin->vendor().staging == Staging::kHostMemory) {
-    // The CPU plugin keeps arrays in the C library's heap. With this setting the heap returns freed arrays to the
-    // system, so the process uses as much memory as the compiler counts.
+    // The CPU plugin allocates arrays with the C library. With this setting, the library returns arrays of 1 MiB or
+    // more to the system as soon as they are freed, so the process uses as much memory as the compiler counts.
     mallopt(M_MMAP_THRESHOLD, 1 << 20);
   }
   if (handle->plugin->vendor().counts_devices) {

@@ -17,7 +17,8 @@ struct ClientHandle;
 class Rendezvous;
 
 struct ClientOptions {
-  // CPU: the number of devices to make; 0 means 1. Other plugins: 0, or the number of devices present.
+  // CPU: the number of devices to make; 0 means 1. Other plugins: 0, or exactly the number of devices that this process
+  // controls.
   int device_count = 0;
   double memory_fraction = 0;         // GPUs: share of the memory that the allocator may use; 0: the plugin's default
   bool preallocate = true;            // GPUs: allocate that share at start
@@ -31,8 +32,8 @@ struct DeviceInfo {
   int process_index = 0;
   std::string kind;        // "cpu", "NVIDIA H100 80GB HBM3"
   std::string capability;  // "9.0", "gfx942", "host" (the CPU); "" when the plugin does not report it
-  // Bytes that one device may allocate (CPU: free host memory / devices); 0: unknown. Devices of other processes have
-  // the value of this process's first device.
+  // Bytes that one device may allocate; 0: unknown. CPU devices divide the free host memory evenly. Devices of other
+  // processes have the value of this process's first device.
   int64_t memory_bytes = 0;
 };
 
@@ -40,8 +41,9 @@ struct DeviceInfo {
 // Thread-safe: members may be called from several threads at once.
 class Client {
  public:
-  // Throws DeviceError when the plugin finds no device or cannot join the processes of a run. Throws UserError when the
-  // plugin has fewer devices than device_count. `options.run` must outlive the client.
+  // Throws DeviceError when the plugin finds no device or cannot join the processes of a run. Throws UserError when
+  // device_count is negative, or when it is not 0 and this process has another number of devices. `options.run` must
+  // outlive the client.
   explicit Client(std::shared_ptr<const Plugin> plugin, const ClientOptions& options = {});
 
   const Plugin& plugin() const;
@@ -59,7 +61,8 @@ class Client {
   bool has_memory(const std::string& kind) const;
 
   // Compiles StableHLO text (with the sdy dialect). Throws DeviceError with the compiler's message when the compiler
-  // rejects the text, and InternalError when the results' shard shapes differ from `signature`.
+  // rejects the text, DoesNotFit when the host has too little memory to compile, UserError when the program needs more
+  // devices than there are, and InternalError when the results' shard shapes differ from `signature`.
   Executable compile(const std::string& module_text, Signature signature, const CompileOptions& options = {}) const;
   // Loads the output of CompiledProgram::serialize. The plugin hardly checks these bytes; CompileCache checks them.
   Executable load(const std::string& serialized, Signature signature) const;

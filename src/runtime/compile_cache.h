@@ -14,33 +14,34 @@ namespace fettle {
 // file's content and version, the number and kind of devices, and on CPUs the instruction sets of this machine.
 std::string devices_identity(const Client& client);
 
-// Each program has a file. The file's name is a hash of the plugin file's content, the encoded options, $XLA_FLAGS, the
-// module text, the number and kind of devices, and on CPUs the instruction sets of this machine, because a program for
-// another CPU would load and then crash. A file contains a checksum of the program. The file is written under a
-// temporary name and then renamed. If the file is damaged or truncated, or has another format, the program is
-// compiled again. A folder that cannot be written only causes a warning. Several processes may share a folder.
+// Each program has a file. The file's name is a hash of devices_identity(), the encoded options, the module text and
+// $XLA_FLAGS. devices_identity() includes the instruction sets of a CPU, because a program for another CPU would load
+// and then crash. A file contains a checksum of the program. The file is written under a temporary name and then
+// renamed. If the file is damaged or truncated, or has another format, the program is compiled again. A folder that
+// cannot be written only causes a warning. Several processes may share a folder.
 //
 // Programs are code that runs in this process. So the cache creates folders that only this user may enter. It does not
 // load a file that another user could have changed; a warning then names the file and the remedy.
 class CompileCache {
  public:
-  // After a program is stored, removes the least recently used programs until all files have at most `limit` bytes
-  // together.
+  // After a program is stored, the least recently used other programs are removed until all files have at most `limit`
+  // bytes together.
   explicit CompileCache(std::filesystem::path folder, int64_t limit = default_limit());
 
-  // Returns the value of $FETTLE_COMPILE_CACHE_GB, else 10 GB; "0" means no limit. Throws UserError when it is not a
-  // number.
+  // Returns $FETTLE_COMPILE_CACHE_GB in bytes, and 10 GB if it is not set; "0" means no limit. Throws UserError when it
+  // is not a number from 0 to 1e9.
   static int64_t default_limit();
 
   // Loads the program, or compiles and stores it.
   Executable compile(const Client& client, const std::string& module_text, Signature signature,
                      const CompileOptions& options = {});
-  // The two halves of compile(). load() returns nullopt when the program is not stored or does not load.
+  // The two halves of compile(). load() returns nullopt when the program is not stored, is not trusted or does not
+  // load. compile_again() always compiles, and stores the program.
   std::optional<Executable> load(const Client& client, const std::string& module_text, const Signature& signature,
                                  const CompileOptions& options = {});
   Executable compile_again(const Client& client, const std::string& module_text, Signature signature,
                            const CompileOptions& options = {});
-  // Returns the compiler's count of a stored program's memory; nullopt when the program is not stored.
+  // Returns the compiler's count of a stored program's memory; nullopt when the program is not stored or not trusted.
   std::optional<MemoryStats> memory_stats(const Client& client, const std::string& module_text,
                                           const CompileOptions& options = {}) const;
   int hits() const { return hits_; }

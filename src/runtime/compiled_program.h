@@ -27,11 +27,11 @@ struct MemoryStats {
   int64_t host_alias = 0;
   int64_t host_temp = 0;
   int64_t reported_peak = 0;  // the plugin's figure; plugins count differently (see Vendor::peak_bytes)
-  int64_t peak = 0;           // the most device memory in use during one run; comparable between plugins
+  int64_t peak = 0;           // the most device memory in use during one execution; comparable between plugins
 };
 
 // Throws DoesNotFit when this machine has less free memory than the plugin needs to compile a step. Without this check,
-// the operating system would kill the process during compilation.
+// the operating system might kill the process during compilation.
 void require_memory_to_compile(const Plugin& plugin);
 
 // A PJRT_Executable. Move-only; const members may be called from any thread.
@@ -46,7 +46,7 @@ class CompiledProgram {
   // Returns the program after all compiler passes, as HLO text or as the bytes of an HloModuleProto, depending on the
   // plugin. It can be many megabytes long.
   std::string optimized_program() const;
-  // Returns bytes for Client::load. They can be loaded only with the same plugin file, on a machine of the same kind.
+  // Returns bytes for Client::load. They can be loaded only with the same plugin file, on the same kind of devices.
   std::string serialize() const;
   std::vector<Shape> output_shapes() const;  // the shapes of one device's shards
 

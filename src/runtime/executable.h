@@ -24,13 +24,13 @@ class Executable {
   Executable(Executable&&) noexcept;
   Executable& operator=(Executable&&) noexcept;
 
-  // Launches the program on all its devices and does not wait. The outputs can be passed to the next run immediately.
-  // Arguments that the signature donates are deleted. Throws InternalError before the launch when the arguments do not
-  // match the signature (count, shape, dtype, layout, client), when an argument is deleted, or when a donated argument
-  // is given twice. Throws DeviceError or DoesNotFit when the launch fails. When the program fails later, wait() or the
-  // download of an output throws.
+  // Launches the program on all its devices and does not wait. The outputs can be passed to the next program
+  // immediately. Arguments that the signature donates are deleted. Throws InternalError before the launch when the
+  // arguments do not match the signature (count, shape, dtype, layout, client), when an argument is deleted, or when a
+  // donated argument is given twice. Throws DeviceError or DoesNotFit when the launch fails. When the program fails
+  // later, wait() or the download of an output throws.
   std::vector<DeviceBuffer> run(const std::vector<DeviceBuffer*>& arguments) const;
-  // Waits for the latest run on all devices. Throws when that run failed.
+  // Waits until the latest execution has ended on all devices. Throws when that execution failed.
   void wait() const;
 
   const Signature& signature() const { return signature_; }
@@ -48,7 +48,7 @@ class Executable {
   std::unique_ptr<CompiledProgram> program_;
   Signature signature_;
   std::optional<MemoryStats> stats_;
-  std::vector<int> launch_order_;  // for each launch position, the position in the signature's layouts
+  std::vector<int> launch_order_;  // the devices in Execute's order, as positions in the layouts
   mutable std::shared_ptr<const Launch> latest_;
 };
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/size_text.h"
 #include "runtime/vendors/vendor.h"
 
 namespace fettle {
@@ -63,7 +64,7 @@ Launch::~Launch() {
   try {
     wait();
   } catch (const Error&) {
-    // The error can be ignored here, because code that used an output has already received the error.
+    // The error can be ignored here: whoever waits for an output or downloads it gets the error from wait().
   }
 }
 
@@ -83,7 +84,7 @@ void Launch::wait() const {
 HostBlock::HostBlock(int64_t bytes) : size_(static_cast<size_t>(std::max<int64_t>(bytes, 1))) {
   void* address = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (address == MAP_FAILED)
-    throw DoesNotFit("this machine has less than {} bytes of memory left, which an array needs", bytes);
+    throw DoesNotFit("an array needs {} of host memory, but less is free; end other programs", size_text(bytes));
   constexpr size_t kHugePage = size_t{2} << 20;
   if (size_ >= kHugePage) madvise(address, size_, MADV_HUGEPAGE);
   data_ = static_cast<std::byte*>(address);

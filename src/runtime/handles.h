@@ -1,5 +1,5 @@
-// Defines the types that buffers and executables share: the client's handle, a running launch, and host memory that the
-// plugin uses. Only for .cpp files of src/runtime.
+// Defines the types that buffers and executables share: the client's handle, a launch (one execution of a program), and
+// host memory that the plugin uses. Only for .cpp files of src/runtime.
 #pragma once
 
 #include <atomic>
@@ -46,9 +46,9 @@ struct ClientHandle {
   int process_index = 0;
 };
 
-// One running launch. The run's outputs share this object. Its destructor waits for the end of the run, so nothing is
-// destroyed while the run uses it. This also limits the number of queued runs: a caller that drops the outputs of a run
-// waits for the run.
+// One execution of a program. Its output buffers share this object. The destructor waits until the execution has ended,
+// so the client is not destroyed before. This also limits the number of queued executions: a caller that destroys all
+// outputs of an execution waits for it.
 class Launch {
  public:
   Launch(std::shared_ptr<const ClientHandle> client, std::vector<PJRT_Event*> events)
@@ -88,13 +88,13 @@ void destroy_buffer(const PJRT_Api& api, PJRT_Buffer* buffer);
 // The parts of a layout that this process's devices hold.
 struct LocalParts {
   std::vector<Box> boxes;    // the distinct boxes, in order of first appearance
-  std::vector<int> part_of;  // by position in the layout: the index of its box; -1 for a device of another process
+  std::vector<int> part_of;  // by position in the layout: an index of `boxes`; -1 for a device of another process
 };
 LocalParts local_parts(const ClientHandle& client, const Layout& layout);
 
-// Makes the buffers of this process's devices from the filled blocks, one block for each of the local_parts(), and
+// Makes the buffers of this process's devices from the filled blocks, one block for each box of local_parts(), and
 // takes ownership of the blocks. On the CPU, a block becomes the memory of its buffer, and replicas share one block.
-// The plugin must not write to shared blocks, so a run to which such a buffer is donated writes its result to other
+// The plugin must not write to shared blocks, so a program to which such a buffer is donated writes its result to other
 // memory.
 DeviceBuffer hand_over(const std::shared_ptr<const ClientHandle>& client, const Shape& shape, Layout layout,
                        const std::string& memory_kind, std::vector<std::shared_ptr<HostBlock>> blocks);

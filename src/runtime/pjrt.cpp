@@ -102,12 +102,17 @@ void keep_until(const PJRT_Api& api, PJRT_Event* event, std::shared_ptr<void> al
   };
   PJRT_ARGS(PJRT_Event_OnReady_Args, ready);
   ready.event = event;
-  ready.user_arg = new Kept{&api, std::move(alive)};
+  std::unique_ptr<Kept> waiting(new Kept{&api, std::move(alive)});
+  ready.user_arg = waiting.get();
   ready.callback = [](PJRT_Error* error, void* user_arg) {
     const std::unique_ptr<Kept> kept(static_cast<Kept*>(user_arg));
     take(*kept->api, error);  // code that reads the buffer gets the same error
   };
-  PJRT_CALL(api, PJRT_Event_OnReady, ready);
+  if (PJRT_Error* error = api.PJRT_Event_OnReady(&ready)) {
+    take(api, error);
+    return await(api, event, "PJRT_Event_Await");  // there is no callback, so `alive` is kept by waiting here
+  }
+  waiting.release();  // the callback frees it, or has freed it
   PJRT_ARGS(PJRT_Event_Destroy_Args, destroy);
   destroy.event = event;
   PJRT_CALL(api, PJRT_Event_Destroy, destroy);

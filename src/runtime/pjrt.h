@@ -21,16 +21,16 @@
 
 namespace fettle::pjrt {
 
-// Returns when `error` is null. Otherwise destroys the error and throws DeviceError with the call, the code and the
-// message, or DoesNotFit when the code is RESOURCE_EXHAUSTED.
+// Does nothing when `error` is null. Otherwise destroys the error and throws DeviceError with the call, the code and
+// the message, or DoesNotFit when the code is RESOURCE_EXHAUSTED.
 void check(const PJRT_Api& api, PJRT_Error* error, const char* call);
 // Destroys `error` and returns "CODE: message"; "" when `error` is null.
 std::string take(const PJRT_Api& api, PJRT_Error* error);
 
 // Waits for `event`, which may be null, and destroys it. If the event has an error, throws like check().
 void await(const PJRT_Api& api, PJRT_Event* event, const char* call);
-// Keeps `alive` until `event`, which may be null, is ready. A thread of the plugin then releases `alive`. Destroys the
-// event.
+// Keeps `alive` until `event` is ready; a thread of the plugin then releases it. When `event` is null, releases `alive`
+// at once. Takes ownership of the event.
 void keep_until(const PJRT_Api& api, PJRT_Event* event, std::shared_ptr<void> alive);
 
 // Makes a named value. The result refers to `name` and `value`, which must outlive it.

@@ -11,16 +11,15 @@
 
 namespace fettle {
 
-// States which part of a global array each device stores: boxes[i] for the i-th device of the mesh. Devices with equal
-// boxes are replicas. All boxes have the same size, as plugins require, and together they cover the array.
+// States which part of a global array each device stores: device ordinal(i) stores boxes[i]. Devices with equal boxes
+// are replicas. All boxes have the same size, as plugins require, and together they cover the array.
 struct Layout {
   std::vector<Box> boxes;
   std::vector<int> devices = {};  // ordinals in Client::devices(), one per box; empty means 0, 1, 2, ...
 
   int count() const { return static_cast<int>(boxes.size()); }
   int ordinal(int position) const { return devices.empty() ? position : devices[position]; }
-  // parts() returns the distinct boxes in order of first appearance. part_of()[i] is the index in parts() of device i's
-  // box.
+  // parts() returns the distinct boxes in order of first appearance. part_of()[i] is the index of boxes[i] in parts().
   std::vector<Box> parts() const;
   std::vector<int> part_of() const;
   bool operator==(const Layout& other) const;

@@ -102,8 +102,9 @@ TEST(Config, InfinityIsReadInBothForms) {
   write_text(folder / "config.json", text);
   EXPECT_EQ(read_json_file(folder / "config.json"), config);
   EXPECT_EQ(make_model(config, "c").config.mamba2->largest_step, 0) << "no bound";
-  write_text(folder / "config.json", R"({"time_step_limit": [-Infinity, 1]})");
-  EXPECT_EQ(read_json_file(folder / "config.json")["time_step_limit"], Json({{{"__float__", "-Infinity"}}, 1}));
+  write_text(folder / "config.json", R"({"time_step_limit": [-Infinity, 1], "NaN": NaN})");
+  EXPECT_EQ(read_json_file(folder / "config.json"),
+            Json({{"time_step_limit", {{{"__float__", "-Infinity"}}, 1}}, {"NaN", {{"__float__", "NaN"}}}}));
 }
 
 // Published configs of ModernBERT have these fields. Transformers 5 writes others.

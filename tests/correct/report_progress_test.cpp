@@ -100,7 +100,9 @@ TEST(DataSheetFlops, KnowsDriversNames) {
   EXPECT_EQ(data_sheet_flops("NVIDIA GB200", DType::kBF16), target_named("gb200").bf16_tflops * 1e12);
   EXPECT_EQ(data_sheet_flops("NVIDIA GeForce RTX 4090", DType::kF16), target_named("rtx4090").bf16_tflops * 1e12);
   EXPECT_EQ(data_sheet_flops("AMD Instinct MI300X", DType::kBF16), target_named("mi300x").bf16_tflops * 1e12);
-  EXPECT_EQ(data_sheet_flops("NVIDIA H100 PCIe", DType::kBF16), 0) << "a slower card of the same name";
+  EXPECT_EQ(data_sheet_flops("NVIDIA H100 PCIe", DType::kBF16), target_named("h100-pcie").bf16_tflops * 1e12);
+  EXPECT_EQ(data_sheet_flops("NVIDIA H100 NVL", DType::kBF16), 0) << "a slower card of the same name";
+  EXPECT_EQ(data_sheet_flops("NVIDIA H100 PCIe MIG 1g.10gb", DType::kBF16), 0) << "a part of a card";
   EXPECT_EQ(data_sheet_flops("NVIDIA H100 80GB HBM3", DType::kF32), 0) << "the table has bf16 only";
   EXPECT_EQ(data_sheet_flops("Some Other GPU", DType::kBF16), 0);
   EXPECT_EQ(data_sheet_flops("", DType::kBF16), 0);

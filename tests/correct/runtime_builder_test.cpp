@@ -77,6 +77,16 @@ TEST_P(Build, MissingAndDoubledBytesAreRefused) {
   EXPECT_THROW(short_of.write(0, 0, std::span(bytes).subspan(0, 2)), InternalError);
 }
 
+TEST_P(Build, NothingIsLeftAfterFinish) {
+  const Shape shape{DType::kF32, {8}};
+  const std::vector<std::byte> bytes = some_bytes(32);
+  BufferBuilder builder(eight_devices(), shape, Layout::replicated({8}, 2), "", GetParam(), 1 << 20);
+  builder.write(0, 0, bytes);
+  builder.finish();
+  EXPECT_THROW(builder.parts(), InternalError);
+  EXPECT_THROW(builder.finish(), InternalError);
+}
+
 INSTANTIATE_TEST_SUITE_P(Staging, Build,
                          ::testing::Values(Staging::kHostMemory, Staging::kTransferManager, Staging::kWholeBox));
 

@@ -190,6 +190,9 @@ TEST_F(HubCommands, ModelsWithoutUsableFiles) {
   EXPECT_THAT(run({"data", "model_name_or_path=org/adapter"}).err, HasSubstr("is an adapter, not a model"));
   EXPECT_THAT(run({"chat", "model_name_or_path=org/llama", "adapter_name_or_path=org/llama"}).err,
               HasSubstr("org/llama is not an adapter: it has no adapter_config.json"));
+  EXPECT_THAT(run({"download", "org/rows", "--dataset", "--split", "train", "--all"}).err,
+              HasSubstr("leave out --all"));
+  EXPECT_THAT(run({"download", "org/llama", "--no-weights", "--all"}).err, HasSubstr("leave out --dataset, --all"));
   EXPECT_THAT(run({"download", "../up"}).err, HasSubstr("'../up' is not a name on a hub"));
 }
 
@@ -198,6 +201,8 @@ TEST_F(HubCommands, GgufFilesByTheirName) {
   const std::string bytes = read_text(source_folder() / "tests/reference/gguf/models/llama.gguf");
   hub.put("models/org/gguf/x-Q8_0.gguf", bytes);
   EXPECT_EQ(run({"download", "org/gguf"}).code, 0);
+  hub.put("models/org/best/model-best-of-8.gguf", bytes);
+  EXPECT_EQ(run({"download", "org/best"}).code, 0);
   hub.put("models/org/two/x-Q8_0.gguf", bytes);
   hub.put("models/org/two/x-Q4_K_M.gguf", "");
   const Outcome both = run({"download", "org/two"});
@@ -207,7 +212,7 @@ TEST_F(HubCommands, GgufFilesByTheirName) {
   const std::string text = (folder / "text.txt").string();
   EXPECT_EQ(run({"tokenize", "org/two:q8_0", text}).code, 0);
   EXPECT_EQ(run({"tokenize", "org/two/x-Q8_0.gguf", text}).code, 0);
-  EXPECT_THAT(run({"tokenize", "org/two:Q4_K", text}).err, HasSubstr("0 of its GGUF files match 'Q4_K'"));
+  EXPECT_THAT(run({"tokenize", "org/two:Q4_K", text}).err, HasSubstr("no GGUF file matches 'Q4_K'"));
 }
 
 TEST_F(HubCommands, ModelScopeByItsSwitch) {

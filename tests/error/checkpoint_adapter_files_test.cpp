@@ -76,10 +76,10 @@ TEST_F(BadAdapter, WrongTypes) {
   EXPECT_THAT(config_error(R"(,"use_rslora":1)"), HasSubstr("'use_rslora' is 1, wanted true or false"));
   EXPECT_THAT(config_error(R"(,"modules_to_save":[1])"), HasSubstr("wanted a list of names"));
   EXPECT_THAT(config_error(R"(,"rank_pattern":{"q":"4"})"), HasSubstr("wanted an object of numbers"));
-  EXPECT_THAT(config_error(R"(,"rank_pattern":{"q":0})"), HasSubstr("the rank 0 is not positive"));
+  EXPECT_THAT(config_error(R"(,"rank_pattern":{"q":0})"), HasSubstr("'rank_pattern' has the rank 0 for 'q'"));
   EXPECT_THAT(config_error(R"(,"rank_pattern":[])"), HasSubstr("wanted an object"));
   write_text(folder_ / "adapter_config.json", R"({"peft_type":"LORA","r":-1})");
-  EXPECT_THAT(user_error([&] { read_adapter_config(folder_.path()); }), HasSubstr("the rank -1 is not positive"));
+  EXPECT_THAT(user_error([&] { read_adapter_config(folder_.path()); }), HasSubstr("'r' is -1, wanted 1 or more"));
   write_text(folder_ / "adapter_config.json", R"({"peft_type":"LORA","r":2,"target_modules":7})");
   EXPECT_THAT(user_error([&] { read_adapter_config(folder_.path()); }), HasSubstr("wanted a list of names"));
 }

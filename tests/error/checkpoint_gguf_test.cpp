@@ -128,6 +128,13 @@ TEST(BadGguf, WhatFettleDoesNotReadIsNamed) {
               HasSubstr("IQ4_NL, which Fettle does not read"));
 }
 
+TEST(GgufParts, AreRecognisedByTheirNames) {
+  for (const char* name : {"x.gguf", "model-best-of-8.gguf", "x-00001-of-00002.gguf"})
+    EXPECT_TRUE(is_gguf_model(name)) << name;
+  for (const char* name : {"x-00002-of-00002.gguf", "mmproj-x.gguf", "x.bin"})
+    EXPECT_FALSE(is_gguf_model(name)) << name;
+}
+
 TEST(BadGguf, SeveralFilesAreListed) {
   const TempFolder folder;
   for (const char* name : {"x-Q4_K.gguf", "x-Q8_0.gguf", "mmproj-x.gguf"}) write_text(folder / name, "");
@@ -168,6 +175,20 @@ TEST(BadGguf, HugeCountsAreRefused) {
   write_text(folder / "x.gguf", file(keys, {tensor("blk.0.ffn_up_exps.weight", {1, 1, 4097}, 0, 0)}, 4 * 4097));
   EXPECT_THAT(user_error([&] { open_gguf(folder / "x.gguf"); }),
               HasSubstr("has 4097 experts; Fettle reads up to 4096"));
+}
+
+TEST(BadGguf, KeysThatDoNotFitAreNamed) {
+  const TempFolder folder;
+  const auto error = [&](int heads) {
+    write_text(folder / "x.gguf",
+               file({key("general.architecture", 8, text("llama")), key("llama.attention.head_count", 4, raw(heads)),
+                     key("llama.embedding_length", 4, raw(4))},
+                    {tensor("blk.0.attn_q.weight", {4, 4}, 0, 0)}));
+    return user_error([&] { open_gguf(folder / "x.gguf"); });
+  };
+  EXPECT_EQ(error(2), "no error");
+  EXPECT_THAT(error(3), HasSubstr("has 4 rows, wanted a multiple of 2 x 3 heads (attention.head_count"));
+  EXPECT_THAT(error(1 << 21), HasSubstr("attention.head_count is 2097152, wanted 0 to 1048576"));
 }
 
 TEST(BadGguf, AMissingPartIsNamed) {

@@ -80,7 +80,17 @@ TEST_F(GgufExportError, ASettingThatGgufCannotExpress) {
   const fs::path llama = copy_of("llama");
   change(llama / "config.json", [](nlohmann::json& config) { config["hidden_act"] = "gelu"; });
   EXPECT_THAT(refused(recipe(llama)), AllOf(HasSubstr("hidden_act"), HasSubstr("gelu"), HasSubstr("silu")));
-  EXPECT_THAT(refused(recipe(reference_model("smollm3"))), HasSubstr("no_rope_layers"));
+  change(llama / "config.json", [](nlohmann::json& config) {
+    config["hidden_act"] = "silu";
+    config["rope_parameters"] = {{"rope_type", "yarn"},
+                                 {"rope_theta", 10000.0},
+                                 {"factor", 4.0},
+                                 {"original_max_position_embeddings", 8192},
+                                 {"truncate", false}};
+  });
+  EXPECT_THAT(refused(recipe(llama)), HasSubstr("truncate of rope_parameters is false, and llama.cpp would compute "));
+  EXPECT_THAT(refused(recipe(reference_model("smollm3"))),
+              HasSubstr("layers without rope (no_rope_layers) are 1, and"));
 }
 
 TEST_F(GgufExportError, ATokenizerThatGgufCannotExpress) {

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <map>
 
 #include "base/error.h"
@@ -9,6 +10,7 @@
 #include "runtime/rendezvous/redis_server.h"
 #include "runtime/rendezvous/redis_store.h"
 #include "runtime/rendezvous/rendezvous.h"
+#include "temp_folder.h"
 
 namespace fettle {
 namespace {
@@ -50,6 +52,15 @@ TEST(Rendezvous, SaysThatRedisIsMissing) {
   const Environment nowhere("PATH", "/nowhere");
   EXPECT_THAT([&] { RedisServer(free_port(), std::string(1u << 20, 'x'), true); },
               ThrowsMessage<UserError>(HasSubstr("install the package redis-server")));
+}
+
+TEST(Rendezvous, SaysThatRedisEndedWithoutAMessage) {
+  const TempFolder folder;
+  write_text(folder / "redis-server", "#!/bin/sh\n/bin/cat >/dev/null\n");
+  std::filesystem::permissions(folder / "redis-server", std::filesystem::perms::owner_all);
+  const Environment silent("PATH", folder.path().string());
+  EXPECT_THAT([&] { RedisServer(free_port(), "one", true); },
+              ThrowsMessage<UserError>(HasSubstr("it ended without a message")));
 }
 
 TEST(Launchers, NameTheVariableThatIsWrong) {

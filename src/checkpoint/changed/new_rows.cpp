@@ -28,7 +28,7 @@ std::vector<float> read_rows(const StoredTensor& table, int64_t first, int64_t c
   return rows;
 }
 
-// Returns the mean of the rows below `before` for which wanted(row) is true.
+// Returns the mean of those of the rows [0, before) for which wanted(row) is true.
 template <typename Wanted>
 std::vector<double> mean_of_rows(const StoredTensor& table, int64_t before, const Wanted& wanted) {
   const int64_t width = table.entry->shape.dims[1];
@@ -57,7 +57,7 @@ std::vector<double> mean_of_ids(const StoredTensor& table, const std::vector<int
   return sum;
 }
 
-// Returns the rows from `rows.first` to `rows.after`, in f32.
+// Returns the rows [rows.first, rows.after), in f32.
 std::vector<float> new_rows(const StoredTensor& table, const VocabularyRows& rows, const NewTokens& tokens,
                             const GrownTokenizer& tokenizer) {
   const int64_t width = table.entry->shape.dims[1];
@@ -114,7 +114,7 @@ void write_new_rows(const std::filesystem::path& folder, const ModelRepository& 
         param.role == Role::kHead && model.contains(param.hf_name);  // a classifier's checkpoint may have no head
     if (param.role == Role::kTokenEmbedding || head) tables.push_back(model.find(param.hf_name));
   }
-  // Some checkpoints have a second copy of a tied head.
+  // Some checkpoints with a tied head store it in addition to the embedding.
   if (const std::string head = family.head + ".weight"; !family.encoder && model.contains(head))
     if (const StoredTensor copy = model.find(head);
         std::ranges::none_of(tables, [&](const StoredTensor& table) { return table.entry->name == copy.entry->name; }))

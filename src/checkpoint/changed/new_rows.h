@@ -17,11 +17,12 @@ struct VocabularyRows {
 };
 VocabularyRows vocabulary_rows(int64_t model_rows, const GrownTokenizer& tokenizer);
 
-// Writes the rows from `rows.first` on to the file kNewRows in `folder`: for the embedding, and for the head if it is a
-// tensor of its own. An old row that belongs to no new token keeps its values. Any other row is the mean of all those
-// old rows plus noise with standard deviation 1 / sqrt(row length). With tokens.from_descriptions, the row of a token
-// with a description is the mean of the rows of the description's tokens instead, and gets noise only with
-// tokens.with_noise. The values depend only on the model, the tokens and tokens.seed.
+// Writes the file kNewRows in `folder`. It has the rows [rows.first, rows.after) of the embedding, and also those of
+// the head if the head is a tensor of its own. An old row that belongs to no new token keeps its values. Any other row
+// is the mean of all old rows that belong to no new token, plus noise with standard deviation 1 / sqrt(row length).
+// With tokens.from_descriptions, the row of a token with a description is the mean of the rows of the description's
+// tokens instead, and gets noise only with tokens.with_noise. The values depend only on the model, the tokens and
+// tokens.seed.
 void write_new_rows(const std::filesystem::path& folder, const ModelRepository& model, const VocabularyRows& rows,
                     const NewTokens& tokens, const GrownTokenizer& tokenizer);
 

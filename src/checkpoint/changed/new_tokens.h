@@ -18,7 +18,7 @@ struct NewTokens {
   bool from_descriptions = false;  // new rows start as the mean of the rows of the description's tokens
   bool with_noise = true;          // adds noise to these means
   std::string eos;                 // the tokenizer's new eos_token; empty: no change
-  bool resize = false;             // the embedding has a row for every token of the tokenizer
+  bool resize = false;             // the embedding gets a row for every token of the tokenizer
   uint64_t seed = 42;
   std::string at;  // where the keys were set, for messages
 
@@ -36,9 +36,8 @@ struct GrownTokenizer {
 
 // Adds the tokens to the files of the tokenizer in `model` and returns the changed files. New tokens get the next free
 // ids: first the plain tokens, then the special tokens, each in the given order. A token that the tokenizer already has
-// keeps its id; if it is in `special`, it becomes special. A new eos_token becomes a special token too, and is
-// added if the tokenizer lacks it. Throws UserError like Tokenizer::open, and for an empty
-// token.
+// keeps its id; if it is in `special`, it becomes special. A new eos_token becomes a special token too, and is added if
+// the tokenizer lacks it. Throws UserError like Tokenizer::open, and for an empty token.
 GrownTokenizer add_to_tokenizer(const std::filesystem::path& model, const NewTokens& tokens);
 
 }  // namespace fettle

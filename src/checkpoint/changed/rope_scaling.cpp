@@ -22,7 +22,7 @@ Json& text_of(Json& config) {
   return names(config, "text_config") && config["text_config"].is_object() ? config["text_config"] : config;
 }
 
-// Returns the rope settings of the layers without a window.
+// Returns the rope settings. If layers with a window have settings of their own, returns those of the other layers.
 Json& settings_of(Json& text) {
   Json& settings = text[names(text, "rope_parameters") ? "rope_parameters" : "rope_scaling"];
   return names(settings, "full_attention") ? settings["full_attention"] : settings;

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "checkpoint/files.h"
+#include "checkpoint/gguf/gguf_folder.h"
 #include "checkpoint/model_files.h"
 #include "data/classes/taught_labels.h"
 #include "hub/snapshot.h"
@@ -48,12 +49,7 @@ std::string file_name(const std::string& path) {
 
 // Returns the GGUF models, without image projectors (mmproj) and without parts after the first.
 Names gguf_models(const Snapshot& snapshot) {
-  return files_where(snapshot, [](const std::string& path) {
-    const std::string name = file_name(path);
-    const size_t part = name.rfind("-of-");
-    return name.ends_with(".gguf") && !name.starts_with("mmproj") &&
-           (part == std::string::npos || part < 6 || name.substr(part - 6, 6) == "-00001");
-  });
+  return files_where(snapshot, [](const std::string& path) { return is_gguf_model(file_name(path)); });
 }
 
 std::string lower(std::string text) {
@@ -61,8 +57,8 @@ std::string lower(std::string text) {
   return text;
 }
 
-// Returns whether the file's name has `word` between '-', '.' or its ends, in upper or lower case. For example,
-// "x-Q4_K_M.gguf" has the word "q4_k_m", but not "Q4_K". An empty word is in every name.
+// Returns whether the file's name has `word`, in upper or lower case, with a '-', a '.' or an end of the name on each
+// side. For example, "x-Q4_K_M.gguf" has the word "q4_k_m", but not "Q4_K". An empty word is in every name.
 bool contains_word(const std::string& path, const std::string& word) {
   const std::string in = "." + lower(file_name(path)) + ".", wanted = lower(word);
   auto ends = [](char c) { return c == '-' || c == '.'; };
@@ -95,7 +91,7 @@ Names shards_of(const Snapshot& snapshot, const std::string& index, const RepoNa
   const Json content = read_json_file(snapshot.folder() / index);
   const auto map = content.is_object() ? content.find("weight_map") : content.end();
   if (!content.is_object() || map == content.end() || !map->is_object())
-    throw UserError("{}: {} has no object 'weight_map'", repo.id, index);
+    throw UserError("{}: {} has no object 'weight_map'; download it again", repo.id, index);
   std::set<std::string> shards;
   for (const auto& [tensor, file] : map->items()) {
     if (!file.is_string() || !snapshot.has(file.get<std::string>()))
@@ -139,6 +135,9 @@ fs::path fetch_gguf(const HubSettings& settings, const HubGguf& file) {
   for (const std::string& name : all)
     if (name == file.wanted || contains_word(name, file.wanted)) found.push_back(name);
   if (std::find(all.begin(), all.end(), file.wanted) != all.end()) found = {file.wanted};
+  if (found.empty() && !file.wanted.empty())
+    throw UserError("{}: no GGUF file matches '{}'; it has {}; name one as {}/FILE.gguf", file.repo.id, file.wanted,
+                    fmt::join(all, ", "), file.repo.id);
   if (found.size() != 1)
     throw UserError("{}: {} of its GGUF files match{}; it has {}; name one as {}/FILE.gguf", file.repo.id, found.size(),
                     file.wanted.empty() ? "" : fmt::format(" '{}'", file.wanted), fmt::join(all, ", "), file.repo.id);

@@ -32,7 +32,7 @@ void decode_bf16(const uint8_t* block, float* out) {
   *out = bf16_to_f32(bits);
 }
 
-// The low halves of the bytes are the first 16 elements, the high halves are the other 16.
+// The low four bits of the bytes are the first 16 elements, the high four bits are the other 16.
 void decode_q4_0(const uint8_t* block, float* out) {
   const float scale = half_at(block);
   for (int i = 0; i < kSmallBlock / 2; ++i) {
@@ -49,7 +49,7 @@ void decode_q4_1(const uint8_t* block, float* out) {
   }
 }
 
-// Returns element i of five bits: four in `low`, the fifth in bit i of `high`.
+// Returns the five-bit code of element i. Its low four bits are in `low`, its fifth bit is bit i of `high`.
 int five_bits(const uint8_t* low, uint32_t high, int i) {
   const int four = i < 16 ? low[i] & 15 : low[i - 16] >> 4;
   return four | static_cast<int>((high >> i & 1) << 4);
@@ -88,8 +88,8 @@ void decode_q2_k(const uint8_t* block, float* out) {
   }
 }
 
-// A block has the third bit of each element, two bits of each element, 16 scales of 6 bits, and the scale of the
-// scales. An element is 4 less if its third bit is 0.
+// A block has the third bit of each element, the low two bits of each element, 16 scales of 6 bits, and the scale of
+// the scales. An element is 4 less if its third bit is 0.
 void decode_q3_k(const uint8_t* block, float* out) {
   const uint8_t *high = block, *codes = block + 32, *packed = block + 96;
   const float scale = half_at(block + 108);
@@ -159,7 +159,7 @@ void decode_q6_k(const uint8_t* block, float* out) {
   }
 }
 
-// A block has an exponent of two for the scale, and 32 elements of 4 bits (e2m1, OCP Microscaling Formats).
+// A block has the exponent of its scale, a power of two, and 32 elements of 4 bits (e2m1, OCP Microscaling Formats).
 void decode_mxfp4(const uint8_t* block, float* out) {
   const float scale = mxfp4_half_scale(block[0]);
   for (int i = 0; i < kSmallBlock / 2; ++i) {

@@ -1,6 +1,6 @@
 // Defines BlockType, a format in which a GGUF file stores a tensor's elements, and functions that decode and encode it.
 //
-// Elements are stored in blocks of consecutive elements of a row, each with its own scale. Source of the layouts:
+// A block has consecutive elements of one row and, in quantised types, their scale. Source of the layouts:
 // ggml-quants.c and gguf-py's quants.py of llama.cpp. The decoded values equal those of gguf-py bit for bit. The
 // encoded blocks are equal, too, for the types that gguf-py encodes (block_encoders.h).
 #pragma once

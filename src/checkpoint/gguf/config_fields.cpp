@@ -17,7 +17,7 @@ bool has_bias(const GgufFields& fields, const std::string& module) {
   return fields.tensor("blk.0." + module + ".bias") != nullptr;
 }
 
-// Returns whether a layer has a tensor whose name ends with `ending`.
+// Returns whether the file has a tensor whose name ends with `ending`.
 bool has_tensor(const GgufFields& fields, const std::string& ending) {
   return std::ranges::any_of(fields.header().tensors,
                              [&](const GgufTensor& tensor) { return tensor.name.ends_with(ending); });
@@ -25,7 +25,9 @@ bool has_tensor(const GgufFields& fields, const std::string& ending) {
 
 int64_t head_dim_of(const GgufFields& fields) {
   const int64_t heads = fields.of_layers(".attention.head_count");
-  if (heads == 0) throw UserError("{}: the model has 0 attention heads", fields.file());
+  if (heads == 0)
+    throw UserError("{}: '{}.attention.head_count' is 0; use the model's safetensors files", fields.file(),
+                    fields.architecture());
   return fields.integer(".attention.key_length", fields.integer(".embedding_length") / heads);
 }
 
@@ -35,8 +37,8 @@ void set_partial_rotary(const GgufFields& fields, Json& config) {
     config["partial_rotary_factor"] = static_cast<double>(rotary) / static_cast<double>(head);
 }
 
-// If the file lists the layers that have a window, sets layer_types. Otherwise sets sliding_window_pattern: every
-// `pattern`-th layer has no window.
+// If the file lists the layers that have a window, sets layer_types. Otherwise sets sliding_window_pattern to the
+// number in the file, or to `pattern`: if it is n, every n-th layer has no window.
 void set_windows(const GgufFields& fields, Json& config, int64_t pattern) {
   if (fields.has(".attention.sliding_window")) config["sliding_window"] = fields.integer(".attention.sliding_window");
   const Json* listed = fields.find(".attention.sliding_window_pattern");
@@ -50,7 +52,7 @@ void set_windows(const GgufFields& fields, Json& config, int64_t pattern) {
   config["layer_types"] = types;
 }
 
-// Returns layer_types: the layers without heads of keys are of the type `other`, the others have attention.
+// Returns layer_types: the layers with 0 key heads are of the type `other`, all others have attention.
 Json layer_types(const GgufFields& fields, const char* other) {
   Json types = Json::array();
   for (int64_t layer = 0; layer < fields.layers(); ++layer) types.push_back("full_attention");
@@ -69,7 +71,7 @@ void set_mamba2(const GgufFields& fields, Json& config) {
   config["mamba_conv_bias"] = has_tensor(fields, ".ssm_conv1d.bias");
 }
 
-// Sets the fields of Qwen's linear attention. In llama.cpp, values have the size of keys.
+// Sets the fields of Qwen's linear attention. In llama.cpp, a value head has the size of a key head.
 void set_delta_net(const GgufFields& fields, Json& config) {
   config["linear_num_key_heads"] = fields.integer(".ssm.group_count");
   config["linear_num_value_heads"] = fields.integer(".ssm.time_step_rank");
@@ -100,8 +102,8 @@ void set_routed_experts(const GgufFields& fields, Json& config) {
   config["topk_group"] = std::max<int64_t>(1, fields.integer(".expert_group_used_count", 1));
 }
 
-// Renames common fields to the names in GPT's config, for example hidden_size to n_embd, and removes fields that GPT
-// lacks.
+// Renames common fields to the names in the configs of GPT-2 and GPTBigCode, for example hidden_size to n_embd, and
+// removes fields that these configs lack.
 void rename_for_gpt(const GgufFields& fields, Json& config) {
   for (const auto& [from, to] : {std::pair{"hidden_size", "n_embd"},
                                  {"intermediate_size", "n_inner"},
@@ -119,15 +121,15 @@ void rename_for_gpt(const GgufFields& fields, Json& config) {
 }
 
 // Sets the scale of queries in Gemma 2 and 3. It depends on the head's size; in the 27B models, on hidden_size / number
-// of heads.
+// of heads. A model with `layers_of_27b` layers counts as a 27B model.
 void set_query_scale(const GgufFields& fields, Json& config, int64_t layers_of_27b) {
   const int64_t heads = fields.integer(".attention.head_count");
   const bool large = fields.integer(".block_count") == layers_of_27b;
   config["query_pre_attn_scalar"] = large ? fields.integer(".embedding_length") / heads : head_dim_of(fields);
 }
 
-// In Gemma 4, layers with a window (`windowed`) and layers without have heads of different sizes. Returns the number of
-// the first layer of this kind; 0 when there is none.
+// Returns the number of the first layer that has a window (`windowed` is true) or none (false); 0 when there is no such
+// layer. In Gemma 4, these two kinds of layers have heads of different sizes.
 int64_t first_layer(const GgufFields& fields, bool windowed) {
   const Json* listed = fields.find(".attention.sliding_window_pattern");
   for (size_t layer = 0; listed != nullptr && listed->is_array() && layer < listed->size(); ++layer)
@@ -135,7 +137,8 @@ int64_t first_layer(const GgufFields& fields, bool windowed) {
   return 0;
 }
 
-// Returns the integer for the layers that have one; in Gemma 4, for the first layer with a window.
+// Returns the integer for all layers in which it is not 0 (GgufFields::of_layers); for Gemma 4, returns that of the
+// first layer with a window.
 int64_t of_layers(const GgufFields& fields, const char* key) {
   return fields.has(".attention.key_length_swa") ? fields.in_layer(key, first_layer(fields, true))
                                                  : fields.of_layers(key);
@@ -155,7 +158,8 @@ std::string dtype_of(const GgufFields& fields) {
 
 Json gguf_config(const GgufFamily& family, const GgufFields& fields) {
   const GgufTensor* table = fields.tensor("token_embd.weight");
-  if (table == nullptr) throw UserError("{}: it has no tensor 'token_embd.weight'", fields.file());
+  if (table == nullptr)
+    throw UserError("{}: it has no tensor 'token_embd.weight'; use the model's safetensors files", fields.file());
   const bool experts_only = !fields.has(".feed_forward_length") && fields.has(".expert_feed_forward_length");
   Json config{
       {"architectures", {family.class_name}},
@@ -338,7 +342,8 @@ void starcoder2_fields(const GgufFields& fields, Json& config) {
 
 void gpt_bigcode_fields(const GgufFields& fields, Json& config) {
   if (config["num_key_value_heads"] != 1)
-    throw UserError("{}: attention.head_count_kv is {}, wanted 1", fields.file(), config["num_key_value_heads"].dump());
+    throw UserError("{}: '{}.attention.head_count_kv' is {}, wanted 1; use the model's safetensors files",
+                    fields.file(), fields.architecture(), config["num_key_value_heads"].dump());
   rename_for_gpt(fields, config);
   config["multi_query"] = true;
   config["activation_function"] = "gelu_pytorch_tanh";
@@ -415,7 +420,7 @@ void lfm2_fields(const GgufFields& fields, Json& config) {
   config["layer_types"] = layer_types(fields, "conv");
 }
 
-// llama.cpp always computes this router with sigmoids, a correction and no factor on the weights. These are the
+// llama.cpp always computes this router with sigmoids, a correction bias and no factor on the weights. These are the
 // defaults of config.json, too.
 void lfm2_moe_fields(const GgufFields& fields, Json& config) {
   lfm2_fields(fields, config);
@@ -495,8 +500,8 @@ void falcon_h1_fields(const GgufFields& fields, Json& config) {
   config["mamba_norm_before_gate"] = false;
 }
 
-// llama.cpp has constants for the chunks and for the growth of queries. Models with 128 experts have no norms on q and
-// k.
+// In llama.cpp, the size of the chunks and the growth of the queries with the position are constants. Models with 128
+// experts have no norms on q and k.
 void llama4_fields(const GgufFields& fields, Json& config) {
   llama_fields(fields, config);
   mixtral_fields(fields, config);
@@ -526,7 +531,8 @@ void granite4_fields(const GgufFields& fields, Json& config) {
   config["mamba_proj_bias"] = has_tensor(fields, ".ssm_in.bias");
 }
 
-// llama.cpp decides by the number of layers whether a model has ALiBi.
+// llama.cpp decides by the number of layers whether a model has ALiBi. A config with ALiBi has model_max_length instead
+// of max_position_embeddings.
 void baichuan_fields(const GgufFields& fields, Json& config) {
   constexpr int64_t kLayersOf13B = 40;
   if (fields.layers() != kLayersOf13B) return;
@@ -534,7 +540,7 @@ void baichuan_fields(const GgufFields& fields, Json& config) {
   config.erase("max_position_embeddings");
 }
 
-// llama.cpp rounds the ends of yarn's blend (truncate). The published models do not.
+// llama.cpp rounds the ends of yarn's blend. The published models do not, so `truncate` is false.
 void gpt_oss_fields(const GgufFields& fields, Json& config) {
   mixtral_fields(fields, config);
   config["intermediate_size"] = fields.integer(".expert_feed_forward_length");

@@ -60,7 +60,9 @@ Json rope_scaling(const GgufFields& fields) {
     return out;
   }
   if (type == "longrope") return nullptr;  // the factors of longrope are in tensors
-  throw UserError("{}: rope.scaling.type is '{}', which Fettle does not support", fields.file(), type);
+  throw UserError(
+      "{}: '{}.rope.scaling.type' is '{}', which Fettle does not support; use the model's safetensors files",
+      fields.file(), fields.architecture(), type);
 }
 
 }  // namespace fettle

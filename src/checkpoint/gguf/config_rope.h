@@ -13,7 +13,8 @@ class GgufFields;
 // has the field rope_theta.
 nlohmann::json llama3_rope(const GgufFields& fields, const nlohmann::json& config, const std::vector<double>& factors);
 
-// Returns rope_scaling; null when positions are not scaled. Throws UserError for a kind that Fettle does not support.
+// Returns rope_scaling. Returns null when positions are not scaled, and for longrope, whose factors are in tensors.
+// Throws UserError for a kind that Fettle does not support.
 nlohmann::json rope_scaling(const GgufFields& fields);
 
 }  // namespace fettle

@@ -28,8 +28,8 @@ struct CopyLoop {
   int64_t size, source_stride, target_stride;
 };
 
-// Decodes the stored elements [first, first + count), which lie in one row of `columns` elements, and writes them to
-// `out`, `stride` elements apart.
+// Decodes the elements [first, first + count), which lie in one row of `columns` elements, and writes them to `out`,
+// `stride` elements apart. The elements are numbered as if the file had no rows or columns in another order.
 void write_run(const Encoding& encoding, const std::byte* data, int64_t first, int64_t count, int64_t columns,
                int64_t stride, DType to, std::byte* out) {
   float values[kMostOfRun];

@@ -1,5 +1,6 @@
-// Defines Encoding: how a GGUF file stores a tensor in blocks, with its rows in another order, with a constant added,
-// or as negative numbers instead of logarithms.
+// Defines Encoding: how a GGUF file stores the elements of a tensor. They are in blocks. Also, rows or columns may be
+// in another order than in Hugging Face's checkpoint, a constant may have been added to the values, or the file may
+// have the number -exp(x) instead of x.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +15,8 @@ namespace fettle {
 struct TensorEntry;
 
 // llama.cpp stores the rows of some weights in another order than Hugging Face. Hugging Face's row (o, a, b, i) is row
-// (o, b, a, i) of the file, for a < first, b < second, i < inner. The index o of the outermost dim may be any. The rows
-// before `begin` keep their places and are not counted.
+// (o, b, a, i) of the file, for a < first, b < second, i < inner. The outermost index o has no limit. The rows before
+// `begin` keep their places and are not counted.
 struct RowSwap {
   int64_t first = 1, second = 1, inner = 1, begin = 0;
 
@@ -37,8 +38,8 @@ struct Encoding {
   explicit operator bool() const { return type != nullptr; }
 };
 
-// Writes the elements of `box` to `out`, dense, as the float dtype `to`. The entry's first byte is `data`. Values are
-// computed in f32 and rounded to nearest even. Reads only the rows of the box.
+// Writes the elements of `box` to `out`, dense, as the float dtype `to`. `data` points to the entry's first byte.
+// Values are computed in f32 and rounded to nearest even. Reads only the rows of the box.
 void read_encoded(const TensorEntry& entry, const std::byte* data, const Box& box, DType to, std::byte* out);
 
 }  // namespace fettle

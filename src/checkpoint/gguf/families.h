@@ -26,7 +26,7 @@ enum class GgufForm {
   // rank] (DeepSeek)
   kKeysOfHeads,
   kValuesOfHeads,
-  // q, k and v, [n, in] each. Hugging Face has [3 * n, in] (Baichuan).
+  // The file has three tensors, q, k and v, each [n, in]. Hugging Face has one, [3 * n, in] (Baichuan).
   kPackedQ,
   kPackedK,
   kPackedV,
@@ -40,11 +40,12 @@ enum class GgufForm {
   kUpsOfExperts,
   kExperts,          // all experts in one tensor, as in the checkpoint
   kGateUpOfExperts,  // like kExperts; the gates and the up projections, [experts, 2 * size, in]
-  // The gates or the up projections, [size, in]. Hugging Face has [2 * size, in].
+  // The file has two tensors, the gates and the up projections, each [size, in]. Hugging Face has one, [2 * size, in].
   kGates,
   kUps,
-  // Of all experts, [experts, out, in]. Hugging Face has [experts, in, out]; the gates and the up projections are the
-  // halves of `out` (Llama 4), or alternate (GPT-OSS, "InTurns"). Their biases are [experts, out].
+  // The file has the gates, the up and the down projections of all experts in three tensors [experts, out, in]. Hugging
+  // Face has [experts, in, out], and one tensor for gates and up projections: they are the halves of `out` (Llama 4),
+  // or they alternate (GPT-OSS, "InTurns"). Biases are [experts, out].
   kGatesInColumns,
   kUpsInColumns,
   kGatesInTurns,
@@ -54,8 +55,9 @@ enum class GgufForm {
 };
 
 // The names of a module, without ".weight" and ".bias": "blk.{}.attn_q" and "model.layers.{}.self_attn.q_proj". If
-// these endings differ, the names of a tensor: "blk.{}.ssm_a" and "model.layers.{}.mamba.A_log". {} is the layer's
-// number. A second {} in Hugging Face's name is the expert's number; a GGUF file has all experts in one tensor.
+// these endings differ between the two files, the full names of a tensor: "blk.{}.ssm_a" and
+// "model.layers.{}.mamba.A_log". {} is the layer's number. A second {} in Hugging Face's name is the expert's number; a
+// GGUF file has all experts in one tensor.
 struct GgufName {
   std::string gguf, hf;
   GgufForm form = GgufForm::kSame;
@@ -67,8 +69,8 @@ struct GgufStorage {
   // A fused q|k|v has all heads of q, then k, then v. Hugging Face has q, k and v of each head in turn.
   bool parts_first = false;
   bool adds_one = false;  // norms are stored as 1 + w
-  // Linear attention: in the rows and columns of values, the heads of one key head are not neighbours; the first value
-  // head of every key head comes first, then the second ones.
+  // Linear attention: in the rows and columns of values, the value heads that belong to one key head are not
+  // neighbours. First come the first value heads of all key heads, then the second ones, and so on.
   bool spreads_values = false;
   bool transposes = false;  // Hugging Face's linear weights are [in, out] (Conv1D)
 };
@@ -82,11 +84,12 @@ struct GgufFamily {
   void (*config)(const GgufFields& fields, nlohmann::json& config);
   GgufStorage storage = {};
   SetMetadata metadata = no_metadata;  // the inverse of `config`
-  std::optional<bool> experts = {};    // only models with or without experts; nullopt: both
-  std::optional<bool> mamba2 = {};     // only models with or without layers with Mamba2; nullopt: both
+  std::optional<bool> experts = {};    // true: only models with experts; false: only models without; nullopt: both
+  std::optional<bool> mamba2 = {};     // the same for layers with Mamba2
 };
 
-// All families, one for each pair of architecture and model_type.
+// All families. Several entries may have the same architecture, the same model_type or both; in the last case they
+// differ in `experts` or `mamba2`.
 const std::vector<GgufFamily>& gguf_families();
 
 // Returns the family for writing a model of this model_type with this config. Throws UserError, which lists the

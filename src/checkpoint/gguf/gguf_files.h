@@ -15,9 +15,10 @@ std::filesystem::path gguf_path(const std::filesystem::path& file);
 std::vector<std::filesystem::path> gguf_parts(const std::filesystem::path& file);
 
 // Opens the file, and if it is a first part, all parts NAME-00001-of-0000N.gguf. The tensors have Hugging Face's names,
-// shapes, row order and values, and each expert is a tensor of its own. Quantised tensors have the dtype bfloat16 and
-// are decoded when they are read. Throws UserError like read_gguf_header and gguf_family_of, and for a type that Fettle
-// does not read, an unknown tensor or a missing part.
+// shapes, row order and values, and each expert is a tensor of its own. If several tensors of the file make up one
+// tensor of Hugging Face's checkpoint, returns its pieces (GgufPiece), which ModelRepository joins. Quantised tensors
+// have the dtype bfloat16 and are decoded when they are read. Throws UserError like read_gguf_header and
+// gguf_family_of, and for a type that Fettle does not read, an unknown tensor or a missing part.
 std::vector<TensorFile> open_gguf(const std::filesystem::path& path);
 
 }  // namespace fettle

@@ -21,12 +21,6 @@ namespace fs = std::filesystem;
 
 constexpr const char* kFolderVersion = "1";  // raise this when Fettle writes the folder's files differently
 
-bool is_later_part(const std::string& name) {
-  constexpr size_t kEnding = 20;  // "-00002-of-00003.gguf"
-  if (name.size() < kEnding || name.substr(name.size() - kEnding + 6, 4) != "-of-") return false;
-  return name.substr(name.size() - kEnding, 6) != "-00001";
-}
-
 bool has_other_weights(const fs::path& folder) {
   return std::ranges::any_of(
       std::initializer_list<const char*>{"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
@@ -36,6 +30,13 @@ bool has_other_weights(const fs::path& folder) {
 
 }  // namespace
 
+bool is_gguf_model(const std::string& name) {
+  if (!name.ends_with(".gguf") || name.starts_with("mmproj")) return false;
+  constexpr size_t kEnding = 20;  // "-00002-of-00003.gguf"
+  if (name.size() < kEnding || name.substr(name.size() - kEnding + 6, 4) != "-of-") return true;
+  return name.substr(name.size() - kEnding, 6) == "-00001";
+}
+
 std::optional<fs::path> find_gguf(const fs::path& model) {
   std::error_code ignored;
   if (model.extension() == ".gguf" && fs::is_regular_file(model, ignored)) return model;
@@ -43,7 +44,7 @@ std::optional<fs::path> find_gguf(const fs::path& model) {
   std::vector<fs::path> found;
   for (const auto& entry : fs::directory_iterator(model, ignored)) {
     const std::string name = entry.path().filename().string();
-    if (name.ends_with(".gguf") && !name.starts_with("mmproj") && !is_later_part(name)) found.push_back(entry.path());
+    if (is_gguf_model(name)) found.push_back(entry.path());
   }
   if (found.empty()) return std::nullopt;
   if (found.size() == 1) return found[0];

@@ -3,15 +3,20 @@
 
 #include <filesystem>
 #include <optional>
+#include <string>
 
 namespace fettle {
 
-// The name of the weights in such a folder. It is a link to the GGUF file.
+// The name of the weights in a folder that gguf_folder makes. It is a link to the GGUF file.
 inline constexpr const char* kGgufWeights = "model.gguf";
 
-// Returns the GGUF file for the path `model`: `model` itself, or the only GGUF file in the folder `model` if the folder
-// has no other weights. Image projectors (mmproj) and parts after the first do not count. Returns nullopt for any other
-// path. Throws UserError, which lists the files, when there are several.
+// Returns whether the name is that of a GGUF model. Image projectors (mmproj) and parts after the first
+// ("x-00002-of-00003.gguf") are none.
+bool is_gguf_model(const std::string& name);
+
+// Returns the GGUF file for the path `model`: `model` itself, or the only GGUF model in the folder `model` if the
+// folder has no other weights. Returns nullopt for any other path. Throws UserError, which lists the files, when there
+// are several.
 std::optional<std::filesystem::path> find_gguf(const std::filesystem::path& model);
 
 // Returns a folder in Fettle's cache with the config, the tokenizer and the chat template of the file, and a link to

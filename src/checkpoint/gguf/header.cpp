@@ -147,8 +147,8 @@ int64_t alignment_of(const GgufHeader& header, const std::string& file) {
   return alignment;
 }
 
-// Makes the offsets relative to the file and sorts the tensors by offset. Throws UserError when tensors overlap or lie
-// outside of the file.
+// Makes the offsets relative to the start of the file and sorts the tensors by offset. Throws UserError when tensors
+// overlap or lie outside of the file.
 void place_tensors(GgufHeader& header, size_t end_of_header, size_t file_bytes, const std::string& file) {
   const int64_t alignment = alignment_of(header, file);
   const int64_t size = static_cast<int64_t>(file_bytes);

@@ -19,7 +19,7 @@ float put_rounded(float value, uint8_t* at) {
   return f16_to_f32(bits);
 }
 
-// Returns the nearest integer of a value >= 0, at most `largest`. Compilers can vectorise it.
+// Returns the integer from 0 to `largest` that is nearest to the value. Compilers can vectorise this code.
 int nearest_code(float value, float largest) {
   return static_cast<int>(std::min(std::max(value, 0.0f), largest) + 0.5f);
 }
@@ -63,7 +63,7 @@ ScaleAndOffset find_range(const float* x, const float* weights, float largest) {
     const double error =
         scale * scale * qq + offset * offset * w + sum_xx - 2 * scale * offset * q - 2 * scale * qx + 2 * offset * sx;
     if (error < 0.999999 * least) {
-      least = std::max(error, 0.0);  // rounding makes the error of an exact fit slightly negative
+      least = std::max(error, 0.0);  // rounding can make the error of an exact fit slightly negative
       best = {static_cast<float>(scale), static_cast<float>(offset)};
     }
   }
@@ -138,8 +138,8 @@ void put_four_bits(const int* codes, uint8_t* at) {
       at[i / 2 + j] = static_cast<uint8_t>((codes[i + j] & 15) | (codes[i + 32 + j] & 15) << 4);
 }
 
-// Returns the scale for which scale * code, with codes -half ... half - 1, has the least squared error, weighted by
-// weight(x). The sign of the scale makes the code of the value of largest magnitude negative.
+// Searches for the scale with which scale * code, with codes -half ... half - 1, has the least squared error, weighted
+// by weight(x). The sign of the scale makes the code of the value of largest magnitude negative.
 template <typename Weight>
 float find_scale(const float* x, int count, float half, Weight weight) {
   float farthest = 0;
@@ -168,7 +168,8 @@ float find_scale(const float* x, int count, float half, Weight weight) {
   return best;
 }
 
-// Returns codes of two bits, four in a byte: those of the elements i, i + 32, i + 64 and i + 96 of each half.
+// Writes the low two bits of the codes, four codes in a byte: those of the elements i, i + 32, i + 64 and i + 96 of
+// each half of the block.
 void put_two_bits(const int* codes, uint8_t* at) {
   std::memset(at, 0, kInLarge / 4);
   for (int i = 0; i < kInLarge; ++i)

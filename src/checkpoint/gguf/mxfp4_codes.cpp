@@ -10,8 +10,8 @@ namespace {
 
 constexpr int64_t kCodeBytes = 16, kBlockBytes = kCodeBytes + 1;
 
-// Writes a block of the file: the scale, then the codes. In safetensors, neighbouring elements share a byte. In a GGUF
-// file, the elements i and i + 16 do.
+// Writes a block of a GGUF file: the scale, then the codes. In safetensors, neighbouring elements share a byte. In a
+// GGUF file, the elements i and i + 16 do.
 void write_block(std::byte scale, const std::byte* codes, std::byte* out) {
   auto code = [&](int64_t element) {
     const auto two = static_cast<unsigned>(codes[element / 2]);

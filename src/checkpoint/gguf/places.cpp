@@ -121,18 +121,26 @@ bool is_table_of_rope(const std::string& name) {
 GgufPlaces::GgufPlaces(const GgufFamily& family, const GgufHeads& heads, std::string file)
     : family_(family), file_(std::move(file)), heads_(heads) {
   constexpr int64_t kMost = 1 << 20;  // products of these numbers fit into 64 bits
-  for (const int64_t number : {heads.heads, heads.groups, heads.values, heads.key_dim, heads.plain_dim, heads.value_dim,
-                               heads.experts, heads.expert_size, heads.width, heads.shared_size, heads.head_dim})
-    if (number < 0 || number > kMost)
-      throw UserError("{}: a number of heads, groups or dims is {}, wanted 0 to {}", file_, number, kMost);
+  for (const auto& [key, number] : {std::pair{"attention.head_count", heads.heads},
+                                    {"ssm.group_count", heads.groups},
+                                    {"ssm.time_step_rank", heads.values},
+                                    {"ssm.state_size", heads.key_dim},
+                                    {"attention.key_length_mla - rope.dimension_count", heads.plain_dim},
+                                    {"attention.value_length_mla or ssm.state_size", heads.value_dim},
+                                    {"expert_count", heads.experts},
+                                    {"expert_feed_forward_length", heads.expert_size},
+                                    {"embedding_length", heads.width},
+                                    {"feed_forward_length or expert_shared_feed_forward_length", heads.shared_size},
+                                    {"embedding_length / attention.head_count", heads.head_dim}})
+    if (number < 0 || number > kMost) throw UserError("{}: {} is {}, wanted 0 to {}", file_, key, number, kMost);
   for (const GgufName& name : family.names) {
     by_gguf_[name.gguf] = &name;
     by_hf_[name.hf].push_back(&name);
   }
 }
 
-// Returns the names of the module, or those of the tensor `module` + `ending`; `ending` then becomes "". Returns
-// nullptr when the family's table has neither.
+// Returns the table's entry for the tensor `module` + `ending`, and sets `ending` to "". If there is no such entry,
+// returns the entry for the module and keeps `ending`. Returns nullptr when the family's table has neither.
 const GgufName* GgufPlaces::find_gguf(const std::string& module, std::string& ending) const {
   if (const auto whole = by_gguf_.find(module + ending); whole != by_gguf_.end()) {
     ending.clear();
@@ -236,9 +244,22 @@ void GgufPlaces::add_pieces(const GgufTensor& tensor, GgufForm form, TensorEntry
                     : of_experts ? (dims.size() == 3 || (columns_apart && dims.size() == 2)) &&
                                        dims[0] == heads_.experts && dims[0] * dims[1] == rows
                                  : dims.size() == 2 && dims[0] == rows;
-  if (!fits || rows == 0)
-    throw UserError("{}: tensor '{}' has the dims {}, which do not fit the file's numbers of heads", file_, tensor.name,
-                    to_string(dims));
+  if (!fits || rows == 0) {
+    const std::string wanted =
+        flipped      ? fmt::format("[{}, any, {}]", heads_.heads, heads_.plain_dim)
+        : of_heads   ? fmt::format("[{}, {}, any]", heads_.heads, heads_.value_dim)
+        : of_experts ? fmt::format("[{}, {}, any]", heads_.experts, rows / std::max<int64_t>(1, heads_.experts))
+                     : fmt::format("[{}, any]", rows);
+    const char* keys =
+        flipped      ? "attention.head_count, attention.key_length_mla"
+        : of_heads   ? "attention.head_count, attention.value_length_mla"
+        : of_experts ? "expert_count, expert_feed_forward_length, embedding_length"
+        : form == GgufForm::kQkv || form == GgufForm::kGate  ? "ssm.group_count, ssm.time_step_rank, ssm.state_size"
+        : form == GgufForm::kGates || form == GgufForm::kUps ? "feed_forward_length, expert_shared_feed_forward_length"
+                                                             : "embedding_length";
+    throw UserError("{}: tensor '{}' has the dims {}, wanted {} from the keys {}; download the file again", file_,
+                    tensor.name, to_string(dims), wanted, keys);
+  }
   const PieceName whole{entry.name, of_experts ? heads_.experts : 0, columns_apart,
                         form == GgufForm::kGatesInTurns || form == GgufForm::kUpsInTurns};
   const int64_t columns = columns_apart && dims.size() == 2 ? 1 : dims[flipped ? 1 : dims.size() - 1];
@@ -298,16 +319,22 @@ bool GgufPlaces::transposes(const std::string& hf, const Dims& dims) const {
 RowSwap GgufPlaces::swap(const GgufTensor& tensor, int64_t heads, int64_t parts) const {
   const int64_t rows = tensor.dims.front();
   if (heads <= 0 || rows % (heads * parts) != 0)
-    throw UserError("{}: tensor '{}' has {} rows, which {} heads do not divide", file_, tensor.name, rows, heads);
+    throw UserError(
+        "{}: tensor '{}' has {} rows, wanted a multiple of {} x {} heads (attention.head_count, for keys "
+        "attention.head_count_kv)",
+        file_, tensor.name, rows, parts, heads);
   return {.first = parts, .second = rows / heads / parts, .inner = 1};
 }
 
-// Returns the swap for the rows or columns of values, which begin at `begin`; there are `size` rows or columns.
+// Returns the swap for the rows or columns of values. They begin at `begin`; `size` also counts the rows or columns
+// before them.
 RowSwap GgufPlaces::swap_values(const GgufTensor& tensor, int64_t begin, int64_t size) const {
   const int64_t heads = heads_.values, groups = heads_.groups;
   if (groups <= 0 || heads <= 0 || heads % groups != 0 || size <= begin || (size - begin) % heads != 0)
-    throw UserError("{}: tensor '{}' has {} rows or columns, which do not fit {} heads of values and {} of keys", file_,
-                    tensor.name, size, heads, groups);
+    throw UserError(
+        "{}: tensor '{}' has {} rows or columns, which do not fit {} heads of values (ssm.time_step_rank) and {} of "
+        "keys (ssm.group_count)",
+        file_, tensor.name, size, heads, groups);
   return {.first = groups, .second = heads / groups, .inner = (size - begin) / heads, .begin = begin};
 }
 
@@ -315,12 +342,13 @@ RowSwap GgufPlaces::swap_parts(const GgufTensor& tensor) const {
   const int64_t rows = tensor.dims.front();
   const int64_t heads = heads_.heads;
   if (heads <= 0 || rows % (heads * 3) != 0)
-    throw UserError("{}: tensor '{}' has {} rows, which {} heads do not divide", file_, tensor.name, rows, heads);
+    throw UserError("{}: tensor '{}' has {} rows, wanted a multiple of 3 x {} heads (attention.head_count)", file_,
+                    tensor.name, rows, heads);
   return {.first = heads, .second = 3, .inner = rows / heads / 3};
 }
 
-// Returns the names of the tensor with this pattern, and sets `ending` to the ending that they leave out. Returns none
-// when the family's table does not have it.
+// Returns the table's entries for the tensor with this pattern. Sets `ending` to what must follow the entries' names:
+// ".weight", ".bias" or "". Returns none when the family's table does not have the tensor.
 std::vector<const GgufName*> GgufPlaces::find_hf(const std::string& pattern, std::string& ending) const {
   if (const auto whole = by_hf_.find(pattern); whole != by_hf_.end()) {
     ending.clear();

@@ -13,8 +13,8 @@
 
 namespace fettle {
 
-// Rows of a checkpoint's tensor that a GGUF file stores together. All dims before the last one count as rows.
-// `position` is the place of the piece among all pieces of the checkpoint's tensor.
+// The rows [first, first + count) of a checkpoint's tensor, which a GGUF file stores together. All dims before the last
+// one count as rows. `position` is the place of the piece among all pieces of the checkpoint's tensor.
 //
 // If `step` is not 0, the checkpoint's tensor is [experts, in, out] (a bias: [experts, out]), and the piece has every
 // step-th output of an expert, `count` outputs in all. `first` is then expert * out + the first output.
@@ -26,8 +26,8 @@ struct GgufPiece {
 // The tensor of a GGUF file that stores a tensor of a Hugging Face checkpoint.
 struct GgufTarget {
   std::string tensor;             // "blk.3.ffn_up_exps.weight"
-  std::optional<int64_t> expert;  // the expert's index in the first dim, if the tensor has all experts
-  std::vector<GgufPiece> pieces;  // pieces in the file's order, if the tensor has only a part of the checkpoint's rows
+  std::optional<int64_t> expert;  // the index in the file's first dim, if the checkpoint has one tensor per expert
+  std::vector<GgufPiece> pieces;  // in the file's order; empty: the tensors have the same rows
 };
 
 // Numbers on which the order or the dims of some tensors depend.
@@ -37,7 +37,7 @@ struct GgufHeads {
   int64_t values = 1, key_dim = 0;                       // value heads, and size of a key head, of linear attention
   int64_t plain_dim = 0;                                 // DeepSeek: dims of a key without rope
   int64_t value_dim = 0;                                 // DeepSeek and linear attention: dims of a value
-  int64_t experts = 0, expert_size = 0, width = 0;       // experts that the checkpoint has in one tensor
+  int64_t experts = 0, expert_size = 0, width = 0;       // experts of a layer, if the checkpoint has them in one tensor
   int64_t shared_size = 0;                               // Granite 4: inner size of the MLP for all tokens
   int64_t head_dim = 0;                                  // Baichuan
   int64_t layers = std::numeric_limits<int64_t>::max();  // tensors of layers from this one on are left out
@@ -48,15 +48,16 @@ class GgufPlaces {
   // Keeps a reference to the family. `file` is for messages.
   GgufPlaces(const GgufFamily& family, const GgufHeads& heads, std::string file);
 
-  // Adds the checkpoint's entries that the file's tensor stores: one, or one for each expert. Shapes, row order and
-  // values are those of Hugging Face; `encoding` and `strides` describe the file. Throws UserError for an unknown
-  // tensor, and for a type that Fettle does not read.
+  // Adds the checkpoint's entries that the file's tensor stores: one, or one for each expert or piece. Adds none for a
+  // table of rope's factors and for a layer that is left out. Shapes, row order and values are those of Hugging Face;
+  // `encoding` and `strides` describe the file. Throws UserError for an unknown tensor, and for a type that Fettle does
+  // not read.
   void add(const GgufTensor& tensor, std::vector<TensorEntry>& entries) const;
 
   // Returns the file's tensors for the checkpoint's tensor `hf`: one, or several that divide its rows. Returns none
   // when the family's table does not have it.
   std::vector<GgufTarget> find(const std::string& hf) const;
-  // Returns the target's dims in the file; the tensor has the dims `dims` in the checkpoint. If the target is an
+  // Returns the target's dims in the file. `dims` are the dims of the checkpoint's tensor `hf`. If the target is an
   // expert, returns the dims of this expert's part of the file's tensor.
   Dims stored_dims(const GgufTarget& target, const std::string& hf, const Dims& dims) const;
 
@@ -83,7 +84,7 @@ class GgufPlaces {
 // The name of an entry that is a piece (GgufPiece). ModelRepository joins the pieces.
 struct PieceName {
   std::string whole;      // the name of the checkpoint's tensor
-  int64_t experts = 0;    // of this tensor; 0: none
+  int64_t experts = 0;    // number of experts in that tensor; 0: it has no experts
   bool columns = false;   // the piece has outputs of a tensor [experts, in, out]
   bool in_turns = false;  // an expert's pieces alternate
 };
@@ -94,7 +95,8 @@ std::optional<PieceName> piece_of_name(const std::string& name);
 // Returns whether the family's checkpoints have the weights of all experts in one tensor. Then GgufHeads needs their
 // sizes.
 bool has_experts_in_one(const GgufFamily& family);
-// Returns the same for the MLP for all tokens.
+// Returns whether the family's checkpoints have the gates and the up projections of the MLP for all tokens in one
+// tensor (Granite 4). Then GgufHeads needs its size.
 bool has_gates_and_ups_in_one(const GgufFamily& family);
 
 // Returns whether the tensor is a table of rope's factors. A Hugging Face checkpoint has no such tensor.

@@ -14,7 +14,7 @@ struct NamedPreTokenizer {
   const char* pattern;  // matches a word; null: GPT-2's pattern
   // These patterns divide texts one after another. Then `pattern` divides the parts.
   std::vector<const char*> before = {};
-  bool digits_alone = false;  // each digit is a word
+  bool digits_alone = false;  // each digit is a word; only with GPT-2's pattern
   bool composes = false;      // texts are brought into Unicode's form NFC
   bool ignore_merges = false;
   bool adds_bos = false;  // used when tokenizer.ggml.add_bos_token is missing
@@ -23,8 +23,8 @@ struct NamedPreTokenizer {
 // Returns the method with this name. Throws UserError, which names `file`, when the name is unknown.
 const NamedPreTokenizer& pre_tokenizer_of(const std::string& name, const std::string& file);
 
-// Returns llama.cpp's name for the method by which this tokenizer.json (byte-level BPE) cuts texts; "" when it has
-// none.
+// Returns llama.cpp's name for the method by which this tokenizer.json (byte-level BPE) cuts texts; "" when none of the
+// known names fits.
 std::string pre_tokenizer_name(const nlohmann::json& tokenizer);
 
 nlohmann::json normalizer_json(const NamedPreTokenizer& pre);

@@ -287,11 +287,10 @@ AdapterConfig read_adapter_config(const fs::path& folder, AdapterSupport support
     reader.field(name);
   reader.finish();
 
-  const auto check_rank = [&](int64_t rank) {
-    if (rank < 1) throw UserError("{}: the rank {} is not positive", path.string(), rank);
-  };
-  check_rank(config.r);
-  for (const auto& [pattern, rank] : config.rank_pattern) check_rank(rank);
+  if (config.r < 1) throw UserError("{}: 'r' is {}, wanted 1 or more", path.string(), config.r);
+  for (const auto& [pattern, rank] : config.rank_pattern)
+    if (rank < 1)
+      throw UserError("{}: 'rank_pattern' has the rank {} for '{}', wanted 1 or more", path.string(), rank, pattern);
   return config;
 }
 

@@ -54,8 +54,8 @@ class AdapterMerge {
   std::string names() const;  // paths of the adapters' files, for messages
 
   // In these functions, `name` is the name of a tensor (Param::stored_name). saved() returns the tensor of a module
-  // that an adapter trained in full (modules_to_save). It replaces the base's tensor and all changes of earlier
-  // adapters.
+  // that an adapter trained in full (modules_to_save); nullopt when no adapter did, and the last adapter's tensor when
+  // several did. This tensor replaces the base's tensor and all changes of earlier adapters.
   std::optional<StoredTensor> saved(const std::string& name) const;
   // Returns whether LoRA weights change the tensor.
   bool adds_to(const std::string& name) const;

@@ -8,7 +8,7 @@
 
 namespace fettle {
 
-// Opens a PEFT folder whose features Fettle supports, among them DoRA, modules_to_save and target_parameters.
+// Opens a PEFT folder, which may use DoRA, modules_to_save and target_parameters. Throws UserError like read_adapter.
 AdapterFolder open_adapter(const std::filesystem::path& folder);
 
 // Returns the options from the folder's config and tensors. All modules with LoRA weights must have them on the same

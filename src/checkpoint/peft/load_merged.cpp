@@ -66,9 +66,9 @@ DeviceBuffer load_merged(const Client& client, const Param& param, DType dtype, 
     merges.of(layer).apply(box, entry.shape.dims, values.data());
     convert_elements(reinterpret_cast<const std::byte*>(values.data()), DType::kF32, out, dtype, box.elements());
     if (!all_finite(values, out, dtype))
-      throw UserError("{}: merging it into {} gives values that are not finite in {}; {}", merge.names(), param.hf_name,
-                      hf_name(dtype),
-                      dtype == DType::kF16 ? "set bf16: true instead of fp16" : "the adapter is broken");
+      throw UserError(
+          "merging {} into {} gives values that are not finite in {}; {}", merge.names(), param.hf_name, hf_name(dtype),
+          dtype == DType::kF16 ? "set bf16: true instead of fp16" : "train the adapter again or leave it out");
   };
   return load_layers(client, stacked_shape(param, dtype), layout, layers, progress, memory_kind,
                      {read, [&](size_t layer) { merges.release(layer); }});

@@ -39,8 +39,8 @@ class AtomicFolder {
   bool committed_ = false;
 };
 
-// Removes the working folders of `target` that ended processes (presence.h) left. Restores the old folder when a
-// process died between the two renames.
+// Removes the working folders of `target` that ended processes (presence.h) left. If a process died after it had moved
+// the old folder aside and before the new one was in place, gives the old folder its name back.
 void clean_leftovers(const std::filesystem::path& target);
 // Does the same for all targets in `folder`, including files with temporary names, and removes the presence files of
 // dead processes. Returns the paths that were removed.

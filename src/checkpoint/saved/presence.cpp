@@ -324,8 +324,8 @@ void Presence::remove_dead(const Owner& dead, const std::string& id) {
   remove_presence(folder_, id);
 }
 
-// Renews the heartbeat. If the file is missing, another run has considered this run dead, or somebody has removed the
-// file.
+// Renews the heartbeat. If the file is missing, another run has considered this process dead, or somebody has removed
+// the file. Then creates it again, unless this process is a run and another run works in the folder.
 void Presence::renew() {
   if (utimensat(AT_FDCWD, file_.c_str(), nullptr, 0) == 0 || errno != ENOENT) return;
   try {

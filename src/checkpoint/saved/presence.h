@@ -33,7 +33,7 @@ struct Owner {
   std::string boot;       // boot id of the owner's kernel; empty: not known
   std::string pid_space;  // PID namespace of the owner; containers have their own
   int64_t pid = 0;
-  int64_t started = 0;   // ticks from the boot to its start; a later process with the same id has another value
+  int64_t started = 0;   // ticks from the boot to its start; a later process with the same pid has another value
   std::string since;     // when the owner began to work in the folder, for messages
   bool locks = false;    // the owner has a lock on its file
   bool run = false;      // the owner is a training run, which needs the folder exclusively
@@ -41,7 +41,7 @@ struct Owner {
 
   static Owner own();  // describes this process
   nlohmann::json json() const;
-  // Returns "the run on HOST (process PID, since MOMENT)".
+  // Returns "the run on HOST (process PID, since MOMENT)", or "a run (.fettle-ID)" if `host` is empty.
   std::string text() const;
 };
 

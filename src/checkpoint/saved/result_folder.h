@@ -17,8 +17,8 @@ namespace fettle {
 
 class ResultFolder {
  public:
-  // Creates the working folder in `output_dir`. `output_dir` must exist, and this process must have a presence there.
-  // Throws UserError.
+  // Creates the working folder in `output_dir`. `output_dir` must exist. Uses this process's presence there, or makes
+  // one (Presence::in). First completes the interrupted move of an earlier result. Throws UserError.
   explicit ResultFolder(const std::filesystem::path& output_dir);
   ResultFolder(const ResultFolder&) = delete;
   ~ResultFolder();  // removes the working folder unless committed
@@ -39,7 +39,7 @@ class ResultFolder {
 
 // Returns whether `output_dir` has a result whose move was interrupted. The root must not be read then.
 bool has_cut_off_result(const std::filesystem::path& output_dir);
-// Completes the interrupted move. Throws UserError.
+// Completes an interrupted move; does nothing if there is none. Throws UserError.
 void finish_result(const std::filesystem::path& output_dir);
 // Throws UserError when the move of a result was interrupted. Call this before reading the root.
 void require_whole_result(const std::filesystem::path& output_dir);

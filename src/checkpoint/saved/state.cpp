@@ -16,7 +16,7 @@ namespace {
 using Json = nlohmann::json;
 constexpr std::string_view kFormat = "fettle-state";
 constexpr int kVersion = 1;
-constexpr int64_t kFileBytes = int64_t{4} << 30;  // a new file begins when one reaches this size
+constexpr int64_t kFileBytes = int64_t{4} << 30;  // if a shard would make a file larger, it goes into a new file
 constexpr int64_t kAlignment = 64;
 const char* const kManifest = "manifest.json";
 
@@ -62,11 +62,13 @@ auto reading(Read read) {
   }
 }
 
-Shape read_shape(const Json& row) {
+Shape read_shape(const std::string& name, const Json& row) {
   Shape shape{dtype_from_safetensors(row.at("dtype").get<std::string>()), row.at("shape").get<Dims>()};
   int64_t bytes = byte_size(shape.dtype);
   for (int64_t d : shape.dims)
-    if (d < 0 || __builtin_mul_overflow(bytes, d, &bytes)) throw UserError("bad shape {}", shape.to_string());
+    if (d < 0 || __builtin_mul_overflow(bytes, d, &bytes))
+      throw UserError("the tensor '{}' of the checkpoint has the shape {}, which is not possible", name,
+                      shape.to_string());
   return shape;
 }
 
@@ -142,7 +144,7 @@ void StateWriter::add_part(const Json& given) {
   for (const Json& file : given.at("files"))
     files_.push_back({file.at("name").get<std::string>(), file.at("bytes").get<int64_t>()});
   for (const auto& [name, row] : given.at("tensors").items()) {
-    Tensor& tensor = tensors_.try_emplace(name, Tensor{read_shape(row), {}}).first->second;
+    Tensor& tensor = tensors_.try_emplace(name, Tensor{read_shape(name, row), {}}).first->second;
     for (const Json& shard : row.at("shards"))
       tensor.shards.push_back({{shard.at("start").get<Dims>(), shard.at("size").get<Dims>()},
                                first + shard.at("file").get<size_t>(),
@@ -157,7 +159,7 @@ void StateWriter::add_parts(int count) {
     try {
       add_part(read_json_file(path));
     } catch (const Json::exception& error) {
-      refuse_state(path, fmt::format("not a list of parts ({})", error.what()));
+      refuse_state(path, fmt::format("not the list of the shards of part {} ({})", part, error.what()));
     }
     std::error_code ignored;
     fs::remove(path, ignored);
@@ -204,7 +206,7 @@ void StateReader::read_manifest(const Json& manifest, const fs::path& path) {
     if (found != wanted) refuse_state(file, fmt::format("has {} bytes, but the manifest says {}", found, wanted));
   }
   for (const auto& [name, row] : manifest.at("tensors").items()) {
-    Tensor tensor{read_shape(row), {}};
+    Tensor tensor{read_shape(name, row), {}};
     for (const Json& s : row.at("shards")) {
       Shard shard{{s.at("start").get<Dims>(), s.at("size").get<Dims>()},
                   s.at("file").get<size_t>(),

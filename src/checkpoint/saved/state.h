@@ -4,7 +4,7 @@
 // Several processes may write parts of one state; each writes the boxes (rectangular parts of arrays) that it owns.
 //
 // manifest.json names each tensor's global shape and its shards (box, file, offset, XXH3-128). shards-*.bin contain
-// their bytes, dense and row-major. A reader can read any box, whatever boxes were written.
+// their bytes, dense and row-major. A reader can read any box, not only the boxes that were written.
 #pragma once
 
 #include <filesystem>

@@ -150,7 +150,7 @@ class Machine {
     return {reinterpret_cast<const char*>(pickle_.data()) + start, at_ - start - 1};
   }
 
-  // The next functions change the stack of values.
+  // The next functions work with the stack of values and with the memo, in which a pickle stores values for later use.
   void push(Id id) { stack_.push_back(id); }
   void make(Value value) {
     if (values_.size() >= kMostValues) refuse("it has more than {} values", kMostValues);

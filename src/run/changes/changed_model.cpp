@@ -72,8 +72,8 @@ bool adds_rows(const NewTokens& tokens, const std::string& model) {
   return !tokens.eos.empty() && !Tokenizer::open(model).token_id(tokens.eos);
 }
 
-// Adds the embedding and the head to additional_target if a new LoRA adapter is trained: without this, the rows of new
-// tokens would not be trained. Only warns with freeze-tuning.
+// Adds the embedding and the head to additional_target if a new LoRA adapter is trained and the recipe does not set the
+// key: without this, the rows of new tokens would not be trained. Only warns with freeze-tuning.
 void train_tables(Recipe& recipe, const std::string& at) {
   const bool freezes = recipe.finetuning_type == "freeze" && recipe.freeze_extra_modules.empty();
   if (freezes) warn("{}: the rows of new tokens are not trained; name the embedding in freeze_extra_modules", at);

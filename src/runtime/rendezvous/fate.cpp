@@ -18,7 +18,7 @@ using Json = nlohmann::json;
 constexpr int kDeviceCode = static_cast<int>(ExitCode::kDevice);
 
 constexpr const char* kTraining = "training";
-constexpr double kOtherPhases = 6;  // loading, compiling and evaluating may take this many times as long as a step
+constexpr double kOtherPhases = 6;  // loading, compiling and evaluating may take this many times FateTimes::hang
 
 double read_seconds(const char* name, double usual) {
   const std::string text = environment(name);
@@ -92,7 +92,7 @@ void Fate::fail(int exit_code, const std::string& message) {
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
       }
   } catch (const Error&) {
-    // The other processes have already ended.
+    // The store cannot be reached, so process 0 has probably ended.
   }
 }
 
@@ -133,8 +133,8 @@ void Fate::publish() {
   run_.put(key_of(run_.rank()), status.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
-// Reads a process's status and records whether the status changed. Ends this process when the other process has failed,
-// died or hangs.
+// Reads a process's status and records when it last changed. Ends this process when the other process has failed, died
+// or hangs.
 Json Fate::observe(int rank) {
   Seen& seen = seen_[static_cast<size_t>(rank)];
   const auto text = run_.try_get(key_of(rank), rank);

@@ -20,14 +20,15 @@ struct FateTimes {
   double silence = 8;   // a process without a sign of life for this time counts as dead
   double hang = 3600;   // a training step that takes this long counts as hanging; other phases get six times as long
   double farewell = 3;  // longest time that a failing process waits until the others know of its failure
-  // Reads FETTLE_HEARTBEAT_SECONDS (silence) and FETTLE_HANG_SECONDS. Throws UserError.
+  // Reads FETTLE_HEARTBEAT_SECONDS (silence) and FETTLE_HANG_SECONDS (hang). Throws UserError when one is not a number
+  // of 1 or more.
   static FateTimes from_environment();
 };
 
 // A thread writes signs of life to the store and watches the signs of the other processes: process 0 watches all
 // processes, and all processes watch process 0. When a process has failed, died or hangs, every process prints why and
-// ends with the same exit code. The thread ends its own process without returning to the caller of Fate. After a hang,
-// a table shows all processes with their hosts, steps and phases.
+// ends with the same exit code. The thread ends its process with _exit(), so the code that uses Fate does not continue.
+// After a hang, a table shows all processes with their hosts, steps and phases.
 //
 // If one process gets a signal (interrupt.h), all processes stop before the same step.
 class Fate {
@@ -36,12 +37,13 @@ class Fate {
   Fate(const Fate&) = delete;
   ~Fate();  // stops watching; without leave(), the others treat this process as dead
 
-  // Sets what this process does from now on, such as "loading weights". The call counts as progress.
+  // Sets what this process does from now on, such as "loading weights". A new phase counts as progress.
   void enter(const std::string& phase);
   // Call this before each step. Returns 0 when the step may run. If a process got a signal, waits until all processes
   // agree on the step before which the run stops; returns the signal when this step is reached.
   int stop_before(int64_t step);
-  // Tells the others that this process ends with this exit code. Waits up to FateTimes::farewell until they know it.
+  // Tells the others that this process ends with this exit code. Waits until process 0 knows it; process 0 itself waits
+  // until all others know it. Waits FateTimes::farewell at most.
   void fail(int exit_code, const std::string& message);
   // Waits until all processes have called leave(), and then stops watching.
   void leave();
@@ -67,8 +69,9 @@ class Fate {
   std::mutex mutex_;  // protects the members down to `done_`
   std::condition_variable changed_;
   std::string phase_ = "starting";
-  int64_t beat_ = 0, next_ = 0;       // next_: the step after the last step that was launched
-  int64_t held_ = -1, stop_at_ = -1;  // next_ when the signal came; the step before which all stop; -1: not known
+  int64_t beat_ = 0, next_ = 0;  // next_: the step after the last step that was launched
+  // held_: next_ when the signal came. stop_at_: the step before which all processes stop. -1: not known.
+  int64_t held_ = -1, stop_at_ = -1;
   int signal_ = 0;
   int failed_ = 0;
   std::string failure_;

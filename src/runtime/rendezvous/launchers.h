@@ -1,5 +1,4 @@
-// Defines ProcessPlace: the number and the role of this process in a run, as the launcher's environment variables state
-// them.
+// Defines ProcessPlace: which process of a run this process is, as the launcher's environment variables state it.
 #pragma once
 
 #include <functional>
@@ -9,7 +8,7 @@
 namespace fettle {
 
 enum class Engine {
-  kPmix,   // the launcher has a PMIx server
+  kPmix,   // the launcher may have a PMIx server; without it, like kRedis
   kRedis,  // process 0 starts a Redis server at `address`
 };
 

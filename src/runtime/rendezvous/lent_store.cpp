@@ -39,7 +39,8 @@ class LentStore : public Store {
   std::unique_ptr<RedisStore> store_;
 };
 
-// Returns a port that is free now. If another program takes it before the server does, the server does not start.
+// Returns a port that is free now. Throws UserError when there is none. If another program takes it before the server
+// does, the server does not start.
 int free_port() {
   const int one = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
@@ -48,10 +49,11 @@ int free_port() {
   const bool found = one >= 0 && bind(one, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
                      getsockname(one, reinterpret_cast<sockaddr*>(&address), &size) == 0;
   if (one >= 0) close(one);
-  return found ? ntohs(address.sin_port) : 0;
+  if (!found) throw UserError("{} has no free port for a Redis server", host_name());
+  return ntohs(address.sin_port);
 }
 
-// Returns this host's name, and its addresses in all networks.
+// Returns this host's name and its network addresses, without loopback and link-local ones.
 std::vector<std::string> own_addresses() {
   std::vector<std::string> found{host_name()};
   ifaddrs* all = nullptr;
@@ -79,7 +81,7 @@ std::optional<std::string> wait_for(Store& store, const std::string& key, int ow
   return std::nullopt;
 }
 
-// Connects to the server that "PORT PASSWORD ADDRESS..." describes; null when no address answers.
+// Connects to the server that "PORT PASSWORD ADDRESS..." describes. Returns null when no address answers.
 std::unique_ptr<RedisStore> connect(const std::string& description) {
   std::istringstream words(description);
   int port = 0;
@@ -90,7 +92,7 @@ std::unique_ptr<RedisStore> connect(const std::string& description) {
     try {
       return std::make_unique<RedisStore>(address, port, password, 3, patience);
     } catch (const UserError&) {
-      // This host may reach the network of the next address.
+      // The next address may be in a network that this host can reach.
     }
   }
   return nullptr;
@@ -108,9 +110,9 @@ std::unique_ptr<Store> lend_redis_store(const ProcessPlace& place, std::unique_p
   if (place.rank == 0) {
     const bool local = place.local_known && place.local_size == place.size;
     const std::string password = random_hex(8);
-    const int port = free_port();
     std::string description = "none";
     try {
+      const int port = free_port();
       server = std::make_unique<RedisServer>(port, password, local);
       description = fmt::format("{} {}", port, password);
       store = connect(description + " 127.0.0.1");

@@ -11,9 +11,9 @@ namespace fettle {
 
 // When a process puts a value, PMIx also sends all earlier values of this process again. PMIx 4.2 sometimes loses
 // values. So PMIx carries only the address and the secret password of a Redis server, which process 0 starts on a free
-// port. Returns a store in that server; the launcher still ends the job. Returns `pmix` itself if redis-server is not
-// installed on the host of process 0, or if one process does not reach it within `wait`. All processes return the same
-// kind of store.
+// port. Returns a store in that server; its end_job() still goes through PMIx. Returns `pmix` itself if redis-server
+// does not start on the host of process 0 (it may not be installed there), or if one process does not reach it within
+// `wait`. All processes return the same kind of store.
 std::unique_ptr<Store> lend_redis_store(const ProcessPlace& place, std::unique_ptr<Store> pmix,
                                         Rendezvous::Seconds wait = Rendezvous::Seconds(60));
 

@@ -30,16 +30,19 @@ std::string settings(int port, const std::string& password, bool local) {
   return text;
 }
 
-// Returns what the server wrote until it reported that it is ready. Sets `ready` to false when the server ended
-// instead.
-std::string read_log(int log, bool& ready) {
+bool is_ready(const std::string& log) {
+  return log.find("Ready to accept connections") != std::string::npos;
+}
+
+// Returns what the server wrote until it reported that it is ready, or until it ended.
+std::string read_log(int log) {
   std::string text;
   char part[4096];
   for (ssize_t count; (count = read(log, part, sizeof part)) != 0;) {
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) break;
     text.append(part, static_cast<size_t>(count));
-    if (ready = text.find("Ready to accept connections") != std::string::npos; ready) break;
+    if (is_ready(text)) break;
   }
   return text;
 }
@@ -68,14 +71,14 @@ RedisServer::RedisServer(int port, const std::string& password, bool local) {
   close(in[0]);
   close(out[1]);
   const std::string text = settings(port, password, local);
-  // A server that has ended reads nothing, and the write raises SIGPIPE. This process must survive, to print the
-  // server's log.
+  // If the server has already ended, write() raises SIGPIPE, which would end this process. The signal is ignored, so
+  // that this process can report the server's log.
   const auto before = signal(SIGPIPE, SIG_IGN);
-  bool ready = write(in[1], text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  const bool sent = write(in[1], text.data(), text.size()) == static_cast<ssize_t>(text.size());
   signal(SIGPIPE, before);
   close(in[1]);
-  const std::string log = read_log(out[0], ready);
-  if (ready) {
+  const std::string log = read_log(out[0]);
+  if (sent && is_ready(log)) {
     log_ = out[0];
     return;
   }
@@ -91,7 +94,9 @@ RedisServer::RedisServer(int port, const std::string& password, bool local) {
   const bool taken = log.find("Address already in use") != std::string::npos;
   throw UserError("redis-server did not start on port {} of {}: {}; set FETTLE_STORE_PORT to a free port on every host",
                   port, host_name(),
-                  taken ? "another program uses the port" : log.substr(log.size() - std::min<size_t>(log.size(), 500)));
+                  taken         ? "another program uses the port"
+                  : log.empty() ? "it ended without a message"
+                                : log.substr(log.size() - std::min<size_t>(log.size(), 500)));
 }
 
 RedisServer::~RedisServer() {

@@ -87,7 +87,8 @@ RedisStore::Reply RedisStore::ask(const std::function<void*(redisContext*)>& com
       if (reply != nullptr) {
         silent_since_.reset();
         if (reply->type != REDIS_REPLY_ERROR) return reply;
-        throw DeviceError("the store of process 0 refuses a command: {}", std::string(reply->str, reply->len));
+        throw DeviceError("the store of process 0 refuses a command: {}; start all processes again",
+                          std::string(reply->str, reply->len));
       }
       fault = connection_->errstr;
       disconnect();

@@ -85,7 +85,7 @@ Rendezvous::Rendezvous(ProcessPlace place, std::unique_ptr<Store> store, Seconds
   hosts_.assign(static_cast<size_t>(size()), "not there yet");
   const std::string mine = random_hex(2), boot = boot_id();
   const std::vector<std::string> all =
-      exchange("start", mine + " " + (boot.empty() ? "-" : boot) + " " + host_name(), wait);
+      exchange("start of the run", mine + " " + (boot.empty() ? "-" : boot) + " " + host_name(), wait);
   for (size_t other = 0; other < all.size(); ++other) {
     const size_t space = all[other].find(' ');
     nonces_.push_back(all[other].substr(0, space));
@@ -134,9 +134,10 @@ std::vector<std::string> Rendezvous::exchange(const std::string& name, const std
   const Clock::time_point start = Clock::now();
   if (rank() != 0) {
     put(fmt::format("{}/{}", key, rank()), mine);
-    // Process 0 reports the missing processes, so it gets a little more time.
+    // If processes are missing, process 0 reports that after `wait`. So this process waits a little longer for its
+    // answer.
     const std::optional<std::string> all = get(joined, wait + Seconds(5), 0);
-    if (!all) throw DeviceError("{}: no answer from {} after {:.0f} s", name, name_of(0), wait.count());
+    if (!all) throw DeviceError("{}: no answer from {} after {:.0f} s", name, name_of(0), seconds_since(start));
     if (all->starts_with('!')) throw DeviceError("{}", all->substr(1));
     return unpack(*all);
   }

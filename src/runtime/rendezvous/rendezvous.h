@@ -37,7 +37,7 @@ class Rendezvous {
     return machines_[static_cast<size_t>(rank)] == machines_[static_cast<size_t>(other)];
   }
   int host_count() const;
-  // A random text of the process with this rank. A restarted process has the same rank, but another text.
+  // Returns a random text of the process with this rank. A restarted process has the same rank, but another text.
   const std::string& nonce(int rank) const { return nonces_[static_cast<size_t>(rank)]; }
   // Returns "process 3 (gpu07)".
   std::string name_of(int rank) const;
@@ -57,7 +57,7 @@ class Rendezvous {
   void barrier(const std::string& name, Seconds wait = kStartTime) { exchange(name, "", wait); }
 
   // Call this at the end, after a last barrier. Process 0, which has the store, waits until the other processes no
-  // longer need the store.
+  // longer need the store, but 10 s at most.
   void leave();
 
   Store& store() { return *store_; }
@@ -79,7 +79,7 @@ std::unique_ptr<Store> open_redis_store(const ProcessPlace& place, Rendezvous::S
 
 // Joins the run that this process belongs to, as the environment says. Returns null when this process runs alone.
 // Process 0 starts a Redis server if the run needs one. The server ends with the calling thread, so call this on the
-// main thread. Throws UserError.
+// main thread. Throws UserError, and DeviceError when other processes are missing.
 std::unique_ptr<Rendezvous> join_run();
 
 }  // namespace fettle

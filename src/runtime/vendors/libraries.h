@@ -14,15 +14,16 @@ struct Library {
   std::string reason;  // why it does not load; empty when it loads
 };
 
-// Loads the libraries that the plugin needs: the libraries that the plugin's file is linked to, except the C and C++
-// runtimes, and Vendor::opened_libraries. Searches the same folders as the loader. Throws DeviceError when the file
-// cannot be read as a shared object, and when require_trust() throws.
+// Tries to load each library that the plugin needs, and returns the results. These are the libraries to which the
+// plugin's file is linked (without the C and C++ runtimes), and also Vendor::opened_libraries. Searches the same
+// folders as the loader. Throws DeviceError when the file cannot be read as a shared object, and when require_trust()
+// throws.
 std::vector<Library> check_libraries(const std::filesystem::path& plugin, const Vendor& vendor);
 
 // Throws DeviceError when the plugin lies in the cache and another user could have changed the plugin or a file that
-// was installed with it. The installed files are those in the plugin's folder and in the folder `nvidia` beside it.
-// Plugins outside of the cache are trusted, because somebody chose them: in FETTLE_PLUGIN_PATH, in the recipe or by
-// installing Fettle.
+// was installed with it. The installed files are those in the plugin's folder and, for a vendor with
+// Vendor::opened_libraries, in the folder `nvidia` beside it. Plugins outside of the cache are trusted, because
+// somebody chose them: in FETTLE_PLUGIN_PATH, in the recipe or by installing Fettle.
 void require_trust(const std::filesystem::path& plugin, const Vendor& vendor);
 
 // Returns the driver's version, such as "CUDA 13.0, driver 580.65.06"; "" when the driver does not report it.

@@ -26,8 +26,8 @@ class Plugin {
   // cache ($FETTLE_CACHE or ~/.cache/fettle). In each folder, the file is <folder>/jax_plugins/xla_<name>*/*plugin*.so
   // or, except in package folders, <folder>/<name>/*.so or <folder>/*<name>*.so. Throws DeviceError with the searched
   // places and the remedy when no plugin is found. Also throws DeviceError when the file is not a shared object, lacks
-  // GetPjrtApi or has too old an API, when a library is missing, and when another user could have changed a plugin in
-  // the cache.
+  // GetPjrtApi or has another major version or too old a minor version of the API, when a library is missing, and when
+  // another user could have changed a plugin in the cache.
   static std::shared_ptr<const Plugin> load(const std::string& name_or_path = "");
   // Returns the path of the file that load() would load; an empty path when there is none. Loads nothing. Throws
   // UserError like find_cache().
@@ -50,7 +50,7 @@ class Plugin {
   // Computed at first use.
   const std::string& content_hash() const;
 
-  const PJRT_Api& api() const { return *api_; }  // only for code in this folder
+  const PJRT_Api& api() const { return *api_; }  // only for code in src/runtime
 
  private:
   Plugin() = default;

@@ -177,9 +177,13 @@ const Target& target_named(std::string_view name) {
 
 const Target* target_of_kind(std::string_view kind, int64_t memory_bytes) {
   const std::string device = plain(kind);
-  // The names of these GPUs contain the name of a target, but the GPUs have other rates.
-  for (const char* other : {"pcie", "nvl", "laptop", "mig", "maxq"})
-    if (device.find(other) != std::string::npos) return nullptr;
+  // A GPU with one of these words in its name has other rates than the target whose name is the same without the word.
+  const auto is_variant_of = [&](const std::string& name) {
+    return std::ranges::any_of(std::initializer_list<const char*>{"pcie", "nvl", "laptop", "mig", "maxq"},
+                               [&](const char* word) {
+                                 return device.find(word) != std::string::npos && name.find(word) == std::string::npos;
+                               });
+  };
   const Target* best = nullptr;
   size_t length = 0;
   for (const Target& target : targets()) {
@@ -187,7 +191,7 @@ const Target* target_of_kind(std::string_view kind, int64_t memory_bytes) {
     const size_t dash = target.name.find('-');
     const bool has_size = dash != std::string::npos && std::isdigit(target.name[dash + 1]);
     const std::string name = plain(has_size ? target.name.substr(0, dash) : target.name);
-    if (device.find(name) == std::string::npos || name.size() < length) continue;
+    if (device.find(name) == std::string::npos || is_variant_of(name) || name.size() < length) continue;
     const bool nearer =
         best != nullptr && std::abs(target.memory_bytes - memory_bytes) < std::abs(best->memory_bytes - memory_bytes);
     if (name.size() > length || nearer) best = &target;

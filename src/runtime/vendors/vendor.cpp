@@ -15,7 +15,8 @@ int64_t sum_of_parts(const MemoryStats& stats) {
 }
 
 // Returns the peak for the GPU plugins. With pinned host memory, their own figure is wrong: it counts host memory as
-// device memory. Of the temporaries in device memory and those in host memory, it counts only the larger part.
+// device memory, and of the two kinds of temporaries (in device memory and in host memory) it counts only the larger
+// one.
 int64_t reported_or_parts(const MemoryStats& stats) {
   const bool on_host = stats.host_argument + stats.host_output + stats.host_temp > 0;
   return stats.reported_peak > 0 && !on_host ? stats.reported_peak : sum_of_parts(stats);

@@ -41,7 +41,7 @@ struct Vendor {
   std::vector<std::string_view> opened_libraries =
       {};  // libraries that the plugin opens by name, except the driver's own
   // Bytes of device memory per byte of the allocator's table in host memory. XLA's allocator has 8 bytes of table for
-  // 256 bytes.
+  // each 256 bytes of device memory.
   int64_t pool_bytes_per_host_byte = 32;
   // Device memory that is used in addition to the program's memory, per device. library_bytes is for context, code and
   // the libraries' workspaces. With several devices, communication_bytes is added for the buffers of the communication
@@ -51,10 +51,10 @@ struct Vendor {
   int64_t compile_bytes = 700'000'000;
   // A flag to add to XLA_FLAGS before the plugin reads them; "" = none. The user's own value takes precedence.
   std::string_view xla_flag;
-  // The environment variable that limits how many GiB of host memory may be pinned. If it is not set, the limit is 64
-  // GiB. "" = no limit.
+  // The environment variable that limits how many GiB of host memory may be pinned. If the variable is not set, the
+  // plugin allows 64 GiB. "" = the plugin has no such limit.
   std::string_view pinned_limit = "";
-  // Returns the peak bytes of one run on a device. Plugins count their statistics differently.
+  // Returns the peak bytes of one execution on a device. Plugins count their statistics differently.
   int64_t (*peak_bytes)(const MemoryStats& stats) = nullptr;
 };
 
@@ -71,7 +71,7 @@ std::optional<Float8> float8_of(std::string_view capability);
 const std::vector<Vendor>& vendors();
 const Vendor* vendor_named(std::string_view name);  // null when unknown
 const Vendor& vendor_of_file(std::string_view file_name);
-// Returns the maker of devices with this capability ("8.9", "gfx942:sramecc+:xnack-").
+// Returns the maker of GPUs with this capability ("8.9", "gfx942:sramecc+:xnack-").
 const Vendor* vendor_of_capability(std::string_view capability);
 // Returns the names, sorted, of the vendors whose plugins compile for absent devices.
 std::vector<std::string_view> vendors_with_targets();

@@ -33,7 +33,8 @@ std::string activation_of(const ModelConfig& config) {
   return config.hidden_act == "gelu_new" ? "gelu_pytorch_tanh" : config.hidden_act;
 }
 
-// Returns whether both rotate the dims of a head with the same frequencies, in short and in long texts.
+// Returns whether both rotate the dims of a head with the same frequencies, in short and in long texts, and have the
+// same attention factor.
 bool same_rope(const RopeParameters& a, const RopeParameters& b, int64_t head_dim) {
   const int64_t dims = a.rotary_dim(head_dim);
   if (dims != b.rotary_dim(head_dim) || a.interleaved != b.interleaved) return false;
@@ -61,9 +62,35 @@ std::vector<int64_t> numbers_of(const std::optional<Part>& part) {
   return part ? part->layers.numbers : std::vector<int64_t>{};
 }
 
-// Returns heads, head_dim, groups, state, width, and whether there are biases and a norm.
-std::vector<int64_t> sizes_of(const Mamba2& m) {
-  return {m.heads, m.head_dim, m.groups, m.state, m.width, m.conv_bias, m.in_bias, m.out_bias, m.normed};
+std::vector<int64_t> layers_without_rope(const ModelConfig& config) {
+  std::vector<int64_t> out;
+  for (size_t layer = 0; layer < config.rotates.size(); ++layer)
+    if (!config.rotates[layer]) out.push_back(static_cast<int64_t>(layer));
+  return out;
+}
+
+std::string name_of_norm(const ModelConfig& config) {
+  switch (config.norm) {
+    case Norm::kRms: return "RMSNorm";
+    case Norm::kRmsPlusOne: return "RMSNorm with the factors 1 + weight";
+    case Norm::kLayer: return "LayerNorm";
+    case Norm::kCentred: return "LayerNorm without bias";
+  }
+  return "";
+}
+
+std::string name_of_mlp(const ModelConfig& config) {
+  switch (config.mlp) {
+    case Mlp::kGated: return "a gated MLP";
+    case Mlp::kFusedGated: return "a gated MLP with gate and up in one weight";
+    case Mlp::kPlain: return "an MLP without gate";
+    case Mlp::kExperts: return "experts";
+  }
+  return "";
+}
+
+std::string name_of_scores(const ModelConfig& config) {
+  return config.routing.sigmoid ? "sigmoid" : "softmax";
 }
 
 // Returns the inner size of the dense MLPs; 0 when no layer has a dense MLP.
@@ -75,15 +102,49 @@ int64_t shared_size_of(const ModelConfig& config) {
   return config.shared_expert ? config.shared_expert->size : 0;
 }
 
+// A setting that differs: what the model has, such as "hidden_act is gelu", and the value that llama.cpp would take.
 struct Difference {
-  std::string field, wanted, got;
+  std::string wanted, got;
 };
 
-// Returns the first setting that differs. Does not compare windows: check_windows does.
+// Returns the first field that differs between two ropes that rotate differently; `name` is what has the fields.
+Difference rope_difference(const char* name, const RopeParameters& a, const RopeParameters& b) {
+  const auto differ = [&](const char* field, const auto& x, const auto& y) {
+    return Difference{fmt::format("{} of {} is {}", field, name, x), fmt::format("{}", y)};
+  };
+  if (a.rope_type != b.rope_type) return differ("rope_type", a.rope_type, b.rope_type);
+  using Field = std::pair<const char*, double RopeParameters::*>;
+  for (const auto& [field, value] : {Field{"rope_theta", &RopeParameters::rope_theta},
+                                     {"partial_rotary_factor", &RopeParameters::partial_rotary_factor},
+                                     {"factor", &RopeParameters::factor},
+                                     {"low_freq_factor", &RopeParameters::low_freq_factor},
+                                     {"high_freq_factor", &RopeParameters::high_freq_factor},
+                                     {"beta_fast", &RopeParameters::beta_fast},
+                                     {"beta_slow", &RopeParameters::beta_slow}})
+    if (!are_close(a.*value, b.*value)) return differ(field, a.*value, b.*value);
+  if (a.original_max_position_embeddings != b.original_max_position_embeddings)
+    return differ("original_max_position_embeddings", a.original_max_position_embeddings,
+                  b.original_max_position_embeddings);
+  if (a.truncate != b.truncate) return differ("truncate", a.truncate, b.truncate);
+  return {fmt::format("{} has the rope_type {}", name, a.rope_type), "other frequencies"};
+}
+
+// Returns the first setting that differs between the model `a` and the file `b`. Does not compare windows:
+// check_windows does.
 std::optional<Difference> first_difference(const ModelConfig& a, const ModelConfig& b) {
   std::optional<Difference> found;
   const auto note = [&](const char* field, bool same, const auto& x, const auto& y) {
-    if (!same && !found) found = Difference{field, fmt::format("{}", x), fmt::format("{}", y)};
+    if (!same && !found) found = Difference{fmt::format("{} is {}", field, x), fmt::format("{}", y)};
+  };
+  const auto layers = [&](const char* field, const std::vector<int64_t>& x, const std::vector<int64_t>& y,
+                          const char* nothing = "none") {
+    const auto list = [&](const std::vector<int64_t>& numbers) {
+      return numbers.empty() ? nothing : fmt::format("{}", fmt::join(numbers, ", "));
+    };
+    if (x != y && !found) found = Difference{fmt::format("{} are {}", field, list(x)), list(y)};
+  };
+  const auto ropes = [&](const char* field, const RopeParameters& x, const RopeParameters& y, int64_t head_dim) {
+    if (!found && !same_rope(x, y, head_dim)) found = rope_difference(field, x, y);
   };
   const auto exact = [&](const char* field, const auto& x, const auto& y) { note(field, x == y, x, y); };
   const auto close = [&](const char* field, double x, double y) { note(field, are_close(x, y), x, y); };
@@ -98,16 +159,16 @@ std::optional<Difference> first_difference(const ModelConfig& a, const ModelConf
   exact("tie_word_embeddings", a.tie_word_embeddings, b.tie_word_embeddings);
   exact("hidden_act", activation_of(a), activation_of(b));
   close("rms_norm_eps or layer_norm_eps", a.norm_eps, b.norm_eps);
-  exact("the kind of norm", static_cast<int>(a.norm), static_cast<int>(b.norm));
-  exact("the kind of MLP", static_cast<int>(a.mlp), static_cast<int>(b.mlp));
+  exact("the kind of norm", name_of_norm(a), name_of_norm(b));
+  exact("the kind of MLP", name_of_mlp(a), name_of_mlp(b));
   exact("moe_intermediate_size", a.expert_size, b.expert_size);
   exact("num_experts", a.num_experts, b.num_experts);
   exact("num_experts_per_tok", a.experts_per_token, b.experts_per_token);
   exact("norm_topk_prob", a.routing.normalised, b.routing.normalised);
-  exact("the router's score function", a.routing.sigmoid, b.routing.sigmoid);
-  exact("layers without experts (mlp_only_layers, decoder_sparse_step)",
-        a.expert_layers ? a.expert_layers->numbers : std::vector<int64_t>{},
-        b.expert_layers ? b.expert_layers->numbers : std::vector<int64_t>{});
+  exact("the router's score function", name_of_scores(a), name_of_scores(b));
+  layers("layers with experts (mlp_only_layers, decoder_sparse_step)",
+         a.expert_layers ? a.expert_layers->numbers : std::vector<int64_t>{},
+         b.expert_layers ? b.expert_layers->numbers : std::vector<int64_t>{}, "all");
   exact("the size of the shared expert", shared_size_of(a), shared_size_of(b));
   close("routed_scaling_factor", a.routing.scale, b.routing.scale);
   exact("n_group", a.routing.groups, b.routing.groups);
@@ -131,7 +192,7 @@ std::optional<Difference> first_difference(const ModelConfig& a, const ModelConf
   close("llama_4_scaling_beta", a.query_growth, b.query_growth);
   close("attn_logit_softcapping", a.attention_softcap, b.attention_softcap);
   close("final_logit_softcapping", a.logit_softcap, b.logit_softcap);
-  exact("layers without rope (no_rope_layers)", a.rotates, b.rotates);
+  layers("layers without rope (no_rope_layers)", layers_without_rope(a), layers_without_rope(b));
   if (a.llama4 && b.llama4) {
     exact("use_qk_norm", a.llama4->qk_norm, b.llama4->qk_norm);
     close("attn_scale", a.llama4->growth, b.llama4->growth);
@@ -147,8 +208,7 @@ std::optional<Difference> first_difference(const ModelConfig& a, const ModelConf
     exact("use_double_wide_mlp", gemma.wide_mlp, other.wide_mlp);
     exact("hidden_size_per_layer_input", gemma.layer_size, other.layer_size);
     if (gemma.layer_size > 0) exact("vocab_size_per_layer_input", gemma.layer_vocab, other.layer_vocab);
-    note("rope_parameters of full_attention", same_rope(gemma.full_rope, other.full_rope, gemma.full_head_dim),
-         gemma.full_rope.rope_type, other.full_rope.rope_type);
+    ropes("rope_parameters of full_attention", gemma.full_rope, other.full_rope, gemma.full_head_dim);
   }
   if (a.latent && b.latent) {
     exact("q_lora_rank", a.latent->query_rank, b.latent->query_rank);
@@ -156,7 +216,7 @@ std::optional<Difference> first_difference(const ModelConfig& a, const ModelConf
     exact("qk_nope_head_dim", a.latent->plain_dim, b.latent->plain_dim);
     exact("v_head_dim", a.latent->value_dim, b.latent->value_dim);
   }
-  exact("layers with linear attention", numbers_of(a.delta_net), numbers_of(b.delta_net));
+  layers("layers with linear attention", numbers_of(a.delta_net), numbers_of(b.delta_net));
   if (a.delta_net && b.delta_net) {
     const DeltaNet &net = *a.delta_net, &other = *b.delta_net;
     exact("linear_num_key_heads", net.key_heads, other.key_heads);
@@ -165,25 +225,33 @@ std::optional<Difference> first_difference(const ModelConfig& a, const ModelConf
     exact("linear_value_head_dim", net.value_dim, other.value_dim);
     exact("linear_conv_kernel_dim", net.width, other.width);
   }
-  exact("layers with Mamba2", numbers_of(a.mamba2), numbers_of(b.mamba2));
+  layers("layers with Mamba2", numbers_of(a.mamba2), numbers_of(b.mamba2));
   if (a.mamba2 && b.mamba2) {
-    exact("the sizes of Mamba2", sizes_of(*a.mamba2), sizes_of(*b.mamba2));
-    close("time_step_limit", a.mamba2->least_step, b.mamba2->least_step);
-    close("time_step_limit", a.mamba2->largest_step, b.mamba2->largest_step);
+    const Mamba2 &mamba = *a.mamba2, &other = *b.mamba2;
+    exact("mamba_n_heads or mamba_num_heads", mamba.heads, other.heads);
+    exact("mamba_d_head or mamba_head_dim", mamba.head_dim, other.head_dim);
+    exact("mamba_n_groups or n_groups", mamba.groups, other.groups);
+    exact("mamba_d_state or ssm_state_size", mamba.state, other.state);
+    exact("mamba_d_conv or conv_kernel", mamba.width, other.width);
+    exact("mamba_conv_bias or use_conv_bias", mamba.conv_bias, other.conv_bias);
+    exact("mamba_proj_bias or use_bias (in_proj)", mamba.in_bias, other.in_bias);
+    exact("mamba_proj_bias or use_bias (out_proj)", mamba.out_bias, other.out_bias);
+    exact("mamba_rms_norm", mamba.normed, other.normed);
+    close("the lower bound of time_step_limit", mamba.least_step, other.least_step);
+    close("the upper bound of time_step_limit (0: none)", mamba.largest_step, other.largest_step);
   }
-  exact("layers with an MLP", a.nemotron_h ? a.nemotron_h->mlp.numbers : std::vector<int64_t>{},
-        b.nemotron_h ? b.nemotron_h->mlp.numbers : std::vector<int64_t>{});
-  exact("layers with a short convolution", numbers_of(a.lfm2), numbers_of(b.lfm2));
+  layers("layers with an MLP", a.nemotron_h ? a.nemotron_h->mlp.numbers : std::vector<int64_t>{},
+         b.nemotron_h ? b.nemotron_h->mlp.numbers : std::vector<int64_t>{});
+  layers("layers with a short convolution", numbers_of(a.lfm2), numbers_of(b.lfm2));
   if (a.lfm2 && b.lfm2) exact("conv_L_cache", a.lfm2->width, b.lfm2->width);
   if (a.lfm2 && b.lfm2) exact("conv_bias", a.lfm2->bias, b.lfm2->bias);
   exact("original_max_position_embeddings", turn_of(a.rope), turn_of(b.rope));
   close("the attention factor of rope_parameters (mscale, mscale_all_dim)", a.rope.attention_factor,
         b.rope.attention_factor);
-  note("rope_parameters", same_rope(a.rope, b.rope, a.head_dim), a.rope.rope_type, b.rope.rope_type);
+  ropes("rope_parameters", a.rope, b.rope, a.head_dim);
   const RopeParameters &local = a.local_rope.value_or(a.rope), &other = b.local_rope.value_or(b.rope);
   if (std::ranges::any_of(a.window, [](int64_t window) { return window > 0; }))
-    note("rope_parameters of layers with a window", same_rope(local, other, a.head_dim), local.rope_theta,
-         other.rope_theta);
+    ropes("rope_parameters of layers with a window", local, other, a.head_dim);
   return found;
 }
 
@@ -270,9 +338,9 @@ void check_expressible(const GgufFamily& family, const GgufMetadata& metadata, c
   if (family.architecture == "gpt-oss") check_gpt_oss(config, model);
   if (const auto difference = first_difference(without_folded_factors(config), back))
     throw UserError(
-        "{}: GGUF cannot express this model: {} is {}, and llama.cpp would compute with {}; export it as safetensors "
+        "{}: GGUF cannot express this model: {}, and llama.cpp would compute with {}; export it as safetensors "
         "(without export_gguf)",
-        model, difference->field, difference->wanted, difference->got);
+        model, difference->wanted, difference->got);
   if (config.latent) check_deepseek(config, model);
   if (family.architecture == "baichuan") check_baichuan(config, model);
   check_windows(config, back, model);

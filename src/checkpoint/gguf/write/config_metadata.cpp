@@ -34,8 +34,8 @@ std::vector<float> llama3_factors(const RopeParameters& rope, int64_t head_dim) 
   return factors;
 }
 
-// Returns the factors of Gemma 4's layers without a window: 1 for dims that are rotated, so large a number for the
-// others that they do not turn.
+// Returns the factors of Gemma 4's layers without a window: 1 for the dims that are rotated; for all others a number so
+// large that their rotation is negligible.
 std::vector<float> proportional_factors(const Gemma4& gemma) {
   const auto half = static_cast<size_t>(gemma.full_head_dim / 2);
   const double share = gemma.full_rope.partial_rotary_factor;
@@ -75,7 +75,8 @@ std::vector<GgufTable> set_rope(const ModelConfig& config, const Json& json, Ggu
   return {};
 }
 
-// Sets the window. Also lists the layers that have it, unless the pattern is usual: all layers but every `usual`-th.
+// Sets the window. Also lists the layers that have it, unless they follow the usual pattern, in which only every
+// `usual`-th layer has no window. `usual` is 0 if the family has no such pattern.
 void set_window(const ModelConfig& config, int64_t usual, GgufMetadata& metadata) {
   const auto widest = std::ranges::max_element(config.window);
   if (widest == config.window.end() || *widest == 0) return;
@@ -89,7 +90,7 @@ void set_window(const ModelConfig& config, int64_t usual, GgufMetadata& metadata
   if (!as_usual) metadata.set(".attention.sliding_window_pattern", slides);
 }
 
-// Sets the number of heads of keys for each layer: 0 in the layers `without` attention.
+// Sets the number of key heads for each layer. The layers in `without` have no attention and get 0.
 void set_heads_by_layer(const ModelConfig& config, const LayerSet& without, GgufMetadata& metadata) {
   std::vector<int32_t> heads(static_cast<size_t>(config.num_hidden_layers),
                              static_cast<int32_t>(config.num_key_value_heads));
@@ -97,7 +98,7 @@ void set_heads_by_layer(const ModelConfig& config, const LayerSet& without, Gguf
   metadata.set(".attention.head_count_kv", heads);
 }
 
-// Returns the number of the first layer with experts.
+// Returns the number of the first layer with experts; 0 when all layers have experts.
 int64_t first_with_experts(const ModelConfig& config) {
   return config.expert_layers ? config.expert_layers->numbers.front() : 0;
 }
@@ -298,8 +299,8 @@ void deepseek_metadata(const ModelConfig& config, const Json& json, GgufMetadata
     metadata.set_number(".rope.scaling.yarn_log_multiplier", 0.1 * config.rope.mscale_all_dim);
 }
 
-// If a layer has no keys, llama.cpp takes it for Mamba2 if its MLP has the length 0, and otherwise for an MLP or
-// experts.
+// llama.cpp takes a layer without key heads for Mamba2 if the length of its MLP is 0, and for an MLP or experts
+// otherwise.
 void nemotron_h_metadata(const ModelConfig& config, const Json&, GgufMetadata& metadata) {
   std::vector<int32_t> lengths(static_cast<size_t>(config.num_hidden_layers));
   const LayerSet& fed = config.expert_layers ? *config.expert_layers : config.nemotron_h->mlp;

@@ -28,7 +28,7 @@ struct GgufTable {
 std::vector<GgufTable> set_config_metadata(const GgufFamily& family, const ModelConfig& config,
                                            const nlohmann::json& json, GgufMetadata& metadata);
 
-// Set the keys that only some families have (GgufFamily::metadata).
+// These functions set the keys that only some families have (GgufFamily::metadata).
 using SetMetadata = void (*)(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
 void no_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
 void ministral3_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);

@@ -37,7 +37,7 @@ bool matters_more(int64_t layer, int64_t count) {
   return layer < count / 8 || layer >= 7 * count / 8 || (layer - count / 8) % 3 == 2;
 }
 
-// Returns the place of the layer in the list; an empty list has all layers.
+// Returns the place of the layer in the list. An empty list stands for all layers.
 int64_t place_in(const std::vector<int64_t>& layers, int64_t layer) {
   return layers.empty() ? layer : std::ranges::lower_bound(layers, layer) - layers.begin();
 }
@@ -56,7 +56,8 @@ std::string_view type_of_values(const GgufFileType& file, int64_t layer, const G
 }
 
 std::string_view type_of_down(const GgufFileType& file, int64_t layer, const GgufSizes& sizes) {
-  // Of models with experts, llama.cpp takes the layer's number, else the number of ffn_down tensors before.
+  // For models with experts, llama.cpp uses the layer's number; for others, the number of ffn_down tensors before this
+  // one.
   const int64_t place = sizes.experts > 1 ? layer : place_in(sizes.down_layers, layer);
   if (file.name == "Q2_K") return "Q3_K";
   if (file.name == "Q3_K_M") return place < sizes.layers / 16 ? "Q5_K" : "Q4_K";
@@ -80,7 +81,7 @@ std::string_view quantised_type(const GgufFileType& file, const std::string& ten
                                 const GgufSizes& sizes) {
   const bool embedding = tensor == "token_embd.weight" || tensor == "per_layer_token_embd.weight";
   const bool head = tensor == "output.weight" || (embedding && sizes.tied);
-  // llama.cpp leaves this tensor in the type of the file that it quantises.
+  // llama.cpp does not quantise this tensor: it keeps the type that the tensor has in the F16 file.
   if (tensor == "per_layer_model_proj.weight" && file.type != "Q8_0") return "F16";
   if (file.type == "MXFP4") return !head && dims.size() > 2 && dims[0] > 1 ? "MXFP4" : "Q8_0";
   if (head) return file.type == "Q8_0" ? "Q8_0" : "Q6_K";

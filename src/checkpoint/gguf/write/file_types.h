@@ -1,4 +1,4 @@
-// Defines GgufFileType: which type each tensor of a GGUF file has.
+// Defines GgufFileType, which determines the type of each tensor in a GGUF file.
 //
 // Source: llama.cpp, which calls it ftype (llama.h) and chooses the tensors' types in convert_hf_to_gguf.py and
 // llama-quant.cpp.
@@ -34,8 +34,9 @@ struct GgufSizes {
   std::vector<int64_t> value_layers = {}, down_layers = {};
 };
 
-// Returns the type of the tensor with this name and these dims (row-major). Vectors, norms, routers and tables of
-// positions stay F32. A tensor whose rows are not whole blocks gets a type with smaller blocks, or F16.
+// Returns the type of the tensor with this name and these dims (row-major). Vectors, norms, routers, convolutions and
+// tables of positions are F32 in all files. A tensor whose rows are not whole blocks gets a type with smaller blocks,
+// or F16.
 const BlockType& type_in_file(const GgufFileType& file, const std::string& tensor, const Dims& dims,
                               const GgufSizes& sizes);
 

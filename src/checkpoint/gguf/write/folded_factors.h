@@ -19,11 +19,12 @@ struct RowFactors {
 // Returns the factors of all rows of the tensor with this name (Hugging Face's); empty when it has none.
 std::vector<RowFactors> folded_factors(const ModelConfig& config, const std::string& tensor);
 
-// Returns the config that fits the multiplied weights: these factors become 1. If the embedding is also the head, their
-// two factors must be equal; otherwise they stay in the config.
+// Returns the config that fits the multiplied weights: these factors become 1. If the embedding is also the head and
+// their two factors differ, these two stay in the config.
 ModelConfig without_folded_factors(ModelConfig config);
 
-// Multiplies the values of the rows from `first_row` on, `columns` values each.
+// Multiplies values of the tensor by their factors. `values` are whole rows of `columns` values; the first of them is
+// row `first_row`.
 void apply_factors(const std::vector<RowFactors>& factors, int64_t first_row, int64_t columns,
                    std::vector<float>& values);
 

@@ -24,7 +24,8 @@ GgufParts::GgufParts(const std::filesystem::path& folder, const std::string& ste
     return;
   }
   if (parts.size() > std::numeric_limits<uint16_t>::max())
-    throw UserError("export_size gives {} files; GGUF allows {}", parts.size(), std::numeric_limits<uint16_t>::max());
+    throw UserError("export_size gives {} files; GGUF allows {}: raise export_size", parts.size(),
+                    std::numeric_limits<uint16_t>::max());
   for (size_t i = 0; i < parts.size(); ++i) {
     GgufMetadata keys = i == 0 ? metadata : GgufMetadata(metadata.architecture());
     keys.set("split.no", static_cast<uint16_t>(i));

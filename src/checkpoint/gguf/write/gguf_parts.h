@@ -15,7 +15,7 @@ class GgufParts {
  public:
   // Creates STEM.gguf in `folder`. If the tensors have more than `most` bytes (0: no limit), creates
   // STEM-00001-of-0000N.gguf and so on, each with at most `most` bytes of tensors, or with one larger tensor. The first
-  // part has all keys. Throws the same errors as GgufWriter.
+  // part has all keys. Throws the same errors as GgufWriter, and UserError for more files than GGUF can number.
   GgufParts(const std::filesystem::path& folder, const std::string& stem, const GgufMetadata& metadata,
             const std::vector<GgufTensor>& tensors, int64_t most);
 

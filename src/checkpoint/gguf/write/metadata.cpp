@@ -97,7 +97,10 @@ void GgufMetadata::set(const std::string& key, GgufValue value) {
 
 void GgufMetadata::set_integer(const std::string& key, int64_t value) {
   if (value < 0 || value > std::numeric_limits<uint32_t>::max())
-    throw UserError("'{}' is {}, but GGUF stores it in 32 bits; wanted 0 to 2^32 - 1", key, value);
+    throw UserError(
+        "GGUF cannot express this model: '{}{}' is {}, wanted 0 to 2^32 - 1; export it as safetensors (without "
+        "export_gguf)",
+        key.starts_with('.') ? architecture_ : "", key, value);
   set(key, static_cast<uint32_t>(value));
 }
 

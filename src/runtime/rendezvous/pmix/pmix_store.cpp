@@ -58,7 +58,10 @@ class PmixStore : public Store {
     given.data.bo.size = value.size();
     pmix_status_t status = PMIx_Put(PMIX_GLOBAL, short_key(key).c_str(), &given);
     if (status == PMIX_SUCCESS) status = PMIx_Commit();
-    if (status != PMIX_SUCCESS) throw DeviceError("PMIx refuses a value: {}", PMIx_Error_string(status));
+    if (status != PMIX_SUCCESS)
+      throw DeviceError(
+          "PMIx refuses a value: {}; start all processes again, with redis-server installed on their hosts",
+          PMIx_Error_string(status));
   }
 
   std::optional<std::string> try_get(const std::string& key, int owner) override {
