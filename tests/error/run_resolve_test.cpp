@@ -136,7 +136,9 @@ TEST(ResolveError, Float8) {
       ADD_FAILURE() << without;
     } catch (const UserError& error) {
       EXPECT_THAT(error.what(), AllOf(HasSubstr("the card"), HasSubstr(without)));
-      if (*without == '\0') EXPECT_THAT(error.what(), HasSubstr("the plugin does not report the capability"));
+      if (*without == '\0') {
+        EXPECT_THAT(error.what(), HasSubstr("the plugin does not report the capability"));
+      }
     }
   for (const char* with : {"host", "8.9", "9.0a", "10.0a", "12.0", "gfx950:sramecc+:xnack-", "gfx1201"})
     EXPECT_EQ(on(with).float8, Float8{}) << with;
