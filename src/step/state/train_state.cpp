@@ -21,7 +21,7 @@ Layout param_layout(const Run& run, const Param& param) {
   return layout_of(run.partition(param), stacked_shape(param, DType::kF32).dims, run.sharding.mesh());
 }
 
-// Provides the base weights, read from the checkpoint or initialised at random, with adapters merged into them.
+// Provides the base weights, read from the model folder or initialised at random, with adapters merged into them.
 class BaseWeights {
  public:
   BaseWeights(Devices& devices, const Run& run, const ModelRepository& repository)
