@@ -7,7 +7,7 @@ namespace fettle {
 Curve decimate(const std::vector<LogRow>& rows, const LogSeries& series, LogAxis axis, int64_t points,
                CurveRange range) {
   const auto place = [&](uint32_t row) { return rows[row].at(axis); };
-  // Coordinates never decrease along a log, so the rows of the range are consecutive.
+  // In a log that Fettle wrote, coordinates never decrease, so the rows of the range are consecutive.
   const auto first = std::ranges::lower_bound(series.rows, range.from, {}, place);
   const auto last = std::ranges::upper_bound(first, series.rows.end(), range.to, {}, place);
   const int64_t begin = first - series.rows.begin(), count = last - first;
