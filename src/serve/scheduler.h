@@ -1,4 +1,4 @@
-// Defines Scheduler, which writes the replies of all requests at the same time. Only its own thread uses the model.
+// Defines Scheduler, which writes the replies of several requests at the same time. Only its own thread uses the model.
 #pragma once
 
 #include <atomic>
