@@ -34,7 +34,7 @@ struct Measured {
 
 // Returns the metrics of the model on the set. `text` makes prompts like `chat` and `generate`: with the chat template
 // if the model has one. `text` may be null when the task is kRows. Replies are greedy. Throws UserError that names the
-// row if a question or prompt is too long for the model.
+// row if a choice is longer than cutoff_len allows, or if a prompt is too long for the model.
 Measured measure(const EvalSet& set, Devices& devices, OpenModel& model, const GenerationSpec& spec,
                  const Session* text);
 
