@@ -6,7 +6,7 @@
 namespace fettle {
 
 struct Remedy {
-  std::string change;  // "per_device_train_batch_size: 2 (gradient_accumulation_steps: 4 keeps the rows of a step)"
+  std::string change;  // "cutoff_len: 1024"
   MemoryTable memory;  // with the change
 };
 

@@ -29,7 +29,8 @@ struct StepPlan {
   std::optional<Timeline> timeline;  // nullopt when the machine's rates are not known
   double compile_seconds = 0;
 
-  // Returns the share of a step's ticks in which a stage of the pipeline has no micro-batch; 0 without a pipeline.
+  // Returns the share of the time in which a stage of the pipeline has no micro-batch, if all stages take equally long;
+  // 0 without a pipeline.
   double bubble_share() const;
   int64_t tokens() const { return rows * length; }
   // Returns the lower bound of the step's seconds: the longest of the times for arithmetic, memory, links and host

@@ -88,8 +88,8 @@ void set(Struct& to, const Key<Struct>& key, const YAML::Node& node, const FileP
   if (const auto large = std::get_if<int64_t Struct::*>(&key.member)) to.*(*large) = static_cast<int64_t>(value);
 }
 
-// Sets the members for the map's keys. Ignores `others`, which the caller reads. With `all`, throws when a required key
-// is missing.
+// Sets the members for the map's keys. Ignores the keys in `others`, which the caller reads. With `all`, throws when a
+// required key is missing.
 template <typename Struct>
 void read(Struct& to, const std::vector<Key<Struct>>& keys, const std::vector<std::string_view>& others,
           const YAML::Node& map, bool all, const FilePlace& place) {

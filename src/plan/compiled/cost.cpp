@@ -69,7 +69,8 @@ double written_bytes(const HloModule& module, const HloComputation& computation,
   return instruction.bytes();
 }
 
-// Returns the FLOPs of a dot whose left operand has these dims.
+// Returns the FLOPs of a dot with this result. `contracting` has the dims of the left operand `lhs` that are summed
+// over.
 double dot_flops(const HloArray& result, const HloArray& lhs, const Dims& contracting) {
   double flops = 2.0 * static_cast<double>(result.elements());
   for (int64_t dim : contracting) {

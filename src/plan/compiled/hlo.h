@@ -77,8 +77,8 @@ struct HloModule {
   const HloComputation& entry_computation() const { return computations[entry]; }
 };
 
-// How often a step runs a computation, and how many of these runs are asynchronous (started and awaited later). The
-// numbers are multiplied by the trip counts of the surrounding loops; an unknown trip count counts as 1.
+// How often a step executes a computation, and how many of these executions are asynchronous (started and awaited
+// later). The numbers are multiplied by the trip counts of the surrounding loops; an unknown trip count counts as 1.
 struct Executions {
   double all = 0, asynchronous = 0;
 };
