@@ -34,7 +34,7 @@ BaseTensors::BaseTensors(const ModelRepository& repository, const Model& model,
           quantised[name] = &param;
           if (model.config.quantisation) parts.merge(find_quantised(find_in(repository), name, param, *format).names);
         }
-  std::map<std::string, std::string> of_params;  // keyed by the parameter's stored name
+  std::map<std::string, std::string> of_params;  // the tensor's name in the file -> the parameter's name
   for (const Param& param : model.params)
     for (int64_t i = 0; i < param.stored_count(); ++i)
       if (const std::string name = param.stored_name(i); repository.contains(name))
