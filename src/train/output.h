@@ -38,8 +38,8 @@ class OutputFolder {
 
 // Checks that output_dir is writable and that no other run uses it. If neither overwrite_output_dir nor
 // resume_from_checkpoint is set, also checks that it contains no earlier run. Creates the folder if it is missing. If a
-// killed run was moving its result into the folder, completes the move; removes other unfinished files of killed runs.
-// Prints a message for both. Throws UserError when a check fails.
+// killed run was moving its result into the folder, completes the move. Removes other unfinished files of killed runs.
+// Prints a message for each of these actions. Throws UserError when a check fails.
 [[nodiscard]] OutputFolder check_output(const Run& run);
 // Like check_output(run), for several processes. Also throws UserError when the processes see different folders under
 // this path.

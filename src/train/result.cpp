@@ -74,7 +74,7 @@ NamedShapes result_shapes(const Run& run, const ModelRepository& base) {
   return out;
 }
 
-// Returns a regular expression that matches exactly this text.
+// Returns a regular expression that matches exactly this text, which is a part of a tensor's name.
 std::string escaped(const std::string& text) {
   std::string out;
   for (const char c : text) out += c == '.' ? std::string("\\.") : std::string(1, c);

@@ -21,7 +21,8 @@ class ResultWriter {
   // Writes PiSSA's A or B as ordinary LoRA weights of twice the rank for the unchanged base. Their product is the
   // trained B A minus the initial B A; `start` has the initial values.
   void add(const Param& param, const HostShards& weights, const HostShards& start);
-  // Completes the files and adds the tokenizer's files. For a full model, also adds the config.
+  // Completes the files and adds the tokenizer's files and, for a classifier, its labels. For a full model, also writes
+  // the weights that were not trained, and the config.
   void finish();
 
  private:
