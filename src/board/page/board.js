@@ -149,7 +149,7 @@
     try {
       if (!document.hidden) {
         const answer = await ask('/api/runs?since=' + generation);
-        if (answer.board !== boardId) {  // the board was restarted, so its numbers begin again
+        if (answer.board !== boardId) {  // the board was restarted, so its generations begin again
           boardId = answer.board;
           if (generation !== 0) { generation = 0; runs.clear(); rows.clear(); return; }
         }
