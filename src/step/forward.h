@@ -11,8 +11,8 @@ namespace fettle {
 
 // Adds a parameter, stacked over its layers, as an input. The dtype is Param::dtype if that is set, else `dtype`.
 Tensor add_param(Program& program, const Run& run, const Param& param, const std::string& name, DType dtype);
-// Returns the weight that the forward pass uses: a copy in Run::compute if `input` is a master weight, else `input`
-// itself.
+// Returns the weight that the forward pass uses: a copy in the dtype Run::compute if `input` is a master weight, else
+// `input` itself.
 Tensor weight_of(const Run& run, const Param& param, const Tensor& input);
 // Adds the run's weights as inputs trained/* and frozen/*, and returns them by stack_name.
 Weights add_weight_inputs(Program& program, const Run& run);

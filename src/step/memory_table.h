@@ -23,7 +23,7 @@ struct MemoryTable {
   int64_t optimizer = 0;  // the state of the update rule
   int64_t batch = 0;
   int64_t temporaries = 0;  // activations, gradients, scratch: the peak minus the figures above
-  int64_t gradients = 0;    // at most, in f32; a part of `temporaries`, because they exist only within a step
+  int64_t gradients = 0;    // upper limit: all in f32; a part of `temporaries`, since they exist only within a step
   int64_t peak = 0;         // the largest use within the step, counted by the compiler
   MemoryShare share;        // the memory of the device that the step may use
   // Host memory for this device. On the CPU, `peak` includes it, because host memory is also device memory there.

@@ -1,9 +1,9 @@
 // Defines DiskState: the optimizer state of this process's devices in a file, and the updates that read and write it.
 //
-// A step first computes all gradients, whose norm the clipping needs. Then a program runs for one layer of one weight
-// after another, and updates this layer. While it runs, the blocks of the next layers are read and those of the
-// previous layers are written (ZeRO-Infinity, Rajbhandari et al. 2021). The first blocks are read while the gradients
-// are computed.
+// A step first computes all gradients, whose norm the clipping needs. Then a small program runs for each layer of each
+// weight, one after another, and updates this layer. While it runs, the blocks of the next layers are read and those of
+// the previous layers are written (ZeRO-Infinity, Rajbhandari et al. 2021). The first blocks are read while the
+// gradients are computed.
 #pragma once
 
 #include <functional>
