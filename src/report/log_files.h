@@ -53,8 +53,8 @@ struct ProgressRecord {
 };
 
 // Returns the record as a line of JSON, without a newline. The line also has `percentage`, with two decimals. Times are
-// in the form of format_duration. LLaMA-Factory's own lines have no `figures`; programs that read such lines ignore
-// unknown fields.
+// in the form of format_duration. The entries of `figures` are fields of the line, too. LLaMA-Factory's own lines do
+// not have these fields; programs that read such lines ignore unknown fields.
 std::string to_json_line(const ProgressRecord& record);
 // Returns "0:01:23" or "1 day, 0:01:23".
 std::string format_duration(double seconds);

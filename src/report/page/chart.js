@@ -138,8 +138,8 @@ const themeColours = () => {
   return name => style.getPropertyValue(name).trim();
 };
 
-// All charts of a group show a cross hair at the axis position under the pointer. Only the chart under the pointer also
-// shows the values there.
+// The charts with the same `options.group` show a cross hair at the same axis position, the one under the pointer. Only
+// the chart under the pointer also shows the values there.
 const chartsOnPage = new Set();
 
 class Chart {
