@@ -35,12 +35,12 @@ class Generator {
   // Run::side_by_side.
   std::vector<float> logits(std::span<const int32_t> ids, int64_t adapter = kNoAdapter);
 
-  // Returns how many of the first tokens of `ids` logits() would take from the cache. It always computes the last
-  // token.
+  // Returns how many of the first tokens of `ids` logits() would take from the cache. The last token is not one of
+  // them, because logits() always computes it.
   int64_t known(std::span<const int32_t> ids, int64_t adapter = kNoAdapter) const;
 
-  // Makes the cache large enough for `length` positions (at most max_length()) from the next call of logits() on, so
-  // that the cache need not grow during a reply.
+  // From the next call of logits() on, makes caches large enough for `length` positions (at most max_length()), so that
+  // they need not grow during a reply.
   void reserve(int64_t length) { reserved_ = length; }
   // Forgets all tokens. Call it when the weights have changed.
   void clear() {
