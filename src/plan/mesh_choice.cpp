@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kCompiled = 4;          // number of candidates to compile, if at least one of them fits
 constexpr int kMostCompiled = 8;      // largest number of candidates to compile while none fits
-constexpr double kLikeBounds = 0.02;  // lower bounds within 2 % of each other count as equal
+constexpr double kLikeBounds = 0.02;  // lower bounds within 2 % of the smallest one count as equal
 
 // The defaults are the rates of a typical server, for a machine whose rates are not known. Only their ratios matter for
 // the choice.

@@ -64,7 +64,7 @@ const std::string& backend_config(const hlo::Module& module, const hlo::Instruct
   return module.payloads(static_cast<int>(payload.id()));
 }
 
-// Returns the trip count in the configuration of a while; -1 when the configuration has none.
+// Returns the trip count in the configuration of a `while` instruction; -1 when the configuration has none.
 int64_t known_trip_count(const std::string& config) {
   const nlohmann::json json = nlohmann::json::parse(config, nullptr, false);
   if (!json.is_object()) return -1;

@@ -45,7 +45,7 @@ struct HloInstruction {
   std::vector<int64_t> dimensions;
   HloDot dot;
   int64_t convolution_outputs = -1;  // for a convolution: the kernel's dim of output features
-  int64_t trip_count = -1;           // for a while; -1: the compiler does not know it
+  int64_t trip_count = -1;           // of a `while` instruction; -1: the compiler does not know it
   std::string fusion_kind;           // "kLoop", "kCustom", ...
   std::string custom_call_target;
   std::string backend_config;
