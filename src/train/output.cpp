@@ -67,7 +67,7 @@ OutputFolder::OutputFolder(fs::path folder, bool made) : folder_(std::move(folde
 }
 
 OutputFolder::~OutputFolder() {
-  if (presence_ == nullptr) return;  // this object was moved from
+  if (presence_ == nullptr) return;  // moved from, or of a process after the first
   presence_.reset();
   std::error_code filled;  // ignored: fs::remove fails if the folder is not empty
   if (made_) fs::remove(folder_, filled);

@@ -115,8 +115,8 @@ AdapterConfig adapter_config(const Run& run) {
   }
   if (!run.lora->layers.empty()) config.selection["layers_to_transform"] = run.lora->layers;
   config.fan_in_fan_out = run.model.family->fan_in_fan_out;
-  // PEFT matches the end of a module's path after a dot. The last part of the name is enough, unless two modules of a
-  // layer end with the same part.
+  // PEFT compares target_modules with the ends of the modules' paths, after a dot. The last part of the name is enough,
+  // unless two modules of a layer end with the same part.
   if (!run.model.family->carried.empty()) {  // the vision tower may have modules with the same names
     std::vector<std::string> modules;
     for (const std::string& module : run.lora->modules) modules.push_back(escaped(module));
