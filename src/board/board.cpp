@@ -30,7 +30,7 @@ using Handled = httplib::Server::HandlerResponse;
 constexpr size_t kBoardBody = 1 << 20;
 constexpr int64_t kMostPoints = 4000, kMostCurves = 60;
 constexpr int64_t kLogTail = 64 << 10, kAnswerBlock = 256 << 10;
-constexpr double kFarthest = 0x1p53;  // bytes; a double represents all smaller offsets
+constexpr double kFarthest = 0x1p53;  // the largest offset, in bytes; a double represents every integer up to it
 
 void send_json(httplib::Response& response, const ordered_json& value) {
   response.set_content(page_json(value), "application/json");
