@@ -77,7 +77,7 @@ const figureFormat = name => name.endsWith('_bytes') ? formatBytes : formatNumbe
 const AXES = {step: 'step', seconds: 'time', tokens: 'tokens', epoch: 'epoch'};
 const axisFormat = axis => axis === 'seconds' ? formatDuration : axis === 'tokens' ? formatCompact : formatNumber;
 
-// Returns the texts of ticks. They have up to ten digits if shorter texts would be equal.
+// Returns the texts of ticks. The texts have up to ten digits if shorter texts would be equal.
 function tickLabels(ticks, format) {
   const labels = ticks.map(format);
   return new Set(labels).size === labels.length ? labels : ticks.map(tick => Number(tick.toPrecision(10)).toLocaleString('en-US', {maximumSignificantDigits: 10}));
@@ -439,7 +439,7 @@ class Chart {
 
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => { for (const chart of chartsOnPage) chart.draw(); });
 
-// Makes the controls above charts. They change `view` {axis, smooth, log, clip, from, to}, and then call
+// Makes the controls above charts. The controls change `view` {axis, smooth, log, clip, from, to}, and then call
 // `change(view)`.
 function chartTools(view, axes, change) {
   const set = part => { Object.assign(view, part); change(view); };
