@@ -1,4 +1,5 @@
-// Defines the search for the largest batch or sequence that fits. It compiles the step for each size that it tries.
+// Defines the search for the largest batch or sequence that fits. The search compiles the step for each size that it
+// tries.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,5 @@
-// Defines find_remedies, which finds changes with which a step fits. It compiles each change to prove that it fits.
+// Defines find_remedies, which finds changes with which a step fits. To prove that a change is enough, compiles the
+// step with it.
 #pragma once
 
 #include "plan/step_plan.h"

@@ -1,4 +1,4 @@
-// Defines StepPlan: the memory and time of one training step on a machine. They are read from the compiled program.
+// Defines StepPlan: the memory and time of one training step on a machine. Both are read from the compiled program.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
