@@ -1,5 +1,5 @@
-// Defines Generator, which computes the logits of the next token. It keeps the keys and values of earlier tokens on the
-// devices.
+// Defines Generator, which computes the logits of the next token. The Generator keeps the keys and values of earlier
+// tokens on the devices.
 #pragma once
 
 #include <cstdint>
