@@ -389,7 +389,7 @@ int run(int argc, char** argv) {
   serve_command->add_option("--port", serve.port, "port to listen at (8080); 0 means any free port")
       ->check(CLI::Range(0, 65535));
   serve_command->add_option("--api-key", serve.api_key, "key that requests must send; also FETTLE_API_KEY");
-  serve_command->add_option("--name", serve.name, "name of the first model in requests and answers");
+  serve_command->add_option("--name", serve.name, "name for the recipe's model in requests and answers");
   serve_command->add_option("--lora-modules", serve.lora_modules,
                             "NAME=PATH ...: adapters of the model, which requests choose by name");
   serve_command->add_option("--rows", serve.rows, "replies written at once (16)")->check(CLI::Range(1, 1024));

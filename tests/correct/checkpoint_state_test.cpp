@@ -186,7 +186,8 @@ TEST_F(Checkpoints, NewestCompleteOneIsFound) {
   EXPECT_EQ(newest_checkpoint(folder_.path())->step, 10);
 }
 
-// If the newest checkpoint is damaged, it is not skipped: the user decides whether to use an older one.
+// "true" means the newest checkpoint that has a state/ folder, even if that state is damaged. The user decides whether
+// to use an older one.
 TEST_F(Checkpoints, TrueMeansTheNewestWithAState) {
   EXPECT_FALSE(find_checkpoint(folder_.path(), "true").has_value());
   add(10);

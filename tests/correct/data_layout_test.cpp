@@ -169,7 +169,8 @@ TEST(Layout, LeavesOutSkippedRows) {
   EXPECT_EQ(rows_in(batch).size(), 7u);
 }
 
-// Each idle micro-batch of a pipeline costs as much as one that is used.
+// A pipeline of 4 stages needs 3 turns more than it has micro-batches. Each turn costs as much as a micro-batch; a
+// micro-batch that is not used costs nothing.
 TEST(Layout, IdleStagesCostTime) {
   BatchSpec spec = spec_of(Lines::kRegrouped);
   const BatchShape shape{.micro_batches = 4, .lines = 8, .length = 64};

@@ -14,7 +14,8 @@ struct MeshCase {
 };
 class OptimizerMesh : public testing::TestWithParam<MeshCase> {};
 
-// Returns every rule. Rules that depend on rows and columns are also tested on a model with fused modules.
+// Returns every rule with the model llama, and Adafactor and Muon also with gpt2: these two depend on rows and columns,
+// and gpt2 has fused modules.
 std::vector<MeshCase> mesh_cases() {
   std::vector<MeshCase> cases{{"adafactor", "gpt2"}, {"muon", "gpt2"}};
   for (const UpdateRule& rule : update_rules()) cases.push_back({std::string(rule.name)});

@@ -160,7 +160,7 @@ TEST(ModelConfig, WhatIsNotImplementedIsRefused) {
               AllOf(HasSubstr("position_embedding_type is 'alibi'"), HasSubstr("rope and nope")));
   EXPECT_THAT(message(changed(granite4, "layer_types", {"mamba", "conv"})), HasSubstr("'layer_types' contains 'conv'"));
   EXPECT_THAT(message(changed(changed(granite4, "mamba_n_heads", 6), "mamba_d_head", 16)),
-              HasSubstr("mamba_n_heads (6) times mamba_d_head (16) is not 128"));
+              HasSubstr("mamba_n_heads (6) times mamba_d_head (16) must be 128"));
   const Json sized = changed(changed(falcon, "mamba_d_ssm", 96), "mamba_n_heads", 6);
   EXPECT_THAT(message(changed(sized, "mamba_n_groups", 4)), HasSubstr("(6) is not divisible by mamba_n_groups (4)"));
   EXPECT_THAT(message(changed(sized, "mamba_rms_norm", true)), HasSubstr("'mamba_norm_before_gate' is true"));

@@ -196,7 +196,7 @@ void check_gpt_oss(const ModelConfig& config, const std::string& model) {
         "{}: rope_parameters has truncate: true; the published models of GPT-OSS have false, and GGUF cannot express "
         "this field; export it as safetensors (without export_gguf)",
         model);
-  warn("{}: llama.cpp rounds the two ends of yarn's blend (truncate), so its logits differ a little", model);
+  warn("{}: llama.cpp rounds the two ends of yarn's blend (truncate), so its logits differ from the model's", model);
 }
 
 // llama.cpp decides by the number of layers whether a DeepSeek model has q_lora_rank. It always takes the sum of the

@@ -40,7 +40,10 @@ void read_mamba2(const ConfigReader& r, Mamba2& m, int64_t inner) {
   m.in_bias = m.out_bias = r.flag("mamba_proj_bias", false);
   read_step_bounds(r, m);
   if (m.inner() != inner)
-    throw UserError("{}: mamba_n_heads ({}) times mamba_d_head ({}) is not {}", r.file(), m.heads, m.head_dim, inner);
+    throw UserError(
+        "{}: mamba_n_heads ({}) times mamba_d_head ({}) must be {}, the width of the Mamba layers (mamba_d_ssm, or "
+        "mamba_expand times hidden_size)",
+        r.file(), m.heads, m.head_dim, inner);
   if (m.heads % m.groups != 0)
     throw UserError("{}: mamba_n_heads ({}) is not divisible by mamba_n_groups ({})", r.file(), m.heads, m.groups);
 }
