@@ -201,8 +201,8 @@ std::vector<Executions> executions_of(const HloModule& module, bool into_fusions
     if (out[c].all == 0) continue;
     for (const HloInstruction& instruction : module.computations[c].instructions) {
       if (instruction.opcode == "fusion" && !into_fusions) continue;
-      const double times =
-          instruction.opcode == "while" ? static_cast<double>(std::max<int64_t>(1, instruction.trip_count)) : 1;
+      const bool counted = instruction.opcode == "while" && instruction.trip_count >= 0;
+      const double times = counted ? static_cast<double>(instruction.trip_count) : 1;
       for (int called : instruction.called) {
         out[called].all += out[c].all * times;
         out[called].asynchronous += (instruction.opcode == "async-start" ? out[c].all : out[c].asynchronous) * times;
