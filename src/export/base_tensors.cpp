@@ -67,7 +67,10 @@ const BaseTensor& BaseTensors::find(const std::string& name) const {
   const auto at = index_.find(name);
   if (at != index_.end()) return all_[at->second];
   repository_.find(name);  // throws an error that lists similar names
-  throw UserError("{}: '{}' is only a part of a quantised weight, not a weight", repository_.folder().string(), name);
+  throw UserError(
+      "{}: '{}' is only a part of a quantised weight, not a weight; the adapter belongs to another model, or "
+      "the base has an unknown quantised form",
+      repository_.folder().string(), name);
 }
 
 ValueReader::ValueReader(const BaseTensors& tensors, const BaseTensor& tensor)

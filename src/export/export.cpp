@@ -254,8 +254,9 @@ std::string format_export(const ExportReport& report) {
   if (!report.logits && !report.coded) return text + "\nlogits not compared";
   if (report.coded)
     return text + fmt::format(
-                      "\nlinear layers in few bits; on {} prompts of {} tokens, the f32 logits differ by {:.1f} % "
-                      "of their standard deviation, and the most likely token is the same at {:.1f} % of the positions",
+                      "\nlinear layers in few bits; on {} prompts of {} tokens, computed in f32, the logits differ "
+                      "from those of the original model by {:.1f} % of their standard deviation, and the most likely "
+                      "token is the same at {:.1f} % of the positions",
                       kCheckedPrompts, kCheckedLength, 100 * report.coded->error, 100 * report.coded->agreement);
   return text + fmt::format(
                     "\nlargest difference of logits, {} prompts of {} tokens, f32: merged and base + adapter {:.3g} "

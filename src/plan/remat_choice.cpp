@@ -158,7 +158,7 @@ std::string format_remat(const RematChoice& choice) {
                         one.compiled ? "compiler's count" : "estimated",
                         i == choice.taken              ? ", taken"
                         : one.peak > choice.room.bytes ? ", does not fit"
-                        : i > choice.taken             ? ", computes more again"
+                        : i > choice.taken             ? ", recomputes more"
                                                        : "");
   }
   return text;

@@ -151,7 +151,7 @@ CheckpointWriter::Written CheckpointWriter::write_once(const fs::path& path, int
   if (with_state) state->finish(checkpoint_meta(run_, step, base_, data_, record, log));
   folder.commit();
   delete_old(path, record);
-  return {checkpoint_bytes(run_), seconds_since(start)};
+  return {checkpoint_bytes(run_, repository_), seconds_since(start)};
 }
 
 void write_state(StateWriter& state, const std::vector<StateArray>& arrays, const FetchArray& fetch) {
@@ -189,7 +189,7 @@ CheckpointWriter::Written CheckpointWriter::write_together(const fs::path& path,
         folder->commit();
       });
   if (processes_->first()) delete_old(path, record);
-  return {checkpoint_bytes(run_), seconds_since(start)};
+  return {checkpoint_bytes(run_, repository_), seconds_since(start)};
 }
 
 void CheckpointWriter::check() {

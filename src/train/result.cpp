@@ -281,10 +281,10 @@ std::vector<StateArray> result_arrays(const Run& run) {
   return arrays;
 }
 
-int64_t result_bytes(const Run& run) {
-  int64_t tensors = run.count(run.lora ? run.trained : run.model.params);
-  if (run.lora && saves_tied_head(run.model, *run.lora)) tensors += product(run.model.head().dims);
-  return tensors * (run.pissa ? 2 : 1) * byte_size(result_dtype(run));
+int64_t result_bytes(const Run& run, const ModelRepository& repository) {
+  int64_t bytes = 0;
+  for (const auto& [name, shape] : result_shapes(run, repository)) bytes += shape.bytes();
+  return bytes;
 }
 
 }  // namespace fettle

@@ -48,7 +48,7 @@ void write_result(const std::filesystem::path& folder, const Run& run, const Mod
 // Returns the trained arrays that write_result reads: the weights and PiSSA's initial values, not the optimizer's
 // state.
 std::vector<StateArray> result_arrays(const Run& run);
-// Returns the bytes of the result's weights.
-int64_t result_bytes(const Run& run);
+// Returns the bytes of the result's weights, including those that full tuning copies from `repository`, the base.
+int64_t result_bytes(const Run& run, const ModelRepository& repository);
 
 }  // namespace fettle

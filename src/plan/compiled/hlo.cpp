@@ -174,11 +174,10 @@ double HloInstruction::bytes() const {
   return sum;
 }
 
-HloModule read_hlo(std::string_view bytes) {
+HloModule read_hlo(std::string_view bytes) try {
   hlo::ModuleWithConfig message;
   if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) || message.module().computations().empty())
-    throw DeviceError("the compiled program ({} bytes) is not an HLO module; the plugin may be too new for this Fettle",
-                      bytes.size());
+    throw DeviceError("the compiled program ({} bytes) is not an HLO module", bytes.size());
   const hlo::Module& from = message.module();
   HloModule to;
   to.name = from.name();
@@ -191,6 +190,8 @@ HloModule read_hlo(std::string_view bytes) {
   to.scheduled = from.schedule().sequences().contains(from.entry_computation_id());
   check_order(to);
   return to;
+} catch (const DeviceError& error) {
+  throw DeviceError("{}; the plugin may be too new for this Fettle", error.what());
 }
 
 std::vector<Executions> executions_of(const HloModule& module, bool into_fusions) {
