@@ -1,6 +1,6 @@
-// Replaces the C library's functions for aligned memory in this program and in the libraries that it loads, so that
-// large blocks come from a MemoryPool. This is done for the CPU plugin, which allocates the temporaries and results of
-// a step with posix_memalign.
+// Replaces the C library's posix_memalign, and with it free and realloc, in this program and in the libraries that it
+// loads, so that large aligned blocks come from a MemoryPool. This is done for the CPU plugin, which allocates the
+// temporaries and results of a step with posix_memalign.
 //
 // Does not replace malloc, so the pool itself can use it for its records.
 #include <cerrno>

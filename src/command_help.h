@@ -8,10 +8,11 @@
 
 namespace fettle {
 
-// Returns three examples, how to start `train` on several hosts, the recipe keys that matter most to the command, and
-// where to find the other keys. No newline at the end. Throws InternalError when the command is unknown.
+// Returns three examples; for `train`, how to start it on several hosts; and, if the command reads a recipe, the keys
+// that matter most to it and where to find the other keys. No newline at the end. Throws InternalError when the command
+// is unknown.
 std::string command_help(std::string_view command);
-// Returns the recipe keys that matter most to the command.
+// Returns the recipe keys that matter most to the command; none if the command reads no recipe.
 const std::vector<std::string_view>& important_keys(std::string_view command);
 
 }  // namespace fettle

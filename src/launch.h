@@ -11,15 +11,15 @@ struct LaunchOptions {
   int per_host = 1;                // processes on each host
   std::string shell = "ssh";       // called as: SHELL HOST COMMAND
   std::string address;             // address of the first host for the other hosts; empty: its name in `hosts`
-  int port = 0;                    // port of the store on the first host; 0: the default port
+  int port = 0;                    // port on the first host at which the processes meet; 0: the default port
   std::vector<std::string> words;  // the words of `fettle train`
 };
 
 // Runs `fettle train WORDS` on every host and waits for all processes. Every process uses the current folder and the
-// program path of this process. find_place (runtime/rendezvous/launchers.h) reads the environment variables that each
-// process gets. If this process gets a signal (interrupt.h), or 20 seconds after a process has failed, all other
-// processes get SIGTERM. Returns the exit code of the first process that failed, else 0. Throws UserError for wrong
-// options.
+// program path of this process. Each process gets environment variables, which find_place
+// (runtime/rendezvous/launchers.h) reads. When this process gets a signal (interrupt.h), and 20 seconds after a process
+// has failed, all other processes get SIGTERM. Returns the exit code of the first process that failed, else 0. Throws
+// UserError for wrong options.
 int launch(const LaunchOptions& options);
 
 }  // namespace fettle

@@ -30,7 +30,7 @@ using Handled = httplib::Server::HandlerResponse;
 constexpr size_t kBoardBody = 1 << 20;
 constexpr int64_t kMostPoints = 4000, kMostCurves = 60;
 constexpr int64_t kLogTail = 64 << 10, kAnswerBlock = 256 << 10;
-constexpr double kFarthest = 0x1p53;  // bytes; a double represents all smaller offsets
+constexpr double kFarthest = 0x1p53;  // the largest offset, in bytes; a double represents every integer up to it
 
 void send_json(httplib::Response& response, const ordered_json& value) {
   response.set_content(page_json(value), "application/json");
@@ -57,8 +57,9 @@ std::vector<std::string> list_param(const httplib::Request& request, const char*
   return out;
 }
 
-// Returns up to `most` lines of a .jsonl file from byte `from` on, and the byte at which the next lines begin. A line
-// that is longer than a block is left out. The last line counts even without a newline.
+// Returns up to `most` lines of a .jsonl file from byte `from` on, and the byte at which the next lines begin (null at
+// the end). Leaves out lines that are not JSON objects, and lines that are longer than a block. The last line counts
+// even without a newline.
 ordered_json answer_lines(const OpenedFile& file, int64_t from, int64_t most) {
   const int64_t size = file.stamp().size;
   from = std::clamp<int64_t>(from, 0, size);
@@ -156,7 +157,7 @@ class BoardServer {
           "text/javascript; charset=utf-8");
   }
 
-  // The path of the run that the request names. Throws UserError.
+  // Returns the path of the run that the request names. Throws UserError when there is no such run.
   std::string path_of(const httplib::Request& request) {
     const std::string name = request.get_param_value("name");
     const std::optional<std::string> path = runs_.path_of(name);

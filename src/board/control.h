@@ -17,13 +17,14 @@ class Control {
  public:
   explicit Control(Jobs& jobs) : jobs_(jobs) {}
 
-  // Returns whether a process that this board started for the run still works.
+  // Returns whether a process that this board started for the run is still running.
   bool works_on(const std::string& name) const;
   // {words} -> {yaml}: checks the recipe.
   nlohmann::ordered_json check(const nlohmann::ordered_json& asked) const;
   // {command: plan | data, words} -> {number}: starts the command. The next two functions take its number.
   nlohmann::ordered_json query(const nlohmann::ordered_json& asked);
-  // {number} -> {running, code, out, err}: the command's state and its output so far.
+  // {number} -> {running, code, out, err}: the command's state and its output. `out` is empty until the command ends;
+  // `err` has the text so far.
   nlohmann::ordered_json query_state(const nlohmann::ordered_json& asked);
   // {number} -> {ended}: asks the command to end; false when it is not running.
   nlohmann::ordered_json query_end(const nlohmann::ordered_json& asked);

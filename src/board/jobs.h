@@ -25,8 +25,8 @@ class Jobs {
   // Starts a command whose output is kept in memory, such as `fettle plan`. Returns its number. Throws UserError when
   // too many run already.
   int64_t query(const std::vector<std::string>& arguments);
-  // Returns {running, code, out, err}; nullopt for an unknown number. Numbers of the oldest ended commands are
-  // forgotten.
+  // Returns {running, code, out, err}, where `out` is empty while the command runs; nullopt for an unknown number.
+  // Numbers of the oldest ended commands are forgotten.
   std::optional<nlohmann::ordered_json> state(int64_t number);
   // Sends SIGTERM, and SIGKILL if the command was already asked to end. Returns false when it is not running.
   bool end(int64_t number);

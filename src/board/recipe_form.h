@@ -9,8 +9,8 @@
 
 namespace fettle {
 
-// Returns all keys, sorted by group: [{name, group, type, kind, values, default, help}]. `kind` is flag, number, list
-// or text. Secret keys are left out.
+// Returns all keys, sorted by group: [{name, group, type, kind, values, default, help}]. `kind` is flag, number, list,
+// map or text. Secret keys are left out.
 nlohmann::ordered_json recipe_form_json();
 
 // Returns the recipe of these key=value words as yaml, with `output_dir` if that is not empty. Throws UserError like

@@ -24,7 +24,7 @@ namespace fettle {
 class RunList {
  public:
   // Throws UserError when the folder cannot be read. `starts` returns whether a process that the board started for this
-  // run still works; it may be called from any thread.
+  // run is still running; it may be called from any thread.
   RunList(const std::filesystem::path& folder, std::function<bool(const std::string& name)> starts);
 
   const FolderFiles& files() const { return files_; }
@@ -55,7 +55,7 @@ class RunList {
     RunLog log;
     std::atomic<size_t> rows = 0;
   };
-  using Presences = std::vector<std::string>;  // names of the files that show a process at work
+  using Presences = std::vector<std::string>;  // names of Presence's files in a run's folder
   void find(const std::string& path, int depth, std::map<std::string, Presences>& runs) const;
   void look_at(const std::string& name, const Presences& presences, Entry& entry);
   std::optional<Owner> live_owner(const std::string& path, const Presences& presences) const;
@@ -69,7 +69,7 @@ class RunList {
   double looked_ = -1;
   bool more_ = false;
   std::mutex logs_mutex_;
-  std::list<std::pair<std::string, std::shared_ptr<Log>>> logs_;  // the newest first
+  std::list<std::pair<std::string, std::shared_ptr<Log>>> logs_;  // the most recently used first
 };
 
 }  // namespace fettle

@@ -11,7 +11,7 @@ namespace fettle {
 
 enum class Verdict {
   kGood,
-  kNote,     // information; nothing is wrong
+  kNote,     // information; not a fault by itself
   kBad,      // a run would fail, or its results would be wrong
   kSkipped,  // not run: it does not apply here, or a check that it depends on failed
 };

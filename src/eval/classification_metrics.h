@@ -15,8 +15,9 @@ struct LabelScore {
   int64_t support = 0;  // rows that have the label
 };
 
-// The metrics are computed like scikit-learn's classification_report. With one label per row, averages are over the
-// labels that occur in the rows or in the predictions. With several labels per row, averages are over all labels.
+// The metrics are computed like scikit-learn's classification_report. With one label per row, `macro` is the average
+// over the labels that occur in the rows or in the predictions. With several labels per row, it is the average over all
+// labels.
 struct ClassificationMetrics {
   int64_t rows = 0;
   double accuracy = 0;             // share of the rows whose labels are all right
@@ -37,7 +38,7 @@ ClassificationMetrics score_label_sets(std::span<const uint8_t> truth, std::span
 
 struct RegressionMetrics {
   double mse = 0, mae = 0;
-  // Correlations; 0 if either side is constant. Equal values share the mean of their ranks.
+  // Correlations; 0 if either side is constant. For spearman, equal values share the mean of their ranks.
   double pearson = 0, spearman = 0;
 };
 // Scores a regression. Both arguments are [rows, numbers], row-major. With several numbers per row, each metric is the

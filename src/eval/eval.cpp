@@ -31,7 +31,7 @@ bool has_head(const Request& request) {
   return request.stage().head == Head::kTokens || request.has_taught_head();
 }
 
-// Throws UserError if the model has no head that was trained for labels or scores.
+// Throws UserError if the stage needs a head for labels or scores, and the model has no head that was trained for them.
 void require_head(const Request& request) {
   if (has_head(request)) return;
   const bool scores = request.stage().head == Head::kScore;

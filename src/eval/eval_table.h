@@ -19,12 +19,11 @@ struct EvalColumn {
 
 // Formats the table. With two models, the table also shows the change, and whether the change is an improvement.
 std::string format_eval(const std::vector<EvalSet>& sets, const std::vector<EvalColumn>& models);
-// Returns the table as JSON: the content of evaluation.json. `stage` gives the task name of sets that are measured by
-// the loss of their rows.
+// Returns the table as JSON: the content of evaluation.json. `stage` gives the task name of sets with Task::kRows.
 nlohmann::ordered_json eval_json(const std::vector<EvalSet>& sets, const std::vector<EvalColumn>& models,
                                  const Stage& stage);
 
-// Converts metrics from 0 to 1 into percent; other metrics keep their value.
+// Converts the metrics that are shares (0 to 1) into percent; other metrics keep their value.
 std::map<std::string, double> in_percent(std::map<std::string, double> figures);
 
 }  // namespace fettle

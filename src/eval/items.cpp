@@ -81,7 +81,8 @@ size_t answer_of(const ordered_json& row, const Choices& choices) {
       choices.labels.front(), choices.labels.back(), choices.texts.size() - 1);
 }
 
-// Returns the values of the first row of a file without a header line. The reader took this row for the header.
+// Returns the values of the first row of a CSV or TSV file without a header line, which the reader took for the header.
+// Returns nothing if the file has a header line.
 std::vector<std::string> headless_row(const DataSource& source, const ordered_json& first) {
   const std::string kind = source.files.empty() ? "" : kind_of(source.files[0]);
   if ((kind != ".csv" && kind != ".tsv") || first.size() < 4) return {};
@@ -99,7 +100,8 @@ ordered_json named(const std::vector<std::string>& values) {
   return out;
 }
 
-// Calls `take` for each row with the row's "file:line". A BadRow becomes a UserError, or the row is skipped.
+// Calls `take` with each row and the row's "file:line", for at most max_samples rows. A BadRow becomes a UserError, or
+// the row is skipped.
 template <typename Take>
 void for_rows(const DataSpec& data, const DataSource& source, const Take& take) {
   int64_t left = data.max_samples.value_or(INT64_MAX);

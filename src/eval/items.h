@@ -41,9 +41,9 @@ struct Prompt {
   std::string where;
 };
 
-// Detects the task from the first row's columns. `choices` with an answer is kChoice; A and B with an answer is
-// kLetters; reference or references is kGeneration; all else is kRows. A CSV file that has no header line, but MMLU's
-// columns (question, A, B, C, D, letter), is kLetters.
+// Detects the task from the first row's columns. `choices` or `options` with an answer is kChoice; A and B with an
+// answer is kLetters; reference or references is kGeneration; all else is kRows. A CSV file that has no header line,
+// but MMLU's columns (question, A, B, C, D, letter), is kLetters.
 Task detect_task(const DataSource& source);
 
 // Reads rows with a question (question, query, prompt or input), choices (a list, {text, label}, or columns A, B, ...)

@@ -34,12 +34,12 @@ struct Measured {
 
 // Returns the metrics of the model on the set. `text` makes prompts like `chat` and `generate`: with the chat template
 // if the model has one. `text` may be null when the task is kRows. Replies are greedy. Throws UserError that names the
-// row if a question or prompt is too long for the model.
+// row if a choice is longer than cutoff_len allows, or if a prompt is too long for the model.
 Measured measure(const EvalSet& set, Devices& devices, OpenModel& model, const GenerationSpec& spec,
                  const Session* text);
 
-// Returns the question followed by choice `i`. Only the tokens of the choice have labels. The example has at most
-// `longest` tokens; a longer question loses its beginning.
+// Returns the question followed by choice `i` or, with Task::kLetters, by its letter. Only the tokens after the
+// question have labels. The example has at most `longest` tokens; a longer question loses its beginning.
 Example choice_example(const Question& question, size_t i, Task task, const Session& text, int64_t longest);
 
 }  // namespace fettle

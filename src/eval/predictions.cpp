@@ -63,18 +63,32 @@ std::string label_lines(const Examples& rows, const ClassificationReport& report
   return lines;
 }
 
+// Returns a folder name for each set: the set's name with _ for /. If two sets would get the same folder, the later one
+// also gets a number.
+std::vector<std::string> folder_names(const std::vector<EvalSet>& sets) {
+  std::vector<std::string> out;
+  for (const EvalSet& set : sets) {
+    std::string name = set.name;
+    std::ranges::replace(name, '/', '_');
+    std::string folder = name;
+    for (int number = 2; std::ranges::find(out, folder) != out.end(); ++number)
+      folder = fmt::format("{}_{}", name, number);
+    out.push_back(folder);
+  }
+  return out;
+}
+
 }  // namespace
 
 void write_predictions(const fs::path& folder, const std::vector<EvalSet>& sets, const std::vector<EvalColumn>& models,
                        const LabelSet* labels) {
   if (const std::string lines = reply_lines(sets, models); !lines.empty())
     write_file(folder / "generated_predictions.jsonl", lines);
+  const std::vector<std::string> folders = folder_names(sets);
   for (size_t s = 0; s < sets.size(); ++s) {
     const std::optional<ClassificationReport>& report = models.back().sets[s].classes;
     if (!report) continue;
-    std::string name = sets[s].name;
-    std::ranges::replace(name, '/', '_');
-    const fs::path place = sets.size() == 1 ? folder : folder / name;
+    const fs::path place = sets.size() == 1 ? folder : folder / folders[s];
     fs::create_directories(place);
     write_file(place / "predictions.jsonl", label_lines(sets[s].rows, *report, *labels));
     write_class_report(place, *report, *labels);

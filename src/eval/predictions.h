@@ -9,9 +9,9 @@
 
 namespace fettle {
 
-// Writes into `folder`, which must exist. If there are prompts, writes generated_predictions.jsonl. For each set of
-// labelled rows, writes predictions.jsonl and the files of write_class_report. If there are several such sets, each of
-// them has its own folder. `labels` may be null if the stage trains no labels.
+// Writes into `folder`, which must exist. If there are prompts, writes generated_predictions.jsonl. If the stage trains
+// labels, writes predictions.jsonl and the files of write_class_report for each set; several sets have a folder each.
+// `labels` may be null if the stage trains no labels.
 void write_predictions(const std::filesystem::path& folder, const std::vector<EvalSet>& sets,
                        const std::vector<EvalColumn>& models, const LabelSet* labels);
 

@@ -13,8 +13,9 @@ bool exact_match(std::string_view reply, const std::vector<std::string>& referen
 struct Rouge {
   double rouge1 = 0, rouge2 = 0, rougeL = 0;  // F-measures, 0 to 1
 };
-// Computes ROUGE like the Python package rouge_score without a stemmer: words are runs of a-z and 0-9, in lower case.
-// With several references, each result is the largest over them. Source: Lin 2004.
+// Computes ROUGE like the Python package rouge_score without a stemmer: a word consists of the letters a to z, in lower
+// case, and of digits; all other characters separate words. With several references, each result is the largest over
+// them. Source: Lin 2004.
 Rouge rouge(std::string_view reply, const std::vector<std::string>& references);
 
 // Returns the corpus BLEU, 0 to 100, as sacrebleu computes it by default (13a tokens, exponential smoothing, unchanged

@@ -34,7 +34,7 @@ BaseTensors::BaseTensors(const ModelRepository& repository, const Model& model,
           quantised[name] = &param;
           if (model.config.quantisation) parts.merge(find_quantised(find_in(repository), name, param, *format).names);
         }
-  std::map<std::string, std::string> of_params;  // keyed by the parameter's stored name
+  std::map<std::string, std::string> of_params;  // the tensor's name in the file -> the parameter's name
   for (const Param& param : model.params)
     for (int64_t i = 0; i < param.stored_count(); ++i)
       if (const std::string name = param.stored_name(i); repository.contains(name))
@@ -67,7 +67,10 @@ const BaseTensor& BaseTensors::find(const std::string& name) const {
   const auto at = index_.find(name);
   if (at != index_.end()) return all_[at->second];
   repository_.find(name);  // throws an error that lists similar names
-  throw UserError("{}: '{}' is only a part of a quantised weight, not a weight", repository_.folder().string(), name);
+  throw UserError(
+      "{}: '{}' is only a part of a quantised weight, not a weight; the adapter belongs to another model, or "
+      "the base has an unknown quantised form",
+      repository_.folder().string(), name);
 }
 
 ValueReader::ValueReader(const BaseTensors& tensors, const BaseTensor& tensor)

@@ -20,19 +20,19 @@ struct BaseTensor {
 };
 
 // kStored: all tensors under their stored names. kOfParams: only the tensors of the model's parameters, under the
-// parameters' names (for a classifier that was made from another model).
+// parameters' names, which may differ from the stored names (a classifier that was made from another model).
 enum class TensorNames { kStored, kOfParams };
 
-// Keeps references to the repository and the model. `format` is the format of the linear layers, which the checkpoint
-// or the recipe sets.
+// Keeps references to the repository and the model. `format` is the quantised format of the linear layers, if the
+// base's config.json or the recipe sets one.
 class BaseTensors {
  public:
   BaseTensors(const ModelRepository& repository, const Model& model, const std::optional<Quantisation>& format,
               TensorNames names = TensorNames::kStored);
   // Adds a tensor that the repository lacks. The file of `stored` must outlive this object.
   void add(const std::string& name, const StoredTensor& stored);
-  // From now on, values that a GGUF file stores in blocks are rounded to the tensor's dtype. A run rounds them in the
-  // same way, and adapters are trained on the rounded values.
+  // From now on, values that a GGUF file stores in blocks are rounded to the tensor's dtype. Training and inference
+  // round them in the same way, so adapters are trained on the rounded values.
   void round_decoded() { rounds_decoded_ = true; }
   bool contains(const std::string& name) const { return index_.contains(name); }
 
@@ -50,8 +50,8 @@ class BaseTensors {
   std::map<std::string, size_t> index_;
 };
 
-// Reads the values of one tensor. For a quantised weight, keeps the codes in memory and rounds the values to the
-// checkpoint's dtype, like the forward pass.
+// Reads the values of one tensor. For a quantised weight, keeps the codes in memory and rounds the values to the base's
+// dtype, like the forward pass.
 class ValueReader {
  public:
   ValueReader(const BaseTensors& tensors, const BaseTensor& tensor);

@@ -36,7 +36,7 @@ std::vector<uint32_t> packed(const std::vector<uint8_t>& codes) {
   return words;
 }
 
-// Encodes rows of `columns` values. Each factor is for a block of `down` x `across` values; the last ones may be
+// Encodes rows of `columns` values. Each factor is for a block of `down` x `across` values; the last blocks may be
 // smaller.
 CodedRows encode(std::span<const float> values, int64_t columns, int64_t down, int64_t across, DType factor_dtype,
                  bool integers) {
@@ -106,7 +106,8 @@ CompressedExport::CompressedExport(CompressedScheme scheme, DType factors, const
   if (scheme_ == CompressedScheme::kBlocks) warn_of_blocks(base);
 }
 
-// vLLM joins q, k and v, and also gate and up. Each of these weights must consist of whole blocks.
+// Warns if a weight does not have whole blocks of rows: vLLM joins q, k and v, and also gate and up, and each of these
+// weights must consist of whole blocks.
 void CompressedExport::warn_of_blocks(const BaseTensors& base) const {
   for (const std::string& name : weights_)
     if (base.find(name).shape.dims[0] % kSquare != 0) {

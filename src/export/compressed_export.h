@@ -24,12 +24,13 @@ CompressedScheme compressed_scheme(const std::string& name);
 // The weights of the model's linear layers become codes; embeddings, the head, norms and routers keep their dtype. Each
 // weight <name> gets a tensor <name>_scale with its factors: [rows, 1] for kRows; [rows / 128, columns / 128], rounded
 // up, for kBlocks; [rows, columns / group] for kGroups. A factor is the largest magnitude in its part of the weight,
-// divided by 448 (or by 7.5 for kGroups), and rounded to the dtype of the factors. For kGroups, <name>_packed has eight
-// codes in each i32, the first one in the lowest bits, each increased by 8, and <name>_shape has the two dims.
+// divided by 448 (or by 7.5 for kGroups), and rounded to the dtype of the factors; 1 if all values are 0. For kGroups,
+// <name>_packed has eight codes in each i32, the first one in the lowest bits, each increased by 8, and <name>_shape
+// has the two dims.
 class CompressedExport {
  public:
-  // `factors` is the dtype of the factors: the model's dtype. `carries_more` says whether the checkpoint has tensors of
-  // Family::carried. Throws UserError when the format cannot store the model.
+  // `factors` is the dtype of the factors: export_dtype, or else the model's dtype. `carries_more` says whether the
+  // checkpoint has tensors of Family::carried. Throws UserError when the format cannot store the model.
   CompressedExport(CompressedScheme scheme, DType factors, const Model& model, const BaseTensors& base,
                    bool carries_more, const std::string& model_name);
 

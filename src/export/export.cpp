@@ -22,7 +22,8 @@ namespace {
 
 constexpr const char* kScratch = ".check";  // in the working folder; for files that the checks need
 
-// Writes config.json. Its quantization_config describes the written weights, not those of the base.
+// Copies the base's model files and writes config.json. Its quantization_config describes the written weights, not
+// those of the base.
 void write_config(const ModelRepository& base, const WrittenForm& form, const std::optional<nlohmann::json>& other,
                   const std::filesystem::path& folder) {
   copy_model_files(base.folder(), folder);
@@ -190,7 +191,8 @@ ExportReport run_export(const Request& request) {
   }
   const bool checks = merges || to_gguf || to_codes;
   if (checks) devices.emplace(request.devices());
-  // A run rounds the values of GGUF blocks, too. The check compares the exported model with such a run.
+  // Training and inference round the values of GGUF blocks, too. The check compares the exported model with such
+  // rounded values.
   if (checks) tensors.round_decoded();
   if (merges) {
     request.exact(labels).resolve(target_of(*devices), Purpose::kInference);  // refuses models that cannot be compared
@@ -252,8 +254,9 @@ std::string format_export(const ExportReport& report) {
   if (!report.logits && !report.coded) return text + "\nlogits not compared";
   if (report.coded)
     return text + fmt::format(
-                      "\nlinear layers in few bits; on {} prompts of {} tokens, the f32 logits differ by {:.1f} % "
-                      "of their standard deviation, and the most likely token is the same at {:.1f} % of the positions",
+                      "\nlinear layers in few bits; on {} prompts of {} tokens, computed in f32, the logits differ "
+                      "from those of the original model by {:.1f} % of their standard deviation, and the most likely "
+                      "token is the same at {:.1f} % of the positions",
                       kCheckedPrompts, kCheckedLength, 100 * report.coded->error, 100 * report.coded->agreement);
   return text + fmt::format(
                     "\nlargest difference of logits, {} prompts of {} tokens, f32: merged and base + adapter {:.3g} "

@@ -1,5 +1,5 @@
 // Writes a model folder in Hugging Face's layout, or GGUF files: either only the base, or the base with adapters merged
-// into it. A merged model is then checked.
+// into it. A model that was merged, or whose weights were converted to codes or to GGUF, is then checked.
 #pragma once
 
 #include <cstdint>
@@ -29,10 +29,12 @@ struct ExportReport {
 // Merges the adapters of adapter_name_or_path, in order, into model_name_or_path and writes export_dir. The merge
 // computes W + scale B A in f32; DoRA scales the result to the magnitudes; modules_to_save replace the base's modules.
 // Files are shards of export_size GB in export_dtype (default: the base's dtype), with config and tokenizer files.
-// Only one block of rows of one tensor is in memory at a time, and all codes if the tensor is quantised. With
-// export_quantization, linear layers become codes (compressed_export.h). With export_gguf, the folder has GGUF files
-// and a Modelfile instead. After writing, reads the folder back and compares the merged model's logits with the logits
-// of base + adapter and of the base. export_dir appears only when this check passes.
+// Only one block of rows of one tensor is in memory at a time (for GGUF, see gguf_weights.h); of a quantised tensor
+// also all codes; and the whole tensor if it is copied but not contiguous in its file. With export_quantization, linear
+// layers become codes (compressed_export.h). With export_gguf, the folder has GGUF files and a Modelfile instead. After
+// writing, reads the folder back and compares the logits of the exported model with the logits of base + adapter, and
+// of a merged model also with those of the base. export_dir does not appear if this check fails. The check is left out,
+// with a warning, if it does not fit the device.
 //
 // Throws UserError when keys are missing, export_dir is not empty, the dtype cannot represent a value, the disk is
 // full, or the adapter is another model's, changes nothing or is lost by rounding; InternalError for a wrong merge.

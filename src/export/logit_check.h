@@ -15,9 +15,9 @@ namespace fettle {
 inline constexpr int64_t kCheckedPrompts = 4, kCheckedLength = 32;
 
 // The largest differences of logits over fixed prompts, computed in f32 from the files on disk. `scale` is the largest
-// logit of base + adapter. `bound` is the upper limit of difference_from_adapter. If the written weights are rounded,
-// difference_from_adapter leaves out the 5 % of the positions that differ most. `kept` is the share of the adapter's
-// change of the logits that the merged model has (1: all; less when rounding removed a part).
+// magnitude of a logit of base + adapter. `bound` is the upper limit of difference_from_adapter. If the written weights
+// are rounded, difference_from_adapter leaves out the 5 % of the positions that differ most. `kept` is the share of the
+// adapter's change of the logits that the merged model has (1: all; less when rounding removed a part).
 struct LogitCheck {
   double difference_from_adapter = 0, difference_from_base = 0, scale = 0, bound = 0, kept = 0;
 };
@@ -30,8 +30,9 @@ std::optional<LogitCheck> check_logits(Devices& devices, const Request& request,
                                        DType dtype, int64_t labels);
 
 // How the logits of a coded model (a GGUF file, or one with export_quantization) differ from the logits of the model
-// from which it was made, over the same prompts. `agreement` is the share of positions at which both have the same most
-// likely token. `error` is the root of the mean squared difference, as a share of the logits' standard deviation.
+// from which it was made, over the same prompts. `difference` is the largest difference, `scale` the largest magnitude
+// of the model's logits. `agreement` is the share of positions at which both have the same most likely token. `error`
+// is the root of the mean squared difference, as a share of the logits' standard deviation.
 struct CodedLogits {
   double difference = 0, scale = 0, agreement = 0, error = 0;
 };
@@ -47,7 +48,7 @@ class LogitReference {
   // `type`. Returns nullopt, with a warning, when a forward pass does not fit a device. F32, F16 and BF16 must agree up
   // to rounding: throws InternalError when they differ by more, and UserError when rounding removes most of an
   // adapter's effect. For quantised types, warns when `error` is above the usual value of the type: 0.05 for Q8_0, 0.15
-  // for Q6_K, 0.3 for 5 bits, 0.6 for 4 bits and for export_quantization.
+  // for Q6_K, 0.3 for 5 bits, 0.6 for 4 bits and for export_quantization, 1 for 3 bits, 1.5 for 2 bits.
   std::optional<CodedLogits> check_coded(const std::filesystem::path& folder, const std::string& type) const;
 
  private:

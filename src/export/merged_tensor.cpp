@@ -30,11 +30,12 @@ void check_merged(const std::string& name, const HostArray& before, const HostAr
   const std::span<const float> was = before.as<float>(), is = after.as<float>();
   for (size_t i = 0; i < is.size(); ++i)
     if (std::isfinite(was[i]) && !std::isfinite(is[i]))
-      throw UserError("'{}': the merge gives {} for the value {:.6g}; the adapter has weights that are not finite",
-                      name, is[i], was[i]);
+      throw UserError(
+          "'{}': the merge gives {} for the value {:.6g}; the adapter's weights are not finite or too large", name,
+          is[i], was[i]);
 }
 
-// Distributes the rows of a box over the cores.
+// Applies the merge to the values of a box. Distributes the rows of the box over the cores.
 void apply_to_rows(const TensorMerge& merge, const Box& box, const Dims& dims, std::span<float> values) {
   const int64_t rows = box.size[0], columns = box.elements() / rows;
   const int64_t worth = std::clamp<int64_t>(box.elements() / 65536, 1, rows);  // fewer elements are not worth a thread

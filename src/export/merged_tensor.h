@@ -27,7 +27,7 @@ class MergedTensor {
     HostArray after;   // f32
   };
   // Returns the values of the box. The box of a quantised weight must consist of whole rows. Throws UserError when f32
-  // cannot represent a value, and when the merge makes a finite value infinite.
+  // cannot represent a value, and when the merge makes a finite value infinite or NaN.
   Values read(const Box& box) const;
 
  private:

@@ -19,7 +19,7 @@ std::string remedy_for(DType dtype) {
                                 : "set export_dtype: float32";
 }
 
-// Copies one tensor, a block of rows at a time. Merges or converts it if needed.
+// Writes one tensor. If it must be merged or converted, does this for a block of rows at a time; otherwise copies it.
 void write_tensor(const MergedTensor& tensor, const BaseTensor& from, DType dtype, ModelWriter& writer,
                   MergeCount& count) {
   const auto& [file, entry] = tensor.stored();

@@ -18,8 +18,8 @@ class BatchDecoder {
   // Reads frozen/* and trained/* of `state`. `state` and `devices` must outlive the decoder. `rows` is above 1.
   BatchDecoder(Devices& devices, const Run& run, TrainState& state, int64_t rows);
 
-  // Returns false for a family whose rope depends on the length of the sequence (longrope). Such a family is decoded
-  // one sequence at a time.
+  // Returns false for a model whose rope depends on the length of the sequence (longrope). Such a model decodes one
+  // sequence at a time.
   static bool supports(const Run& run) {
     const int64_t turn = run.model.config.rope_turn();
     return turn == 0 || turn >= run.model.config.max_position_embeddings;

@@ -30,7 +30,7 @@ int64_t piece_length(int64_t left, int64_t room) {
   return length >= kShortestPiece ? length : 1;
 }
 
-// Returns whether later tokens can be dropped from the cache.
+// Returns whether the last tokens can be dropped from the cache.
 bool goes_back(const Run& run) {
   const std::vector<CacheArray> arrays = cache_arrays(run);
   return std::ranges::all_of(arrays, [](const CacheArray& array) { return array.has_positions(); });
@@ -144,7 +144,7 @@ std::vector<float> Generator::logits(std::span<const int32_t> ids, int64_t adapt
     caches_.erase(used_.front());
     used_.erase(used_.begin());
   }
-  Kept cache = std::exchange(caches_[adapter], {});  // put back only if the run succeeds
+  Kept cache = std::exchange(caches_[adapter], {});  // put back only if all programs succeed
   const auto kept = static_cast<size_t>(known(cache, ids));
   if (kept < cache.ids.size() && !goes_back(run_)) cache = {};
   cache.ids.resize(kept);

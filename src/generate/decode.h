@@ -1,5 +1,5 @@
-// Defines Generator, which computes the logits of the next token. It keeps the keys and values of earlier tokens on the
-// devices.
+// Defines Generator, which computes the logits of the next token. The Generator keeps the keys and values of earlier
+// tokens on the devices.
 #pragma once
 
 #include <cstdint>
@@ -22,24 +22,25 @@ namespace fettle {
 // The cache has the arrays that the family names (Family::cache), usually keys and values. The Generator remembers
 // which tokens the cache contains. It computes only the tokens of a sequence that the cache does not have, and always
 // the last token. Some families have states from which tokens cannot be removed, such as a recurrent state. For these
-// families, the Generator computes the whole sequence again when the cache has other tokens than the sequence begins
-// with. If the run has adapters side by side, each adapter has its own cache.
+// families, the Generator computes the whole sequence again when the cache has tokens with which the sequence does not
+// begin. If the run has adapters side by side, each adapter has its own cache.
 class Generator {
  public:
   // Reads frozen/* and trained/* of `state`. `state` and `devices` must outlive the Generator.
   Generator(Devices& devices, const Run& run, TrainState& state);
 
   // Returns the f32 logits [vocab_size] of the token after `ids`. Throws UserError when `ids` is empty, has an id
-  // outside of the vocabulary, or has more than max_length() ids. Throws DeviceError or DoesNotFit when the run fails;
-  // the cache is then empty. Here and below, `adapter` is the number of an adapter in Run::side_by_side.
+  // outside of the vocabulary, or has more than max_length() ids. Throws DeviceError or DoesNotFit when a program
+  // fails; the adapter's cache is then empty. Here and below, `adapter` is the number of an adapter in
+  // Run::side_by_side.
   std::vector<float> logits(std::span<const int32_t> ids, int64_t adapter = kNoAdapter);
 
-  // Returns how many of the first tokens of `ids` logits() would take from the cache. It always computes the last
-  // token.
+  // Returns how many of the first tokens of `ids` logits() would take from the cache. The last token is not one of
+  // them, because logits() always computes it.
   int64_t known(std::span<const int32_t> ids, int64_t adapter = kNoAdapter) const;
 
-  // Makes the cache large enough for `length` positions (at most max_length()) from the next call of logits() on, so
-  // that the cache need not grow during a reply.
+  // From the next call of logits() on, makes caches large enough for `length` positions (at most max_length()), so that
+  // they need not grow during a reply.
   void reserve(int64_t length) { reserved_ = length; }
   // Forgets all tokens. Call it when the weights have changed.
   void clear() {
@@ -48,7 +49,8 @@ class Generator {
   }
 
   int64_t max_length() const { return run_.model.config.max_position_embeddings; }
-  // These functions describe an adapter's cache: its tokens, its positions, and its arrays, which have one row.
+  // These functions describe an adapter's cache: the number of its tokens, the number of its positions, and its arrays,
+  // which have one row.
   int64_t cached(int64_t adapter = kNoAdapter) const;
   int64_t capacity(int64_t adapter = kNoAdapter) const;
   CacheBuffers& cache(int64_t adapter = kNoAdapter) { return caches_[adapter].arrays; }
@@ -66,7 +68,7 @@ class Generator {
   const Executable& growth_program(int64_t from, int64_t to);
 
   Devices& devices_;
-  Run run_;  // the run for a batch of one row, which no mesh axis splits
+  Run run_;  // with shardings for a batch of one row, which no mesh axis splits
   TrainState& state_;
   int64_t reserved_ = 0;
   std::map<int64_t, Kept> caches_;  // by adapter; at most kMostCaches

@@ -1,5 +1,5 @@
-// Defines the programs of generation. Each program reads the weights and a cache, and returns the cache with more
-// tokens.
+// Defines the programs of generation: one computes tokens and adds them to a cache, one makes a cache larger, and one
+// copies a cache of one row into a cache of several rows.
 //
 // A cache has the arrays that the family names (Family::cache), for `rows` sequences and `capacity` positions.
 #pragma once

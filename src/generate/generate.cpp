@@ -24,7 +24,7 @@ struct Asked {
   std::string where;
 };
 
-// Returns the tokens before the last trained part of the sample.
+// Returns the tokens before the last trained part of the sample; all tokens if there are none before it.
 std::vector<int32_t> before_reply(Sample sample) {
   size_t end = sample.labels.size();
   while (end > 0 && sample.labels[end - 1] == kIgnore) --end;
@@ -33,7 +33,8 @@ std::vector<int32_t> before_reply(Sample sample) {
   return std::move(sample.input_ids);
 }
 
-// Returns the tokens of the sample's prompt: all that comes before its last answer.
+// Returns the tokens of the sample's prompt: what comes before its last answer. The prompt of a plain text is the whole
+// text.
 std::vector<int32_t> prompt_of(const Session& session, Sample sample) {
   switch (sample.kind) {
     case Sample::Kind::kChat:

@@ -10,12 +10,12 @@ namespace fettle {
 // Where the prompts come from. All lines of a file are available at once, so these prompts are answered together.
 enum class LinesFrom { kTerminal, kPipe, kFile };
 
-// Answers spec.prompt. Without spec.prompt, answers each line of `in` that is not blank. If `dataset` is set, and `in`
-// is a terminal or has no such line, answers the rows of `dataset` (at most max_samples), without the answers in these
-// rows. Prompts are formatted with the chat template; in stage pt, or without a template, the model continues the text
-// itself. Writes each reply to `out`, followed by a newline. A single reply is written while its tokens are drawn. With
-// several rows, writes a line "==> file:line <==" before each reply. Checks prompts before it loads weights. Throws
-// UserError.
+// Answers the prompt of the recipe key `prompt`. Without this key, answers each line of `in` that is not blank. If
+// `dataset` is set, and `in` is a terminal or has no such line, answers the rows of `dataset` (at most max_samples),
+// without the answers in these rows. Prompts are formatted with the chat template; in stage pt, or without a template,
+// the prompt is the text itself, which the model continues. Writes each reply to `out`, followed by a newline. A single
+// reply is written while its tokens are drawn. With several rows, writes a line "==> file:line <==" before each reply.
+// Checks the prompts before it loads weights; of lines that are typed or piped in, only the first. Throws UserError.
 void run_generate(const Request& request, std::istream& in, LinesFrom from, std::ostream& out);
 
 // Runs the command with standard input and output.

@@ -1,7 +1,8 @@
 // Defines sampling on the host: it draws the id of the next token from its logits.
 //
 // The order is Hugging Face's: banned ids, temperature, top-k, top-p, softmax, one draw. The random numbers are
-// counter-based: token i of seed s is the same on every platform and does not depend on earlier draws.
+// counter-based: the number for position i with seed s is the same on every platform and does not depend on earlier
+// draws.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +29,8 @@ struct Candidate {
 };
 
 // Returns the tokens that a draw chooses from, the most likely token first; equally likely tokens are sorted by id.
-// Without do_sample, returns only one token. Throws UserError when the largest logit is not finite, because the model
-// is then broken.
+// If options.greedy() is true, returns only one token. Throws UserError when a logit is NaN or the largest one is not
+// finite.
 std::vector<Candidate> candidates(std::span<const float> logits, const SamplingOptions& options);
 
 // Returns the token that is drawn for position `index` of a sequence.

@@ -17,7 +17,7 @@
 
 namespace fettle {
 
-// The base model of a request, with its adapters if the request names any. The adapters are merged in their order
+// The base model of a request, with its adapters if the request names any. All adapters together change the base
 // (kTogether), or each reply uses one of them or none (kSideBySide).
 class Session {
  public:
@@ -63,8 +63,7 @@ class Session {
   // Returns the options from the request's generation keys. Replies with different values of `number` get different
   // random numbers.
   ReplyOptions options(uint64_t number) const;
-  // Writes a reply with the request's generation keys. Prompts with different values of `number` get different random
-  // numbers. Calls load().
+  // Writes a reply with options(number). Calls load().
   Reply reply(const std::vector<int32_t>& prompt, uint64_t number, const OnText& on_text);
   // Writes the replies to several prompts, of which per_device_eval_batch_size are answered at the same time. The first
   // prompt has the number `number`, the next one `number` + 1, and so on. Calls load().

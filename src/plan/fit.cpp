@@ -14,7 +14,7 @@ namespace fettle {
 namespace {
 
 constexpr int64_t kMostRows = 65536;  // upper limit of the search
-constexpr int64_t kPadding = 8;       // rows are padded to a multiple of this
+constexpr int64_t kPadding = 8;       // rows are padded to a multiple of this many tokens
 
 const char* key_of(FitBy by) {
   return by == FitBy::kBatch ? "per_device_train_batch_size" : "cutoff_len";

@@ -1,4 +1,5 @@
-// Defines the search for the largest batch or sequence that fits. It compiles the step for each size that it tries.
+// Defines the search for the largest batch or sequence that fits. The search compiles the step for each size that it
+// tries.
 #pragma once
 
 #include <functional>
@@ -24,9 +25,9 @@ std::optional<int64_t> largest_size(const std::function<SizeTried(int64_t)>& try
 enum class FitBy { kBatch, kSequence };
 
 // Returns the plan with the largest per_device_train_batch_size or cutoff_len that fits `machine`. cutoff_len is at
-// most max_position_embeddings; it is found with a precision of 1/64. If no size fits, returns the smallest size's
-// plan. `gradient_checkpointing: auto` counts as full here. Prints the sizes that it tries to stderr. Throws UserError
-// when the machine's memory is not known.
+// most max_position_embeddings, or the recipe's own value if that is larger; it is found with a precision of 1/64. If
+// no size fits, returns the smallest size's plan. `gradient_checkpointing: auto` counts as full here. Prints the sizes
+// that it tries to stderr. Throws UserError when the machine's memory is not known.
 StepPlan largest_fit(const Request& request, const Variant& variant, const Machine& machine, FitBy by);
 
 }  // namespace fettle

@@ -41,7 +41,7 @@ class Machine {
   // the plugin does not load, or cannot compile for devices that are not present.
   static Machine of(const Request& request);
   // Uses devices of this machine that are already open. Takes their rates from `target`, the recipe's key, if that
-  // target has the devices' capability. Otherwise takes them from the table of targets (target_of_kind).
+  // target has the devices' capability. Otherwise takes the rates from the table of targets (target_of_kind).
   explicit Machine(Devices& devices, const std::string& target = "");
 
   int64_t count() const { return hosts_ * per_host_; }
@@ -52,8 +52,8 @@ class Machine {
   const RunTarget& run_target() const { return run_target_; }
   const MemoryShare& memory() const;                               // the memory of one device
   const std::optional<Target>& target() const { return target_; }  // nullopt: the machine's rates are not known
-  // Returns a machine with `times` as many devices of the same kind. Adds devices to a single host before it adds
-  // hosts. Returns nullopt if the devices are those of this machine.
+  // Returns a machine with `times` as many devices of the same kind. Adds devices to a single host, up to 8, before it
+  // adds hosts. Returns nullopt if the devices are those of this machine.
   std::optional<Machine> multiplied(int64_t times) const;
 
   // Compiles the program. `tf32` says whether f32 products may use TF32.

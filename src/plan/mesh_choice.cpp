@@ -14,8 +14,8 @@ namespace fettle {
 namespace {
 
 constexpr int kCompiled = 4;          // number of candidates to compile, if at least one of them fits
-constexpr int kMostCompiled = 8;      // number of candidates to compile when none of the first ones fits
-constexpr double kLikeBounds = 0.02;  // lower bounds within 2 % of each other count as equal
+constexpr int kMostCompiled = 8;      // largest number of candidates to compile while none fits
+constexpr double kLikeBounds = 0.02;  // lower bounds within 2 % of the smallest one count as equal
 
 // The defaults are the rates of a typical server, for a machine whose rates are not known. Only their ratios matter for
 // the choice.
@@ -110,8 +110,8 @@ Enumerated enumerate(const Request& request, const Machine& machine) {
           candidate.text = mesh_title(run.sharding.mesh());
           candidate.held_bytes = held_bytes(run, fullest_shape(run.batch));
           candidate.guessed_seconds = guess_seconds(run, length, machine);
-        } catch (const UserError& error) {
-          out.why_not = error.what();  // an axis does not divide a size
+        } catch (const UserError& error) {  // an axis does not divide a size
+          out.why_not = fmt::format("dp {}, fsdp {}, tp {}, sp {}, fails: {}", dp, fsdp, tp, sp, error.what());
           continue;
         }
         if (machine.memory().limit > 0 && candidate.held_bytes > machine.memory().limit) {
@@ -155,7 +155,7 @@ MeshChoice choose_mesh(const Request& request, const Machine& machine) {
     throw DoesNotFit("mesh: auto: weights, optimizer state and batch alone need {} on each device of {}, which has {}",
                      size_text(found.smallest_held), machine.title(), size_text(machine.memory().limit));
   if (found.candidates.empty())
-    throw UserError("mesh: auto: no mesh of {} devices divides this model; the last mesh tried: {}", machine.count(),
+    throw UserError("mesh: auto: no mesh of {} devices divides this model; the last mesh tried, {}", machine.count(),
                     found.why_not);
   MeshChoice choice{std::move(found.candidates)};
   int compiled = 0, fitting = 0;

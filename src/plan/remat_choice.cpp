@@ -103,7 +103,7 @@ RematChoice choose_remat(const Run& asked, const BatchShape& shape, const PeakOf
   }
   const MemoryTable held = held_table(asked, {}, "");
   // A first guess of all memory except the values that the layers save. It consists of the arrays that stay between
-  // steps, the gradients, and the values that one layer saves without rematerialisation.
+  // steps, the gradients, and the values that one layer saves with the first policy.
   const int64_t layers = std::max<int64_t>(1, asked.model.config.num_hidden_layers);
   const int64_t base = held.peak + held.gradients + choice.candidates[0].saved / layers;
   choice.taken = least_that_fits(choice.candidates, choice.room.bytes, base, peak_of);
@@ -158,7 +158,7 @@ std::string format_remat(const RematChoice& choice) {
                         one.compiled ? "compiler's count" : "estimated",
                         i == choice.taken              ? ", taken"
                         : one.peak > choice.room.bytes ? ", does not fit"
-                        : i > choice.taken             ? ", computes more again"
+                        : i > choice.taken             ? ", recomputes more"
                                                        : "");
   }
   return text;

@@ -1,4 +1,5 @@
-// Defines find_remedies, which finds changes with which a step fits. It compiles each change to prove that it fits.
+// Defines find_remedies, which finds changes with which a step fits. To prove that a change is enough, compiles the
+// step with it.
 #pragma once
 
 #include "plan/step_plan.h"
@@ -6,7 +7,7 @@
 namespace fettle {
 
 struct Remedy {
-  std::string change;  // "per_device_train_batch_size: 2 (gradient_accumulation_steps: 4 keeps the rows of a step)"
+  std::string change;  // "cutoff_len: 1024"
   MemoryTable memory;  // with the change
 };
 

@@ -23,8 +23,9 @@ std::string format_kernels(const StepPlan& plan) {
   for (const KernelUse& use : plan.kernels) used.push_back(fmt::format("{}, {} calls", use.kernel, use.calls));
   if (!used.empty()) return fmt::format("kernels: {}\n", fmt::join(used, "; "));
   if (plan.kernels_on_request.empty()) return "";
-  return fmt::format("kernels: none; kernels={} selects one that has not run on such a device yet (docs/kernels.md)\n",
-                     fmt::join(plan.kernels_on_request, ","));
+  return fmt::format(
+      "kernels: none; kernels={} selects kernels that have not run on such a device yet (docs/kernels.md)\n",
+      fmt::join(plan.kernels_on_request, ","));
 }
 
 std::string format_pipeline(const StepPlan& plan) {
@@ -68,8 +69,10 @@ std::string format_time(const StepPlan& plan) {
     text +=
         fmt::format("  schedule  {:>10} = {:.4g} tokens/s: {}\n", seconds_text(t.seconds), tokens / t.seconds, parts);
   else
-    text += fmt::format("  schedule     unknown: the rate of {} is not known. Without its arithmetic {}: {}\n",
-                        fmt::join(t.unknown_kernels, ", "), seconds_text(t.seconds), parts);
+    text += fmt::format(
+        "  schedule     unknown: the rate of {0} is not known. If the arithmetic of {0} is left out, the "
+        "schedule takes {1}: {2}\n",
+        fmt::join(t.unknown_kernels, ", "), seconds_text(t.seconds), parts);
   text += fmt::format("  assuming  {}\n", fmt::join(describe(t.assumptions), ", "));
   constexpr size_t kShown = 5;
   text += "  longest parts:\n";

@@ -1,4 +1,4 @@
-// Defines StepPlan: the memory and time of one training step on a machine. They are read from the compiled program.
+// Defines StepPlan: the memory and time of one training step on a machine. Both are read from the compiled program.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -23,13 +23,14 @@ struct StepPlan {
   MemoryTable memory;
   double flops = 0;                             // per step over all devices: matrix products, including recomputation
   std::vector<KernelUse> kernels;               // the kernels that the step calls
-  std::vector<std::string> kernels_on_request;  // names of kernels for the device that only a recipe's `kernels` adds
+  std::vector<std::string> kernels_on_request;  // kernels that the step calls only if the recipe names them
   std::vector<Traffic> traffic;
   HostTraffic host_traffic;
   std::optional<Timeline> timeline;  // nullopt when the machine's rates are not known
   double compile_seconds = 0;
 
-  // Returns the share of a step's ticks in which a stage of the pipeline has no micro-batch; 0 without a pipeline.
+  // Returns the share of the time in which a stage of the pipeline has no micro-batch, if all stages take equally long;
+  // 0 without a pipeline.
   double bubble_share() const;
   int64_t tokens() const { return rows * length; }
   // Returns the lower bound of the step's seconds: the longest of the times for arithmetic, memory, links and host

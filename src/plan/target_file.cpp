@@ -33,15 +33,16 @@ struct Key {
   std::string_view name;
   std::variant<std::string Struct::*, double Struct::*, int Struct::*, int64_t Struct::*> member;
   double least = 0, most = 0;
-  double unit = 1;        // the member is the file's number times this
-  const char* form = "";  // a regular expression that text must match
-  bool required = true;   // the file must have the key unless `like` names a target
+  double unit = 1;          // the member is the file's number times this
+  const char* form = "";    // a regular expression that text must match
+  bool required = true;     // the file must have the key unless `like` names a target
+  const char* sample = "";  // text that matches `form`, for messages
 };
 
 const std::vector<Key<Target>> kFigures = {
-    {"name", &Target::name, 0, 0, 1, "[A-Za-z0-9 _.-]{1,60}", false},
-    {"title", &Target::title, 0, 0, 1, "[A-Za-z0-9 ()/_.-]{1,60}", false},
-    {"plugin", &Target::plugin, 0, 0, 1, "[a-z]+"},
+    {"name", &Target::name, 0, 0, 1, "[A-Za-z0-9 _.-]{1,60}", false, "my-gpu"},
+    {"title", &Target::title, 0, 0, 1, "[A-Za-z0-9 ()/_.-]{1,60}", false, "My GPU (24 GB)"},
+    {"plugin", &Target::plugin, 0, 0, 1, "[a-z]+", true, "cuda"},
     {"memory_gib", &Target::memory_bytes, 0.1, 1e5, kGiB},
     {"bf16_tflops", &Target::bf16_tflops, 1e-3, 1e7},
     {"f32_tflops", &Target::f32_tflops, 1e-3, 1e7},
@@ -50,11 +51,12 @@ const std::vector<Key<Target>> kFigures = {
     {"link_peers", &Target::link_peers, 0, 1e4, 1, "", false},
     {"network_gb_per_s", &Target::network_gb_per_s, 1e-3, 1e7},
     {"host_gb_per_s", &Target::host_gb_per_s, 1e-3, 1e7, 1, "", false},
-    {"config", &Target::config, 0, 0, 1, "", false},
+    {"config", &Target::config, 0, 0, 1, "", false, "a GpuTargetConfigProto"},
 };
 
 const std::vector<Key<Chip>> kChip = {
-    {"capability", &Chip::capability, 0, 0, 1, "[1-9][0-9]?\\.[0-9]a?|gfx[0-9a-f]{3,5}(:[a-z]+[+-])*"},
+    {"capability", &Chip::capability, 0, 0, 1, "[1-9][0-9]?\\.[0-9]a?|gfx[0-9a-f]{3,5}(:[a-z]+[+-])*", true,
+     "9.0 or gfx942"},
     {"cores", &Chip::cores, 1, 1e5},
     {"fpus_per_core", &Chip::fpus_per_core, 1, 1e5},
     {"threads_per_core", &Chip::threads_per_core, 1, 1e5},
@@ -71,8 +73,7 @@ void set(Struct& to, const Key<Struct>& key, const YAML::Node& node, const FileP
   const std::string text = node.IsScalar() ? node.Scalar() : "a list or a map";
   if (const auto member = std::get_if<std::string Struct::*>(&key.member)) {
     if (!node.IsScalar() || (key.form[0] != '\0' && !Pattern(key.form).match(text)))
-      throw UserError("{}: {} is '{}', wanted text like {}", place.at(node), key.name, text,
-                      key.form[0] == '\0' ? "a GpuTargetConfigProto" : key.form);
+      throw UserError("{}: {} is '{}', wanted text like {}", place.at(node), key.name, text, key.sample);
     to.*(*member) = text;
     return;
   }
@@ -88,8 +89,8 @@ void set(Struct& to, const Key<Struct>& key, const YAML::Node& node, const FileP
   if (const auto large = std::get_if<int64_t Struct::*>(&key.member)) to.*(*large) = static_cast<int64_t>(value);
 }
 
-// Sets the members for the map's keys. Ignores `others`, which the caller reads. With `all`, throws when a required key
-// is missing.
+// Sets the members for the map's keys. Ignores the keys in `others`, which the caller reads. With `all`, throws when a
+// required key is missing.
 template <typename Struct>
 void read(Struct& to, const std::vector<Key<Struct>>& keys, const std::vector<std::string_view>& others,
           const YAML::Node& map, bool all, const FilePlace& place) {

@@ -1,5 +1,5 @@
-// Defines best_evaluation, which finds the best evaluation of a run so far and counts the evaluations since then. The
-// result depends only on the log, so a resumed run gets the same result.
+// Defines best_evaluation, which finds the best evaluation of a run so far, and counts the evaluations since the last
+// one that was clearly better. The result depends only on the log, so a resumed run gets the same result.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace fettle {
 struct BestEvaluation {
   int64_t step = 0;
   double value = 0;
-  int64_t not_better = 0;  // evaluations since the last improvement by more than the threshold
+  int64_t not_better = 0;  // evaluations since the last improvement by more than BestSpec::threshold
 };
 
 // Returns nullopt when no evaluation has a finite value of the metric. A value that is not finite is never the best.

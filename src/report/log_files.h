@@ -53,18 +53,18 @@ struct ProgressRecord {
 };
 
 // Returns the record as a line of JSON, without a newline. The line also has `percentage`, with two decimals. Times are
-// in the form of format_duration. LLaMA-Factory's own lines have no `figures`; programs that read such lines ignore
-// unknown fields.
+// in the form of format_duration. The entries of `figures` are fields of the line, too. LLaMA-Factory's own lines do
+// not have these fields; programs that read such lines ignore unknown fields.
 std::string to_json_line(const ProgressRecord& record);
 // Returns "0:01:23" or "1 day, 0:01:23".
 std::string format_duration(double seconds);
 // Appends the lines, all of them or none. Throws UserError or DoesNotFit.
 void append_progress(const std::filesystem::path& file, const std::vector<ProgressRecord>& records);
-// Removes the lines of steps after `step`, and a half-written last line, from the file. Does nothing when there is no
-// file.
+// Removes from the file the lines of steps after `step`, a half-written last line, and lines that are not progress
+// records. Does nothing when there is no file.
 void cut_progress_after(const std::filesystem::path& file, int64_t step);
 
-// Writes the metrics to SPLIT_results.json (train_results.json or eval_results.json). Also adds them to
+// Writes the metrics that are finite to SPLIT_results.json (train_results.json or eval_results.json). Also adds them to
 // all_results.json, which keeps the entries of earlier calls. Keys are sorted and the indent is 4, as in
 // Trainer.save_metrics.
 void write_results(const std::filesystem::path& folder, const std::string& split,

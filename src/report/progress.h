@@ -42,12 +42,12 @@ struct StepReport {
   int64_t step = 0;  // steps done, including this one
   double epoch = 0, loss = 0, learning_rate = 0, grad_norm = 0;
   int64_t real_tokens = 0;
-  double flops = 0;  // Program::flops() of the step; 0 = not known
+  double flops = 0;  // floating-point operations of the step over all devices; 0 = not known
   bool warm = true;  // false: the step compiled a program and is not timed
 };
 
 // Shows a live line on a terminal; otherwise prints a line every logging_steps steps and after the last step. Never
-// times the first step of a run.
+// times the first step of this process.
 class Progress {
  public:
   explicit Progress(const ProgressOptions& options);
@@ -56,8 +56,8 @@ class Progress {
   void start_step();
   void finish_step(const StepReport& report);
 
-  // These two functions cover the timed steps since the last call of mark(). Both return nullopt when there are no such
-  // steps. share() also returns nullopt when the peak FLOP/s or the step's FLOPs are not known.
+  // tokens_per_second() and share() cover the timed steps since the last call of mark(). Both return nullopt when there
+  // are no such steps. share() also returns nullopt when the peak FLOP/s or the step's FLOPs are not known.
   std::optional<double> tokens_per_second() const { return rate(span().tokens, span().seconds); }
   std::optional<double> share() const;  // share of the peak FLOP/s that is reached, 0..1
   void mark() { marked_ = all_; }       // starts a new span (after a log record)
@@ -82,15 +82,16 @@ class Progress {
 };
 
 // Returns the FLOP/s of one GPU's matrix products, from the maker's data sheet. `kind` is DeviceInfo::kind. Returns 0
-// when the figure is not known.
+// when the figure is not known, and for dtypes other than bf16 and f16.
 double data_sheet_flops(const std::string& kind, DType compute);
 
 // Returns the largest FLOP/s of a few matrix products in dtype `compute` and in f32. A CPU without 16-bit arithmetic is
-// faster in f32. `seconds_of` measures an n x n x n product.
+// faster in f32. `seconds_of` returns the seconds of an n x n x n product.
 double best_product_flops(const std::function<double(int64_t n, DType dtype)>& seconds_of, DType compute);
 
 // Returns the peak FLOP/s of all devices in use, for products in dtype `compute`. The figure of a GPU comes from the
-// maker's data sheet. The figure of a CPU is best_product_flops, measured now (about 0.3 s). Returns 0 when not known.
+// maker's data sheet. The figure of a CPU is best_product_flops, measured now (about 0.3 s). Returns 0 when the figure
+// is not known, and for a CPU run of several processes.
 double peak_flops(const Devices& devices, DType compute);
 
 // The numbers in the start banner, which has the text of Hugging Face's Trainer.

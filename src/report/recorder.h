@@ -34,11 +34,11 @@ class Recorder {
   void overflow(int64_t step, double loss_scale);
   void evaluation(const Evaluation& evaluation, int64_t step);
   const RunRecord& record() const { return record_; }
-  // Returns whether the last evaluation is the best one so far.
+  // Returns whether the evaluation of the current step is the best one so far.
   bool is_best() const { return record_.trainer.best_global_step == record_.trainer.global_step; }
   // Returns whether the run must end because the last evaluations were not better (early_stopping_patience).
   bool ends_early() const { return run_.best.patience > 0 && not_better_ >= run_.best.patience; }
-  // Writes trainer_state.json, all_results.json and the plots into `folder`.
+  // Writes trainer_state.json, train_results.json, eval_results.json, all_results.json and the plots into `folder`.
   void write(const std::filesystem::path& folder);
   // Prints the final metrics and ends the run in the trackers. Warns when lines could not be written to
   // trainer_log.jsonl.

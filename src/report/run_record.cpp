@@ -17,7 +17,8 @@ double read_exact(const Json& text) {
   const auto& digits = text.get_ref<const std::string&>();
   char* end = nullptr;
   const double value = std::strtod(digits.c_str(), &end);
-  if (digits.empty() || *end != '\0') throw UserError("running sums: '{}' is not a number", digits);
+  if (digits.empty() || *end != '\0')
+    throw UserError("the field running_sums of the checkpoint's manifest: '{}' is not a number", digits);
   return value;
 }
 
@@ -43,7 +44,7 @@ LogSums read_log_sums(const Json& fields) {
     for (const auto& [name, sum] : metrics.items())
       sums.metrics[name] = {read_exact(sum.at("sum")), sum.at("steps").get<int64_t>()};
   } catch (const Json::exception& error) {
-    throw UserError("running sums: {}", error.what());
+    throw UserError("the field running_sums of the checkpoint's manifest: {}", error.what());
   }
   return sums;
 }
@@ -57,7 +58,7 @@ LocalTime read_local_time(const Json& fields) {
     return {fields.at("seconds").get<int64_t>(), fields.at("offset").get<int64_t>(),
             fields.at("zone").get<std::string>()};
   } catch (const Json::exception& error) {
-    throw UserError("the start time: {}", error.what());
+    throw UserError("the field started of the checkpoint's manifest: {}", error.what());
   }
 }
 

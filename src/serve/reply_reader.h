@@ -23,8 +23,8 @@ struct ReplyPart {
 class ReplyReader {
  public:
   virtual ~ReplyReader() = default;
-  // Adds text of the reply, and returns the parts that are now certain. Text that may begin a mark or a call is kept
-  // until later text shows what it is.
+  // Adds text of the reply, and returns the parts that are now certain. Text that may begin a call, or a mark around
+  // reasoning, is kept until later text shows what it is.
   virtual ReplyPart push(const std::string& text) = 0;
   // Call this when no more text follows. Returns what was kept. Text that begins like a call, but is not a
   // complete call, becomes content.
@@ -35,8 +35,8 @@ class ReplyReader {
 struct ReplyForm {
   const CallForm* calls = nullptr;          // null: calls are not read
   std::string_view think_begin, think_end;  // texts around reasoning; "": none
-  std::string_view think_token;             // the special token with which think_begin begins, if it is longer
-  bool harmony = false;                     // the channels of GPT-OSS
+  std::string_view think_token;  // the special token at the start of think_begin, if think_begin is longer; else ""
+  bool harmony = false;          // the channels of GPT-OSS
 
   bool plain() const { return calls == nullptr && think_end.empty() && !harmony; }
   // Returns all texts that may be special tokens. The reply's text must include them.

@@ -24,7 +24,7 @@ class RequestError : public std::runtime_error {
   std::string json() const;  // in OpenAI's form: {"error": {"message", "type", "param", "code"}}
 };
 
-// The values of a request. A field that the request leaves out or sets to null has no value here.
+// The values of a request. An optional field has no value if the request leaves it out or sets it to null.
 struct CompletionRequest {
   bool chat = true;
   std::string model;
@@ -37,7 +37,8 @@ struct CompletionRequest {
   std::optional<uint64_t> seed;
   std::vector<std::string> stop;
   bool stream = false, include_usage = false;
-  std::optional<int> top_logprobs;  // number of likely tokens to report at each position; 0: only the drawn token
+  // Number of likely tokens to report at each position; 0: only the drawn token; nullopt: the reply has no logprobs.
+  std::optional<int> top_logprobs;
 
   // Returns `defaults`, changed by the values that the request sets.
   ReplyOptions options(ReplyOptions defaults) const;

@@ -94,8 +94,8 @@ class Scheduler::Decoding {
   }
   int64_t rows() const { return several_ ? several_->rows() : 1; }
   int64_t max_length() const { return several_ ? several_->max_length() : one_->max_length(); }
-  // Returns true if at most kPiece tokens of the prompt are unread, so that the prompt can join. Otherwise reads the
-  // next kPiece tokens and returns false.
+  // Returns true if the prompt can join now: at most kPiece of its tokens are unread, or replies are written one after
+  // another. Otherwise reads the next kPiece tokens and returns false.
   bool read(const ReplyJob& job) {
     const int64_t left = unread(job);
     if (!several_ || left <= kPiece) return true;

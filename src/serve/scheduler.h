@@ -1,4 +1,4 @@
-// Defines Scheduler, which writes the replies of all requests at the same time. Only its own thread uses the model.
+// Defines Scheduler, which writes the replies of several requests at the same time. Only its own thread uses the model.
 #pragma once
 
 #include <atomic>
@@ -61,7 +61,7 @@ class PendingReply {
 
 struct SchedulerLimits {
   int64_t rows = 16;         // replies that are written at the same time
-  int64_t max_waiting = 64;  // requests that wait for a row
+  int64_t max_waiting = 64;  // requests that may wait for a row
 };
 
 // Between two steps, waiting requests take free rows. At most one piece of a long prompt is read between two steps, so

@@ -32,13 +32,14 @@ struct ServedModels {
 // on a hub.
 //
 // - One adapter in adapter_name_or_path comes first in the list, then the base. If this adapter and the base cannot be
-//   served together, the adapter is merged into the base, and this merged model is the only one. An info message then
-//   names the reason.
+//   served together, and --lora-modules is not given, the adapter is merged into the base, and this merged model is the
+//   only one. An info message then names the reason.
 // - Several adapters in adapter_name_or_path are merged in this order, as in other commands: there is one model.
-// - Then come the adapters of --lora-modules, in the order of the flag.
+// - The adapters of --lora-modules come last, in the order of the flag.
 //
 // `name` is the name of the first model; if it is empty, the name of the adapter or base is used. Throws UserError for
-// an entry of another form, for two equal names, and when adapters cannot be served together.
+// an entry of another form, for two equal names, for --lora-modules together with several adapters in
+// adapter_name_or_path, and when adapters cannot be served together.
 ServedModels served_models(const Request& request, const std::vector<std::string>& lora_modules,
                            const std::string& name);
 

@@ -262,7 +262,8 @@ class CompletionServer {
                                      AnswerWriter(asked.chat, model.name, asked.top_logprobs.has_value(),
                                                   asked.include_usage, form.calls != nullptr && form.calls->short_ids),
                                      std::move(reader), asked.stream, open_);
-      // An answer that is not streamed also has a content provider: write() notices when the client disconnects.
+      // An answer that is not streamed also has a content provider, so that write() notices when the client
+      // disconnects.
       response.set_header("Cache-Control", "no-cache");
       response.set_chunked_content_provider(asked.stream ? "text/event-stream" : "application/json",
                                             [delivery](size_t, httplib::DataSink& sink) {

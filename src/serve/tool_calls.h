@@ -22,7 +22,8 @@ class ToolTypes {
   bool knows(const std::string& tool) const;
   // Returns whether `text` begins with the name of a tool and a newline. Returns nullopt when only more text can tell.
   std::optional<bool> begins_with_name(std::string_view text) const;
-  // Returns an argument as JSON: a string if the tool's schema says so or the text is not JSON, else the JSON value.
+  // Returns an argument as JSON: a string if the tool's schema says so, else the value that the text has as JSON or in
+  // Python's syntax, else a string.
   nlohmann::ordered_json value(const std::string& tool, const std::string& argument, const std::string& text) const;
 
  private:

@@ -14,12 +14,12 @@ BatchInputs add_batch(Program& program, const Run& run, const BatchShape& shape,
 // Returns the number by which a batch's losses are divided, an f32 scalar: the sum of Stage::counts.
 Tensor count_of(const Run& run, const BatchInputs& batch);
 
-// A model's weights and the options of its forward pass.
+// A model's weights in the graph, and the options of its forward pass.
 struct ModelInGraph {
   Weights weights;
   bool adapted = false;
   bool balanced = false;  // the loss includes the load-balancing loss of the experts
-  Tensor squares = {};    // see fetch_layers
+  Tensor squares = {};    // see fetch_layers (offload.h)
 };
 
 // The trained model, and the reference model when the loss needs one.
@@ -32,11 +32,12 @@ struct Models {
 // for the parameters in run.reference: it has frozen copies of these, which become inputs of the program.
 Models add_models(Program& program, const Run& run, const Weights& weights);
 
-// Returns the stage's loss of a micro-batch, including the load-balancing loss of experts. `sum` of the result can be
-// differentiated. `seed` (u32) selects the elements that dropout drops.
+// Returns the stage's loss of `batch`, including the load-balancing loss of experts. `batch` is one micro-batch; with a
+// pipeline, it has all micro-batches of the step. BatchLoss::sum can be differentiated. `seed` (u32) selects the
+// elements that dropout drops.
 BatchLoss batch_loss(const Run& run, const Models& models, const BatchInputs& batch, const RematPolicy& remat,
                      const Tensor& seed);
-// Returns the loss for evaluation: without dropout and gradients.
+// Returns the loss for evaluation: without dropout, gradients and load-balancing loss.
 BatchLoss row_losses(const Run& run, Models models, const BatchInputs& batch);
 
 }  // namespace fettle

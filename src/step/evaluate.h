@@ -12,7 +12,7 @@
 namespace fettle {
 
 struct Evaluation {
-  double loss = 0;  // sum of token losses / trained tokens; for preferences and labels, the mean over rows
+  double loss = 0;  // sum of token losses / number of trained tokens; for preferences and labels, mean over rows
   double perplexity = 0;
   double accuracy = 0;  // share of trained tokens whose most likely prediction is right
   // Preferences: rewards/chosen, ... (reward_metrics() of stages/preferences.h). Classes: accuracy, ...
@@ -26,7 +26,7 @@ struct Evaluation {
   std::map<std::string, double> metrics() const;
 };
 
-// The evaluation programs of a run, compiled once per shape, and the batches of examples.
+// The evaluation programs of a run, each compiled when its batch shape first occurs, and the batches of the examples.
 class Evaluator {
  public:
   // Keeps references to devices and run.

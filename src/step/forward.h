@@ -11,9 +11,10 @@ namespace fettle {
 
 // Adds a parameter, stacked over its layers, as an input. The dtype is Param::dtype if that is set, else `dtype`.
 Tensor add_param(Program& program, const Run& run, const Param& param, const std::string& name, DType dtype);
-// Returns a trained parameter in the form in which the forward pass uses it.
+// Returns the weight that the forward pass uses: a copy in the dtype Run::compute if `input` is a master weight, else
+// `input` itself.
 Tensor weight_of(const Run& run, const Param& param, const Tensor& input);
-// Adds trained/* and frozen/* as inputs and returns them by stack_name.
+// Adds the run's weights as inputs trained/* and frozen/*, and returns them by stack_name.
 Weights add_weight_inputs(Program& program, const Run& run);
 struct ForwardOptions {
   RematPolicy remat = {};
@@ -22,7 +23,7 @@ struct ForwardOptions {
   Tensor squares = {};                  // see fetch_layers (offload.h)
   Tensor row_scales = {};               // see add_lora (lora.h)
 };
-// Returns the model's forward pass with everything set except the batch. `weights` must outlive the result.
+// Returns the model's forward pass with everything set except the batch. `run` and `weights` must outlive the result.
 Forward make_forward(const Run& run, const Weights& weights, const ForwardOptions& options = {});
 
 }  // namespace fettle

@@ -59,7 +59,7 @@ int64_t batch_bytes(const Run& run, const BatchShape& shape) {
   return total;
 }
 
-// Returns the bytes that offload_param moves off a device.
+// Returns one device's bytes of the weights that offload_param would move to host memory.
 int64_t layer_bytes(const Run& run) {
   auto moved = [](const Param& param) { return param.stacked(); };
   return shard_bytes(run, run.frozen, run.frozen_dtype, moved) +
@@ -82,7 +82,7 @@ std::vector<Line> parts(const MemoryTable& table) {
   return lines;
 }
 
-// Explains the limit on a GPU's memory: "(of 85.0 GB, gpu_memory_utilization: 0.95)".
+// Explains the limit on a GPU's memory: "(of 85.00 GB, gpu_memory_utilization: 0.95)".
 std::string describe(const MemoryShare& share) {
   std::string text = fmt::format("(of {}", size_text(share.total));
   if (share.requested() <= share.available())
@@ -92,7 +92,8 @@ std::string describe(const MemoryShare& share) {
   return text + ")";
 }
 
-// Returns keys that reduce the step's memory, the most effective ones first.
+// Returns changes of the recipe that reduce the step's memory. If temporaries are more than half of the peak, those
+// that reduce activations come first; else those that reduce weights and state.
 std::vector<std::string> remedies(const Run& run, const MemoryTable& table) {
   std::vector<std::string> activations, weights;
   if (run.remat.saves != Remat::kFull) activations.push_back("gradient_checkpointing: full");
@@ -222,8 +223,9 @@ void require_host_fit(const MemoryTable& table, int64_t devices, int64_t free) {
   const int64_t needed = table.host() * devices + table.disk_staging;
   if (free == 0 || needed <= free) return;
   throw DoesNotFit(
-      "offload_optimizer, offload_param and offload_dir need {} of host memory, but {} are free: remove one of them, "
-      "set pure_bf16: true, optim: adamw_8bit or quantization_bit, or use more devices on fsdp",
+      "what the recipe keeps out of the device's memory needs {} of host memory, but {} are free: remove one of "
+      "offload_optimizer, offload_param and offload_dir, set pure_bf16: true, optim: adamw_8bit or quantization_bit, "
+      "or use more devices on fsdp",
       size_text(needed), size_text(free));
 }
 

@@ -1,5 +1,4 @@
-// Defines MemoryTable: how a step uses one device's memory. It is known from the compiled program, before the step
-// runs.
+// Defines MemoryTable: how a step uses one device's memory. The numbers are known before the step runs.
 #pragma once
 
 #include <cstdint>
@@ -18,18 +17,18 @@ namespace fettle {
 // optimizer state and batch are computed from the shardings; the compiler reports the peak.
 struct MemoryTable {
   std::string device;     // "cpu (1 device)"
-  int64_t frozen = 0;     // base weights
-  int64_t trained = 0;    // adapters, or all weights
-  bool adapters = false;  // whether `trained` consists of adapter weights
+  int64_t frozen = 0;     // frozen weights, also those of the reference model
+  int64_t trained = 0;    // the trained weights: adapters, or weights of the model
+  bool adapters = false;  // whether the run trains an adapter
   int64_t optimizer = 0;  // the state of the update rule
   int64_t batch = 0;
   int64_t temporaries = 0;  // activations, gradients, scratch: the peak minus the figures above
-  int64_t gradients = 0;    // f32; part of temporaries, since they exist only within a step
+  int64_t gradients = 0;    // upper limit: all in f32; a part of `temporaries`, since they exist only within a step
   int64_t peak = 0;         // the largest use within the step, counted by the compiler
   MemoryShare share;        // the memory of the device that the step may use
-  // Host memory for this device, not included above.
+  // Host memory for this device. On the CPU, `peak` includes it, because host memory is also device memory there.
   int64_t host_frozen = 0, host_trained = 0, host_optimizer = 0;
-  int64_t host_temporaries = 0;  // gradients and scratch: the compiler's count of host bytes, minus the three figures
+  int64_t host_temporaries = 0;  // gradients and scratch: the compiler's count of host bytes, minus the three above
 
   // With offload_dir: the optimizer state of all devices on the disk, and the host memory through which a step reads
   // and writes it.
@@ -59,8 +58,8 @@ nlohmann::json to_json(const MemoryTable& table);
 // Throws DoesNotFit when the table does not fit. The message has the shortfall, the largest part, and the keys that
 // reduce it.
 void require_fit(const Run& run, const MemoryTable& table);
-// Throws DoesNotFit when the host memory of `devices` such tables, with disk_staging, is more than `free` bytes, the
-// host's free memory. If `free` is 0, it is not known, and the check passes.
+// Throws DoesNotFit when `devices` devices with this table need more host memory, including disk_staging, than `free`
+// bytes, the host's free memory. If `free` is 0, the free memory is not known, and the check passes.
 void require_host_fit(const MemoryTable& table, int64_t devices, int64_t free);
 
 }  // namespace fettle

@@ -3,7 +3,7 @@
 //
 // A stacked parameter [L, ...] in host memory is never copied to the device as a whole. A master weight is the
 // exception: the step makes a 16-bit copy of all its layers. The placement follows ZeRO-Offload (Ren et al. 2021). The
-// copies are asynchronous slices that the compiler makes.
+// program only states which slices are in which memory; the compiler makes asynchronous copies of them.
 #pragma once
 
 #include <functional>
@@ -16,15 +16,15 @@
 
 namespace fettle {
 
-// Returns Forward::fetch for the run's stacked parameters; null when none of them is in host memory. `squares` is an
-// f32 scalar or null. Its gradient becomes the sum of the squares of the gradients of all trained stacks in host
-// memory.
+// Returns Forward::fetch for the run's stacked parameters in host memory, except master weights; null when there are
+// none. `squares` is an f32 scalar or null. The gradient with respect to `squares` becomes the sum of the squares of
+// the gradients of all trained stacks that are fetched.
 std::function<Tensor(const Param&, const Tensor&)> fetch_layers(const Run& run, const Tensor& squares);
 
 // Returns a master weight [L, ...] in `dtype` on the device, for the step's computation.
 Tensor copy_of_master(const Tensor& master, const Partition& partition, DType dtype);
 
-// Returns whether the parameter's gradient lies in host memory. It does if the loop over the layers reads the weight
+// Returns whether the parameter's gradient lies in host memory. This is so if the loop over the layers reads the weight
 // from host memory.
 bool gradient_on_host(const Run& run, const Param& param);
 // Returns whether the parameter is updated layer by layer. This is so for a stacked parameter if its weight or its
@@ -45,8 +45,9 @@ struct HeldParam {
   std::vector<Tensor> state;
 };
 // Updates one layer of a stacked weight: the layer with the number `index`, an i32 scalar. `held.state` has the layer's
-// state [1, ...] on the device. Returns the whole stack, and the layer's new state. If `sound` (a scalar predicate) is
-// given and false, the weight does not change.
+// state [1, ...] on the device. Returns the whole stack of weights with the new layer, and the layer's new state.
+// `layer_grad` is like that of update_by_layer. If `sound` (a scalar predicate) is given and false, the weight does not
+// change.
 Updated update_layer(const Run& run, const Param& param, const Tensor& index, const HeldParam& held,
                      const std::function<Tensor(const Tensor&)>& layer_grad,
                      const std::map<std::string, Tensor>& scalars, const Tensor& sound = {});

@@ -48,9 +48,9 @@ struct Gradients {
   Tensor host_squares;        // sum of squares of the gradients in host memory; null when there are none
 };
 
-// Runs the micro-batches one after another in a loop that carries the sums of gradients and losses. A pipeline takes
-// them all at once. If `used` is given, only the first `used` micro-batches run. With `scale`, the gradients are those
-// of the loss times `scale`.
+// Runs the micro-batches one after another in a loop that carries the sums of gradients and losses. There is no loop
+// for a single micro-batch, nor for a pipeline, which takes all micro-batches at once. If `used` is given, only the
+// first `used` micro-batches run. With `scale`, the gradients are those of the loss times `scale`.
 Gradients accumulate(const Run& run, Models models, const std::vector<Tensor>& trained, const BatchInputs& batch,
                      const Tensor& used, const Tensor& seed, const Tensor& scale) {
   const bool on_host =

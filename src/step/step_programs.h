@@ -14,9 +14,9 @@ class StepPrograms {
   struct Entry {
     BatchShape shape;
     Executable executable;
-    double flops;    // floating-point operations of one run over all devices, when all micro-batches are used
-    int64_t stages;  // number of stages of the pipeline, or 1; `flops` includes the operations of idle stages
-    // Returns the operations of a step that uses this many micro-batches, without those of idle stages.
+    double flops;    // floating-point operations of one step over all devices, when all micro-batches are used
+    int64_t stages;  // stages of the pipeline, or 1; a stage without a micro-batch computes, too, and `flops` counts it
+    // Returns the operations of a step that uses this many micro-batches. Does not count stages without a micro-batch.
     double flops_of(int64_t used) const {
       return flops * static_cast<double>(used) / static_cast<double>(shape.micro_batches + stages - 1);
     }

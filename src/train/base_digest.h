@@ -15,8 +15,8 @@ namespace fettle {
 //   "adapters"  the adapters that are merged into the base, and the adapter that a reference model has
 //   "ref_model" the tensors of the recipe's ref_model
 // Also returns the recipe's paths of these files ("paths"), for messages. A digest covers each tensor's name, shape and
-// dtype, and evenly spaced blocks of the tensors' bytes, at most 32 MiB in total. A digest does not depend on where the
-// files are or how they are split into shards.
+// dtype, and evenly spaced blocks of the tensors' bytes, at most 32 MiB of each model or adapter. A digest does not
+// depend on where the files are or how they are split into shards.
 nlohmann::json base_identity(const Run& run, const ModelRepository& repository);
 
 }  // namespace fettle

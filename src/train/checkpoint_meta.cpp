@@ -52,12 +52,12 @@ std::string checkpoint_of(const StateReader& state) {
   return state.folder().parent_path().string();
 }
 
+constexpr const char* kRemedy = "resume with the recipe and the version of fettle that wrote it, or start a new run";
+
 [[noreturn]] void refuse(const StateReader& state, std::string_view key, const std::string& found,
                          const std::string& wanted) {
-  throw UserError(
-      "{} was written with {} = {}, but this run has {}; resume with the recipe and the version of fettle that wrote "
-      "it, or start a new run",
-      checkpoint_of(state), key, found, wanted);
+  throw UserError("{} was written with {} = {}, but this run has {}; {}", checkpoint_of(state), key, found, wanted,
+                  kRemedy);
 }
 
 void check_arrays(const StateReader& state, const Run& run) {
@@ -65,11 +65,11 @@ void check_arrays(const StateReader& state, const Run& run) {
   for (const StateArray& array : trained_arrays(run)) {
     wanted.insert(array.name);
     if (!state.contains(array.name))
-      refuse(state, "trained arrays", "(no " + array.name + ")", array.name + " " + array.shape.to_string());
+      throw UserError("{} lacks the array {}, which this run trains; {}", checkpoint_of(state), array.name, kRemedy);
   }
   for (const std::string& name : state.names())
     if (!wanted.contains(name))
-      refuse(state, "trained arrays", name + " " + state.shape(name).to_string(), "(no " + name + ")");
+      throw UserError("{} has the array {}, which this run does not train; {}", checkpoint_of(state), name, kRemedy);
   for (const StateArray& array : trained_arrays(run))
     if (const Shape& found = state.shape(array.name); found != array.shape)
       refuse(state, array.name, found.to_string(), array.shape.to_string());
@@ -85,7 +85,8 @@ std::string remedy(const Run& run, int64_t rows) {
   if (rows % (shards * each) == 0) return fmt::format("set gradient_accumulation_steps: {}", rows / (shards * each));
   if (rows % shards == 0)
     return fmt::format("set per_device_train_batch_size: {} and gradient_accumulation_steps: 1", rows / shards);
-  return fmt::format("change the mesh so that dp x fsdp (now {1}) divides {0}", rows, shards);
+  return fmt::format("change the mesh so that dp x fsdp (now {1}) divides the checkpoint's {0} rows per step", rows,
+                     shards);
 }
 
 void check_rows_per_step(const StateReader& state, const Run& run) {

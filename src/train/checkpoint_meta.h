@@ -11,10 +11,10 @@
 
 namespace fettle {
 
-// Returns the manifest's fields. The position in the data follows from the step: all steps have the same number of
-// rows, and the order of rows depends only on the seed. So a run that continues must have the same rows per step, seed
-// and data; its mesh may differ. `base` is base_identity()'s result, `data` identifies the examples. `trainer_state` is
-// the text of trainer_state.json; the manifest stores its checksum.
+// Returns the manifest's fields. The position in the data is not stored, because it follows from the step: all steps
+// have the same number of rows, and the order of rows depends only on the seed. So a run that continues must have the
+// same rows per step, seed and data; its mesh may differ. `base` is base_identity()'s result, `data` identifies the
+// examples. `trainer_state` is the text of trainer_state.json; the manifest stores its checksum.
 nlohmann::json checkpoint_meta(const Run& run, int64_t step, const nlohmann::json& base, const DataIdentity& data,
                                const RunRecord& record, const std::string& trainer_state);
 

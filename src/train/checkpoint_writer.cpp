@@ -47,7 +47,7 @@ CheckpointWriter::~CheckpointWriter() {
   try {
     settle();
   } catch (const std::exception& error) {
-    // Another exception is already being thrown; the user must see both.
+    // A destructor must not throw. Another exception may be on its way already; the user must see both.
     warn("{}", error.what());
   }
 }
@@ -69,7 +69,8 @@ double CheckpointWriter::save(const TrainState& state, const RunRecord& record) 
   hurried_ = false;
   const double before = seconds_since(start);
   const fs::path path = checkpoint_path(run_.output.folder, state.step);
-  // The next step changes the state on a disk, so training waits until it is copied into the checkpoint.
+  // The next step changes the optimizer state on a disk, so training waits until this state is copied into the
+  // checkpoint.
   if (state.disk || !has_room(state)) {
     std::promise<Written> now;
     written_ = now.get_future();
@@ -150,7 +151,7 @@ CheckpointWriter::Written CheckpointWriter::write_once(const fs::path& path, int
   if (with_state) state->finish(checkpoint_meta(run_, step, base_, data_, record, log));
   folder.commit();
   delete_old(path, record);
-  return {checkpoint_bytes(run_), seconds_since(start)};
+  return {checkpoint_bytes(run_, repository_), seconds_since(start)};
 }
 
 void write_state(StateWriter& state, const std::vector<StateArray>& arrays, const FetchArray& fetch) {
@@ -188,7 +189,7 @@ CheckpointWriter::Written CheckpointWriter::write_together(const fs::path& path,
         folder->commit();
       });
   if (processes_->first()) delete_old(path, record);
-  return {checkpoint_bytes(run_), seconds_since(start)};
+  return {checkpoint_bytes(run_, repository_), seconds_since(start)};
 }
 
 void CheckpointWriter::check() {

@@ -16,8 +16,8 @@
 
 namespace fettle {
 
-// A function that calls `use` with the array of that name, or, for optimizer state on a disk, with one part of it after
-// another. The same array may be fetched several times.
+// A function that calls `use` with the array called `name`. For optimizer state on a disk, it calls `use` with one part
+// of the array after another. The same array may be fetched several times.
 using FetchArray = std::function<void(const std::string& name, const std::function<void(const HostShards&)>& use)>;
 // Writes the parts of these arrays that this process owns.
 void write_state(StateWriter& state, const std::vector<StateArray>& arrays, const FetchArray& fetch);
@@ -82,7 +82,7 @@ class CheckpointWriter {
   struct {
     double total = 0, before = 0;  // seconds that training waited; `before`: for the previous checkpoint
   } stall_;
-  std::atomic<bool> hurried_ = false;  // true: the next checkpoint waits, so a failed write is repeated only once
+  std::atomic<bool> hurried_ = false;  // true: the next save() waits, so a write that fails is tried only once more
   std::future<Written> written_;
 };
 

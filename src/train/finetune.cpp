@@ -74,7 +74,7 @@ int train(const Request& request, const Processes& processes, RunFile& run_file)
   if (resume) check_data(resume->state, batches.identity());
   const RunLength length = run_length(asked.length, batches.steps_per_epoch());
   check_best(asked, length);
-  require_disk(asked, length, resume.has_value(), resume ? resume->step : 0, processes.several());
+  require_disk(asked, repository, length, resume.has_value(), resume ? resume->step : 0, processes.several());
   phases.done("read the rows");
   announce(asked, length, batches, data.report, resume ? resume->step : 0, devices.title());
 

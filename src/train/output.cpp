@@ -25,7 +25,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Returns how many checkpoints the steps after `done` write; at least one, because an interrupt saves one.
+// Returns how many checkpoints the steps after `done` write at most. The result is at least 1, because an interrupt
+// saves a checkpoint.
 int64_t saves_after(const Run& run, const RunLength& length, int64_t done) {
   int64_t saves = 0;
   if (run.best.save)  // in the worst case every evaluation is the best
@@ -66,7 +67,7 @@ OutputFolder::OutputFolder(fs::path folder, bool made) : folder_(std::move(folde
 }
 
 OutputFolder::~OutputFolder() {
-  if (presence_ == nullptr) return;  // this object was moved from
+  if (presence_ == nullptr) return;  // moved from, or of a process after the first
   presence_.reset();
   std::error_code filled;  // ignored: fs::remove fails if the folder is not empty
   if (made_) fs::remove(folder_, filled);
@@ -104,8 +105,8 @@ OutputFolder check_output(const Run& run, const Processes& processes) {
   return folder ? std::move(*folder) : OutputFolder();
 }
 
-int64_t checkpoint_bytes(const Run& run) {
-  return (run.output.save_only_model ? 0 : snapshot_bytes(run)) + result_bytes(run);
+int64_t checkpoint_bytes(const Run& run, const ModelRepository& base) {
+  return (run.output.save_only_model ? 0 : snapshot_bytes(run)) + result_bytes(run, base);
 }
 
 int64_t parts_bytes(const Run& run) {
@@ -114,23 +115,26 @@ int64_t parts_bytes(const Run& run) {
   return bytes;
 }
 
-int64_t disk_needed(const Run& run, const RunLength& length, int64_t done, int64_t present, bool several) {
+int64_t disk_needed(const Run& run, const ModelRepository& base, const RunLength& length, int64_t done, int64_t present,
+                    bool several) {
   int64_t checkpoints = saves_after(run, length, done);
   // An old checkpoint is deleted only after the new checkpoint is complete.
   if (const int64_t limit = run.output.save_total_limit; limit > 0)
     checkpoints = std::min(checkpoints, std::max<int64_t>(1, limit + 1 - present));
-  return checkpoints * checkpoint_bytes(run) + result_bytes(run) + (several ? parts_bytes(run) : 0);
+  return checkpoints * checkpoint_bytes(run, base) + result_bytes(run, base) + (several ? parts_bytes(run) : 0);
 }
 
-std::optional<int64_t> save_total_limit_within(const Run& run, int64_t present, int64_t free) {
-  const int64_t room = std::max<int64_t>(0, free - result_bytes(run)) / checkpoint_bytes(run);
+std::optional<int64_t> save_total_limit_within(const Run& run, const ModelRepository& base, int64_t present,
+                                               int64_t free) {
+  const int64_t room = std::max<int64_t>(0, free - result_bytes(run, base)) / checkpoint_bytes(run, base);
   const int64_t limit = room - 1 + present;  // for a moment there is one checkpoint more than the limit
   const int64_t own = run.output.save_total_limit;
   if (room == 0 || limit < 1 || (own != 0 && limit >= own)) return std::nullopt;
   return limit;
 }
 
-void require_disk(const Run& run, const RunLength& length, bool resuming, int64_t done, bool several) {
+void require_disk(const Run& run, const ModelRepository& base, const RunLength& length, bool resuming, int64_t done,
+                  bool several) {
   const fs::path folder = run.output.folder;
   const std::vector<CheckpointFolder> there = list_checkpoints(folder);
   int64_t free = free_bytes(folder);
@@ -138,16 +142,16 @@ void require_disk(const Run& run, const RunLength& length, bool resuming, int64_
     for (const CheckpointFolder& old : there) free += tree_bytes(old.path);  // clear_output deletes them
   const int64_t present = resuming ? static_cast<int64_t>(there.size()) : 0;
   const int64_t state = run.state_on_disk() && same_disk(folder, run.offload_dir) ? disk_layout(run).file_bytes : 0;
-  const int64_t needed = disk_needed(run, length, done, present, several) + state;
+  const int64_t needed = disk_needed(run, base, length, done, present, several) + state;
   if (needed <= free) return;
-  const int64_t parts = several ? parts_bytes(run) : 0, one = checkpoint_bytes(run);
-  const int64_t count = (needed - state - parts - result_bytes(run)) / one;
-  const std::optional<int64_t> limit = save_total_limit_within(run, present, free - parts - state);
+  const int64_t parts = several ? parts_bytes(run) : 0, one = checkpoint_bytes(run, base);
+  const int64_t count = (needed - state - parts - result_bytes(run, base)) / one;
+  const std::optional<int64_t> limit = save_total_limit_within(run, base, present, free - parts - state);
   throw DoesNotFit(
       "output_dir: {} needs {} of disk space ({} checkpoint{} of {} and the result{}{}), but {} are free; {}free some "
       "space, or choose another disk",
       folder.string(), size_text(needed), count, count == 1 ? "" : "s", size_text(one),
-      several ? " with the parts of the processes" : "",
+      several ? " and temporary files in which the processes pass their weights" : "",
       state > 0 ? fmt::format(", and {} in offload_dir, which is on the same disk", size_text(state)) : "",
       size_text(free), limit ? fmt::format("set save_total_limit: {} or fewer, or larger save_steps, ", *limit) : "");
 }

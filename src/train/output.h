@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 
+#include "checkpoint/repository.h"
 #include "checkpoint/saved/presence.h"
 #include "programs/devices.h"
 #include "run/run.h"
@@ -38,15 +39,16 @@ class OutputFolder {
 
 // Checks that output_dir is writable and that no other run uses it. If neither overwrite_output_dir nor
 // resume_from_checkpoint is set, also checks that it contains no earlier run. Creates the folder if it is missing. If a
-// killed run was moving its result into the folder, completes the move; removes other unfinished files of killed runs.
-// Prints a message for both. Throws UserError when a check fails.
+// killed run was moving its result into the folder, completes the move. Removes other unfinished files of killed runs.
+// Prints a message for each of these actions. Throws UserError when a check fails.
 [[nodiscard]] OutputFolder check_output(const Run& run);
 // Like check_output(run), for several processes. Also throws UserError when the processes see different folders under
 // this path.
 [[nodiscard]] OutputFolder check_output(const Run& run, const Processes& processes);
 
-// Returns the bytes of one checkpoint.
-int64_t checkpoint_bytes(const Run& run);
+// Returns the bytes of one checkpoint. Here and below, `base` is the model folder, from which a full result also copies
+// tensors.
+int64_t checkpoint_bytes(const Run& run, const ModelRepository& base);
 
 // Returns the bytes of the temporary files in which several processes pass their weights to the first process, which
 // writes the result.
@@ -55,15 +57,18 @@ int64_t parts_bytes(const Run& run);
 // Returns the largest number of bytes that a run has added to output_dir at any moment: its checkpoints, its result,
 // and with several processes parts_bytes(). `done` is the step from which the run continues. `present` is the number of
 // checkpoints that are already in the folder and are kept.
-int64_t disk_needed(const Run& run, const RunLength& length, int64_t done, int64_t present, bool several = false);
+int64_t disk_needed(const Run& run, const ModelRepository& base, const RunLength& length, int64_t done, int64_t present,
+                    bool several = false);
 
 // Returns the largest save_total_limit with which the run fits into `free` bytes. Returns nullopt when no limit helps:
 // not even one checkpoint fits, or the recipe's own limit is already as small.
-std::optional<int64_t> save_total_limit_within(const Run& run, int64_t present, int64_t free);
+std::optional<int64_t> save_total_limit_within(const Run& run, const ModelRepository& base, int64_t present,
+                                               int64_t free);
 
 // Throws DoesNotFit when fewer than disk_needed() bytes are free. If offload_dir is on the same disk, its file counts,
 // too. The message has both figures and a remedy.
-void require_disk(const Run& run, const RunLength& length, bool resuming, int64_t done, bool several = false);
+void require_disk(const Run& run, const ModelRepository& base, const RunLength& length, bool resuming, int64_t done,
+                  bool several = false);
 
 // With offload_dir, makes the folder. Throws UserError for a folder that cannot be made or written, and for one that is
 // not on a local disk. Throws DoesNotFit when the disk has too little free space for the files of all processes of this

@@ -56,8 +56,8 @@ class Processes {
       });
     return std::move(*made);
   }
-  // Throws UserError in every process if one process has other values; the message names the first key and process that
-  // differ.
+  // Throws UserError in every process if a process has other values than the first process; the message names one such
+  // process and a key that differs.
   void require_same(const std::string& name, const nlohmann::json& values) const;
   // Throws UserError if the processes see different folders under this path. The folder must exist in the first
   // process.

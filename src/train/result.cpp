@@ -74,7 +74,7 @@ NamedShapes result_shapes(const Run& run, const ModelRepository& base) {
   return out;
 }
 
-// Returns a regular expression that matches exactly this text.
+// Returns a regular expression that matches exactly this text, which is a part of a tensor's name.
 std::string escaped(const std::string& text) {
   std::string out;
   for (const char c : text) out += c == '.' ? std::string("\\.") : std::string(1, c);
@@ -115,8 +115,8 @@ AdapterConfig adapter_config(const Run& run) {
   }
   if (!run.lora->layers.empty()) config.selection["layers_to_transform"] = run.lora->layers;
   config.fan_in_fan_out = run.model.family->fan_in_fan_out;
-  // PEFT matches the end of a module's path after a dot. The last part of the name is enough, unless two modules of a
-  // layer end with the same part.
+  // PEFT compares target_modules with the ends of the modules' paths, after a dot. The last part of the name is enough,
+  // unless two modules of a layer end with the same part.
   if (!run.model.family->carried.empty()) {  // the vision tower may have modules with the same names
     std::vector<std::string> modules;
     for (const std::string& module : run.lora->modules) modules.push_back(escaped(module));
@@ -281,10 +281,10 @@ std::vector<StateArray> result_arrays(const Run& run) {
   return arrays;
 }
 
-int64_t result_bytes(const Run& run) {
-  int64_t tensors = run.count(run.lora ? run.trained : run.model.params);
-  if (run.lora && saves_tied_head(run.model, *run.lora)) tensors += product(run.model.head().dims);
-  return tensors * (run.pissa ? 2 : 1) * byte_size(result_dtype(run));
+int64_t result_bytes(const Run& run, const ModelRepository& repository) {
+  int64_t bytes = 0;
+  for (const auto& [name, shape] : result_shapes(run, repository)) bytes += shape.bytes();
+  return bytes;
 }
 
 }  // namespace fettle

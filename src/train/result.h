@@ -21,7 +21,8 @@ class ResultWriter {
   // Writes PiSSA's A or B as ordinary LoRA weights of twice the rank for the unchanged base. Their product is the
   // trained B A minus the initial B A; `start` has the initial values.
   void add(const Param& param, const HostShards& weights, const HostShards& start);
-  // Completes the files and adds the tokenizer's files. For a full model, also adds the config.
+  // Completes the files and adds the tokenizer's files and, for a classifier, its labels. For a full model, also writes
+  // the weights that were not trained, and the config.
   void finish();
 
  private:
@@ -47,7 +48,7 @@ void write_result(const std::filesystem::path& folder, const Run& run, const Mod
 // Returns the trained arrays that write_result reads: the weights and PiSSA's initial values, not the optimizer's
 // state.
 std::vector<StateArray> result_arrays(const Run& run);
-// Returns the bytes of the result's weights.
-int64_t result_bytes(const Run& run);
+// Returns the bytes of the result's weights, including those that full tuning copies from `repository`, the base.
+int64_t result_bytes(const Run& run, const ModelRepository& repository);
 
 }  // namespace fettle

@@ -20,14 +20,15 @@ namespace fettle {
 // This file exists in output_dir once a run there has finished.
 inline const char* const kResultMark = "all_results.json";
 
-// Returns whether output_dir has the result of the run that ended with this checkpoint. Then the file
-// trainer_state.json is the same in both folders.
+// Returns whether output_dir has the result of the run that ended with this checkpoint: kResultMark exists, and the
+// file trainer_state.json is the same in both folders.
 bool has_result(const std::filesystem::path& output_dir, const std::filesystem::path& checkpoint);
 
 // Returns the names of files in output_dir that may belong to an earlier run's result: weights, adapter, configs,
-// tokenizer, metrics and plots. Leaves out remote code, and also checkpoints, trainer_log.jsonl, fettle_run.json and
-// report.html, which belong to the current run. Leaves out model files when output_dir is itself the base model of this
-// run's or the earlier run's adapter. Returns an empty list when there is no kResultMark.
+// tokenizer, metrics and plots. Leaves out the model's Python code (remote code), and also checkpoints,
+// trainer_log.jsonl, fettle_run.json and report.html, which belong to the current run. If this run trains an adapter,
+// leaves out model files when output_dir is itself the base model or the reference model of this run, or the base of
+// the earlier run's adapter. Returns an empty list when there is no kResultMark.
 std::vector<std::string> earlier_result(const Run& run);
 
 // Writes the result, the record of the run and the last evaluation into output_dir, and removes an earlier result. With

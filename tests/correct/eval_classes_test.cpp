@@ -82,6 +82,18 @@ TEST_F(EvalClasses, FiguresAndPredictions) {
   EXPECT_TRUE(fs::exists(folder / "confusion.svg"));
 }
 
+TEST_F(EvalClasses, SetsWhoseNamesDifferOnlyInASlashHaveTheirOwnFiles) {
+  fs::create_directories(temp / "a");
+  recipe.eval_dataset = {file("a/b.csv", "text,label\nsome words,0\nother words,1\n"),
+                         file("a_b.csv", "text,label\nsome words,0\nother words,1\nmore,2\n")};
+  std::ostringstream out;
+  EXPECT_EQ(run_eval(Request(recipe, Command::kEval), true, out), 0);
+  std::vector<size_t> sizes;
+  for (const auto& entry : fs::directory_iterator(temp / "out"))
+    if (entry.is_directory()) sizes.push_back(lines(entry.path() / "predictions.jsonl").size());
+  EXPECT_THAT(sizes, testing::UnorderedElementsAre(2u, 3u));
+}
+
 TEST_F(EvalClasses, AModelThatWasMadeFromScratchIsTheOneOnTheDisk) {
   recipe.stage = "cls";
   recipe.eval_dataset = {file("rows.csv", "text,label\nsome words,0\nother words,1\n")};

@@ -196,7 +196,7 @@ TEST(RematChoice, ShowsWhatOthersNeed) {
   EXPECT_THAT(text, HasSubstr("auto chooses dots; a step may take 60.00 MB (the device's limit)"));
   EXPECT_THAT(text, HasSubstr("attention     90.00 MB  compiler's count, does not fit"));
   EXPECT_THAT(text, HasSubstr("dots          50.00 MB  compiler's count, taken"));
-  EXPECT_THAT(text, HasSubstr("full          20.00 MB  estimated, computes more again"));
+  EXPECT_THAT(text, HasSubstr("full          20.00 MB  estimated, recomputes more"));
 }
 
 }  // namespace

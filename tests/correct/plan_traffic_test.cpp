@@ -74,6 +74,7 @@ TEST(Traffic, LoopsMultiply) {
   build.computation("main");
   build.loop(outer, 3);
   build.loop(inner, -1);  // an unknown number of trips counts as one trip
+  build.loop(inner, 0);
   const std::vector<Traffic> rows = traffic_of(build.module(), kMesh, 8);
   ASSERT_EQ(rows.size(), 1u);
   EXPECT_EQ(rows[0].executions, 16);

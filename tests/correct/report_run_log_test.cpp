@@ -260,5 +260,19 @@ TEST(Decimate, TakesAnyNumberOfValuesAndPoints) {
   }
 }
 
+// A run of another program that was continued from an earlier checkpoint may repeat steps in its log.
+TEST(Decimate, ARangeHasAllItsValuesIfStepsGoBack) {
+  std::vector<LogRow> rows;
+  LogSeries series;
+  for (const double step : {1, 2, 3, 4, 5, 2, 3, 4, 5, 6}) {
+    series.rows.push_back(static_cast<uint32_t>(rows.size()));
+    series.values.push_back(step * step);
+    rows.push_back({.step = step});
+  }
+  const Curve curve = decimate(rows, series, LogAxis::kStep, 500, {.from = 2, .to = 3});
+  EXPECT_THAT(curve.x, ElementsAre(2, 3, 2, 3));
+  EXPECT_THAT(curve.mean, ElementsAre(4, 9, 4, 9));
+}
+
 }  // namespace
 }  // namespace fettle

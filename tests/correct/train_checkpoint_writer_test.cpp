@@ -119,7 +119,8 @@ TEST(DiskNeeded, CountsTheCheckpointsThatAreKept) {
     // adapter, with 4 bytes.
     const int64_t parameters = run.count(run.trained);
     const RunLength length{.total_steps = total, .save_every = every};
-    return (disk_needed(run, length, done, present) - 4 * parameters) / (16.0 * static_cast<double>(parameters));
+    return (disk_needed(run, repository, length, done, present) - 4 * parameters) /
+           (16.0 * static_cast<double>(parameters));
   };
   EXPECT_EQ(checkpoints(0, 10, 100, 0, 0), 10);
   EXPECT_EQ(checkpoints(0, 10, 95, 0, 0), 10) << "one at the end";
@@ -138,8 +139,25 @@ TEST(DiskNeeded, CountsThePartsOfSeveralProcesses) {
   const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
   const auto run = make_run(recipe, repository.config(), "config.json", 1);
   const RunLength length{.total_steps = 100, .save_every = 10};
-  EXPECT_EQ(disk_needed(run, length, 0, 0, true) - disk_needed(run, length, 0, 0), 4 * run.count(run.trained));
+  EXPECT_EQ(disk_needed(run, repository, length, 0, 0, true) - disk_needed(run, repository, length, 0, 0),
+            4 * run.count(run.trained));
   EXPECT_EQ(result_arrays(run).size(), run.trained.size());
+}
+
+// PiSSA's result has twice the rank. Modules that are trained in full keep their size.
+TEST(DiskNeeded, PissaDoublesTheLoraWeightsOnly) {
+  TempFolder folder;
+  Recipe recipe = run_recipe(folder / "out", "lora");
+  recipe.additional_target = {"lm_head"};
+  const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
+  const auto plain = make_run(recipe, repository.config(), "config.json", 1);
+  EXPECT_EQ(result_bytes(plain, repository), 4 * plain.count(plain.trained));
+  recipe.pissa_init = true;
+  const auto run = make_run(recipe, repository.config(), "config.json", 1);
+  std::vector<Param> lora = run.trained;
+  std::erase_if(lora, [](const Param& param) { return !param.is_lora(); });
+  ASSERT_LT(lora.size(), run.trained.size());
+  EXPECT_EQ(result_bytes(run, repository) - result_bytes(plain, repository), 4 * run.count(lora));
 }
 
 TEST(DiskNeeded, ALimitIsSuggestedOnlyWhereItHelps) {
@@ -154,10 +172,11 @@ TEST(DiskNeeded, ALimitIsSuggestedOnlyWhereItHelps) {
     const auto run = make_run(recipe, repository.config(), "config.json", 1);
     const int64_t parameters = run.count(run.trained);
     const auto free = static_cast<int64_t>((16 * room + 4) * static_cast<double>(parameters));
-    const std::optional<int64_t> found = save_total_limit_within(run, present, free);
+    const std::optional<int64_t> found = save_total_limit_within(run, repository, present, free);
     if (found) {
       recipe.save_total_limit = *found;
-      EXPECT_LE(disk_needed(make_run(recipe, repository.config(), "config.json", 1), length, 0, present), free);
+      EXPECT_LE(disk_needed(make_run(recipe, repository.config(), "config.json", 1), repository, length, 0, present),
+                free);
     }
     return found.value_or(0);
   };

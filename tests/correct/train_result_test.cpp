@@ -40,6 +40,7 @@ TEST_P(FullResult, HasTheBytesThatWereLoaded) {
   write_result(folder.path(), run, repository, load_state(devices, run, repository, false));
   const ModelRepository written = ModelRepository::open(folder.path());
   ASSERT_EQ(written.names(), repository.names());
+  EXPECT_EQ(result_bytes(run, repository), written.total_bytes());
   for (const std::string& name : written.names()) {
     const StoredTensor got = written.find(name), wanted = repository.find(name);
     EXPECT_EQ(got.entry->shape, wanted.entry->shape) << name;

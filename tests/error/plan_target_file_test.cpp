@@ -41,11 +41,11 @@ TEST_F(TargetFileErrors, KeysAndValues) {
   expect_error("like: mi300x\nmemory_gib: .nan\n", "wanted a number from 0.1");
   expect_error("like: mi300x\nmemory_gib: [1]\n", "'a list or a map'");
   expect_error("like: mi300x\nlink_peers: 1.5\n", "wanted a whole number");
-  expect_error("like: mi300x\ntitle: 'a \"b\"'\n", "wanted text like");
+  expect_error("like: mi300x\ntitle: 'a \"b\"'\n", "wanted text like My GPU");
   expect_error("like: mi300x\nchip: {cores: 0}\n", "mine.yaml:2: cores is '0'");
   expect_error("like: mi300x\nchip: {core: 1}\n", "'core' is not a key of a target");
   expect_error("like: mi300x\nchip: 304\n", "chip is not a map");
-  expect_error("like: mi300x\nchip: {capability: '9'}\n", "capability is '9'");
+  expect_error("like: mi300x\nchip: {capability: '9'}\n", "capability is '9', wanted text like 9.0 or gfx942");
   expect_error("like: mi300x\nchip: {cores: 3}\nconfig: text\n", "remove one of them");
   expect_error("like: mi301x\n", "did you mean mi300x?");
   expect_error("like: [mi300x]\n", "is not known");

@@ -145,7 +145,8 @@ TEST_F(OtherRun, AnotherGlobalBatchIsRefusedWithWhatToSet) {
   other.per_device_train_batch_size = 2;
   EXPECT_THAT(error(other), HasSubstr("set gradient_accumulation_steps: 2,"));
   other.mesh = {{"dp", 3}};
-  EXPECT_THAT(error(other), HasSubstr("change the mesh so that dp x fsdp (now 3) divides 16"));
+  EXPECT_THAT(error(other),
+              HasSubstr("change the mesh so that dp x fsdp (now 3) divides the checkpoint's 16 rows per step"));
 }
 
 TEST_F(OtherRun, AnotherAdapterShapeNamesTheWeight) {
@@ -154,7 +155,7 @@ TEST_F(OtherRun, AnotherAdapterShapeNamesTheWeight) {
   EXPECT_THAT(error(other), AllOf(HasSubstr("lora_A.weight"), HasSubstr("[2,4,"), HasSubstr("[2,8,")));
   other.lora_rank = 4;
   other.lora_target = {"q_proj"};
-  EXPECT_THAT(error(other), AllOf(HasSubstr("trained arrays"), HasSubstr("down_proj")));
+  EXPECT_THAT(error(other), AllOf(HasSubstr("has the array "), HasSubstr("down_proj"), HasSubstr("does not train")));
   EXPECT_THAT(error(recipe("full")), AllOf(HasSubstr("finetuning_type"), HasSubstr("lora"), HasSubstr("full")));
 }
 
@@ -255,7 +256,7 @@ TEST(Disk, TooManyCheckpointsAreRefusedWithALimitThatFits) {
   auto error = [&]() -> std::string {
     const auto run = make_run(recipe, repository.config(), "config.json", 1);
     try {
-      require_disk(run, {.total_steps = int64_t{1} << 40, .save_every = 1}, false, 0);
+      require_disk(run, repository, {.total_steps = int64_t{1} << 40, .save_every = 1}, false, 0);
     } catch (const DoesNotFit& error) {
       return error.what();
     }

@@ -149,7 +149,7 @@
     try {
       if (!document.hidden) {
         const answer = await ask('/api/runs?since=' + generation);
-        if (answer.board !== boardId) {  // the board was restarted, so its numbers begin again
+        if (answer.board !== boardId) {  // the board was restarted, so its generations begin again
           boardId = answer.board;
           if (generation !== 0) { generation = 0; runs.clear(); rows.clear(); return; }
         }
@@ -313,7 +313,7 @@
         } catch (error) { live(error); }
       }
     }
-    // Rows of a file of answers that an evaluation wrote, 20 at a time.
+    // Returns a panel with a button that shows the next 20 rows of a file of answers, which an evaluation wrote.
     answers(file) {
       const box = h('div', {class: 'stack'}), more = h('button', {class: 'button', type: 'button', text: 'Show answers'});
       let from = 0;

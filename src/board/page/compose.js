@@ -9,7 +9,8 @@ const MAIN_KEYS = {
 };
 
 class Compose {
-  // `board`: post(path, body), open(run), token(). `values`: key -> text, to begin with.
+  // `board`: post(path, body), open(run). `keys`: what /api/keys says. `values`: key -> the text with which its field
+  // begins.
   constructor(board, keys, values = {}) {
     this.board = board;
     this.keys = new Map(keys.map(key => [key.name, key]));

@@ -61,13 +61,14 @@ std::string format_gguf(const std::vector<GgufReport>& files) {
     text += fmt::format("{}: {}", file.file, size_text(file.bytes));
     if (file.files > 1) text += fmt::format(" in {} files", file.files);
     if (file.weights.error > 0)
-      text += fmt::format("; weights differ by {:.2g} % at most ({})", 100 * file.weights.error, file.weights.tensor);
+      text += fmt::format("; weights differ by at most {:.2g} % (most in {})", 100 * file.weights.error,
+                          file.weights.tensor);
     if (!file.logits)
       text += "; logits not compared";
     else
       text += fmt::format(
-          "; logits of {} prompts of {} tokens, f32: largest difference {:.3g} of {:.3g}, the same most "
-          "likely token at {:.1f} % of the positions",
+          "; logits of {} prompts of {} tokens, f32: largest difference {:.3g}, largest logit {:.3g}, the "
+          "same most likely token at {:.1f} % of the positions",
           kCheckedPrompts, kCheckedLength, file.logits->difference, file.logits->scale, 100 * file.logits->agreement);
   }
   return text;

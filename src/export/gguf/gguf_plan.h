@@ -16,8 +16,9 @@
 
 namespace fettle {
 
-// A tensor of the file, and the base's tensors from which it is made: one tensor, or one for each expert. If the file
-// stores only some rows of one tensor, in `pieces`, `parts` has this tensor once for each piece.
+// A tensor of the file, and the base's tensors from which it is made: one tensor, or one for each expert. If the file's
+// tensor has only pieces of a base tensor (some of its rows or outputs), `parts` has the base tensor once for each
+// piece.
 struct PlannedTensor {
   std::string name;
   Dims dims;  // row-major
@@ -25,7 +26,7 @@ struct PlannedTensor {
   std::vector<std::string> read_as;    // the names of the parts when the file is read
   TensorEntry place;                   // how the file stores the first part: order of rows, shift, strides
   std::vector<RowFactors> factors;     // the file's values are the base's values times these factors
-  std::vector<GgufPiece> pieces = {};  // the rows of each part; empty: parts are whole tensors
+  std::vector<GgufPiece> pieces = {};  // the rows or outputs of each part; empty: parts are whole tensors
   bool unit_rows = false;              // the file's rows are the base's, scaled to length 1 (Baichuan 2)
   bool keeps_codes = false;            // the file gets the base's MXFP4 codes
 
@@ -44,8 +45,8 @@ struct GgufPlan {
   std::vector<PlannedTensor> tensors;
   GgufSizes sizes;
 
-  // Experts that the base stores in MXFP4 keep their codes in files of every type, if `merge` (may be null) does not
-  // change them. llama.cpp's conversion does the same.
+  // Sets PlannedTensor::keeps_codes. Experts that the base stores in MXFP4 keep their codes in files of every type, if
+  // `merge` (may be null) does not change them. llama.cpp's conversion does the same.
   void keep_codes(const AdapterMerge* merge);
 
   // Return the keys and the tensors of a file of this type; the tables come first.

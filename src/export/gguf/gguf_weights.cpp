@@ -112,8 +112,8 @@ std::vector<float> as_read(const PlannedTensor& tensor, const FileRows& shape, i
   return out;
 }
 
-// Returns the values of the box in the file's order, in the form in which the file stores them (1 + w for some norms,
-// -exp(A_log)).
+// Returns the values `from` of `rows` rows in the file's order, in the form in which the file stores them (1 + w for
+// some norms, -exp(A_log)).
 std::vector<float> in_file_order(const PlannedTensor& tensor, const FileRows& shape, const std::vector<float>& from,
                                  int64_t rows) {
   std::vector<float> out = from;
@@ -199,8 +199,9 @@ void write_part(const PlannedTensor& tensor, size_t expert, const MergedTensor& 
   from.stored().file->release(*from.stored().entry);
 }
 
-// Returns the largest possible error of a type, as a share of the values' size. The worst block has one large value and
-// many small ones: each value is wrong by up to half a step of the codes (a whole step for Q4_0 and Q5_0).
+// Returns the largest possible error of a type, as a share of the values' size (see GgufError). The worst block has one
+// large value and many small ones: each value is wrong by up to half a step of the codes (a whole step for Q4_0 and
+// Q5_0).
 double bound_of(const BlockType& type) {
   static const std::map<std::string_view, double> kBounds{
       {"F32", 0},    {"F16", 5e-4}, {"BF16", 4e-3}, {"Q8_0", 0.025}, {"Q6_K", 0.1},  {"Q5_K", 0.2}, {"Q5_1", 0.2},

@@ -17,9 +17,10 @@ struct GgufOutput {
   GgufParts writer;
 };
 
-// Writes all tensors to all files, a block of rows at a time. Memory holds one such block, or a whole tensor if the
-// file has the tensor's rows in another order. `merge` may be null. Throws UserError when a value is not finite, or
-// when the type of a file cannot represent a value.
+// Writes all tensors to all files, a block of rows at a time. Memory holds one such block. The block has at least all
+// rows that change places with each other if the file has them in another order, and it is the whole tensor if the file
+// has it transposed. `merge` may be null. Throws UserError when a value is not finite, or when the type of a file
+// cannot represent a value.
 MergeCount write_gguf_weights(const GgufPlan& plan, const BaseTensors& base, const AdapterMerge* merge,
                               std::vector<GgufOutput>& files);
 

@@ -21,7 +21,8 @@ const HloInstruction& operand(const HloComputation& computation, const HloInstru
   return computation.instructions[instruction.operands[i]];
 }
 
-// Returns how many bytes of `position`'s result the later instructions of a fused computation read.
+// `position` is an instruction of a fused computation. Returns how many bytes of its result the later instructions
+// read.
 double read_bytes(const HloModule& module, const HloComputation& computation, int position) {
   const double whole = computation.instructions[position].bytes();
   double bytes = 0;
@@ -69,7 +70,8 @@ double written_bytes(const HloModule& module, const HloComputation& computation,
   return instruction.bytes();
 }
 
-// Returns the FLOPs of a dot whose left operand has these dims.
+// Returns the FLOPs of a dot with this result. `contracting` has the dims of the left operand `lhs` that are summed
+// over.
 double dot_flops(const HloArray& result, const HloArray& lhs, const Dims& contracting) {
   double flops = 2.0 * static_cast<double>(result.elements());
   for (int64_t dim : contracting) {
@@ -120,8 +122,9 @@ bool add_stated_flops(const HloComputation& computation, const HloInstruction& c
   return true;
 }
 
-// Adds the FLOPs of products in cuBLAS and hipBLASLt, and of attention in cuDNN. The target names are the same for both
-// vendors. Returns false when the call is not one of these, or its configuration is incomplete.
+// Adds the FLOPs of products in cuBLAS, in hipBLASLt and in XLA's Triton kernels, and of attention in cuDNN. AMD's
+// products have the same target names as NVIDIA's. Returns false when the call is not one of these, or its
+// configuration is incomplete.
 bool add_library_flops(const HloComputation& computation, const HloInstruction& call, Cost& cost) {
   const std::string& target = call.custom_call_target;
   if (call.operands.empty() || call.results.empty()) return false;

@@ -16,7 +16,7 @@ struct Cost {
   double flops_bf16 = 0;    // products of factors with 16 bits, and of integers with 8 bits or less
   double flops_f8 = 0;      // products of float factors with 8 bits
   double memory_bytes = 0;  // each read or write counts once
-  bool counted = true;      // false: a vendor's kernel whose arithmetic is not known
+  bool counted = true;      // false: a custom call whose arithmetic is not known
   // The share of the device's rate that a kernel of Fettle states. 0: the kernel states none. nullopt: not a kernel of
   // Fettle.
   std::optional<double> share;

@@ -64,7 +64,7 @@ const std::string& backend_config(const hlo::Module& module, const hlo::Instruct
   return module.payloads(static_cast<int>(payload.id()));
 }
 
-// Returns the trip count in the configuration of a while; -1 when the configuration has none.
+// Returns the trip count in the configuration of a `while` instruction; -1 when the configuration has none.
 int64_t known_trip_count(const std::string& config) {
   const nlohmann::json json = nlohmann::json::parse(config, nullptr, false);
   if (!json.is_object()) return -1;
@@ -174,11 +174,10 @@ double HloInstruction::bytes() const {
   return sum;
 }
 
-HloModule read_hlo(std::string_view bytes) {
+HloModule read_hlo(std::string_view bytes) try {
   hlo::ModuleWithConfig message;
   if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) || message.module().computations().empty())
-    throw DeviceError("the compiled program ({} bytes) is not an HLO module; the plugin may be too new for this Fettle",
-                      bytes.size());
+    throw DeviceError("the compiled program ({} bytes) is not an HLO module", bytes.size());
   const hlo::Module& from = message.module();
   HloModule to;
   to.name = from.name();
@@ -191,6 +190,8 @@ HloModule read_hlo(std::string_view bytes) {
   to.scheduled = from.schedule().sequences().contains(from.entry_computation_id());
   check_order(to);
   return to;
+} catch (const DeviceError& error) {
+  throw DeviceError("{}; the plugin may be too new for this Fettle", error.what());
 }
 
 std::vector<Executions> executions_of(const HloModule& module, bool into_fusions) {
@@ -201,8 +202,8 @@ std::vector<Executions> executions_of(const HloModule& module, bool into_fusions
     if (out[c].all == 0) continue;
     for (const HloInstruction& instruction : module.computations[c].instructions) {
       if (instruction.opcode == "fusion" && !into_fusions) continue;
-      const double times =
-          instruction.opcode == "while" ? static_cast<double>(std::max<int64_t>(1, instruction.trip_count)) : 1;
+      const bool counted = instruction.opcode == "while" && instruction.trip_count >= 0;
+      const double times = counted ? static_cast<double>(instruction.trip_count) : 1;
       for (int called : instruction.called) {
         out[called].all += out[c].all * times;
         out[called].asynchronous += (instruction.opcode == "async-start" ? out[c].all : out[c].asynchronous) * times;

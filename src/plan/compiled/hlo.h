@@ -45,7 +45,7 @@ struct HloInstruction {
   std::vector<int64_t> dimensions;
   HloDot dot;
   int64_t convolution_outputs = -1;  // for a convolution: the kernel's dim of output features
-  int64_t trip_count = -1;           // for a while; -1: the compiler does not know it
+  int64_t trip_count = -1;           // of a `while` instruction; -1: the compiler does not know it
   std::string fusion_kind;           // "kLoop", "kCustom", ...
   std::string custom_call_target;
   std::string backend_config;
@@ -77,8 +77,8 @@ struct HloModule {
   const HloComputation& entry_computation() const { return computations[entry]; }
 };
 
-// How often a step runs a computation, and how many of these runs are asynchronous (started and awaited later). The
-// numbers are multiplied by the trip counts of the surrounding loops; an unknown trip count counts as 1.
+// How often a step executes a computation, and how many of these executions are asynchronous (started and awaited
+// later). The numbers are multiplied by the trip counts of the surrounding loops; an unknown trip count counts as 1.
 struct Executions {
   double all = 0, asynchronous = 0;
 };

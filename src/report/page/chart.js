@@ -77,13 +77,13 @@ const figureFormat = name => name.endsWith('_bytes') ? formatBytes : formatNumbe
 const AXES = {step: 'step', seconds: 'time', tokens: 'tokens', epoch: 'epoch'};
 const axisFormat = axis => axis === 'seconds' ? formatDuration : axis === 'tokens' ? formatCompact : formatNumber;
 
-// Returns the texts of ticks. They have all digits if shorter texts would be equal.
+// Returns the texts of ticks. The texts have up to ten digits if shorter texts would be equal.
 function tickLabels(ticks, format) {
   const labels = ticks.map(format);
   return new Set(labels).size === labels.length ? labels : ticks.map(tick => Number(tick.toPrecision(10)).toLocaleString('en-US', {maximumSignificantDigits: 10}));
 }
 
-// Returns ticks at 1, 2 or 5 times a power of ten.
+// Returns ticks whose distance is 1, 2 or 5 times a power of ten.
 function niceTicks(low, high, count) {
   const rough = (high - low) / Math.max(1, count), power = 10 ** Math.floor(Math.log10(rough));
   const step = power * ([1, 2, 5, 10].find(one => one * power >= rough) || 10);
@@ -105,8 +105,8 @@ function logTicks(low, high) {
 }
 
 // Returns an exponential average along the axis. `amount` (0 to 1) sets the share of the shown axis over which
-// values are averaged. The weight of a point grows with its distance from the previous point. So the result hardly depends on the
-// number of points.
+// values are averaged. The weight of a point grows with its distance from the previous point. So the result hardly
+// depends on the number of points.
 function smoothed(x, values, amount, span) {
   if (amount <= 0 || values.length < 3) return values;
   const reach = span * amount * amount * .12 || 1e-12, out = [];
@@ -138,7 +138,8 @@ const themeColours = () => {
   return name => style.getPropertyValue(name).trim();
 };
 
-// All charts of a page show the values at the same axis position, the one under the pointer.
+// The charts with the same `options.group` show a cross hair at the same axis position, the one under the pointer. Only
+// the chart under the pointer also shows the values there.
 const chartsOnPage = new Set();
 
 class Chart {
@@ -274,7 +275,7 @@ class Chart {
     this.readout.style.top = this.plot.offsetTop + 8 + 'px';
   }
 
-  // Returns the values in the shown range of the axis, together with the smoothed values.
+  // Returns the lines with their smoothed values, and the shown ranges of both axes.
   shown() {
     const {from, to, smooth, log} = this.view;
     let low = Infinity, high = -Infinity;
@@ -438,7 +439,8 @@ class Chart {
 
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => { for (const chart of chartsOnPage) chart.draw(); });
 
-// The controls above charts. `change(view)` gets {axis, smooth, log, clip} after each change.
+// Makes the controls above charts. The controls change `view` {axis, smooth, log, clip, from, to}, and then call
+// `change(view)`.
 function chartTools(view, axes, change) {
   const set = part => { Object.assign(view, part); change(view); };
   const radios = axes.map(axis => h('label', {}, h('input', {type: 'radio', name: 'axis', value: axis, checked: view.axis === axis,

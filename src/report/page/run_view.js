@@ -150,7 +150,7 @@ function runPanels(details, curves) {
   return h('div', {class: 'stack'}, h('div', {class: 'columns'}, h('div', {class: 'stack'}, ...left), h('div', {class: 'stack'}, ...right)), rows);
 }
 
-// Metrics in the order in which they are shown; the less important ones come last.
+// Returns the metrics as groups, in the order in which they are shown: [[title, names], ...].
 function figureGroups(names) {
   const groups = [['Training', []], ['Evaluation', []], ['Speed and memory', []], ['Other figures', []]];
   const order = ['loss', 'grad_norm', 'lr', 'eval_loss', 'eval_accuracy', 'eval_perplexity'];

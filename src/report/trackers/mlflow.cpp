@@ -73,7 +73,8 @@ class Mlflow : public Tracker {
                           {"step", figures.step}});
   }
 
-  // Makes the run in the first call. The constructor does not need the server, which may be down when training starts.
+  // The first call opens the run on the server. The constructor does not, because the server may be down when training
+  // starts.
   void flush() override {
     open();
     while (!waiting_.empty()) {
@@ -134,7 +135,8 @@ class Mlflow : public Tracker {
     return experiment.at("experiment_id");
   }
 
-  // Finds the MLflow run that an earlier start of this training made, or makes a new MLflow run.
+  // Uses the MLflow run that MLFLOW_RUN_ID names. Without it, finds the MLflow run that an earlier start of this
+  // training made, or makes a new one.
   void open() {
     if (!id_.empty()) return;
     try {

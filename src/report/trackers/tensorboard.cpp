@@ -5,6 +5,7 @@
 #include <event.pb.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <ctime>
@@ -56,10 +57,21 @@ std::filesystem::path event_file(const TrackedRun& run) {
                    std::to_string(getpid()) + ".0");
 }
 
+// Returns the text as code in Markdown: between more backticks than the text has in a row.
+std::string as_code(const std::string& text) {
+  size_t longest = 0, row = 0;
+  for (const char c : text) {
+    row = c == '`' ? row + 1 : 0;
+    longest = std::max(longest, row);
+  }
+  const std::string fence(longest + 1, '`');
+  return fence + text + fence;
+}
+
 // Adds the recipe as a table (Markdown) for TensorBoard's text page.
 void add_text(tensorboard::Summary& summary, const nlohmann::json& config) {
   std::string text = "| key | value |\n|---|---|\n";
-  for (const auto& [key, value] : config.items()) text += "| " + key + " | `" + value.dump() + "` |\n";
+  for (const auto& [key, value] : config.items()) text += "| " + key + " | " + as_code(value.dump()) + " |\n";
   tensorboard::Summary::Value& one = *summary.add_value();
   one.set_tag("recipe/text_summary");
   one.mutable_metadata()->mutable_plugin_data()->set_plugin_name("text");

@@ -42,7 +42,7 @@ class Tracker {
   virtual ~Tracker() = default;
   virtual void log(const TrackedFigures& figures) = 0;
   // Writes the metrics that log() only collected. The class Trackers calls flush() when it has no more metrics to log.
-  // If flush() throws, it keeps the unwritten metrics for the next call.
+  // If flush() throws, the tracker keeps the unwritten metrics for the next call.
   virtual void flush() {}
   virtual void finish(bool succeeded) = 0;
 };

@@ -67,7 +67,7 @@ class BlockLog {
   size_t at_ = 0;
 };
 
-// Returns the path of the file for a new offline run. If two runs start within one second, the folder of the second run
+// Returns the path of the file for a new offline run. If the same run starts twice within one second, the second folder
 // is named after the next second.
 std::filesystem::path run_file(const TrackedRun& run) {
   const std::string wanted = environment("WANDB_DIR");

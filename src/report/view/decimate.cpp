@@ -6,23 +6,24 @@ namespace fettle {
 
 Curve decimate(const std::vector<LogRow>& rows, const LogSeries& series, LogAxis axis, int64_t points,
                CurveRange range) {
-  const auto place = [&](uint32_t row) { return rows[row].at(axis); };
-  // Coordinates never decrease along a log, so the rows of the range are consecutive.
-  const auto first = std::ranges::lower_bound(series.rows, range.from, {}, place);
-  const auto last = std::ranges::upper_bound(first, series.rows.end(), range.to, {}, place);
-  const int64_t begin = first - series.rows.begin(), count = last - first;
+  // In the log of another program, coordinates may decrease, so the values of the range may not be consecutive.
+  std::vector<size_t> inside;
+  for (size_t i = 0; i < series.rows.size(); ++i)
+    if (const double x = rows[series.rows[i]].at(axis); x >= range.from && x <= range.to) inside.push_back(i);
+  const auto count = static_cast<int64_t>(inside.size());
   const int64_t shown = std::min(count, std::max<int64_t>(1, points));
   Curve out;
   out.values = count;
   for (int64_t i = 0; i < shown; ++i) {
-    const int64_t from = begin + i * count / shown, to = begin + (i + 1) * count / shown;
-    double sum = 0, low = series.values[from], high = low;
+    const int64_t from = i * count / shown, to = (i + 1) * count / shown;
+    double sum = 0, low = series.values[inside[from]], high = low;
     for (int64_t k = from; k < to; ++k) {
-      sum += series.values[k];
-      low = std::min(low, series.values[k]);
-      high = std::max(high, series.values[k]);
+      const double value = series.values[inside[k]];
+      sum += value;
+      low = std::min(low, value);
+      high = std::max(high, value);
     }
-    const LogRow& row = rows[series.rows[to - 1]];
+    const LogRow& row = rows[series.rows[inside[to - 1]]];
     out.x.push_back(row.at(axis));
     out.steps.push_back(row.step);
     out.mean.push_back(sum / static_cast<double>(to - from));

@@ -15,16 +15,16 @@ namespace fettle {
 struct Curve {
   std::vector<double> x, steps, mean, low, high;
   std::vector<int64_t> counts;
-  int64_t values = 0;  // values that all points stand for
+  int64_t values = 0;  // number of values that all points together stand for
 };
 
 struct CurveRange {
   double from = -std::numeric_limits<double>::infinity(), to = std::numeric_limits<double>::infinity();
 };
 
-// Returns at most `points` points (at least 1) for the values whose coordinate on `axis` is in the range, both ends
-// included. Each point stands for consecutive values; the numbers of values per point differ by at most one. A point
-// has the coordinate and the step of its last value.
+// Returns at most `points` points (below 1 counts as 1) for the values whose coordinate on `axis` is in the range, both
+// ends included. Each point stands for consecutive values of these; the numbers of values per point differ by at most
+// one. A point has the coordinate and the step of its last value.
 Curve decimate(const std::vector<LogRow>& rows, const LogSeries& series, LogAxis axis, int64_t points,
                CurveRange range = {});
 

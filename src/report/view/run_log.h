@@ -28,7 +28,7 @@ struct LogRow {
 
 // The values of one metric, in the order of the lines.
 struct LogSeries {
-  std::vector<uint32_t> rows;  // numbers of the lines that have the metric
+  std::vector<uint32_t> rows;  // of the lines that have the metric: indices of RunLog::rows()
   std::vector<double> values;
 };
 
@@ -36,11 +36,13 @@ struct LogSeries {
 class RunLog {
  public:
   // Reads what was appended to the file since the last call. Begins again when the file was replaced or became shorter.
-  // If `last_bytes` is above 0, the first call reads only that many bytes at the end. Returns whether anything changed.
+  // If `last_bytes` is above 0, a call that begins a file reads only that many bytes at its end. Returns whether
+  // anything changed.
   bool update(const FolderFiles& files, std::string_view path, int64_t last_bytes = 0);
 
   const std::vector<LogRow>& rows() const { return rows_; }
-  // Keys are the names in the file, except steps, times and numbers of tokens: "loss", "lr", "grad_norm", "eval_loss".
+  // Keys are the names in the file, except steps, percentage, epoch, times and numbers of tokens: "loss", "lr",
+  // "grad_norm", "eval_loss".
   const std::map<std::string, LogSeries, std::less<>>& series() const { return series_; }
   int64_t total_steps() const { return total_steps_; }
   double seconds_left() const { return seconds_left_; }

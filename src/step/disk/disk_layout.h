@@ -17,7 +17,7 @@ struct DiskArray {
   struct Part {
     Box box;
     int position = 0;   // a device of this process that has the box, as a position in `layout`
-    bool owned = true;  // this process writes the box into checkpoints; false: a process with a lower rank does that
+    bool owned = true;  // this process writes the box into checkpoints; false: another process does that
   };
   std::string name;
   Shape whole;  // all layers
@@ -25,7 +25,7 @@ struct DiskArray {
   Layout layout;
   std::vector<Part> parts;  // with distinct boxes
   int64_t part_bytes = 0, part_stride = 0;
-  int64_t offset = 0;  // from the start of the layer's block
+  int64_t offset = 0;  // of the array, from the start of the layer's block
 };
 
 // The state of a trained parameter: `layers` blocks of `block_bytes`, one after the other, from `start` in the file.

@@ -40,7 +40,7 @@ bool DiskState::start_read() {
   while (!stages_.empty() && stages_.front().phase == Stage::kWritten && queue_.done(stages_.front().ticket))
     make_room();
   const Unit& unit = units_[next_read_];
-  // The write of the last step must be done before the unit is read again.
+  // The write of this unit in the previous step must be done before the unit is read again.
   while (std::ranges::any_of(stages_, [&](const Stage& stage) { return stage.unit == next_read_; })) make_room();
   const auto bytes = ring_.take(param(unit).block_bytes);
   if (!bytes) return false;
@@ -128,7 +128,7 @@ void DiskState::update(const Devices& devices, std::map<std::string, DeviceBuffe
     Stage& stage = stage_of(u);
     queue_.wait(stage.ticket);
     run_update(devices, stage, buffers, gradients, scalars);
-    // The device computes this update while the state of the previous one is copied to the host.
+    // The device computes this unit's update while the state of the previous unit is copied to the host.
     if (u > 0 && stages_.size() > 1)
       for (Stage& other : stages_)
         if (other.unit == u - 1 && other.phase == Stage::kUpdated) store_updated(other);

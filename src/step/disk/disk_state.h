@@ -1,8 +1,9 @@
 // Defines DiskState: the optimizer state of this process's devices in a file, and the updates that read and write it.
 //
-// A step first computes all gradients, whose norm the clipping needs. Then a program updates one layer of one weight
-// after another. While it runs, the blocks of the next layers are read and those of the last layers are written
-// (ZeRO-Infinity, Rajbhandari et al. 2021). The first blocks are read while the gradients are computed.
+// A step first computes all gradients, whose norm the clipping needs. Then a small program runs for each layer of each
+// weight, one after another, and updates this layer. While it runs, the blocks of the next layers are read and those of
+// the previous layers are written (ZeRO-Infinity, Rajbhandari et al. 2021). The first blocks are read while the
+// gradients are computed.
 #pragma once
 
 #include <functional>
@@ -23,9 +24,10 @@ namespace fettle {
 // What the updates have done so far.
 struct DiskTraffic {
   int64_t read = 0, written = 0;  // bytes
-  // These two leave out the first update: the file has no data yet, so nothing is read from the disk.
-  int64_t during = 0;  // bytes that were read and written while an update ran
-  double seconds = 0;  // duration of the updates
+  // These two leave out the first call of update(): in a new run, the file has no data yet, so nothing is read from the
+  // disk.
+  int64_t during = 0;  // bytes that were read and written while update() ran
+  double seconds = 0;  // duration of the calls of update()
 };
 
 class DiskState {
@@ -36,23 +38,23 @@ class DiskState {
 
   // Starts to read the first blocks of the next update.
   void read_ahead();
-  // Updates all trained weights in `buffers` and their state. `gradients` has the outputs of the training step, which
-  // this function deletes, and `scalars` has the optimizer's scalars. Throws UserError or DoesNotFit when the disk
-  // fails; the weights and the state are then lost.
+  // Updates all trained weights in `buffers` and their state. `gradients` has the outputs of the training step; this
+  // function deletes the gradients among them. `scalars` has the optimizer's scalars. Throws UserError or DoesNotFit
+  // when the disk fails; the weights and the state are then lost.
   void update(const Devices& devices, std::map<std::string, DeviceBuffer>& buffers,
               std::map<std::string, DeviceBuffer>& gradients, std::map<std::string, DeviceBuffer>& scalars);
 
   bool contains(const std::string& name) const { return arrays_.contains(name); }
   const Shape& shape(const std::string& name) const;
-  // Calls `use` with each box that this process owns: one layer on one device. The boxes of all processes together
-  // cover the array.
+  // Calls `use` with each box that this process owns. A box is the part of one layer that a device has. The boxes of
+  // all processes together cover the array.
   void read(const std::string& name, const std::function<void(const Box&, HostArray)>& use);
   // Writes the boxes of this process's devices, which `fill` provides.
   void write(const std::string& name, const FillBox& fill);
 
   const DiskTraffic& traffic() const { return traffic_; }
-  // Describes the traffic: "offload_dir: /scratch: read 53.9 GB and wrote 53.9 GB by io_uring; 94.0 GB of this
-  // in 12.5 s of updates after the first, 7.5 GB/s". The rest was read or written in the first update, or while
+  // Describes the traffic: "offload_dir: /scratch: read 53.90 GB and wrote 53.90 GB by io_uring; 94.00 GB of this in
+  // 12.50 s of updates after the first, 7.52 GB/s". The rest was read or written in the first update, or while
   // gradients were computed.
   std::string describe() const;
 

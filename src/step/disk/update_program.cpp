@@ -63,7 +63,7 @@ Program build_update(const Run& run, const Param& param) {
 
 namespace {
 
-// Returns one device's bytes of a parameter that lies in the device's memory.
+// Returns one device's bytes of a parameter; 0 if the parameter lies in host memory.
 int64_t device_bytes(const Run& run, const Param& param, DType dtype, Memory memory) {
   if (memory != Memory::kDevice) return 0;
   const Dims dims = stacked_shape(param, dtype).dims;

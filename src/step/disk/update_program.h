@@ -15,8 +15,8 @@
 
 namespace fettle {
 
-// Names of the training step's outputs that the update reads: each raw gradient, the number that divides it, and, if
-// gradients are clipped, the factor that then multiplies it (f32 scalars).
+// Names of the training step's outputs that the update reads: the raw gradient of each parameter, and two f32 scalars.
+// kDivisor divides the gradient. If gradients are clipped, kFactor then multiplies it.
 std::string gradient_output(const Param& param);
 inline const std::string kDivisor = "divisor", kFactor = "factor";
 // The dtype of the gradients. The sum over several micro-batches is in f32.

@@ -79,8 +79,8 @@ void start_magnitudes(Devices& devices, const Run& run, TrainState& state) {
   apply(devices, program, inputs, state.buffers);
 }
 
-// The iteration uses more vectors than the rank, so that it separates the last wanted singular vector from the next
-// one.
+// PiSSA's subspace iteration uses 2 x rank + kMoreVectors vectors, so that it separates the last wanted singular vector
+// from the next one. pissa_iterations below 0 means kManyIterations.
 constexpr int64_t kMoreVectors = 16, kManyIterations = 64;
 
 void start_pissa(Devices& devices, const Run& run, TrainState& state) {

@@ -6,12 +6,12 @@
 
 namespace fettle {
 
-// Loads a trained parameter from the adapter folder that run.lora's options describe: LoRA weights, or a module of
-// modules_to_save. A layer without LoRA weights gets those of another layer, which have no effect there.
+// Loads a trained parameter from the adapter: LoRA weights, or a module of modules_to_save. run.lora has the adapter's
+// options. A layer without LoRA weights gets those of another layer, which have no effect there.
 DeviceBuffer load_trained(const Devices& devices, const Run& run, const Param& param, const AdapterFolder& adapter);
 
 // Initialises the parts of a new adapter that depend on the base weights: DoRA's magnitudes and PiSSA's A and B.
-// PiSSA's initial A and B are also kept as start_array, and their product is subtracted from the base.
+// PiSSA's initial A and B are also kept as start_array, and subtract_start() subtracts them from the base.
 void start_adapter(Devices& devices, const Run& run, TrainState& state);
 // Subtracts scale * B A from the frozen weights, where A and B are PiSSA's initial ones (start_array).
 void subtract_start(Devices& devices, const Run& run, TrainState& state);

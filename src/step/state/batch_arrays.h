@@ -17,7 +17,8 @@ struct BatchArray {
   LogicalAxes axes;
   HostArray Batch::*from;
 };
-// The arrays of a training step, [A, B, T], or of one micro-batch, [B, T].
+// kStep: the arrays of a training step, [A, B, T]. kMicroBatch: those of one micro-batch, [B, T]. Arrays with one entry
+// per sequence have the same shape in both.
 enum class BatchExtent { kStep, kMicroBatch };
 std::vector<BatchArray> batch_arrays(const Run& run, const BatchShape& shape, BatchExtent extent);
 

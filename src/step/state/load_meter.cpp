@@ -5,7 +5,7 @@
 namespace fettle {
 namespace {
 
-constexpr double kQuick = 2;          // seconds; a shorter load prints nothing
+constexpr double kQuick = 2;          // seconds; a shorter load leaves no line
 constexpr double kLiveSeconds = 0.2;  // seconds between two live lines
 
 }  // namespace

@@ -9,9 +9,9 @@
 
 namespace fettle {
 
-// Returns frozen, reference and trained weights (or adapters), optimizer state, the batch, and the activations whose
-// sharding the model constrains, for rows of `length` positions. Compiles nothing. Throws UserError when a dim is not
-// divisible by the axes that split it.
+// Returns frozen, reference and trained weights (or adapters), optimizer state, the batch, and the main activations of
+// a layer, for rows of `length` positions. Compiles nothing. Throws UserError when a dim is not divisible by the axes
+// that split it.
 std::vector<PlacedArray> placed_arrays(const Run& run, int64_t length);
 
 }  // namespace fettle

@@ -10,8 +10,8 @@
 
 namespace fettle {
 
-// A global array as its distinct boxes (rectangular parts), each of them dense. With several processes, this has only
-// the boxes that this process owns: a box belongs to the process of the first device that stores the box.
+// A global array as its distinct boxes (rectangular parts). The bytes of a box are contiguous. With several processes,
+// this has only the boxes that this process owns: a box belongs to the process of the first device that stores the box.
 struct HostShards {
   struct Shard {
     Box box;

@@ -21,7 +21,7 @@ Layout param_layout(const Run& run, const Param& param) {
   return layout_of(run.partition(param), stacked_shape(param, DType::kF32).dims, run.sharding.mesh());
 }
 
-// Provides the base weights, read from the checkpoint or initialised at random, with adapters merged into them.
+// Provides the base weights, read from the model folder or initialised at random, with adapters merged into them.
 class BaseWeights {
  public:
   BaseWeights(Devices& devices, const Run& run, const ModelRepository& repository)
@@ -37,7 +37,8 @@ class BaseWeights {
   DeviceBuffer load(const Param& param, DType dtype, bool metered = true) {
     const Layout layout = param_layout(run_, param);
     const bool made = param.of_classifier() && !has(param.hf_name);
-    if (made && !run_.from_scratch) info("the checkpoint has no {}; it starts with random values", param.hf_name);
+    if (made && !run_.from_scratch)
+      info("the model folder has no tensor {}; it starts with random values", param.hf_name);
     if (made || run_.from_scratch)
       return random_param(devices_.client(), param, run_.model.config, dtype, layout, run_.seed,
                           memory_kind(param.memory));

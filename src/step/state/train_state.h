@@ -23,15 +23,15 @@ struct TrainState {
   Bindings bindings();
 };
 
-// Returns the arrays that training changes: trained weights and optimizer state. A checkpoint stores them. Those with
-// `on_disk` are in TrainState::disk.
+// Returns the arrays that a checkpoint stores: trained weights, optimizer state, the loss scale of float16, and PiSSA's
+// initial A and B. The arrays with `on_disk` are in TrainState::disk.
 std::vector<StateArray> trained_arrays(const Run& run);
 
 // Loads the weights onto their devices: base weights from the repository (random ones for train_from_scratch), the
 // adapter from adapter_name_or_path or a new one. With `optimizer`, adds the initial optimizer state. Shows progress.
 TrainState load_state(Devices& devices, const Run& run, const ModelRepository& repository, bool optimizer);
-// Like the function above, but reads the arrays that training changes from a checkpoint, bit for bit. The checkpoint
-// may come from another mesh. Throws DamagedState.
+// Like the function above, but reads the arrays of trained_arrays() from a checkpoint, bit for bit. The checkpoint may
+// come from another mesh. Throws DamagedState.
 TrainState load_state(Devices& devices, const Run& run, const ModelRepository& repository, StateReader& checkpoint);
 
 // Uploads the batch and returns its arrays by program input name: all micro-batches [A, B, T], or one micro-batch [B,
