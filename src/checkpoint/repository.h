@@ -63,8 +63,8 @@ class ModelRepository {
   void join_mxfp4();
   void join_float8();
   void join_groups();
-  // Joins the experts' weights (GroupStorage) into the tensors with all experts that the family reads.
-  void join_experts(const std::string& file);
+  // Joins the weights of experts that are tensors of their own into the tensors with all experts that the family reads.
+  void join_experts();
   DType stated_dtype() const;  // the weights' dtype in config.json; bfloat16 when it states none
   void join_pieces();          // of GGUF files
   void grow_tables();

@@ -23,6 +23,8 @@ Tensor product(const ShardingRules* rules, const Tensor& x, const Tensor& weight
 // Applies a layer's `module`: x_..I times `module`.weight [O.., I], plus the bias if there is one, plus the adapter. A
 // fused module returns [.., parts, O].
 Tensor linear(const Forward& f, const Layer& layer, const std::string& module, const Tensor& x, LinearForm form = {});
+// Does the same for a linear layer outside of the layers. `module` is its whole name.
+Tensor linear_outside(const Forward& f, const std::string& module, const Tensor& x);
 
 // Returns x / sqrt(mean(x^2) + eps) * (weight + weight_offset), computed in f32 and returned in x's dtype. If the
 // weight is null, 1 is used instead.
