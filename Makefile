@@ -23,12 +23,12 @@ $(BUILD)/build.ninja: | setup
 build: setup $(BUILD)/build.ninja
 	@cmake --build $(BUILD) --parallel $(JOBS) --target fettle
 
-# The program, its libraries, completion for shells and the man page; docs/install.md
+# Installs the program, its libraries, completion for shells and the man page (docs/install.md).
 PREFIX ?= /usr/local
 install: build
 	@cmake --install $(BUILD) --prefix $(PREFIX) --strip
 
-# A wheel and a .deb in build/dist, and their test in fresh systems (root; docs/install.md).
+# Makes a wheel and a .deb in build/dist. `make test-dist` tests them in fresh systems (needs root; docs/install.md).
 dist: build
 	@packaging/dist.sh $(BUILD)
 test-dist:

@@ -71,7 +71,7 @@ def main():
     global MODELS
     MODELS = itertools.cycle(options.models)
     address = urllib.parse.urlparse(options.url).netloc
-    rate(address, options.streams, options.tokens)  # compiles
+    rate(address, options.streams, options.tokens)  # not measured: the server compiles
     one, many, first = [], [], []
     for _ in range(options.rounds):
         one.append(rate(address, 1, options.tokens))

@@ -67,7 +67,7 @@ make_wheel() {
   needed=$(libraries)
   for library in $needed; do
     install -m 644 "$library" "$lib/lib/"
-    ! readelf -d "$library" | grep -q RUNPATH || { echo "dist: $library has a RUNPATH, so its needs are not found" >&2 && exit 1; }
+    ! readelf -d "$library" | grep -q RUNPATH || { echo "dist: $library has a RUNPATH, so the libraries that it needs are not found" >&2 && exit 1; }
   done
   mkdir "$lib/fonts"
   install -m 644 "$fonts/DejaVuSans.ttf" "$fonts/DejaVuSans-Bold.ttf" "$here/fonts.conf" "$lib/fonts/"

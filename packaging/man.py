@@ -39,7 +39,7 @@ def command_section(name, about):
 
 version = say("--version").split()[-1]
 top = say("--help")
-# For packages, the day of the last commit.
+# Packages set SOURCE_DATE_EPOCH to the time of the last commit.
 date = time.strftime("%Y-%m-%d", time.gmtime(float(os.environ.get("SOURCE_DATE_EPOCH", time.time()))))
 print(f""".TH FETTLE 1 "{date}" "fettle {version}"
 .SH NAME

@@ -19,7 +19,7 @@ install_packages() {
   [[ -z ${FETTLE_FUZZ:-} ]] || lists+=("$here/packages_fuzz.txt")
   mapfile -t wanted < <(cat "${lists[@]}" | grep -Ev '^(#|$)')
   command -v dpkg-query >/dev/null ||
-    die "this is no Debian or Ubuntu: install the counterparts of scripts/packages.txt by hand," \
+    die "this system is neither Debian nor Ubuntu: install the counterparts of scripts/packages.txt by hand," \
       "put a dpkg-query that prints 'NAME install ok installed' for each on PATH, and run again"
   mapfile -t missing < <(comm -23 <(printf '%s\n' "${wanted[@]}" | sort) \
     <(dpkg-query -W -f='${Package} ${Status}\n' 2>/dev/null | sed -n 's/ install ok installed$//p' | sort -u))

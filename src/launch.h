@@ -15,10 +15,11 @@ struct LaunchOptions {
   std::vector<std::string> words;  // the words of `fettle train`
 };
 
-// Runs `fettle train WORDS` on every host and waits for all processes. The current folder and the program's path are
-// the same there as here. find_place (runtime/rendezvous/launchers.h) reads the environment variables that each process
-// gets. If this process gets a signal (interrupt.h), or 20 seconds after a process has failed, all other processes get
-// SIGTERM. Returns the exit code of the first process that failed, else 0. Throws UserError for wrong options.
+// Runs `fettle train WORDS` on every host and waits for all processes. Every process uses the current folder and the
+// program path of this process. find_place (runtime/rendezvous/launchers.h) reads the environment variables that each
+// process gets. If this process gets a signal (interrupt.h), or 20 seconds after a process has failed, all other
+// processes get SIGTERM. Returns the exit code of the first process that failed, else 0. Throws UserError for wrong
+// options.
 int launch(const LaunchOptions& options);
 
 }  // namespace fettle

@@ -22,14 +22,14 @@ struct ForwardCase {
   double tolerance = 2e-6;  // relative; absolute for values below 1
 };
 
-// A function whose derivative is tested. The derivative by the float arguments, along a direction, is compared with a
-// central difference.
+// A function whose derivative is tested. Its derivative with respect to the float arguments, along a direction, is
+// compared with a central difference.
 struct VjpCase {
   Op op;
   std::string name;
   std::vector<Value> arguments;
   Build build;
-  double h = 1e-5;  // step of the difference
+  double h = 1e-5;  // step of the central difference
   double tolerance = 1e-6;
 };
 

@@ -32,7 +32,7 @@ struct Recurrence {
   std::vector<double> out, state;
 };
 
-// Makes the output, the last state and the gradients of the sum of squared outputs into outputs of the program.
+// Adds outputs to the program: `out`, `state`, and the gradients with respect to `x` of the sum of squares of `out`.
 inline void output_chunks(GraphRun& run, int64_t chunk, const Tensor& out, const Tensor& state,
                           const std::vector<Tensor>& x) {
   const std::string suffix = std::to_string(chunk);

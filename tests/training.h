@@ -61,7 +61,7 @@ struct TrainResult {
   std::map<std::string, std::vector<double>> metrics;  // of preference stages, one value per step
   std::map<std::string, Value> trained;                // weights by stack after the last step
   std::map<std::string, std::vector<int64_t>> layers;  // layer numbers by stack; {0} for weights outside of the layers
-  std::map<std::string, Value> moments;                // AdamW's first moments: sums of gradients
+  std::map<std::string, Value> moments;                // AdamW's first moments: averages of gradients
   int64_t positions = 0;                               // positions computed in all steps
   std::set<std::pair<int64_t, int64_t>> shapes;        // lines and length of the micro-batches
 };

@@ -25,7 +25,7 @@ void quantise_blocks(Quantisation::Type type, std::span<const float> values, std
 // The absmax values of a whole weight, which are stored in 8 bits (nested quantisation).
 struct NestedAbsmax {
   std::vector<uint8_t> codes;
-  std::vector<float> absmax;  // one per 256 codes
+  std::vector<float> absmax;  // one for each block of 256 codes
   float offset = 0;
 };
 NestedAbsmax quantise_absmax(std::span<const float> absmax);

@@ -24,7 +24,7 @@ void check_names(const char* key, const std::vector<std::string>& names, const s
                  const Model& model) {
   for (const std::string& name : names)
     if (!known.contains(name))
-      throw UserError("{}: '{}' is not a module of {}; use names of {}", key, name, model.family->model_type,
+      throw UserError("{}: '{}' is not a module of {}; use some of {}", key, name, model.family->model_type,
                       fmt::join(known, ", "));
 }
 

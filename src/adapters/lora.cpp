@@ -8,6 +8,7 @@
 
 #include "adapters/dora.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "graph/ops.h"
 #include "models/blocks/layers.h"
 #include "tokenizer/text/regex.h"
@@ -25,7 +26,7 @@ ExpertParameters parameters_of(const ModelConfig& c) {
   if (!names.module.empty())
     return {names.router_module + ".weight", names.module + ".gate_up_proj", names.module + ".down_proj"};
   if (names.fused()) return {names.router + ".weight", names.gate_up, names.down};
-  static const std::string kOlder = "block_sparse_moe.";  // in files of Mixtral
+  static const std::string kOlder = "block_sparse_moe.";  // Mixtral's files have this prefix
   auto newer = [](const std::string& name) {
     return name.starts_with(kOlder) ? "mlp." + name.substr(kOlder.size()) : name;
   };
@@ -88,7 +89,8 @@ bool is_expression(const std::vector<std::string>& targets) {
   return targets.size() == 1 && targets[0].find_first_of("*[](){}|\\+?^$") != std::string::npos;
 }
 
-// Returns the modules whose names match the expression in every layer.
+// Returns the modules whose names match the expression in every layer. Throws UserError when a module matches only in
+// some layers.
 std::vector<std::string> modules_that_match(const Model& model, const std::string& expression) {
   const Regex regex("\\A(?:" + expression + ")\\z", "lora_target");
   std::vector<std::string> out;
@@ -114,7 +116,7 @@ std::vector<std::string> modules_that_match(const Model& model, const std::strin
     out.push_back(linear);
   }
   if (out.empty())
-    throw UserError("lora_target: '{}' matches no linear layer of {}, such as {}; use all or names of {}", expression,
+    throw UserError("lora_target: '{}' matches no linear layer of {}, such as {}; use all, or some of {}", expression,
                     model.family->model_type, model.linear(model.linears()[0])[0].stored_name(0),
                     fmt::join(model.linears(), ", "));
   return out;
@@ -138,9 +140,15 @@ std::vector<std::string> lora_modules(const Model& model, const std::vector<std:
     if (std::ranges::any_of(out, [&](const std::string& linear) { return means(target, linear); })) continue;
     for (const std::string& linear : refused)
       if (means(target, linear))
-        throw UserError("lora_target: PEFT does not load adapters with {} of {}; use all or names of {}", linear,
+        throw UserError("lora_target: PEFT does not load adapters with {} of {}; use all, or some of {}", linear,
                         model.family->model_type, fmt::join(linears, ", "));
-    throw UserError("lora_target: '{}' matches no linear layer of {}; use all or names of {}", target,
+    // A list of names may be written for several families, so PEFT ignores names that a model does not have.
+    if (!out.empty()) {
+      warn("lora_target: '{}' matches no linear layer of {} and is ignored; its layers are {}", target,
+           model.family->model_type, fmt::join(linears, ", "));
+      continue;
+    }
+    throw UserError("lora_target: '{}' matches no linear layer of {}; use all, or some of {}", target,
                     model.family->model_type, fmt::join(linears, ", "));
   }
   return out;
@@ -257,7 +265,7 @@ std::vector<std::string> expert_parameters(const Model& model, const std::vector
       out.push_back(name);
   for (const std::string& target : targets)
     if (std::ranges::none_of(all, [&](const std::string& name) { return means(target, name); }))
-      throw UserError("target_parameters: '{}' matches no expert parameter of {}; use names of {}", target,
+      throw UserError("target_parameters: '{}' matches no expert parameter of {}; use some of {}", target,
                       model.family->model_type, fmt::join(all, ", "));
   return out;
 }
@@ -334,7 +342,7 @@ std::vector<Param> saved_params(const Model& model, const LoraOptions& options) 
   }
   for (size_t i = 0; i < matched.size(); ++i)
     if (!matched[i])
-      throw UserError("additional_target: '{}' matches no module of {}; use names of {}", options.saved[i],
+      throw UserError("additional_target: '{}' matches no module of {}; use some of {}", options.saved[i],
                       model.family->model_type, fmt::join(modules, ", "));
   return params;
 }

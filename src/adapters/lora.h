@@ -38,9 +38,9 @@ struct LoraOptions {
 // for which PEFT does not load adapters (Family::without_lora). Other names match as in PEFT: `q_proj` matches
 // `self_attn.q_proj`, because a target is the whole name or its end after a dot. A single target with characters of a
 // regular expression must match a layer's whole name in Transformers
-// ("model.language_model.layers.0.self_attn.q_proj"). Throws UserError when a target matches nothing, when a name
-// matches only linear layers in Family::without_lora, and when a regular expression matches one of these or matches a
-// module in only some layers of the model.
+// ("model.language_model.layers.0.self_attn.q_proj"). Warns of a name that matches nothing when another one matches.
+// Throws UserError when no target matches, when a name matches only linear layers in Family::without_lora, and when a
+// regular expression matches one of these or matches a module in only some layers of the model.
 std::vector<std::string> lora_modules(const Model& model, const std::vector<std::string>& targets);
 
 // Returns which parameters of experts `targets` match. A parameter is the weights of all experts of a layer, under the
@@ -98,8 +98,8 @@ struct DropoutKey {
 // options.scale() (see side_by_side.h).
 void add_lora(Forward& forward, const LoraOptions& options, const DropoutKey* key = nullptr,
               const Tensor& row_scales = {});
-// Returns the function for Forward::adapt. Without a key (or with dropout 0), nothing is dropped. `rules` must outlive
-// the function. Without `rules`, products treat their inputs as not split.
+// Returns the function for Forward::adapt. Without a key, or with dropout 0, the function drops nothing. `rules` must
+// outlive the function. Without `rules`, products treat their inputs as not split.
 std::function<Tensor(const Layer&, const std::string&, const Tensor&, const Tensor&)> lora_adapt(
     const LoraOptions& options, DType compute, const DropoutKey* key, const ShardingRules* rules = nullptr,
     const Tensor& row_scales = {});

@@ -42,7 +42,7 @@ std::string place_of(std::string_view text, size_t byte) {
   const size_t line_start = last_end == std::string_view::npos ? 0 : last_end + 1;
   std::string_view near = text.substr(at, kShown);
   near = near.substr(0, near.find_first_of("\r\n"));
-  // Do not cut inside a UTF-8 character.
+  // Does not cut inside a UTF-8 character.
   while (!near.empty() && at + near.size() < text.size() &&
          (static_cast<unsigned char>(text[at + near.size()]) & 0xc0) == 0x80)
     near.remove_suffix(1);

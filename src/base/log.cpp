@@ -37,7 +37,7 @@ void live_line(const std::string& text) {
   std::lock_guard lock(mutex);
   winsize window{};
   const bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 0;
-  const size_t most = known ? window.ws_col - 1u : text.size();  // a wrapped line could not be replaced
+  const size_t most = known ? window.ws_col - 1u : text.size();  // a line that wraps cannot be replaced later
   std::fprintf(stderr, "\r\033[K%.*s", static_cast<int>(most), text.c_str());
   std::fflush(stderr);
   live = true;

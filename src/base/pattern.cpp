@@ -70,7 +70,7 @@ std::string Pattern::replace_all(const std::string& text, const std::string& rep
                                        bytes_of(replacement), replacement.size(),
                                        reinterpret_cast<PCRE2_UCHAR*>(out.data()), &length);
     if (count == PCRE2_ERROR_NOMEMORY) {
-      out.resize(length);  // the size that the text needs, with the final zero
+      out.resize(length);  // `length` is now the size that the text needs, with the final zero
       continue;
     }
     internal_check(count >= 0, "a pattern failed on a text of {} bytes: PCRE2's error {}", text.size(), count);

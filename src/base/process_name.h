@@ -6,7 +6,8 @@
 
 namespace fettle {
 
-// Returns 16 random hexadecimal digits: this process's name, unique among all machines. A forked process gets another.
+// Returns 16 random hexadecimal digits: this process's name, unique among all machines. A forked process has another
+// name.
 const std::string& process_name();
 // Returns 8 random hexadecimal digits for each of `words`. The system's random device makes them, so they can serve as
 // a password.

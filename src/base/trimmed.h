@@ -1,4 +1,4 @@
-// Defines trimmed(), which leaves out the white space around a text.
+// Defines trimmed(), which removes the white space at both ends of a text.
 #pragma once
 
 #include <string_view>
@@ -7,8 +7,7 @@ namespace fettle {
 
 inline constexpr std::string_view kSpaces = " \t\r\n";
 
-// Returns the part of `text` between the white space at its ends; "" when there is nothing else. The result points into
-// `text`.
+// Returns `text` without the white space at its ends. The result points into `text`.
 inline std::string_view trimmed(std::string_view text) {
   const size_t first = text.find_first_not_of(kSpaces);
   if (first == std::string_view::npos) return "";

@@ -198,7 +198,7 @@ class BoardServer {
     });
     http.Get("/api/output", [this](const httplib::Request& request, httplib::Response& response) {
       const std::optional<OpenedFile> file = runs_.files().open(run_path(path_of(request), kTrainOutput));
-      if (!file) throw UserError("this board did not start the run, so its messages are in its terminal");
+      if (!file) throw UserError("another program started this run; look for the messages in that program's terminal");
       const int64_t from = std::max<int64_t>(0, file->stamp().size - kLogTail);
       std::string text = file->read(from, kLogTail);
       if (from > 0) text.erase(0, text.find('\n') + 1);

@@ -15,8 +15,8 @@ constexpr const char *kLogName = "trainer_log.jsonl", *kResultsName = "all_resul
 constexpr int kDepth = 6;
 constexpr size_t kMostRuns = 5000, kMostEntries = 20000;
 constexpr int64_t kTail = 64 << 10;
-constexpr size_t kMostLogs = 40;         // this many whole logs stay in memory; more stay if all logs together
-constexpr size_t kMostRows = 8'000'000;  // have at most kMostRows rows
+constexpr size_t kMostLogs = 40;         // this many whole logs always stay in memory
+constexpr size_t kMostRows = 8'000'000;  // more whole logs stay if all of them together have at most this many rows
 
 double now_seconds() {
   return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();

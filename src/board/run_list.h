@@ -64,7 +64,7 @@ class RunList {
   std::function<bool(const std::string&)> starts_;
   mutable std::mutex mutex_;
   std::map<std::string, Entry> runs_;
-  std::map<std::string, uint64_t> gone_;  // names that disappeared -> generation
+  std::map<std::string, uint64_t> gone_;  // name of a vanished run -> generation in which it vanished
   uint64_t generation_ = 1;
   double looked_ = -1;
   bool more_ = false;

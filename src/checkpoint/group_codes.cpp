@@ -137,7 +137,7 @@ GroupParts find_groups(const GroupStorage& storage, const std::string& module,
   const DType dtype = scales.entry->shape.dtype;
   if (dtype != DType::kF16 && dtype != DType::kBF16 && dtype != DType::kF32) refuse(scales, "floats");
   const bool outputs_first = packed || storage.packing == Packing::kAwqGemv;
-  if (storage.packing == Packing::kAwqGemv) {  // padded
+  if (storage.packing == Packing::kAwqGemv) {  // the groups are padded to whole words
     const Dims& dims = scales.entry->shape.dims;
     if (dims.size() != 2 || dims[0] != outputs || dims[1] < groups || !scales.entry->dense())
       refuse(scales, fmt::format("floats [{}, at least {}]", outputs, groups));

@@ -23,7 +23,7 @@ GroupParts find_groups(const GroupStorage& storage, const std::string& module,
 // Returns the group of each input. Throws UserError when a stored group number is out of range.
 std::vector<int32_t> groups_of_inputs(const GroupParts& parts);
 
-// Writes the codes of successive elements of the weight, the first of them number `element`. An element has the number
+// Writes the codes of successive elements of the weight, from element number `element` on. An element has the number
 // output * inputs + input. Like TensorFile, this and GroupRows throw UserError if a file became shorter.
 void read_group_codes(const GroupParts& parts, int64_t element, std::span<uint8_t> out);
 
@@ -33,9 +33,9 @@ class GroupRows {
   // Reads the zeros and scales of the outputs [first, last). `parts` must live longer than this.
   GroupRows(const GroupParts& parts, int64_t first, int64_t last);
 
-  // Writes the values (code - zero) * scale of successive elements, the first of them number `element`.
+  // Writes the values (code - zero) * scale of successive elements, from element number `element` on.
   void values(int64_t element, std::span<float> out) const;
-  // Each [last - first, groups]. The scales are rounded to the dtype of the weight.
+  // Both arrays are [last - first, groups]. The scales are rounded to the dtype of the weight.
   const std::vector<uint8_t>& zeros() const { return zeros_; }
   const std::vector<float>& scales() const { return scales_; }
 

@@ -325,7 +325,7 @@ void ModelRepository::join_experts() {
           found.push_back(stored->name);
         }
       }
-      // If an expert is missing, loading says that the tensor with all experts is missing.
+      // If an expert is missing, this adds no entry, and loading reports that the tensor with all experts is missing.
       if (found.empty() || static_cast<int64_t>(found.size()) != param.dims[0] * experts->each) continue;
       const Dims dims = experts->entries[0].shape.dims;
       for (const TensorEntry& module : experts->entries)
@@ -472,7 +472,7 @@ std::vector<std::string> spellings(std::string_view name) {
   for (const auto& [now, then] :
        {std::pair<std::string_view, const char*>{"model.language_model.", "language_model.model."},
         {"lm_head.", "language_model.lm_head."},
-        {"model.", "backbone."}})  // Nemotron-H
+        {"model.", "backbone."}})  // Nemotron-H's older name
     if (name.starts_with(now)) out.push_back(then + std::string(name.substr(now.size())));
   for (const char* base : {"model.", "transformer.", "bert.", "roberta."})
     if (name.starts_with(base))

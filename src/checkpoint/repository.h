@@ -50,7 +50,7 @@ class ModelRepository {
   // integers with scales (GroupStorage), as <module>.weight. Throws UserError, which names the folder and similar
   // names, when there is no such tensor.
   StoredTensor find(std::string_view name) const;
-  int64_t total_bytes() const { return total_bytes_; }  // of all tensors
+  int64_t total_bytes() const { return total_bytes_; }  // size of all tensors together
   const std::deque<TensorFile>& files() const { return files_; }
   std::vector<StoredTensor> tensors() const;  // all tensors, in the order of the files
 
@@ -66,7 +66,7 @@ class ModelRepository {
   // Joins the weights of experts that are tensors of their own into the tensors with all experts that the family reads.
   void join_experts();
   DType stated_dtype() const;  // the weights' dtype in config.json; bfloat16 when it states none
-  void join_pieces();          // of GGUF files
+  void join_pieces();          // for GGUF files
   void grow_tables();
   const Place* look_up(std::string_view name) const;
   void open_weights();

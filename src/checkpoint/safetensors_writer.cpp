@@ -80,8 +80,8 @@ void SafetensorsWriter::write(const std::string& name, std::span<const std::byte
   const int64_t count = static_cast<int64_t>(bytes.size());
   internal_check(
       at >= 0 && at <= entry.bytes && count <= entry.bytes - at && written_[found->second] <= entry.bytes - count,
-      "{}: bytes [{}, {}) of tensor '{}' with {}, {} were written before", path().string(), at, at + count, name,
-      entry.bytes, written_[found->second]);
+      "{}: bytes [{}, {}) do not fit into tensor '{}': it has {} bytes, and {} are already written", path().string(),
+      at, at + count, name, entry.bytes, written_[found->second]);
   file_.write(entry.offset + at, bytes);
   written_[found->second] += count;
 }

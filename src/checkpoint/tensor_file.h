@@ -31,7 +31,7 @@ struct TensorEntry {
   int64_t offset = 0;      // position of the first byte in the file; may be unaligned
   int64_t bytes = 0;       // number of bytes from there to the end of the last element
   Dims strides;            // counted in elements; empty: dense, row-major
-  Encoding encoding = {};  // how a GGUF file stores the elements; shape.dtype is then a fitting float dtype
+  Encoding encoding = {};  // how a GGUF file stores the elements; shape.dtype is then the dtype of the decoded values
   // The tensors from which the values are computed; null: the tensor itself is stored.
   std::shared_ptr<const Mxfp4Parts> mxfp4 = {};
   std::shared_ptr<const Float8Parts> float8 = {};
@@ -48,8 +48,8 @@ struct TensorEntry {
   bool dense_places() const { return strides.empty() && !grown && !joined; }
 };
 
-// Move-only. Entries and spans are valid while it lives. Several threads may call const members. The readers of the
-// formats (SafetensorsFile, TorchFile) construct it from entries that they have checked.
+// Move-only. Entries and spans are valid while the TensorFile lives. Several threads may call const members. The
+// readers of the formats (SafetensorsFile, TorchFile) construct a TensorFile from entries that they have checked.
 class TensorFile {
  public:
   const std::filesystem::path& path() const { return map_.path(); }

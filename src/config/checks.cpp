@@ -34,8 +34,8 @@ void check_schedule(const Recipe& recipe) {
     const std::string value = value_text(recipe, key);
     const bool read = std::ranges::find(argument.read_by, type) != argument.read_by.end();
     if (!read && value != value_text(defaults, key)) {
-      throw UserError("{}: {} belongs to lr_scheduler_type: {}, found {}", recipe.where(argument.key), argument.key,
-                      fmt::join(argument.read_by, " or "), type);
+      throw UserError("{}: {} belongs to lr_scheduler_type: {}, found {}; remove the key, or change lr_scheduler_type",
+                      recipe.where(argument.key), argument.key, fmt::join(argument.read_by, " or "), type);
     }
     if (argument.needed_by == type && value.empty()) {
       throw UserError("{}: lr_scheduler_type: {} needs {}", recipe.where("lr_scheduler_type"), type, argument.key);
@@ -87,7 +87,7 @@ void check_method(const Recipe& recipe) {
         recipe.where("create_new_adapter"));
 }
 
-// Checks the keys that choose an update rule instead of `optim`.
+// Checks the keys that choose an optimizer in place of `optim`, such as use_apollo.
 void check_own_rules(const Recipe& recipe) {
   if (recipe.use_adam_mini && recipe.use_apollo)
     throw UserError("{}: use_apollo and use_adam_mini are two optimizers; keep one of them",
@@ -194,8 +194,10 @@ void check_combinations(const Recipe& recipe) {
                     recipe.where("val_size"));
   }
   if (!recipe.interleave_probs.empty() && recipe.mix_strategy == "concat") {
-    throw UserError("{}: interleave_probs belongs to mix_strategy: interleave_under or interleave_over, found concat",
-                    recipe.where("interleave_probs"));
+    throw UserError(
+        "{}: interleave_probs belongs to mix_strategy: interleave_under or interleave_over, found concat; remove the "
+        "key, or change mix_strategy",
+        recipe.where("interleave_probs"));
   }
   recipe.interleave_weights();
   check_method(recipe);

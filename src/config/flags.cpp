@@ -18,7 +18,7 @@ namespace fettle {
 namespace {
 
 enum class Takes {
-  kTruth,   // a truth value or nothing
+  kTruth,   // true, false or nothing
   kChoice,  // a value or nothing
   kValue,   // one value
   kList,    // one or more values
@@ -63,7 +63,7 @@ std::optional<Takes> takes_of(const std::string& name) {
     truth = truth && (row.value == "true" || row.value == "false");
   }
   if (translated) return truth ? Takes::kTruth : Takes::kValue;
-  if (name == "deepspeed" || name == "accelerate_config" || name.starts_with("fsdp")) return Takes::kChoice;  // files
+  if (name == "deepspeed" || name == "accelerate_config" || name.starts_with("fsdp")) return Takes::kChoice;
   if (find_without_effect(name) != nullptr || find_not_available(name) != nullptr) return Takes::kAny;
   if (begins_known_key(name)) return Takes::kValue;
   return std::nullopt;
@@ -93,7 +93,8 @@ size_t count_values(const std::string& name, Takes takes, std::span<const std::s
     case Takes::kValue: return 1;
     case Takes::kList:
     case Takes::kAny: {
-      const size_t first = takes == Takes::kList ? 1 : 0;  // the first item may be a file of data sets
+      // The first value may be any word, such as a YAML file of data sets.
+      const size_t first = takes == Takes::kList ? 1 : 0;
       return std::ranges::find_if_not(next.begin() + first, next.end(), is_more) - next.begin();
     }
   }

@@ -22,7 +22,7 @@ constexpr std::string_view kNaN = "training stops when the loss is not finite";
 
 const std::vector<WithoutEffect>& without_effect() {
   static const std::vector<WithoutEffect> rows = {
-      // Workers, loading and caches.
+      // Keys about workers, loading and caches.
       {"preprocessing_num_workers"},
       {"preprocessing_batch_size"},
       {"dataset_processes"},
@@ -59,14 +59,14 @@ const std::vector<WithoutEffect>& without_effect() {
       {"device_map"},
       {"offload_folder"},
       {"strict", "unknown keys are always errors"},
-      // The choice of command replaces these keys.
+      // The command (`train`, `eval`, ...) replaces these keys.
       {"do_train"},
       {"do_eval"},
       {"do_predict"},
       {"train"},
       {"test"},
       {"predict_with_generate"},
-      // Kernels and compilers.
+      // Keys about kernels and compilers.
       {"flash_attn", "attention never stores the whole score matrix"},
       {"flash_attention", "attention never stores the whole score matrix"},
       {"sdp_attention", "attention never stores the whole score matrix"},
@@ -100,7 +100,7 @@ const std::vector<WithoutEffect>& without_effect() {
       {"fp16_full_eval"},
       {"fp16_opt_level"},
       {"half_precision_backend"},
-      // Processes and sharding.
+      // Keys about processes and sharding.
       {"deepspeed", kSharded},
       {"accelerate_config", kSharded},
       {"use_kt", "the layers' weights stay on the devices"},
@@ -139,13 +139,13 @@ const std::vector<WithoutEffect>& without_effect() {
       {"master_port"},
       {"fp8_backend", "`fp8` has one implementation"},
       {"fp8_enable_fsdp_float8_all_gather", "weights are gathered in the dtype of the computation"},
-      // KTransformers. use_kt itself also asks for host memory (see settings_file.h).
+      // Keys of KTransformers. use_kt itself also asks for host memory (see settings_file.h).
       {"kt_cpu_activation"},
       {"kt_config"},
       {"kt_optimize_rule"},
       {"cpu_infer"},
       {"chunk_size"},
-      // LLaMA-Factory v1.
+      // Keys of LLaMA-Factory v1.
       {"dist_config.*", kSharded},
       {"kernel_config"},
       {"kernel_config.*"},
@@ -160,7 +160,7 @@ const std::vector<WithoutEffect>& without_effect() {
       {"mp_shard_size"},
       {"save_ckpt_as_hf", "checkpoints are always in Hugging Face's layout"},
       {"peft_config.infer_dtype"},
-      // Logs.
+      // Keys about logs.
       {"log_level"},
       {"log_level_replica"},
       {"log_on_each_node"},
@@ -188,7 +188,7 @@ const std::vector<WithoutEffect>& without_effect() {
       {"debug"},
       {"profiler.*"},
       {"log_peak_memory_stats"},
-      // Saving.
+      // Keys about what is saved.
       {"save_adapter_weights_only"},
       {"save_safetensors", "weights are always saved as safetensors"},
       {"save_on_each_node"},
@@ -203,7 +203,7 @@ const std::vector<WithoutEffect>& without_effect() {
       {"loss._component_", "cross-entropy is always chunked"},
       {"loss.num_output_chunks", "cross-entropy is always chunked"},
       {"optimizer.fused"},
-      // ms-swift, Unsloth and TRL.
+      // Keys of ms-swift, Unsloth and TRL.
       {"attn_impl", "attention never stores the whole score matrix"},
       {"use_hf"},
       {"check_model"},
@@ -223,9 +223,9 @@ const std::vector<WithoutEffect>& without_effect() {
       {"lora_task_type"},
       {"eval_packing"},
       {"use_logits_to_keep"},
-      // Axolotl's kernels and caches.
-      {"quantize_moe_experts", "the experts stay in 16 bits, which needs more memory"},
-      {"resize_token_embeddings_to_32x", "no token is added"},
+      // Keys about Axolotl's kernels and caches.
+      {"quantize_moe_experts", "4-bit quantisation includes the experts; 8-bit quantisation leaves them in 16 bits"},
+      {"resize_token_embeddings_to_32x", "the embedding is not padded"},
       {"llama4_linearized_experts"},
       {"tiled_mlp"},
       {"cut_cross_entropy", "cross-entropy is always chunked"},
@@ -275,13 +275,13 @@ const std::vector<WithoutEffect>& without_effect() {
       {"sample_packing_*"},
       {"eval_causal_lm_metrics"},
       {"do_causal_lm_eval"},
-      // Parts of vision models.
+      // Keys about the parts of vision models.
       {"freeze_vision_tower"},
       {"freeze_multi_modal_projector"},
       {"freeze_language_model"},
       {"image_*", "rows with images are refused"},
       {"video_*", "rows with videos are refused"},
-      {"audio_*", "rows with sounds are refused"},
+      {"audio_*", "rows with audio are refused"},
       {"media_dir", "rows with images are refused"},
       {"crop_to_patches", "rows with images are refused"},
       {"use_audio_in_video", "rows with videos are refused"},
@@ -462,7 +462,7 @@ const std::vector<Translation>& translations() {
       {"rl", "orpo", {{"stage", "dpo"}, {"pref_loss", "orpo"}}},
       {"rl", "simpo", {{"stage", "dpo"}, {"pref_loss", "simpo"}}},
       {"rl", "kto", {{"stage", "kto"}}},
-      // Megatron.
+      // Keys of Megatron.
       {"tensor_model_parallel_size", "1", {}},
       {"tensor_model_parallel_size", "*", {{"mesh.tp", "*"}}},
       {"expert_model_parallel_size", "1", {}},
@@ -476,7 +476,7 @@ const std::vector<Translation>& translations() {
       {"mixed_precision", "no", {{"bf16", "false"}}},
       {"use_packed_sequences", "true", {{"packing", "true"}}},
       {"use_packed_sequences", "false", {}},
-      // LLaMA-Factory v1.
+      // Keys of LLaMA-Factory v1.
       {"peft_config.name", "lora", {{"finetuning_type", "lora"}}},
       {"peft_config.name", "freeze", {{"finetuning_type", "freeze"}}},
       {"quant_config.name", "bnb", {}},
@@ -500,7 +500,7 @@ const std::vector<Translation>& translations() {
       {"model_class", "cls", {{"stage", "cls"}}},
       {"enable_activation_checkpointing", "true", {}},
       {"enable_activation_checkpointing", "false", {{"gradient_checkpointing", "none"}}},
-      // ms-swift.
+      // Keys of ms-swift.
       {"tuner_type", "lora", {{"finetuning_type", "lora"}}},
       {"tuner_type", "full", {{"finetuning_type", "full"}}},
       {"train_type", "lora", {{"finetuning_type", "lora"}}},
@@ -523,7 +523,7 @@ const std::vector<Translation>& translations() {
       {"task_type", "seq_cls", {{"stage", "cls"}}},
       {"enable_dft_loss", "true", {{"sft_loss", "dft"}}},
       {"enable_dft_loss", "false", {}},
-      // Unsloth.
+      // Keys of Unsloth.
       {"training_type", "lora", {{"finetuning_type", "lora"}}},
       {"training_type", "qlora", {{"finetuning_type", "lora"}, {"quantization_bit", "4"}}},
       {"training_type", "full", {{"finetuning_type", "full"}}},

@@ -8,8 +8,8 @@
 
 namespace fettle {
 
-// A key whose value sets other keys. In `value`, "*" is any value, and a text that ends in * covers all values that
-// begin with the text before the *. In `sets`, "*" is what the user gave in place of that *.
+// A key whose value sets other keys. A `value` of "*" stands for any value, and a `value` that ends in * for all values
+// that begin with the text before the *. In `sets`, "*" is the part of the user's value that the * stands for.
 struct Translation {
   std::string_view key;
   std::string_view value;

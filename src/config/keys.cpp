@@ -280,7 +280,8 @@ std::vector<Key> output_keys() {
       {.name = "greater_is_better",
        .group = Group::kOutput,
        .member = &Recipe::greater_is_better,
-       .help = "Whether a larger metric_for_best_model is better. auto: not for losses, perplexity, mse and mae.",
+       .help = "Whether a larger metric_for_best_model is better. auto: false for losses, perplexity, mse and mae, "
+               "else true.",
        .values = {"auto", "true", "false"}},
       {.name = "load_best_model_at_end",
        .group = Group::kOutput,
@@ -437,7 +438,8 @@ std::vector<Key> generation_keys() {
       {.name = "top_p",
        .group = Group::kGeneration,
        .member = &Recipe::top_p,
-       .help = "Sample only among the most likely tokens, as few as have this total probability.",
+       .help =
+           "Sample only from the most likely tokens: the fewest whose probabilities add up to at least this number.",
        .min = 0,
        .max = 1,
        .above_min = true},

@@ -27,8 +27,8 @@ struct Key {
   std::string_view help;
   std::vector<std::string_view> aliases = {};  // other tools' names; "outer.inner": a nested key
   std::vector<std::string_view> values = {};   // allowed texts, list items or map names; empty: any
-  std::vector<std::string_view> later = {};    // texts for features that this version lacks
-  std::vector<std::pair<std::string_view, std::string_view>> spellings = {};  // text read -> text meant
+  std::vector<std::string_view> later = {};    // values of features that this version lacks
+  std::vector<std::pair<std::string_view, std::string_view>> spellings = {};  // spelling -> value
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();
   bool above_min = false;       // excludes min itself

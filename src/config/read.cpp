@@ -81,7 +81,7 @@ class Reader {
       take(key, {YAML::Node(wish.value), wish.where});
       info("{}: {} sets {} to {}", wish.where, wish.by, key, wish.value == "true" ? "on" : wish.value);
     }
-    if (!idle_.empty()) warn("{}: no effect here: {}", idle_where_, fmt::join(idle_, ", "));
+    if (!idle_.empty()) warn("{}: these keys have no effect here: {}", idle_where_, fmt::join(idle_, ", "));
   }
 
   // Sets the keys that another tool's recipe means, and the defaults of that tool for keys that the recipe does not
@@ -159,7 +159,7 @@ class Reader {
     for (const auto& [key, value] : settings.wishes) wishes_.insert({key, {value, name, given.where}});
     if (!settings.wishes.empty()) return;
     const WithoutEffect* row = find_without_effect(name);
-    internal_check(row != nullptr, "{} may ask for something, but has no row", name);
+    internal_check(row != nullptr, "the settings key {} is not in the table of keys without effect", name);
     if (settings.unread.empty()) return accept(*row, name, given);
     warn(
         "{}: {} has no effect here: {}; {} cannot be read; if that file asks for offload, set offload_optimizer or "
@@ -167,7 +167,7 @@ class Reader {
         given.where, name, row->reason, settings.unread);
   }
 
-  // Reads a list whose items are values of different keys. Returns false for other lists.
+  // Reads optim_config.adamw_betas, a list with the values of adam_beta1 and adam_beta2. Returns false for other keys.
   bool take_parts(const std::string& name, const GivenValue& given) {
     if (name != "optim_config.adamw_betas" || given.node.size() != 2) return false;
     take("adam_beta1", {given.node[0], given.where});
@@ -263,7 +263,7 @@ class Reader {
     if (node.IsNull()) return nullptr;
     const std::string text = node.Scalar();
     if (text == "true" || text == "false") return text == "true";
-    constexpr size_t kMostDigits = 18;  // an int64_t has them all
+    constexpr size_t kMostDigits = 18;  // every number of this many digits fits into an int64_t
     const bool number = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
     if (number && text.size() <= kMostDigits) return std::stoll(text);
     return text;
@@ -273,7 +273,7 @@ class Reader {
     for (const auto& pair : given.node) {
       const std::string inner = describe_key(pair.first), nested = name + "." + inner;
       const GivenValue value{pair.second, same_file(given.where, pair.first)};
-      // Unsloth's sections only group keys.
+      // Unsloth's sections group keys and have no meaning of their own.
       const bool section = name == "data" || name == "training" || name == "lora" || name == "logging";
       take(section && !is_known(nested) ? inner : nested, value);
     }

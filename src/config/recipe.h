@@ -16,7 +16,7 @@
 namespace fettle {
 
 struct Recipe {
-  // Model.
+  // Keys about the model.
   std::string model_name_or_path;                 // a model folder, a GGUF file, or a name on a hub
   std::string model_revision;                     // branch, tag or commit on the hub; empty: main branch
   std::vector<std::string> adapter_name_or_path;  // PEFT adapter folders, or names on a hub
@@ -28,14 +28,14 @@ struct Recipe {
   std::string rope_scaling;                       // linear, dynamic, yarn, llama3; empty: the model's own
   bool resize_vocab = false;                      // the embedding has a row for every token of the tokenizer
   std::vector<std::string> add_tokens, add_special_tokens;
-  std::string new_special_tokens_config;           // a yaml file: special token -> description
+  std::string new_special_tokens_config;           // a yaml file that maps special tokens to descriptions
   std::string init_special_tokens = "noise_init";  // noise_init, desc_init, desc_init_w_noise
   std::string eos_token;                           // becomes the tokenizer's eos_token; empty: no change
   bool use_modelscope = false;  // names mean repositories of ModelScope; unset: USE_MODELSCOPE_HUB decides
   std::string hub_token;        // access token; empty: from the environment
   std::string cache_dir;        // folder of downloaded files; empty: from the environment
 
-  // Method.
+  // Keys about the training method.
   std::string stage = "sft";             // src/stages has the values
   std::string finetuning_type = "lora";  // lora, full, freeze
   int64_t lora_rank = 8;
@@ -79,7 +79,7 @@ struct Recipe {
   double kto_chosen_weight = 1, kto_rejected_weight = 1;
   std::string ref_model;  // a model folder; empty: the model at the start of the run
 
-  // Data.
+  // Keys about the data.
   std::vector<std::string> dataset;  // files, folders, patterns, names or entries of dataset_info.json, hub names
   std::vector<std::string> eval_dataset;
   std::string dataset_dir = "data";
@@ -96,15 +96,15 @@ struct Recipe {
   std::vector<std::string> skip_rows;         // "file:line" of rows to leave out
   std::string mix_strategy = "concat";        // concat, interleave_under, interleave_over
   std::vector<std::string> interleave_probs;  // a weight for each item of `dataset`; see interleave_weights
-  std::string data_cache;                     // folder; empty: the default; "off": none
+  std::string data_cache;                     // folder; empty: the default folder; "off": no cache
 
-  // Training.
+  // Keys about the training loop.
   int64_t per_device_train_batch_size = 8;
-  std::optional<int64_t> per_device_eval_batch_size;  // default: the train size
+  std::optional<int64_t> per_device_eval_batch_size;  // default: per_device_train_batch_size
   int64_t gradient_accumulation_steps = 1;
   double learning_rate = 5e-5;
   double num_train_epochs = 3;
-  int64_t max_steps = -1;  // > 0 overrides num_train_epochs
+  int64_t max_steps = -1;  // above 0: overrides num_train_epochs
   std::string lr_scheduler_type = "linear";
   std::optional<double> min_lr_rate;          // last rate / learning_rate; required for cosine_with_min_lr
   double lr_power = 1;                        // power of the polynomial schedule
@@ -115,7 +115,7 @@ struct Recipe {
   int64_t max_warmup_steps = 0;               // limit for a warmup given as a share; 0: no limit
   std::optional<double> embedding_lr;         // learning rate of embedding and head; empty: learning_rate
   std::optional<double> moe_aux_loss_coef;    // weight of the loss that balances experts; empty: see config.json
-  std::string output_router_logits = "auto";  // balancing loss on: auto (from config.json), true, false
+  std::string output_router_logits = "auto";  // whether the balancing loss is on: auto (from config.json), true, false
   std::string optim = "adamw_torch";
   std::map<std::string, std::string> optim_args;  // hyperparameters of the optimizer by name
   bool use_adam_mini = false;
@@ -142,7 +142,7 @@ struct Recipe {
   std::string gradient_checkpointing = "auto";  // true = full, false = none
   int64_t seed = 42;
 
-  // Output.
+  // Keys about the output.
   std::string output_dir;
   bool overwrite_output_dir = false;
   int64_t logging_steps = 10;
@@ -151,7 +151,7 @@ struct Recipe {
   int64_t save_total_limit = 0;         // 0 keeps all
   bool save_only_model = false;         // checkpoints without state
   std::string eval_strategy = "no";     // no, steps, epoch
-  double eval_steps = 0;                // 0: logging_steps
+  double eval_steps = 0;                // 0: the value of logging_steps
   std::string metric_for_best_model = "loss";
   std::string greater_is_better = "auto";
   bool load_best_model_at_end = false;
@@ -167,14 +167,14 @@ struct Recipe {
   std::string eval_base_model;                    // eval: a model folder to compare with
   std::string resume_from_checkpoint;             // empty: none; "true": the newest complete checkpoint; else a folder
 
-  // Export.
+  // Keys about the export.
   std::string export_dir;
   double export_size = 5;                // GB per shard
   std::string export_dtype;              // empty: the base model's dtype
   std::string export_quantization;       // scheme of exported weights in few bits; empty: none
   std::vector<std::string> export_gguf;  // types of GGUF files; empty: write safetensors
 
-  // Generation.
+  // Keys about generation.
   int64_t max_new_tokens = 512;
   bool do_sample = true;
   double temperature = 0.95;
@@ -183,23 +183,23 @@ struct Recipe {
   std::string prompt;  // generate: one prompt; empty: the lines of stdin, or the rows of `dataset`
   std::string default_system;
 
-  // Hardware.
-  std::map<std::string, int64_t> mesh;          // axis -> size; empty: all devices on fsdp; {auto: 1}: chosen
-  std::map<std::string, std::string> sharding;  // logical axis -> mesh axes; replaces its default
+  // Keys about the hardware.
+  std::map<std::string, int64_t> mesh;  // the size of each axis; empty: all devices on fsdp; {auto: 1}: Fettle chooses
+  std::map<std::string, std::string> sharding;  // the mesh axes of a logical axis, instead of the default ones
   bool offload_optimizer = false;               // keep the optimizer state in host memory
   bool offload_param = false;                   // keep the weights of the layers in host memory
-  std::string offload_dir;                      // keep the optimizer state in a file of this folder; empty: do not
-  std::string plugin;                           // cpu, cuda, rocm, or a file; empty: the best plugin available
-  std::optional<int64_t> device_count;          // devices to use; the CPU plugin creates this many
-  double gpu_memory_utilization = 0.95;         // share of a GPU's memory that the program may take
-  std::string target;                           // plan: the hardware to plan for
+  std::string offload_dir;               // keep the optimizer state in a file of this folder; empty: keep it in memory
+  std::string plugin;                    // cpu, cuda, rocm, or a file; empty: the best plugin available
+  std::optional<int64_t> device_count;   // devices to use; the CPU plugin creates this many
+  double gpu_memory_utilization = 0.95;  // share of a GPU's memory that the program may take
+  std::string target;                    // plan: the hardware to plan for
   bool plan_only = false;
-  std::string compile_cache;                    // folder; empty: the default; "off": none
+  std::string compile_cache;                    // folder; empty: the default folder; "off": no cache
   std::vector<std::string> kernels = {"auto"};  // auto, off, or names of kernels
 
   std::filesystem::path file;                    // the file that was read; its paths are relative to the current folder
-  std::map<std::string, std::string> set_at;     // key -> "recipe.yaml:12" or "override 'key=value'"
-  std::map<std::string, std::string> hub_names;  // folder -> the name on a hub that it replaced
+  std::map<std::string, std::string> set_at;     // where each key was set: "recipe.yaml:12" or "override 'key=value'"
+  std::map<std::string, std::string> hub_names;  // by folder: the name on a hub that the folder replaced
 
   // Returns interleave_probs as numbers. Throws UserError unless there is one number above 0 for each item of
   // `dataset`.

@@ -158,13 +158,15 @@ std::vector<Key> training_keys() {
       {.name = "use_apollo",
        .group = Group::kTraining,
        .member = &Recipe::use_apollo,
-       .help = "The same as `optim: apollo_adamw` with the keys below as its arguments: the gradients of linear layers "
-               "are scaled by AdamW's steps for their projections to a few dims. Needs full or freeze tuning."},
+       .help =
+           "The same as `optim: apollo_adamw` with the keys below as its arguments: AdamW runs on projections of the "
+           "gradients of linear layers, and its steps there decide how the whole gradients are scaled. Needs full "
+           "or freeze tuning."},
       {.name = "apollo_target",
        .group = Group::kTraining,
        .member = &Recipe::apollo_target,
        .help =
-           "Linear layers whose gradients APOLLO projects: parts of their names, or `all`. Other weights have AdamW.",
+           "Linear layers whose gradients APOLLO projects: parts of their names, or `all`. AdamW updates the others.",
        .aliases = {"optim_target_modules"}},
       {.name = "apollo_rank",
        .group = Group::kTraining,

@@ -28,7 +28,7 @@ struct Message {
   std::string role;  // system, user, assistant, tool, ...
   std::string content;
   std::string extra_json;  // other fields of the message (tool_calls, ...) as a JSON object, or ""
-  bool train = true;       // false masks an assistant turn
+  bool train = true;       // false: an assistant's turn is not trained
   double weight = 1;       // factor on the loss of a trained turn's tokens; above 0
   // If not empty, a token of the content is trained only when it overlaps a trained span. The text that the template
   // writes around the content is trained as usual.

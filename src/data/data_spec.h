@@ -32,7 +32,7 @@ int64_t examples_per_row(RowKind kind);
 
 enum class Overlength { kCut, kDrop, kError };  // what happens to a row of more than cutoff_len tokens
 enum class OnBadRow { kError, kSkip };
-enum class Mix { kConcat, kInterleaveUnder, kInterleaveOver };  // see mix_sets
+enum class Mix { kConcat, kInterleaveUnder, kInterleaveOver };  // described at mix_sets (mix.h)
 
 struct DataSpec {
   RowKind rows = RowKind::kConversations;
@@ -40,9 +40,9 @@ struct DataSpec {
   // Where the rows are. A set is a name of dataset_info.json, a file, a folder or a pattern.
   std::vector<std::string> sets;
   std::vector<std::string> eval_sets;
-  std::filesystem::path dataset_dir = "data";  // where dataset_info.json is
+  std::filesystem::path dataset_dir = "data";  // folder of dataset_info.json
   std::optional<HubSettings> hub;              // the hub of sets that are not on this machine; none: fetch nothing
-  std::optional<int64_t> max_samples;          // rows to read of each set
+  std::optional<int64_t> max_samples;          // largest number of rows to read from each set
   OnBadRow on_bad_row = OnBadRow::kError;
 
   // How a row becomes tokens.

@@ -27,7 +27,7 @@ struct Tally {
   int64_t rows = 0, truncated = 0, dropped = 0, empty = 0, bad_rows = 0;
   std::map<std::string, int64_t> tokens_by_role, trained_by_role, kinds, formats;
   std::vector<Note> notes;
-  int64_t rewritten = 0, prompt_thinks = 0, without_end = 0;  // ChatTemplate::Counts
+  int64_t rewritten = 0, prompt_thinks = 0, without_end = 0;  // the members of ChatTemplate::Counts
 
   void note(const std::string& kind, uint32_t file, int64_t line, const std::string& what) {
     if (++kinds[kind] <= kNotesOfAKind) notes.push_back({kind, what, file, line});

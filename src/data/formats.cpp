@@ -128,8 +128,8 @@ void unquote_arguments(ordered_json& message) {
 // format, Axolotl, ms-swift and LLaMA-Factory v1.
 constexpr const char* kTrainedFields[] = {"train", "training", "loss", "loss_weight", "weight", "loss_scale"};
 
-// Reads these fields into out.train and out.weight. If a message has several of them (ms-swift's `loss` and
-// `loss_scale`), multiplies the factors.
+// Reads the fields kTrainedFields into out.train and out.weight. If a message has several of them (ms-swift's `loss`
+// and `loss_scale`), multiplies the factors.
 void read_weight(const ordered_json& message, Message& out) {
   constexpr double kLargest = 1000;
   for (const char* name : kTrainedFields) {
@@ -326,7 +326,7 @@ Sample alpaca(const ordered_json& row, const DataSource& source) {
   auto column = [&](const char* what, const char* usual) { return source.column(what, mapped ? "" : usual); };
   const std::string prompt = column("prompt", "instruction"), response = column("response", "output");
   if (!prompt.empty() && !row.contains(prompt)) bad("the column '{}' is missing", prompt);
-  if (response.empty() && !prompt.empty())  // the entry names a text column only
+  if (response.empty() && !prompt.empty())  // the entry names only the column `prompt`, so the rows are texts
     return {.kind = Sample::Kind::kText, .text = text_column(row, prompt), .format = "text"};
   Sample sample{.format = "alpaca"};
   if (!row.contains(response)) bad("the column '{}' is missing", response);
@@ -504,7 +504,7 @@ Sample read_any(const ordered_json& value, const DataSource& source) {
   }
   if (value.contains("prompt") && value.contains("completion")) return prompt_completion(value, source);
   if (has("instruction")) return alpaca(value, source);
-  if (has("query") && value.contains("response")) {  // ms-swift
+  if (has("query") && value.contains("response")) {  // ms-swift's columns
     DataSource named = source;
     named.formatting = "alpaca";
     named.columns = {{"prompt", "query"},

@@ -17,13 +17,13 @@ namespace fettle {
 struct Sample {
   enum class Kind { kChat, kText, kPrompted, kTokens };
   Kind kind = Kind::kChat;
-  std::vector<Message> messages;           // kChat
-  std::string tools_json;                  // kChat: a JSON array, or ""
-  std::string variables_json;              // kChat: chat_template_kwargs, a JSON object, or ""
+  std::vector<Message> messages;           // the conversation (kChat)
+  std::string tools_json;                  // the tools (kChat): a JSON array, or ""
+  std::string variables_json;              // chat_template_kwargs (kChat): a JSON object, or ""
   std::string text;                        // kText: trained whole; kPrompted: the prompt, without a template
   bool continues = false;                  // kText: the text beyond cutoff_len becomes further examples
-  std::string reply;                       // kPrompted
-  std::vector<int32_t> input_ids, labels;  // kTokens
+  std::string reply;                       // the reply (kPrompted)
+  std::vector<int32_t> input_ids, labels;  // token ids and labels (kTokens)
   std::vector<Message> rejected;           // the conversation with the rejected reply (preferences.h)
   Preference preference = Preference::kNone;
   std::string_view format;  // the name of the format in docs/data.md

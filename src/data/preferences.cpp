@@ -164,8 +164,8 @@ Sample read_pair(const ordered_json& given, const DataSource& source) {
   auto &chosen = sample.messages, &rejected = other.messages;
   size_t prompt = 0;
   while (prompt < std::min(chosen.size(), rejected.size()) && same(chosen[prompt], rejected[prompt])) ++prompt;
-  // If one conversation is the beginning of the other, at least its last message is the reply. Equal replies are
-  // dropped later, after they are tokenised.
+  // If one conversation is the beginning of the other, the last message of the shorter one still counts as its reply.
+  // Equal replies are dropped later, after they are tokenised.
   if (prompt == chosen.size() || prompt == rejected.size()) --prompt;
   while (prompt > 0 && chosen[prompt].role != "assistant" && same(chosen[prompt], rejected[prompt])) --prompt;
   for (const std::vector<Message>* side : {&chosen, &rejected})
@@ -181,7 +181,8 @@ Sample read_pair(const ordered_json& given, const DataSource& source) {
 Sample read_rated(const ordered_json& row, const DataSource& source) {
   const std::string column = rating_column(row, source);
   if (!has_column(row, column))
-    throw BadRow(fmt::format("the column '{}' is missing: true for a good reply, false for a bad one", column));
+    throw BadRow(
+        fmt::format("the column '{}' is missing; it must be true for a good reply and false for a bad one", column));
   Sample sample = read_sample(row, source);
   want_chat(sample);
   sample.preference = is_good(row[column], column) ? Preference::kChosen : Preference::kRejected;

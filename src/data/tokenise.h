@@ -32,7 +32,7 @@ struct Outcome {
   std::string placeholder;        // a {{name}} in a reply; probably somebody forgot to fill it in
   bool empty = false;             // the row was dropped because it has no text or no token
   std::exception_ptr failure;     // why the run must stop, such as a token id that the model does not have
-  std::string_view format;        // Sample::format
+  std::string_view format;        // see Sample::format
   std::map<std::string, int64_t> tokens_by_role, trained_by_role;
 };
 
@@ -67,7 +67,7 @@ class RowTokeniser {
   const DataSpec& spec_;
   const Tokenizer& tokenizer_;
   int64_t vocab_size_;
-  std::optional<LabelReader> labels_;     // for labelled rows
+  std::optional<LabelReader> labels_;     // set for labelled rows
   mutable std::once_flag template_made_;  // the first conversation creates template_; texts need none
   mutable std::unique_ptr<const ChatTemplate> template_;
 };

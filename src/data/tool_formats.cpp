@@ -15,7 +15,7 @@ namespace {
 struct ToolForm {
   std::string_view name;
   std::vector<std::string_view> marks;
-  std::vector<std::string_view> never = {};  // texts of similar formats
+  std::vector<std::string_view> never = {};  // a template with one of these texts has another, similar format
 };
 
 const std::vector<ToolForm>& tool_forms() {
@@ -28,12 +28,16 @@ const std::vector<ToolForm>& tool_forms() {
       {"glm4", {"<|observation|>"}, {"<arg_key>"}},
       {"gemma4", {"<|tool>", "<|tool_call>"}},
       {"lfm2", {"<|tool_list_start|>"}},
+      {"lfm2", {"<|tool_call_start|>"}, {"<|tool_list_start|>"}},
       {"minimax1", {"<tool_calls>"}},
       {"minimax2", {"minimax:tool_call"}},
       {"seed_oss", {"seed:tool_call"}},
       {"ling", {"<tools>", "<tool_call>", "<role>"}},
       {"deepseek", {"<｜tool▁calls▁begin｜>", "<｜tool▁sep｜>"}},
       {"gpt_oss", {"<|channel|>", "to=functions."}},
+      {"kimi_k2", {"<|tool_calls_section_begin|>"}},
+      {"nemotron", {"<AVAILABLE_TOOLS>", "<TOOLCALL>"}},
+      {"olmo3", {"<functions>", "<function_calls>"}},
   };
   return forms;
 }

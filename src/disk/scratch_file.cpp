@@ -24,7 +24,7 @@ int open_unnamed(const fs::path& folder, int flags) {
   return open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC | flags, 0600);
 }
 
-// Opens a new file and deletes its name at once, for file systems without O_TMPFILE. Returns -1 and sets errno when
+// Opens a new file and immediately deletes its name, for file systems without O_TMPFILE. Returns -1 and sets errno when
 // that fails.
 int open_and_unlink(const fs::path& folder, int flags) {
   for (int number = 0;; ++number) {
@@ -35,8 +35,8 @@ int open_and_unlink(const fs::path& folder, int flags) {
   }
 }
 
-// A process that is killed between open and unlink leaves an empty file. Another process that makes its file just now
-// needs the name no more.
+// Removes the empty files that processes left when they were killed between open and unlink. This may also remove the
+// file of a process that is between these calls now; that process no longer needs the name.
 void remove_leftovers(const fs::path& folder) {
   std::error_code code;
   for (fs::directory_iterator it(folder, code), end; !code && it != end; it.increment(code)) {

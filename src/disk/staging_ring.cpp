@@ -16,7 +16,8 @@ StagingRing::StagingRing(int64_t bytes) : bytes_(in_disk_blocks(std::max<int64_t
   if (memory == MAP_FAILED)
     throw DoesNotFit("offload_dir needs {} of host memory to read and write the disk: {}; free some memory",
                      size_text(bytes_), std::strerror(errno));
-  madvise(memory, static_cast<size_t>(bytes_), MADV_HUGEPAGE);  // fewer pages to pin; a failure does no harm
+  // With huge pages, the kernel pins fewer pages. If this call fails, the pages are small.
+  madvise(memory, static_cast<size_t>(bytes_), MADV_HUGEPAGE);
   memory_ = static_cast<std::byte*>(memory);
 }
 

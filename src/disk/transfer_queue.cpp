@@ -46,9 +46,9 @@ DiskEngine choose_disk_engine() {
 
 struct TransferQueue::Transfer {
   bool write = false;
-  int64_t left = 0;    // bytes that are not done
+  int64_t left = 0;    // bytes that are not transferred yet
   int error = 0;       // errno of the first piece that failed; -1: the file ends early
-  int64_t offset = 0;  // of that piece
+  int64_t offset = 0;  // offset of that piece
 };
 
 // The kernel's queues, and the pieces that the kernel has.

@@ -39,7 +39,7 @@ class TransferQueue {
   Ticket read(int64_t offset, std::span<std::byte> to);
   Ticket write(int64_t offset, std::span<const std::byte> from);
   bool done(const Ticket& ticket);
-  int64_t bytes_moved();  // by all transfers so far, read and written together
+  int64_t bytes_moved();  // bytes that all transfers so far have read and written
   // Waits until the transfer is done. Throws UserError, or DoesNotFit when the disk is full; the message has the place,
   // the system's reason and the remedy.
   void wait(const Ticket& ticket);

@@ -153,7 +153,7 @@ void write_class_report(const std::filesystem::path& folder, const Classificatio
   std::string text = fmt::format("rows {}\nloss {:.4f}\n", evaluation.rows, evaluation.loss);
   for (const auto& [name, value] : evaluation.figures()) text += fmt::format("{} {:.4f}\n", name, value);
   if (evaluation.problem == Problem::kSingleLabel)
-    text += fmt::format("always predicting the most frequent label {:.4f}\n", scores.majority());
+    text += fmt::format("accuracy of always predicting the most frequent label {:.4f}\n", scores.majority());
   write_file(folder / "classification_report.txt", text + "\n" + format_class_tables(evaluation, labels));
 }
 

@@ -17,9 +17,9 @@ namespace fettle {
 struct EvalSet {
   std::string name;
   Task task = Task::kRows;
-  Examples rows;                    // kRows
-  std::vector<Question> questions;  // kChoice, kLetters
-  std::vector<Prompt> prompts;      // kGeneration
+  Examples rows;                    // with Task::kRows
+  std::vector<Question> questions;  // with Task::kChoice or kLetters
+  std::vector<Prompt> prompts;      // with Task::kGeneration
 };
 
 struct Measured {

@@ -35,7 +35,8 @@ ordered_json label_json(const std::vector<float>& classes, const LabelSet& label
   if (labels.problem == Problem::kSingleLabel) return labels.name(static_cast<int64_t>(classes[0]));
   if (labels.problem == Problem::kRegression) {
     std::vector<double> numbers;
-    for (const float number : classes) numbers.push_back(std::stod(fmt::format("{}", number)));  // 0.1, not 0.100000001
+    // This writes 0.1, not 0.100000001.
+    for (const float number : classes) numbers.push_back(std::stod(fmt::format("{}", number)));
     return numbers.size() == 1 ? ordered_json(numbers[0]) : ordered_json(numbers);
   }
   ordered_json names = ordered_json::array();

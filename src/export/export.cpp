@@ -122,7 +122,8 @@ void check_gguf_request(const ExportSpec& spec, const Model& model, const std::s
 
 void check_quantization_request(const ExportSpec& spec) {
   if (!spec.gguf.empty())
-    throw UserError("{}: export_quantization is for safetensors; remove it or export_gguf", spec.quantization_at);
+    throw UserError("{}: export_quantization is for safetensors; remove export_quantization or export_gguf",
+                    spec.quantization_at);
 }
 
 // Returns the title of the files: the name of export_dir.
@@ -250,8 +251,8 @@ std::string format_export(const ExportReport& report) {
   if (!report.logits && !report.coded) return text + "\nlogits not compared";
   if (report.coded)
     return text + fmt::format(
-                      "\nlinear layers in few bits; logits of {} prompts of {} tokens, f32: they differ by {:.1f} % "
-                      "of their standard deviation, the same most likely token at {:.1f} % of the positions",
+                      "\nlinear layers in few bits; on {} prompts of {} tokens, the f32 logits differ by {:.1f} % "
+                      "of their standard deviation, and the most likely token is the same at {:.1f} % of the positions",
                       kCheckedPrompts, kCheckedLength, 100 * report.coded->error, 100 * report.coded->agreement);
   return text + fmt::format(
                     "\nlargest difference of logits, {} prompts of {} tokens, f32: merged and base + adapter {:.3g} "

@@ -94,8 +94,9 @@ double largest_of_most(const HostArray& x, const HostArray& y) {
   return rows[rows.size() - 1 - rows.size() / 20];
 }
 
-// Returns the share of the adapter's change of the logits that `shown` has. The share is the least-squares factor,
-// which rounding noise hardly affects. Rows of `shown` that differ from `changed` by more than `most` are left out.
+// Returns how much of the adapter's change of the logits `shown` has, as a share of the whole change. This share is the
+// least-squares factor, which rounding noise hardly affects. Rows of `shown` that differ from `changed` by more than
+// `most` are left out.
 double share_kept(const HostArray& base, const HostArray& changed, const HostArray& shown, double most) {
   const std::vector<double> rows = differences_of_rows(shown, changed);
   const auto width = static_cast<size_t>(base.shape().dims.back());
@@ -109,7 +110,7 @@ double share_kept(const HostArray& base, const HostArray& changed, const HostArr
   return product / square;
 }
 
-// Returns the share of positions with the same largest logit.
+// Returns the share of the positions at which x and y have their largest logit at the same token.
 double same_choices(const HostArray& x, const HostArray& y) {
   const std::span<const float> a = x.as<float>(), b = y.as<float>();
   const auto width = static_cast<size_t>(x.shape().dims.back());

@@ -51,7 +51,7 @@ class BatchDecoder {
   Run run_;
   TrainState& state_;
   int64_t rows_;
-  Generator one_;  // computes a sequence's tokens before its first step
+  Generator one_;  // runs a sequence's prompt before the sequence's first step
   CacheBuffers cache_;
   int64_t capacity_ = 0;           // positions
   std::vector<int32_t> lengths_;   // tokens of each row in the cache

@@ -132,8 +132,8 @@ std::vector<float> Generator::logits(std::span<const int32_t> ids, int64_t adapt
   const auto count = static_cast<int64_t>(ids.size());
   if (count == 0) throw UserError("the prompt is empty; give at least one token to continue");
   if (count > max_length())
-    throw UserError("the prompt has {} tokens, more than the model's max_position_embeddings of {}; shorten it", count,
-                    max_length());
+    throw UserError("the prompt has {} tokens, more than the model's max_position_embeddings of {}; shorten the prompt",
+                    count, max_length());
   for (const int32_t id : ids)
     if (id < 0 || id >= run_.model.config.vocab_size)
       throw UserError("token id {} is not in the model's vocabulary of {}; is the tokenizer from another model?", id,
@@ -144,7 +144,7 @@ std::vector<float> Generator::logits(std::span<const int32_t> ids, int64_t adapt
     caches_.erase(used_.front());
     used_.erase(used_.begin());
   }
-  Kept cache = std::exchange(caches_[adapter], {});  // restored only after success
+  Kept cache = std::exchange(caches_[adapter], {});  // put back only if the run succeeds
   const auto kept = static_cast<size_t>(known(cache, ids));
   if (kept < cache.ids.size() && !goes_back(run_)) cache = {};
   cache.ids.resize(kept);

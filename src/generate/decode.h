@@ -48,7 +48,7 @@ class Generator {
   }
 
   int64_t max_length() const { return run_.model.config.max_position_embeddings; }
-  // These describe an adapter's cache: its tokens, its positions, and its arrays, which have one row.
+  // These functions describe an adapter's cache: its tokens, its positions, and its arrays, which have one row.
   int64_t cached(int64_t adapter = kNoAdapter) const;
   int64_t capacity(int64_t adapter = kNoAdapter) const;
   CacheBuffers& cache(int64_t adapter = kNoAdapter) { return caches_[adapter].arrays; }
@@ -70,7 +70,7 @@ class Generator {
   TrainState& state_;
   int64_t reserved_ = 0;
   std::map<int64_t, Kept> caches_;  // by adapter; at most kMostCaches
-  std::vector<int64_t> used_;       // their adapters; the last one was used last
+  std::vector<int64_t> used_;       // the adapters of caches_, the most recently used one last
   std::map<std::pair<int64_t, int64_t>, Executable> pieces_, growths_;
 };
 

@@ -33,7 +33,7 @@ std::vector<CacheArray> cache_arrays(const Run& run) {
 }
 
 std::string cache_input(const CacheArray& array) {
-  // Arrays of one name belong to different layers.
+  // Arrays with the same name belong to different layers, so the first layer tells them apart.
   return fmt::format("cache/{}[{}]", array.name, array.layers.numbers.empty() ? 0 : array.layers.numbers.front());
 }
 

@@ -26,8 +26,8 @@ struct Reply {
   std::vector<int32_t> ids;
   std::string text;  // without special tokens, except ReplyOptions::shown_ids
   ReplyEnd end = ReplyEnd::kStopToken;
-  double prompt_seconds = 0;  // until the first token was drawn
-  double reply_seconds = 0;   // for the tokens after it
+  double prompt_seconds = 0;  // from the start to the first token
+  double reply_seconds = 0;   // from the first token to the last
 };
 
 // Receives the text of each token. The text may be empty and never ends within a character. Returning false ends the

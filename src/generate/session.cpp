@@ -96,7 +96,8 @@ void Session::check_prompt(const std::vector<int32_t>& ids, const std::string& w
   if (ids.empty()) throw UserError("{}: the prompt is empty; give some text to continue", where);
   if (static_cast<int64_t>(ids.size()) > max_length())
     throw UserError(
-        "{}: the prompt has {} tokens, but the model takes at most {} (max_position_embeddings of {}); shorten it",
+        "{}: the prompt has {} tokens, but the model takes at most {} (max_position_embeddings of {}); shorten the "
+        "prompt",
         where, ids.size(), max_length(), request_.config_file());
 }
 

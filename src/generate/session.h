@@ -79,7 +79,7 @@ class Session {
   Tokenizer tokenizer_;
   std::optional<ChatTemplate> template_;
   std::vector<int32_t> stop_ids_;
-  std::optional<std::vector<SideAdapter>> side_by_side_;  // none: kTogether
+  std::optional<std::vector<SideAdapter>> side_by_side_;  // nullopt with Adapters::kTogether
   std::unique_ptr<Weights> weights_;
 };
 

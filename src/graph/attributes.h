@@ -32,7 +32,7 @@ enum class Remat : uint8_t {
 enum class Direction : uint8_t { kEQ, kNE, kGE, kGT, kLE, kLT };
 enum class ReduceKind : uint8_t { kAdd, kMaximum, kMinimum, kAnd, kOr };
 
-struct ResultShape {  // for parameter
+struct ResultShape {  // attributes of the op parameter
   Shape shape;
 };
 struct ConstantValue {
@@ -47,7 +47,7 @@ struct IotaDim {
 struct Comparison {
   Direction direction;
 };
-struct ResultDtype {  // for convert, bitcast_convert
+struct ResultDtype {  // attributes of convert and bitcast_convert
   DType dtype;
 };
 struct Broadcast {

@@ -20,7 +20,7 @@ enum class Op : uint8_t {
   kParameter,
   kConstant,
   kIota,
-  // Elementwise, one operand.
+  // Elementwise ops with one operand.
   kAbs,
   kCosine,
   kErf,
@@ -36,7 +36,7 @@ enum class Op : uint8_t {
   kSine,
   kSqrt,
   kTanh,
-  // Elementwise, two operands.
+  // Elementwise ops with more operands, and conversions.
   kAdd,
   kAnd,
   kDivide,
@@ -54,7 +54,7 @@ enum class Op : uint8_t {
   kSelect,
   kConvert,
   kBitcastConvert,
-  // Shape.
+  // Ops that change the shape.
   kBroadcastInDim,
   kConcatenate,
   kDynamicSlice,
@@ -63,12 +63,12 @@ enum class Op : uint8_t {
   kReshape,
   kSlice,
   kTranspose,
-  // Contractions.
+  // Products, reductions, gather and scatter.
   kDotGeneral,
   kReduce,
   kTake,
   kTakeTranspose,
-  // Structure.
+  // Ops for loops, gradients, kernels and placement.
   kCollectivePermute,
   kCustomCall,
   kCustomGradient,
@@ -109,7 +109,7 @@ using ShapeRule = std::vector<Shape> (*)(std::span<const Shape> operands, const 
 // Returns one cotangent per operand; null = zero.
 using Vjp = std::vector<Tensor> (*)(const VjpArgs& args);
 // Returns the floating-point operations of one execution over all devices; a multiplication and an addition count as
-// two. A double, because large steps on many devices exceed 2^63.
+// two. The type is double, because large steps on many devices exceed 2^63.
 using Flops = double (*)(const Node& node);
 // Returns which operands the node reads to compute the results that `live` marks (at least one). Pruning drops the
 // other operands.

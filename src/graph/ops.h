@@ -14,14 +14,14 @@
 
 namespace fettle {
 
-// Values.
+// Constants.
 Tensor constant(double value, DType dtype);                             // scalar
 Tensor full(double value, const Shape& shape);                          // every element is `value`
 Tensor literal(const std::vector<double>& values, const Shape& shape);  // small tables only: printed in full
 Tensor zeros_like(const Tensor& x);
 Tensor iota(const Shape& shape, int64_t dim);  // 0, 1, ... along dim
 
-// Elementwise.
+// Elementwise ops.
 Tensor abs(const Tensor& x);
 Tensor cosine(const Tensor& x);
 Tensor erf(const Tensor& x);
@@ -57,24 +57,24 @@ Tensor bit_xor(const Tensor& x, const Tensor& y);
 Tensor shift_left(const Tensor& x, int64_t bits);
 Tensor shift_right(const Tensor& x, int64_t bits);                                 // fills with zeros
 Tensor compare(const Tensor& x, const char* direction, const Tensor& y);           // "EQ" "NE" "GE" "GT" "LE" "LT"
-Tensor select(const Tensor& pred, const Tensor& on_true, const Tensor& on_false);  // all three broadcast
+Tensor select(const Tensor& pred, const Tensor& on_true, const Tensor& on_false);  // broadcasts all three
 Tensor convert(const Tensor& x, DType dtype);          // returns x itself when it has that dtype
-Tensor bitcast_convert(const Tensor& x, DType dtype);  // same width
+Tensor bitcast_convert(const Tensor& x, DType dtype);  // `dtype` must be as wide as x's dtype
 
-// Shape.
+// Ops that change the shape.
 Tensor reshape(const Tensor& x, const Dims& dims);  // one -1 is inferred
 Tensor transpose(const Tensor& x, const Dims& permutation);
 Tensor broadcast_in_dim(const Tensor& x, const Dims& result, const Dims& dims);
-Tensor broadcast_to(const Tensor& x, const Dims& result);  // NumPy's rule
-Tensor expand(const Tensor& x, int64_t dim);               // a new 1-sized dim at `dim`
+Tensor broadcast_to(const Tensor& x, const Dims& result);  // by NumPy's rule
+Tensor expand(const Tensor& x, int64_t dim);               // adds a 1-sized dim at `dim`
 Tensor slice(const Tensor& x, int64_t dim, int64_t start, int64_t limit, int64_t stride = 1);
 Tensor pad(const Tensor& x, const Dims& low, const Dims& high, double value = 0);
 Tensor concatenate(const std::vector<Tensor>& xs, int64_t dim);
 Tensor dynamic_slice(const Tensor& x, const std::vector<Tensor>& starts, const Dims& sizes);  // starts are clamped
 Tensor dynamic_update_slice(const Tensor& x, const Tensor& update, const std::vector<Tensor>& starts);
 
-// Contractions.
-// `result` is the dtype of the result; accumulation is in f32 for bf16 and f16 operands.
+// Products, reductions, gather and scatter. For products, `result` is the dtype of the result; accumulation is in f32
+// for bf16 and f16 operands.
 Tensor dot_general(const Tensor& lhs, const Tensor& rhs, const DotDims& dims, DType result);
 Tensor dot_general(const Tensor& lhs, const Tensor& rhs, const DotDims& dims);
 Tensor reduce_sum(const Tensor& x, const Dims& dims);  // removes `dims`; a negative dim counts from the end
@@ -86,7 +86,7 @@ Tensor take(const Tensor& table, const Tensor& ids);
 // Returns the table with `rows` [batch.., ..., C] added at ids. Ignores rows whose ids are out of range.
 Tensor add_rows(const Tensor& table, const Tensor& ids, const Tensor& rows);
 
-// Structure.
+// Ops for gradients, placement and moves between devices.
 Tensor stop_gradient(const Tensor& x);
 Tensor sharding_constraint(const Tensor& x, const Partition& partition);
 // Copies x to `memory`, split over the mesh by `partition`. The gradient is copied back to the memory of x. Ops on a

@@ -30,7 +30,7 @@ std::string mlir_sharding(const Partition& partition, int64_t rank);
 // Returns the body: one line per node, then the return of `block`'s outputs. Input i is called %arg<i>.
 std::string print_body(const Block& block, const PrintOptions& options);
 
-using ValueId = std::pair<int32_t, int32_t>;  // node, result
+using ValueId = std::pair<int32_t, int32_t>;  // number of the node, number of its result
 inline ValueId id_of(const Tensor& t) {
   return {t.node(), t.result()};
 }
@@ -68,8 +68,8 @@ class Printer {
   // Prints one line.
   void line(const std::string& name, const std::string& expression, const Node& node);
 
-  // Returns the list for manual_axes of an sdy.manual_computation that is printed now: "\"fsdp\", \"tp\"", which are
-  // all axes of the mesh except `manual_axis`.
+  // Returns the list for manual_axes of an sdy.manual_computation that is printed now, such as "\"fsdp\", \"tp\"".
+  // These are all axes of the mesh except `manual_axis`.
   std::string manual_axes() const;
   bool sharded() const { return options_.mesh.size() > 1; }
   const PrintOptions& options() const { return options_; }

@@ -29,7 +29,7 @@ struct ProgramOutput {
 
 // The calls of one kernel in one run of the program.
 struct KernelUse {
-  std::string kernel;  // CustomCall::kernel
+  std::string kernel;  // the kernel's CustomCall::kernel
   int64_t calls = 0;   // number of executions; a call in a loop counts once per trip
   CallCost cost;       // flops and bytes: sums over the calls; workspace: the largest
   bool operator==(const KernelUse&) const = default;

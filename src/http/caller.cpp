@@ -32,7 +32,7 @@ bool same_key(const std::string& given, const std::string& wanted) {
 std::optional<HttpRefusal> refuse_caller(const std::string& listens_at, const httplib::Request& request) {
   const std::string host = host_of(request.get_header_value("Host")), origin = request.get_header_value("Origin");
   if (is_loopback(listens_at) && !is_loopback(host))
-    return HttpRefusal{403, fmt::format("the Host header is '{}'; use 127.0.0.1 or localhost", host)};
+    return HttpRefusal{403, fmt::format("the Host header is '{}'; use the address 127.0.0.1 or localhost", host)};
   if (!origin.empty() && origin != "http://" + request.get_header_value("Host"))
     return HttpRefusal{403, fmt::format("web pages of {} may not use this server", origin)};
   return std::nullopt;

@@ -20,7 +20,7 @@ struct HttpRefusal {
 // other names, also those that begin with "127.": "127.example.com" may be any machine.
 bool is_loopback(const std::string& host);
 
-// Compares keys. It takes the same time for every wrong key of the same length.
+// Returns whether the keys are equal. The comparison takes the same time wherever keys of the same length differ.
 bool same_key(const std::string& given, const std::string& wanted);
 
 // A page of another site must not use a server on this machine, even if the site's name resolves to this machine.

@@ -17,7 +17,8 @@ namespace fettle {
 HttpListener::HttpListener(std::string host, int port, const HttpLimits& limits)
     : host_(std::move(host)), port_(port), server_(std::make_unique<httplib::Server>()) {
   server_->new_task_queue = [threads = limits.threads] { return new httplib::ThreadPool(threads); };
-  server_->set_socket_options([this](auto socket) {  // without SO_REUSEPORT, which lets two servers share a port
+  // The library sets SO_REUSEPORT by default, which would let two servers share a port.
+  server_->set_socket_options([this](auto socket) {
     socket_ = static_cast<int>(socket);
     const int yes = 1;
     setsockopt(socket_, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);

@@ -1,4 +1,4 @@
-// Defines HttpListener: a server of the HTTP library at one address, which ends when a signal asks for it.
+// Defines HttpListener: a server of the HTTP library at one address, which ends on a signal.
 #pragma once
 
 #include <cstddef>
@@ -24,11 +24,11 @@ class HttpListener {
   ~HttpListener();
   HttpListener(const HttpListener&) = delete;
 
-  httplib::Server& server() { return *server_; }  // for handlers
+  httplib::Server& server() { return *server_; }  // the handlers of requests are added here
   // Returns the port. Throws UserError when the address cannot be used.
   int bind();
-  // Answers requests until InterruptScope has a signal, then calls `before_end`, during which requests are still
-  // answered, and stops. Throws UserError when connections can no longer be accepted.
+  // Answers requests until InterruptScope has a signal. Then calls `before_end`, and still answers requests until this
+  // call returns. Throws UserError when connections can no longer be accepted.
   void run(const std::function<void()>& before_end);
 
  private:

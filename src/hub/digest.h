@@ -1,4 +1,4 @@
-// Defines Digest, the checksum that a hub names for a file.
+// Defines Digest, which computes the checksum that a hub states for a file.
 #pragma once
 
 #include <cstddef>

@@ -130,7 +130,7 @@ struct Transfer {
 
 // Returns the offset at which the bytes of a reply with status 206 begin; -1 when the reply does not state it.
 int64_t start_of_range(const HttpReply& reply) {
-  const std::string text = reply.header("content-range");  // bytes 100-199/200
+  const std::string text = reply.header("content-range");  // for example "bytes 100-199/200"
   return text.starts_with("bytes ") ? std::strtoll(text.c_str() + 6, nullptr, 10) : -1;
 }
 
@@ -138,7 +138,7 @@ size_t take_bytes(char* bytes, size_t, size_t count, void* owner) {
   Transfer& transfer = *static_cast<Transfer*>(owner);
   long status = 0;
   curl_easy_getinfo(transfer.easy.get(), CURLINFO_RESPONSE_CODE, &status);
-  if (status != 200 && status != 206) return count;  // the body of an error reply
+  if (status != 200 && status != 206) return count;  // ignores the body of an error reply
   if (transfer.reply.status == 0) {
     transfer.reply.status = status;
     if (status == 200 && transfer.part.size() > 0) transfer.part.start_again();
@@ -227,7 +227,7 @@ class Downloads {
     transfer.size_at_start = transfer.part.size();
     CURL* easy = transfer.easy.get();
     prepare(easy, settings_, transfer.url, transfer.part.size(), transfer.headers);
-    curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1);  // so that each file has its own connection
+    curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1);  // one connection for each file
     curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, take_bytes);
     curl_easy_setopt(easy, CURLOPT_WRITEDATA, &transfer);
     curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, take_transfer_header);
@@ -274,7 +274,7 @@ class Downloads {
       throw UserError("{}: {} answers with status {}{}", transfer.wanted.file.path, host_of(transfer.url), status,
                       status == 401 || status == 403 ? "; does HF_TOKEN belong to someone who may read it?" : "");
     if (code == CURLE_WRITE_ERROR)
-      return take_as_wrong(transfer, "is longer than the listing says, or another part of the file");
+      return take_as_wrong(transfer, "is longer than the listing says, or is another part of the file");
     retry(transfer, code == CURLE_OK ? fmt::format("status {}", status) : failure_text(code, transfer.url));
   }
 

@@ -21,11 +21,11 @@ std::optional<FileLock> FileLock::try_take(const std::filesystem::path& file) {
     throw UserError("{}: {}; check the permissions of the cache folder", file.string(), std::strerror(errno));
   FileLock lock(descriptor);
   struct stat status {};
-  // Other users of a shared cache must be able to wait for the lock.
+  // The mode 0664 lets other users of a shared cache wait for the lock.
   if (fstat(descriptor, &status) == 0 && status.st_uid == geteuid() && (status.st_mode & 0777) != 0664)
     static_cast<void>(fchmod(descriptor, 0664) == 0);
   if (flock(descriptor, LOCK_EX | LOCK_NB) != 0 && (errno == EWOULDBLOCK || errno == EACCES)) return std::nullopt;
-  // Another process has just removed the file.
+  // If there are no links, another process has just removed the file.
   if (fstat(descriptor, &status) == 0 && status.st_nlink == 0) return std::nullopt;
   return lock;
 }

@@ -168,10 +168,10 @@ bool is_transient(long status) {
 double pause_of(const HttpReply& reply, double otherwise, double most) {
   std::string text = reply.header("retry-after");
   if (text.empty()) {
-    const std::string limit = reply.header("ratelimit");  // "api";r=0;t=55
+    const std::string limit = reply.header("ratelimit");  // for example `"api";r=0;t=55`
     if (const size_t at = limit.find(";t="); at != std::string::npos) text = limit.substr(at + 3);
   }
-  const double asked = std::strtod(text.c_str(), nullptr);  // 0 for a date
+  const double asked = std::strtod(text.c_str(), nullptr);  // strtod returns 0 for a date
   return std::min(std::max(asked, otherwise), most);
 }
 

@@ -77,7 +77,7 @@ HttpReply http_get(const HubSettings& settings, const std::string& url, int atte
 struct HttpBody {
   std::string text;
   std::string type = "application/json";
-  std::string accept = {};   // the type of the answer that is asked for; "": any
+  std::string accept = {};   // the requested media type of the reply; "": any
   int patience_seconds = 0;  // the server may need this much longer to answer
 };
 

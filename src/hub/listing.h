@@ -10,7 +10,7 @@
 namespace fettle {
 
 struct HubFile {
-  std::string path;  // inside the repository; is_path_inside() is true
+  std::string path;  // path inside the repository; is_path_inside() is true
   int64_t size = 0;  // bytes
   std::string etag;  // the checksum (see Digest), also the name of the blob: 64 or 40 hex digits
   std::string oid;   // git's id (40 digits) of the file or of its LFS pointer; for ModelScope the same as `etag`

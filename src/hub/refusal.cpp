@@ -18,7 +18,7 @@ json asked_json(const HubSettings& settings, const std::string& url) {
   try {
     return parse_json_or_discard<json>(http_get(settings, url, 1).body);
   } catch (const UserError&) {
-    return json();  // the message is complete without it
+    return json();  // without an answer, the message makes no suggestion
   }
 }
 
@@ -109,7 +109,7 @@ void throw_refusal(const HubSettings& settings, const RepoName& repo, const Http
                                                         : "your token must belong to someone who may read it"));
   if (reply.status == 403)
     throw HubRefusal(Reason::kNoAccess,
-                     fmt::format("{} does not let your token read it{}", page, said.empty() ? "" : ": " + said));
+                     fmt::format("your token may not read {}{}", page, said.empty() ? "" : ": " + said));
   if (reply.status == 429)
     throw HubRefusal(Reason::kOther,
                      fmt::format("{} limits the number of requests; try again later{}", settings.endpoint,

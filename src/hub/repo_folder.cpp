@@ -76,9 +76,9 @@ bool RepoFolder::holds(const std::string& commit, const HubFile& file) const {
   if (size_of(pointer) != file.size) return false;
   std::error_code failed;
   const fs::path target = fs::read_symlink(pointer, failed);
-  if (!links_change_) return true;  // the commit's file cannot change
+  if (!links_change_) return true;  // a file of a commit never changes
   if (!failed) return target.filename() == file.etag;
-  return has_content(pointer, file);  // fetched by ModelScope's own library
+  return has_content(pointer, file);  // ModelScope's own library stores files instead of links
 }
 
 bool RepoFolder::has_blob(const HubFile& file) const {

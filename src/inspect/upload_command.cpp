@@ -18,8 +18,8 @@ int run_upload(const UploadOptions& options, std::ostream& out) {
                      .repo = *repo,
                      .is_public = options.is_public,
                      .message = options.message.empty() ? "Upload by fettle" : options.message});
-  out << fmt::format("{} files, {} ({} were sent to the store of large files): {}\n", report.files,
-                     size_text(report.bytes), size_text(report.sent_bytes), report.url);
+  out << fmt::format("{} files, {} ({} were sent through Git LFS): {}\n", report.files, size_text(report.bytes),
+                     size_text(report.sent_bytes), report.url);
   return 0;
 }
 

@@ -21,7 +21,7 @@ class JinjaError : public std::runtime_error {
 };
 
 constexpr size_t kMostSteps = 10'000'000;
-constexpr size_t kMostBytes = size_t{1} << 30;    // all values of a rendering together
+constexpr size_t kMostBytes = size_t{1} << 30;    // bytes of all values of a rendering together
 constexpr size_t kLongestText = size_t{1} << 25;  // bytes of one value
 
 class Budget {

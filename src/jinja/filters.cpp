@@ -52,7 +52,7 @@ void sort_by(Values& items, const std::vector<Value>& keys, bool reverse) {
 }
 
 Value selected(Interpreter& run, const Value& input, Args& args, bool keep, bool by_attribute) {
-  if (!input.truth()) return Value::generator({});  // also for None
+  if (!input.truth()) return Value::generator({});  // undefined, None and empty values give no items
   size_t first = 0;
   std::optional<Value> path;
   if (by_attribute) {
@@ -72,7 +72,7 @@ Value selected(Interpreter& run, const Value& input, Args& args, bool keep, bool
 }
 
 Value mapped(Interpreter& run, const Value& input, Args& args) {
-  if (!input.truth()) return Value::generator({});  // also for None
+  if (!input.truth()) return Value::generator({});  // undefined, None and empty values give no items
   Values out;
   if (args.positional.empty()) {
     std::optional<Value> path, otherwise;

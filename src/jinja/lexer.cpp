@@ -91,7 +91,7 @@ class Lexer {
     if (sign == '-') {
       while (!text.empty() && is_space(text.back())) text.pop_back();
     } else if (sign != '+' && !output) {
-      const size_t line_start = text.rfind('\n') + 1;  // npos + 1 = 0
+      const size_t line_start = text.rfind('\n') + 1;  // without a '\n', npos + 1 = 0
       if (line_start == 0 && !starts_line_) return;
       if (std::all_of(text.begin() + static_cast<std::ptrdiff_t>(line_start), text.end(), is_space))
         text.resize(line_start);

@@ -25,7 +25,7 @@ enum class TokenKind {
 struct Token {
   TokenKind kind;
   std::string text;  // strings with their escapes resolved, numbers without underscores
-  int line;          // from 1
+  int line;          // line number, from 1
 };
 
 // Returns the tokens of `source`. Throws UserError "name:line: reason" for text that is not a valid template.

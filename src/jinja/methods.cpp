@@ -111,10 +111,10 @@ Values split_lines(std::string_view text, bool keep_ends) {
   return out;
 }
 
-// The part [start, end) of a text in which methods such as find and count search. `first` is its start in the text.
+// The part [start, end) of a text in which methods such as find and count search.
 struct Window {
   std::string_view text;
-  size_t first;  // in characters
+  size_t first;  // number of the first character in the whole text
 };
 Window window(const std::string& text, const Bound& bound, size_t at) {
   const auto length = static_cast<int64_t>(character_count(text));
@@ -474,7 +474,7 @@ std::string padded(const std::string& text, int64_t width, const std::string& fi
   if (character_count(fill) != 1) throw JinjaError("The fill character must be exactly one character long");
   Budget::fit(static_cast<size_t>(width));
   const int64_t total = width - length;
-  // When the padding is odd, Python's center puts the extra character on the left if the width is odd.
+  // If both the padding and the width are odd, Python's center puts the extra character on the left.
   const int64_t left = where == 'l' ? 0 : where == 'r' ? total : total / 2 + (total & width & 1);
   std::string out;
   for (int64_t i = 0; i < left; ++i) out += fill;

@@ -124,7 +124,7 @@ std::vector<Trial> attention_trials(const MeshAxes& mesh, bool every_width) {
   constexpr double kF16 = 3e-3, kBF16 = 2e-2;
   std::vector<Setting> settings{{.dtype = DType::kF32}, {.dtype = DType::kBF16, .bound = kBF16, .window = 30}};
   if (every_width) {
-    // 300 positions have blocks in which every pair is seen, blocks with masks, and blocks that are skipped.
+    // With 300 positions, there are blocks in which every pair is seen, blocks with masks, and blocks that are skipped.
     settings.push_back({.dtype = DType::kBF16, .bound = kBF16, .length = 300, .width = 64});
     settings.push_back(
         {.dtype = DType::kBF16, .bound = kBF16, .length = 300, .width = 128, .window = 150, .window_is_input = true});

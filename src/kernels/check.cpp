@@ -52,8 +52,8 @@ std::string bodies_subject() {
   return out;
 }
 
-// The verdicts of earlier runs, one file each. The file's name is a hash of the trials and the devices. The file has
-// the text "agrees", or the fault.
+// Stores the verdicts of earlier runs, one file each. The file's name is a hash of the trials and the devices. The file
+// has the text "agrees", or the fault.
 class Findings {
  public:
   explicit Findings(const Devices& devices) : devices_(devices) {
@@ -140,7 +140,7 @@ std::vector<KernelVerdict> check_kernels(const KernelSet& kernels, const MeshAxe
   std::vector<KernelVerdict> out;
   for (const KernelRow* kernel : kernels) {
     KernelRow anywhere = *kernel;
-    anywhere.pays = nullptr;  // trials are small, so the kernel would not pay
+    anywhere.pays = nullptr;  // trials are too small for the kernel to be faster
     KernelVerdict verdict{kernel, true, "", 0, 1};
     for (const Trial& trial : trials_of(kernel->composite, mesh, kernel->every_width)) {
       double off = 0;

@@ -148,7 +148,7 @@ ConfigReader ConfigReader::inner(const std::string& key) const {
 RopeParameters ConfigReader::rope_settings(RopeParameters out) const {
   out.rope_theta = number("rope_theta", out.rope_theta);
   out.rope_type = text("rope_type", text("type", "default"));
-  if (out.rope_type == "su") out.rope_type = "longrope";  // its original name
+  if (out.rope_type == "su") out.rope_type = "longrope";  // the original name of longrope
   out.partial_rotary_factor = number("partial_rotary_factor", out.partial_rotary_factor);
   out.factor = number("factor", 1);
   out.low_freq_factor = number("low_freq_factor", 1);

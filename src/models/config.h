@@ -87,7 +87,7 @@ struct Routing {
   // A parameter that is added to the scores for the choice only; "": none. It is always f32: rounded to 16 bits, it
   // would choose other experts.
   std::string correction = {};
-  std::string factors = {};  // a parameter with a factor for each expert, on its weight for a token; "": none
+  std::string factors = {};  // a parameter with one factor for each expert's routing weight; "": none
   // Only the experts of the `top_groups` best groups can be chosen. A group's score is the sum of the scores of its two
   // best experts (best_two), or else the score of its best expert.
   int64_t groups = 1, top_groups = 1;
@@ -100,7 +100,7 @@ struct Routing {
 // An MLP beside the experts, which is applied to every token.
 struct SharedExpert {
   std::string module;     // "mlp.shared_experts"
-  int64_t size = 0;       // its inner size
+  int64_t size = 0;       // inner size of this MLP
   std::string gate = {};  // a linear layer whose sigmoid multiplies the result; "": none
 };
 
@@ -159,7 +159,7 @@ struct Mamba2 {
   LayerSet layers = {};
 
   int64_t inner() const { return heads * head_dim; }
-  int64_t channels() const { return inner() + 2 * groups * state; }   // of the convolution: x, B and C
+  int64_t channels() const { return inner() + 2 * groups * state; }   // channels of the convolution: x, B and C
   int64_t projected() const { return inner() + channels() + heads; }  // outputs of in_proj: gate, x, B, C and dt
 };
 
@@ -196,9 +196,10 @@ struct Gemma4 {
   int64_t full_head_dim = 512, full_key_heads = 0;
   RopeParameters full_rope;
   bool values_are_keys = false;  // full layers compute their values from the keys' projection
-  int64_t shared_layers = 0;     // this many layers at the end compute no keys and values. Each uses those of the last
-                                 // layer of its kind (window or full) that computes them
-  bool wide_mlp = false;         // the layers in shared_layers have an MLP of twice the size
+  // This many layers at the end compute no keys and values. Each uses those of the last layer of its kind (window or
+  // full) that computes them.
+  int64_t shared_layers = 0;
+  bool wide_mlp = false;  // the layers in shared_layers have an MLP of twice the size
   // Each token has a further vector of layer_size elements for each layer. A table has these vectors for layer_vocab
   // token ids. layer_size 0: no such vectors.
   int64_t layer_vocab = 0, layer_size = 0;

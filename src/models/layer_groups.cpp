@@ -6,7 +6,7 @@
 namespace fettle {
 namespace {
 
-constexpr int64_t kLongestPeriod = 16;  // the loop's body has the code of a whole period
+constexpr int64_t kLongestPeriod = 16;  // limits the size of a loop's body, which has the code of a whole period
 
 }  // namespace
 

@@ -9,7 +9,7 @@ namespace fettle {
 // The layers that a parameter's stack has slices for.
 struct LayerSet {
   std::vector<int64_t> numbers;  // in ascending order; empty: the parameter is outside of the layers
-  int64_t all = 0;               // number of the model's layers that have the parameter; above count() in a cut stack
+  int64_t all = 0;  // number of the model's layers that have the parameter; larger than count() if the stack was cut
 
   int64_t count() const { return static_cast<int64_t>(numbers.size()); }
   bool contains(int64_t layer) const;

@@ -130,7 +130,7 @@ struct Forward {
   // The rows consist of this many micro-batches, which pass through a pipeline: row r belongs to micro-batch
   // r % micro_batches.
   int64_t micro_batches = 1;
-  Tensor used_micro_batches;  // i32: a pipeline computes only the first ones; null: all
+  Tensor used_micro_batches;  // i32: number of micro-batches that a pipeline computes; null: all
 
   Tensor tokens, positions, segments;
   Tensor token_types;  // encoders: 0, or 1 in a row's second text; null: all 0

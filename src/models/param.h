@@ -133,7 +133,7 @@ class ParamList {
  private:
   std::string prefix_;
   LayerSet all_, here_;
-  bool skips_ = false;  // after in_layers() with an empty list
+  bool skips_ = false;  // true after in_layers() with an empty list: nothing is added
   std::vector<Param> params_;
 };
 

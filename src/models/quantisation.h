@@ -36,7 +36,7 @@ struct Quantisation {
   static constexpr int kBlock = 64, kNestedBlock = 256, kMxfp4Block = 32;
   bool four_bits() const { return type != Type::kInt8 && type != Type::kGroups8 && type != Type::kFloat8; }
   bool in_groups() const { return type == Type::kGroups4 || type == Type::kGroups8; }
-  double bits() const;       // per element, including its share of the block's scales (without those of whole rows)
+  double bits() const;       // bits per element, with its share of the block's scales (without those of whole rows)
   std::string name() const;  // "nf4 with double quantization"
   bool operator==(const Quantisation&) const = default;
 };

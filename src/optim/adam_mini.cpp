@@ -20,7 +20,8 @@ MiniBlocks mini_blocks_of(const OptimWeight& weight) {
   auto axes = [&](int64_t count) { return LogicalAxes(weight.axes.begin(), weight.axes.begin() + count); };
   if (!weight.is_matrix()) return {dims, weight.stacked, axes(weight.stacked)};
   if (weight.head_rows == 0) return {dims, weight.first_column(), axes(weight.first_column())};
-  const int64_t rows = weight.first_column() - 1;  // the dim of the rows: a query or key projection has only one
+  // The dim that numbers the rows. A query or key projection has only one such dim.
+  const int64_t rows = weight.first_column() - 1;
   MiniBlocks out{dims, rows + 1, axes(rows)};
   out.apart[rows] /= weight.head_rows;
   out.apart.insert(out.apart.begin() + rows + 1, weight.head_rows);

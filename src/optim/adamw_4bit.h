@@ -14,9 +14,9 @@ const std::array<double, 16>& four_bit_map(bool is_signed);
 // Embeddings are no exception, as in torchao. Other weights have the state that adamw.h describes.
 bool has_four_bits(const OptimWeight& weight);
 
-// State m and v. Each has "<name>_codes" (u8, two codes in a byte, the first one in the high bits; the weight's shape
-// with half as many columns, or a flat layer if the columns are odd) and "<name>_absmax" (f32, the largest magnitude in
-// each block of 128 elements).
+// State m and v. Each has "<name>_codes" and "<name>_absmax". The codes are u8, two in a byte, the first one in the
+// high bits; they have the weight's shape with half as many columns or, if the number of columns is odd, they are a
+// flat layer. The absmax values are f32, the largest magnitude in each block of 128 elements.
 UpdateRule adamw_4bit_rule();
 
 }  // namespace fettle

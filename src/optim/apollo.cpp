@@ -74,7 +74,7 @@ std::map<std::string, double> apollo_scalars(const OptimOptions& options, int64_
 Tensor projection(const OptimWeight& weight, int64_t rank, const Dims& sizes, const Tensor& interval) {
   const Dims dims{rank, product(sizes)};
   const Tensor key = constant(weight.key, DType::kU32) + convert(interval, DType::kU32) * 2654435769.0;
-  // Uniform numbers in (0, 1) with 24 bits, and Box and Muller's formula.
+  // Box and Muller's formula makes normal numbers from these uniform numbers in (0, 1), which have 24 bits.
   auto uniform = [&](const Tensor& of) {
     return (convert(shift_right(random_bits(dims, of), 8), DType::kF32) + 0.5) / 16777216.0;
   };

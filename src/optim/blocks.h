@@ -11,7 +11,7 @@ namespace fettle {
 struct Blocks {
   Dims whole, absmax;  // `whole`: [..., blocks, elements of a block ...]; `absmax`: without the elements
   Dims elements;       // the dims of `whole` that make up a block
-  LogicalAxes axes;    // of absmax
+  LogicalAxes axes;    // axes of `absmax`
   int64_t padding = 0;
 };
 Blocks blocks_of(const OptimWeight& weight, int64_t size);

@@ -67,7 +67,7 @@ UpdateRule muon_rule() {
   return {"muon",
           {{"momentum", "0.95", {}, kShare},
            {"nesterov", "true", {"true", "false"}},
-           {"ns_steps", "5", {}, {.least = 1, .most = 99, .whole = true}},  // the upper bound in torch
+           {"ns_steps", "5", {}, {.least = 1, .most = 99, .whole = true}},  // torch has the same upper bound
            {"eps", "1e-7", {}, kAboveZero},
            {"adjust_lr_fn", "match_rms_adamw", {"match_rms_adamw", "original"}}},
           muon_state,

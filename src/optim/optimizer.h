@@ -20,7 +20,7 @@ namespace fettle {
 // A trained weight as an update rule sees it: an array of separate weights (one per layer). Each of these is a vector
 // or a matrix.
 struct OptimWeight {
-  Shape shape;  // as stored in the program
+  Shape shape;  // shape of the array in the program
   LogicalAxes axes;
   int64_t stacked = 0;      // number of leading dims that select a weight (a layer)
   double weight_decay = 0;  // multiplied by the learning rate in each step
@@ -37,9 +37,8 @@ struct OptimWeight {
   int64_t first_column() const { return shape.rank() - columns; }
   Dims stack_dims() const { return {shape.dims.begin(), shape.dims.begin() + stacked}; }
   Dims own_dims() const { return {shape.dims.begin() + stacked, shape.dims.end()}; }
-  bool is_matrix() const {
-    return first_column() > stacked;
-  }  // a matrix in the checkpoint; its rows are the dims before the columns
+  // Returns whether the weight is a matrix in the checkpoint. Its rows are the dims before the columns.
+  bool is_matrix() const { return first_column() > stacked; }
 };
 
 // An array of optimizer state for a weight. It starts as zeros, each step changes it, and every checkpoint contains it.

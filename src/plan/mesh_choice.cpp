@@ -14,7 +14,7 @@ namespace fettle {
 namespace {
 
 constexpr int kCompiled = 4;          // number of candidates to compile, if at least one of them fits
-constexpr int kMostCompiled = 8;      // the limit when none of these fits
+constexpr int kMostCompiled = 8;      // number of candidates to compile when none of the first ones fits
 constexpr double kLikeBounds = 0.02;  // lower bounds within 2 % of each other count as equal
 
 // The defaults are the rates of a typical server, for a machine whose rates are not known. Only their ratios matter for
@@ -32,9 +32,9 @@ Rates rates_of(const Machine& machine) {
 
 // Estimates the seconds of a step from sizes alone. This is the time for arithmetic or for reading the weights,
 // whichever is longer, plus the time of transfers. A micro-batch uses each weight in the forward pass, in the backward
-// pass and, with rematerialisation, in the recomputed forward pass. It gathers an fsdp shard for two of these uses. tp
-// sums the activations twice per layer and pass. sp sends keys and values around, and in the backward pass also their
-// gradients in f32.
+// pass and, with rematerialisation, in the recomputed forward pass. The device gathers fsdp shards for two of these
+// uses. tp sums the activations twice per layer and pass. sp sends keys and values around, and in the backward pass
+// also their gradients in f32.
 double guess_seconds(const Run& run, int64_t length, const Machine& machine) {
   const Rates rates = rates_of(machine);
   const ModelConfig& model = run.model.config;

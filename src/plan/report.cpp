@@ -23,7 +23,7 @@ std::string format_kernels(const StepPlan& plan) {
   for (const KernelUse& use : plan.kernels) used.push_back(fmt::format("{}, {} calls", use.kernel, use.calls));
   if (!used.empty()) return fmt::format("kernels: {}\n", fmt::join(used, "; "));
   if (plan.kernels_on_request.empty()) return "";
-  return fmt::format("kernels: none; to use one that has not run on such a device yet: kernels={} (docs/kernels.md)\n",
+  return fmt::format("kernels: none; kernels={} selects one that has not run on such a device yet (docs/kernels.md)\n",
                      fmt::join(plan.kernels_on_request, ","));
 }
 

@@ -12,7 +12,7 @@ namespace fettle {
 namespace {
 
 constexpr int64_t kSize = 64;       // rows and columns of the matrices
-constexpr double kRounding = 1e-2;  // allowed error relative to the norm of a product, also with TF32
+constexpr double kRounding = 1e-2;  // largest allowed error, relative to the product's norm; TF32 stays below
 
 // Computes x times w; both are [kSize, kSize].
 std::vector<double> product(const float* x, const float* w) {

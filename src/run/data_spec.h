@@ -16,7 +16,7 @@ struct Recipe;
 // of cutoff_len_of. Throws UserError for malformed interleave_probs.
 DataSpec data_spec(const Recipe& recipe, const Stage& stage, const std::optional<LabelSet>& labels, int64_t cutoff_len);
 
-// Returns for how many tokens of a row an encoder (BERT, ModernBERT, RoBERTa, XLM-RoBERTa, CamemBERT) has positions.
+// Returns the largest number of tokens that an encoder (BERT, ModernBERT, RoBERTa, XLM-RoBERTa, CamemBERT) can read.
 // Returns 0 for other models.
 int64_t encoder_positions(const nlohmann::json& config);
 // Returns the recipe's cutoff_len. If the recipe does not set the key and the stage trains labels, the result is at

@@ -293,7 +293,7 @@ class Resolving {
           where, stages, run_.batch.micro_batches, 4 * stages);
   }
 
-  // Refuses offload_dir for adapters, for pipelines, and for rules without state.
+  // Refuses offload_dir for adapters, for pipelines, and for update rules without state.
   void check_offload_dir() const {
     if (!trains_ || recipe_.offload_dir.empty()) return;
     const std::string where = recipe_.where("offload_dir");

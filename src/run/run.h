@@ -97,7 +97,7 @@ struct Run {
   DType frozen_dtype = DType::kF32;
   DType trained_dtype = DType::kF32;
   bool tf32 = false;
-  bool offload_optimizer = false, offload_param = false;  // the first is false if offload_dir is set
+  bool offload_optimizer = false, offload_param = false;  // offload_optimizer is false if offload_dir is set
   std::string offload_dir;     // the folder on whose disk the optimizer state is; empty: it is not on a disk
   std::string offload_dir_at;  // where offload_dir was set, for messages
   RematPolicy remat = {};
@@ -125,7 +125,7 @@ struct Run {
   int64_t batch_shards() const;          // devices the batch is split over: dp x fsdp
   int64_t rows_per_micro_batch() const;  // rows of data in a micro-batch, over all devices
   DType reference_dtype() const { return lora && reference_folder.empty() ? trained_dtype : frozen_dtype; }
-  int64_t count(const std::vector<Param>& params) const;  // elements; for `frozen`, also of `quantised`
+  int64_t count(const std::vector<Param>& params) const;  // number of elements; for `frozen`, includes `quantised`
   // Returns the numbers of the layers whose tensors the parameter contains. For a LoRA weight, these are only the
   // layers that have LoRA weights. Returns {0} for a parameter outside of the layers.
   std::vector<int64_t> layers_of(const Param& param) const;

@@ -1,4 +1,4 @@
-// Defines small_model_request, which asks for a training run of a tiny random model. The run tries devices out.
+// Defines small_model_request, which asks for a training run of a tiny random model. The run tests devices.
 #pragma once
 
 #include <filesystem>

@@ -16,7 +16,7 @@ struct Variant {
   std::optional<std::string> gradient_checkpointing, finetuning_type;
   std::optional<bool> offload_optimizer, offload_param;
   std::optional<std::map<std::string, int64_t>> mesh;
-  bool any_device_count = false;  // drops device_count
+  bool any_device_count = false;  // ignores the recipe's device_count
   // When adapters are merged during loading, keeps the merged base in f32, like an export does.
   bool merges_in_f32 = false;
 };

@@ -63,7 +63,7 @@ DeviceBuffer DeviceBuffer::upload(const Client& client, const HostArray& global,
 DeviceBuffer DeviceBuffer::zeros(const Client& client, const Shape& shape, Layout layout,
                                  const std::string& memory_kind) {
   return upload(
-      client, shape, std::move(layout), [](const Box&, std::byte*) {}, memory_kind);  // new pages are zero
+      client, shape, std::move(layout), [](const Box&, std::byte*) {}, memory_kind);  // new pages are already zero
 }
 
 bool DeviceBuffer::is_deleted() const {

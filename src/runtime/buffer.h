@@ -29,7 +29,7 @@ using FillBox = std::function<void(const Box& box, std::byte* out)>;
 // The caller may change or free the uploaded host array as soon as upload() returns.
 class DeviceBuffer {
  public:
-  DeviceBuffer() = default;  // empty: no devices
+  DeviceBuffer() = default;  // a buffer on no device
   // Copies the box of each device from `global` to that device. For memory_kind see ArgInfo.
   static DeviceBuffer upload(const Client& client, const HostArray& global, Layout layout,
                              const std::string& memory_kind = "");

@@ -17,8 +17,8 @@ struct ClientHandle;
 class Rendezvous;
 
 struct ClientOptions {
-  int device_count =
-      0;  // CPU: the number of devices to make; 0 means 1. Other plugins: 0, or the number of devices present
+  // CPU: the number of devices to make; 0 means 1. Other plugins: 0, or the number of devices present.
+  int device_count = 0;
   double memory_fraction = 0;         // GPUs: share of the memory that the allocator may use; 0: the plugin's default
   bool preallocate = true;            // GPUs: allocate that share at start
   Rendezvous* run = nullptr;          // the processes whose devices work together; null: only this one
@@ -29,10 +29,11 @@ struct DeviceInfo {
   int ordinal = 0;  // position in Client::devices()
   int64_t id = 0;   // PJRT's id, unique among the devices of the run
   int process_index = 0;
-  std::string kind;          // "cpu", "NVIDIA H100 80GB HBM3"
-  std::string capability;    // "9.0", "gfx942", "host" (the CPU); "" when the plugin does not report it
-  int64_t memory_bytes = 0;  // what one device may allocate (CPU: free host memory / devices); 0: unknown.
-                             // Devices of other processes get the value of this process's first device
+  std::string kind;        // "cpu", "NVIDIA H100 80GB HBM3"
+  std::string capability;  // "9.0", "gfx942", "host" (the CPU); "" when the plugin does not report it
+  // Bytes that one device may allocate (CPU: free host memory / devices); 0: unknown. Devices of other processes have
+  // the value of this process's first device.
+  int64_t memory_bytes = 0;
 };
 
 // Copies of a Client share one PJRT client, which is destroyed when the last copy, buffer and executable are gone.

@@ -32,7 +32,7 @@ struct Header {
   char magic[8];
   uint64_t bytes;
   uint64_t checksum;  // xxh3 of the program
-  MemoryStats stats;  // as the compiler counts them
+  MemoryStats stats;  // the memory that the program needs, as the compiler counts it
 };
 static_assert(std::is_trivially_copyable_v<MemoryStats>);
 

@@ -61,10 +61,10 @@ std::string CompiledProgram::optimized_program() const {
   PJRT_ARGS(PJRT_Executable_OptimizedProgram_Args, args);
   args.executable = executable_;
   args.program = &program;
-  PJRT_CALL(plugin_->api(), PJRT_Executable_OptimizedProgram, args);  // the program's size
+  PJRT_CALL(plugin_->api(), PJRT_Executable_OptimizedProgram, args);  // asks for the program's size
   std::string code(program.code_size, '\0');
   program.code = code.data();
-  PJRT_CALL(plugin_->api(), PJRT_Executable_OptimizedProgram, args);  // the program's bytes
+  PJRT_CALL(plugin_->api(), PJRT_Executable_OptimizedProgram, args);  // fetches the program's bytes
   return code;
 }
 

@@ -24,7 +24,7 @@ class Executable {
   Executable(Executable&&) noexcept;
   Executable& operator=(Executable&&) noexcept;
 
-  // Launches the program on all its devices and returns at once. The outputs can be passed to the next run right away.
+  // Launches the program on all its devices and does not wait. The outputs can be passed to the next run immediately.
   // Arguments that the signature donates are deleted. Throws InternalError before the launch when the arguments do not
   // match the signature (count, shape, dtype, layout, client), when an argument is deleted, or when a donated argument
   // is given twice. Throws DeviceError or DoesNotFit when the launch fails. When the program fails later, wait() or the

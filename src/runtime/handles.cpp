@@ -116,7 +116,7 @@ PJRT_Buffer* buffer_from_block(const ClientHandle& client, int ordinal, const st
 }
 
 void destroy_buffer(const PJRT_Api& api, PJRT_Buffer* buffer) {
-  if (buffer == nullptr) return;  // the shard of another process
+  if (buffer == nullptr) return;  // the shard belongs to another process
   PJRT_ARGS(PJRT_Buffer_Destroy_Args, args);
   args.buffer = buffer;
   pjrt::take(api, api.PJRT_Buffer_Destroy(&args));

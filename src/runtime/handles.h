@@ -38,7 +38,7 @@ struct ClientHandle {
   bool is_local(int ordinal) const { return ordinal >= first_local && ordinal < first_local + local_count; }
 
   std::vector<PJRT_Device*> devices;     // the devices of all processes, sorted by process and id
-  std::vector<DeviceInfo> infos;         // their descriptions, in the same order
+  std::vector<DeviceInfo> infos;         // descriptions of `devices`, in the same order
   int first_local = 0, local_count = 0;  // this process's devices are consecutive
   mutable std::atomic<int> launches = 0;
   std::string platform_name;
@@ -87,7 +87,7 @@ void destroy_buffer(const PJRT_Api& api, PJRT_Buffer* buffer);
 
 // The parts of a layout that this process's devices hold.
 struct LocalParts {
-  std::vector<Box> boxes;    // distinct, in order of first appearance
+  std::vector<Box> boxes;    // the distinct boxes, in order of first appearance
   std::vector<int> part_of;  // by position in the layout: the index of its box; -1 for a device of another process
 };
 LocalParts local_parts(const ClientHandle& client, const Layout& layout);

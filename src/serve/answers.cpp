@@ -61,8 +61,11 @@ ordered_json text_chances(const std::vector<TokenChance>& chances, int64_t offse
   return out;
 }
 
+// `id` is used if the call has none.
 ordered_json call_json(const ToolCall& call, const std::string& id) {
-  return {{"id", id}, {"type", "function"}, {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
+  return {{"id", call.id.empty() ? id : call.id},
+          {"type", "function"},
+          {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
 }
 
 ordered_json usage_json(const AnswerUsage& usage) {

@@ -10,7 +10,7 @@
 namespace fettle {
 namespace {
 
-// Returns the length of the longest end of `text` that is the beginning of `mark`.
+// Returns the length of the longest suffix of `text` that is a prefix of `mark`.
 size_t begun(std::string_view text, std::string_view mark) {
   if (mark.empty()) return 0;
   size_t length = std::min(text.size(), mark.size() - 1);
@@ -138,6 +138,15 @@ class MarkedReader : public BufferedReader {
       in_ = In::kCall;
       return true;
     }
+    if (calls && at_start && first != std::string::npos && form_.calls->by_name) {
+      const auto named = types_.begins_with_name(std::string_view(held_).substr(first));
+      if (!named) return false;
+      if (*named) {
+        opened_.clear();
+        in_ = In::kCall;
+        return true;
+      }
+    }
     const size_t begin = calls ? held_.find(form_.calls->begin) : std::string::npos;
     const std::string_view before = std::string_view(held_).substr(0, begin);
     size_t kept = 0;
@@ -248,7 +257,7 @@ void ReplyPart::add(ReplyPart part) {
 std::vector<std::string_view> ReplyForm::marks() const {
   if (harmony) return {"<|channel|>", "<|message|>", "<|end|>", "<|start|>", "<|constrain|>"};
   std::vector<std::string_view> out;
-  for (const std::string_view mark : {think_begin, think_end})
+  for (const std::string_view mark : {think_begin, think_end, think_token})
     if (!mark.empty()) out.push_back(mark);
   if (calls == nullptr) return out;
   for (const std::string_view mark : {calls->begin, calls->end})
@@ -258,8 +267,13 @@ std::vector<std::string_view> ReplyForm::marks() const {
 }
 
 ReplyForm reply_form_of(const std::string& source, bool tools) {
-  static constexpr std::pair<std::string_view, std::string_view> kThoughts[] = {
-      {"<think>", "</think>"}, {"[THINK]", "[/THINK]"}, {"<seed:think>", "</seed:think>"}};
+  struct Thought {
+    std::string_view begin, end, token = "";
+  };
+  static constexpr Thought kThoughts[] = {{"<think>", "</think>"},
+                                          {"[THINK]", "[/THINK]"},
+                                          {"<seed:think>", "</seed:think>"},
+                                          {"<|channel>thought", "<channel|>", "<|channel>"}};
   ReplyForm form;
   if (source.find("<|channel|>") != std::string::npos && source.find("analysis") != std::string::npos) {
     form.harmony = true;
@@ -267,10 +281,11 @@ ReplyForm reply_form_of(const std::string& source, bool tools) {
     if (tools) form.calls = &kInChannels;
     return form;
   }
-  for (const auto& [begin, end] : kThoughts)
+  for (const auto& [begin, end, token] : kThoughts)
     if (form.think_end.empty() && source.find(end) != std::string::npos) {
       form.think_begin = begin;
       form.think_end = end;
+      form.think_token = token;
     }
   if (tools) form.calls = call_form_of(source);
   return form;

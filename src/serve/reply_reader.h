@@ -35,6 +35,7 @@ class ReplyReader {
 struct ReplyForm {
   const CallForm* calls = nullptr;          // null: calls are not read
   std::string_view think_begin, think_end;  // texts around reasoning; "": none
+  std::string_view think_token;             // the special token with which think_begin begins, if it is longer
   bool harmony = false;                     // the channels of GPT-OSS
 
   bool plain() const { return calls == nullptr && think_end.empty() && !harmony; }

@@ -28,9 +28,9 @@ class RequestError : public std::runtime_error {
 struct CompletionRequest {
   bool chat = true;
   std::string model;
-  std::vector<Message> messages;  // chat
+  std::vector<Message> messages;  // chat: the conversation
   std::string tools_json;         // chat: a JSON array, or ""
-  std::string prompt;             // completions, unless prompt_ids has the prompt
+  std::string prompt;             // completions: the prompt, unless prompt_ids has it
   std::vector<int32_t> prompt_ids;
   std::optional<int64_t> max_tokens, top_k;
   std::optional<double> temperature, top_p;

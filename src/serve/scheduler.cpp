@@ -126,7 +126,7 @@ class Scheduler::Decoding {
  private:
   std::optional<BatchDecoder> several_;
   std::optional<Generator> one_;
-  int64_t adapter_ = kNoAdapter;  // of the only row, for one_
+  int64_t adapter_ = kNoAdapter;  // the adapter of the row that one_ decodes
 };
 
 Scheduler::Scheduler(Session& session, const SchedulerLimits& limits) : session_(session), limits_(limits) {

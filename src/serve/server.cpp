@@ -115,7 +115,7 @@ class CompletionServer {
       if (!response.body.empty()) return;
       const std::string text =
           response.status == 404   ? fmt::format("{} {} is not known; see docs/serve.md", request.method, request.path)
-          : response.status == 413 ? fmt::format("the body is larger than {} bytes; shorten it", kLargestBody)
+          : response.status == 413 ? fmt::format("the body is larger than {} bytes; send a shorter one", kLargestBody)
                                    : fmt::format("the request cannot be read (HTTP status {})", response.status);
       answer_error(response, RequestError(response.status, text));
     });
@@ -243,8 +243,8 @@ class CompletionServer {
     }
     for (const int32_t id : job.prompt)
       if (id >= session_.vocab_size())
-        throw RequestError(400, fmt::format("token id {} is not in the vocabulary of {}", id, session_.vocab_size()),
-                           field);
+        throw RequestError(
+            400, fmt::format("token id {} is not in the vocabulary of {} tokens", id, session_.vocab_size()), field);
     return job;
   }
 

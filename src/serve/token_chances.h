@@ -15,7 +15,7 @@ namespace fettle {
 struct TokenText {
   std::string text, bytes;
 
-  TokenText(std::string text) : text(std::move(text)), bytes(this->text) {}  // NOLINT: a text is a token
+  TokenText(std::string text) : text(std::move(text)), bytes(this->text) {}  // NOLINT: implicit
   TokenText(const char* text) : TokenText(std::string(text)) {}              // NOLINT
   TokenText(std::string text, std::string bytes) : text(std::move(text)), bytes(std::move(bytes)) {}
 };

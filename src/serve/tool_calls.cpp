@@ -5,6 +5,7 @@
 #include "base/json_text.h"
 #include "base/trimmed.h"
 #include "data/tool_formats.h"
+#include "serve/loose_json.h"
 
 namespace fettle {
 namespace {
@@ -14,7 +15,8 @@ using Calls = std::optional<std::vector<ToolCall>>;
 
 constexpr int kMostEnds = 64;  // how often read_llama tries to end one call
 
-// Returns the text before `mark` and removes it and the mark from `text`. Returns nullopt when there is no such mark.
+// Returns the text before `mark`, and removes this text and the mark from `text`. Returns nullopt when there is no such
+// mark.
 std::optional<std::string_view> take_until(std::string_view& text, std::string_view mark) {
   const size_t at = text.find(mark);
   if (at == std::string_view::npos) return std::nullopt;
@@ -84,25 +86,47 @@ Calls read_llama(std::string_view text, const ToolTypes& types) {
   return calls.empty() ? std::nullopt : Calls(calls);
 }
 
-// Reads <function=f><parameter=x>1</parameter></function>
-Calls read_qwen_xml(std::string_view text, const ToolTypes& types) {
-  if (!take(text, "<function=")) return std::nullopt;
-  const auto name = take_until(text, ">");
-  if (!name) return std::nullopt;
-  const std::string tool(trimmed(*name));
-  ordered_json arguments = ordered_json::object();
-  while (take(text, "<parameter=")) {
-    const auto key = take_until(text, ">");
-    auto value = key ? take_until(text, "</parameter>") : std::nullopt;
-    if (!value) return std::nullopt;
-    // The template writes one newline on each side of the value.
-    if (value->starts_with('\n')) value->remove_prefix(1);
-    if (value->ends_with('\n')) value->remove_suffix(1);
-    const std::string argument(trimmed(*key));
-    arguments[argument] = types.value(tool, argument, std::string(*value));
+// The texts of a call that is written as XML.
+struct XmlForm {
+  std::string_view call, parameter;  // the texts before the name of the call and of a parameter
+  std::string_view name_end;         // the text after such a name
+  std::string_view call_end;
+};
+
+constexpr XmlForm kFunctionXml{"<function=", "<parameter=", ">", "</function>"};
+constexpr XmlForm kInvokeXml{"<invoke name=\"", "<parameter name=\"", "\">", "</invoke>"};
+
+// Reads one or more calls such as <function=f><parameter=x>1</parameter></function>
+Calls read_xml(std::string_view text, const ToolTypes& types, const XmlForm& form) {
+  std::vector<ToolCall> calls;
+  while (take(text, form.call)) {
+    const auto name = take_until(text, form.name_end);
+    if (!name) return std::nullopt;
+    const std::string tool(trimmed(*name));
+    ordered_json arguments = ordered_json::object();
+    while (take(text, form.parameter)) {
+      const auto key = take_until(text, form.name_end);
+      auto value = key ? take_until(text, "</parameter>") : std::nullopt;
+      if (!value) return std::nullopt;
+      // Some templates write one newline on each side of the value.
+      if (value->starts_with('\n')) value->remove_prefix(1);
+      if (value->ends_with('\n')) value->remove_suffix(1);
+      const std::string argument(trimmed(*key));
+      arguments[argument] = types.value(tool, argument, std::string(*value));
+    }
+    const auto call = take(text, form.call_end) ? call_of(tool, arguments) : std::nullopt;
+    if (!call) return std::nullopt;
+    calls.push_back(*call);
   }
-  if (!take(text, "</function>") || !trimmed(text).empty()) return std::nullopt;
-  return only(call_of(tool, arguments));
+  return calls.empty() || !trimmed(text).empty() ? std::nullopt : Calls(calls);
+}
+
+Calls read_function_xml(std::string_view text, const ToolTypes& types) {
+  return read_xml(text, types, kFunctionXml);
+}
+
+Calls read_minimax(std::string_view text, const ToolTypes& types) {
+  return read_xml(text, types, kInvokeXml);
 }
 
 // Reads f<arg_key>x</arg_key><arg_value>1</arg_value>
@@ -123,30 +147,93 @@ Calls read_glm(std::string_view text, const ToolTypes& types) {
   return only(call_of(tool, arguments));
 }
 
-// Reads [{"name": "f", "arguments": {...}}, ...], or f[ARGS]{...}[TOOL_CALLS]g[ARGS]{...}, also with [CALL_ID]id
-// before [ARGS]
-Calls read_mistral(std::string_view text, const ToolTypes&) {
+// Reads [{"name": "f", "arguments": {...}}, ...]
+Calls calls_of_list(const ordered_json& list) {
+  if (!list.is_array()) return std::nullopt;
   std::vector<ToolCall> calls;
-  if (trimmed(text).starts_with('[')) {
-    const ordered_json list = json_of(text);
-    if (!list.is_array()) return std::nullopt;
-    for (const ordered_json& one : list) {
-      const auto call = call_of(one);
-      if (!call) return std::nullopt;
-      calls.push_back(*call);
-    }
-  } else {
-    while (!text.empty()) {
-      const auto until_next = take_until(text, "[TOOL_CALLS]");
-      const std::string_view one = until_next ? *until_next : std::exchange(text, "");
-      const size_t brace = one.find('{');
-      if (brace == std::string_view::npos) return std::nullopt;
-      const auto call = call_of(one.substr(0, std::min(one.find('['), brace)), json_of(one.substr(brace)));
-      if (!call) return std::nullopt;
-      calls.push_back(*call);
-    }
+  for (const ordered_json& one : list) {
+    const auto call = call_of(one);
+    if (!call) return std::nullopt;
+    calls.push_back(*call);
   }
   return calls.empty() ? std::nullopt : Calls(calls);
+}
+
+// Reads a list of objects, or f[ARGS]{...}[TOOL_CALLS]g[ARGS]{...}, also with [CALL_ID]id before [ARGS]
+Calls read_mistral(std::string_view text, const ToolTypes&) {
+  if (trimmed(text).starts_with('[')) return calls_of_list(json_of(text));
+  std::vector<ToolCall> calls;
+  while (!text.empty()) {
+    const auto until_next = take_until(text, "[TOOL_CALLS]");
+    const std::string_view one = until_next ? *until_next : std::exchange(text, "");
+    const size_t brace = one.find('{');
+    if (brace == std::string_view::npos) return std::nullopt;
+    const auto call = call_of(one.substr(0, std::min(one.find('['), brace)), json_of(one.substr(brace)));
+    if (!call) return std::nullopt;
+    calls.push_back(*call);
+  }
+  return calls.empty() ? std::nullopt : Calls(calls);
+}
+
+// Reads f, a newline and {...}. Several such calls have <|assistant|> between them.
+Calls read_glm4(std::string_view text, const ToolTypes& types) {
+  std::vector<ToolCall> calls;
+  while (!text.empty()) {
+    const auto until_next = take_until(text, "<|assistant|>");
+    std::string_view one = trimmed(until_next ? *until_next : std::exchange(text, ""));
+    const auto name = take_until(one, "\n");
+    const auto call = name ? call_of(*name, json_of(one)) : std::nullopt;
+    if (!call || !types.knows(call->name)) return std::nullopt;
+    calls.push_back(*call);
+  }
+  return calls.empty() ? std::nullopt : Calls(calls);
+}
+
+// Reads call:f{x:<|"|>text<|"|>,y:1}
+Calls read_gemma4(std::string_view text, const ToolTypes&) {
+  const auto name = take(text, "call:") ? take_until(text, "{") : std::nullopt;
+  if (!name) return std::nullopt;
+  return only(call_of(*name, json_of(loose_as_json("{" + std::string(text)))));
+}
+
+// Reads [{"name": "f", "arguments": {...}}, ...]
+Calls read_list(std::string_view text, const ToolTypes&) {
+  return calls_of_list(json_of(text));
+}
+
+// Reads f(x="text", y=1), each call on a line of its own
+Calls read_olmo3(std::string_view text, const ToolTypes&) {
+  std::string list;
+  for (text = trimmed(text); !text.empty(); text = trimmed(text)) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    list += (list.empty() ? "[" : ",") + std::string(text.substr(0, end));
+    text.remove_prefix(end);
+  }
+  return calls_of_list(json_of(loose_as_json(list + "]")));
+}
+
+// Reads <|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{...}<|tool_call_end|>
+Calls read_kimi(std::string_view text, const ToolTypes&) {
+  std::vector<ToolCall> calls;
+  while (take(text, "<|tool_call_begin|>")) {
+    const auto id = take_until(text, "<|tool_call_argument_begin|>");
+    const auto arguments = id ? take_until(text, "<|tool_call_end|>") : std::nullopt;
+    if (!arguments) return std::nullopt;
+    std::string_view name = trimmed(*id);
+    name = name.substr(0, name.rfind(':'));
+    if (name.starts_with("functions.")) name.remove_prefix(std::string_view("functions.").size());
+    auto call = call_of(name, json_of(*arguments));
+    if (!call) return std::nullopt;
+    call->id = trimmed(*id);
+    calls.push_back(*call);
+  }
+  return calls.empty() || !trimmed(text).empty() ? std::nullopt : Calls(calls);
+}
+
+// Reads [f(x="text", y=1), g()], or a list of objects
+Calls read_lfm2(std::string_view text, const ToolTypes&) {
+  const ordered_json calls = json_of(loose_as_json(text));
+  return calls.is_array() ? calls_of_list(calls) : only(call_of(calls));
 }
 
 // Reads function<｜tool▁sep｜>f with arguments in a Markdown block (V3, R1), or f<｜tool▁sep｜>{...} (V3.1)
@@ -174,7 +261,7 @@ Calls read_deepseek(std::string_view text, const ToolTypes&) {
 const std::vector<CallForm>& call_forms() {
   static const std::vector<CallForm> forms = {
       {.format = "qwen", .begin = "<tool_call>", .end = "</tool_call>", .read = read_object},
-      {.format = "qwen3_5", .begin = "<tool_call>", .end = "</tool_call>", .read = read_qwen_xml},
+      {.format = "qwen3_5", .begin = "<tool_call>", .end = "</tool_call>", .read = read_function_xml},
       {.format = "glm4_moe",
        .begin = "<tool_call>",
        .end = "</tool_call>",
@@ -192,6 +279,18 @@ const std::vector<CallForm>& call_forms() {
        .end = "<｜tool▁calls▁end｜>",
        .read = read_deepseek,
        .marks = {"<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", "<｜tool▁sep｜>"}},
+      {.format = "glm4", .begin = "<|assistant|>", .end = "", .by_name = true, .read = read_glm4},
+      {.format = "gemma4", .begin = "<|tool_call>", .end = "<tool_call|>", .read = read_gemma4, .marks = {"<|\"|>"}},
+      {.format = "lfm2", .begin = "<|tool_call_start|>", .end = "<|tool_call_end|>", .read = read_lfm2},
+      {.format = "kimi_k2",
+       .begin = "<|tool_calls_section_begin|>",
+       .end = "<|tool_calls_section_end|>",
+       .read = read_kimi,
+       .marks = {"<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"}},
+      {.format = "nemotron", .begin = "<TOOLCALL>", .end = "</TOOLCALL>", .read = read_list},
+      {.format = "olmo3", .begin = "<function_calls>", .end = "</function_calls>", .read = read_olmo3},
+      {.format = "minimax2", .begin = "<minimax:tool_call>", .end = "</minimax:tool_call>", .read = read_minimax},
+      {.format = "seed_oss", .begin = "<seed:tool_call>", .end = "</seed:tool_call>", .read = read_function_xml},
   };
   return forms;
 }
@@ -213,6 +312,15 @@ bool ToolTypes::knows(const std::string& tool) const {
   return tools_.contains(tool);
 }
 
+std::optional<bool> ToolTypes::begins_with_name(std::string_view text) const {
+  for (const auto& [name, properties] : tools_.items()) {
+    const std::string line = name + "\n";
+    if (text.starts_with(line)) return true;
+    if (line.starts_with(text)) return std::nullopt;
+  }
+  return false;
+}
+
 ordered_json ToolTypes::value(const std::string& tool, const std::string& argument, const std::string& text) const {
   const ordered_json properties = tools_.value(tool, ordered_json());
   const ordered_json schema = properties.is_object() ? properties.value(argument, ordered_json()) : ordered_json();
@@ -222,6 +330,7 @@ ordered_json ToolTypes::value(const std::string& tool, const std::string& argume
   for (const auto& [python, json] : {std::pair{"True", ordered_json(true)}, {"False", false}, {"None", nullptr}})
     if (text == python) return json;
   ordered_json value = json_of(text);
+  if (value.is_discarded() && text.find_first_of("[{") == 0) value = json_of(loose_as_json(text));
   return value.is_discarded() ? ordered_json(text) : value;
 }
 

@@ -12,6 +12,7 @@ namespace fettle {
 struct ToolCall {
   std::string name;
   std::string arguments;  // the text of a JSON object
+  std::string id = "";    // "" unless the model writes ids; its template may need this id again
 };
 
 // The `tools` of a request. Some formats write all arguments as text; the tools' schemas say which are strings.
@@ -19,6 +20,8 @@ class ToolTypes {
  public:
   explicit ToolTypes(const std::string& tools_json);
   bool knows(const std::string& tool) const;
+  // Says if `text` begins with the name of a tool and a newline. Returns nullopt when only more text can tell.
+  std::optional<bool> begins_with_name(std::string_view text) const;
   // Returns an argument as JSON: a string if the tool's schema says so or the text is not JSON, else the JSON value.
   nlohmann::ordered_json value(const std::string& tool, const std::string& argument, const std::string& text) const;
 
@@ -33,6 +36,7 @@ struct CallForm {
   // Another text before a call, but only at the beginning of the reply; "": none. This text is itself a part of the
   // call.
   std::string_view first = "";
+  bool by_name = false;    // a reply that begins with the name of a tool and a newline is a call, too
   bool short_ids = false;  // the template accepts only ids of 9 letters and digits
   // Reads the text between begin and end. Returns nullopt when it is not a call.
   std::optional<std::vector<ToolCall>> (*read)(std::string_view text, const ToolTypes& types);

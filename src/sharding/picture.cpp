@@ -83,7 +83,7 @@ std::vector<int64_t> shown_parts(int64_t count) {
   return out;
 }
 
-// Describes how the array is split, without a leading layer dim that is not split. Returns "" when no dim is split.
+// Describes how the array is split. Leaves out a leading layer dim that is not split. Returns "" when no dim is split.
 std::string likeness(const PlacedArray& array) {
   Partition partition = array.partition;
   if (!partition.dims.empty() && array.axes[0] == "layers" && partition.dims[0].empty())

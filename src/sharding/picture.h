@@ -13,7 +13,7 @@ namespace fettle {
 struct PlacedArray {
   std::string kind;   // arrays of one kind are shown together: "frozen weights"
   std::string name;   // "model.layers.{}.mlp.up_proj.weight"
-  std::string label;  // short, for the picture: "mlp.up_proj"
+  std::string label;  // a short name for the picture: "mlp.up_proj"
   Shape shape;        // the global shape
   LogicalAxes axes;
   Partition partition;

@@ -148,7 +148,7 @@ MeshAxes make_mesh(const std::map<std::string, int64_t>& mesh, int64_t devices) 
   }
   for (const auto& [name, size] : mesh)
     if (std::find(kAxes.begin(), kAxes.end(), name) == kAxes.end())
-      throw UserError("mesh: the axis '{}' is not known; there are {}", name, fmt::join(kAxes, ", "));
+      throw UserError("mesh: the axis '{}' is not known; the axes are {}", name, fmt::join(kAxes, ", "));
   for (const char* axis : kAxes)
     if (const auto at = mesh.find(axis); at != mesh.end() && at->second > 1) out.axes.emplace_back(axis, at->second);
   if (out.size() != devices) {

@@ -12,20 +12,20 @@
 
 namespace fettle {
 
-// The logical axes of a value, one per dim; "" is never split. Weights have the axes vocab, embed, heads, kv_heads,
-// mlp, experts, layers, rank, norm. Activations have batch, length, act_embed, act_heads, act_kv_heads, act_mlp,
-// act_vocab, act_groups (rows whose tokens one group of expert devices computes), act_experts.
+// The logical axes of a value, one per dim. A dim with the axis "" is never split. Weights have the axes vocab, embed,
+// heads, kv_heads, mlp, experts, layers, rank, norm. Activations have batch, length, act_embed, act_heads,
+// act_kv_heads, act_mlp, act_vocab, act_groups (rows whose tokens one group of expert devices computes), act_experts.
 using LogicalAxes = std::vector<std::string>;
 
 inline constexpr const char* kStageAxis = "pp";
 
 class ShardingRules {
  public:
-  // `overrides` replace defaults: logical axis -> mesh axes joined by '+', or "" for none.
+  // `overrides` replace defaults: they map a logical axis to mesh axes joined by '+', or to "" for none.
   explicit ShardingRules(MeshAxes mesh, const std::map<std::string, std::string>& overrides = {});
 
   // Returns the same rules for activations outside of the layers. There, the devices of all stages share the rows of
-  // the batch, if pp divides their number.
+  // the batch, if pp divides the number of rows.
   ShardingRules outside_layers() const;
   // Returns the same rules for activations of one row: every device stores all rows and positions.
   ShardingRules for_one_row() const;

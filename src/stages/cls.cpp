@@ -1,4 +1,4 @@
-// Stage cls: labels of texts. The losses are the same as in Transformers' ...ForSequenceClassification classes.
+// Stage cls: text classification. The losses are the same as in Transformers' ...ForSequenceClassification classes.
 #include "graph/ops.h"
 #include "models/blocks/sequences.h"
 #include "models/classifier.h"

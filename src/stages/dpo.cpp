@@ -20,7 +20,7 @@ void dpo_check(const KeyValues& keys) {
   const std::string& kind = keys.text("pref_loss");
   auto refuse = [&](const char* key, const char* readers) {
     if (keys.changed(key))
-      throw UserError("{}: {} belongs to stage: dpo with {}, found pref_loss: {}; remove it, or change pref_loss",
+      throw UserError("{}: {} belongs to stage: dpo with {}, found pref_loss: {}; remove the key, or change pref_loss",
                       keys.where(key), key, readers, kind);
   };
   if (kind != "sigmoid" && kind != "simpo") refuse("dpo_label_smoothing", "pref_loss: sigmoid or simpo");
@@ -50,7 +50,7 @@ Tensor log_1m_exp(const Tensor& x) {
   return log(maximum(1.0 - exp(x), constant(kLeast, DType::kF32)));
 }
 
-// One of the two replies of each row: all the chosen replies, or all the rejected ones.
+// The values of all chosen replies, or of all rejected replies.
 struct Reply {
   Tensor logp, reference, tokens;  // [R]
 };

@@ -1,8 +1,8 @@
-// Defines the parts that all stages of preferences share.
+// Defines the parts that all preference stages share.
 //
 // A data row becomes two sequences with successive numbers: the chosen and the rejected reply. In stage kto, these are
 // the judged reply and, for the divergence, the same prompt with another row's reply. Both sequences are in the same
-// micro-batch. So there are R rows and S = 2 R sequences. Rewards and their names are TRL's.
+// micro-batch. So there are R rows and S = 2 R sequences. Rewards are computed and named as in TRL.
 #pragma once
 
 #include <span>
@@ -49,7 +49,7 @@ Tensor preference_sums(const std::vector<Tensor>& terms_R);
 Tensor one_if(const Tensor& pred);
 // Returns 1 for each row of replies and 0 for filler, [R], from tokens_S.
 Tensor real_sequences(const Tensor& tokens_S);
-// Returns the same as real_sequences, from a batch.
+// Returns real_sequences() of the batch.
 Tensor real_rows_of(const BatchInputs& batch);
 
 // Returns the loss of a batch of replies. `losses` computes the rows' losses from the log-probabilities. If
@@ -62,7 +62,7 @@ BatchLoss reply_loss(const LossInputs& in, const std::function<PreferenceLoss(co
 // the batch has no reply of that kind.
 std::map<std::string, double> reward_metrics(std::span<const float> sums);
 
-// Returns the keys that every stage of preferences refuses.
+// Returns the keys that every preference stage refuses.
 std::vector<RefusedKey> refused_with_preferences();
 // Throws UserError for pissa_init without ref_model: PiSSA moves part of the base into the adapter, so the base alone
 // is not the reference.

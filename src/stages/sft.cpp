@@ -17,8 +17,8 @@ void sft_check(const KeyValues& keys) {
   const std::string& kind = keys.text("sft_loss");
   auto refuse = [&](const char* key, const char* reader) {
     if (keys.changed(key))
-      throw UserError("{}: {} belongs to sft_loss: {}, found {}; remove it, or change sft_loss", keys.where(key), key,
-                      reader, kind);
+      throw UserError("{}: {} belongs to sft_loss: {}, found {}; remove the key, or change sft_loss", keys.where(key),
+                      key, reader, kind);
   };
   if (kind != "eaft") refuse("eaft_alpha", "eaft");
   if (kind == "asft") return check_reference_start(keys);

@@ -62,7 +62,7 @@ struct ModelPass {
   const Model& model;
   Forward forward;
   Tensor hidden_BTD;
-  TokenHead head;  // without weights for classifiers
+  TokenHead head;  // for a classifier, it has no weights
 
   TokenLoss token_loss(const Tensor& targets_BT, const LossOptions& options) const;
   Tensor class_logits(const BatchInputs& batch) const;  // f32 [S, K]
@@ -126,7 +126,7 @@ struct Stage {
   // The name of this stage's own task in `eval`. With Head::kTokens, `eval` also has tasks with questions and replies.
   std::string_view eval_task = "loss";
   // Returns the stage that evaluates rows of other kinds than this stage's own. Null: the stage evaluates only its own
-  // rows. For example, sft evaluates replies for dpo and kto, so the metrics do not depend on the training loss.
+  // rows. For example, dpo and kto evaluate preference rows, and sft evaluates other rows for them.
   const Stage& (*measured_as)() = nullptr;
 
   int64_t sequences_per_row() const { return sequences_per_group(grouping); }

@@ -60,7 +60,7 @@ void check_stage_keys(const Stage& stage, const KeyValues& keys) {
   for (const Stage* other : stages())
     for (const std::string_view key : other->keys)
       if (!has_key(stage, key) && keys.changed(key))
-        throw UserError("{}: {} belongs to {}, found stage: {}; remove it, or set the stage", keys.where(key), key,
+        throw UserError("{}: {} belongs to {}, found stage: {}; remove the key, or set the stage", keys.where(key), key,
                         owners(key), stage.name);
   for (const RefusedKey& refused : stage.refused)
     if (keys.changed(refused.key))

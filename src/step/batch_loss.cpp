@@ -31,8 +31,8 @@ ModelPass run_model(const Run& run, const ModelInGraph& model, const BatchInputs
   return {run.model, after, after.sharding.constrain(hidden, {"batch", "length", "act_embed"}), head};
 }
 
-// Returns the weights of the reference model. The parameters in run.reference are frozen copies, which this adds as
-// inputs of the program. All other weights are those of the trained model.
+// Returns the weights of the reference model. Adds frozen copies of the parameters in run.reference as inputs of the
+// program. All other weights are those of the trained model.
 Weights reference_weights(Program& program, const Run& run, const Weights& weights) {
   Weights out = weights;
   for (const Param& param : run.reference)

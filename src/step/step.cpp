@@ -13,7 +13,7 @@
 namespace fettle {
 namespace {
 
-// Returns the arrays that are cut into slices, one for each micro-batch.
+// Returns the arrays that have one slice for each micro-batch.
 std::vector<Tensor> arrays_of(const BatchInputs& batch) {
   std::vector<Tensor> out;
   for (const auto& [part, array] : batch)
@@ -30,7 +30,7 @@ BatchInputs with_arrays(BatchInputs batch, const std::vector<Tensor>& arrays) {
 }
 
 // Returns the micro-batches as one batch for a pipeline, which takes them one after another (Forward::micro_batches).
-// The lines of a device stay on it: they are the major dim.
+// Lines are made the major dim, so each device keeps its lines.
 BatchInputs as_one_batch(BatchInputs batch, const Tensor& used) {
   batch.used = used;
   for (auto& [part, array] : batch) {
@@ -60,7 +60,7 @@ Gradients accumulate(const Run& run, Models models, const std::vector<Tensor>& t
   const bool loops = (micro_batches > 1 || used) && run.sharding.stages() == 1;
   auto one = [&](const BatchInputs& micro) -> Gradients {
     std::vector<Tensor> wanted = trained;
-    // In the loop, add_by_layer computes the squares of the sum instead.
+    // The loop computes the squares of the summed gradients in add_by_layer instead.
     if (on_host && !loops) wanted.push_back(models.trained.squares = constant(0, DType::kF32));
     const BatchLoss loss = batch_loss(run, models, micro, run.remat, seed);
     Gradients out{loss.sum, loss.metrics, grad(scale ? loss.sum * scale : loss.sum, wanted), {}};

@@ -41,10 +41,9 @@ void read_added_tokens(const JsonField& list, Pipeline& pipeline) {
   }
 }
 
-// Returns the number of leading bytes of `normalized` (the normalized `text`) that belong to the start of `text`. The
-// start ends with the first character that `precompiled` does not remove. If normalizing changes the text, the rest of
-// `text` is normalized alone. The bytes at the end of `normalized` that equal the end of this result do not belong to
-// the start; all other bytes do.
+// Divides `text` into a start and a rest. The start ends with the first character that `precompiled` does not remove.
+// Returns how many bytes of `normalized`, the whole text after normalizing, come from the start. If normalizing changes
+// `text`, these are all bytes before the longest ending that `normalized` shares with the normalized rest.
 size_t bytes_of_start(std::string_view text, const std::string& normalized, const Normalizer& normalizer,
                       const Normalizer& precompiled) {
   size_t first = 0;

@@ -36,7 +36,7 @@ struct Pipeline {
   void cut_into_words();
   std::optional<int32_t> id_of(const std::string& token) const;
   void encode(std::string_view text, bool add_special_tokens, std::vector<int32_t>& ids) const;
-  void encode_alone(std::string_view text, std::vector<int32_t>& ids) const;  // without the post-processor
+  void encode_alone(std::string_view text, std::vector<int32_t>& ids) const;  // skips the post-processor
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const;
 };
 

@@ -50,7 +50,7 @@ std::vector<PostProcessor::Template> PostProcessor::read_templates(const JsonFie
   const std::string& type = field.at("type").string();
   field.expect_only({"type", "add_prefix_space", "trim_offsets", "use_regex", "sep", "cls", "processors", "single",
                      "pair", "special_tokens"});
-  if (type == "ByteLevel") return {};  // it changes only offsets
+  if (type == "ByteLevel") return {};  // ByteLevel changes offsets, but no ids
   if (type == "BertProcessing" || type == "RobertaProcessing") {
     const int32_t cls = read_token_id(field.at("cls")), sep = read_token_id(field.at("sep"));
     const bool roberta = type == "RobertaProcessing";

@@ -27,7 +27,7 @@ class PostProcessor {
   struct PairPiece {
     enum class Kind : uint8_t { kToken, kFirst, kSecond };
     Kind kind = Kind::kToken;
-    int32_t id = 0;    // for kToken
+    int32_t id = 0;    // the special token of kToken
     uint8_t type = 0;  // the token type of the whole part
   };
   // Returns the parts of a row of two texts. Without a template, they are the first text with type 0, then the second
@@ -43,7 +43,7 @@ class PostProcessor {
   };
   static std::vector<Template> read_templates(const JsonField& field);
 
-  std::vector<Template> templates_;  // applied in order
+  std::vector<Template> templates_;  // these templates are applied in order
 };
 
 }  // namespace fettle

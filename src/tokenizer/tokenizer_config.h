@@ -20,7 +20,7 @@ struct TokenizerConfig {
   std::string eos_token;
   std::string pad_token;
   std::string unk_token;
-  std::vector<std::string> special_tokens;  // these four and all further ones that the files name
+  std::vector<std::string> special_tokens;  // the four tokens above, and all other special tokens that the files name
   std::vector<AddedToken> added_tokens;     // from added_tokens_decoder, or else from added_tokens.json
   std::string tokenizer_class;
   std::string pattern;  // pat_str: the pattern that cuts texts into words, for rank files that Fettle does not know

@@ -51,8 +51,8 @@ class CheckpointWriter {
   void check();
   // Waits until no checkpoint is being written, then does the same as check().
   void settle();
-  // Waits for the last checkpoint, and throws UserError or DoesNotFit when it could not be written. For a run that must
-  // not end without this checkpoint.
+  // Waits for the last checkpoint, and throws UserError or DoesNotFit when it could not be written. Used when
+  // the run must not end without this checkpoint.
   void require();
 
  private:

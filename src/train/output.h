@@ -40,7 +40,8 @@ class OutputFolder {
 // killed run was moving its result into the folder, completes the move; removes other unfinished files of killed runs.
 // Prints a message for both. Throws UserError when a check fails.
 [[nodiscard]] OutputFolder check_output(const Run& run);
-// Does the same for several processes. Also throws UserError when the processes see different folders under this path.
+// Like check_output(run), for several processes. Also throws UserError when the processes see different folders under
+// this path.
 [[nodiscard]] OutputFolder check_output(const Run& run, const Processes& processes);
 
 // Returns the bytes of one checkpoint.

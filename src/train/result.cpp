@@ -91,7 +91,7 @@ AdapterConfig adapter_config(const Run& run) {
   config.base_model_name_or_path = run.model_name;
   config.r = run.lora->rank;
   config.lora_alpha = run.lora->alpha;
-  if (run.pissa) {  // the same scale at twice the rank
+  if (run.pissa) {  // keeps the scale, although the rank doubles
     config.r *= 2;
     config.lora_alpha *= run.lora->rslora ? std::sqrt(2.0) : 2;
   }

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Uses the pages of `fettle board`, `fettle serve` and report.html as people do, in Chromium: by mouse, by keyboard, in a narrow window
-and in dark mode, with 1,000 runs and a log of 1,000,000 lines. Pictures of all pages are kept, to be looked at.
+"""Uses the pages of `fettle board`, `fettle serve` and report.html as people do, in Chromium: by mouse, by keyboard, in
+a narrow window and in dark mode, with 1,000 runs and a log of 1,000,000 lines. Keeps pictures of all pages, which
+people can look at.
 
 usage: tests/browser/pages.py --fettle PROGRAM --chromium PROGRAM --pictures FOLDER [NAME ...]
 
@@ -103,6 +104,8 @@ class Pages:
         train(self.fettle, self.some / "lora", "max_steps=40", "val_size=8", "eval_strategy=steps", "eval_steps=10",
               "learning_rate=0.002", f"run_name={EVIL}")
         train(self.fettle, self.some / "full", "max_steps=30", "finetuning_type=full", "learning_rate=0.0005")
+        (self.some / "lora/tuned_predictions.jsonl").write_text("".join(
+            json.dumps({"prompt": f"Question {i}?", "predict": f"<b>{i}</b> & {EVIL}"}) + "\n" for i in range(25)))
 
     def open(self, page, address, path=""):
         """Opens the address as in a new tab."""
@@ -252,6 +255,13 @@ class Pages:
         for wanted in ("Memory of one device", "Trained tokens", "Final figures", "lora_rank", "Machine", "finished"):
             assert wanted in text, f"the page of a run lacks {wanted}"
         assert page.run("document.querySelectorAll('.example mark').length") > 0
+        rows = "[...document.querySelectorAll('.example')].filter(one => one.textContent.includes('Question '))"
+        for title, shown in ("Show answers", 20), ("Show more", 25):
+            page.run(f"[...document.querySelectorAll('button')].find(one => one.textContent === '{title}').click()")
+            page.wait(f"{rows}.length === {shown}")
+        assert "<b>24</b>" in page.run(f"{rows}[24].textContent")
+        assert page.run("[...document.querySelectorAll('button')].every(one => one.textContent !== 'Show more' || "
+                        "one.classList.contains('hidden'))")
         self.look(page, "run")
         self.open(page, board.address, "#/run/" + "sweep%2Frate-1")
         page.wait(f"{DRAWN}('Training loss')")
@@ -266,6 +276,9 @@ class Pages:
         page.wait("document.querySelector('table.compare')")
         text = page.run("document.querySelector('table.compare').textContent")
         assert "finetuning_type" in text and "cutoff_len" not in text and "not known" in text, text
+        row = page.run("[...document.querySelectorAll('table.compare tr')].find(one => one.firstChild.textContent === "
+                       "'finetuning_type').textContent")
+        assert "full" in row and "lora (default)" in row, row
         page.run("document.querySelector('main input[type=checkbox]').click()")
         page.wait("document.querySelector('table.compare').textContent.includes('cutoff_len')")
         self.look(page, "compare")
@@ -372,7 +385,7 @@ class Pages:
             assert curve["lines"] == LONG and max(curve["curves"]["loss"]["high"]) == 99
             assert len(curve["curves"]["loss"]["x"]) == 1000
             self.look(page, "long")
-            for _ in range(12):  # until each point is one value
+            for _ in range(12):  # zooms in until each point of the chart is a single value
                 page.key("+")
             page.wait("(axis => axis)(document.querySelector('.reset') && !document.querySelector('.reset').classList.contains('hidden'))")
             page.picture(self.pictures / "long-enlarged.png")

@@ -30,6 +30,14 @@ TEST(Lora, TargetsAreMatchedAsPeftDoes) {
   EXPECT_EQ(lora_modules(gpt2, {"c_proj"}), (Names{"attn.c_proj", "mlp.c_proj"})) << "both names end so after a dot";
 }
 
+TEST(Lora, AWarningNamesATargetThatMatchesNothingBesideOthers) {
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(lora_modules(reference("llama"), {"q_proj", "w1"}), Names{"self_attn.q_proj"});
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("warning: lora_target: 'w1' matches no linear layer of llama and is ignored"), said.npos) << said;
+  EXPECT_EQ(said.find("'q_proj'"), said.npos) << said;
+}
+
 // PEFT matches a single string with re.fullmatch against the names of modules in Transformers 5. Axolotl's recipes for
 // text parts of wrapped checkpoints have such expressions.
 TEST(Lora, AnExpressionMatchesWholeNames) {

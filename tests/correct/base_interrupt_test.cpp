@@ -10,7 +10,7 @@ namespace {
 TEST(Interrupt, ScopesNest) {
   const InterruptScope outer;
   { const InterruptScope inner; }
-  std::raise(SIGINT);  // would end the process if the inner scope had removed the handler
+  std::raise(SIGINT);  // this would end the process if the inner scope had removed the handler
   EXPECT_EQ(InterruptScope::signal(), SIGINT);
   {
     const InterruptScope inner;
@@ -37,7 +37,7 @@ TEST(Interrupt, AHangUpIsRecordedUnlessItIsIgnored) {
     std::raise(SIGHUP);
     EXPECT_EQ(InterruptScope::signal(), SIGHUP);
   }
-  std::signal(SIGHUP, SIG_IGN);  // as nohup does
+  std::signal(SIGHUP, SIG_IGN);  // nohup does this, too
   {
     const InterruptScope scope;
     std::raise(SIGHUP);

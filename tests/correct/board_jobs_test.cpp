@@ -71,7 +71,8 @@ TEST(Jobs, ForgetTheOldest) {
 TEST(Jobs, ADetachedOneGoesOnAndInheritsNothing) {
   const TempFolder folder;
   const int held =
-      ::open((folder / "held").c_str(), O_CREAT | O_RDWR, 0600);  // must not be inherited, like a port of the board
+      // A child process must not inherit this file, nor a port of the board.
+      ::open((folder / "held").c_str(), O_CREAT | O_RDWR, 0600);
   const auto output = [&] { return ::open((folder / "out").c_str(), O_CREAT | O_WRONLY | O_APPEND, 0600); };
   pid_t process = -1;
   {

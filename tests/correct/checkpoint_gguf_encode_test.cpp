@@ -134,7 +134,7 @@ TEST(GgufFileTypes, ChooseTypesAsLlamaCpp) {
   const Dims wide{512, 512}, narrow{512, 96}, odd{512, 40};
   const GgufSizes dense{.layers = 16}, tied{.layers = 16, .tied = true}, mixture{.layers = 16, .experts = 8},
       large{.layers = 80, .is_70b = true};
-  // Biases, norms, routers and position embeddings.
+  // Biases, norms, routers and position embeddings are never quantised.
   for (const char* file : {"f16", "q8_0", "q4_k_m"}) {
     EXPECT_EQ(type(file, "blk.0.attn_q.bias", {512}, dense), "F32");
     EXPECT_EQ(type(file, "blk.0.attn_q_norm.weight", {8, 64}, dense), "F32");
@@ -142,7 +142,7 @@ TEST(GgufFileTypes, ChooseTypesAsLlamaCpp) {
     EXPECT_EQ(type(file, "position_embd.weight", wide, dense), "F32");
   }
   EXPECT_EQ(type("bf16", "token_embd.weight", odd, tied), "BF16");
-  // The head and the embedding. If they are tied, the embedding is also the head.
+  // The head gets more bits than the other weights. If it is tied, so does the embedding, which is then also the head.
   EXPECT_EQ(type("q4_k_m", "output.weight", wide, dense), "Q6_K");
   EXPECT_EQ(type("q4_k_m", "token_embd.weight", wide, dense), "Q4_K");
   EXPECT_EQ(type("q4_k_m", "token_embd.weight", wide, tied), "Q6_K");
@@ -162,12 +162,12 @@ TEST(GgufFileTypes, ChooseTypesAsLlamaCpp) {
   }
   EXPECT_EQ(type("q4_k_m", "blk.12.attn_v.weight", wide, large), "Q6_K");
   EXPECT_EQ(type("q4_k_m", "blk.13.attn_v.weight", wide, large), "Q5_K");
-  // Models with eight experts.
+  // The next types are those of models with eight experts.
   EXPECT_EQ(type("q4_k_m", "blk.5.attn_v.weight", wide, mixture), "Q8_0");
   EXPECT_EQ(type("q4_k_m", "blk.5.attn_k.weight", wide, mixture), "Q8_0");
   EXPECT_EQ(type("q4_k_m", "blk.5.attn_output.weight", wide, mixture), "Q5_K");
   EXPECT_EQ(type("q5_k_m", "blk.5.attn_output.weight", wide, mixture), "Q5_K");
-  // Tensors whose row length is not a multiple of the block length.
+  // A tensor whose row length is not a multiple of the block length gets a type with shorter blocks, or F16.
   EXPECT_EQ(type("q4_k_m", "blk.5.attn_q.weight", narrow, dense), "Q5_0");
   EXPECT_EQ(type("q5_k_m", "blk.5.attn_q.weight", narrow, dense), "Q5_1");
   EXPECT_EQ(type("q6_k", "output.weight", narrow, dense), "Q8_0");

@@ -54,7 +54,7 @@ TEST_P(GgufModel, HasTheTensorsOfTheModelItWasMadeOf) {
   const ModelRepository original = ModelRepository::open(reference_model(GetParam()));
   check_weights(made, make_model(made.config(), "config.json"));
   const ModelConfig config = make_model(original.config(), "config.json").config;
-  for (const std::string& name : made.names()) {  // those of the parameters, which check_weights() found
+  for (const std::string& name : made.names()) {  // check_weights() has found a tensor for each parameter
     const std::string wrapped = "model.language_model" + name.substr(std::min(name.size(), name.find('.')));
     const StoredTensor a = made.find(name), b = original.find(original.contains(name) ? name : wrapped);
     ASSERT_EQ(a.entry->shape.dims, b.entry->shape.dims) << name;
@@ -88,7 +88,7 @@ TEST_P(GgufModel, HasTheTensorsOfTheModelItWasMadeOf) {
 INSTANTIATE_TEST_SUITE_P(Families, GgufModel, testing::ValuesIn(kGgufFamilies),
                          [](const auto& info) { return info.param; });
 
-// These layers come last, and no model of Fettle has them.
+// Layers that predict a second token come last in a file. Fettle does not load them.
 TEST(GgufPlaces, LeaveOutLayersThatPredictASecondToken) {
   GgufHeader header;
   header.values = {

@@ -144,7 +144,7 @@ TEST_F(OneRun, WhereThereAreNoLocksTheStartOfTheProcessTells) {
   EXPECT_EQ(refusal(folder), "no error") << "a later process has its number";
 }
 
-// A run may be killed right after it took a folder over. The next one must find no unfinished file whose owner is
+// A run may be killed right after it took a folder over. The next run must find no unfinished file whose owner is
 // unknown.
 TEST_F(OneRun, TakesTheUnfinishedFilesOfADeadRunAway) {
   Owner owner = Owner::own();
@@ -218,7 +218,7 @@ TEST_F(OneRun, NeedsAFolderThatCanBeWritten) {
   EXPECT_THAT(refusal(place / "none"), HasSubstr("cannot write"));
 }
 
-// A reader without a presence of its own, such as the board.
+// Tests is_alive, by which programs that only read the folder, such as the board, see whether a run is alive.
 TEST_F(OneRun, IsSeenByReaders) {
   {
     const auto presence = Presence::alone_in(folder);

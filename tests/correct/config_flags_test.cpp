@@ -47,7 +47,7 @@ TEST(Flags, LeaveTheOtherArgumentsInTheirOrder) {
   EXPECT_THAT(split_flags({"--", "--bf16"}, kOwn).others, ElementsAre("--", "--bf16"));
 }
 
-// The command line of TRL's documentation of `trl sft` with PEFT.
+// Reads the command line in TRL's documentation of `trl sft` with PEFT.
 TEST(Flags, OfTrl) {
   std::string said;
   const Recipe recipe = read_flags({"--model_name_or_path",
@@ -100,7 +100,7 @@ TEST(Flags, OfTrl) {
   EXPECT_EQ(said, "");
 }
 
-// The command line in the README of ms-swift.
+// Reads the command line in the README of ms-swift.
 TEST(Flags, OfMsSwift) {
   std::string said;
   const Recipe recipe = read_flags({"--model",

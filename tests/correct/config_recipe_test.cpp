@@ -185,7 +185,7 @@ TEST_F(RecipeFile, DeepSpeedAndFsdpFilesThatAskForOffloadGetIt) {
       R"({"zero_optimization": {"offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "none"}}})";
   for (const Case& c : std::vector<Case>{
            {"deepspeed: " + write("fettle_both.json", both), true, true},
-           {"deepspeed: fettle_both.json", true, true},  // beside the recipe
+           {"deepspeed: fettle_both.json", true, true},  // this file is beside the recipe
            {"deepspeed: " + write("fettle_one.json", one), true, false},
            {"deepspeed: " + write("fettle_old.json", R"({"zero_optimization": {"cpu_offload": true}})"), true, false},
            {"deepspeed: " + write("fettle_none.json", R"({"zero_optimization": {"stage": 3}})"), false, false},
@@ -442,7 +442,7 @@ TEST(KeyTable, HelpOfSomeKeysIsPartOfTheHelpOfAll) {
   EXPECT_NE(all.find("\n" + some.substr(0, second)), std::string::npos);
   EXPECT_NE(all.find("\n" + some.substr(second)), std::string::npos);
   EXPECT_EQ(some.find("lora_alpha "), std::string::npos);
-  EXPECT_THROW(key_help({"lora_r"}, {}), InternalError);  // an alias
+  EXPECT_THROW(key_help({"lora_r"}, {}), InternalError);  // lora_r is an alias of lora_rank
 }
 
 TEST(KeyTable, HelpIsWrapped) {

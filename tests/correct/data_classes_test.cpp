@@ -16,7 +16,7 @@ struct Classes : ::testing::Test {
   Tokenizer tokenizer = TestTokenizer{.adds_bos = true}.open();
   DataSpec spec;
   LabelRequest asked;
-  LabelSet labels;  // resolved by the last load()
+  LabelSet labels;  // the labels that the last load() found
 
   Classes() {
     spec.rows = RowKind::kLabelled;

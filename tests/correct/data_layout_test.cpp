@@ -42,7 +42,7 @@ std::map<int32_t, Found> rows_in(const Batch& batch) {
   const auto targets = batch.targets.as<int32_t>();
   const int64_t T = batch.shape.length, lines = batch.shape.micro_batches * batch.shape.lines;
   for (int64_t line = 0; line < lines; ++line) {
-    std::map<int32_t, int32_t> numbers;  // segment -> row
+    std::map<int32_t, int32_t> numbers;  // the row of each segment
     for (int64_t t = 0; t < T; ++t) {
       const auto at = static_cast<size_t>(line * T + t);
       EXPECT_EQ(rows[at] == 0, segments[at] == 0);

@@ -1,4 +1,4 @@
-// Tests the weights of messages: read from a row, kept in the store, and laid into batches.
+// Tests the weights of messages: they are read from a row, kept in the store, and put into batches.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -94,7 +94,7 @@ TEST(StagingRing, PiecesNeverOverlapAndUseTheWholeMemory) {
   std::byte* const start = ring.take(kDiskBlock)->data();
   ring.give_back_oldest();
   std::mt19937 random(5);
-  std::deque<std::pair<int64_t, int64_t>> taken;  // first page, pages
+  std::deque<std::pair<int64_t, int64_t>> taken;  // first page and number of pages
   int64_t most = 0;
   for (int i = 0; i < 20000; ++i) {
     if (random() % 3 == 0 && !taken.empty()) {

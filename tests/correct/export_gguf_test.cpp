@@ -67,7 +67,7 @@ ExportReport run(const Recipe& recipe) {
 
 class GgufExport : public testing::TestWithParam<std::string> {};
 
-// Models with Mamba2 and without rope. The converter writes 2^20 as their context length.
+// Returns whether the family has Mamba2 and no rope. For such models, the converter writes 2^20 as the context length.
 bool is_hybrid(const std::string& family) {
   return family.starts_with("nemotron") || family.starts_with("granite4");
 }
@@ -229,6 +229,8 @@ TEST(GgufExport, TheModelfileHasTheTemplateAndTheStops) {
   write_file(model / "chat_template.jinja",
              "{%- for message in messages -%}\n<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
              "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}");
+  fs::create_directories(model / "additional_chat_templates");
+  write_file(model / "additional_chat_templates/tool_use.jinja", "{{ tools }}");
   write_file(model / "generation_config.json", R"({"eos_token_id": [902, 900], "do_sample": true, "top_k": 20})");
   write_file(model / "LICENSE", "Do as you like.\n");
   write_file(model / "README.md", "---\nlicense: apache-2.0\ntags:\n- x\n---\n# Model\nlicense: not this\n");
@@ -248,6 +250,8 @@ TEST(GgufExport, TheModelfileHasTheTemplateAndTheStops) {
   EXPECT_EQ(file.header.values.at("general.sampling.top_k"), 20);
   EXPECT_EQ(file.header.values.at("general.file_type"), 1);
   EXPECT_EQ(file.header.values.at("tokenizer.ggml.eot_token_id"), 900);
+  EXPECT_EQ(file.header.values.at("tokenizer.chat_template"), read_file(model / "chat_template.jinja"));
+  EXPECT_EQ(file.header.values.at("tokenizer.chat_template.tool_use"), "{{ tools }}");
 }
 
 // If there is no tokenizer.model, the scores are made from the merges of tokenizer.json.

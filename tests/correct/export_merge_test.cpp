@@ -119,7 +119,7 @@ TEST(ExportFiles, LoraWeightsOfExpertsAreMerged) {
        2 * (16 * 3 + 1) + 3 * 4},  // 2 layers: 16 experts, router; 3 layers: attention
       {"deepseek_v3", "all_linear_final", 2 * (16 * 3 + 1) + 3 * 5},
       {"glm4_moe_lite", "all_linear_final", 2 * (8 * 3 + 1) + 3 * 5},
-      {"qwen2_moe", "all_linear_final", 2 * 4 + 3 * 4 + 3},  // no experts, but the shared ones
+      {"qwen2_moe", "all_linear_final", 2 * 4 + 3 * 4 + 3},  // the routed experts have no LoRA weights
       {"qwen3_next", "all_linear_final", 7 * (8 * 3 + 2) + 6 * 3 + 2 * 4},
       {"minimax_m2", "all_linear_final", 2 * (8 * 3 + 1 + 4)},
       {"gemma4_moe", "all_linear_final", 4 * 4 + 2 * 3 + 6 * 4},
@@ -186,6 +186,18 @@ TEST(ExportFiles, OnlyTheAdaptersWeightsChange) {
   EXPECT_EQ(read_text(folder / "merged/tokenizer.json"), read_text(kModels / "llama/tokenizer.json"));
   EXPECT_EQ(read_text(folder / "merged/generation_config.json"), read_text(kModels / "llama/generation_config.json"));
   EXPECT_FALSE(fs::exists(folder / "merged/adapter_config.json"));
+}
+
+TEST(ExportFiles, AllChatTemplatesGoAlong) {
+  const TempFolder folder;
+  fs::copy(kModels / "llama", folder / "base");
+  const std::vector<std::string> files = {"chat_template.jinja", "additional_chat_templates/rag.jinja",
+                                          "additional_chat_templates/tool_use.jinja"};
+  for (const std::string& file : files) write_text(folder / "base" / file, "{{ messages }} " + file);
+  Recipe recipe = export_recipe(folder / "base", folder / "merged");
+  recipe.adapter_name_or_path = {(kModels / "llama/adapter_final").string()};
+  run_export(Request(recipe, Command::kExport));
+  for (const std::string& file : files) EXPECT_EQ(read_text(folder / "merged" / file), "{{ messages }} " + file);
 }
 
 TEST(ExportFiles, TheBaseAloneKeepsItsBytes) {

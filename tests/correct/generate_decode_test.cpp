@@ -31,7 +31,7 @@ TEST_P(Decode, LogitsAfterEachTokenAreThoseOfTransformers) {
   const SafetensorsFile recorded = SafetensorsFile::open(kReferenceModels / GetParam() / "logits.safetensors");
   const HostArray wanted = recorded.read(*recorded.find("logits_40"));
   const int64_t vocab = wanted.shape().dims[1];
-  // A prompt of 19 tokens in one piece, then 12 single tokens, then 9 tokens at once.
+  // Decodes a prompt of 19 tokens in one piece, then 12 single tokens, then 9 tokens at once.
   std::vector<size_t> lengths{19};
   for (size_t length = 20; length <= 31; ++length) lengths.push_back(length);
   lengths.push_back(40);

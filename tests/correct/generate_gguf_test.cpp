@@ -1,5 +1,5 @@
 // Tests that a GGUF model has the same logits as a Hugging Face model with its dequantised weights and the original's
-// config. So both train and answer alike.
+// config. So both models train and reply in the same way.
 #include <gtest/gtest.h>
 
 #include "checkpoint/files.h"

@@ -90,15 +90,15 @@ TEST(OpTable, ForwardGivesTheExpectedValues) {
       const std::vector<double>& wanted = cases[i].expected[r];
       ASSERT_EQ(value.elements.size(), wanted.size()) << name_of(cases[i]);
       for (size_t e = 0; e < wanted.size(); ++e) {
-        if (value.elements[e] == wanted[e]) continue;  // also equal infinities
+        if (value.elements[e] == wanted[e]) continue;  // equal infinities pass, too
         EXPECT_NEAR(value.elements[e], wanted[e], cases[i].tolerance * std::max(1.0, std::abs(wanted[e])))
             << name_of(cases[i]) << " element " << e;
       }
     }
 }
 
-// Returns random numbers for a direction or for weights: any numbers for f64, otherwise small integers, with which the
-// arithmetic is exact.
+// Returns random numbers: the direction of a finite difference, or weights of results. For f64 they are any numbers;
+// for other dtypes they are small integers, with which the arithmetic is exact.
 Value probe(const Shape& shape, uint32_t seed) {
   return shape.dtype == DType::kF64 ? random_value(shape, seed) : random_integers(shape, seed, 2);
 }

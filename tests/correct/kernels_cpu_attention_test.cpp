@@ -27,7 +27,7 @@ struct Setting {
 
 struct Array {
   HostArray bytes;
-  std::vector<double> values;  // decoded from the bytes
+  std::vector<double> values;  // the values of the bytes
 };
 
 Array random_array(DType dtype, Dims dims, uint32_t seed, float width) {

@@ -1,5 +1,5 @@
-// Compares families with their reference checkpoints: weight names and shapes in both directions, and configs in both
-// spellings of Transformers.
+// Compares families with their reference checkpoints: weight names and shapes in both directions, and configs as
+// Transformers 4 and 5 write them.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -73,7 +73,7 @@ TEST(Traffic, LoopsMultiply) {
   build.loop(inner, 5);
   build.computation("main");
   build.loop(outer, 3);
-  build.loop(inner, -1);  // unknown trip count, which counts as one trip
+  build.loop(inner, -1);  // an unknown number of trips counts as one trip
   const std::vector<Traffic> rows = traffic_of(build.module(), kMesh, 8);
   ASSERT_EQ(rows.size(), 1u);
   EXPECT_EQ(rows[0].executions, 16);

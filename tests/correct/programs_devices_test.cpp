@@ -50,7 +50,7 @@ TEST(MemoryShare, IsTheSmallerOfRequestedAndFree) {
   EXPECT_EQ(shared(0, 1, 1).limit, 99 * kGB) << "libraries need some";
   EXPECT_EQ(shared(0, 1, 2).limit, 97 * kGB) << "several devices need more";
   EXPECT_EQ(shared(0, 0.5, 2).limit, 50 * kGB);
-  // The program's own context is part of the allowance. So on an idle device, a run gets as much memory as the plan
+  // library_bytes includes the program's own context. So on an idle device, a run gets as much memory as the plan
   // assumes.
   EXPECT_EQ(shared(kGB / 2, 1, 2).limit, 97 * kGB);
   EXPECT_EQ(shared(11 * kGB, 1, 2).limit, 87 * kGB) << "other programs use 10 GB";

@@ -25,7 +25,7 @@ int count_devices(int* count) {
 }
 
 int tell(size_t* free, size_t* total) {
-  if (current < 0) return 201;  // no context
+  if (current < 0) return 201;  // 201: no context is current
   *free = free_gigabytes().at(static_cast<size_t>(current)) * 1'000'000'000;
   *total = 24'000'000'000;
   return 0;

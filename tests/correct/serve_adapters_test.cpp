@@ -22,7 +22,7 @@ const std::filesystem::path kModel = kReferenceModels / "llama";
 
 struct Got {
   std::string text;
-  std::vector<double> logprobs;  // of the written tokens
+  std::vector<double> logprobs;  // log-probabilities of the written tokens
 };
 
 Got read_all(PendingReply& reply) {
@@ -72,7 +72,7 @@ std::string with_values(const std::filesystem::path& from, const std::filesystem
   return to.string();
 }
 
-// Adapters of different ranks, alphas, modules and layers.
+// Makes adapters with different ranks, alphas, modules and layers.
 std::vector<std::string> different_adapters(const TempFolder& folder) {
   const Model model = make_model(ModelRepository::open(kModel).config(), "config.json");
   make_adapter(folder / "small", model, {.rank = 2, .alpha = 6, .modules = {"mlp.down_proj", "self_attn.k_proj"}}, 3);

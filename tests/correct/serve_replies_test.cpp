@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "serve/answers.h"
 #include "serve/reply_reader.h"
 
 namespace fettle {
@@ -19,7 +20,15 @@ constexpr const char *kQwen = "<tools></tools> <tool_call> {\"name\"} </tool_cal
                      *kLlama = "<|start_header_id|> \"parameters\" ipython",
                      *kMistral = "[AVAILABLE_TOOLS] [TOOL_CALLS]",
                      *kDeepSeek = "<｜tool▁calls▁begin｜> <｜tool▁sep｜> </think>",
-                     *kGptOss = "<|channel|>analysis to=functions.";
+                     *kGptOss = "<|channel|>analysis to=functions.", *kGlm4 = "<|user|> <|assistant|> <|observation|>",
+                     *kGemma4 = "<|tool> <|tool_call>call: <|channel>thought <channel|>",
+                     *kLfm2 = "<|tool_list_start|> <|tool_list_end|>",
+                     *kLfm25 = "<|tool_call_start|>[ ]<|tool_call_end|> <think> </think>",
+                     *kKimi = "<|tool_calls_section_begin|><|tool_call_begin|>",
+                     *kNemotron = "<AVAILABLE_TOOLS> <TOOLCALL>[ <think> </think>",
+                     *kOlmo3 = "<functions> <function_calls>",
+                     *kMiniMax = "<tools> <minimax:tool_call> <invoke name= <think> </think>",
+                     *kSeed = "<seed:tool_call> <function= <parameter= <seed:think> </seed:think>";
 constexpr const char* kTools = R"([{"type": "function", "function": {"name": "look", "parameters": {"type": "object",
     "properties": {"city": {"type": "string"}, "days": {"type": "integer"}, "dry": {"type": "boolean"}}}}},
     {"type": "function", "function": {"name": "now"}}])";
@@ -29,7 +38,7 @@ struct ReplyCase {
   const char* source;
   std::string reply;
   std::string content, reasoning;
-  std::vector<std::pair<std::string, std::string>> calls = {};  // names and arguments
+  std::vector<std::pair<std::string, std::string>> calls = {};  // names and arguments of the calls
   std::string prompt_end = "";
   const char* tools = kTools;
 };
@@ -189,6 +198,95 @@ const std::vector<ReplyCase>& reply_cases() {
        "",
        {{"look", R"({"city": "Rome"})"}}},
       {"GptOssWithoutChannels", kGptOss, "Yes.", "Yes.", ""},
+      {"Glm4", kGlm4, "look\n{\"city\": \"Rome\"}", "", "", {{"look", R"({"city": "Rome"})"}}},
+      {"Glm4Two",
+       kGlm4,
+       "\nlook\n{\"days\": 1}<|assistant|>now\n{}",
+       "",
+       "",
+       {{"look", R"({"days": 1})"}, {"now", "{}"}}},
+      {"Glm4AfterText", kGlm4, "\nI look.<|assistant|>now\n{}", "\nI look.", "", {{"now", "{}"}}},
+      {"Glm4Text", kGlm4, "\nnow is the time.\n{}", "\nnow is the time.\n{}", ""},
+      {"Glm4NameOnly", kGlm4, "now", "now", ""},
+      {"Glm4Broken", kGlm4, "now\nor never", "now\nor never", ""},
+      {"Glm4OtherName", kGlm4, "def\n{\"a\": 1}", "def\n{\"a\": 1}", ""},
+      {"Gemma4",
+       kGemma4,
+       "<|tool_call>call:look{city:<|\"|>Rome, \"x\": {y}\\n<|\"|>,days:2,dry:true,more:{a:[1.5,null,<|\"|>b<|\"|>]}}"
+       "<tool_call|><|tool_call>call:now{}<tool_call|>",
+       "",
+       "",
+       {{"look", R"({"city": "Rome, \"x\": {y}\\n", "days": 2, "dry": true, "more": {"a": [1.5, null, "b"]}})"},
+        {"now", "{}"}}},
+      {"Gemma4Thought", kGemma4, "<|channel>thought\nHm.\n<channel|>Yes.", "Yes.", "Hm."},
+      {"Gemma4WithoutThought", kGemma4, "Yes.", "Yes.", "", {}, "<|channel>thought\n<channel|>"},
+      {"Gemma4Broken", kGemma4, "a <|tool_call>call:look{city:Rome}<tool_call|>",
+       "a <|tool_call>call:look{city:Rome}<tool_call|>", ""},
+      {"Lfm2",
+       kLfm2,
+       "<|tool_call_start|>[look(city=\"it's \\\"a, b\\\"\", days=2, dry=True, more={'a': [None, -1.5e3, 'b)']}), "
+       "now()]"
+       "<|tool_call_end|>I look.",
+       "I look.",
+       "",
+       {{"look", R"j({"city": "it's \"a, b\"", "days": 2, "dry": true, "more": {"a": [null, -1500.0, "b)"]}})j"},
+        {"now", "{}"}}},
+      // The template of LFM2.5 writes a string between single quotes as it is.
+      {"Lfm2QuoteInText",
+       kLfm25,
+       "<think>Hm</think><|tool_call_start|>[look(city='it's\nnew')]<|tool_call_end|>",
+       "",
+       "Hm",
+       {{"look", R"({"city": "it's\nnew"})"}}},
+      {"Lfm2Json",
+       kLfm2,
+       "<|tool_call_start|>[{\"name\": \"look\", \"arguments\": {\"city\": \"\\u00e9\"}}]<|tool_call_end|>",
+       "",
+       "",
+       {{"look", R"({"city": "é"})"}}},
+      {"Lfm2Broken", kLfm2, "<|tool_call_start|>[look(days=2]<|tool_call_end|>",
+       "<|tool_call_start|>[look(days=2]<|tool_call_end|>", ""},
+      {"Kimi",
+       kKimi,
+       "I look.<|tool_calls_section_begin|><|tool_call_begin|>functions.look:0<|tool_call_argument_begin|>{\"days\": 2}"
+       "<|tool_call_end|><|tool_call_begin|>functions.now:1<|tool_call_argument_begin|>{}<|tool_call_end|>"
+       "<|tool_calls_section_end|>",
+       "I look.",
+       "",
+       {{"look", R"({"days": 2})"}, {"now", "{}"}}},
+      {"Nemotron",
+       kNemotron,
+       "Hm\n</think>\n\n<TOOLCALL>[{\"name\": \"look\", \"arguments\": {\"days\": 2}}, {\"name\": \"now\", "
+       "\"arguments\": \"{}\"}]</TOOLCALL>",
+       "",
+       "Hm",
+       {{"look", R"({"days": 2})"}, {"now", "{}"}},
+       "<think>\n\n"},
+      {"Olmo3",
+       kOlmo3,
+       "<function_calls>look(city=\"Rome\", dry=true)\nnow()</function_calls>",
+       "",
+       "",
+       {{"look", R"({"city": "Rome", "dry": true})"}, {"now", "{}"}}},
+      {"Olmo3Broken", kOlmo3, "<function_calls>look</function_calls>", "<function_calls>look</function_calls>", ""},
+      {"MiniMax",
+       kMiniMax,
+       "Hm\n</think>\n\nI look.\n<minimax:tool_call>\n<invoke name=\"look\">\n<parameter name=\"city\">12</parameter>\n"
+       "<parameter name=\"days\">3</parameter>\n</invoke>\n<invoke name=\"now\">\n</invoke>\n</minimax:tool_call>",
+       "I look.",
+       "Hm",
+       {{"look", R"({"city": "12", "days": 3})"}, {"now", "{}"}},
+       "ai\n<think>\n"},
+      {"MiniMaxBroken", kMiniMax, "<minimax:tool_call>\n<invoke name=\"look\">\n</minimax:tool_call>",
+       "<minimax:tool_call>\n<invoke name=\"look\">\n</minimax:tool_call>", ""},
+      // The template of Seed-OSS writes lists as Python does.
+      {"Seed",
+       kSeed,
+       "\n<seed:think>Hm</seed:think>\n<seed:tool_call>\n<function=look>\n<parameter=city>a\nb</parameter>\n"
+       "<parameter=more>['x', True]</parameter>\n</function>\n</seed:tool_call>",
+       "",
+       "Hm",
+       {{"look", R"({"city": "a\nb", "more": ["x", true]})"}}},
       {"GptOssBrokenCall", kGptOss, "<|channel|>commentary to=functions.look<|message|>{no", "{no", ""}};
   return cases;
 }
@@ -201,13 +299,28 @@ TEST(ReplyForms, HostileRepliesStayContent) {
   const std::string deep = std::string(200000, '[') + std::string(200000, ']');
   const std::string call = "<tool_call>\n{\"name\": \"look\", \"arguments\": {\"city\": " + deep + "}}\n</tool_call>";
   const std::string many = "{\"a" + std::string(200000, ';');
-  for (const auto& [model, reply] : {std::pair(kQwen, call), std::pair(kLlama, many)}) {
+  const std::string nested = "<|tool_call_start|>[look(city=" + deep + ")]<|tool_call_end|>";
+  const std::string quotes = "<|tool_call_start|>[look(city=" + std::string(200000, '\'') + ")]<|tool_call_end|>";
+  for (const auto& [model, reply] :
+       {std::pair(kQwen, call), std::pair(kLlama, many), std::pair(kLfm2, nested), std::pair(kLfm2, quotes)}) {
     const auto reader = make_reply_reader(reply_form_of(model, true), kTools, "");
     ReplyPart all = reader->push(reply);
     all.add(reader->finish());
     EXPECT_TRUE(all.calls.empty());
     EXPECT_EQ(all.content.size(), reply.size());
   }
+}
+
+// Kimi K2's template writes the id of an earlier call into the prompt, so the client must get the model's own id.
+TEST(ReplyForms, TheModelsOwnIdOfACallIsKept) {
+  const auto reader = make_reply_reader(reply_form_of(kKimi, true), kTools, "");
+  const ReplyPart all = reader->push(
+      "<|tool_calls_section_begin|><|tool_call_begin|>functions.now:3<|tool_call_argument_begin|>{}<|tool_call_end|>"
+      "<|tool_calls_section_end|>");
+  ASSERT_EQ(all.calls.size(), 1u);
+  EXPECT_EQ(all.calls[0].id, "functions.now:3");
+  EXPECT_THAT(AnswerWriter(true, "m", false, false, false).whole(all, {}, "stop", {}),
+              testing::HasSubstr("\"id\":\"functions.now:3\""));
 }
 
 TEST(ReplyForms, ContentIsNotHeldBackForLong) {

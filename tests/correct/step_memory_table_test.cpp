@@ -146,8 +146,8 @@ TEST(MemoryTable, Json) {
   EXPECT_TRUE(unknown["head_room_bytes"].is_null());
 }
 
-// Returns the share of a 24 GB device: `utilization`, or less if the allowance leaves less. The made-up vendor has an
-// allowance of 1 GB, and of 2 GB with several devices.
+// Returns the share of a 24 GB device: `utilization`, or less if library_bytes and communication_bytes leave less. The
+// made-up vendor has 1 GB of each.
 MemoryShare share(double utilization, int64_t devices, int64_t used = 0) {
   Vendor vendor = unknown_vendor();
   vendor.library_bytes = vendor.communication_bytes = kGB;

@@ -111,7 +111,7 @@ TEST(PreferenceReference, MayBeANamedModel) {
   recipe.ref_model = recipe.model_name_or_path;
   const TrainResult named = train(recipe, {.rows = rows});
   expect_equal_lists(named.losses, own.losses, 1e-6, "loss");
-  recipe.ref_model = reference_model("mistral").string();  // it has the same shapes, but other values
+  recipe.ref_model = reference_model("mistral").string();  // a model with the same shapes, but other values
   const TrainResult other = train(recipe, {.rows = rows});
   EXPECT_GT(std::abs(other.losses[0] - own.losses[0]), 1e-3);
 }

@@ -13,7 +13,7 @@ namespace {
 using Json = nlohmann::json;
 
 struct Case {
-  const char* format;  // its name in quantised.json
+  const char* format;  // the format's name in quantised.json
   std::vector<std::string> keys;
   bool stored;
   double bound;  // relative bound for losses

@@ -79,11 +79,11 @@ TEST(Roles, DecideDecayAndRateOfAdapters) {
   }
 }
 
-// Adam-mini has one learning rate for each head of q and k. Gemma 4's layers without a window have heads of another
+// Adam-mini has one second moment for each head of q and k. Gemma 4's layers without a window have heads of another
 // size.
 TEST(Roles, HeadsOfAdamMini) {
   const auto run = job_of("gemma4", {"finetuning_type=full", "optim=adam_mini"});
-  std::map<int64_t, int64_t> stacks;  // by rows of a head
+  std::map<int64_t, int64_t> stacks;  // number of stacks, by the rows of a head
   for (const Param& param : run.trained) {
     const int64_t rows = optim_weight(run, param).head_rows;
     if (rows == 0) continue;

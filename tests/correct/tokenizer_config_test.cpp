@@ -111,7 +111,7 @@ TEST(TokenizerConfig, WithoutAddBosOrEosThePostProcessorDecides) {
   auto encode = [&] { return Tokenizer::open(folder.path()).encode("a", true); };
   folder.write("tokenizer_config.json", R"({"add_eos_token": true, )" + names + "}");
   EXPECT_EQ(encode(), (std::vector<int32_t>{900, 64, 904}));
-  folder.write("tokenizer_config.json", R"({"add_bos_token": true, "add_eos_token": false})");  // no bos_token
+  folder.write("tokenizer_config.json", R"({"add_bos_token": true, "add_eos_token": false})");  // names no bos_token
   EXPECT_EQ(encode(), (std::vector<int32_t>{900, 64}));
   folder.write("tokenizer_config.json", R"({"add_bos_token": false, )" + names + "}");
   EXPECT_EQ(encode(), (std::vector<int32_t>{64}));

@@ -87,7 +87,7 @@ TEST_F(BaseDigest, OfFullTuningHasWeightsOnlyWithAReferenceModel) {
 
 TEST_F(BaseDigest, OfFreezeTuningHasTheFrozenLayersOnly) {
   recipe.finetuning_type = "freeze";
-  recipe.freeze_trainable_layers = 1;  // the last layer
+  recipe.freeze_trainable_layers = 1;  // trains only the last layer
   const nlohmann::json wanted = identity();
   EXPECT_NE(wanted["weights"], "none");
   change_tensor(folder / "model/model.safetensors", kDownProj);

@@ -1,4 +1,5 @@
 // Tests that the weights of every family are loaded, split over a mesh, and written with the same bytes.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -114,7 +115,9 @@ TEST(AdapterResult, LoraWeightsOfExpertsHaveTheBytesThatWereLoaded) {
     Devices devices(device_request(recipe));
     const auto run = make_run(recipe, repository.config(), "config.json", 8);
     const TempFolder folder;
+    testing::internal::CaptureStderr();
     write_result(folder.path(), run, repository, load_state(devices, run, repository, false));
+    EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::HasSubstr("for vLLM, merge the adapter")) << adapter;
     const SafetensorsFile got = SafetensorsFile::open(folder / "adapter_model.safetensors");
     const SafetensorsFile wanted = SafetensorsFile::open(models / adapter / "adapter_model.safetensors");
     size_t compared = 0;

@@ -128,7 +128,7 @@ TEST(Board, ServesAPageThatLoadsNothingFromElsewhere) {
     const Answer part = board.get(path);
     EXPECT_EQ(part.status, 200) << path;
     EXPECT_THAT(part.body, AllOf(Not(HasSubstr("https://")), Not(HasSubstr("http://")), Not(HasSubstr("//cdn"))));
-    EXPECT_THAT(part.body, Not(HasSubstr("innerHTML"))) << "texts become text";
+    EXPECT_THAT(part.body, Not(HasSubstr("innerHTML"))) << "a page may show a text only as text, never as HTML";
   }
   EXPECT_THAT(board.get("/api/runs").parsed()["runs"], IsEmpty());
 }
@@ -253,6 +253,32 @@ TEST(Board, ReadsNothingOutsideOfItsFolder) {
   EXPECT_EQ(answers, (json{{"rows", {{{"predict", "yes"}}, {{"predict", "no"}}}}, {"next", nullptr}}));
 }
 
+// The page asks for 20 rows at a time. Each row comes once and in order, also after lines that are no rows.
+TEST(Board, ShowsAllAnswersOfAnEvaluation) {
+  const Board board;
+  write_run(board.folder / "runs/a", 3);
+  std::string text = "no row\n";
+  for (int i = 0; i < 45; ++i) {
+    text += json{{"prompt", "Frage " + std::to_string(i)}, {"predict", "ä <b>\n"}}.dump() + "\n";
+    if (i == 30) text += "{\"prompt\": \"" + std::string(3 << 20, 'x') + "\"}\n";  // longer than a block
+  }
+  text.pop_back();  // the last line has no end
+  write_text(board.folder / "runs/a/base_predictions.jsonl", text);
+  EXPECT_EQ(board.get("/api/run?name=a").parsed()["answers"], json({"base_predictions.jsonl"}));
+  std::vector<json> rows;
+  int requests = 0;
+  for (json from = 0; !from.is_null() && requests < 20; ++requests) {
+    const json part = board.get("/api/answers?name=a&file=base_predictions.jsonl&from=" + from.dump()).parsed();
+    EXPECT_LE(part["rows"].size(), 20u);
+    rows.insert(rows.end(), part["rows"].begin(), part["rows"].end());
+    from = part["next"];
+  }
+  EXPECT_LT(requests, 20);
+  ASSERT_EQ(rows.size(), 45u);
+  for (int i = 0; i < 45; ++i)
+    EXPECT_EQ(rows[static_cast<size_t>(i)], (json{{"prompt", "Frage " + std::to_string(i)}, {"predict", "ä <b>\n"}}));
+}
+
 TEST(Board, NamesOfNewRunsStayBelowTheFolder) {
   const Board board;
   const TempFolder elsewhere;
@@ -268,7 +294,8 @@ TEST(Board, NamesOfNewRunsStayBelowTheFolder) {
         << name;
   }
   EXPECT_THAT(list_tree(elsewhere.path()), IsEmpty());
-  EXPECT_EQ(std::distance(fs::recursive_directory_iterator(board.folder / "runs"), {}), 3) << "link, taken, its log";
+  EXPECT_EQ(std::distance(fs::recursive_directory_iterator(board.folder / "runs"), {}), 3)
+      << "only `link`, `taken` and its log";
   EXPECT_THAT(board.post("/api/start", form("new", {"learning_rate=fast"})).body, HasSubstr("learning_rate"));
   EXPECT_THAT(board.post("/api/start", {{"name", "new"}}).body, HasSubstr("'words'"));
   EXPECT_FALSE(fs::exists(board.folder / "runs/new"));
@@ -360,7 +387,7 @@ TEST(Board, StopsARunAndContinuesIt) {
 TEST(Board, EndsOnlyProcessesOfFettle) {
   const Board board;
   write_run(board.folder / "runs/mine", 3);
-  const auto presence = Presence::alone_in(board.folder / "runs/mine");  // this test as the run
+  const auto presence = Presence::alone_in(board.folder / "runs/mine");  // this process, not fettle, works on the run
   EXPECT_EQ(board.state("mine"), "running");
   EXPECT_THAT(board.post("/api/stop", {{"name", "mine"}}).body, HasSubstr("is not a program called fettle"));
 }

@@ -75,7 +75,7 @@ TEST_F(Damaged, MissingShard) {
 
 TEST_F(Damaged, TruncatedShard) {
   fs::resize_file(in(6, "state/shards-00001.bin"), 1000);
-  expect_refused({"checkpoint-6/state/shards-00001.bin", "has 1000 bytes, the manifest says"});
+  expect_refused({"checkpoint-6/state/shards-00001.bin", "has 1000 bytes, but the manifest says"});
 }
 
 TEST_F(Damaged, GarbageManifest) {

@@ -3,18 +3,30 @@
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <netinet/tcp.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cstdio>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 
 namespace fettle {
 
-// A connection to a port of this machine.
+enum class Buffers { kUsual, kSmall };
+
+// A connection to a port of this machine. With small buffers, few bytes are on their way before the client reads them:
+// small segments make Linux take a small buffer on the server's side, too.
 class Socket {
  public:
-  explicit Socket(int port) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
+  explicit Socket(int port, Buffers buffers = Buffers::kUsual) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
+    const int segment = 536, receive = 4096;
+    if (buffers == Buffers::kSmall) {
+      setsockopt(fd_, IPPROTO_TCP, TCP_MAXSEG, &segment, sizeof segment);
+      setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &receive, sizeof receive);
+    }
     sockaddr_in to{.sin_family = AF_INET, .sin_port = htons(static_cast<uint16_t>(port))};
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     connected_ = connect(fd_, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0;
@@ -24,6 +36,22 @@ class Socket {
   ~Socket() { close(fd_); }
   Socket(const Socket&) = delete;
   bool connected() const { return connected_; }
+  // Returns the bytes that the server has sent and the client has not read, in the buffers of both sides.
+  size_t waiting_bytes() const {
+    sockaddr_in own{}, other{};
+    socklen_t size = sizeof own;
+    getsockname(fd_, reinterpret_cast<sockaddr*>(&own), &size);
+    getpeername(fd_, reinterpret_cast<sockaddr*>(&other), &size);
+    int received = 0;
+    ioctl(fd_, FIONREAD, &received);
+    std::ifstream table("/proc/net/tcp");
+    unsigned from = 0, to = 0, sent = 0;
+    for (std::string line; std::getline(table, line);)
+      if (std::sscanf(line.c_str(), " %*d: %*8x:%x %*8x:%x %*x %x:", &from, &to, &sent) == 3 &&
+          from == ntohs(other.sin_port) && to == ntohs(own.sin_port))
+        return static_cast<size_t>(received) + sent;
+    return static_cast<size_t>(received);
+  }
   void send_text(const std::string& text) const {
     EXPECT_EQ(send(fd_, text.data(), text.size(), MSG_NOSIGNAL), std::ssize(text));
   }

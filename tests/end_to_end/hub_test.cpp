@@ -96,7 +96,7 @@ std::string on_a_terminal(const std::vector<std::string>& words) {
 TEST_F(HubCommands, DownloadShowsItsProgress) {
   const std::string rows(600000, 'x');
   hub.put("datasets/org/rows/big.txt", rows);
-  hub.set_faults({{{"kind", "slow"}, {"match", "big.txt"}, {"rate", 250000}}});  // 2.4 s
+  hub.set_faults({{{"kind", "slow"}, {"match", "big.txt"}, {"rate", 250000}}});  // the download takes 2.4 s
   const std::string said = on_a_terminal({"download", "org/rows", "--dataset", "--include", "big.txt"});
   EXPECT_THAT(said, HasSubstr("1 file, 0.60 MB"));
   EXPECT_THAT(said, HasSubstr("downloaded org/rows"));

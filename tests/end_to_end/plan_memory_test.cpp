@@ -1,8 +1,8 @@
 // Compares the peak that `fettle plan` shows with the memory that a step really takes. The test uses the CPU plugin,
 // because its device memory is resident memory.
 //
-// A fresh process takes the compiled step from the cache and runs steps. It measures the maximum of anonymous resident
-// memory during the steps, and subtracts the memory that it had when the plugin and the program were loaded but no
+// A fresh process takes the compiled step from the cache and runs steps. It measures the maximum of its anonymous
+// resident memory during the steps, and subtracts its anonymous resident memory when plugin and step were loaded but no
 // array existed. Like the plan's peak, the difference contains weights, optimizer state, batch and temporaries, but
 // neither the compiler's memory nor pages of program files.
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Tests training by several processes on this machine, started in the ways of launchers. The plugin several_cpu_plugin
-// computes the same as one process with all devices, so results must be equal to the bit.
+// Tests training by several processes on this machine, which are started as the supported launchers start them. The
+// plugin several_cpu_plugin computes the same as one process with all devices, so results must be equal to the bit.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>

@@ -38,7 +38,8 @@ TEST_F(StandInHip, ARunTrainsSavesResumesAndExports) {
   EXPECT_EQ(logged_losses(folder_ / "out").size(), 4u);
   EXPECT_GT(counted("kernels").at(0).calls, 0);
   const std::string adapter = initial_adapter(folder_);
-  EXPECT_EQ(read_text(folder_ / "out/adapter_model.safetensors"), adapter) << "up, through four steps, and down again";
+  EXPECT_EQ(read_text(folder_ / "out/adapter_model.safetensors"), adapter)
+      << "the adapter after its upload, four steps and its download";
 
   std::filesystem::remove_all(folder_ / "out/checkpoint-4");
   const Outcome resumed = run(words("out", with(saving, {"resume_from_checkpoint=true"})));

@@ -1,5 +1,5 @@
-// Tests that decoding with a cache equals a fresh prefill: in pieces, with a growing cache, after going back, over
-// further turns and on any mesh.
+// Tests that decoding with a cache equals computing the whole text at once: for a text in pieces, with a growing cache,
+// after going back, over further turns and on any mesh.
 #include <gtest/gtest.h>
 
 #include "correct/generate_models.h"
@@ -11,7 +11,7 @@
 namespace fettle {
 namespace {
 
-constexpr double kBound = 5e-5;  // f32 sums are added in another order; logits reach about 10
+constexpr double kBound = 5e-5;  // absolute; f32 sums are added in another order, and the largest logits are about 10
 
 std::vector<int32_t> long_sequence(const std::string& family) {
   const nlohmann::json sequences = reference_of(family)["sequences"];

@@ -40,7 +40,7 @@ Value unit_head() {
 
 struct Got {
   double sum;
-  std::vector<double> slope;  // gradient by the logits, [position, token]
+  std::vector<double> slope;  // gradient with respect to the logits, [position, token]
 };
 
 // Returns the objective and its gradient, computed in chunks of at most `bytes` bytes of logits.

@@ -96,7 +96,7 @@ TEST_P(Rows, PackedRowsEqualRowsApart) {
   EXPECT_NEAR(first.loss[0], apart.loss[0], 1e-6 * first.loss[0]);
 }
 
-// Nothing flows back from one document to another in its line.
+// No gradient flows from one document to another document in the same line.
 TEST_P(Rows, PackedRowsHaveTheGradientsOfRowsApart) {
   const std::vector<Example> rows = reference_rows();
   Recipe recipe = reference_recipe(GetParam());

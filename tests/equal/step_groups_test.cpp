@@ -104,7 +104,8 @@ TEST_P(GroupsOfExperts, EqualTheDequantisedModel) {
   for (const QuantisedWeight& weight : run.quantised) kept += weight.base.role == Role::kExpertsFused ? 1 : 0;
   EXPECT_GE(kept, 2u);
   EXPECT_EQ(kept, run.quantised.size());
-  // A rounded weight differs from the original by at most half a step, a seventh of the group's largest value.
+  // The distance between two codes is a seventh of the group's largest value. Rounding changes a weight by at most half
+  // of this distance.
   for (const std::string& name : original.names()) {
     const StoredTensor a = original.find(name), b = packed.find(name);
     const HostArray wanted = a.file->read(*a.entry).to(DType::kF32), got = b.file->read(*b.entry).to(DType::kF32);
@@ -178,7 +179,8 @@ TEST(ExpertsApart, HaveTheValuesOfTheTensorWithAllExperts) {
   }
 }
 
-// In the checkpoint, only the first layer's q_proj is not quantised. The other layer's stays in integers.
+// In the checkpoint, only the q_proj of the first layer is not quantised. The q_proj of the other layer stays in
+// integers.
 TEST(MixedGroups, OnlyTheLayersThatAreLeftOutAreFloats) {
   TempFolder folder;
   const std::string left = "model.layers.0.self_attn.q_proj";
@@ -209,7 +211,7 @@ TEST(MixedGroups, OnlyTheLayersThatAreLeftOutAreFloats) {
                     got = train(lora_recipe(folder / "packed", start), options);
   expect_equal_lists(got.losses, wanted.losses, 1e-6, "loss");
   expect_equal_lists(got.norms, wanted.norms, 1e-5, "norm");
-  // LoRA on selected layers needs stacks of all layers.
+  // With LoRA on selected layers, the layers of a weight cannot be divided into quantised and other layers.
   const auto some = make_run(lora_recipe(folder / "packed", {"layers_to_transform=1"}), repository.config(), "c", 1);
   EXPECT_EQ(layers_of(some.quantised, [](const QuantisedWeight& weight) { return weight.base; }),
             (std::vector<int64_t>{}));

@@ -66,7 +66,7 @@ TEST_P(SharedLines, EqualLinesOfTheirOwn) {
   const TrainResult own = train(recipe, options);
   options.laid = true;
   const TrainResult laid = train(recipe, options);
-  // If a micro-batch must keep its rows, sharing lines may save no positions.
+  // If a micro-batch must keep its rows, sharing lines does not always save positions.
   EXPECT_LE(laid.positions, own.positions);
   if (setting.lines == Lines::kRegrouped) {
     EXPECT_LT(laid.positions, own.positions);

@@ -72,8 +72,8 @@ TEST(Mesh, OtherFamiliesPackedInBlocksEqualOneDevice) {
   }
 }
 
-// With 50%, the first of two loops over layers saves only the inputs of the layers. The second loop saves the results
-// of matrix products, except attention's scores.
+// With gradient_checkpointing: 50%, the first of two loops over layers saves only the inputs of the layers. The second
+// loop saves the results of matrix products, except attention's scores.
 TEST(Mesh, PartsOfTheLayersComputedAgainEqualOneDevice) {
   const Mesh mesh{{"fsdp", 2}, {"tp", 2}, {"sp", 2}};
   Recipe one = recipe_of({}, "full"), eight = recipe_of(mesh, "full");

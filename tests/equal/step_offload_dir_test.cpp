@@ -1,7 +1,7 @@
 // Tests that steps with the optimizer state in a file equal steps that keep it in memory, to the last bit.
 //
 // With offload_dir, a step is several programs instead of one. XLA's passes algsimp and fusion simplify and fuse the
-// two forms in different ways. For example, they round bf16 gradients at other places. So ctest disables these two
+// two forms in different ways. For example, bf16 gradients are rounded at other places. So ctest disables these two
 // passes for these tests (XLA_FLAGS in tests/CMakeLists.txt). Then both forms compute the same, and the results must be
 // equal.
 #include <gmock/gmock.h>
@@ -90,8 +90,8 @@ TEST_F(OffloadDirStep, WeightsInHostMemoryEqualTheHost) {
   expect_equal_runs(recipe);
 }
 
-// Rules that multiply matrices or sum over a weight. Without offload, they do so for all layers in one operation, which
-// adds in another order. With offload_optimizer, each layer is updated on its own, as with offload_dir.
+// These rules multiply matrices or sum over a weight. Without offload, they do so for all layers in one operation,
+// which adds in another order. With offload_optimizer, each layer is updated on its own, as with offload_dir.
 INSTANTIATE_TEST_SUITE_P(Rules, OffloadDirStep, testing::Values("adafactor", "muon", "apollo_adamw"),
                          [](const auto& info) { return std::string(info.param); });
 

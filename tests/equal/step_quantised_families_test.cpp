@@ -58,7 +58,7 @@ class QloraOfFamily : public testing::TestWithParam<std::string> {};
 
 TEST_P(QloraOfFamily, HasTheGradientsOfTheDequantisedModel) {
   const std::filesystem::path model = reference_model(GetParam());
-  // Adapters of experts, where there are any.
+  // If the model has a recorded adapter of its experts, this test uses it.
   std::string adapter = "adapter_final";
   for (const char* variant : {"variants/experts_final", "variants/all_linear_final"})
     if (std::filesystem::exists(model / variant)) adapter = variant;

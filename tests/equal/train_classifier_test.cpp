@@ -49,7 +49,7 @@ TEST(ClassifierFiles, AnAdapterMergedIsAClassifier) {
   std::filesystem::create_directory(folder / "adapter");
   write_result(folder / "adapter", run.run, run.repository, run.state);
   Recipe merge = recipe;
-  merge.id2label.clear();  // the adapter's folder has them
+  merge.id2label.clear();  // the adapter's folder has the labels
   merge.adapter_name_or_path = {(folder / "adapter").string()};
   merge.export_dir = (folder / "merged").string();
   const ExportReport report = run_export(Request(merge, Command::kExport));

@@ -58,7 +58,7 @@ TEST_P(Meshes, EightTwoOneFourEqualsEight) {
 INSTANTIATE_TEST_SUITE_P(Types, Meshes, testing::Values("lora", "full"),
                          [](const auto& info) { return std::string(info.param); });
 
-// A checkpoint does not depend on the stages.
+// A checkpoint does not depend on the number of pipeline stages.
 TEST(Pipeline, CheckpointsGoBothWays) {
   TempFolder folder;
   const Recipe plain = on_devices(1, folder / "out", "lora");

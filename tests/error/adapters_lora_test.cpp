@@ -13,7 +13,7 @@ TEST(Lora, ATargetThatNamesNoLinearLayerListsThem) {
   const Model model = make_model(
       {{"model_type", "gpt2"}, {"vocab_size", 10}, {"n_embd", 12}, {"n_layer", 1}, {"n_head", 3}}, "config.json");
   EXPECT_THAT(user_error([&] {
-                lora_modules(model, {"c_fc", "q_proj"});
+                lora_modules(model, {"q_proj", "v_proj"});
               }),
               testing::AllOf(testing::HasSubstr("lora_target: 'q_proj'"), testing::HasSubstr("gpt2"),
                              testing::HasSubstr("attn.c_attn")));

@@ -117,7 +117,7 @@ TEST_F(BadGroups, TensorsThatDoNotFit) {
                         {"config_groups", {{"group_0", {{"weights", weights}}}}}};
   EXPECT_THAT(error(compressed, packed), HasSubstr("'a.weight_shape' is missing"));
   NamedShapes shaped = packed;
-  shaped.emplace_back("a.weight_shape", Shape{DType::kI64, {2}});  // -1, -1
+  shaped.emplace_back("a.weight_shape", Shape{DType::kI64, {2}});  // the test writes the values -1, -1
   EXPECT_THAT(error(compressed, shaped), HasSubstr("the words of a weight [-1, -1]"));
 }
 

@@ -80,7 +80,8 @@ TEST_F(DamagedStateFiles, EveryFlippedBitOfTheDataIsFound) {
 
 TEST_F(DamagedStateFiles, ShardFileShorterLongerOrGone) {
   put_shards(shards_.substr(0, shards_.size() - 1));
-  EXPECT_THAT(read_error(), AllOf(HasSubstr("shards-00001.bin"), HasSubstr("has 135 bytes, the manifest says 136")));
+  EXPECT_THAT(read_error(),
+              AllOf(HasSubstr("shards-00001.bin"), HasSubstr("has 135 bytes, but the manifest says 136")));
   EXPECT_THROW(read_all(), DamagedState);
   put_shards(shards_ + "x");
   EXPECT_THAT(read_error(), HasSubstr("has 137 bytes"));

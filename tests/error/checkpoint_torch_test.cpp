@@ -60,7 +60,7 @@ TEST(HostilePickle, CallsAreRefusedByName) {
 }
 
 TEST(HostilePickle, InstructionsThatCheckpointsDoNotNeed) {
-  // NEWOBJ, INST, OBJ, EXT1, NEXT_BUFFER, PERSID and protocol 0's INT.
+  // The instructions NEWOBJ, INST, OBJ, EXT1, NEXT_BUFFER, PERSID and protocol 0's INT are refused.
   for (const char* op : {"\x81", "i", "o", "\x82\x01", "\x97", "Pkey\n", "I01\n"})
     EXPECT_THAT(pickle_error(Pickle().global("collections", "OrderedDict").raw(")").raw(op).stop()),
                 HasSubstr("is not needed for checkpoints"))

@@ -61,7 +61,8 @@ TEST_F(BadRecipe, SharesOfDataSets) {
             "FILE:3: interleave_probs: found 'half', wanted numbers above 0");
   EXPECT_EQ(message(two + "interleave_probs: [1, 0]\n"), "FILE:3: interleave_probs: found '0', wanted numbers above 0");
   EXPECT_EQ(message("dataset: a,b\ninterleave_probs: 1,2\n"),
-            "FILE:2: interleave_probs belongs to mix_strategy: interleave_under or interleave_over, found concat");
+            "FILE:2: interleave_probs belongs to mix_strategy: interleave_under or interleave_over, found concat; "
+            "remove the key, or change mix_strategy");
 }
 
 TEST_F(BadRecipe, IllTypedValues) {
@@ -143,11 +144,13 @@ TEST_F(BadRecipe, ValuesThatExcludeEachOther) {
             "FILE:1: lr_scheduler_type: cosine_with_min_lr needs min_lr_rate");
   EXPECT_EQ(message("lr_scheduler_type: warmup_stable_decay\n"),
             "FILE:1: lr_scheduler_type: warmup_stable_decay needs lr_num_decay_steps");
-  EXPECT_EQ(message("lr_power: 2\n"), "FILE:1: lr_power belongs to lr_scheduler_type: polynomial, found linear");
+  EXPECT_EQ(message("lr_power: 2\n"),
+            "FILE:1: lr_power belongs to lr_scheduler_type: polynomial, found linear; remove the key, or change "
+            "lr_scheduler_type");
   EXPECT_EQ(
       message("cosine_min_lr_ratio: 0.1\nlr_scheduler: cosine\n"),
       "FILE:1: min_lr_rate belongs to lr_scheduler_type: cosine_with_min_lr or polynomial or warmup_stable_decay, "
-      "found cosine");
+      "found cosine; remove the key, or change lr_scheduler_type");
   EXPECT_EQ(message("lr_scheduler_type: cosine_with_min_lr\nlr_scheduler_kwargs: {min_lr: 1e-6}\n"),
             "FILE:2: lr_scheduler_kwargs.min_lr is not available in this version; remove the key");
   EXPECT_EQ(message("mesh: {fsdp: 4, tp: 2}\n", {"device_count=6"}),

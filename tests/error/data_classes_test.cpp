@@ -119,7 +119,7 @@ TEST_F(ClassErrors, RowsWithoutLabelOrText) {
 }
 
 TEST_F(ClassErrors, NoRowsToReadLabelsFrom) {
-  expect({}, "num_labels: is missing");
+  expect({}, "num_labels is missing");
   expect({R"({"text": "a"})"}, "no row has a label");
   expect({R"({"text": "a", "label": "x"})"}, "so there is nothing to learn");
   const json broken = {{"architectures", {"BertForSequenceClassification"}}, {"id2label", {{"1", "x"}}}};

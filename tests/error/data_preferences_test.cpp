@@ -45,7 +45,7 @@ TEST_F(PreferenceErrors, RowsThatAreNotPairs) {
 
 TEST_F(PreferenceErrors, RowsThatAreNotJudged) {
   spec.rows = RowKind::kRatedReplies;
-  expect(R"({"prompt": "q", "completion": "a"})", "the column 'label' is missing: true for a good reply");
+  expect(R"({"prompt": "q", "completion": "a"})", "the column 'label' is missing; it must be true for a good reply");
   expect(R"({"prompt": "q", "completion": "a", "label": "maybe"})",
          "'label' must be true or false, but it is \"maybe\"");
   expect(R"({"text": "q", "label": true})", "this stage needs a prompt and a reply");

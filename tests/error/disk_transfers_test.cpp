@@ -75,9 +75,9 @@ TEST(ScratchFileError, MoreThanTheDiskHas) {
 }
 
 TEST(LocalDisk, OtherFileSystemsAreRefused) {
-  EXPECT_EQ(not_a_local_disk(0xef53), "");  // ext4
+  EXPECT_EQ(not_a_local_disk(0xef53), "");  // the type of ext4
   EXPECT_EQ(not_a_local_disk(0x6969), "a network file system (NFS)");
-  EXPECT_EQ(not_a_local_disk(static_cast<int32_t>(0xff534d42)), "a network file system (SMB)");  // a negative long
+  EXPECT_EQ(not_a_local_disk(static_cast<int32_t>(0xff534d42)), "a network file system (SMB)");  // a negative number
   struct statfs memory {};
   if (statfs("/dev/shm", &memory) != 0 || memory.f_type != 0x01021994) GTEST_SKIP() << "/dev/shm is not a tmpfs";
   EXPECT_THAT(user_error([] { require_local_disk("/dev/shm", "tune.yaml:7"); }),

@@ -63,7 +63,7 @@ TEST_F(GgufExportError, AFamilyThatIsNotWritten) {
 }
 
 TEST_F(GgufExportError, ASettingThatGgufCannotExpress) {
-  EXPECT_THAT(refused(recipe(reference_model("qwen2_moe"))), HasSubstr("model.layers.1.mlp"));  // a dense layer
+  EXPECT_THAT(refused(recipe(reference_model("qwen2_moe"))), HasSubstr("model.layers.1.mlp"));  // a dense MLP
   EXPECT_THAT(refused(recipe(reference_model("deepseek_v3"))), HasSubstr("mscale"));
   EXPECT_THAT(refused(recipe(reference_model("deepseek_v2"))), HasSubstr("q_lora_rank"));
   EXPECT_THAT(refused(recipe(reference_model("qwen3_5_text"))), HasSubstr("linear_value_head_dim is 8"));

@@ -116,7 +116,7 @@ TEST_F(HubRefusals, MoreThanWasAnnounced) {
   hub.set_faults({{{"kind", "longer"}, {"match", "model.safetensors"}, {"times", 99}}});
   EXPECT_THAT(fetch_error(),
               HasSubstr("model.safetensors: the content that 127.0.0.1 sends is longer than the listing says, or "
-                        "another part of the file"));
+                        "is another part of the file"));
   expect_no_weights();
 }
 

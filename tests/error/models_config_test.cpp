@@ -130,7 +130,8 @@ TEST(ModelConfig, WhatIsNotImplementedIsRefused) {
   EXPECT_THAT(message(changed(gemma4, "use_bidirectional_attention", "all")),
               HasSubstr("'use_bidirectional_attention' is \"all\""));
   EXPECT_THAT(message(changed(gemma4, "num_kv_shared_layers", 1)),
-              AllOf(HasSubstr("num_kv_shared_layers is 1"), HasSubstr("no layer before these lacks a window")));
+              AllOf(HasSubstr("num_kv_shared_layers is 1"),
+                    HasSubstr("none of the layers before the shared ones lacks a window")));
   EXPECT_THAT(message(changed(changed(gemma4, "attention_k_eq_v", true), "num_global_key_value_heads", 3)),
               HasSubstr("num_attention_heads (4) is not divisible by num_global_key_value_heads (3)"));
   EXPECT_THAT(message(changed(gemma4, "per_layer_config", {{"0", {{"head_dim", 64}}}})),

@@ -65,7 +65,7 @@ TEST(ResolveError, StagesOfAPipelineAreEqual) {
   EXPECT_THAT(user_error([] {
                 make_mesh({{"xp", 2}}, 2);
               }),
-              HasSubstr("mesh: the axis 'xp' is not known; there are pp, dp, fsdp, ep, tp, sp"));
+              HasSubstr("mesh: the axis 'xp' is not known; the axes are pp, dp, fsdp, ep, tp, sp"));
 }
 
 TEST(ResolveError, StateOnADiskNeedsWholeWeightsAndState) {
@@ -170,7 +170,7 @@ TEST(ResolveError, ARefModelWithAQuantisedBase) {
 }
 
 TEST(ResolveError, ClassifiersAndTheirLabels) {
-  EXPECT_THAT(message("llama", {"stage=cls"}), HasSubstr("num_labels: is missing"));
+  EXPECT_THAT(message("llama", {"stage=cls"}), HasSubstr("num_labels is missing"));
   EXPECT_THAT(message("baichuan7b", {"stage=cls", "num_labels=2"}),
               AllOf(HasSubstr("no classifier"), HasSubstr("qwen3_moe, bert, roberta")));
   EXPECT_THAT(message("llama_classifier", {"stage=rm"}), AllOf(HasSubstr("3 labels"), HasSubstr("a single score")));

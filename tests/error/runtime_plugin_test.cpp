@@ -79,7 +79,7 @@ TEST_F(PluginError, CachedPluginsThatOthersMayWriteAreNotLoaded) {
   fs::copy_file(FETTLE_OLD_PLUGIN, plugin);
   fs::permissions(plugin, fs::perms::owner_all);
   fs::permissions(place, fs::perms::owner_all);
-  expect_contains(device_error([] { Plugin::load("abacus"); }), "speaks PJRT API");  // it was loaded
+  expect_contains(device_error([] { Plugin::load("abacus"); }), "speaks PJRT API");  // the plugin's library was loaded
   const auto refused = [&](const fs::path& path) {
     const std::string text = device_error([] { Plugin::load("abacus"); });
     expect_contains(text, "Fettle does not load " + plugin.string() + ": " + path.string());

@@ -13,7 +13,7 @@ using nlohmann::json;
 using testing::HasSubstr;
 
 struct BadBody {
-  std::string fields;  // in addition to the messages or the prompt
+  std::string fields;  // fields in addition to the messages or the prompt
   std::string field, says;
 };
 

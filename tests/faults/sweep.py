@@ -157,7 +157,7 @@ class Sweep:
                 if case.startswith("large"):
                     self.make_large()
                 place = Place(self, "reference-" + case)
-                for _ in range(2):  # the first run compiles
+                for _ in range(2):  # only the second run's time counts, because the first run compiles
                     place.clear()
                     started = time.monotonic()
                     code = place.run(self.cases[case] + ["save_total_limit=0"])

@@ -177,7 +177,7 @@ class Sweep:
     def reference(self, plugin):
         """Returns the result of an unbroken run of one process."""
         if plugin not in self.references:
-            for _ in range(2):  # the first run compiles
+            for _ in range(2):  # only the second run's time counts, because the first run compiles
                 self.clear()
                 started = time.monotonic()
                 code = self.wait(self.start("alone", plugin, 1))

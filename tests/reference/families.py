@@ -161,7 +161,7 @@ def make_model(family):
                 value = 0.2 * noise
             elif parameter.ndim == 1:
                 value = 0.2 * noise + (0 if norm_of_zero else 1)
-                if family.startswith("gemma4") and name.endswith("q_norm.weight"):  # the scores have no other factor
+                if family.startswith("gemma4") and name.endswith("q_norm.weight"):  # nothing else scales the scores
                     value = value / 4
             elif "embed_tokens" in name or "wte" in name or "embed_in" in name:  # tied heads give logits of a few units
                 value = noise * (0.3 if model.config.tie_word_embeddings else 1.0)

@@ -1,4 +1,5 @@
-"""Weights as integers with a scale and a zero for each group of inputs: GPTQ, AWQ and compressed-tensors.
+"""Makes weights that are stored as integers with a scale and a zero for each group of inputs: GPTQ, AWQ and
+compressed-tensors.
 
 The values come from the formats' formula, (code - zero) * scale, and the words from their specification: a word is the
 sum of its codes, each shifted to its place. Sources: AutoGPTQ's qlinear_cuda_old, AutoAWQ's gemm, compressed-tensors'
@@ -84,7 +85,7 @@ def store(model, family, folder):
             del state[name]
             state |= tensors_of(family, name.removesuffix(".weight"), codes, zeros, scales, order)
             continue
-        head, _, kind = name.rpartition(".")  # of all experts
+        head, _, kind = name.rpartition(".")  # the weights of all experts
         for expert, of_expert in enumerate(zip(codes, zeros, scales)):
             parts = dict(down_proj=of_expert)
             if kind == "gate_up_proj":

@@ -152,7 +152,7 @@ def text_keys(common, family, **more):
     return transformers.AutoConfig.for_model(family, **common | more).to_dict()
 
 
-def gemma3_wrapped(common):  # as in the 4B: the full layers have rope_scaling, and only the outer config ties the head
+def gemma3_wrapped(common):  # like the 4B model: full layers have rope_scaling; only the outer config ties the head
     rope = dict(
         full_attention=dict(rope_type="linear", rope_theta=50000.0, factor=4.0),
         sliding_attention=dict(rope_type="default", rope_theta=1000.0),
@@ -223,7 +223,7 @@ def qwen2_moe(common):  # the middle of three layers is dense
     )  # fmt: skip
 
 
-def qwen2_moe_sparse(common):  # as the published ones: experts in all layers
+def qwen2_moe_sparse(common):  # like the published models: experts in all layers
     return transformers.Qwen2MoeConfig(
         **common, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32, shared_expert_intermediate_size=64,
         pad_token_id=None,
@@ -248,7 +248,7 @@ def deepseek_v3(common):  # the best 2 of 4 groups of experts, latent attention,
     )  # fmt: skip
 
 
-def deepseek_r1(common):  # as the published V3 and R1: equal mscale and mscale_all_dim
+def deepseek_r1(common):  # like V3 and R1: equal mscale and mscale_all_dim
     config = deepseek_v3(common)
     rope = YARN | dict(mscale=1.0, mscale_all_dim=1.0)
     keys = dict(n_routed_experts=8, kv_lora_rank=32, v_head_dim=16, num_hidden_layers=2, rope_parameters=rope)
@@ -363,7 +363,7 @@ GRANITE4 = dict(
 )  # fmt: skip
 
 
-def granite4(common):  # as the H models: Mamba2 layers, attention without rope, experts
+def granite4(common):  # like the H models: Mamba2 layers, attention without rope, experts
     return transformers.GraniteMoeHybridConfig(
         **common | dict(tie_word_embeddings=True, num_hidden_layers=5, intermediate_size=32), **GRANITE4,
         num_local_experts=8, num_experts_per_tok=2, position_embedding_type="nope",
@@ -372,7 +372,7 @@ def granite4(common):  # as the H models: Mamba2 layers, attention without rope,
     )  # fmt: skip
 
 
-def granite4_dense(common):  # as the Micro: attention with rope only, no experts
+def granite4_dense(common):  # like the Micro model: attention with rope only, no experts
     return transformers.GraniteMoeHybridConfig(
         **common | dict(tie_word_embeddings=True), **GRANITE4, num_local_experts=0, num_experts_per_tok=0,
         position_embedding_type="rope", layer_types=["attention", "attention"], mamba_n_heads=8, mamba_d_head=16,
@@ -390,7 +390,7 @@ def falcon_h1(common):  # attention and Mamba2 side by side; factors in many pla
     )  # fmt: skip
 
 
-def falcon_h1_gated(common):  # as the 0.5B: no norm after Mamba2
+def falcon_h1_gated(common):  # like the 0.5B model: no norm after Mamba2
     config = falcon_h1(common)
     config.mamba_rms_norm = False
     return config
@@ -405,11 +405,11 @@ def nemotron_keys(common):
     return {key: value for key, value in common.items() if key != "num_hidden_layers"}
 
 
-def nemotron_h(common):  # as the 9B v2
+def nemotron_h(common):  # like Nemotron Nano 9B v2
     return transformers.NemotronHConfig(**nemotron_keys(common), **NEMOTRON, hybrid_override_pattern="M-M*-M-")
 
 
-def nemotron_h_moe(common):  # as Nemotron 3 Nano and Super; the latter's experts read a smaller vector
+def nemotron_h_moe(common):  # like Nemotron 3 Nano and Super; the latter's experts read a smaller vector
     return transformers.NemotronHConfig(
         **nemotron_keys(common), **NEMOTRON, hybrid_override_pattern="MEM*EME", n_routed_experts=8,
         num_experts_per_tok=2, moe_intermediate_size=32, moe_shared_expert_intermediate_size=48,
@@ -524,21 +524,21 @@ def gemma4_config(common, **more):
     return transformers.Gemma4Config(text_config=text, vision_config=gemma4_vision(), audio_config=None)
 
 
-def gemma4(common):  # as the 31B: full layers use the projection of keys for their values, too
+def gemma4(common):  # like the 31B model: full layers use the projection of keys for their values, too
     return gemma4_config(
         common, **GEMMA4_HEADS, attention_k_eq_v=True, hidden_size_per_layer_input=0,
         use_bidirectional_attention="vision",
     )  # fmt: skip
 
 
-def gemma4_moe(common):  # as the 26B-A4B: each layer has experts beside the MLP
+def gemma4_moe(common):  # like the 26B-A4B model: each layer has experts beside the MLP
     return gemma4_config(
         common, **GEMMA4_HEADS, attention_k_eq_v=True, hidden_size_per_layer_input=0, enable_moe_block=True,
         num_experts=8, top_k_experts=2, moe_intermediate_size=32,
     )  # fmt: skip
 
 
-def gemma4_e2b(common):  # as the E2B: four layers, then four layers that use their keys and values
+def gemma4_e2b(common):  # like the E2B model: four layers, then four that use the keys and values of the first four
     return gemma4_config(
         common, global_head_dim=32, num_hidden_layers=8, num_key_value_heads=1, hidden_size_per_layer_input=16,
         vocab_size_per_layer_input=common["vocab_size"], num_kv_shared_layers=4, use_double_wide_mlp=True,
@@ -546,7 +546,7 @@ def gemma4_e2b(common):  # as the E2B: four layers, then four layers that use th
     )  # fmt: skip
 
 
-def gemma4_unified(common):  # as the 12B; its towers have a single layer
+def gemma4_unified(common):  # like the 12B model, whose towers have a single layer
     text = transformers.Gemma4UnifiedTextConfig(
         **gemma4_text_keys(common, **GEMMA4_HEADS, attention_k_eq_v=True, num_hidden_layers=3, layer_types=None)
     ).to_dict()

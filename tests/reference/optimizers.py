@@ -43,7 +43,7 @@ SHAPES = {"wide": (24, 512), "narrow": (160, 32), "odd": (70, 70), "small": (12,
 
 
 def quantize_nearest(values, code, absmax_out, codes_out, blocksize):
-    codes, absmax = torch.ops.bitsandbytes.quantize_blockwise(values.double(), code, blocksize)  # not float32
+    codes, absmax = torch.ops.bitsandbytes.quantize_blockwise(values.double(), code, blocksize)  # more exact than in float32
     codes_out.copy_(codes)
     absmax_out.copy_(absmax)
 

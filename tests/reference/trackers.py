@@ -2,7 +2,9 @@
 """Trains with all trackers, resumes, and reads what the trackers have with the code of TensorBoard, W&B, trackio and
 MLflow. Every figure must equal that of trainer_state.json, also for the steps that the resumed run computed again.
 
-usage: trackers.py PROGRAM [--mlflow]      MLflow's server is tested only with --mlflow: its packages have 800 MB
+usage: trackers.py PROGRAM [--mlflow]
+
+MLflow's server is tested only with --mlflow, because it needs 800 MB of packages.
 """
 import glob
 import json

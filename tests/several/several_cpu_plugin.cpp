@@ -256,7 +256,7 @@ std::shared_ptr<Array> complete(const std::vector<PJRT_Buffer*>& own, const std:
   return array;
 }
 
-std::map<PJRT_LoadedExecutable*, std::string> texts;  // of the programs, while they are recorded
+std::map<PJRT_LoadedExecutable*, std::string> texts;  // the programs' texts, kept only if they are recorded
 
 PJRT_Error* compile(PJRT_Client_Compile_Args* args) {
   PJRT_Error* const error = inner->PJRT_Client_Compile(args);

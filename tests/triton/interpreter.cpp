@@ -103,7 +103,8 @@ class Machine {
 
   static Value range(const Op& op) {
     Value out{op.types.at(0), {}, {}, 0};
-    want(op.attributes.at("start") == 0 && out.type == Type{"i32", {op.attributes.at("end")}}, "another range");
+    want(op.attributes.at("start") == 0 && out.type == Type{"i32", {op.attributes.at("end")}},
+         "the range must be i32 and begin at 0");
     for (int64_t i = 0; i < op.attributes.at("end"); ++i) out.integers.push_back(i);
     return out;
   }
@@ -123,10 +124,10 @@ class Machine {
     const Type& type = op.types.at(1);
     want(x.type == op.types.at(0) && x.type.element == type.element, "another operand");
     if (op.code == "tt.splat") {
-      want(x.type.dims.empty(), "a tensor");
+      want(x.type.dims.empty(), "wanted a scalar, found a tensor");
       return gathered(x, type, [](int64_t) { return 0; });
     }
-    want(x.type.dims.size() == type.dims.size(), "another rank");
+    want(x.type.dims.size() == type.dims.size(), "operand and result differ in rank");
     for (size_t d = 0; d < type.dims.size(); ++d)
       want(x.type.dims[d] == 1 || x.type.dims[d] == type.dims[d], "another dim");
     return gathered(x, type, [&](int64_t i) {
@@ -179,7 +180,7 @@ class Machine {
     want(!memory.result, "reads a result");
     Value out{{from.type.pointed(), from.type.dims}, {}, {}, 0};
     const bool masked = op.operands.size() == 3;
-    want(masked || op.operands.size() == 1, "another number of operands");
+    want(masked || op.operands.size() == 1, "wanted a pointer, or a pointer with mask and default");
     if (masked) want(in(op, 1).type == Type{"i1", out.type.dims} && in(op, 2).type == out.type, "another mask");
     const DType dtype = dtype_of(out.type.element);
     for (int64_t i = 0; i < out.type.count(); ++i) {

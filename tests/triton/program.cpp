@@ -18,7 +18,7 @@ Type read_type(const std::string& text, size_t& at) {
       if (text[i] == '<') ++depth;
       if (text[i] == '>' && --depth == 0) return i;
     }
-    fail("an open type in: " + text);
+    fail("a type without its '>' in: " + text);
   };
   if (text.compare(at, 7, "tensor<") == 0) {
     const size_t end = until_closed(at + 6);
@@ -206,11 +206,11 @@ class Reader {
     for (const int i : {2, 3, 4}) out.operands.push_back(find(found[i]));
     const std::vector<std::string> carried = names(found[5]);
     out.types = read_types(found[6]);
-    if (carried.size() != 2 * out.types.size()) fail("a loop with other types");
+    if (carried.size() != 2 * out.types.size()) fail("the loop's values do not fit its types");
     for (size_t i = 1; i < carried.size(); i += 2) out.operands.push_back(find(carried[i]));
     const size_t colon = result.find(':');
     if (colon == std::string::npos || std::stoul(result.substr(colon + 1)) != out.types.size())
-      fail("a loop with another number of results");
+      fail("the loop has another number of results than of values");
     scopes_.emplace_back();
     out.results.push_back(define(found[1]));  // the index, then the carried values, then the results
     for (size_t i = 0; i < carried.size(); i += 2) out.results.push_back(define(carried[i]));

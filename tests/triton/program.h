@@ -47,7 +47,7 @@ struct Op {
   std::string word;         // a program id's axis, a comparison's direction, a reduction's op
   std::map<std::string, int64_t> attributes;
   Value constant;
-  std::vector<Op> body;  // of a loop
+  std::vector<Op> body;  // for a loop
   int line = 0;
 };
 

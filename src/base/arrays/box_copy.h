@@ -9,7 +9,7 @@
 
 namespace fettle {
 
-// True when `box` has the rank of `dims` and lies inside it.
+// True when `box` has as many dims as `dims` and lies inside an array of these dims.
 bool is_inside(const Box& box, const Dims& dims);
 // True when the elements of `box` are contiguous in a dense array of `dims`.
 bool is_one_run(const Box& box, const Dims& dims);
@@ -24,8 +24,8 @@ void for_each_run(const Box& box, const Dims& source, const Dims& target, const 
                   const std::function<void(int64_t, int64_t, int64_t)>& run);
 
 // Calls visit(source element, target element) for each element of `box` in row-major order. The source has dims
-// `source` and `strides`; the target is dense and has only the box. Use this function for source views that are not
-// dense, which are rare.
+// `source` and `strides`; the target is a dense array with the dims of the box. Use this function only for source views
+// that are not dense.
 void for_each_element(const Box& box, const Dims& source, const Dims& strides,
                       const std::function<void(int64_t, int64_t)>& visit);
 

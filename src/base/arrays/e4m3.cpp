@@ -28,9 +28,9 @@ uint8_t e4m3_code(float value) {
   if (std::isnan(value)) return kNan;
   const uint8_t sign = std::signbit(value) ? kSign : 0;
   const float size = std::min(std::abs(value), kLargestE4m3);
-  // The codes of subnormal numbers stand for multiples of one step.
+  // A subnormal value is its code times kStepBelow.
   if (size < kSmallestNormal) return sign | static_cast<uint8_t>(std::nearbyint(size / kStepBelow));
-  constexpr int kDropped = 23 - 3;            // bits of the mantissa that e4m3 lacks
+  constexpr int kDropped = 23 - 3;            // bits of f32's mantissa that e4m3 lacks
   constexpr uint32_t kBias = (127 - 7) << 3;  // the difference of the exponent biases 127 and 7, in codes
   const auto bits = std::bit_cast<uint32_t>(size);
   const uint32_t half = (1U << (kDropped - 1)) - 1 + (bits >> kDropped & 1);

@@ -61,7 +61,7 @@ uint16_t f32_to_f16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value), rest = bits & 0x7fffffff;
   const auto sign = static_cast<uint16_t>(bits >> 16 & 0x8000);
   if (rest > 0x7f800000) return static_cast<uint16_t>(sign | 0x7e00 | (rest >> 13 & 0x3ff));
-  if (rest >= 0x477ff000) return sign | 0x7c00;  // rounds to 65536 or more
+  if (rest >= 0x477ff000) return sign | 0x7c00;  // rounds to 65536 or more, which is infinity in f16
   if (rest < 0x38800000) {                       // subnormal in f16: adding 0.5 rounds to f16's last bit
     const float shifted = std::bit_cast<float>(rest) + 0.5f;
     return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3f000000));

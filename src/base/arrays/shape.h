@@ -31,7 +31,7 @@ enum class DType : uint8_t {
   kF8E5M2FNUZ
 };
 
-int64_t byte_size(DType dtype);  // bytes of one element; kPred is 1
+int64_t byte_size(DType dtype);  // bytes of one element; 1 for kPred
 bool is_float(DType dtype);
 bool is_float8(DType dtype);
 double largest_float8(DType dtype);              // the largest finite value

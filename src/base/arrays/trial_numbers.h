@@ -8,7 +8,8 @@
 
 namespace fettle {
 
-// Returns an array of floating-point `shape` with reproducible pseudo-random numbers in [-scale, scale).
+// Returns an array of `shape`, whose dtype is a float dtype, with reproducible pseudo-random numbers in [-scale,
+// scale).
 HostArray trial_numbers(const Shape& shape, uint32_t seed, float scale = 1);
 
 // Returns the elements of an array of floating-point numbers.

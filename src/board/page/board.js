@@ -109,7 +109,7 @@
   }
 
   let fetching = null;
-  async function freshen() {  // one fetch at a time; a change in between is fetched after it
+  async function freshen() {  // one fetch at a time; a change during a fetch causes another fetch afterwards
     if (fetching) { fetching.again = true; return; }
     fetching = {again: false};
     try {
@@ -193,7 +193,7 @@
     update(names) {
       const figures = new Set(names.flatMap(name => curves.has(name) ? curves.get(name).names : []));
       const groups = figureGroups(figures), shown = JSON.stringify(groups);
-      if (shown !== this.shownNames) {  // charts that stay keep their elements
+      if (shown !== this.shownNames) {  // makes elements only for new charts
         this.shownNames = shown;
         const open = this.element.querySelector('details') && this.element.querySelector('details').open;
         this.element.replaceChildren(...groups.map(([title, group]) => {
@@ -331,6 +331,13 @@
     close() { this.charts.close(); }
   }
 
+  // Returns the text of a key's default, in the form of textOf; '' when the key is not in the table of this program.
+  function defaultOf(key) {
+    if (!key) return '';
+    if (key.kind === 'number' && key.default !== '' && !isNaN(key.default)) return textOf(Number(key.default));
+    return key.default.replace(/^\[(.*)\]$/, '$1').replace(/^"(.*)"$/, '$1') || 'not set';
+  }
+
   class Compare {
     constructor() {
       this.only = true;
@@ -343,15 +350,19 @@
       const names = (chosen || []).slice(0, 20);
       if (!names.length) return this.table.replaceChildren(h('div', {class: 'empty'}, h('h2', {text: 'No run is selected'}), h('p', {text: 'Select runs in the list to compare their recipes.'})));
       await Promise.all(names.filter(name => !details.get(name)).map(name => ask('/api/run?' + query({name})).then(answer => details.set(name, answer), () => {})));
+      keys = keys || (await ask('/api/keys')).keys;
+      const table = new Map(keys.map(key => [key.name, key]));
       const recipes = names.map(name => objectOr((details.get(name) || {}).run).recipe || null);  // null: not known
       const row = (title, values, differs) => h('tr', {class: differs ? 'differs' : ''}, h('th', {scope: 'row', text: title}), ...values.map(value => h('td', {text: value})));
       const fact = (title, value) => row(title, names.map(name => value(runs.get(name))));
       const keysOf = [...new Set(recipes.flatMap(recipe => Object.keys(objectOr(recipe))))].sort();
       const lines = [];
       for (const key of keysOf) {
-        const values = recipes.map(recipe => !recipe ? 'not known' : key in recipe ? textOf(recipe[key]) : 'default');
+        const standard = defaultOf(table.get(key));
+        const values = recipes.map(recipe => !recipe ? 'not known' : key in recipe ? textOf(recipe[key]) : standard);
+        const shown = values.map((value, i) => recipes[i] && !(key in recipes[i]) ? `${value} (default)`.trim() : value);
         const differs = new Set(values.filter((value, i) => recipes[i])).size > 1;
-        if (differs || !this.only) lines.push(row(key, values, differs && !this.only));
+        if (differs || !this.only) lines.push(row(key, shown, differs && !this.only));
       }
       this.table.replaceChildren(h('table', {class: 'compare'},
         h('thead', {}, h('tr', {}, h('td', {}), ...names.map(name => h('th', {scope: 'col'}, h('span', {class: 'row'}, h('i', {class: 'swatch', style: {'--swatch': `var(${colour(name)})`}}),
@@ -439,8 +450,8 @@
   at('search').addEventListener('input', list);
   at('sort').addEventListener('change', list);
   at('none').addEventListener('click', () => { chosen = []; keep('chosen', chosen); list(); page.update(); });
-  document.querySelector('.skip').addEventListener('click', event => {  // the address after # names the page
-    event.preventDefault();
+  document.querySelector('.skip').addEventListener('click', event => {
+    event.preventDefault();  // the board would take #main for the name of a page
     at('main').focus();
   });
   document.addEventListener('visibilitychange', () => { if (!document.hidden) needPoints(); });

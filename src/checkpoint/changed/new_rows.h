@@ -11,8 +11,8 @@ namespace fettle {
 
 // The numbers of rows of the embedding and the head.
 struct VocabularyRows {
-  int64_t before = 0;  // in the model's files
-  int64_t after = 0;   // with the new tokens; a multiple of 64 if larger than `before`, as in LLaMA-Factory
+  int64_t before = 0;  // rows in the model's files
+  int64_t after = 0;   // rows with the new tokens; a multiple of 64 if larger than `before`, as in LLaMA-Factory
   int64_t first = 0;   // the first row that is written; the rows before it stay
 };
 VocabularyRows vocabulary_rows(int64_t model_rows, const GrownTokenizer& tokenizer);

@@ -12,13 +12,13 @@
 namespace fettle {
 
 struct NewTokens {
-  std::vector<std::string> plain;                   // not special: replies show them
-  std::vector<std::string> special;                 // special: replies leave them out
+  std::vector<std::string> plain;                   // tokens that are not special: replies show them
+  std::vector<std::string> special;                 // special tokens: replies leave them out
   std::map<std::string, std::string> descriptions;  // special token -> its description
-  bool from_descriptions = false;                   // rows start as the mean of the rows of the description's tokens
-  bool with_noise = true;                           // adds noise to these means
-  std::string eos;                                  // the tokenizer's new eos_token; empty: it stays
-  bool resize = false;                              // the embedding has a row for every token of the tokenizer
+  bool from_descriptions = false;  // new rows start as the mean of the rows of the description's tokens
+  bool with_noise = true;          // adds noise to these means
+  std::string eos;                 // the tokenizer's new eos_token; empty: no change
+  bool resize = false;             // the embedding has a row for every token of the tokenizer
   uint64_t seed = 42;
   std::string at;  // where the keys were set, for messages
 

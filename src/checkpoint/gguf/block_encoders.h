@@ -4,7 +4,7 @@
 // caller checks that.
 //
 // F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0 and Q5_1 give the same bytes as gguf-py's quants.py. gguf-py has no encoder
-// for Q4_K, Q5_K and Q6_K. For these, the encoder searches the scales of each group with the least weighted squared
+// for Q4_K, Q5_K and Q6_K. For these, the encoder searches for the scales of each group with the least weighted squared
 // error; as in llama.cpp, large values weigh more. On random values, the error is within a few percent of the error of
 // llama.cpp's encoder. On two tensors that had been decoded from Q4_1, Fettle's Q4_K has 0.75 times the error of
 // llama.cpp's.

@@ -74,7 +74,7 @@ void decode_q8_0(const uint8_t* block, float* out) {
   for (int i = 0; i < kSmallBlock; ++i) out[i] = static_cast<float>(static_cast<int8_t>(block[2 + i])) * scale;
 }
 
-// A block: 16 scales and offsets of 4 bits, 256 elements of 2 bits, the scale of the scales, and the scale of the
+// A block has 16 scales and offsets of 4 bits, 256 elements of 2 bits, the scale of the scales, and the scale of the
 // offsets.
 void decode_q2_k(const uint8_t* block, float* out) {
   const uint8_t *scales = block, *codes = block + 16;
@@ -88,8 +88,8 @@ void decode_q2_k(const uint8_t* block, float* out) {
   }
 }
 
-// A block: the third bit of each element, two bits of each element, 16 scales of 6 bits, and the scale of the scales.
-// An element is 4 less if its third bit is 0.
+// A block has the third bit of each element, two bits of each element, 16 scales of 6 bits, and the scale of the
+// scales. An element is 4 less if its third bit is 0.
 void decode_q3_k(const uint8_t* block, float* out) {
   const uint8_t *high = block, *codes = block + 32, *packed = block + 96;
   const float scale = half_at(block + 108);

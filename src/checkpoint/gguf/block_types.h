@@ -16,8 +16,8 @@ struct BlockType {
   std::string_view name;                             // "Q4_K"
   int64_t elements;                                  // elements in a block
   int64_t bytes;                                     // bytes of a block
-  void (*decode)(const uint8_t* block, float* out);  // one block; null: Fettle does not read this type
-  // One block of finite values; null: Fettle does not write this type.
+  void (*decode)(const uint8_t* block, float* out);  // decodes one block; null: Fettle does not read this type
+  // Encodes one block of finite values; null: Fettle does not write this type.
   void (*encode)(const float* values, uint8_t* block) = nullptr;
 
   bool is_float() const { return elements == 1; }

@@ -80,7 +80,7 @@ Json rope_scaling(const GgufFields& fields) {
       if (fields.has(key)) out[field] = fields.number(key, 0);
     return out;
   }
-  if (type == "longrope") return nullptr;  // its factors are tensors
+  if (type == "longrope") return nullptr;  // the factors of longrope are in tensors
   throw UserError("{}: rope.scaling.type is '{}', which Fettle does not support", fields.file(), type);
 }
 
@@ -135,7 +135,8 @@ void set_delta_net(const GgufFields& fields, Json& config) {
   set_partial_rotary(fields, config);
 }
 
-// Sets the fields of experts behind dense layers, with a shared expert (GLM-4.5, DeepSeek).
+// Sets the fields of a model with dense layers first, and then layers with experts and a shared expert (GLM-4.5,
+// DeepSeek).
 void set_routed_experts(const GgufFields& fields, Json& config) {
   config["n_routed_experts"] = fields.integer(".expert_count");
   config["num_experts_per_tok"] = fields.integer(".expert_used_count");
@@ -254,7 +255,7 @@ void qwen3_moe_fields(const GgufFields& fields, Json& config) {
   config["norm_topk_prob"] = fields.flag(".expert_weights_norm", true);
 }
 
-// llama.cpp does not divide the weights of a token's experts by their sum.
+// norm_topk_prob is false because llama.cpp does not divide the weights of a token's experts by their sum.
 void qwen2_moe_fields(const GgufFields& fields, Json& config) {
   qwen3_moe_fields(fields, config);
   config["qkv_bias"] = has_bias(fields, "attn_q");
@@ -268,7 +269,7 @@ void qwen3_5_fields(const GgufFields& fields, Json& config) {
   config["attention_bias"] = has_tensor(fields, ".attn_q.bias");
 }
 
-// llama.cpp divides the weights of a token's experts by their sum.
+// norm_topk_prob is true because llama.cpp divides the weights of a token's experts by their sum.
 void qwen3_next_fields(const GgufFields& fields, Json& config) {
   qwen2_moe_fields(fields, config);
   config["norm_topk_prob"] = true;
@@ -309,7 +310,7 @@ void phi2_fields(const GgufFields& fields, Json& config) {
   const int64_t head = std::max<int64_t>(1, head_dim_of(fields));
   config["partial_rotary_factor"] =
       static_cast<double>(fields.integer(".rope.dimension_count", head)) / static_cast<double>(head);
-  // llama.cpp's converter writes 4 * hidden_size as the length of the MLP.
+  // llama.cpp's converter always writes 4 * hidden_size as the MLP's size, so the size comes from a tensor.
   if (const GgufTensor* up = fields.tensor("blk.0.ffn_up.bias")) config["intermediate_size"] = up->dims[0];
 }
 
@@ -414,7 +415,8 @@ void lfm2_fields(const GgufFields& fields, Json& config) {
   config["layer_types"] = layer_types(fields, "conv");
 }
 
-// llama.cpp's router has sigmoids, a correction and no factor.
+// llama.cpp always computes this router with sigmoids, a correction and no factor on the weights. These are the
+// defaults of config.json, too.
 void lfm2_moe_fields(const GgufFields& fields, Json& config) {
   lfm2_fields(fields, config);
   config["num_experts"] = fields.integer(".expert_count");
@@ -441,7 +443,7 @@ void deepseek_fields(const GgufFields& fields, Json& config) {
   config["num_key_value_heads"] = config["num_attention_heads"];
   if (config["model_type"] == "deepseek_v2")
     config["topk_method"] = config["n_group"] == 1 ? "greedy" : "group_limited_greedy";
-  // llama.cpp's converter writes a tenth of the setting.
+  // llama.cpp's converter writes a tenth of mscale_all_dim.
   if (const double tenth = fields.number(".rope.scaling.yarn_log_multiplier", 0);
       tenth > 0 && config.contains("rope_scaling"))
     config["rope_scaling"]["mscale"] = config["rope_scaling"]["mscale_all_dim"] = 10 * tenth;
@@ -484,7 +486,8 @@ void nemotron_h_fields(const GgufFields& fields, Json& config) {
   if (const int64_t latent = fields.integer(".moe_latent_size", 0); latent > 0) config["moe_latent_size"] = latent;
 }
 
-// The weights have the family's factors, so all factors in the config are 1, which is their default.
+// The file's weights are already multiplied by the family's factors. So config.json leaves these factors out, and each
+// has its default, 1.
 void falcon_h1_fields(const GgufFields& fields, Json& config) {
   set_mamba2(fields, config);
   config["mamba_d_ssm"] = fields.integer(".ssm.inner_size");

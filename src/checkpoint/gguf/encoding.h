@@ -30,7 +30,7 @@ struct RowSwap {
 struct Encoding {
   const BlockType* type = nullptr;  // null: the bytes are elements of the tensor's dtype
   RowSwap swap = {};
-  RowSwap column_swap = {};      // the same for the columns
+  RowSwap column_swap = {};      // like `swap`, for the columns
   float shift = 0;               // added to each stored value
   bool log_of_negative = false;  // the value is log(-stored value)
 

@@ -53,7 +53,7 @@ Names experts(const std::string& module, const char* gate, const char* up, const
           {"ffn_down_exps", module + ".experts.{}." + down}};
 }
 
-// An MLP beside the experts.
+// Returns the names of an MLP that runs beside the experts.
 Names shared_expert(const std::string& module) {
   return {{"ffn_gate_shexp", module + ".gate_proj"},
           {"ffn_up_shexp", module + ".up_proj"},
@@ -121,7 +121,7 @@ const Names kQwen2Moe =
 const Names kMiniMaxM2 =
     kOutside + decoder_layer(kNorms + kAttention + kHeadNorms + experts("block_sparse_moe", "w1", "w3", "w2") +
                              Names{{"exp_probs_b.bias", "block_sparse_moe.e_score_correction_bias"}});
-// Dense layers first, then layers with experts and a shared expert.
+// The names for models whose first layers are dense and whose other layers have experts and a shared expert.
 const Names kRoutedExperts = kGatedMlp + experts("mlp", "gate_proj", "up_proj", "down_proj") +
                              shared_expert("mlp.shared_experts") +
                              Names{{"exp_probs_b.bias", "mlp.gate.e_score_correction_bias"}};

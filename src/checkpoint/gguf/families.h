@@ -22,16 +22,19 @@ enum class GgufForm {
   kNegative,        // Hugging Face has the logarithm of the negated value
   kColumn,          // [n, 1] instead of [n]
   kNegativeColumn,  // like kColumn; Hugging Face has the logarithm of the negated value
-  // [heads, rank, size] and [heads, size, rank] instead of [heads * (size of key + size of value), rank] (DeepSeek)
+  // Two tensors, [heads, rank, size] and [heads, size, rank], instead of one, [heads * (size of key + size of value),
+  // rank] (DeepSeek)
   kKeysOfHeads,
   kValuesOfHeads,
-  // q, k, v of all key heads, and z of all key heads. Hugging Face has q, k, v and z of each key head in turn.
+  // The file has q, k, v of all key heads in one tensor, and z of all key heads in another. Hugging Face has one tensor
+  // with q, k, v and z of each key head in turn.
   kQkv,
   kGate,
-  // The gates or the up projections of all experts, [experts, size, in]. Hugging Face has [experts, 2 * size, in].
+  // The file has two tensors, the gates and the up projections of all experts, each [experts, size, in]. Hugging Face
+  // has one, [experts, 2 * size, in].
   kGatesOfExperts,
   kUpsOfExperts,
-  kExperts,  // of all experts, in one tensor of the checkpoint, too
+  kExperts,  // all experts in one tensor, as in the checkpoint
   kGrouped,  // [groups of Mamba2, n / groups] instead of [n]
 };
 
@@ -45,7 +48,7 @@ struct GgufName {
 
 // How the weights of a GGUF file differ from those of Hugging Face.
 struct GgufStorage {
-  bool pairs_rows = false;  // in q and k, the two rows that rope turns together are neighbours
+  bool pairs_rows = false;  // in q and k, the two rows that rope rotates together are neighbours
   // A fused q|k|v has all heads of q, then k, then v. Hugging Face has q, k and v of each head in turn.
   bool parts_first = false;
   bool adds_one = false;  // norms are stored as 1 + w
@@ -56,7 +59,7 @@ struct GgufStorage {
 };
 
 struct GgufFamily {
-  std::string_view architecture;  // general.architecture
+  std::string_view architecture;  // the value of general.architecture
   std::string_view model_type;    // Hugging Face's model_type
   std::string_view class_name;
   std::vector<GgufName> names;

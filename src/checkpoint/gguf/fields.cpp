@@ -72,7 +72,7 @@ std::vector<int64_t> GgufFields::zero_layers(const std::string& key) const {
 
 int64_t GgufFields::layers() const {
   const int64_t all = integer(".block_count"), others = integer(".nextn_predict_layers", 0);
-  if (others > all) throw UserError("{}: of {} layers, {} predict a second token", file_, all, others);
+  if (others > all) throw UserError("{}: nextn_predict_layers is {}, wanted 0 to {} (block_count)", file_, others, all);
   return all - others;
 }
 

@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kFolderVersion = "1";  // raise it when Fettle writes the folder's files differently
+constexpr const char* kFolderVersion = "1";  // raise this when Fettle writes the folder's files differently
 
 bool is_later_part(const std::string& name) {
   constexpr size_t kEnding = 20;  // "-00002-of-00003.gguf"

@@ -14,7 +14,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int64_t kMostDims = 4, kDefaultAlignment = 32;
-constexpr uint64_t kMostElements = uint64_t{1} << 24;  // of a list; the largest vocabularies have 2^18
+constexpr uint64_t kMostElements = uint64_t{1} << 24;  // elements of a list; the largest vocabularies have 2^18
 enum ValueKind : uint32_t { kU8, kI8, kU16, kI16, kU32, kI32, kF32, kBool, kString, kArray, kU64, kI64, kF64 };
 
 template <typename... Args>

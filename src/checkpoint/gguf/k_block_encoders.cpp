@@ -29,8 +29,8 @@ struct ScaleAndOffset {
   float scale = 0, offset = 0;
 };
 
-// Searches the scale and the offset with the least squared error, weighted by `weights`. For each of several starting
-// scales it takes the nearest codes, and for these codes the best scale and offset.
+// Searches for the scale and the offset with the least squared error, weighted by `weights`. For each of several
+// starting scales it takes the nearest codes, and for these codes the best scale and offset.
 template <int kCount>
 ScaleAndOffset find_range(const float* x, const float* weights, float largest) {
   float low = 0, high = x[0];

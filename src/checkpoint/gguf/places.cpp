@@ -9,9 +9,9 @@
 namespace fettle {
 namespace {
 
-constexpr int64_t kMostExperts = 4096;  // of a layer
+constexpr int64_t kMostExperts = 4096;  // experts of a layer
 
-// "blk.12.attn_q" becomes "blk.{}.attn_q" and 12.
+// The parts of a tensor's name: "blk.12.attn_q.weight" has the module "blk.{}.attn_q" and the layer 12.
 struct ModuleName {
   std::string module;
   std::optional<int64_t> layer;
@@ -106,7 +106,8 @@ GgufPlaces::GgufPlaces(const GgufFamily& family, const GgufHeads& heads, std::st
   constexpr int64_t kMost = 1 << 20;  // products of these numbers fit into 64 bits
   for (const int64_t number : {heads.heads, heads.groups, heads.values, heads.key_dim, heads.plain_dim, heads.value_dim,
                                heads.experts, heads.expert_size, heads.width})
-    if (number < 0 || number > kMost) throw UserError("{}: it has {} heads, groups or dims of a head", file_, number);
+    if (number < 0 || number > kMost)
+      throw UserError("{}: a number of heads, groups or dims is {}, wanted 0 to {}", file_, number, kMost);
   for (const GgufName& name : family.names) {
     by_gguf_[name.gguf] = &name;
     by_hf_[name.hf].push_back(&name);

@@ -22,18 +22,18 @@ struct GgufPiece {
 // The tensor of a GGUF file that stores a tensor of a Hugging Face checkpoint.
 struct GgufTarget {
   std::string tensor;             // "blk.3.ffn_up_exps.weight"
-  std::optional<int64_t> expert;  // the index in the tensor's first dim, when it has all experts
-  std::vector<GgufPiece> pieces;  // in the order of the file, when it has only a part of the checkpoint's rows
+  std::optional<int64_t> expert;  // the expert's index in the first dim, if the tensor has all experts
+  std::vector<GgufPiece> pieces;  // pieces in the file's order, if the tensor has only a part of the checkpoint's rows
 };
 
 // Numbers on which the order or the dims of some tensors depend.
 struct GgufHeads {
   int64_t heads = 0, kv_heads = 0;
-  int64_t groups = 1;               // of Mamba2; of linear attention, the key heads
-  int64_t values = 1, key_dim = 0;  // of linear attention: value heads, size of a key head
-  int64_t plain_dim = 0,
-          value_dim = 0;  // DeepSeek: dims of a key without rope, dims of a value. Linear attention: the latter
-  int64_t experts = 0, expert_size = 0, width = 0;       // Qwen 3.5: of experts that the checkpoint has in one tensor
+  int64_t groups = 1;                                    // groups of Mamba2, or key heads of linear attention
+  int64_t values = 1, key_dim = 0;                       // value heads, and size of a key head, of linear attention
+  int64_t plain_dim = 0;                                 // DeepSeek: dims of a key without rope
+  int64_t value_dim = 0;                                 // DeepSeek and linear attention: dims of a value
+  int64_t experts = 0, expert_size = 0, width = 0;       // Qwen 3.5: experts that the checkpoint has in one tensor
   int64_t layers = std::numeric_limits<int64_t>::max();  // tensors of layers from this one on are left out
 };
 
@@ -50,8 +50,8 @@ class GgufPlaces {
   // Returns the file's tensors for the checkpoint's tensor `hf`: one, or several that divide its rows. Returns none
   // when the family's table does not have it.
   std::vector<GgufTarget> find(const std::string& hf) const;
-  // Returns the target's dims in the file; the tensor has the dims `dims` in the checkpoint. For an expert, these are
-  // the dims of its part.
+  // Returns the target's dims in the file; the tensor has the dims `dims` in the checkpoint. If the target is an
+  // expert, returns the dims of this expert's part of the file's tensor.
   Dims stored_dims(const GgufTarget& target, const std::string& hf, const Dims& dims) const;
 
  private:

@@ -12,7 +12,7 @@ namespace fettle {
 // The entries of tokenizer.json that depend on the name.
 struct NamedPreTokenizer {
   const char* pattern;  // matches a word; null: GPT-2's pattern
-  // If there are any, these divide texts one after another, and then `pattern` divides the parts.
+  // These patterns divide texts one after another. Then `pattern` divides the parts.
   std::vector<const char*> before = {};
   bool digits_alone = false;  // each digit is a word
   bool composes = false;      // texts are brought into Unicode's form NFC

@@ -183,7 +183,7 @@ void check_module(const AdapterFolder& adapter, const std::string& module) {
   const TensorEntry* magnitude = adapter.find(module, AdapterPart::kMagnitude);
   const std::string path = adapter.file.path().string();
   if (a == nullptr || b == nullptr)
-    throw UserError("{}: '{}' has no {}; the file is incomplete, save the adapter again", path, module,
+    throw UserError("{}: '{}' has no {}; the file is incomplete; save the adapter again", path, module,
                     a == nullptr ? "lora_A" : "lora_B");
   if (adapter.find(module + ".weight", AdapterPart::kSaved) != nullptr)
     throw UserError(
@@ -245,7 +245,7 @@ AdapterConfig read_adapter_config(const fs::path& folder, AdapterSupport support
   if (!fs::exists(path)) require_whole_result(folder);
   if (!fs::exists(path))
     throw UserError("{} is missing; give a folder that PEFT or Fettle saved as adapter_name_or_path", path.string());
-  const auto fields = read_json_file<OrderedJson>(path);  // patterns are tried in order
+  const auto fields = read_json_file<OrderedJson>(path);  // keeps the order of the patterns, in which they are tried
   if (!fields.is_object())
     throw UserError("{}: contains a JSON {}, wanted an object", path.string(), fields.type_name());
 

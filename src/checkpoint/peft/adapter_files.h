@@ -25,11 +25,12 @@ struct AdapterConfig {
   double lora_alpha = 16;
   double lora_dropout = 0;
   std::vector<std::string> target_modules;  // names or paths of modules, written in sorted order
-  std::string target_pattern;               // alternative: one regular expression over paths, or "all-linear"
+  std::string target_pattern;  // instead of target_modules: one regular expression over paths, or "all-linear"
   // exclude_modules, layers_to_transform and layers_pattern as read. They choose modules. Fettle takes the chosen
   // modules from the names of the tensors, and only writes these fields back.
   nlohmann::json selection = nlohmann::json::object();
-  // Module name, path or regular expression -> rank or alpha of the modules that match. The first match counts.
+  // Pairs of a module's name, path or regular expression, and the rank or alpha of the modules that match. The first
+  // match counts.
   std::vector<std::pair<std::string, int64_t>> rank_pattern;
   std::vector<std::pair<std::string, double>> alpha_pattern;
   std::vector<std::string> modules_to_save;    // modules that are trained in full
@@ -38,8 +39,9 @@ struct AdapterConfig {
   bool use_dora = false;
   bool fan_in_fan_out = false;  // true for Conv1D bases (gpt2)
 
-  // These return the values of the module at `path` ("model.layers.0.self_attn.q_proj"). As in PEFT, a pattern matches
-  // the whole path or everything after one of its dots. scale() is alpha / rank; with rsLoRA, alpha / sqrt(rank).
+  // The next functions return the values of the module at `path` ("model.layers.0.self_attn.q_proj"). As in PEFT, a
+  // pattern matches the whole path or everything after one of its dots. scale() is alpha / rank; with rsLoRA, alpha /
+  // sqrt(rank).
   int64_t rank(std::string_view path) const;
   double alpha(std::string_view path) const;
   double scale(std::string_view path) const;
@@ -55,7 +57,7 @@ std::string adapter_key(std::string_view module, AdapterPart part);
 std::string adapter_key(std::string_view parameter);
 
 struct AdapterTensor {
-  std::string module;  // as in adapter_key
+  std::string module;  // the argument `module` of adapter_key
   AdapterPart part;
   const TensorEntry* entry;  // the tensor in the folder's file
 };

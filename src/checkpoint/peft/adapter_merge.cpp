@@ -13,7 +13,7 @@
 namespace fettle {
 namespace {
 
-constexpr int64_t kNormBlockBytes = int64_t{4} << 20;  // f32 bytes, for norms
+constexpr int64_t kNormBlockBytes = int64_t{4} << 20;  // bytes of f32 values in one block of the norms
 
 HostArray transposed(const HostArray& x) {
   const int64_t rows = x.shape().dims[0], columns = x.shape().dims[1];

@@ -19,9 +19,9 @@ namespace fettle {
 // Writes the values of a box of a tensor, f32 and dense. Thread-safe.
 using ReadValues = std::function<void(const Box& box, float* out)>;
 
-// The changes of all adapters to one tensor, a matrix [rows, columns] in the checkpoint: W + scale B A, and with DoRA
-// each output is scaled to its magnitude. A tensor with all experts is treated as one matrix for each expert, one below
-// the other. Computes in f32, in the order of the adapters.
+// The changes of all adapters to one tensor, a matrix [rows, columns] in the checkpoint: the sum W + scale B A, and
+// with DoRA the scaling of each output to its magnitude. A tensor with all experts is treated as one matrix for each
+// expert, one below the other. Computes in f32, in the order of the adapters.
 class TensorMerge {
  public:
   bool empty() const { return changes_.empty(); }
@@ -51,7 +51,7 @@ class AdapterMerge {
   AdapterMerge(const Model& model, std::vector<AdapterFolder> adapters);
 
   bool empty() const { return adapters_.empty(); }
-  std::string names() const;  // the adapters' files
+  std::string names() const;  // paths of the adapters' files, for messages
 
   // In these functions, `name` is the name of a tensor (Param::stored_name). saved() returns the tensor of a module
   // that an adapter trained in full (modules_to_save). It replaces the base's tensor and all changes of earlier

@@ -77,7 +77,7 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
         "{}: this is a classifier's adapter (task_type SEQ_CLS); set stage: cls, or rm for an adapter "
         "that scores replies",
         file);
-  // PEFT lists all names that heads may have; a model has one of them.
+  // PEFT's modules_to_save lists all names that a classifier's head may have. A model has only one of them.
   if (model.classifies())
     std::erase_if(options.saved, [&](const std::string& name) {
       const bool of_peft = name == "classifier" || name == "score";
@@ -96,8 +96,10 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
       if (adapter.find(module, AdapterPart::kLoraA) == nullptr) continue;
       layers.push_back(layer);
       if (config.rank(module) != config.r || config.alpha(module) != config.lora_alpha)
-        throw UserError("{}: its modules have different ranks or alphas, which is not supported (here: {})", file,
-                        module);
+        throw UserError(
+            "{}: its modules have different ranks or alphas, which is not supported (here: {}); merge the adapter with "
+            "PEFT",
+            file, module);
     }
     if (layers.empty()) continue;
     options.modules.push_back(linear);
@@ -116,10 +118,13 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
       for (const int64_t layer : model.layers_of(linear))
         if (layers_with.contains(layer) &&
             adapter.find(name_of_layer(model.path_of(linear), layer), AdapterPart::kLoraA) == nullptr)
-          throw UserError("{}: {} and {} have LoRA weights on different layers, which is not supported", file,
-                          options.modules[0], linear);
+          throw UserError(
+              "{}: {} and {} have LoRA weights on different layers, which is not supported; merge the adapter with "
+              "PEFT",
+              file, options.modules[0], linear);
   std::vector<std::string> parameters = config.target_parameters;
-  // Where the router is a linear layer (Gemma 4), PEFT can also name it in target_modules. The tensors are the same.
+  // If the router is a linear layer (Gemma 4), PEFT can also name it in target_modules. The adapter has the same
+  // tensors then.
   for (const Param& param : model.params)
     if (param.role == Role::kRouter) {
       const std::string router = param.hf_name.substr(0, param.hf_name.rfind('.'));

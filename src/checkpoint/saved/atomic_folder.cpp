@@ -57,7 +57,8 @@ void move(const fs::path& from, const fs::path& to) {
 // that is still writing it.
 bool may_be_written(const fs::path& entry) {
   std::error_code code;
-  const fs::path now = presence_file(entry.parent_path(), process_name());  // the file server sets both times
+  // The clock of the file server sets the times of both files.
+  const fs::path now = presence_file(entry.parent_path(), process_name());
   return fs::is_regular_file(entry, code) &&
          fs::last_write_time(now, code) - fs::last_write_time(entry, code) < std::chrono::hours(1);
 }

@@ -15,11 +15,13 @@ struct CheckpointFolder {
   bool complete = false;  // state/manifest.json is valid, and its files have the sizes that it states
 };
 
-std::filesystem::path checkpoint_path(const std::filesystem::path& output_dir, int64_t step);  // .../checkpoint-N
-std::filesystem::path state_folder(const std::filesystem::path& checkpoint);                   // .../state
+// Returns OUTPUT_DIR/checkpoint-N for step N.
+std::filesystem::path checkpoint_path(const std::filesystem::path& output_dir, int64_t step);
+// Returns the checkpoint's subfolder `state`.
+std::filesystem::path state_folder(const std::filesystem::path& checkpoint);
 // Returns the checkpoints sorted by step, the oldest first; empty when the folder does not exist.
 std::vector<CheckpointFolder> list_checkpoints(const std::filesystem::path& output_dir);
-std::optional<CheckpointFolder> newest_checkpoint(const std::filesystem::path& output_dir);  // complete ones only
+std::optional<CheckpointFolder> newest_checkpoint(const std::filesystem::path& output_dir);  // the newest complete one
 // Returns the checkpoint that resume_from_checkpoint names: a checkpoint folder, or for "true" the newest one with a
 // state (nullopt when there is no checkpoint). StateReader checks whether it is intact. Throws UserError when a named
 // folder is missing or has no state, or when no checkpoint has a state.

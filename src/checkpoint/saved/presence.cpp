@@ -38,7 +38,7 @@ std::string first_line(const char* file) {
 // Returns when the process started, in ticks since the boot; 0 when there is no such process.
 int64_t start_of(int64_t pid) {
   const std::string stat = first_line(fmt::format("/proc/{}/stat", pid).c_str());
-  const size_t name_end = stat.rfind(')');  // the process's name before it may contain any character
+  const size_t name_end = stat.rfind(')');  // the process's name, which comes before this, may contain any character
   if (name_end == std::string::npos) return 0;
   std::istringstream fields(stat.substr(name_end + 1));
   std::string skipped;
@@ -89,7 +89,7 @@ std::vector<std::string> ids_in(const fs::path& folder) {
 }
 
 // Removes the small unfinished files (NAME.tmp-ID) of a dead process, and then its own file. If this process is killed
-// in between, the next one still sees by the remaining file that the process is dead.
+// in between, the file that remains shows the next process that the owner is dead.
 void remove_presence(const fs::path& folder, const std::string& id) {
   std::vector<fs::path> files;
   std::error_code code;
@@ -144,7 +144,7 @@ Owner read_owner(const fs::path& file) {
   if (const std::string name = file.filename().string(); name.starts_with(kFilePrefix))
     owner.id = name.substr(kFilePrefix.size());
   const Json fields = Json::parse(text, nullptr, false);
-  owner.run = true;  // unless the file says otherwise
+  owner.run = true;  // the default, if the file lacks `run`
   try {
     owner.host = fields.at("host").get<std::string>();
     owner.boot = fields.at("boot").get<std::string>();
@@ -253,7 +253,7 @@ void Presence::create() {
 
 void Presence::write() {
   std::string text = owner_.json().dump() + "\n";
-  if (owner_.settled) text.insert(text.size() - 1, " ");  // keeps the length of the text with "false"
+  if (owner_.settled) text.insert(text.size() - 1, " ");  // pads `true` to the length of `false`
   if (pwrite(fd_, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size())) return;
   const int error_number = errno;
   ::unlink(file_.c_str());

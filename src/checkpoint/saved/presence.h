@@ -39,7 +39,7 @@ struct Owner {
   bool run = false;      // the owner is a training run, which needs the folder exclusively
   bool settled = false;  // the owner has the folder for itself
 
-  static Owner own();  // this process
+  static Owner own();  // describes this process
   nlohmann::json json() const;
   // Returns "the run on HOST (process PID, since MOMENT)".
   std::string text() const;
@@ -80,7 +80,7 @@ class Presence {
   void become_alone();
   // Returns whether another live run is in the folder. When `wait` is false, a run that may be alive counts as alive.
   bool found_another(bool wait, Owner& other);
-  using Heartbeats = std::map<std::string, double>;  // the first heartbeat seen of each process
+  using Heartbeats = std::map<std::string, double>;  // each process's first heartbeat that this process saw
   std::optional<Life> life_now(const std::string& id, Heartbeats& heartbeats) const;
   bool goes_first(const Owner& other, const std::string& id, double waited) const;
   void remove_dead(const Owner& dead, const std::string& id);

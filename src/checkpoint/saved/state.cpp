@@ -201,7 +201,7 @@ void StateReader::read_manifest(const Json& manifest, const fs::path& path) {
     files_.push_back(reading([&] { return MappedFile(file); }));
     const int64_t wanted = row.at("bytes").get<int64_t>();
     const int64_t found = static_cast<int64_t>(files_.back().bytes().size());
-    if (found != wanted) refuse_state(file, fmt::format("has {} bytes, the manifest says {}", found, wanted));
+    if (found != wanted) refuse_state(file, fmt::format("has {} bytes, but the manifest says {}", found, wanted));
   }
   for (const auto& [name, row] : manifest.at("tensors").items()) {
     Tensor tensor{read_shape(row), {}};

@@ -41,7 +41,7 @@ class StateWriter {
 
   // Appends the shard `box` of tensor `name`: box.elements() elements, dense. Shards of a tensor must not overlap.
   void add(const std::string& name, const Shape& global, const Box& box, std::span<const std::byte> bytes);
-  void add(const std::string& name, const HostArray& array);  // the whole tensor
+  void add(const std::string& name, const HostArray& array);  // appends the whole tensor
   // Writes the manifest with `meta` (step, seed, data position, fingerprints, ...) and flushes. Throws InternalError
   // when a tensor's shards do not cover it exactly.
   void finish(const nlohmann::json& meta);

@@ -140,7 +140,7 @@ class Machine {
   template <typename T>
   T number() {
     T value;
-    std::memcpy(&value, take(sizeof(T)).data(), sizeof(T));  // little endian
+    std::memcpy(&value, take(sizeof(T)).data(), sizeof(T));  // pickles are little-endian, like this machine
     return value;
   }
   std::string_view line() {

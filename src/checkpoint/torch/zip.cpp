@@ -32,12 +32,12 @@ class Reader {
   void check(uint64_t at, uint64_t bytes) const {
     if (at > file_.size() || bytes > file_.size() - at)
       throw UserError(
-          "{}: the zip file's directory points outside of its {} bytes; the file is truncated or damaged, download it "
+          "{}: the zip file's directory points outside of its {} bytes; the file is truncated or damaged; download it "
           "again",
           path_, file_.size());
   }
   [[noreturn]] void broken(const char* what) const {
-    throw UserError("{}: {}; the file is truncated or damaged, download it again", path_, what);
+    throw UserError("{}: {}; the file is truncated or damaged; download it again", path_, what);
   }
   uint64_t size() const { return file_.size(); }
 

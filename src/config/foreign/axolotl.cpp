@@ -14,7 +14,8 @@
 namespace fettle {
 namespace {
 
-// Returns whether the chat template is named after a family of models. The folders of these models have the template.
+// Returns whether the chat template is named after a family of models. Model folders of such a family contain the
+// template.
 bool is_of_a_family(std::string_view name) {
   static constexpr std::string_view kNames[] = {"gemma3",
                                                 "gemma3n",
@@ -133,7 +134,7 @@ class AxolotlReader {
     mean("stage", "pt");
   }
 
-  // Reads saves_per_epoch and evals_per_epoch as intervals in shares of the run.
+  // Translates saves_per_epoch and evals_per_epoch to save_steps and eval_steps, as shares of the run's steps.
   void read_intervals() {
     const double epochs = number("num_epochs", 1);
     for (const auto& [from, strategy, steps] : {std::tuple{"saves_per_epoch", "save_strategy", "save_steps"},
@@ -184,7 +185,7 @@ class AxolotlReader {
       mean("overlength", length == "truncate" ? "cut" : length == "raise" ? "error" : length);
     }
     if (has("wandb_project")) usual("report_to", "wandb");
-    if (text("rl") == "simpo") usual("pref_ftx", "1");  // as Axolotl's cpo_alpha
+    if (text("rl") == "simpo") usual("pref_ftx", "1");  // the default of Axolotl's cpo_alpha
   }
 
   // Reads cosine_min_lr_ratio: the last learning rate of `lr_scheduler: cosine` as a share of the highest one. Other

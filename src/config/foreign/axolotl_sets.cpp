@@ -179,11 +179,12 @@ class Set {
     const auto dot = type.find('.');
     const std::string style = type.substr(0, dot), form = dot == std::string::npos ? "" : type.substr(dot + 1);
     if ((style != "chatml" && style != "llama3") || rows_ == Rows::kReplies) return false;
-    static const std::set<std::string> kFound[] = {{"intel", "icr", "prompt_pairs", "ultra", "argilla_chat"},  // pairs
-                                                   {"prompt_pairs", "ultra"}};                                 // rated
+    static const std::set<std::string> kFound[] = {
+        {"intel", "icr", "prompt_pairs", "ultra", "argilla_chat"},  // for preference pairs
+        {"prompt_pairs", "ultra"}};                                 // for rated replies
     const bool rated = rows_ == Rows::kRated;
     if (kFound[rated].contains(form)) {
-      // Fettle finds the columns.
+      // Fettle detects the columns of these forms.
     } else if (form == "argilla" && !rated) {
       columns_ = {{"chosen", "chosen_response"}, {"rejected", "rejected_response"}};
       entry_["ranking"] = true;
@@ -257,9 +258,8 @@ class Set {
     return true;
   }
 
-  // Reads the names of the roles. Nothing must be read if all names are usual ones (user, human, assistant, gpt,
-  // system, tool), because rows with these names are understood without tags. Throws when a role has several other
-  // names.
+  // Reads the names of the roles. Does nothing if all names are usual ones (user, human, assistant, gpt, system, tool),
+  // because Fettle understands rows with these names without tags. Throws when a role has several other names.
   void read_roles() {
     if (has_usual_roles()) return;
     for (const auto& [tag, role] : {std::pair{"user_tag", "user"},

@@ -11,7 +11,8 @@ namespace fettle {
 
 class AxolotlSets {
  public:
-  // kReplies: conversations or texts. kPairs: preference pairs (reward models; rl except kto). kRated: rl: kto.
+  // kReplies: conversations or texts. kPairs: preference pairs (reward models, and all values of `rl` except kto).
+  // kRated: rated replies (`rl: kto`).
   enum class Rows { kReplies, kPairs, kRated };
 
   // `file` is the recipe's name in messages.

@@ -48,7 +48,7 @@ Dialect ms_swift(const Given& given) {
   usual(out, "adam_beta2", "0.95");
   usual(out, "lr_scheduler_type", "cosine");
   usual(out, "per_device_train_batch_size", "1");
-  // The default makes a step of at least 16 rows on one device.
+  // By default, ms-swift accumulates as many micro-batches as a step of 16 rows needs.
   const std::string batch = given.text("per_device_train_batch_size");
   const bool number = !batch.empty() && batch.size() < 6 && batch.find_first_not_of("0123456789") == std::string::npos;
   const double rows = std::max(1.0, number ? std::stod(batch) : 1.0);
@@ -62,7 +62,7 @@ Dialect ms_swift(const Given& given) {
     usual(out, "pref_ftx", "1");
   }
   if (!given.has_any({"max_length", "cutoff_len"}))
-    warn("max_length is not given: ms-swift takes the model's longest sequence, Fettle takes 2048; set max_length");
+    warn("max_length is not given: ms-swift takes the model's longest sequence, but Fettle takes 2048; set max_length");
   return out;
 }
 
@@ -88,15 +88,15 @@ Dialect trl(const Given& given) {
     usual(out, "lora_dropout", "0.05");
     if (!given.has_any({"lora_target_modules", "lora_target"}))
       warn(
-          "lora_target_modules is not given: PEFT chooses layers by the model's family, Fettle takes all linear "
+          "lora_target_modules is not given: PEFT chooses layers by the model's family, but Fettle takes all linear "
           "layers; set lora_target_modules: q_proj,v_proj for PEFT's usual choice");
   }
   usual(out, "cutoff_len", "1024");
   if ((stage.empty() || stage == "sft") &&
       !given.has_any({"assistant_only_loss", "completion_only_loss", "train_on_prompt"}))
     warn(
-        "assistant_only_loss is not given: TRL trains all tokens of `messages`, Fettle trains the assistant's turns; "
-        "set train_on_prompt: true to train all tokens");
+        "assistant_only_loss is not given: TRL trains all tokens of `messages`, but Fettle trains the assistant's "
+        "turns; set train_on_prompt: true to train all tokens");
   if (!given.has_any({"fp16", "torch_dtype", "dtype"})) usual(out, "bf16", "true");
   const std::string evaluates = given.text("eval_strategy"), name = given.text("dataset_name");
   std::error_code ignored;

@@ -12,7 +12,7 @@
 namespace fettle {
 
 struct Settings {
-  std::map<std::string, std::string> wishes;  // Fettle's key -> value; used if the recipe does not set the key
+  std::map<std::string, std::string> wishes;  // values by Fettle's key; used if the recipe does not set the key
   std::string unread;                         // the settings file that could not be read; empty: none
 };
 

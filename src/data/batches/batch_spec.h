@@ -29,13 +29,13 @@ enum class Lines {
 enum class BatchUse { kTraining, kEvaluation };
 
 struct BatchSpec {
-  int64_t micro_batches = 1;  // A
+  int64_t micro_batches = 1;  // A: number of micro-batches
   int64_t sequences = 1;      // B: sequences of a micro-batch over all devices
   int64_t max_length = 2048;  // tokens of the longest example (cutoff_len)
   int64_t multiple = 8;       // T, the positions of a line, is a multiple of this; max_length is rounded up
   bool packing = false;       // several examples share a sequence and cannot see each other; needs RowGrouping::kNone
   Lines lines = Lines::kOwn;
-  int64_t stages = 1;  // pipeline stages; a step takes the time of its micro-batches and of stages - 1 idle ones
+  int64_t stages = 1;  // number of pipeline stages; a step lasts as long as its micro-batches plus stages - 1
   int64_t shards = 1;  // devices that the lines of a micro-batch are split over; divides `sequences`
   RowGrouping grouping = RowGrouping::kNone;
   bool shuffle = true;  // true: a new order in each epoch; false: the order of the examples
@@ -45,8 +45,8 @@ struct BatchSpec {
   int32_t pad_id = 0;
   std::vector<std::string> skip_rows = {};  // "file:line" of rows to leave out; their sequences are empty
   // Lengths for T. With Lines::kOwn, T is the smallest length into which the step's longest sequence fits; few lengths
-  // mean few compilations. With other Lines, T is at most the largest of these lengths that the rows need. Empty:
-  // max_length rounded up to `multiple`, and its halves down to 64.
+  // mean few compilations. With other Lines, T is at most the largest of these lengths that the rows need. If empty,
+  // the lengths are max_length (rounded up to `multiple`), half of it, a quarter of it, and so on down to 64.
   std::vector<int64_t> lengths = {};
 
   // The number of groups in a step (see Batches). A preference pair is one group, and so is a packed sequence.

@@ -14,8 +14,8 @@
 namespace fettle {
 namespace {
 
-// Numbers of random streams. The order of an epoch uses the epoch's number as its stream. These numbers are larger than
-// any epoch's number.
+// Numbers of random streams. The order of an epoch uses the epoch's number as its stream; the streams below have larger
+// numbers than any epoch.
 constexpr uint64_t kPackStream = uint64_t{1} << 60;
 constexpr uint64_t kWindowStream = uint64_t{1} << 61;
 constexpr int64_t kLargestWindow = 32;
@@ -70,7 +70,7 @@ Batches::Batches(Examples examples, BatchSpec spec) : examples_(std::move(exampl
         examples_.source(0));
   if (spec_.packing) pack();
   skip_rows();
-  // Drop lengths that no row needs.
+  // Drops lengths that no row needs.
   while (!spec_.packing && spec_.lengths.size() > 1 && spec_.lengths[spec_.lengths.size() - 2] >= longest)
     spec_.lengths.pop_back();
   choose_shapes();
@@ -144,7 +144,8 @@ DataIdentity Batches::identity() const {
 }
 
 const BatchShape& Batches::fullest() const {
-  // A pipeline keeps the values of all micro-batches until the backward pass.
+  // A pipeline keeps the values of all micro-batches until the backward pass, so the number of micro-batches counts,
+  // too.
   return *std::ranges::max_element(shapes_, {}, [this](const BatchShape& shape) {
     return (spec_.stages > 1 ? shape.micro_batches : 1) * shape.lines * shape.length;
   });
@@ -237,7 +238,7 @@ std::vector<int64_t> Batches::lengths_of(const std::vector<Sequence>& sequences)
 Batches::Laid Batches::lay(const std::vector<Sequence>& sequences) const {
   const std::vector<int64_t> lengths = lengths_of(sequences);
   if (spec_.lines == Lines::kOwn) {
-    int64_t longest = 0;  // also counts skipped rows
+    int64_t longest = 0;  // length of the longest sequence; skipped rows count, too
     for (const Sequence& sequence : sequences) {
       int64_t length = 0;
       for (const Document& document : sequence) length += document.length();

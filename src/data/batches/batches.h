@@ -32,7 +32,7 @@ struct Batch {
   int64_t used = 1;            // number of micro-batches with documents; the later ones are padding
   HostArray tokens;            // padded with pad_id
   HostArray targets;           // targets[t] = label of token t+1 of the same document, or kIgnore if not trained
-  HostArray positions;         // 0.. within each document; 0 in padding
+  HostArray positions;         // 0, 1, ... within each document; 0 in padding
   HostArray segments;          // document number in the line from 1; 0 in padding
   HostArray sequence_numbers;  // number of the sequence in the step, from 1; 0 in padding
   HostArray preferences;       // [S]: Preference of each document as a number; 0: none

@@ -124,7 +124,7 @@ std::optional<LineLayout> lay_out(const std::vector<int64_t>& lengths, const Bat
   std::iota(order.begin(), order.end(), int64_t{0});
   std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return longest[a] > longest[b]; });
   LineLayout out{.places = std::vector<Place>(lengths.size())};
-  if (regroups && each == 1) {  // then the lines of all micro-batches form one list
+  if (regroups && each == 1) {  // sequences that are not grouped may use any line of any micro-batch
     OpenLines all(shape.micro_batches * shape.lines, shape.length);
     for (const int64_t s : order) {
       if (!all.place(lengths, s, 1, out.places)) return std::nullopt;

@@ -15,9 +15,9 @@ namespace fettle {
 
 // The shape of a step's arrays: [micro_batches, lines, length].
 struct BatchShape {
-  int64_t micro_batches = 1;  // A
-  int64_t lines = 1;          // B, over all devices
-  int64_t length = 0;         // T
+  int64_t micro_batches = 1;  // A: number of micro-batches
+  int64_t lines = 1;          // B: lines of a micro-batch over all devices
+  int64_t length = 0;         // T: positions of a line
   int64_t sequences = 1;      // S: sequences are numbered from 1 to S
   bool counted = false;       // a step may use fewer micro-batches, and its program is told how many
   bool weighted = false;      // the arrays include Batch::weights

@@ -43,7 +43,7 @@ struct LabelWord {
   enum class Kind { kInteger, kReal, kName };
   Kind kind = Kind::kName;
   bool quoted = false;  // the value is a text or a cell
-  double number = 0;    // kInteger, kReal
+  double number = 0;    // the number of kInteger and kReal
   std::string text;     // the word as the row spells it
 };
 // Reads a name or number. If `cell` is true, a text that is spelled like a number is a number. Throws BadRow for a

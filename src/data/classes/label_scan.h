@@ -16,8 +16,8 @@ struct LabelScan {
     int64_t rows = 0;
     std::string first, example;  // "file:line" of the first row, and its label as it is written
   };
-  Kind integers, reals;                // numbers
-  Kind quoted_integers, quoted_reals;  // numbers in cells
+  Kind integers, reals;                // labels that are numbers
+  Kind quoted_integers, quoted_reals;  // labels that are numbers in cells of csv or tsv files
   Kind names;
   Kind lists;
   Kind flags;      // lists of 0s and 1s that cannot be label numbers: a value is real or occurs twice

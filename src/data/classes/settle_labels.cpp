@@ -27,7 +27,8 @@ Problem problem_of_rows(const LabelScan& scan) {
   if (scan.names.rows > 0) {
     for (const auto* kind : {&scan.integers, &scan.reals})
       if (kind->rows > 0) mixed(scan.names, "a name", *kind, "a number");
-    // Cells have no type, so the majority of the column decides.
+    // The cells of a CSV file have no type. So if most labels are numbers, labels that are not numbers are taken for
+    // mistakes.
     const bool whole = scan.quoted_integers.rows >= scan.quoted_reals.rows;
     if (scan.quoted_integers.rows + scan.quoted_reals.rows > scan.names.rows)
       mixed(whole ? scan.quoted_integers : scan.quoted_reals, "a number, as most are", scan.names, "a name",
@@ -139,7 +140,7 @@ LabelSet settle_labels(const LabelRequest& asked, const TaughtLabels& taught, co
   if (names.empty() || (!problem && !data.sets.empty())) {
     if (data.sets.empty())
       throw UserError(
-          "num_labels: is missing: there is no dataset to read the labels from, and {} does not belong to a "
+          "num_labels is missing: there is no dataset to read the labels from, and {} does not belong to a "
           "classifier; set num_labels or id2label",
           taught.file);
     const LabelScan scan = scan_sets(data);
@@ -153,7 +154,7 @@ LabelSet settle_labels(const LabelRequest& asked, const TaughtLabels& taught, co
     if (names.empty()) names = settle_names(scan, asked, *problem, data);
   }
   const auto count = static_cast<int64_t>(names.size());
-  // Transformers makes the same choice when config.json has no problem_type.
+  // Without problem_type, Transformers decides in the same way.
   if (!problem) problem = count == 1 ? Problem::kRegression : Problem::kSingleLabel;
   if (problem == Problem::kSingleLabel && count < 2)
     throw UserError("{}: all rows have the same label, '{}', so there is nothing to learn; add rows with other labels",

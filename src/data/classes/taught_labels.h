@@ -23,7 +23,7 @@ struct TaughtLabels {
   int64_t count() const { return static_cast<int64_t>(id2label.size()); }
 };
 
-// A larger num_labels is treated as a mistake.
+// The largest num_labels. A larger one is treated as a mistake.
 inline constexpr int64_t kMostLabels = 100'000;
 
 // Returns the labels in a config.json or classifier.json; no labels if the file does not belong to a classifier. The
@@ -39,7 +39,7 @@ TaughtLabels taught_labels(const std::vector<std::string>& adapters, const nlohm
 // The recipe's keys about labels. Each may be absent.
 struct LabelRequest {
   std::optional<Problem> problem;
-  std::optional<int64_t> count;       // num_labels
+  std::optional<int64_t> count;       // the value of num_labels
   std::vector<std::string> id2label;  // empty: the recipe does not give names
   std::string count_at, names_at;     // where the recipe sets num_labels and id2label, for messages
 };

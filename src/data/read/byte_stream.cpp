@@ -136,7 +136,7 @@ ByteStream::ByteStream(const std::filesystem::path& file) : name_(file.string())
     source_ = std::make_unique<Zstandard>(std::move(handle), name_);
   else
     source_ = std::make_unique<Plain>(std::move(handle), name_);
-  // Skip a UTF-8 byte order mark.
+  // Skips a UTF-8 byte order mark.
   if (peek() == 0xef && block_.starts_with("\xef\xbb\xbf")) at_ = 3;
   if (block_.starts_with("\xff\xfe") || block_.starts_with("\xfe\xff"))
     throw UserError("{} is UTF-16; convert it to UTF-8 first, for example with `iconv -f utf-16 -t utf-8`", name_);

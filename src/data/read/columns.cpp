@@ -22,10 +22,10 @@ std::string text_of(const ordered_json& value, const std::string& what) {
   if (value.is_string()) return value.get<std::string>();
   if (value.is_number_integer() || value.is_boolean()) return value.dump();
   if (value.is_number())
-    throw BadRow(
-        fmt::format("{} is the number {}, but how the file writes it (4.50 or 4.5?) is lost; put it in quotes, as the "
-                    "model should read it",
-                    what, value.dump()));
+    throw BadRow(fmt::format(
+        "{} is the number {}, but Fettle cannot tell how the file writes it (4.50 or 4.5?); put it in quotes, as the "
+        "model should read it",
+        what, value.dump()));
   throw BadRow(fmt::format("{} must be a text, but it is {}", what, value.type_name()));
 }
 

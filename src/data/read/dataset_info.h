@@ -17,11 +17,11 @@ namespace fettle {
 // Where rows are and how to read them.
 struct DataSource {
   std::string name;                          // the name that the recipe gives
-  std::vector<std::filesystem::path> files;  // in order
+  std::vector<std::filesystem::path> files;  // the files of the rows, in this order
   std::string formatting;  // alpaca, sharegpt, openai, alpaca_prompt, text; "" detects it from each row's columns
-  std::map<std::string, std::string> columns;  // part (prompt, query, response, ...) -> column of the row
-  std::map<std::string, std::string> tags;     // role_tag, content_tag, user_tag, ... -> name in the rows
-  std::optional<int64_t> num_samples;          // rows to take, chosen by the seed
+  std::map<std::string, std::string> columns;  // the column of each part (prompt, query, response, ...)
+  std::map<std::string, std::string> tags;     // the names in the rows for role_tag, content_tag, user_tag, ...
+  std::optional<int64_t> num_samples;          // number of rows to take; the seed chooses them
   std::optional<int64_t> first_rows;           // take only this many rows, from the first file on
   std::optional<double> first_share;           // take only this share of the rows, from the first file on
   bool ranking = false;                        // the rows are preference pairs

@@ -11,7 +11,7 @@ namespace fettle {
 // has one.
 struct DataFolder {
   std::filesystem::path path;
-  std::vector<std::string> files;  // inside the folder, sorted
+  std::vector<std::string> files;  // paths inside the folder, sorted
 };
 
 // Returns the files of `split` ("" means train, or the only split) and `subset` ("" means the default subset, or the

@@ -40,9 +40,9 @@ std::string date_key(const std::string& chat_template, const LocalTime& started)
   if (chat_template.find("strftime_now") == std::string::npos) return "";
   bool shown = false, days_only = true;
   for (size_t at = 0; (at = chat_template.find('%', at)) != std::string::npos; ++at) {
-    if (at > 0 && chat_template[at - 1] == '{') continue;  // {% begins a tag
+    if (at > 0 && chat_template[at - 1] == '{') continue;  // this % belongs to {%, which begins a tag
     const size_t sign = chat_template.find_first_not_of("_-0^#EO", at + 1);
-    if (sign == std::string::npos || chat_template[sign] == '}') continue;  // %} ends a tag
+    if (sign == std::string::npos || chat_template[sign] == '}') continue;  // this % belongs to %}, which ends a tag
     shown = true;
     days_only =
         days_only && std::string_view("aAbBhCdDeFgGjmuUVwWxyYzZ%").find(chat_template[sign]) != std::string::npos;

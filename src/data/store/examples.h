@@ -16,7 +16,7 @@ namespace fettle {
 class Examples {
  public:
   Examples() = default;
-  Examples(const std::vector<Example>& examples);  // kept in memory
+  Examples(const std::vector<Example>& examples);  // keeps the examples in memory
   // The store names files by number; `files` are their names.
   Examples(std::shared_ptr<const TokenStore> store, std::vector<std::string> files);
 
@@ -30,7 +30,7 @@ class Examples {
   int64_t classes_per_row() const;                  // 0 except for labelled rows
   std::span<const float> weights(int64_t i) const;  // Example::weights; may be all 1
   bool weighted() const;                            // whether weights() may return weights
-  uint64_t digest(int64_t i) const;                 // hash: StoredRow::digest
+  uint64_t digest(int64_t i) const;                 // hash of the example (StoredRow::digest)
   std::string source(int64_t i) const;              // "file:line"
   Example operator[](int64_t i) const;              // a copy
   // Calls TokenStore::check of all stores.

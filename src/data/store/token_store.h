@@ -46,7 +46,7 @@ struct StoredRow {
   uint64_t line = 0;            // line of the row in the file; 0: not from a file
   uint32_t file = 0;            // number of the file in the data set
   uint32_t trained : 30 = 0;    // Example::trained_tokens
-  uint32_t preference : 2 = 0;  // a Preference
+  uint32_t preference : 2 = 0;  // a Preference as a number
 };
 static_assert(sizeof(StoredRow) == 32);
 
@@ -63,12 +63,12 @@ class TokenStore {
   int64_t size() const { return static_cast<int64_t>(rows_.size()); }
   const StoredRow& row(int64_t i) const { return rows_[static_cast<size_t>(i)]; }
   std::span<const Token> tokens(int64_t i) const { return part_of(tokens_, i); }
-  // As Example::weights; empty if no row of the store has weights.
+  // Like Example::weights; empty if no row of the store has weights.
   std::span<const float> weights(int64_t i) const {
     return weights_.empty() ? std::span<const float>() : part_of(weights_, i);
   }
   bool weighted() const { return !weights_.empty(); }
-  // As Example::classes; all NaN when the row has no label.
+  // Like Example::classes; all NaN when the row has no label.
   std::span<const float> classes(int64_t i) const {
     return classes_.subspan(static_cast<size_t>(i * classes_per_row_), static_cast<size_t>(classes_per_row_));
   }

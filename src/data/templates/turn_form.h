@@ -23,7 +23,7 @@ struct TurnForm {
   Around user = {"<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n"};  // `after` opens the reply
   Around reply = {"", "<|im_end|>\n"};                                          // `after` is trained
   std::string_view default_system = "";
-  std::vector<std::string_view> stops = {"<|im_end|>"};  // like BuiltInTemplate::stops
+  std::vector<std::string_view> stops = {"<|im_end|>"};  // see BuiltInTemplate::stops
   Around thought = {"", ""};            // for models that think; a reply without a thought gets an empty thought
   std::string_view empty_thought = "";  // empty: thought.before + thought.after
   bool eos_at_end = false;              // replies have no end-of-turn token; eos_token ends the conversation

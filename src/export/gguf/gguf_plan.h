@@ -16,14 +16,14 @@
 namespace fettle {
 
 // A tensor of the file, and the base's tensors from which it is made: one tensor, or one for each expert. If the file
-// divides the rows of a tensor, `parts` has the same tensor for each piece.
+// stores only some rows of one tensor, in `pieces`, `parts` has this tensor once for each piece.
 struct PlannedTensor {
   std::string name;
   Dims dims;  // row-major
   std::vector<const BaseTensor*> parts;
   std::vector<std::string> read_as;    // the names of the parts when the file is read
   TensorEntry place;                   // how the file stores the first part: order of rows, shift, strides
-  std::vector<RowFactors> factors;     // the file's values are the base's times these
+  std::vector<RowFactors> factors;     // the file's values are the base's values times these factors
   std::vector<GgufPiece> pieces = {};  // the rows of each part; empty: parts are whole tensors
 
   // Returns the dims of the part when the file is read.

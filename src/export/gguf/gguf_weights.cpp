@@ -58,7 +58,7 @@ Box box_of(const PlannedTensor& tensor, const Dims& dims, int64_t first, int64_t
 
 // Returns the box of the base's tensor for the part's rows [first, first + count) of the file.
 Box base_box_of(const PlannedTensor& tensor, size_t part, const Dims& dims, int64_t first, int64_t count) {
-  if (!tensor.pieces.empty() && dims.size() == 3) {  // of experts
+  if (!tensor.pieces.empty() && dims.size() == 3) {  // the tensor has all experts
     const int64_t row = tensor.pieces[part].first + first;
     return {{row / dims[1], row % dims[1], 0}, {1, count, dims[2]}};
   }

@@ -296,12 +296,12 @@ class ReverseLoop {
   const Loop at_;  // N's attributes before further results are added to N
   const Block& forward_;
   ScanActivity activity_;
-  std::shared_ptr<Block> body_;  // G
+  std::shared_ptr<Block> body_;  // the reverse body G
   Tensor index_, limit_;
-  std::map<int64_t, Tensor> carry_cts_, const_sums_, y_cts_;  // keys: number of an operand of N; y_cts_: of a result
-  std::map<int64_t, Tensor> x_grads_, const_grads_;           // keys: number of an operand of N
-  std::map<ValueId, Tensor> copy_;                            // value of F -> its copy in G
-  std::map<int32_t, int32_t> origin_;                         // node of the copy -> node of F
+  std::map<int64_t, Tensor> carry_cts_, const_sums_, x_grads_, const_grads_;  // by number of N's operand
+  std::map<int64_t, Tensor> y_cts_;                                           // by number of N's result
+  std::map<ValueId, Tensor> copy_;                                            // value of F -> its copy in G
+  std::map<int32_t, int32_t> origin_;                                         // node of the copy -> node of F
   int32_t copy_end_ = 0;
   std::set<ValueId> needed_inputs_, saved_;            // values of G
   std::map<ValueId, Tensor> replacement_;              // saved value of the copy -> the input of G that replaces it

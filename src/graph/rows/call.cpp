@@ -1,4 +1,4 @@
-// The table row of custom calls.
+// Defines the op table's row for custom calls.
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -105,7 +105,8 @@ std::vector<std::string> types_of(const std::vector<Shape>& shapes) {
   return out;
 }
 
-// `operands` are the names of the operands, `inputs` and `results` the shapes on one device.
+// Formats the call itself. `operands` are the names of the operands; `inputs` and `results` are their shapes on one
+// device.
 std::string plain_call(const CustomCall& call, int64_t shards, const std::vector<std::string>& operands,
                        const std::vector<Shape>& inputs, const std::vector<Shape>& results) {
   std::vector<std::string> config;

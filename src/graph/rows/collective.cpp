@@ -1,5 +1,5 @@
-// The table row of collective_permute. It is printed in sdy.manual_computation, so that the compiler moves shards in
-// this way and no other.
+// Defines the op table's row for collective_permute. The op is printed in sdy.manual_computation, so that the compiler
+// moves shards in this way and no other.
 #include <array>
 #include <set>
 

@@ -1,4 +1,4 @@
-// Table rows of the matrix products.
+// Defines the op table's rows for matrix products.
 #include <algorithm>
 #include <array>
 #include <functional>

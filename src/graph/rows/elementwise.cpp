@@ -1,4 +1,4 @@
-// Table rows of the elementwise ops.
+// Defines the op table's rows for elementwise ops.
 #include <array>
 #include <cmath>
 #include <numbers>

@@ -1,4 +1,4 @@
-// Table rows of the ops that reduce dims, read rows of a table by ids, or add to rows of a table.
+// Defines the op table's rows for ops that reduce dims, read rows of a table by ids, or add to rows of a table.
 #include <algorithm>
 #include <array>
 #include <cmath>

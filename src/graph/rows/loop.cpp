@@ -1,4 +1,4 @@
-// The table row of scan. Shapes, activity, liveness and FLOPs follow from its body. Its gradient is in
+// Defines the op table's row for scan. Shapes, activity, liveness and FLOPs follow from its body. Its gradient is in
 // autodiff/scan_vjp.cpp.
 #include <array>
 

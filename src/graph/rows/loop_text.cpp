@@ -160,7 +160,7 @@ class LoopText {
   const Loop& loop_;
   const Block& body_;
   const std::string pad_;
-  std::vector<std::string> types_, args_, assigned_;  // for each value of the loop's state
+  std::vector<std::string> types_, args_, assigned_;  // each has an entry for each value of the loop's state
   std::string zero_, index_, later_index_;            // later_index_: index_ + loop_.first
   ValueNames names_;                                  // names of the body's values
 };

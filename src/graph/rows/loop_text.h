@@ -1,4 +1,4 @@
-// Declares the spellings of scan, which have their own files because of their length.
+// Declares the functions that spell scan. They have their own files because of their length.
 #pragma once
 
 #include "graph/rows/rows.h"

@@ -1,4 +1,4 @@
-// Table rows of the ops that change a value's shape.
+// Defines the op table's rows for ops that change a value's shape.
 #include <algorithm>
 #include <array>
 

@@ -1,5 +1,5 @@
-// Table rows of the ops that do not change a value. They define in which memory the value lies, what it waits for, or
-// how its gradient is computed.
+// Defines the op table's rows for ops that do not change a value. They define in which memory the value lies, what it
+// waits for, or how its gradient is computed.
 #include <array>
 
 #include "graph/ops.h"

@@ -1,4 +1,4 @@
-// Table rows of the ops without operands, and the functions that the other files share.
+// Defines the op table's rows for ops without operands, and the functions that the other files share.
 #include <algorithm>
 #include <array>
 #include <set>

@@ -22,7 +22,7 @@ constexpr size_t kInOneBatch = 100;
 constexpr int kJoinSeconds = 300;  // the store may need this long to join the parts of a file
 constexpr const char* kLfsType = "application/vnd.git-lfs+json";
 
-// The bytes sent so far, of all files, on one live line.
+// Shows the bytes sent so far, over all files, on one live line.
 class Progress {
  public:
   explicit Progress(int64_t all) : all_(all) {}
@@ -102,7 +102,7 @@ void send_file(const HubSettings& settings, const LargeFile& file, const json& a
   const json check{{"oid", file.sha256}, {"size", file.size}};
   const HttpReply reply = post_again(settings, verify, {check.dump()});
   if (reply.status != 200 && reply.status != 201)
-    throw UserError("{}: the hub's copy of the file is not complete and correct; try again", file.file.string());
+    throw UserError("{}: the hub's copy of the file is incomplete or wrong; try again", file.file.string());
 }
 
 }  // namespace

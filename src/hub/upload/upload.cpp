@@ -24,7 +24,7 @@ constexpr size_t kInOneCall = 256;   // files in one request
 constexpr int kCommitSeconds = 300;  // the hub may need this long for a commit
 
 struct SentFile {
-  std::string path;  // in the repository
+  std::string path;  // path in the repository
   fs::path file;
   int64_t size = 0;
   bool large = false;    // goes to the store of large files
@@ -53,7 +53,8 @@ void make_repo(const HubSettings& settings, const Upload& upload) {
   if (slash != std::string::npos) request["organization"] = id.substr(0, slash);
   const HttpReply reply = post_again(settings, settings.endpoint + "/api/repos/create", {request.dump()});
   if (reply.status == 409) return;  // the repository exists
-  // A token that may write to one repository may not make repositories.
+  // A token that may write to this repository may lack the right to make repositories. So the refusal does not matter
+  // if the repository exists.
   if (reply.status == 401 || reply.status == 402 || reply.status == 403)
     if (http_get(settings, fmt::format("{}/api/models/{}", settings.endpoint, id), 1).status == 200) return;
   object_of(settings, reply, "making the repository " + id);

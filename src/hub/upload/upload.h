@@ -1,5 +1,6 @@
-// Defines upload_folder: a folder becomes one commit of a repository on Hugging Face's hub. Sources: the requests of
-// huggingface_hub (preupload, commit) and the Git LFS batch API, with its transfers "basic" and "multipart".
+// Defines upload_folder, which sends a folder as one commit to a repository on Hugging Face's hub. Sources: the
+// requests of huggingface_hub (preupload, commit) and the Git LFS batch API, with its transfers "basic" and
+// "multipart".
 #pragma once
 
 #include <cstdint>

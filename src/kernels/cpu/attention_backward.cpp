@@ -10,7 +10,7 @@
 namespace fettle::cpu {
 namespace {
 
-constexpr int64_t kTasks = 32;  // the least number of tasks, if there are enough blocks
+constexpr int64_t kTasks = 32;  // the smallest number of tasks, if there are enough blocks
 
 int64_t part_count(const AttentionProblem& p, const PackedSizes& s) {
   const int64_t wanted = (kTasks + p.rows * p.heads - 1) / (p.rows * p.heads);

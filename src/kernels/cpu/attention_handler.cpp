@@ -40,7 +40,7 @@ std::optional<AttentionProblem> problem_of(float scale, float softcap, bool caus
 }
 
 ffi::Error wrong_operands() {
-  return ffi::Error(ffi::ErrorCode::kInvalidArgument, "cpu_attention: operands of another rank or dtype");
+  return ffi::Error(ffi::ErrorCode::kInvalidArgument, "cpu_attention: an operand has a wrong rank or dtype");
 }
 
 ffi::Error forward(float scale, float softcap, bool causal, ffi::ThreadPool pool, ffi::AnyBuffer q, ffi::AnyBuffer k,

@@ -23,7 +23,7 @@ ffi::Error product_call(int64_t m, int64_t n, int64_t k, bool a_turned, bool b_t
   const auto elements = [](const auto& buffer) { return static_cast<int64_t>(buffer.element_count()); };
   if (!is_known(a.element_type()) || !is_known(b.element_type()) || !is_known(c->element_type()) ||
       elements(a) != m * k || elements(b) != k * n || elements(*c) != m * n)
-    return ffi::Error(ffi::ErrorCode::kInvalidArgument, "cpu_linear: operands of another size or dtype");
+    return ffi::Error(ffi::ErrorCode::kInvalidArgument, "cpu_linear: an operand has a wrong size or dtype");
   multiply({.m = m,
             .n = n,
             .k = k,

@@ -8,7 +8,8 @@
 namespace fettle::cpu {
 namespace {
 
-constexpr int64_t kPanel = 64;      // columns of a panel; BlockOps::product computes a divisor of this number at a time
+// The columns of a panel: a multiple of the columns that BlockOps::product computes at once
+constexpr int64_t kPanel = 64;
 constexpr int64_t kDepth = 128;     // words along k that are multiplied at once
 constexpr int64_t kTileRows = 128;  // largest number of rows in a tile
 constexpr int64_t kTilePanels = 2;
@@ -22,7 +23,7 @@ int64_t quotient_up(int64_t value, int64_t by) {
 struct Plan {
   const BlockOps* ops;
   int64_t words;    // words of the operands along k
-  int64_t panels;   // panels of b
+  int64_t panels;   // number of panels of b
   bool a_as_it_is;  // a is not packed; the product reads the operand itself
   int64_t a_row;    // words from one row of a to the next, whether a is packed or not
   int64_t a_words;  // words of the packed a

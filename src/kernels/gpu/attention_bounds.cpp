@@ -7,13 +7,13 @@
 namespace fettle::gpu {
 namespace {
 
-// The blocks of one side, with dims [B, N, 1] or [B, 1, N] (B may be 1).
+// The blocks of one side (queries or keys). Dims: [B, N, 1] or [B, 1, N]; B may be 1.
 struct Side {
   Tensor first, last;  // i32: the first and last position that exist in a block
-  Tensor filled;       // every position of the block exists
-  Tensor low, high;    // f32: the range of the block's segments; padding is above all documents
+  Tensor filled;       // whether every position of the block exists
+  Tensor low, high;    // f32: lowest and highest segment in the block; padding counts as the highest
   Tensor segment;      // i32: the first position's segment
-  Tensor uniform;      // all positions have this segment
+  Tensor uniform;      // whether all positions have this segment
   Tensor number;       // f32: the block's number
 };
 
@@ -25,7 +25,7 @@ Side side(const Tensor& segments_BT, int64_t block, int64_t dim) {
     if (rest > 0) x = pad(x, {0, 0}, {0, rest}, value);
     return reshape(x, {b, n, block});
   };
-  auto place = [&](const Tensor& x) { return expand(x, dim == 1 ? 2 : 1); };  // [B, N] to the dims above
+  auto place = [&](const Tensor& x) { return expand(x, dim == 1 ? 2 : 1); };  // from [B, N] to the dims of Side
   const Tensor order = select(compare(segments_BT, "EQ", constant(0, DType::kI32)), constant(kPadding, DType::kF32),
                               convert(segments_BT, DType::kF32));
   const Tensor numbers = blocks(segments_BT, 0), head = slice(numbers, 2, 0, 1);

@@ -24,7 +24,7 @@ struct AttentionShape {
   float scale = 1, softcap = 0;
   bool slopes = false;  // ALiBi's slopes are an operand
 
-  int64_t padded_width() const;  // the power of two, at least 16, in which a row is computed
+  int64_t padded_width() const;  // H rounded up to a power of two, at least 16
 };
 
 // The sizes of blocks (powers of two from 16 on) and of the group of threads that computes one instance.

@@ -197,7 +197,7 @@ TritonValue TritonIr::program_id(char axis) {
 }
 
 TritonValue TritonIr::constant(double value, const TritonType& type) {
-  // Nine digits give back each f32. Floats are computed in f32 only.
+  // Nine digits represent every f32 exactly. All float constants are f32 numbers.
   const std::string digits =
       type.floating() ? fmt::format("{:.8e}", static_cast<float>(value)) : std::to_string(static_cast<int64_t>(value));
   return append(type.dims.empty() ? fmt::format("arith.constant {} : {}", digits, type.element)

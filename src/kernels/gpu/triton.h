@@ -57,7 +57,7 @@ TritonValue exp2(const TritonValue& x);
 TritonValue log2(const TritonValue& x);
 // Converts between float types, between integer types, and from integers to floats.
 TritonValue convert(const TritonValue& x, const std::string& element);
-TritonValue expand(const TritonValue& x, int64_t dim);  // a new dim of size 1
+TritonValue expand(const TritonValue& x, int64_t dim);  // inserts a dim of size 1
 TritonValue transpose(const TritonValue& x);            // x has two dims
 // Reduces the last dim.
 TritonValue row_max(const TritonValue& x);

@@ -8,7 +8,7 @@ namespace fettle::cpu {
 namespace {
 
 constexpr int64_t kTile = 16;
-constexpr int64_t kTurnedWords = 128;  // words along k of the block of rows that one step transposes
+constexpr int64_t kTurnedWords = 128;  // turned_tile_rows() transposes this many words along k at once
 
 struct alignas(64) TileConfig {
   uint8_t palette = 1, start_row = 0, reserved[14] = {};

@@ -165,7 +165,8 @@ namespace {
 
 // Numbers the chunks of all documents of a row, so that a chunk takes the place of a document. Padding stays 0.
 Tensor chunks_of_documents(const Forward& f, const Tensor& chunk) {
-  const int64_t most = (f.segments.dim(1) - 1) / f.config.attention_chunk + 1;  // chunks of one document
+  // The largest number of chunks that one document can have.
+  const int64_t most = (f.segments.dim(1) - 1) / f.config.attention_chunk + 1;
   if (most == 1) return f.segments;
   const Tensor numbers = f.segments * static_cast<double>(most) + f.positions / chunk;
   return select(compare(f.segments, "EQ", constant(0, DType::kI32)), zeros_like(numbers), numbers);

@@ -10,7 +10,7 @@ namespace fettle {
 
 struct DeltaRule {
   Tensor out_BTNH;    // f32
-  Tensor state_BNKH;  // after the last position, f32
+  Tensor state_BNKH;  // the state after the last position, f32
 };
 
 // Computes, for each head with the state S [K, H] (zero at first), at each position: S <- exp(decay) S; S <- S + beta k

@@ -13,7 +13,7 @@ namespace {
 int64_t chunk_length(const Forward& f, int64_t b, int64_t t, int64_t v, int64_t budget) {
   const MeshAxes& mesh = f.sharding.mesh();
   const Partition split = f.sharding.partition({"act_vocab"}, {v}, "logits");
-  int64_t vocab = v;  // the vocabulary entries of one device
+  int64_t vocab = v;  // number of vocabulary entries on one device
   for (const std::string& axis : split.dims[0]) vocab /= mesh.size_of(axis);
   int64_t rows = std::max<int64_t>(1, b / (mesh.size_of("dp") * mesh.size_of("fsdp")));
   const Partition by_rows = f.sharding.partition({"batch"}, {b}, "rows");
@@ -75,7 +75,7 @@ Tensor top_entropy(const Tensor& logits_BCV, int64_t most) {
   const Tensor x = logits_BCV - top;
   const Tensor none = zeros_like(reduce_max(x, {-1}));
   const Tensor lowest = constant(-1e30, DType::kF32);
-  // Each trip takes the largest value below those already taken, and all values equal to it, as long as fewer than
+  // Each iteration takes the largest value below those already taken, and all values equal to it, as long as fewer than
   // `most` were taken.
   const std::vector<Tensor> carries{none + 1.0, none + static_cast<double>(most), none, none};
   const ScanStep out =

@@ -17,7 +17,7 @@ Tensor f32(const Tensor& x) {
   return convert(x, DType::kF32);
 }
 
-// Pads dim 1 of x to whole chunks: [B, T, ..] -> [X, B, C, ..].
+// Pads dim 1 of x [B, T, ..] to whole chunks, and returns the chunks [X, B, C, ..].
 Tensor in_chunks(const Tensor& x, int64_t chunk) {
   const int64_t b = x.dim(0), t = x.dim(1), chunks = (t + chunk - 1) / chunk;
   const Dims none(static_cast<size_t>(x.rank()), 0);
@@ -50,7 +50,8 @@ StateSpace state_space(const Tensor& x, const Tensor& k, const Tensor& q, const 
   const Tensor of_chunk = in_chunks(segments, chunk);        // [X, B, C]
   const Tensor last = slice(of_chunk, 2, chunk - 1, chunk);  // document number at each chunk's last position
   const Tensor first = slice(slice(of_chunk, 2, 0, 1), 0, 0, 1);
-  const Tensor ahead = chunks == 1 ? first : concatenate({first, slice(last, 0, 0, chunks - 1)}, 0);  // before a chunk
+  // The document number of the position before each chunk. For the first chunk, that of its own first position.
+  const Tensor ahead = chunks == 1 ? first : concatenate({first, slice(last, 0, 0, chunks - 1)}, 0);
 
   const Tensor lower = lower_triangle(chunk);
   const Tensor start = state ? reshape(state, {b, g, r, dk, h}) : full(0, {DType::kF32, {b, g, r, dk, h}});
@@ -74,7 +75,7 @@ StateSpace state_space(const Tensor& x, const Tensor& k, const Tensor& q, const 
         const Tensor within = dot_general(
             expand(scores, 2) * between, values,
             {.lhs_batching = {0, 1, 2}, .rhs_batching = {0, 1, 2}, .lhs_contracting = {4}, .rhs_contracting = {3}});
-        // q S: [B, G, C, R, H] -> [B, G, R, C, H].
+        // Reads the state: computes q S [B, G, C, R, H], and moves R in front of C.
         const Tensor read = transpose(
             dot_general(
                 queries, carried[0],
@@ -82,7 +83,7 @@ StateSpace state_space(const Tensor& x, const Tensor& k, const Tensor& q, const 
             {0, 1, 3, 2, 4});
         const Tensor from_start = exp(so_far) * equal_or_zero(at, before);
         const Tensor to_end = exp(slice(so_far, 3, chunk - 1, chunk) - so_far) * equal_or_zero(at, end);
-        // k x^T: [B, G, K, R, H] -> [B, G, R, K, H].
+        // Computes the change of the state, k x^T [B, G, K, R, H], and moves R in front of K.
         const Tensor written = transpose(
             dot_general(
                 keys, values * expand(to_end, 4),
@@ -92,7 +93,7 @@ StateSpace state_space(const Tensor& x, const Tensor& k, const Tensor& q, const 
         return {{carried[0] * kept + written}, {within + read * expand(from_start, 4)}};
       },
       {.remat = Remat::kFull});
-  // [X, B, G, R, C, H] -> [B, X, C, G, R, H].
+  // The scan stacks its results [X, B, G, R, C, H]. The positions X and C must come right after B.
   const Tensor y = reshape(transpose(out.ys[0], {1, 0, 4, 2, 3, 5}), {b, chunks * chunk, n, h});
   return {slice(y, 1, 0, t), reshape(out.carries[0], {b, n, dk, h})};
 }

@@ -10,7 +10,7 @@ namespace fettle {
 
 struct StateSpace {
   Tensor out_BTNH;    // f32
-  Tensor state_BNKH;  // after the last position, f32
+  Tensor state_BNKH;  // the state after the last position, f32
 };
 
 // Computes, for each head with the state S [K, H], at each position: S <- exp(decay) S + k x^T; out = S^T q. The inputs

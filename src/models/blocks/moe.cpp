@@ -272,7 +272,7 @@ Blocks make_blocks(const ModelConfig& c, const DeviceDims& devices, const Routes
   const auto blocks_for = [&](const Tensor& tokens) {
     return (tokens + static_cast<double>(z - 1)) / static_cast<double>(z);
   };
-  const Tensor filled = blocks_for(reshape(slice(so_far, 3, s - 1, s), dims({r})));  // by expert
+  const Tensor filled = blocks_for(reshape(slice(so_far, 3, s - 1, s), dims({r})));  // number of blocks of each expert
   const Tensor ends = running_sum(filled, 3);
   const Tensor starts = (ends - filled) * static_cast<double>(z);
   // The index of each slot in the blocks; -1 if another device stores the slot's expert.

@@ -45,7 +45,7 @@ Tensor run_stages(const Forward& f, const Tensor& x, const std::vector<Tensor>& 
     if (by_tick) axes.insert(axes.begin(), "");
     return f.sharding.constrain(states, axes);
   };
-  // Returns `values` [ticks, stages, ...] with zeros for all stages but one.
+  // Returns `values` [ticks, stages, ...] with zeros for all stages but `stage`.
   auto only = [&](int64_t stage, const Tensor& values) {
     const Tensor number = iota({DType::kI32, {stages, 1, 1, 1}}, 0);
     const Tensor is_stage = compare(number, "EQ", constant(static_cast<double>(stage), DType::kI32));

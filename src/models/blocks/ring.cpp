@@ -206,7 +206,7 @@ class Turns {
 
 // The scores of a block of queries and the keys of a part, f32 [B, D, K, T, G, S].
 struct Scores {
-  Tensor capped;  // before the mask and slopes
+  Tensor capped;  // scores before the mask and the slopes
   Tensor masked;
 };
 
@@ -233,7 +233,8 @@ Scores scores_of(const Tensor& q, const Tensor& index, const Tensor& segments, c
   return out;
 }
 
-// Sums of queries in the forward pass: weighted values, the largest score, and the sum of exp(score - largest).
+// Returns the function of the forward pass. The sums of queries are the weighted values, the largest score, and the sum
+// of exp(score - largest).
 Meet meet_forward(const AttentionOptions& options) {
   return [&options](Side& queries, Side& keys) {
     const bool begun = !queries.sums.empty();
@@ -260,8 +261,8 @@ Meet meet_forward(const AttentionOptions& options) {
   };
 }
 
-// Further values of queries in the backward pass: the cotangent, the log-sum-exp, and the sums of cotangent * result.
-// The sum of queries is their gradient; those of keys are the gradients of k and v.
+// Returns the function of the backward pass. It needs further values of queries: the cotangent, the log-sum-exp, and
+// the sums of cotangent * result. The sum of queries is their gradient; the sums of keys are the gradients of k and v.
 Meet meet_backward(const AttentionOptions& options) {
   return [&options](Side& queries, Side& keys) {
     const bool begun = !queries.sums.empty();
@@ -313,7 +314,7 @@ Tensor sinks_like(const Tensor& sinks_N, const Tensor& like) {
   return broadcast_to(reshape(convert(sinks_N, DType::kF32), {1, 1, 1, like.dim(3), 1, like.dim(5)}), like.dims());
 }
 
-// `args.operands`: the result, the operands of Ring::attend, the log-sum-exp.
+// The operands of the node are the result, the operands of Ring::attend, and the log-sum-exp.
 Tensors gradients(const Ring& ring, const VjpArgs& args) {
   const Tensors operands(args.operands.begin() + 1, args.operands.end() - 1);
   const AttentionOptions options = with_operands(ring.options, operands, 5);

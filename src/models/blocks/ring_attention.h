@@ -16,7 +16,7 @@
 namespace fettle {
 
 struct RingSplit {
-  Partition queries, keys;  // of q_BTNH and k_BTKH; one mesh axis splits T, and no mesh axis splits H
+  Partition queries, keys;  // how q_BTNH and k_BTKH are split; one mesh axis splits T, and none splits H
   int64_t window = 0;       // options.window if it is a constant; 0: no window, -1: not a constant
 };
 

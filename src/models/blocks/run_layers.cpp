@@ -13,7 +13,7 @@ namespace {
 // The slices of one stacked parameter for one group of layers.
 struct GroupStack {
   const Param* param;            // null: the stack is one of LayerValues::slices
-  std::string name;              // within a layer
+  std::string name;              // name within a layer
   std::vector<int64_t> offsets;  // which layers of a period have the parameter
   Tensor slices;                 // [repeats, ...]; with a period above 1 [repeats, offsets, ...]
 };
@@ -58,7 +58,8 @@ struct Part {
 };
 
 std::vector<Part> parts_of(const Forward& f, const LayerGroup& group) {
-  const int64_t layers = f.config.num_hidden_layers / f.sharding.stages();  // each stage has the same share
+  // Layers of one stage; all stages have the same number.
+  const int64_t layers = f.config.num_hidden_layers / f.sharding.stages();
   const int64_t full = (f.remat.full_layers(layers) - group.first + group.period - 1) / group.period;
   if (full <= 0) return {{0, group.repeats, f.remat.saves}};
   if (full >= group.repeats) return {{0, group.repeats, Remat::kFull}};

@@ -63,7 +63,7 @@ struct Timeline {
 double seconds_of(const Transfer& transfer, const Target& target, const Assumptions& assumptions);
 
 // Simulates the schedule. An instruction takes the longest of three times: its FLOPs at the dtype's rate, its bytes at
-// the memory's rate, or a launch. Collectives, copies from the host and copies to the host each have a queue, which
+// the memory's rate, or its launch. Collectives, copies from the host and copies to the host each have a queue, which
 // runs its transfers one after the other. An asynchronous transfer runs in parallel with the instructions between its
 // start and its end. For any other transfer, the device waits until the transfer has ended. A loop runs as often as its
 // trip count says; of a conditional, only the longest branch runs.

@@ -83,7 +83,7 @@ function tickLabels(ticks, format) {
   return new Set(labels).size === labels.length ? labels : ticks.map(tick => Number(tick.toPrecision(10)).toLocaleString('en-US', {maximumSignificantDigits: 10}));
 }
 
-// Ticks at 1, 2 or 5 times a power of ten.
+// Returns ticks at 1, 2 or 5 times a power of ten.
 function niceTicks(low, high, count) {
   const rough = (high - low) / Math.max(1, count), power = 10 ** Math.floor(Math.log10(rough));
   const step = power * ([1, 2, 5, 10].find(one => one * power >= rough) || 10);
@@ -104,9 +104,9 @@ function logTicks(low, high) {
   return ticks;
 }
 
-// An exponential average along the axis. `amount` (0 to 1) sets the share of the shown axis over which it averages. The
-// weight of a point grows with its distance from the previous point. So the result hardly depends on the number of
-// points.
+// Returns an exponential average along the axis. `amount` (0 to 1) sets the share of the shown axis over which
+// values are averaged. The weight of a point grows with its distance from the previous point. So the result hardly depends on the
+// number of points.
 function smoothed(x, values, amount, span) {
   if (amount <= 0 || values.length < 3) return values;
   const reach = span * amount * amount * .12 || 1e-12, out = [];
@@ -123,7 +123,7 @@ function smoothed(x, values, amount, span) {
   return out;
 }
 
-// Index of the value nearest to `at` in a rising list.
+// Returns the index of the value nearest to `at` in a rising list.
 function nearest(list, at) {
   let low = 0, high = list.length - 1;
   while (low < high) {
@@ -274,7 +274,7 @@ class Chart {
     this.readout.style.top = this.plot.offsetTop + 8 + 'px';
   }
 
-  // The shown values: those in the range of the axis, with the smoothed ones.
+  // Returns the values in the shown range of the axis, together with the smoothed values.
   shown() {
     const {from, to, smooth, log} = this.view;
     let low = Infinity, high = -Infinity;

@@ -1,4 +1,5 @@
-// What a page shows of a run: metrics, memory, data, rows, recipe and machine. `details` is what run_view.cpp writes.
+// Shows one run on a page: metrics, memory, data, rows, recipe and machine. `details` is the JSON that run_view.cpp
+// writes.
 
 const objectOr = value => value && typeof value === 'object' && !Array.isArray(value) ? value : {};
 const textOf = value => typeof value === 'string' ? value : value === null || value === undefined ? '–'
@@ -62,7 +63,7 @@ function dataPanel(data) {
     ['Examples to evaluate', data.eval_examples ? formatNumber(data.eval_examples) : null],
     ['Tokens', formatNumber(data.tokens)], ['Trained tokens', formatNumber(data.trained_tokens) + share],
     ['Length: median, 95 %, longest', lengths.max ? [lengths.median, lengths.p95, lengths.max].map(formatNumber).join(', ') : null],
-    ['Share of positions that are tokens', isNumber(data.use) ? (100 * data.use).toFixed(1) + ' %' : null],
+    ['Share of positions that are not padding', isNumber(data.use) ? (100 * data.use).toFixed(1) + ' %' : null],
     ['Cut to cutoff_len', data.truncated || null], ['Left out', data.dropped || null], ['Bad rows', data.bad_rows || null],
     ['Rows that occur twice', data.duplicates || null]];
   for (const set of Array.isArray(data.sets) ? data.sets : []) rows.push([set.name, formatNumber(set.examples) + ' examples']);

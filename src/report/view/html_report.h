@@ -7,7 +7,7 @@
 namespace fettle {
 
 // Makes the report from fettle_run.json, trainer_log.jsonl and all_results.json in `folder`. Its curves have at most
-// 1,000 points each. Its Content-Security-Policy allows only the page's own script and style, and no request.
+// 1,000 points each. Its Content-Security-Policy allows only the page's own script and style, and forbids requests.
 std::string html_report(const std::filesystem::path& folder);
 
 // Writes the report into the folder. Throws UserError when the file is not writable.

@@ -89,8 +89,8 @@ void train_tables(Recipe& recipe, const std::string& at) {
       const std::string module = param.hf_name.substr(0, param.hf_name.rfind('.'));
       recipe.additional_target.push_back(module.substr(module.rfind('.') + 1));
     }
-  info("additional_target: {} ({}): the rows of new tokens must be trained", fmt::join(recipe.additional_target, ","),
-       at);
+  info("additional_target is set to {}, because the rows of new tokens ({}) must be trained",
+       fmt::join(recipe.additional_target, ","), at);
 }
 
 }  // namespace

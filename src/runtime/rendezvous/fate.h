@@ -19,7 +19,7 @@ struct FateTimes {
   double beat = 0.5;    // seconds between two signs of life
   double silence = 8;   // a process without a sign of life for this time counts as dead
   double hang = 3600;   // a training step that takes this long counts as hanging; other phases get six times as long
-  double farewell = 3;  // how long, at most, a failing process waits until the others know it
+  double farewell = 3;  // longest time that a failing process waits until the others know of its failure
   // Reads FETTLE_HEARTBEAT_SECONDS (silence) and FETTLE_HANG_SECONDS. Throws UserError.
   static FateTimes from_environment();
 };
@@ -67,7 +67,7 @@ class Fate {
   std::mutex mutex_;  // protects the members down to `done_`
   std::condition_variable changed_;
   std::string phase_ = "starting";
-  int64_t beat_ = 0, next_ = 0;       // next_: all earlier steps were launched
+  int64_t beat_ = 0, next_ = 0;       // next_: the step after the last step that was launched
   int64_t held_ = -1, stop_at_ = -1;  // next_ when the signal came; the step before which all stop; -1: not known
   int signal_ = 0;
   int failed_ = 0;

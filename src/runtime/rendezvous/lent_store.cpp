@@ -90,7 +90,7 @@ std::unique_ptr<RedisStore> connect(const std::string& description) {
     try {
       return std::make_unique<RedisStore>(address, port, password, 3, patience);
     } catch (const UserError&) {
-      // the next address may be in a network that this host reaches
+      // This host may reach the network of the next address.
     }
   }
   return nullptr;

@@ -12,7 +12,8 @@
 namespace fettle {
 namespace {
 
-// Returns how many seconds to wait for one answer of the server, so that a few attempts fit into the patience.
+// Returns how many seconds to wait for one answer of the server. Within `patience` seconds, several attempts are
+// possible.
 double answer_time(double patience) {
   return std::clamp(patience / 4, 1.0, 10.0);
 }

@@ -65,7 +65,7 @@ class Rendezvous {
  private:
   ProcessPlace place_;
   std::unique_ptr<Store> store_;
-  std::string prefix_;                       // begins the names of all keys; differs between runs
+  std::string prefix_;                       // every key begins with this text, which differs between runs
   std::vector<std::string> hosts_, nonces_;  // each process's host name and nonce, by rank
   std::vector<std::string> machines_;        // the host's boot id and name, by rank
   bool starting_ = true;                     // true in the constructor: no other thread uses this object yet

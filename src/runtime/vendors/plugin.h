@@ -50,7 +50,7 @@ class Plugin {
   // Computed at first use.
   const std::string& content_hash() const;
 
-  const PJRT_Api& api() const { return *api_; }  // for this folder only
+  const PJRT_Api& api() const { return *api_; }  // only for code in this folder
 
  private:
   Plugin() = default;

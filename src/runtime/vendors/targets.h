@@ -11,11 +11,11 @@ namespace fettle {
 // The properties of a chip that compilers need. The compilers choose tiles, launch shapes and instructions from them.
 struct Chip {
   std::string capability;  // "9.0a" (a: plus instructions of only this generation), "gfx942:sramecc+:xnack-"
-  int cores = 0;           // streaming multiprocessors, compute units
+  int cores = 0;           // streaming multiprocessors (NVIDIA) or compute units (AMD)
   int fpus_per_core = 0;
   int threads_per_core = 0;
   int shared_memory_per_core = 0;   // bytes
-  int shared_memory_per_block = 0;  // bytes a kernel may ask for
+  int shared_memory_per_block = 0;  // bytes that a kernel may request
   int64_t l2_bytes = 0;
   double clock_ghz = 0;
   int nvlinks = 0;
@@ -29,11 +29,11 @@ struct Target {
   std::string title;         // "AMD Instinct MI300X"
   std::string plugin;        // "rocm" or "cuda"
   int64_t memory_bytes = 0;  // as drivers report it to programs: less than the nominal size and nvidia-smi's figure
-  double bf16_tflops = 0;    // also f16
+  double bf16_tflops = 0;    // the rate of f16, too
   double f32_tflops = 0;     // true f32 (no TF32)
   double memory_gb_per_s = 0;
   double link_gb_per_s = 0;     // rate to the other devices of the host, over all links together
-  int link_peers = 0;           // directly connected devices, which share the links; 0: a switch
+  int link_peers = 0;           // number of directly connected devices, which share the links; 0: a switch
   double network_gb_per_s = 0;  // rate to other hosts: this device's share of the host's network adapters
   double host_gb_per_s = 32;    // each way between host memory and device: PCIe x16, or the maker's own link
   Chip chip;

@@ -21,7 +21,7 @@ void check_vendor(const Plugin& plugin, const std::string& target_config) {
   }
   if (found[0][1] != plugin.vendor().target_platform) {
     throw DeviceError(
-        "the target description is for {}, plugin {} compiles for {}; use the plugin of the target's vendor",
+        "the target description is for {}, but plugin {} compiles for {}; use the plugin of the target's vendor",
         found[0][1], plugin.name(), plugin.vendor().target_platform);
   }
 }

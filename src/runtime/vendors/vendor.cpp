@@ -65,9 +65,9 @@ const std::vector<Vendor>& vendors() {
           "rocm", "ROCM", "/dev/kfd",
           {"libamdhip64.so.7", "ROCR_VISIBLE_DEVICES", "hipDriverGetVersion", 10'000'000, "/sys/module/amdgpu/version"},
           {},
-          "install ROCm's libraries: the package amdrocm-core-sdk7.14-gfx942 of AMD's repository for an MI300X, other "
-          "devices have their own (docs/gpus.md). The plugin comes with the wheel's extra [rocm], or with `make "
-          "plugins`, which also makes stand-ins for the libraries, enough for `fettle plan`"),
+          "install ROCm's libraries: for an MI300X, the package amdrocm-core-sdk7.14-gfx942 of AMD's repository; for "
+          "other devices, see docs/gpus.md. The plugin comes with the wheel's extra [rocm], or with `make plugins`, "
+          "which also makes stand-ins for the libraries, enough for `fettle plan`"),
       gpu_vendor(
           "cuda", "CUDA", "/dev/nvidiactl",
           {"libcuda.so.1", "CUDA_VISIBLE_DEVICES", "cuDriverGetVersion", 1000, "/sys/module/nvidia/version"},

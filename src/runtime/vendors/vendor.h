@@ -21,7 +21,8 @@ enum class Staging {
 struct Driver {
   std::string_view library;  // the driver's library, which reports a device's memory (device_memory.h); "" = none
   std::string_view visible_devices;  // the environment variable that chooses devices
-  std::string_view version_call;     // driver function, returns version_unit * major + version_unit / 100 * minor
+  // A function of the driver that returns version_unit * major + version_unit / 100 * minor.
+  std::string_view version_call;
   int version_unit = 1;
   std::string_view version_file;  // a file with the version of the kernel driver
 };
@@ -30,7 +31,7 @@ struct Vendor {
   std::string_view name;             // as users write it: "cpu", "cuda", "rocm"
   std::string_view file_word;        // a word in the plugin's file name that identifies the vendor
   std::string_view ffi_platform;     // the platform under which FFI handlers are registered; "" = none
-  std::string_view device_file;      // exists when such a device is present; "" = always
+  std::string_view device_file;      // a file that exists if a device is present; "" = a device is always present
   std::string_view target_platform;  // platform_name in a target description; "" = cannot compile without a device
   std::string_view remedy;           // what to do when the plugin is missing or will not load
   Staging staging = Staging::kWholeBox;

@@ -10,7 +10,7 @@
 
 namespace fettle {
 
-// An array of optimizer state, one layer of it. `parts` are the distinct boxes of the devices; each box begins at a
+// One layer of an array of optimizer state. `parts` are the distinct boxes of the devices; each box begins at a
 // multiple of kDiskBlock.
 struct DiskArray {
   std::string name;

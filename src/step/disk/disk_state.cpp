@@ -16,7 +16,8 @@ DiskState::DiskState(Devices& devices, const Run& run)
       ring_(layout_.staging_bytes),
       engine_(choose_disk_engine()),
       queue_(file_.descriptor(), "offload_dir: " + folder_, engine_) {
-  std::map<std::string, std::shared_ptr<const Executable>> compiled;  // by text; weights of one shape share a program
+  // Keyed by the program's text; weights of one shape share a program.
+  std::map<std::string, std::shared_ptr<const Executable>> compiled;
   for (size_t w = 0; w < run.trained.size(); ++w) {
     const Param& param = run.trained[w];
     const Program program = build_update(run, param);

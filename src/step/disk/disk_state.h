@@ -49,8 +49,8 @@ class DiskState {
   void write(const std::string& name, const FillBox& fill);
 
   const DiskTraffic& traffic() const { return traffic_; }
-  // Returns the traffic for people: "offload_dir: /scratch: read 53.9 GB and wrote 53.9 GB by io_uring; 106.0 GB of
-  // this in 14.1 s of updates, 7.5 GB/s". The rest was read or written while gradients were computed.
+  // Describes the traffic: "offload_dir: /scratch: read 53.9 GB and wrote 53.9 GB by io_uring; 106.0 GB of this in 14.1
+  // s of updates, 7.5 GB/s". The rest was read or written while gradients were computed.
   std::string describe() const;
 
  private:
@@ -69,7 +69,7 @@ class DiskState {
   struct Stage {
     size_t unit;
     std::span<std::byte> bytes;
-    TransferQueue::Ticket ticket;     // of the read, later of the write
+    TransferQueue::Ticket ticket;     // of the read, then of the write
     std::vector<DeviceBuffer> state;  // the new state, while the update runs
     enum { kRead, kUpdated, kWritten } phase = kRead;
   };

@@ -1,5 +1,5 @@
-// Defines the program that updates one layer of a weight whose optimizer state is on a disk, and what it shares with
-// the training step.
+// Defines the program that updates one layer of a weight whose optimizer state is on a disk, and the functions that it
+// shares with the training step.
 //
 // With offload_dir, the training step computes the gradients but updates nothing. Then one such program runs for each
 // layer of each trained weight.
@@ -15,8 +15,8 @@
 
 namespace fettle {
 
-// Outputs of the training step that the update reads: each raw gradient, the number that divides it, and, if gradients
-// are clipped, the factor that then multiplies it (f32 scalars).
+// Names of the training step's outputs that the update reads: each raw gradient, the number that divides it, and, if
+// gradients are clipped, the factor that then multiplies it (f32 scalars).
 std::string gradient_output(const Param& param);
 inline const std::string kDivisor = "divisor", kFactor = "factor";
 // The dtype of the gradients. The sum over several micro-batches is in f32.

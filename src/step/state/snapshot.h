@@ -30,7 +30,7 @@ using Snapshot = std::map<std::string, HostShards>;
 // Copies from all devices in parallel, and leaves out the arrays on a disk. When it returns, the copy is complete and
 // the device arrays may be donated.
 Snapshot take_snapshot(const Run& run, const TrainState& state);
-int64_t snapshot_bytes(const Run& run);  // bytes of all processes' trained arrays, with those on a disk
-int64_t snapshot_bytes(const Run& run, const TrainState& state);  // of this process's snapshot
+int64_t snapshot_bytes(const Run& run);  // bytes of all processes' trained arrays, also those on a disk
+int64_t snapshot_bytes(const Run& run, const TrainState& state);  // bytes of this process's snapshot
 
 }  // namespace fettle

@@ -30,8 +30,8 @@ std::vector<StateArray> trained_arrays(const Run& run);
 // Loads the weights onto their devices: base weights from the repository (random ones for train_from_scratch), the
 // adapter from adapter_name_or_path or a new one. With `optimizer`, adds the initial optimizer state. Shows progress.
 TrainState load_state(Devices& devices, const Run& run, const ModelRepository& repository, bool optimizer);
-// Does the same, but reads the arrays that training changes from a checkpoint, bit for bit. The checkpoint may come
-// from another mesh. Throws DamagedState.
+// Like the function above, but reads the arrays that training changes from a checkpoint, bit for bit. The checkpoint
+// may come from another mesh. Throws DamagedState.
 TrainState load_state(Devices& devices, const Run& run, const ModelRepository& repository, StateReader& checkpoint);
 
 // Uploads the batch and returns its arrays by program input name: all micro-batches [A, B, T], or one micro-batch [B,

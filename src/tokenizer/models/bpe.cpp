@@ -227,7 +227,8 @@ void Bpe::start_characters(std::string_view word, std::vector<int32_t>& symbols)
           prefix_.empty() && suffix_.empty() ? word.substr(start, at - start) : std::string_view(spelling);
       auto has_id = [&](char byte) { return byte_ids_[static_cast<uint8_t>(byte)] != kNone; };
       if (std::all_of(bytes.begin(), bytes.end(), has_id)) {
-        // These bytes get their symbols before an unknown character that precedes them, as in Hugging Face's library.
+        // If the symbol of an earlier unknown character is not added yet, it comes after the symbols of these bytes.
+        // Hugging Face's library does the same.
         for (char byte : bytes) symbols.push_back(byte_ids_[static_cast<uint8_t>(byte)]);
         continue;
       }

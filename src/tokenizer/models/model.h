@@ -76,7 +76,7 @@ class TokenModel {
   Vocabulary vocabulary_;
 
  private:
-  // Each call takes a free cache, or makes one, and returns it at the end.
+  // Each call takes a free cache, or makes one, and puts it back at the end.
   mutable std::mutex mutex_;
   mutable std::vector<std::unique_ptr<WordCache>> free_caches_;
 };

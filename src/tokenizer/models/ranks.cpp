@@ -20,10 +20,10 @@ constexpr std::string_view kLlama4Pattern =
     R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
 struct RankFile {
-  Vocabulary vocabulary;       // its tokens are in the byte alphabet
-  std::vector<int64_t> ranks;  // by id
+  Vocabulary vocabulary;       // tokens are written in the byte alphabet
+  std::vector<int64_t> ranks;  // the rank of each id
   std::string pattern;
-  std::vector<std::string> special_tokens;  // their ids start at `first_special`
+  std::vector<std::string> special_tokens;  // the ids of these tokens start at `first_special`
   int64_t first_special = 0;
   bool composes = false;  // texts are normalized to NFC
 };

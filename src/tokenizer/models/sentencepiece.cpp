@@ -140,7 +140,7 @@ Decoder make_decoder(const sentencepiece::NormalizerSpec& spec) {
   const bool strips = removes || spec.add_dummy_prefix();
   return [removes, strips](std::vector<std::string>& tokens) {
     std::string text, bytes;
-    bool begins = strips;  // true while the encoder has added the next token's leading space
+    bool begins = strips;  // true: the encoder has added the space at which the next token begins
     auto flush = [&] {
       text += text_of_bytes(bytes);
       bytes.clear();
@@ -180,7 +180,7 @@ Pipeline read_sentencepiece(const std::filesystem::path& path, TokenizerConfig& 
     throw UserError("{}: a {} uses other ids than its SentencePiece model; use its tokenizer.json", origin,
                     config.tokenizer_class);
   }
-  if (trainer.treat_whitespace_as_suffix()) throw UserError("{}: spaces at the end of words are not supported", origin);
+  if (trainer.treat_whitespace_as_suffix()) throw UserError("{}: treat_whitespace_as_suffix is not supported", origin);
 
   Pipeline pipeline;
   pipeline.model = make_model(proto, origin);

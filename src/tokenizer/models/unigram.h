@@ -15,7 +15,7 @@ class Unigram : public TokenModel {
     // The id of a run of unknown characters. Without unk_id, an unknown character causes a UserError.
     std::optional<int32_t> unk_id;
     bool byte_fallback = false;
-    bool single_precision = false;  // round sums like SentencePiece, so that the same split wins a tie
+    bool single_precision = false;  // sums are rounded as in SentencePiece, so that the same split wins a tie
   };
   // `scores` has the score of each id. A token whose score is NaN never matches. Throws UserError, which names
   // `origin`, when unk_id has no token.

@@ -29,7 +29,7 @@ size_t valid_length(std::string_view text, size_t at, size_t& bad) {
   return length;
 }
 
-// Returns the bit mask of a general category (given by its short name) for the categories in kNewerRanges.
+// Returns ICU's bit mask of the general category with this short name. The table has the categories in kNewerRanges.
 uint32_t mask_of(std::string_view name) {
   constexpr std::pair<std::string_view, uint32_t> kMasks[] = {
       {"Lu", U_GC_LU_MASK}, {"Ll", U_GC_LL_MASK}, {"Lm", U_GC_LM_MASK}, {"Lo", U_GC_LO_MASK}, {"Mn", U_GC_MN_MASK},

@@ -55,7 +55,7 @@ double attention_scale_of(const ModelConfig& config) {
   return config.attention_scale != 0 ? config.attention_scale : 1 / std::sqrt(static_cast<double>(config.head_dim));
 }
 
-// Returns the layers of a part of the config that has its own layers.
+// Returns the numbers of the layers that have this part of the config; none if the model lacks the part.
 template <typename Part>
 std::vector<int64_t> numbers_of(const std::optional<Part>& part) {
   return part ? part->layers.numbers : std::vector<int64_t>{};
@@ -66,7 +66,7 @@ std::vector<int64_t> sizes_of(const Mamba2& m) {
   return {m.heads, m.head_dim, m.groups, m.state, m.width, m.conv_bias, m.in_bias, m.out_bias, m.normed};
 }
 
-// Returns 0 when no layer has a dense MLP.
+// Returns the inner size of the dense MLPs; 0 when no layer has a dense MLP.
 int64_t mlp_size_of(const ModelConfig& config) {
   return config.nemotron_h && config.nemotron_h->mlp.count() == 0 ? 0 : config.intermediate_size;
 }
@@ -165,8 +165,8 @@ std::optional<Difference> first_difference(const ModelConfig& a, const ModelConf
   return found;
 }
 
-// llama.cpp knows from the number of layers whether a DeepSeek model has q_lora_rank. It takes the sum of the two best
-// experts as the score of a group.
+// llama.cpp decides by the number of layers whether a DeepSeek model has q_lora_rank. It always takes the sum of the
+// two best experts as the score of a group.
 void check_deepseek(const ModelConfig& config, const std::string& model) {
   const int64_t layers = config.num_hidden_layers;
   const bool lite = layers == 26 || layers == 27 || (layers == 48 && config.vocab_size == 128256);

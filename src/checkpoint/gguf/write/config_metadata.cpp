@@ -156,7 +156,7 @@ void qwen2_moe_metadata(const ModelConfig& config, const Json&, GgufMetadata& me
   metadata.set_integer(".expert_shared_feed_forward_length", config.shared_expert->size);
 }
 
-// The sections are for images; for text, their sum matters only.
+// The sections of mrope are for images. For text, only their sum matters.
 void qwen3_5_metadata(const ModelConfig& config, const Json& json, GgufMetadata& metadata) {
   set_delta_net(config, metadata);
   const Json given = rope_field(json, "mrope_section");
@@ -258,7 +258,8 @@ void deepseek_metadata(const ModelConfig& config, const Json& json, GgufMetadata
     metadata.set_number(".rope.scaling.yarn_log_multiplier", 0.1 * config.rope.mscale_all_dim);
 }
 
-// llama.cpp takes a layer without keys for Mamba2 if its MLP has the length 0, else for an MLP or experts.
+// If a layer has no keys, llama.cpp takes it for Mamba2 if its MLP has the length 0, and otherwise for an MLP or
+// experts.
 void nemotron_h_metadata(const ModelConfig& config, const Json&, GgufMetadata& metadata) {
   std::vector<int32_t> lengths(static_cast<size_t>(config.num_hidden_layers));
   const LayerSet& fed = config.expert_layers ? *config.expert_layers : config.nemotron_h->mlp;

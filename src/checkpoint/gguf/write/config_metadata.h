@@ -46,7 +46,7 @@ void granite_metadata(const ModelConfig& config, const nlohmann::json& json, Ggu
 void lfm2_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
 void lfm2_moe_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
 void minimax_m2_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
-// Of dense layers, then layers with experts and a shared expert (GLM-4.5, DeepSeek).
+// Sets the keys of models with dense layers, then layers with experts and a shared expert (GLM-4.5, DeepSeek).
 void routed_experts_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
 void deepseek_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
 void nemotron_h_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);

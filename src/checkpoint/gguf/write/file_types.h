@@ -15,9 +15,9 @@ namespace fettle {
 struct GgufFileType {
   std::string_view key;   // the value of export_gguf: "q4_k_m"
   std::string_view name;  // the name of the type in names of files: "Q4_K_M"
-  int64_t number;         // general.file_type
+  int64_t number;         // the value of general.file_type
   std::string_view type;  // the type of most tensors: "Q4_K"
-  // Layers that matter more have attn_v and ffn_down in Q6_K (the mixtures K_M).
+  // True for the mixtures (K_M), in which some layers have attn_v and ffn_down in Q6_K.
   bool mixes = false;
 };
 
@@ -27,7 +27,7 @@ const GgufFileType* find_gguf_file_type(std::string_view key);
 // The properties of the model that the types of its tensors depend on.
 struct GgufSizes {
   int64_t layers = 0;
-  int64_t experts = 0;  // 0: none
+  int64_t experts = 0;  // number of experts; 0: none
   bool tied = false;    // token_embd is also the head
   bool is_70b = false;  // Llama or Qwen 2 with 80 layers and grouped queries
 };

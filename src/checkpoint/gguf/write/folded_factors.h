@@ -1,5 +1,5 @@
-// Defines folded_factors: factors of config.json that a GGUF file has in its weights, because llama.cpp has no keys for
-// them (Falcon-H1).
+// Defines folded_factors: the factors of config.json by which the weights in a GGUF file are multiplied, because
+// llama.cpp has no keys for these factors (Falcon-H1).
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace fettle {
 
-// The factors of neighbouring rows of a tensor. llama.cpp's conversion multiplies by the first, then by the second,
-// each time in f32.
+// The factors of `rows` neighbouring rows of a tensor. llama.cpp's conversion multiplies these rows by the first
+// factor, then by the second, each time in f32.
 struct RowFactors {
   int64_t rows;
   float first = 1, second = 1;

@@ -40,8 +40,8 @@ void GgufWriter::write(size_t tensor, std::span<const std::byte> bytes, int64_t 
   const GgufTensor& entry = tensors_[tensor];
   const auto count = static_cast<int64_t>(bytes.size());
   internal_check(at >= 0 && at <= entry.bytes && count <= entry.bytes - at && written_[tensor] <= entry.bytes - count,
-                 "{}: bytes [{}, {}) of tensor '{}' with {}, {} were written before", path().string(), at, at + count,
-                 entry.name, entry.bytes, written_[tensor]);
+                 "{}: bytes [{}, {}) do not fit into tensor '{}': it has {} bytes, and {} are already written",
+                 path().string(), at, at + count, entry.name, entry.bytes, written_[tensor]);
   file_.write(entry.offset + at, bytes);
   written_[tensor] += count;
 }

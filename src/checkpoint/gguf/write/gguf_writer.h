@@ -21,7 +21,7 @@ class GgufWriter {
   GgufWriter(std::filesystem::path path, const GgufMetadata& metadata, std::vector<GgufTensor> tensors);
 
   const std::filesystem::path& path() const { return file_.path(); }
-  int64_t bytes() const { return bytes_; }  // of the whole file
+  int64_t bytes() const { return bytes_; }  // size of the whole file
   // Writes `bytes` of the tensor with this index from byte `at` of the tensor. Pieces may come in any order, but each
   // byte only once.
   void write(size_t tensor, std::span<const std::byte> bytes, int64_t at);
@@ -37,7 +37,7 @@ class GgufWriter {
   static Layout lay_out(const GgufMetadata& metadata, std::vector<GgufTensor> tensors);
   GgufWriter(Layout layout, std::filesystem::path path);
 
-  std::vector<GgufTensor> tensors_;  // with offsets from the first byte of the file
+  std::vector<GgufTensor> tensors_;  // the tensors, with offsets from the first byte of the file
   int64_t bytes_;
   OutputFile file_;
   std::vector<int64_t> written_;  // bytes written so far, by tensor

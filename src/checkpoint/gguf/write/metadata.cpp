@@ -96,7 +96,7 @@ void GgufMetadata::set(const std::string& key, GgufValue value) {
 
 void GgufMetadata::set_integer(const std::string& key, int64_t value) {
   if (value < 0 || value > std::numeric_limits<uint32_t>::max())
-    throw UserError("GGUF cannot express {} as '{}'", value, key);
+    throw UserError("'{}' is {}, but GGUF stores it in 32 bits; wanted 0 to 2^32 - 1", key, value);
   set(key, static_cast<uint32_t>(value));
 }
 

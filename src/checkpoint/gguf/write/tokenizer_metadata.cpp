@@ -54,7 +54,7 @@ struct TokenLists {
   }
 };
 
-// Tokens that some tokenizers do not mark as special, although users must not be able to write them.
+// Returns whether users must not be able to write the token, although some tokenizers do not mark it as special.
 bool looks_special(const std::string& token) {
   static const std::set<std::string> kAlways{"<pad>", "<mask>", "<2mass>", "[@BOS@]"};
   return kAlways.contains(token) || (token.starts_with("<|") && token.ends_with("|>")) ||

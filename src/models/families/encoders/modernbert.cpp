@@ -43,7 +43,7 @@ ModelConfig read_modernbert(const ConfigReader& r) {
                   .inner_bias = r.flag("classifier_bias", false)};
   r.note_dropouts(c, {"attention_dropout", "embedding_dropout", "mlp_dropout", "classifier_dropout"});
   if (c.head_dim % 2 != 0)
-    throw UserError("{}: heads of {} dims; rotary embedding needs an even number", r.file(), c.head_dim);
+    throw UserError("{}: the heads have {} dims; rotary embedding needs an even number", r.file(), c.head_dim);
   return c;
 }
 

@@ -34,7 +34,7 @@ LayerSet convolution_layers(const ConfigReader& r, int64_t layers) {
 }
 
 ModelConfig read_both(const ConfigReader& r) {
-  // The first configs have their own names for some fields. As in Transformers, these take precedence.
+  // The oldest configs have other names for some fields. As in Transformers, these names take precedence.
   nlohmann::json json = r.json();
   for (const auto& [then, now] : {std::pair{"block_ff_dim", "intermediate_size"},
                                   {"num_heads", "num_attention_heads"},
@@ -81,7 +81,7 @@ ModelConfig read_lfm2_moe(const ConfigReader& r) {
                .scale = r.number("routed_scaling_factor", 1),
                .epsilon = 1e-6};
   r.read_experts(c, r.integer("num_experts", 32), 4);
-  c.router_aux_loss_coef = 0;  // Transformers computes no such loss
+  c.router_aux_loss_coef = 0;  // Transformers computes no balancing loss
   const int64_t dense = r.has("num_dense_layers") ? r.count("num_dense_layers") : 2;
   if (dense >= c.num_hidden_layers)
     throw UserError("{}: num_dense_layers ({}) leaves no layer with experts", r.file(), dense);

@@ -51,7 +51,7 @@ void read_step_bounds(const ConfigReader& r, Mamba2& m) {
   if (!bounds.is_array() || bounds.size() != 2 || !bounds[0].is_number())
     throw UserError("{}: 'time_step_limit' is {}, wanted two numbers", r.file(), bounds.dump());
   m.least_step = bounds[0].get<double>();
-  // No upper bound is Infinity, which Transformers writes as {"__float__": "Infinity"}.
+  // Transformers writes {"__float__": "Infinity"} when there is no upper bound.
   if (bounds[1].is_number()) m.largest_step = bounds[1].get<double>();
 }
 

@@ -14,7 +14,7 @@
 namespace fettle {
 namespace {
 
-// The defaults in which these families differ.
+// The config defaults that differ between the families in this file.
 struct Experts {
   int64_t count, per_token, dense;
   double scale = 1;
@@ -25,7 +25,7 @@ void read_routed_experts(const ConfigReader& r, ModelConfig& c, const Experts& u
   c.expert_size = r.integer("moe_intermediate_size");
   c.experts = ExpertNames::one_by_one();
   r.read_experts(c, r.integer("n_routed_experts", r.integer("num_local_experts", usual.count)), usual.per_token);
-  c.router_aux_loss_coef = 0;  // the correction balances these experts
+  c.router_aux_loss_coef = 0;  // the router's correction replaces the balancing loss
   c.routing = {.sigmoid = true,
                .in_f32 = true,
                .normalised = r.flag("norm_topk_prob", true),

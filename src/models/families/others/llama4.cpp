@@ -50,7 +50,7 @@ void read_expert_layers(const ConfigReader& r, ModelConfig& c) {
   if (layers.count() < c.num_hidden_layers) c.expert_layers = layers;
 }
 
-// The first published configs have a number in place of true.
+// The oldest published configs have a number where later ones have true or false.
 bool flag_or_number(const ConfigReader& r, const std::string& key, bool otherwise) {
   return r.has(key) && r.json().at(key).is_number() ? r.json().at(key) != 0 : r.flag(key, otherwise);
 }
@@ -77,7 +77,7 @@ ModelConfig read_llama4(const ConfigReader& r) {
                .swapped_lora = true};
   c.routing = {.sigmoid = true, .normalised = false, .on_inputs = true};
   r.read_experts(c, r.integer("num_local_experts", 16), 1);
-  c.router_aux_loss_coef = 0;  // Transformers computes no such loss
+  c.router_aux_loss_coef = 0;  // Transformers computes no balancing loss
   read_expert_layers(r, c);
   c.shared_expert = {.module = "feed_forward.shared_expert", .size = c.expert_size};
   return c;

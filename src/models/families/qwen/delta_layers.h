@@ -6,7 +6,7 @@
 
 namespace fettle {
 
-// Reads the fields that both families have, except those of the MLP.
+// Reads the fields that Qwen 3.5 and Qwen3-Next share, except those of the MLP.
 ModelConfig read_delta_config(const ConfigReader& reader);
 
 // The projections of a linear layer's input: q|k|v [B, T, channels] before the convolution, the gate z [B, T, N H], and

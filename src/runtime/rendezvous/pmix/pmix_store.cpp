@@ -1,9 +1,9 @@
 // The module fettle_pmix.so: a Store in the PMIx server of the launcher (srun --mpi=pmix, mpirun).
 //
 // SLURM's server does not support publish and lookup. So a key stays in the process that puts it, and other processes
-// ask that process for the key. If the key does not exist yet, a plain get returns at once when the two processes are
-// on different hosts, but waits when they are on the same host. If the other host is dead, the get never returns. So
-// each get runs in the background, and Fettle sets its own deadline.
+// ask that process for the key. If the key does not exist yet, a plain get returns immediately when the two processes
+// are on different hosts, but waits when they are on the same host. If the other host is dead, the get never returns.
+// So each get runs in the background, and Fettle sets its own deadline.
 #include <pmix.h>
 #include <signal.h>
 #include <xxhash.h>
