@@ -12,9 +12,9 @@
 #include "base/arrays/box_copy.h"
 #include "base/error.h"
 #include "base/parallel.h"
-#include "checkpoint/bitsandbytes.h"
 #include "checkpoint/noise.h"
 #include "checkpoint/pieces.h"
+#include "checkpoint/quantised/bitsandbytes.h"
 #include "runtime/buffer_builder.h"
 
 namespace fettle {

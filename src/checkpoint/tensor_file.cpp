@@ -7,7 +7,7 @@
 #include "base/arrays/e4m3.h"
 #include "base/error.h"
 #include "checkpoint/convert.h"
-#include "checkpoint/group_codes.h"
+#include "checkpoint/quantised/group_codes.h"
 
 namespace fettle {
 

@@ -1,4 +1,4 @@
-#include "checkpoint/load_quantised.h"
+#include "checkpoint/quantised/load_quantised.h"
 
 #include <atomic>
 #include <limits>
@@ -8,10 +8,10 @@
 #include "base/arrays/box_copy.h"
 #include "base/error.h"
 #include "base/parallel.h"
-#include "checkpoint/bitsandbytes.h"
-#include "checkpoint/load_float8.h"
-#include "checkpoint/load_groups.h"
 #include "checkpoint/pieces.h"
+#include "checkpoint/quantised/bitsandbytes.h"
+#include "checkpoint/quantised/load_float8.h"
+#include "checkpoint/quantised/load_groups.h"
 #include "runtime/buffer_builder.h"
 
 namespace fettle {

@@ -1,8 +1,8 @@
-#include "checkpoint/load_float8.h"
+#include "checkpoint/quantised/load_float8.h"
 
 #include "base/arrays/box_copy.h"
 #include "base/error.h"
-#include "checkpoint/expert_modules.h"
+#include "checkpoint/quantised/expert_modules.h"
 
 namespace fettle {
 namespace {

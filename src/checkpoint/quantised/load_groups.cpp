@@ -1,4 +1,4 @@
-#include "checkpoint/load_groups.h"
+#include "checkpoint/quantised/load_groups.h"
 
 #include <algorithm>
 #include <cstring>
@@ -6,8 +6,8 @@
 #include "base/arrays/box_copy.h"
 #include "base/error.h"
 #include "checkpoint/convert.h"
-#include "checkpoint/expert_modules.h"
-#include "checkpoint/group_codes.h"
+#include "checkpoint/quantised/expert_modules.h"
+#include "checkpoint/quantised/group_codes.h"
 
 namespace fettle {
 namespace {
