@@ -17,7 +17,18 @@ struct Help {
   std::string_view command;
   std::array<std::string_view, 3> examples;
   std::vector<std::string_view> keys;  // recipe keys; empty when the command reads no recipe
+  std::string_view more = "";          // shown after the examples
 };
+
+constexpr std::string_view kSeveralHosts =
+    "Several hosts: a launcher starts the same command on each (docs/hosts.md has a ready file for each launcher):\n"
+    "  ssh        fettle launch --hosts gpu01,gpu02 tune.yaml\n"
+    "  SLURM      srun --mpi=pmix --kill-on-bad-exit=1 fettle train tune.yaml\n"
+    "  Open MPI   mpirun -H gpu01,gpu02 -N 1 fettle train tune.yaml\n"
+    "  torchrun   torchrun --no-python --nnodes 2 --node-rank N --nproc-per-node 1 --master-addr gpu01 fettle train "
+    "\\\n"
+    "             tune.yaml\n"
+    "  PyTorchJob, Kubeflow Trainer, MPIJob, JobSet, SkyPilot, dstack:  fettle train tune.yaml";
 
 const std::vector<Help>& all_help() {
   static const std::vector<Help> rows = {
@@ -26,7 +37,8 @@ const std::vector<Help>& all_help() {
         "fettle train tune.yaml resume_from_checkpoint=true"},
        {"model_name_or_path", "dataset", "output_dir", "stage", "finetuning_type", "per_device_train_batch_size",
         "gradient_accumulation_steps", "cutoff_len", "learning_rate", "num_train_epochs", "bf16",
-        "resume_from_checkpoint"}},
+        "resume_from_checkpoint"},
+       kSeveralHosts},
       {"launch",
        {"fettle launch --hosts gpu01,gpu02 tune.yaml", "fettle launch --hosts gpu01,gpu02 --per-host 8 tune.yaml",
         "fettle launch --hosts gpu01,gpu02 tune.yaml resume_from_checkpoint=true"},
@@ -119,6 +131,7 @@ std::string command_help(std::string_view command) {
   const Help& help = help_of(command);
   std::string text = "Examples:";
   for (const std::string_view example : help.examples) text += fmt::format("\n  {}", example);
+  if (!help.more.empty()) text += fmt::format("\n\n{}", help.more);
   if (help.keys.empty()) return text;
   text += fmt::format("\n\nRecipe keys that matter most here:\n{}", key_help(help.keys, stage_key_text()));
   return text + fmt::format("\nfettle {} --help-keys lists all keys, as docs/recipe.md does.", command);

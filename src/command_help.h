@@ -8,8 +8,8 @@
 
 namespace fettle {
 
-// Returns three examples, the recipe keys that matter most to the command, and where to find the other keys. No newline
-// at the end. Throws InternalError when the command is unknown.
+// Returns three examples, how to start `train` on several hosts, the recipe keys that matter most to the command, and
+// where to find the other keys. No newline at the end. Throws InternalError when the command is unknown.
 std::string command_help(std::string_view command);
 // Returns the recipe keys that matter most to the command.
 const std::vector<std::string_view>& important_keys(std::string_view command);

@@ -38,7 +38,7 @@ struct LoraOptions {
 // for which PEFT does not load adapters (Family::without_lora). Other names match as in PEFT: `q_proj` matches
 // `self_attn.q_proj`, because a target is the whole name or its end after a dot. A single target with characters of a
 // regular expression must match a layer's whole name in Transformers
-// ("model.language_model.layers.0.self_attn.q_proj"). Warns of a name that matches nothing when another one matches.
+// ("model.language_model.layers.0.self_attn.q_proj"). Warns about a name that matches nothing if another name matches.
 // Throws UserError when no target matches, when a name matches only linear layers in Family::without_lora, and when a
 // regular expression matches one of these or matches a module in only some layers of the model.
 std::vector<std::string> lora_modules(const Model& model, const std::vector<std::string>& targets);

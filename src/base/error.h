@@ -1,8 +1,8 @@
 // Defines the types of errors. Each type tells who can fix it: the user, Fettle's developers, or whoever runs the
 // device.
 //
-// Only main() reports them. A message names the place (file:line, key or op), what was found, what was wanted, and the
-// remedy. Users rely on the exit codes (docs/errors.md).
+// Only main() reports errors. A message names the place (file:line, key or op), what was found, what was wanted, and
+// the remedy. Users rely on the exit codes (docs/errors.md).
 #pragma once
 
 #include <fmt/format.h>

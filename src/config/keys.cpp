@@ -521,7 +521,7 @@ std::vector<Key> hardware_keys() {
        .help =
            "Kernels that compute parts of the step faster. auto: all kernels that have run on such devices and give "
            "correct results on these; off: none; a list of names: these kernels (`cpu_attention`, `cpu_linear`, "
-           "`cuda_attention`, `rocm_attention`).",
+           "`cuda_attention`, `cudnn_attention`, `rocm_attention`).",
        .spellings = {{"true", "auto"}, {"false", "off"}, {"none", "off"}}},
   };
 }

@@ -28,7 +28,7 @@ struct Key {
   std::vector<std::string_view> aliases = {};  // other tools' names; "outer.inner": a nested key
   std::vector<std::string_view> values = {};   // allowed texts, list items or map names; empty: any
   std::vector<std::string_view> later = {};    // values of features that this version lacks
-  std::vector<std::pair<std::string_view, std::string_view>> spellings = {};  // spelling -> value
+  std::vector<std::pair<std::string_view, std::string_view>> spellings = {};  // pairs of a spelling and its value
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();
   bool above_min = false;       // excludes min itself

@@ -164,8 +164,8 @@ Sample read_pair(const ordered_json& given, const DataSource& source) {
   auto &chosen = sample.messages, &rejected = other.messages;
   size_t prompt = 0;
   while (prompt < std::min(chosen.size(), rejected.size()) && same(chosen[prompt], rejected[prompt])) ++prompt;
-  // If one conversation is the beginning of the other, the last message of the shorter one still counts as its reply.
-  // Equal replies are dropped later, after they are tokenised.
+  // If one conversation is the beginning of the other, the last message of the shorter one counts as a reply. Equal
+  // replies are dropped later, after they are tokenised.
   if (prompt == chosen.size() || prompt == rejected.size()) --prompt;
   while (prompt > 0 && chosen[prompt].role != "assistant" && same(chosen[prompt], rejected[prompt])) --prompt;
   for (const std::vector<Message>* side : {&chosen, &rejected})

@@ -39,9 +39,13 @@ struct CustomCall {
   std::string kernel;  // name and version of the kernel: "cpu_attention/1". Change the version when results change.
   std::string target;  // name under which the function is registered, or a name that the compiler provides
   NamedAttributes attributes;  // the backend_config dictionary (api_version 4)
+  // The backend_config as one text, for functions of the compiler that take no dictionary; then `attributes` is empty.
+  std::string config = {};
   std::vector<Shape> results;  // global shapes
   std::vector<Partition> in;   // one per operand; when empty, every device gets the whole operands
   std::vector<Partition> out;  // one per result; when empty, every device computes the whole results
+  // The order of each result's dims in memory, from minor to major. When empty, all results are row-major.
+  std::vector<Dims> result_layouts = {};
   CallCost cost;
   // Returns the cotangents of the operands (null = zero), built with ordinary ops and further custom calls.
   // `VjpArgs::cotangents` has one tensor per result (null = zero). Without this function, a gradient through the call

@@ -9,6 +9,7 @@
 #include "kernels/cpu/attention_kernel.h"
 #include "kernels/cpu/linear_kernel.h"
 #include "kernels/gpu/attention_kernel.h"
+#include "kernels/gpu/cudnn_attention.h"
 
 namespace fettle {
 namespace {
@@ -17,6 +18,7 @@ constexpr std::array kRows{
     KernelRow{cpu::kAttentionKernel, "attention", "cpu", cpu::attention_kernel, cpu::attention_pays,
               cpu::register_attention},
     KernelRow{cpu::kLinearKernel, "linear", "cpu", cpu::linear_kernel, cpu::linear_pays, cpu::register_linear},
+    KernelRow{gpu::kCudnnAttention, "attention", "cuda", gpu::cudnn_attention, nullptr, nullptr, true, false},
     KernelRow{gpu::kCudaAttention, "attention", "cuda", gpu::cuda_attention, gpu::attention_pays, nullptr, true, false},
     KernelRow{gpu::kRocmAttention, "attention", "rocm", gpu::rocm_attention, gpu::attention_pays, nullptr, true, false},
 };

@@ -62,7 +62,7 @@ int run_plan(const Request& request, const PlanOptions& options, std::ostream& o
                     .choice = choice};
   if (remat) result.remat = remat->choice;
   if (!options.json) {
-    if (result.choice) out << format_choice(*result.choice) << "\n";
+    if (result.choice) out << format_choice(*result.choice, machine) << "\n";
     if (result.remat) out << format_remat(*result.remat) << "\n";
     out << format_plan(result.plan) << std::flush;
   }

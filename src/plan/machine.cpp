@@ -26,8 +26,31 @@ Machine::Machine(Target target, std::shared_ptr<const Plugin> plugin, int64_t ho
                  .room = {memory_.limit, "the device's limit"}};
 }
 
-Machine::Machine(Devices& devices)
-    : hosts_(devices.host_count()),
+namespace {
+
+// Returns the capability without the ending that only some devices or targets write: "9.0a" becomes "9.0".
+std::string_view plain_capability(std::string_view capability) {
+  capability = capability.substr(0, capability.find(':'));
+  return capability.starts_with("gfx") ? capability : capability.substr(0, capability.find('a'));
+}
+
+// Returns the target with the devices' rates; nullopt if they are not known.
+std::optional<Target> rates_of(const Devices& devices, const std::string& wanted) {
+  if (!is_this_machine(wanted)) {
+    Target target = find_target(parse_target(wanted).name);
+    if (target.plugin == devices.vendor() &&
+        plain_capability(target.chip.capability) == plain_capability(devices.capability()))
+      return target;
+  }
+  const Target* known = target_of_kind(devices.client().devices()[0].kind, devices.memory().limit);
+  return known == nullptr ? std::nullopt : std::optional(*known);
+}
+
+}  // namespace
+
+Machine::Machine(Devices& devices, const std::string& target)
+    : target_(rates_of(devices, target)),
+      hosts_(devices.host_count()),
       per_host_(devices.count() / hosts_),
       run_target_(target_of(devices)),
       here_(&devices) {}

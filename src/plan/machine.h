@@ -40,10 +40,12 @@ class Machine {
   // on unknown names, and when the recipe's plugin belongs to another vendor than the target. Throws DeviceError when
   // the plugin does not load, or cannot compile for devices that are not present.
   static Machine of(const Request& request);
-  // Uses devices of this machine that are already open.
-  explicit Machine(Devices& devices);
+  // Uses devices of this machine that are already open. Takes their rates from `target`, the recipe's key, if that
+  // target has the devices' capability. Otherwise takes them from the table of targets (target_of_kind).
+  explicit Machine(Devices& devices, const std::string& target = "");
 
   int64_t count() const { return hosts_ * per_host_; }
+  int64_t hosts() const { return hosts_; }
   int64_t devices_per_host() const { return per_host_; }
   const std::string& title() const { return run_target_.title; }  // "8 x AMD Instinct MI300X"
   const std::string& capability() const { return run_target_.capability; }

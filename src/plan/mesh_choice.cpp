@@ -204,25 +204,55 @@ MeshChoice choose_mesh(const Request& request, const Machine& machine) {
   return choice;
 }
 
+namespace {
+
+// Returns a message about the rates that were used, because devices do not report the rates of their links.
+std::string assumed_rates(const Machine& machine) {
+  if (!machine.target())
+    return "rates of these devices are not known, so the times assume those of a typical server; `target` can name a "
+           "file with the true ones (docs/targets.md)";
+  const Target& target = *machine.target();
+  return fmt::format(
+      "rates of {}: links {:g} GB/s{}; if yours differ, name a file with them in `target` "
+      "(docs/targets.md)",
+      target.title, target.link_gb_per_s,
+      machine.hosts() == 1 ? "" : fmt::format(", network {:g} GB/s for each device", target.network_gb_per_s));
+}
+
+}  // namespace
+
 Variant choose_variant(const Request& request, Devices& devices) {
   if (!request.mesh_is_auto()) return {};
-  const MeshChoice choice = choose_mesh(request, Machine(devices));
-  info("mesh: auto\n{}", format_choice(choice));
+  const Machine machine(devices, request.target());
+  const MeshChoice choice = choose_mesh(request, machine);
+  info("mesh: auto\n{}{}", format_choice(choice, machine), assumed_rates(machine));
   return choice.taken().variant;
 }
 
-std::string format_choice(const MeshChoice& choice) {
-  std::string text = fmt::format("{:<28}{:>10}{:>12}{:>12}{:>12}{:>14}  {}\n", "mesh", "batch", "peak", "bound",
-                                 "schedule", "over links", "");
+std::string format_choice(const MeshChoice& choice, const Machine& machine) {
+  const bool several = machine.hosts() > 1;
+  auto row = [&](const MeshCandidate& c, const std::string& peak, const std::string& bound, const std::string& schedule,
+                 const std::string& links, const std::string& between) {
+    return fmt::format("{:<28}{:>10}{:>12}{:>12}{:>12}{:>14}{}  ", c.text,
+                       c.variant.per_device_train_batch_size.value(), peak, bound, schedule, links,
+                       several ? fmt::format("{:>15}", between) : "");
+  };
+  std::string text = fmt::format("{:<28}{:>10}{:>12}{:>12}{:>12}{:>14}{}\n", "mesh", "batch", "peak", "bound",
+                                 "schedule", "over links", several ? fmt::format("{:>15}", "between hosts") : "");
   for (const MeshCandidate& c : choice.candidates) {
-    text += fmt::format("{:<28}{:>10}", c.text, *c.variant.per_device_train_batch_size);
-    if (c.plan)
+    if (!c.plan) {
       text +=
-          fmt::format("{:>12}{:>10.3g} s{:>12}{:>14}  {}\n", size_text(c.plan->memory.peak), bound(c), estimate_text(c),
-                      size_text(static_cast<int64_t>(collective_bytes(c.plan->traffic))), c.verdict);
-    else
-      text += fmt::format("{:>12}{:>10.3g} s{:>12}{:>14}  {} (a guess from sizes)\n", "", c.guessed_seconds, "", "",
-                          c.verdict);
+          row(c, "", fmt::format("{:.3g} s", c.guessed_seconds), "", "", "") + c.verdict + " (a guess from sizes)\n";
+      continue;
+    }
+    double between = 0;
+    for (const Traffic& traffic : c.plan->traffic) between += traffic.network_bytes;
+    text += row(c, size_text(c.plan->memory.peak), fmt::format("{:.3g} s", bound(c)), estimate_text(c),
+                size_text(static_cast<int64_t>(collective_bytes(c.plan->traffic) - between)),
+                size_text(static_cast<int64_t>(between)));
+    text += c.verdict;
+    if (fits(c) && c.plan->timeline) text += fmt::format("; limited by {}", c.plan->limited_by());
+    text += "\n";
   }
   return text;
 }

@@ -39,7 +39,8 @@ std::vector<MeshCandidate> mesh_candidates(const Request& request, const Machine
 // without changes.
 Variant choose_variant(const Request& request, Devices& devices);
 
-// Formats a table: mesh, batch, peak of memory, bound, schedule, bytes over links, verdict.
-std::string format_choice(const MeshChoice& choice);
+// Formats a table: mesh, batch, peak of memory, bound, schedule, bytes that a device sends over the links of its host
+// and, with several hosts, to other hosts, the verdict, and what limits the bound.
+std::string format_choice(const MeshChoice& choice, const Machine& machine);
 
 }  // namespace fettle

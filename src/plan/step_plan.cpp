@@ -24,6 +24,14 @@ double StepPlan::seconds_bound() const {
                   : 0;
 }
 
+std::string StepPlan::limited_by() const {
+  const Timeline& t = *timeline;
+  if (seconds_bound() == t.arithmetic_bound) return "arithmetic";
+  if (seconds_bound() == t.memory_bound) return "memory";
+  if (seconds_bound() == t.host_bound) return "the host's link";
+  return t.network_bound > t.link_bound / 2 ? "the network between hosts" : "links";
+}
+
 namespace {
 
 Assumptions assumptions_for(const Run& run, int64_t length) {

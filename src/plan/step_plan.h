@@ -35,6 +35,9 @@ struct StepPlan {
   // Returns the lower bound of the step's seconds: the longest of the times for arithmetic, memory, links and host
   // link, at the rates of the data sheet. 0 means not known.
   double seconds_bound() const;
+  // Returns what determines seconds_bound(): "arithmetic", "memory", "links", "the network between hosts" or "the
+  // host's link". Requires `timeline`.
+  std::string limited_by() const;
 };
 
 // Compiles the same step that `train` would run. Reads no weights. Throws the errors of resolve() and of the compiler.

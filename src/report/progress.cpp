@@ -17,14 +17,6 @@
 namespace fettle {
 namespace {
 
-// Returns only the letters and digits of the text, in lower case.
-std::string plain(std::string_view text) {
-  std::string out;
-  for (unsigned char c : text)
-    if (std::isalnum(c)) out += static_cast<char>(std::tolower(c));
-  return out;
-}
-
 // Returns the seconds of the fastest of four n x n x n products on one device.
 double measure_product(const Devices& devices, int64_t n, DType dtype) {
   Program program;
@@ -144,18 +136,8 @@ ProgressView Progress::view() const {
 
 double data_sheet_flops(const std::string& kind, DType compute) {
   if (compute != DType::kBF16 && compute != DType::kF16) return 0;
-  const std::string device = plain(kind);
-  // The names of these GPUs contain the name of a target, but the GPUs have another speed.
-  for (const char* other : {"pcie", "nvl", "laptop", "mig", "maxq"})
-    if (device.find(other) != std::string::npos) return 0;
-  const Target* best = nullptr;
-  size_t length = 0;
-  for (const Target& target : targets()) {
-    const std::string name =
-        plain(target.name.substr(0, target.name.find('-')));  // "a100-80": the memory size does not change the speed
-    if (device.find(name) != std::string::npos && name.size() > length) best = &target, length = name.size();
-  }
-  return best == nullptr ? 0 : best->bf16_tflops * 1e12;
+  const Target* target = target_of_kind(kind);
+  return target == nullptr ? 0 : target->bf16_tflops * 1e12;
 }
 
 double best_product_flops(const std::function<double(int64_t n, DType dtype)>& seconds_of, DType compute) {

@@ -48,7 +48,7 @@ class Executable {
   std::unique_ptr<CompiledProgram> program_;
   Signature signature_;
   std::optional<MemoryStats> stats_;
-  std::vector<int> launch_order_;  // launch position -> position in the signature's layouts
+  std::vector<int> launch_order_;  // for each launch position, the position in the signature's layouts
   mutable std::shared_ptr<const Launch> latest_;
 };
 

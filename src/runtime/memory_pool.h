@@ -58,7 +58,7 @@ class MemoryPool {
   mutable std::mutex mutex_;
   std::condition_variable released_;
   std::set<size_t> large_;                       // sizes of large blocks so far
-  std::map<size_t, size_t> free_, taken_;        // offset -> size
+  std::map<size_t, size_t> free_, taken_;        // sizes by offset
   std::set<std::pair<size_t, size_t>> by_size_;  // (size, offset) of each free range
   std::vector<bool> held_pages_;                 // for each huge page, whether it takes memory
   Use use_{};

@@ -61,7 +61,7 @@ ordered_json text_chances(const std::vector<TokenChance>& chances, int64_t offse
   return out;
 }
 
-// `id` is used if the call has none.
+// Uses `id` if the call has no id of its own.
 ordered_json call_json(const ToolCall& call, const std::string& id) {
   return {{"id", call.id.empty() ? id : call.id},
           {"type", "function"},

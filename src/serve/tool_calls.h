@@ -12,7 +12,7 @@ namespace fettle {
 struct ToolCall {
   std::string name;
   std::string arguments;  // the text of a JSON object
-  std::string id = "";    // "" unless the model writes ids; its template may need this id again
+  std::string id = "";    // "" unless the model writes ids; the chat template may need this id again
 };
 
 // The `tools` of a request. Some formats write all arguments as text; the tools' schemas say which are strings.
@@ -20,7 +20,7 @@ class ToolTypes {
  public:
   explicit ToolTypes(const std::string& tools_json);
   bool knows(const std::string& tool) const;
-  // Says if `text` begins with the name of a tool and a newline. Returns nullopt when only more text can tell.
+  // Returns whether `text` begins with the name of a tool and a newline. Returns nullopt when only more text can tell.
   std::optional<bool> begins_with_name(std::string_view text) const;
   // Returns an argument as JSON: a string if the tool's schema says so or the text is not JSON, else the JSON value.
   nlohmann::ordered_json value(const std::string& tool, const std::string& argument, const std::string& text) const;

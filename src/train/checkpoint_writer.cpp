@@ -15,6 +15,7 @@
 #include "train/base_digest.h"
 #include "train/checkpoint_meta.h"
 #include "train/output.h"
+#include "train/parts.h"
 #include "train/result.h"
 #include "train/retry.h"
 
@@ -165,32 +166,27 @@ CheckpointWriter::Written CheckpointWriter::write_together(const fs::path& path,
   const Clock::time_point start = Clock::now();
   const std::string name = path.filename().string();
   std::optional<AtomicFolder> folder;
-  const fs::path working = processes_->agree(name + ": folder", [&]() -> std::string {
-    if (!processes_->first()) return "";
-    folder.emplace(path, AtomicFolder::Existing::kReplace);
-    return fs::absolute(folder->path()).string();
-  })[0];
-  std::optional<StateWriter> state;
-  processes_->agree(name + ": parts", [&] {
-    state.emplace(state_folder(working), processes_->rank());
-    write_state(*state, run_.output.save_only_model ? result_arrays(run_) : trained_arrays(run_), fetch);
-    if (!processes_->first()) state->finish_part();
-    return "";
-  });
-  processes_->agree(name + ": commit", [&] {
-    if (!processes_->first()) return "";
-    const std::string log = to_json(record.trainer);
-    state->add_parts(processes_->count());
-    state->finish(checkpoint_meta(run_, step, base_, data_, record, log));
-    {
-      StateReader all(state_folder(working));
-      write_result(working, run_, repository_, all);
-    }
-    if (run_.output.save_only_model) fs::remove_all(state_folder(working));
-    write_file(working / "trainer_state.json", log);
-    folder->commit();
-    return "";
-  });
+  write_in_parts(
+      *processes_, name,
+      [&] {
+        folder.emplace(path, AtomicFolder::Existing::kReplace);
+        return state_folder(fs::absolute(folder->path()));
+      },
+      [&](StateWriter& own) {
+        write_state(own, run_.output.save_only_model ? result_arrays(run_) : trained_arrays(run_), fetch);
+      },
+      [&](StateWriter& all) {
+        const fs::path working = folder->path();
+        const std::string log = to_json(record.trainer);
+        all.finish(checkpoint_meta(run_, step, base_, data_, record, log));
+        {
+          StateReader state(state_folder(working));
+          write_result(working, run_, repository_, state);
+        }
+        if (run_.output.save_only_model) fs::remove_all(state_folder(working));
+        write_file(working / "trainer_state.json", log);
+        folder->commit();
+      });
   if (processes_->first()) delete_old(path, record);
   return {checkpoint_bytes(run_), seconds_since(start)};
 }

@@ -54,7 +54,7 @@ int train(const Request& request, const Processes& processes, RunFile& run_file)
   const Run asked = request.resolve(target_of(devices), Purpose::kTraining, choose_variant(request, devices));
   const MemoryTable held = held_table(asked, devices.memory(), devices.title());
   require_fit(asked, held);
-  require_offload_dir(asked, processes.several());
+  require_offload_dir(asked, devices, processes.several() ? processes.run()->place().local_size : 1);
   require_host_fit(held, devices.local_count(), free_host_memory());
   require_same_run(processes, asked, repository, devices);
   const OutputFolder output = check_output(asked, processes);

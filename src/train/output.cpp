@@ -152,19 +152,15 @@ void require_disk(const Run& run, const RunLength& length, bool resuming, int64_
       size_text(free), limit ? fmt::format("set save_total_limit: {} or fewer, or larger save_steps, ", *limit) : "");
 }
 
-void require_offload_dir(const Run& run, bool several) {
+void require_offload_dir(const Run& run, const Devices& devices, int processes_of_host) {
   if (!run.state_on_disk()) return;
-  if (several)
-    throw UserError(
-        "{}: offload_dir works with one process only; remove it, or start one process for all devices of one host",
-        run.offload_dir_at);
   const fs::path folder = run.offload_dir;
   std::error_code failed;
   fs::create_directories(folder, failed);
   if (failed) throw_file_error("create", folder, failed.value());
   require_local_disk(folder, run.offload_dir_at);
   if (access(folder.c_str(), W_OK | X_OK) != 0) throw_file_error("create a file in", folder, errno);
-  require_free_bytes(folder, disk_layout(run).file_bytes, "offload_dir");
+  require_free_bytes(folder, disk_layout(run, devices).file_bytes * processes_of_host, "offload_dir");
 }
 
 void clear_output(const Run& run, bool resuming) {

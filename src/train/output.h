@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "checkpoint/saved/presence.h"
+#include "programs/devices.h"
 #include "run/run.h"
 #include "run/run_length.h"
 #include "train/processes.h"
@@ -64,9 +65,10 @@ std::optional<int64_t> save_total_limit_within(const Run& run, int64_t present, 
 // too. The message has both figures and a remedy.
 void require_disk(const Run& run, const RunLength& length, bool resuming, int64_t done, bool several = false);
 
-// With offload_dir, makes the folder. Throws UserError for several processes, for a folder that cannot be made or
-// written, and for one that is not on a local disk; throws DoesNotFit when the disk has too little free space.
-void require_offload_dir(const Run& run, bool several);
+// With offload_dir, makes the folder. Throws UserError for a folder that cannot be made or written, and for one that is
+// not on a local disk. Throws DoesNotFit when the disk has too little free space for the files of all processes of this
+// host.
+void require_offload_dir(const Run& run, const Devices& devices, int processes_of_host);
 
 // With overwrite_output_dir, deletes the checkpoints, the log and report.html of the earlier run. Does nothing when
 // resuming. The earlier result stays until write_root writes the new result (root_files.h).

@@ -10,6 +10,7 @@
 #include "checkpoint/saved/result_folder.h"
 #include "models/classifier_config.h"
 #include "train/checkpoint_writer.h"
+#include "train/parts.h"
 #include "train/result.h"
 
 namespace fettle {
@@ -72,39 +73,36 @@ std::vector<std::string> earlier_result(const Run& run) {
 void write_root(const Run& run, const ModelRepository& repository, const TrainState& state, Recorder& recorder,
                 const std::optional<HeldOut>& held_out, const Processes& processes) {
   std::optional<ResultFolder> result;
-  const fs::path working = processes.agree("result: folder", [&]() -> std::string {
-    if (!processes.first()) return "";
+  const auto make = [&] {
     result.emplace(run.output.folder);
-    return fs::absolute(result->path()).string();
-  })[0];
-  std::optional<StateWriter> parts;
-  if (processes.several())
-    processes.agree("result: parts", [&] {
-      parts.emplace(working / "parts", processes.rank());
-      write_state(*parts, result_arrays(run),
-                  [&](const std::string& name, const auto& use) { use(download_shards(state.buffers.at(name))); });
-      if (!processes.first()) parts->finish_part();
-      return "";
-    });
-  processes.agree("result: commit", [&] {
-    if (!processes.first()) return "";
-    if (parts) {
-      parts->add_parts(processes.count());
-      parts->finish({});
-      {
-        StateReader all(working / "parts");
-        write_result(working, run, repository, all);
-      }
-      fs::remove_all(working / "parts");
-    } else {
-      write_result(working, run, repository, state);
-    }
-    recorder.write(working);
-    if (held_out) held_out->write(working);
+    return fs::absolute(result->path());
+  };
+  const auto commit = [&] {
+    recorder.write(result->path());
+    if (held_out) held_out->write(result->path());
     for (const std::string& name : earlier_result(run)) result->drop(name);
     result->commit();
-    return "";
-  });
+  };
+  if (!processes.several()) {
+    write_result(make(), run, repository, state);
+    return commit();
+  }
+  write_in_parts(
+      processes, "result", [&] { return make() / "parts"; },
+      [&](StateWriter& own) {
+        write_state(own, result_arrays(run),
+                    [&](const std::string& name, const auto& use) { use(download_shards(state.buffers.at(name))); });
+      },
+      [&](StateWriter& all) {
+        const fs::path parts = result->path() / "parts";
+        all.finish({});
+        {
+          StateReader reader(parts);
+          write_result(result->path(), run, repository, reader);
+        }
+        fs::remove_all(parts);
+        commit();
+      });
 }
 
 }  // namespace fettle

@@ -142,7 +142,8 @@ TEST(GgufFileTypes, ChooseTypesAsLlamaCpp) {
     EXPECT_EQ(type(file, "position_embd.weight", wide, dense), "F32");
   }
   EXPECT_EQ(type("bf16", "token_embd.weight", odd, tied), "BF16");
-  // The head gets more bits than the other weights. If it is tied, so does the embedding, which is then also the head.
+  // In 4-bit files, the head gets more bits than most weights. If it is tied, so does the embedding, which is then also
+  // the head.
   EXPECT_EQ(type("q4_k_m", "output.weight", wide, dense), "Q6_K");
   EXPECT_EQ(type("q4_k_m", "token_embd.weight", wide, dense), "Q4_K");
   EXPECT_EQ(type("q4_k_m", "token_embd.weight", wide, tied), "Q6_K");

@@ -56,6 +56,18 @@ TEST(PlanGpuKernels, Cuda) {
   EXPECT_LT(on.timeline.seconds, off.timeline.seconds);
 }
 
+TEST(PlanGpuKernels, Cudnn) {
+  require_gpu_plugin("cuda");
+  if (testing::Test::IsSkipped() || testing::Test::HasFatalFailure()) return;
+  const Compiled on = compiled_for("h100:8", "cudnn_attention");
+  ASSERT_EQ(on.kernels.size(), 1u);
+  EXPECT_EQ(on.kernels[0].kernel, "cudnn_attention/1");
+  EXPECT_EQ(on.kernels[0].calls, 2 * 3) << "in each layer forward, forward again, and one for the gradients";
+  EXPECT_EQ(on.kernels[0].cost.workspace, 640 * 8 * (128 * 4 + 4 + 2 * 128 * 2));
+  EXPECT_THAT(on.timeline.unknown_kernels, IsEmpty());
+  EXPECT_GE(on.timeline.flops, static_cast<double>(on.kernels[0].cost.flops) / 8) << "the bound counts it";
+}
+
 TEST(PlanGpuKernels, Rocm) {
   require_gpu_plugin("rocm");
   if (testing::Test::IsSkipped() || testing::Test::HasFatalFailure()) return;

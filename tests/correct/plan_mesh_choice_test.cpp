@@ -7,9 +7,11 @@
 #include <set>
 
 #include "base/error.h"
+#include "gpu_plugin.h"
 #include "paths.h"
 #include "plan/mesh_choice.h"
 #include "resolve_run.h"
+#include "temp_folder.h"
 
 namespace fettle {
 namespace {
@@ -54,7 +56,8 @@ TEST(MeshCandidates, DivideTheModelAndKeepTheRowsOfAStep) {
 
 TEST(ChooseMesh, TakesACompiledMeshAndListsTheOthers) {
   const Recipe recipe = recipe_for(4);
-  const MeshChoice choice = choose_mesh(Request(recipe, Command::kPlan), Machine::of(Request(recipe, Command::kPlan)));
+  const Machine machine = Machine::of(Request(recipe, Command::kPlan));
+  const MeshChoice choice = choose_mesh(Request(recipe, Command::kPlan), machine);
   const MeshCandidate& taken = choice.taken();
   ASSERT_TRUE(taken.plan);
   EXPECT_TRUE(taken.plan->memory.fits());
@@ -62,7 +65,7 @@ TEST(ChooseMesh, TakesACompiledMeshAndListsTheOthers) {
   EXPECT_TRUE(taken.variant.mesh.has_value());
   EXPECT_EQ(taken.plan->rows, 8);
   for (size_t i = 1; i < choice.candidates.size(); ++i) EXPECT_NE(choice.candidates[i].verdict, "taken");
-  EXPECT_THAT(format_choice(choice), HasSubstr(taken.text));
+  EXPECT_THAT(format_choice(choice, machine), HasSubstr(taken.text));
 }
 
 TEST(ChooseMesh, SaysWhenNothingDivides) {
@@ -71,6 +74,42 @@ TEST(ChooseMesh, SaysWhenNothingDivides) {
   // dp is always possible: each of the seven devices has a whole copy of the model.
   EXPECT_EQ(choose_mesh(Request(recipe, Command::kPlan), Machine::of(Request(recipe, Command::kPlan))).taken().text,
             "mesh dp 7");
+}
+
+constexpr double kSlow = 12.5 / 8;  // 100 Gb/s for each host: GB/s of one device's share
+constexpr double kFast = 448;       // as fast as the links inside a host
+
+// LoRA of Llama 3.1 405B on two hosts of eight devices, which are not present.
+class MeshOfHosts : public testing::Test {
+ protected:
+  void SetUp() override { require_gpu_plugin("rocm"); }
+
+  // `device` is an AMD device. Each device has one row of `length` tokens.
+  Request request(const std::string& device, double network_gb_per_s, int64_t length) {
+    const std::filesystem::path target = folder_ / "target.yaml";
+    std::ofstream(target) << "like: " << device << "\nnetwork_gb_per_s: " << network_gb_per_s << "\n";
+    Recipe recipe;
+    recipe.model_name_or_path = (source_folder() / "examples/models/llama3.1-405b").string();
+    recipe.target = target.string() + ":2x8";
+    recipe.mesh = {{"auto", 1}};
+    recipe.bf16 = true;
+    recipe.packing = true;
+    recipe.cutoff_len = length;
+    recipe.per_device_train_batch_size = 1;
+    recipe.gradient_checkpointing = "full";
+    return Request(recipe, Command::kPlan);
+  }
+  // Returns the mesh that the guess from sizes puts first.
+  std::string guessed(const Request& request) { return mesh_candidates(request, Machine::of(request)).front().text; }
+
+  TempFolder folder_;
+};
+
+TEST_F(MeshOfHosts, TheGuessKnowsSlowLinks) {
+  EXPECT_EQ(guessed(request("mi300x", kSlow, 4096)), "mesh dp 2 x fsdp 8");
+  EXPECT_EQ(guessed(request("mi300x", kSlow, 64)), "mesh dp 2 x tp 8");
+  EXPECT_EQ(guessed(request("mi300x", kFast, 64)), "mesh tp 16");
+  EXPECT_EQ(guessed(request("mi210", kSlow, 4096)), "mesh fsdp 16") << "a host has 550 GB, the weights 812 GB";
 }
 
 }  // namespace

@@ -114,6 +114,14 @@ INSTANTIATE_TEST_SUITE_P(
                     Command{"render", false, {"--name", "--jsonl"}}),
     [](const auto& info) { return info.param.name; });
 
+TEST(Help, TrainNamesEveryLauncher) {
+  TempFolder folder;
+  const Outcome help = run_fettle(folder, {"train", "--help"});
+  for (const char* launcher : {"fettle launch", "srun --mpi=pmix", "mpirun", "torchrun --no-python", "PyTorchJob",
+                               "Kubeflow Trainer", "MPIJob", "JobSet", "SkyPilot", "dstack", "docs/hosts.md"})
+    EXPECT_THAT(help.out, HasSubstr(launcher));
+}
+
 TEST(Help, NamesEveryCommandAndNoKeys) {
   TempFolder folder;
   const Outcome help = run_fettle(folder, {"--help"});

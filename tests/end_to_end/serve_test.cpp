@@ -163,7 +163,7 @@ TEST_F(Serve, AClientThatLeavesFreesItsRow) {
   EXPECT_EQ(server->ask("/v1/completions", greedy_body(1)).status, 200);
 }
 
-// The threads of these clients stay in a write that does not return. The model goes on.
+// For each of these clients, a thread of the server is blocked in a write. The other replies continue.
 TEST_F(Serve, ClientsThatNeverReadDelayNoOther) {
   std::vector<std::unique_ptr<Socket>> clients;
   for (int i = 0; i < 8; ++i) {  // twice as many as there are rows

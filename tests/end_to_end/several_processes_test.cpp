@@ -141,6 +141,32 @@ TEST_F(SeveralProcesses, AnyNumberResumesWhatAnyOtherWrote) {
   expect_same_result("whole", "by-four", weights);
 }
 
+// With the mesh, each process has the state of its own devices in its own file, and each part of the state is also in
+// another device's file.
+TEST_F(SeveralProcesses, OptimizerStateOnDisksIsThatOfOne) {
+  const TempFolder disk(program_file().parent_path());
+  const std::string weights = "model.safetensors";
+  for (const std::string mesh : {"mesh=fsdp=4", "mesh=dp=2,fsdp=2"}) {
+    const std::vector<std::string> more{"finetuning_type=full", mesh, "offload_dir=" + disk.path().string(),
+                                        "save_strategy=steps", "save_steps=3"};
+    const std::string one = "one-" + mesh, two = "two-" + mesh;
+    const Outcome alone = run_fettle(folder_, words(one, more));
+    ASSERT_EQ(alone.code, 0) << alone.err;
+    const auto together = run(2, words(two, more));
+    expect_success(together);
+    EXPECT_THAT(together[0].err, HasSubstr("s of updates"));
+    expect_same_result(one, two, weights);
+    EXPECT_TRUE(std::filesystem::is_empty(disk.path()));
+
+    // One process continues from the checkpoint of two, and two from that of one.
+    for (const std::string& name : {one, two}) std::filesystem::remove_all(folder_ / name / "checkpoint-6");
+    const auto again = with(more, {"resume_from_checkpoint=true"});
+    expect_success({run_fettle(folder_, words(two, again))});
+    expect_success(run(2, words(one, again)));
+    expect_same_result(one, two, weights);
+  }
+}
+
 TEST_F(SeveralProcesses, ASignalToOneSavesInAllAtOneStep) {
   const std::vector<std::string> many{"max_steps=2000", "save_strategy=no"};
   const std::vector<Running> running = start(2, words("out", many));

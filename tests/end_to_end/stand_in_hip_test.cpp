@@ -88,6 +88,33 @@ TEST_F(StandInHip, EachByteGoesOnceToEachOfEightDevicesThatNeedsIt) {
   for (const Work& pool : pools) EXPECT_EQ(pool.calls, 1);
 }
 
+// Returns the name of the mesh in the line "mesh dp 4 ... taken; limited by ..." of a table.
+std::string taken_mesh(const std::string& text) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);)
+    if (const size_t at = line.find("mesh "); at != std::string::npos && line.find(" taken; ") != std::string::npos)
+      return line.substr(at, line.find("  ", at) - at);
+  return "none";
+}
+
+// The file's rates make memory or links the slowest part, so each of them gets another mesh.
+TEST_F(StandInHip, TrainTakesTheMeshOfThePlanForTheSameTarget) {
+  set("STAND_IN_DEVICES", 4);
+  set("STAND_IN_BYTES", 6 * kGB);
+  std::set<std::string> meshes;
+  for (const std::string rates : {"link_gb_per_s: 0.01", "memory_gb_per_s: 0.01\nlink_gb_per_s: 100000"}) {
+    write_text(folder_ / "target.yaml", "like: mi300x\n" + rates + "\n");
+    const std::vector<std::string> more{"mesh=auto", "target=" + (folder_ / "target.yaml").string() + ":4",
+                                        "per_device_train_batch_size=1", "packing=true", "max_steps=1"};
+    const Outcome planned = run(planning(more)), trained = run(words("out", more));
+    ASSERT_EQ(planned.code, 0) << planned.err;
+    ASSERT_EQ(trained.code, 0) << trained.err;
+    EXPECT_EQ(taken_mesh(trained.err), taken_mesh(planned.out)) << planned.out << trained.err;
+    meshes.insert(taken_mesh(planned.out));
+  }
+  EXPECT_EQ(meshes.size(), 2u) << "the rates decide: " << testing::PrintToString(meshes);
+}
+
 TEST_F(StandInHip, WithOffloadTheLayersStayInTheHostsMemory) {
   const Outcome trained = run(words("out", {"offload_param=true", "offload_optimizer=true"}));
   ASSERT_EQ(trained.code, 0) << trained.err;

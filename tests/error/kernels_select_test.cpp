@@ -29,6 +29,8 @@ TEST(SelectKernels, ByWordAndName) {
   EXPECT_EQ(names("tpu", {"cpu_attention"}), Names{}) << "a recipe may be used on other machines";
   EXPECT_EQ(names("cuda", {"auto"}), Names{}) << "it has not run on a device yet";
   EXPECT_EQ(names("cuda", {"cuda_attention", "rocm_attention"}), Names{"cuda_attention"});
+  EXPECT_EQ(names("cuda", {"cuda_attention", "cudnn_attention"}), (Names{"cudnn_attention", "cuda_attention"}))
+      << "the first one that supports a shape is used";
   EXPECT_EQ(names("rocm", {"cuda_attention", "rocm_attention"}), Names{"rocm_attention"});
 }
 

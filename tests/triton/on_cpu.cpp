@@ -3,6 +3,7 @@
 #include <map>
 
 #include "kernels/gpu/attention_kernel.h"
+#include "kernels/gpu/cudnn_attention.h"
 #include "runtime/ffi.h"
 #include "triton/interpreter.h"
 #include "xla/ffi/api/ffi.h"
@@ -54,7 +55,7 @@ KernelSet triton_kernels_on_cpu(const Plugin& plugin, const std::string& platfor
   std::vector<KernelRow>& rows = anywhere[platform];
   if (rows.empty())
     for (const KernelRow& row : kernel_rows())
-      if (row.platform == platform) {
+      if (row.platform == platform && row.id != gpu::kCudnnAttention) {
         rows.push_back(row);
         rows.back().pays = nullptr;
       }

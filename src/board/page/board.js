@@ -350,8 +350,8 @@
       const names = (chosen || []).slice(0, 20);
       if (!names.length) return this.table.replaceChildren(h('div', {class: 'empty'}, h('h2', {text: 'No run is selected'}), h('p', {text: 'Select runs in the list to compare their recipes.'})));
       await Promise.all(names.filter(name => !details.get(name)).map(name => ask('/api/run?' + query({name})).then(answer => details.set(name, answer), () => {})));
-      keys = keys || (await ask('/api/keys')).keys;
-      const table = new Map(keys.map(key => [key.name, key]));
+      keys = keys || (await ask('/api/keys').catch(() => ({}))).keys || null;
+      const table = new Map((keys || []).map(key => [key.name, key]));
       const recipes = names.map(name => objectOr((details.get(name) || {}).run).recipe || null);  // null: not known
       const row = (title, values, differs) => h('tr', {class: differs ? 'differs' : ''}, h('th', {scope: 'row', text: title}), ...values.map(value => h('td', {text: value})));
       const fact = (title, value) => row(title, names.map(name => value(runs.get(name))));

@@ -14,7 +14,7 @@ namespace fettle {
 struct NewTokens {
   std::vector<std::string> plain;                   // tokens that are not special: replies show them
   std::vector<std::string> special;                 // special tokens: replies leave them out
-  std::map<std::string, std::string> descriptions;  // special token -> its description
+  std::map<std::string, std::string> descriptions;  // the description of each special token
   bool from_descriptions = false;  // new rows start as the mean of the rows of the description's tokens
   bool with_noise = true;          // adds noise to these means
   std::string eos;                 // the tokenizer's new eos_token; empty: no change

@@ -300,12 +300,12 @@ class ReverseLoop {
   Tensor index_, limit_;
   std::map<int64_t, Tensor> carry_cts_, const_sums_, x_grads_, const_grads_;  // by number of N's operand
   std::map<int64_t, Tensor> y_cts_;                                           // by number of N's result
-  std::map<ValueId, Tensor> copy_;                                            // value of F -> its copy in G
-  std::map<int32_t, int32_t> origin_;                                         // node of the copy -> node of F
+  std::map<ValueId, Tensor> copy_;                                            // the copy in G of each value of F
+  std::map<int32_t, int32_t> origin_;  // for each node of the copy, the node of F
   int32_t copy_end_ = 0;
-  std::set<ValueId> needed_inputs_, saved_;            // values of G
-  std::map<ValueId, Tensor> replacement_;              // saved value of the copy -> the input of G that replaces it
-  std::vector<std::pair<Tensor, int32_t>> residuals_;  // input of G, and the result of N that it gets
+  std::set<ValueId> needed_inputs_, saved_;  // values of G
+  std::map<ValueId, Tensor> replacement_;    // for each saved value of the copy, the input of G that replaces it
+  std::vector<std::pair<Tensor, int32_t>> residuals_;  // pairs of an input of G and the result of N that it gets
 };
 
 }  // namespace

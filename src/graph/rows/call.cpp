@@ -86,13 +86,14 @@ int64_t shards_of(const CustomCall& call, const MeshAxes& mesh) {
   return shards;
 }
 
-// Formats row-major layouts for arrays. The called function reads memory in this order. Without stated layouts, the
-// compiler could choose others.
-std::string layouts_text(const std::vector<Shape>& shapes) {
+// Formats the layouts of arrays: `minor_to_major`, or row-major when it is empty. The called function reads memory in
+// this order. Without stated layouts, the compiler could choose others.
+std::string layouts_text(const std::vector<Shape>& shapes, const std::vector<Dims>& minor_to_major = {}) {
   std::vector<std::string> out;
-  for (const Shape& shape : shapes) {
-    std::vector<int64_t> dims;
-    for (int64_t d = shape.rank(); d-- > 0;) dims.push_back(d);
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    Dims dims;
+    for (int64_t d = shapes[i].rank(); d-- > 0;) dims.push_back(d);
+    if (!minor_to_major.empty()) dims = minor_to_major.at(i);
     out.push_back(dims.empty() ? "dense<> : tensor<0xindex>"
                                : fmt::format("dense<[{}]> : tensor<{}xindex>", fmt::join(dims, ", "), dims.size()));
   }
@@ -109,14 +110,16 @@ std::vector<std::string> types_of(const std::vector<Shape>& shapes) {
 // device.
 std::string plain_call(const CustomCall& call, int64_t shards, const std::vector<std::string>& operands,
                        const std::vector<Shape>& inputs, const std::vector<Shape>& results) {
-  std::vector<std::string> config;
+  std::vector<std::string> attributes;
   for (const auto& [name, value] : call.attributes)
-    config.push_back(fmt::format("{} = {}", name, attribute_text(value)));
-  return fmt::format(
-      "stablehlo.custom_call @{}({}) {{api_version = 4 : i32, backend_config = {{{}}}{}, operand_layouts = {}, "
-      "result_layouts = {}}} : ({}) -> {}",
-      symbol(call.target), fmt::join(operands, ", "), fmt::join(config, ", "), cost_text(call, shards),
-      layouts_text(inputs), layouts_text(results), fmt::join(types_of(inputs), ", "), one_or_tuple(types_of(results)));
+    attributes.push_back(fmt::format("{} = {}", name, attribute_text(value)));
+  const std::string config =
+      call.config.empty() ? fmt::format("api_version = 4 : i32, backend_config = {{{}}}", fmt::join(attributes, ", "))
+                          : fmt::format("backend_config = {}", quoted(call.config));
+  return fmt::format("stablehlo.custom_call @{}({}) {{{}{}, operand_layouts = {}, result_layouts = {}}} : ({}) -> {}",
+                     symbol(call.target), fmt::join(operands, ", "), config, cost_text(call, shards),
+                     layouts_text(inputs), layouts_text(results, call.result_layouts),
+                     fmt::join(types_of(inputs), ", "), one_or_tuple(types_of(results)));
 }
 
 // On one device, formats the call itself. On a mesh, formats a region in which every device makes the call with its own

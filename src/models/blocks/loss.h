@@ -22,7 +22,7 @@ struct TokenObjective {
   enum class Weight {
     kOne,
     kProbability,  // the target's probability. Source: DFT, Wu 2025
-    kEntropy,      // (entropy of the 20 most likely tokens / 3) ^ power. Source: EAFT, 2026, which also takes 20
+    kEntropy,      // (entropy of the 20 most likely tokens / 3) ^ power. Source: EAFT, 2026, which also uses 20 tokens
   };
   Weight weight = Weight::kOne;
   double power = 1;

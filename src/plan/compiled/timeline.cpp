@@ -144,6 +144,7 @@ class Walk {
     out_.link_bound += times * seconds_of(transfer, *target_, {.link_share = 1, .transfer_seconds = 0});
     out_.link_bytes += times * transfer.link_bytes;
     out_.network_bytes += times * transfer.network_bytes;
+    out_.network_bound += times * transfer.network_bytes / (target_->network_gb_per_s * 1e9);
     return enqueue(kLinks, seconds_of(transfer, *target_, *assumptions_), times,
                    contributor(instruction, transfer.collective + " over " +
                                                 (transfer.axes.empty() ? "all devices" : transfer.axes)));

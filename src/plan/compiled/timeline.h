@@ -45,7 +45,8 @@ struct Timeline {
   double exposed_seconds = 0;     // time that the device waits for transfers
   // Roofline lower bounds: the time of one resource alone, at the data sheet's rate.
   double arithmetic_bound = 0, memory_bound = 0, link_bound = 0, host_bound = 0;
-  double flops = 0;  // matrix products and convolutions
+  double network_bound = 0;  // the time of the bytes between hosts alone; link_bound includes it
+  double flops = 0;          // matrix products and convolutions
   double memory_bytes = 0;
   double link_bytes = 0, network_bytes = 0;
   std::vector<Contributor> largest;  // the parts with the most exposed seconds, at most 12

@@ -175,4 +175,25 @@ const Target& target_named(std::string_view name) {
       name, meant.empty() ? "." : fmt::format("; did you mean {}?", fmt::join(meant, " or ")), fmt::join(known, ", "));
 }
 
+const Target* target_of_kind(std::string_view kind, int64_t memory_bytes) {
+  const std::string device = plain(kind);
+  // The names of these GPUs contain the name of a target, but the GPUs have other rates.
+  for (const char* other : {"pcie", "nvl", "laptop", "mig", "maxq"})
+    if (device.find(other) != std::string::npos) return nullptr;
+  const Target* best = nullptr;
+  size_t length = 0;
+  for (const Target& target : targets()) {
+    // Devices do not always name their memory size, so "a100-80" counts as "a100".
+    const size_t dash = target.name.find('-');
+    const bool has_size = dash != std::string::npos && std::isdigit(target.name[dash + 1]);
+    const std::string name = plain(has_size ? target.name.substr(0, dash) : target.name);
+    if (device.find(name) == std::string::npos || name.size() < length) continue;
+    const bool nearer =
+        best != nullptr && std::abs(target.memory_bytes - memory_bytes) < std::abs(best->memory_bytes - memory_bytes);
+    if (name.size() > length || nearer) best = &target;
+    length = name.size();
+  }
+  return best;
+}
+
 }  // namespace fettle

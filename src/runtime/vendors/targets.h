@@ -51,5 +51,9 @@ const std::vector<Target>& targets();
 // Returns the target. Case, '-', '_' and blanks in the name do not matter ("A100-80GB" and "a100_80" are the same). If
 // the name is unknown, throws UserError, which names the most similar target and all known targets.
 const Target& target_named(std::string_view name);
+// Returns the target that a plugin's name of a device ("NVIDIA H100 80GB HBM3") contains. If several targets have the
+// same name with different memory sizes, returns the one whose memory is nearest to `memory_bytes`. Returns nullptr if
+// the name contains no target's name, or is that of a variant with other rates.
+const Target* target_of_kind(std::string_view kind, int64_t memory_bytes = 0);
 
 }  // namespace fettle

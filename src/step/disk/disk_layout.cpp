@@ -12,9 +12,21 @@ namespace {
 // Less staging memory would make layers wait for each other.
 constexpr int64_t kStagingBytes = int64_t{1} << 30;
 
-}  // namespace
+template <typename IsLocal>
+std::vector<DiskArray::Part> local_parts(const Layout& layout, const IsLocal& is_local) {
+  std::vector<DiskArray::Part> out;
+  for (int position = 0; position < layout.count(); ++position) {
+    const Box& box = layout.boxes[static_cast<size_t>(position)];
+    if (!is_local(layout.ordinal(position)) || std::ranges::find(out, box, &DiskArray::Part::box) != out.end())
+      continue;
+    const auto first = std::ranges::find(layout.boxes, box) - layout.boxes.begin();
+    out.push_back({box, position, first == position});
+  }
+  return out;
+}
 
-DiskLayout disk_layout(const Run& run) {
+template <typename IsLocal>
+DiskLayout layout_for(const Run& run, const IsLocal& is_local) {
   DiskLayout out;
   int64_t largest = 0;
   for (const Param& param : run.trained) {
@@ -23,8 +35,8 @@ DiskLayout disk_layout(const Run& run) {
     for (size_t i = 0; i < layer.size(); ++i) {
       DiskArray array{.name = layer[i].name, .whole = whole[i].shape, .shape = layer[i].shape};
       array.layout = layout_of(layer[i].partition, layer[i].shape.dims, run.sharding.mesh());
-      array.parts = array.layout.parts();
-      array.part_bytes = array.parts[0].elements() * byte_size(array.shape.dtype);
+      array.parts = local_parts(array.layout, is_local);
+      array.part_bytes = array.parts[0].box.elements() * byte_size(array.shape.dtype);
       array.part_stride = in_disk_blocks(array.part_bytes);
       array.offset = one.block_bytes;
       const auto parts = static_cast<int64_t>(array.parts.size());
@@ -38,6 +50,16 @@ DiskLayout disk_layout(const Run& run) {
   }
   out.staging_bytes = std::min(out.file_bytes, std::max(2 * largest, kStagingBytes));
   return out;
+}
+
+}  // namespace
+
+DiskLayout disk_layout(const Run& run) {
+  return layout_for(run, [](int) { return true; });
+}
+
+DiskLayout disk_layout(const Run& run, const Devices& devices) {
+  return layout_for(run, [&](int ordinal) { return devices.client().is_local(ordinal); });
 }
 
 }  // namespace fettle

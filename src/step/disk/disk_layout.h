@@ -5,19 +5,25 @@
 #include <string>
 #include <vector>
 
+#include "programs/devices.h"
 #include "run/run.h"
 #include "runtime/signature.h"
 
 namespace fettle {
 
-// One layer of an array of optimizer state. `parts` are the distinct boxes of the devices; each box begins at a
-// multiple of kDiskBlock.
+// One layer of an array of optimizer state. In the file, each part begins at a multiple of kDiskBlock.
 struct DiskArray {
+  // A box of the array, which at least one device of this process has.
+  struct Part {
+    Box box;
+    int position = 0;   // a device of this process that has the box, as a position in `layout`
+    bool owned = true;  // this process writes the box into checkpoints; false: a process with a lower rank does that
+  };
   std::string name;
   Shape whole;  // all layers
   Shape shape;  // one layer, [1, ...]; the same as `whole` for a parameter that is not stacked
   Layout layout;
-  std::vector<Box> parts;
+  std::vector<Part> parts;  // with distinct boxes
   int64_t part_bytes = 0, part_stride = 0;
   int64_t offset = 0;  // from the start of the layer's block
 };
@@ -36,6 +42,9 @@ struct DiskLayout {
   int64_t staging_bytes = 0;  // host memory for the blocks that are being read, updated and written
 };
 
+// Returns the layout of the file of one process that has all devices of the run.
 DiskLayout disk_layout(const Run& run);
+// Returns the layout of this process's file: the parts of its own devices.
+DiskLayout disk_layout(const Run& run, const Devices& devices);
 
 }  // namespace fettle

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/error.h"
 #include "base/size_text.h"
@@ -11,7 +12,7 @@ namespace fettle {
 
 DiskState::DiskState(Devices& devices, const Run& run)
     : folder_(run.offload_dir),
-      layout_(disk_layout(run)),
+      layout_(disk_layout(run, devices)),
       file_(run.offload_dir, std::max(layout_.file_bytes, kDiskBlock), "offload_dir"),
       ring_(layout_.staging_bytes),
       engine_(choose_disk_engine()),
@@ -68,11 +69,9 @@ void DiskState::store_updated(Stage& stage) {
   const Unit& unit = units_[stage.unit];
   for (size_t a = 0; a < stage.state.size(); ++a) {
     const DiskArray& array = param(unit).arrays[a];
-    const std::vector<int> part_of = array.layout.part_of();
     for (size_t part = 0; part < array.parts.size(); ++part) {
-      const auto position = static_cast<int>(std::ranges::find(part_of, static_cast<int>(part)) - part_of.begin());
       const int64_t at = array.offset + static_cast<int64_t>(part) * array.part_stride;
-      stage.state[a].download_shard(position, stage.bytes.data() + at, array.part_bytes);
+      stage.state[a].download_shard(array.parts[part].position, stage.bytes.data() + at, array.part_bytes);
     }
   }
   stage.state.clear();
@@ -99,7 +98,7 @@ void DiskState::run_update(const Devices& devices, Stage& stage, std::map<std::s
   std::vector<DeviceBuffer> state;
   for (const DiskArray& array : arrays) {
     const FillBox fill = [&](const Box& box, std::byte* out) {
-      const auto part = std::ranges::find(array.parts, box) - array.parts.begin();
+      const auto part = std::ranges::find(array.parts, box, &DiskArray::Part::box) - array.parts.begin();
       std::memcpy(out, stage.bytes.data() + array.offset + part * array.part_stride,
                   static_cast<size_t>(array.part_bytes));
     };
@@ -138,6 +137,7 @@ void DiskState::update(const Devices& devices, std::map<std::string, DeviceBuffe
   }
   store_updated(stages_.back());
   next_read_ = 0;
+  if (std::exchange(first_, false)) return;
   traffic_.seconds += seconds_since(start);
   traffic_.during += queue_.bytes_moved() - before;
 }
@@ -152,7 +152,7 @@ const Shape& DiskState::shape(const std::string& name) const {
   return layout_.params[place.weight].arrays[place.array].whole;
 }
 
-// Calls visit(box of the whole array, array of one layer, offset in the file, memory for the box) for each box.
+// Calls visit(part, box of the whole array, array of one layer, offset in the file, memory for the box) for each part.
 template <typename Visit>
 void DiskState::for_each_box(const std::string& name, const Visit& visit) {
   finish_writes();
@@ -162,15 +162,17 @@ void DiskState::for_each_box(const std::string& name, const Visit& visit) {
   const std::span<std::byte> bytes = *memory.take(array.part_stride);
   for (int64_t layer = 0; layer < layout_.params[place.weight].layers; ++layer)
     for (size_t part = 0; part < array.parts.size(); ++part) {
-      Box box = array.parts[part];
+      Box box = array.parts[part].box;
       if (weights_[place.weight].stacked) box.start[0] += layer;
-      visit(box, array,
+      visit(array.parts[part], box, array,
             file_offset({place.weight, layer}) + array.offset + static_cast<int64_t>(part) * array.part_stride, bytes);
     }
 }
 
 void DiskState::read(const std::string& name, const std::function<void(const Box&, HostArray)>& use) {
-  for_each_box(name, [&](const Box& box, const DiskArray& array, int64_t offset, std::span<std::byte> bytes) {
+  for_each_box(name, [&](const DiskArray::Part& part, const Box& box, const DiskArray& array, int64_t offset,
+                         std::span<std::byte> bytes) {
+    if (!part.owned) return;
     queue_.wait(queue_.read(offset, bytes));
     HostArray values(Shape{array.shape.dtype, box.size});
     std::memcpy(values.data(), bytes.data(), static_cast<size_t>(array.part_bytes));
@@ -179,17 +181,21 @@ void DiskState::read(const std::string& name, const std::function<void(const Box
 }
 
 void DiskState::write(const std::string& name, const FillBox& fill) {
-  for_each_box(name, [&](const Box& box, const DiskArray&, int64_t offset, std::span<std::byte> bytes) {
-    fill(box, bytes.data());
-    queue_.wait(queue_.write(offset, bytes));
-  });
+  for_each_box(
+      name, [&](const DiskArray::Part&, const Box& box, const DiskArray&, int64_t offset, std::span<std::byte> bytes) {
+        fill(box, bytes.data());
+        queue_.wait(queue_.write(offset, bytes));
+      });
 }
 
 std::string DiskState::describe() const {
-  const auto rate = static_cast<double>(traffic_.during) / std::max(traffic_.seconds, 1e-9);
-  return fmt::format("offload_dir: {}: read {} and wrote {} by {}; {} of this in {:.2f} s of updates, {}/s", folder_,
-                     size_text(traffic_.read), size_text(traffic_.written), name_of(engine_),
-                     size_text(traffic_.during), traffic_.seconds, size_text(static_cast<int64_t>(rate)));
+  std::string text = fmt::format("offload_dir: {}: read {} and wrote {} by {}", folder_, size_text(traffic_.read),
+                                 size_text(traffic_.written), name_of(engine_));
+  if (traffic_.seconds > 0)
+    text += fmt::format("; {} of this in {:.2f} s of updates after the first, {}/s", size_text(traffic_.during),
+                        traffic_.seconds,
+                        size_text(static_cast<int64_t>(static_cast<double>(traffic_.during) / traffic_.seconds)));
+  return text;
 }
 
 }  // namespace fettle

@@ -33,8 +33,8 @@ std::vector<int64_t> layers_of(const ModelConfig& c, bool window, int64_t first,
   return out;
 }
 
-// Reads per_layer_config. Transformers 5 writes to it the layers with another head_dim or another number of key heads
-// than the config's.
+// Reads per_layer_config, in which Transformers 5 lists the layers whose head_dim or number of key heads differs from
+// the config's.
 void read_sizes_by_layer(const ConfigReader& r, const ModelConfig& c, Gemma4& g) {
   if (!r.has("per_layer_config")) return;
   const ConfigReader layers = r.inner("per_layer_config");

@@ -1,0 +1,28 @@
+#include "train/parts.h"
+
+#include <optional>
+
+namespace fettle {
+
+void write_in_parts(const Processes& processes, const std::string& name,
+                    const std::function<std::filesystem::path()>& make_folder,
+                    const std::function<void(StateWriter&)>& write_own,
+                    const std::function<void(StateWriter&)>& complete) {
+  const std::filesystem::path folder =
+      processes.agree(name + ": folder", [&] { return processes.first() ? make_folder().string() : std::string(); })[0];
+  std::optional<StateWriter> state;
+  processes.agree(name + ": parts", [&] {
+    state.emplace(folder, processes.rank());
+    write_own(*state);
+    if (!processes.first()) state->finish_part();
+    return "";
+  });
+  processes.agree(name + ": commit", [&] {
+    if (!processes.first()) return "";
+    state->add_parts(processes.count());
+    complete(*state);
+    return "";
+  });
+}
+
+}  // namespace fettle

@@ -1,0 +1,23 @@
+// Defines write_in_parts, with which several processes write one state: each writes the parts that it owns.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+
+#include "checkpoint/saved/state.h"
+#include "train/processes.h"
+
+namespace fettle {
+
+// Every process calls this with the same `name`, which is for messages. The first process calls `make_folder`, which
+// returns the absolute path of the state's folder. Every process then calls `write_own`. When all have written, the
+// first process calls `complete` with a writer that has the parts of all; `complete` finishes the state and commits the
+// folder. If a call throws UserError, DoesNotFit or filesystem_error in one process, every process throws that error,
+// and the later calls are not made.
+void write_in_parts(const Processes& processes, const std::string& name,
+                    const std::function<std::filesystem::path()>& make_folder,
+                    const std::function<void(StateWriter&)>& write_own,
+                    const std::function<void(StateWriter&)>& complete);
+
+}  // namespace fettle
