@@ -68,6 +68,7 @@ TEST(RouterCorrection, KeepsItsBytesInFullTuningInBf16) {
     recipe.plugin = "cpu";
     recipe.finetuning_type = "full";
     recipe.bf16 = true;
+    recipe.device_count = 1;
     const ModelRepository repository = ModelRepository::open(model.path());
     Devices devices(device_request(recipe));
     const auto run = make_run(recipe, repository.config(), "config.json", 1);
