@@ -105,7 +105,8 @@ class Loop : public Object {
     items_ = std::move(rest);
     next_ = 0;
     accept_ = nullptr;
-    // The length includes the elements that were already taken.
+    // Puts an empty value in the place of each element that was already taken, so that items_.size() is the length of
+    // the whole loop.
     items_.insert(items_.begin(), static_cast<size_t>(total) - items_.size(), Value());
     next_ = static_cast<size_t>(index_) + (ahead_ ? 1 : 0);
     return total;

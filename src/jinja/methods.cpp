@@ -114,7 +114,7 @@ Values split_lines(std::string_view text, bool keep_ends) {
 // The part [start, end) of a text in which methods such as find and count search.
 struct Window {
   std::string_view text;
-  size_t first;  // number of the first character in the whole text
+  size_t first;  // position of the window's first character in the whole text
 };
 Window window(const std::string& text, const Bound& bound, size_t at) {
   const auto length = static_cast<int64_t>(character_count(text));

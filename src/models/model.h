@@ -125,9 +125,9 @@ struct Forward {
   // f32 [2, experts], summed over layers and over the tokens of documents: the number of tokens sent to each expert,
   // and the probability that the router gave the expert. Null: not computed.
   Tensor router;
-  // Adds a layer's quantised weights to the layer: the weights themselves, computed from their stored parts, or, for
-  // experts, Layer::packed. If `after` is given, the weights are not computed before the value of `after` is known, and
-  // `after` is replaced by an equal value. Null: no weights are quantised.
+  // Adds a layer's quantised weights to the layer. Computes each weight from its stored parts; for experts, puts the
+  // parts into Layer::packed. If `after` is given, the program computes the weights only when the value of `after` is
+  // known, and this function replaces `after` by an equal value. If `unpack` is null, no weights are quantised.
   std::function<void(Layer&, Tensor* after)> unpack;
 
   // Copies the layer's slice of a stack in host memory to the device and returns it. Null: all stacks are on the

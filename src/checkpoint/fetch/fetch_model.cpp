@@ -162,7 +162,8 @@ fs::path fetch_model(const HubSettings& settings, const RepoName& repo, ModelRep
       throw UserError("{} is not a model in Hugging Face's layout: it has no config.json; it has {}", repo.id,
                       first_names(snapshot));
     snapshot.fetch({"adapter_config.json"});
-    return snapshot.folder();  // ModelRepository's error says what to do with an adapter
+    // ModelRepository::open throws an error for this folder, which says what to do with an adapter.
+    return snapshot.folder();
   }
   snapshot.fetch(names_where(snapshot, is_model_file));
   snapshot.fetch(files_where(snapshot, [](const std::string& path) {

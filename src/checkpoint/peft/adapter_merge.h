@@ -59,8 +59,8 @@ class AdapterMerge {
   std::optional<StoredTensor> saved(const std::string& name) const;
   // Returns whether LoRA weights change the tensor.
   bool adds_to(const std::string& name) const;
-  // Returns the changes of the tensor. `read` writes the values before the changes, with the dims in the checkpoint.
-  // DoRA needs these values for its norms.
+  // Returns the changes of the tensor. With DoRA, calls `read` to get the values of the unchanged tensor, from which
+  // DoRA's norms are computed. The boxes given to `read` use the tensor's dims in the checkpoint.
   TensorMerge merge_of(const std::string& name, const ReadValues& read) const;
 
  private:

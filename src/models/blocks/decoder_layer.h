@@ -19,7 +19,8 @@ class Decoder {
 
   Tensor norm(const Layer& layer, const std::string& name, const Tensor& x) const;
 
-  // Attention in three steps. A family may change the heads between them.
+  // The three steps of attention: project, rotate, then seen_values or attend. Between two steps, a family may change
+  // the heads.
   Heads project(const Layer& layer, const Tensor& x_BTD) const;  // q_proj, k_proj, v_proj, or fused
   Heads rotate(const Layer& layer, const Heads& heads) const;    // applies the layer's rope, if it has one
   // Returns attention's result before the output projection, [B, T, N H].

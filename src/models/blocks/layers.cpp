@@ -153,8 +153,8 @@ Tensor gated(const ShardingRules& rules, const std::string& name, const Tensor& 
 
 namespace {
 
-// Returns log(1 + u) for u from 0 to 1. 1 + u drops the last bits of a small u, so small numbers use the first terms of
-// the series; the next term is below the precision of f32.
+// Returns log(1 + u) for u from 0 to 1. For a small u, the sum 1 + u would lose the last bits of u, so the function
+// adds the first five terms of the Taylor series. The sixth term is below the precision of f32.
 Tensor log_of_one_plus(const Tensor& u) {
   constexpr double kSmall = 0.03;
   const Tensor series = u * (u * (u * (u * (u * 0.2 + -0.25) + 1.0 / 3) + -0.5) + 1.0);

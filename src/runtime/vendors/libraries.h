@@ -14,10 +14,9 @@ struct Library {
   std::string reason;  // why it does not load; empty when it loads
 };
 
-// Tries to load each library that the plugin needs, and returns the results. These are the libraries to which the
-// plugin's file is linked (without the C and C++ runtimes), and also Vendor::opened_libraries. Searches the same
-// folders as the loader. Throws DeviceError when the file cannot be read as a shared object, and when require_trust()
-// throws.
+// Tries to load each library that the plugin needs, and returns the results. A plugin needs the libraries to which its
+// file is linked (the C and C++ runtimes are left out) and Vendor::opened_libraries. Searches the same folders as the
+// loader. Throws DeviceError when the file cannot be read as a shared object, and when require_trust() throws.
 std::vector<Library> check_libraries(const std::filesystem::path& plugin, const Vendor& vendor);
 
 // Throws DeviceError when the plugin lies in the cache and another user could have changed the plugin or a file that
