@@ -254,8 +254,8 @@ TEST(ChatTemplate, PromptsThatOpenThinkingAreCounted) {
   EXPECT_EQ(chat.counts().prompt_thinks, 1);
 }
 
-// This template does the same as GLM 4.7's. At the end of a prompt, it writes <think>. For a reply without a thought, it
-// writes </think> alone. Both tags begin with the same character.
+// This template does the same as GLM 4.7's. At the end of a prompt, it writes <think>. For a reply without a thought,
+// it writes </think> alone. Both tags begin with the same character.
 TEST(ChatTemplate, PromptsThatOpenThinkingBeforeATagThatClosesIt) {
   const Tokenizer tokenizer =
       chatml_tokenizer(
