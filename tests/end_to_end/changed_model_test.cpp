@@ -78,7 +78,7 @@ TEST(NewTokens, AreTrainedResumedEvaluatedAndExported) {
     const Outcome run = run_fettle(folder, words);
     ASSERT_EQ(run.code, 0) << run.err;
     EXPECT_THAT(run.err, AllOf(HasSubstr("2 from id 256 on"), HasSubstr("320 rows, 256 before"),
-                               HasSubstr("additional_target: embed_tokens")));
+                               HasSubstr("additional_target is set to embed_tokens")));
     const SafetensorsFile adapter = SafetensorsFile::open(folder / "out/adapter_model.safetensors");
     for (const char* name : {"base_model.model.model.embed_tokens.weight", "base_model.model.lm_head.weight"}) {
       ASSERT_NE(adapter.find(name), nullptr) << name;
