@@ -7,8 +7,8 @@
 namespace fettle {
 namespace {
 
-// The blocks of a weight. `apart` has the dims [.., blocks.., elements..], to which the weight's array is reshaped. The
-// dims from `first` on are the elements of a block.
+// The blocks of a weight. The weight's array is reshaped to the dims `apart`: [stack.., blocks.., elements of a
+// block..]. `first` is the number of the first dim of elements.
 struct MiniBlocks {
   Dims apart;
   int64_t first;

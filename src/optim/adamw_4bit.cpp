@@ -8,7 +8,7 @@ namespace fettle {
 namespace {
 
 constexpr int64_t kFourBitBlock = 128, kSmallestOfFourBits = 4096;
-constexpr double kSmallestScale = 1e-12;  // the value in torchao
+constexpr double kSmallestScale = 1e-12;  // lower bound of an absmax, as in torchao
 
 Tensor scalar_f32(double x) {
   return constant(x, DType::kF32);

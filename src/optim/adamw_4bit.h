@@ -10,13 +10,13 @@ namespace fettle {
 // Returns the values of codes 0 to 15, in rising order: a map with both signs for m, and 1/16, 2/16, ... 1 for v.
 const std::array<double, 16>& four_bit_map(bool is_signed);
 
-// Returns whether the state has 4 bits: a layer has at least 4096 elements, and their number is a multiple of 128.
-// Embeddings are no exception, as in torchao. Other weights have the state that adamw.h describes.
+// Returns whether the state has 4 bits. True if a layer has at least 4096 elements and their number is a multiple of
+// 128, also for embeddings, as in torchao. Otherwise, the state is that of adamw.h.
 bool has_four_bits(const OptimWeight& weight);
 
-// State m and v. Each has "<name>_codes" and "<name>_absmax". The codes are u8, two in a byte, the first one in the
-// high bits; they have the weight's shape with half as many columns or, if the number of columns is odd, one flat dim
-// for each layer. The absmax values are f32, the largest magnitude in each block of 128 elements.
+// State m and v, each as "<name>_codes" and "<name>_absmax". The codes are u8, two in a byte, the first one in the high
+// bits. They have the weight's shape with half as many columns. If the number of columns is odd, all codes of a layer
+// are in one dim. The absmax values are f32: the largest magnitude in each block of 128 elements.
 UpdateRule adamw_4bit_rule();
 
 }  // namespace fettle

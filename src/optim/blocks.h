@@ -6,13 +6,14 @@
 
 namespace fettle {
 
-// The elements of a layer in row-major order form blocks. If possible, a block is a part of a row, or several whole
-// rows, so that quantising needs no transfer between devices. Otherwise, the layer is flattened and padded.
+// The elements of a layer in row-major order form blocks. If the sizes allow it, a block is a part of a row, or several
+// whole rows. Then quantising needs no transfer between devices. Otherwise, the layer is flattened and padded to whole
+// blocks.
 struct Blocks {
-  Dims whole, absmax;  // `whole`: [..., blocks, elements of a block ...]; `absmax`: without the elements
-  Dims elements;       // the dims of `whole` that make up a block
-  LogicalAxes axes;    // axes of `absmax`
-  int64_t padding = 0;
+  Dims whole, absmax;   // `whole`: [.., blocks, elements of a block..]; `absmax`: [.., blocks]
+  Dims elements;        // the dims of `whole` that make up a block, counted from the end: -1 is the last
+  LogicalAxes axes;     // axes of `absmax`
+  int64_t padding = 0;  // number of elements that are added to a layer
 };
 Blocks blocks_of(const OptimWeight& weight, int64_t size);
 

@@ -1,6 +1,7 @@
-// Defines block-wise 8-bit numbers for optimizer state. A weight's elements in row-major order form blocks of 256. Each
-// block is scaled by its largest magnitude and rounded to the nearest of the 256 values of a dynamic map. Source:
-// Dettmers et al. 2022, with the map, the blocks and the smallest size of bitsandbytes.
+// Defines block-wise 8-bit numbers for optimizer state. The elements of a layer, in row-major order, form blocks of
+// 256. The elements of a block are divided by the block's largest magnitude (absmax), and rounded to the nearest of the
+// 256 values of a dynamic map. Source: Dettmers et al. 2022, with the map, the blocks and the smallest size of
+// bitsandbytes.
 #pragma once
 
 #include "adapters/dynamic_map.h"

@@ -6,9 +6,10 @@
 
 namespace fettle {
 
-// State: f32 [2], the scale and the number of good steps since its last change. A run starts with {kFirstLossScale, 0}.
+// The state is f32 [2]: the scale, and the number of good steps (all gradients are finite) since the scale changed. A
+// run starts with {kFirstLossScale, 0}.
 constexpr double kFirstLossScale = 65536;
-// If gradients overflow at a smaller scale than this, the step fails: they cannot be represented in float16.
+// If an overflow would reduce the scale below this, the step fails, because float16 cannot represent its gradients.
 constexpr double kSmallestLossScale = 1.0 / 1024;
 
 Tensor loss_scale_of(const Tensor& state);  // f32 scalar

@@ -8,7 +8,8 @@ namespace fettle {
 
 // Each matrix of a layer moves along its orthogonalised momentum (Newton-Schulz, in bf16). AdamW updates every other
 // weight. State: "momentum" for the matrices, m and v for the others. optim_args: momentum, nesterov, ns_steps, eps,
-// adjust_lr_fn (match_rms_adamw: the same learning_rate suits both parts; original: torch's default).
+// adjust_lr_fn (match_rms_adamw: one learning_rate suits the matrices and the other weights; original: torch's
+// default).
 UpdateRule muon_rule();
 
 }  // namespace fettle

@@ -1,7 +1,7 @@
 // Defines Optimizer: an update rule with its hyperparameters. Each rule is one table row with its state, its scalars
 // per step, and its update.
 //
-// The step, the checkpoint, the placement and the memory table use a rule only through this interface.
+// Code outside of this folder uses a rule only through this interface.
 #pragma once
 
 #include <cstdint>
@@ -17,31 +17,31 @@
 
 namespace fettle {
 
-// A trained weight as an update rule sees it: an array of separate weights (one per layer). Each of these is a vector
-// or a matrix.
+// A trained parameter as an update rule sees it: an array of separate weights, one for each layer, or for each layer
+// and expert. Each of them is a vector or a matrix.
 struct OptimWeight {
   Shape shape;  // shape of the array in the program
   LogicalAxes axes;
-  int64_t stacked = 0;      // number of leading dims that select a weight (a layer)
+  int64_t stacked = 0;      // number of leading dims that select one of the weights
   double weight_decay = 0;  // multiplied by the learning rate in each step
   double rate = 1;          // factor on the learning rate
-  // Number of trailing dims that are the columns of a matrix, usually 1. It is 2 when one dim of the matrix in the
-  // checkpoint is stored here as two dims: the fused parts, and the elements of a part.
+  // Number of trailing dims that are the columns of a matrix, usually 1. It is 2 when the columns are stored as two
+  // dims: the parts of a fused module, and the outputs of a part (Param::fused).
   int64_t columns = 1;
   bool embedding = false;  // a table whose rows are selected by ids
-  bool bias = false;       // biases of linear layers
+  bool bias = false;       // its name ends with "bias"
   int64_t head_rows = 0;   // rows of a head in a query or key projection; 0: another weight
-  bool low_rank = false;   // a weight whose gradient APOLLO projects
+  bool low_rank = false;   // APOLLO projects the gradient, if the weight is a matrix
   uint32_t key = 0;        // selects the random numbers of the weight; the layers of a stack share it
 
   int64_t first_column() const { return shape.rank() - columns; }
   Dims stack_dims() const { return {shape.dims.begin(), shape.dims.begin() + stacked}; }
   Dims own_dims() const { return {shape.dims.begin() + stacked, shape.dims.end()}; }
-  // Returns whether the weight is a matrix in the checkpoint. Its rows are the dims before the columns.
+  // Returns whether a weight has rows, which are the dims between the stack and the columns. If not, it is a vector.
   bool is_matrix() const { return first_column() > stacked; }
 };
 
-// An array of optimizer state for a weight. It starts as zeros, each step changes it, and every checkpoint contains it.
+// An array of optimizer state. It starts as zeros.
 struct OptimState {
   std::string name;  // "m"
   Shape shape;
@@ -51,8 +51,8 @@ struct OptimState {
 // A range of numbers from `least` to `most`.
 struct OptimRange {
   double least, most = std::numeric_limits<double>::infinity();
-  bool above = false, below = false;  // excludes `least`; excludes `most`
-  bool whole = false;
+  bool above = false, below = false;  // above: without `least`; below: without `most`
+  bool whole = false;                 // only whole numbers
 };
 inline constexpr OptimRange kShare{.least = 0, .most = 1, .below = true};
 inline constexpr OptimRange kAboveZero{.least = 0, .above = true};
@@ -78,7 +78,7 @@ struct OptimSpec {
 // Hyperparameters of a rule.
 struct OptimOptions {
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
-  std::map<std::string, std::string, std::less<>> args;  // every argument of the rule
+  std::map<std::string, std::string, std::less<>> args;  // every argument of the rule, also the defaults
 
   const std::string& text(std::string_view argument) const;
   double number(std::string_view argument) const;
@@ -87,7 +87,7 @@ struct OptimOptions {
 
 struct UpdateInputs {
   Tensor weight, grad;                    // f32, in the weight's shape
-  std::vector<Tensor> state;              // arrays in the order of the rule's state
+  std::vector<Tensor> state;              // arrays in the order of UpdateRule::state()
   std::map<std::string, Tensor> scalars;  // f32, named as in the result of the rule's scalars()
 };
 
@@ -104,7 +104,7 @@ struct UpdateRule {
   // same for all steps.
   std::map<std::string, double> (*scalars)(const OptimOptions& options, int64_t step, double rate);
   Updated (*update)(const OptimWeight& weight, const OptimOptions& options, const UpdateInputs& in);
-  // Throws UserError on hyperparameters that exclude each other. Null: all combinations are valid.
+  // Throws UserError on hyperparameters that exclude each other. Null: all combinations are allowed.
   void (*check)(const OptimOptions& options, const OptimSpec& spec) = nullptr;
 };
 

@@ -14,8 +14,8 @@
 namespace fettle {
 namespace {
 
-// One type of schedule. `after_warmup` returns the factor for a step after the warm-up. `progress` is 1 at total_steps
-// and continues to grow.
+// One type of schedule. `after_warmup` returns the factor for a step after the warm-up. `progress` is 0 at the end of
+// the warm-up and 1 at total_steps; after that, it continues to grow.
 struct Type {
   std::string_view name;
   double (*after_warmup)(const Schedule& s, double step, double progress);

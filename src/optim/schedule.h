@@ -10,12 +10,12 @@ struct Schedule {
   std::string type = "linear";  // Hugging Face's lr_scheduler_type
   int64_t warmup_steps = 0;
   int64_t total_steps = 1;
-  double min_rate = 0;      // lowest rate, as a share of the peak (cosine_with_min_lr, polynomial, ...)
+  double min_rate = 0;      // lowest share of learning_rate (cosine_with_min_lr, polynomial, warmup_stable_decay)
   double power = 1;         // power of polynomial
   double cycles = 1;        // cycles of cosine_with_restarts
-  int64_t decay_steps = 0;  // warmup_stable_decay: how many steps at the end decay
+  int64_t decay_steps = 0;  // warmup_stable_decay: in how many steps at the end the rate falls
 
-  // Returns the factor on learning_rate of optimizer step `step` (0-based). Source: transformers/optimization.py.
+  // Returns the factor on learning_rate in optimizer step `step` (0-based). Source: transformers/optimization.py.
   double multiplier(int64_t step) const;
 };
 
