@@ -11,7 +11,7 @@ namespace fettle {
 namespace {
 
 constexpr int64_t kBlock = Quantisation::kBlock, kNestedBlock = Quantisation::kNestedBlock;
-constexpr float kSmallest = 1e-38f;  // divisor for a block whose absmax is 0
+constexpr float kSmallest = 1e-38f;  // smallest divisor, for blocks whose absmax is 0
 
 // The codes in the ascending order of their 16 values, and the midpoints between neighbouring values.
 struct Ordered {
@@ -60,7 +60,8 @@ const std::vector<float>& values_of(Quantisation::Type type) {
                                       0.5626170039176941f,
                                       0.7229568362236023f,
                                       1.0f};
-  // The codes have a sign bit, two exponent bits and one mantissa bit. The values are divided by the largest one, 12.
+  // bitsandbytes' codes: a sign bit, and three bits for one of eight magnitudes. The values are divided by the largest
+  // one, 12.
   static const std::vector<float> fp4 = [] {
     std::vector<float> out;
     for (float sign : {1.0f, -1.0f})

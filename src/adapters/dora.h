@@ -13,7 +13,7 @@ namespace fettle {
 // A module's magnitudes are named "<module>.lora_magnitude_vector".
 inline const std::string kMagnitude = ".lora_magnitude_vector";
 
-// Lower bound of the squared norm before the division, so that an output whose weights are all zero stays zero.
+// Lower bound of the squared norm, which keeps the division finite for an output whose weights are all zero.
 inline constexpr double kLeastSquare = 1e-30;
 
 // Returns the factor on each output of a layer's module, f32 [out]: magnitude / |W + scale B A|. Gradients do not flow

@@ -7,7 +7,8 @@
 namespace fettle {
 
 // The map consists of seven decades and the values 0 and 1. A signed map also has the negative values of the decades,
-// but not -1. Each decade has twice as many values as the decade before, and its values are ten times as large.
+// but not -1. Each decade has twice as many values as the one before, and covers a range ten times as large. Decade 0
+// has the smallest values.
 enum class DynamicMap { kSigned, kUnsigned };
 inline constexpr int kDecades = 7;
 

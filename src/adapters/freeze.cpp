@@ -10,8 +10,8 @@
 namespace fettle {
 namespace {
 
-// Returns the module of a parameter. In a layer, that is the first part of its name within the layer ("mlp"); outside
-// of the layers, the part before the last ("norm").
+// Returns the module of a parameter: in a layer, the first part of the name within the layer ("mlp"); outside of the
+// layers, the part before the last ("norm").
 std::string module_of(const Model& model, const Param& param) {
   const std::string& prefix = model.family->layer_prefix;
   if (param.stacked())
@@ -32,7 +32,7 @@ void check_names(const char* key, const std::vector<std::string>& names, const s
 
 namespace {
 
-constexpr int64_t kLargestBlock = 16;  // the layers of larger blocks would not form one loop (models/layer_groups.cpp)
+constexpr int64_t kLargestBlock = 16;  // larger blocks would not form one loop (models/layer_groups.cpp)
 
 // Returns which layers are trained.
 std::vector<bool> trained_layers(const Model& model, const FreezeOptions& options) {
@@ -58,7 +58,7 @@ std::vector<bool> trained_layers(const Model& model, const FreezeOptions& option
   return out;
 }
 
-// Returns the layers of `of` that are trained, or those that are not.
+// Returns the layers of `of` that are trained or, if `wanted` is false, those that are not.
 LayerSet part_of(const LayerSet& of, const std::vector<bool>& trained, bool wanted) {
   LayerSet out = of;
   std::erase_if(out.numbers, [&](int64_t layer) { return trained[static_cast<size_t>(layer)] != wanted; });

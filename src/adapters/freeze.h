@@ -10,16 +10,16 @@
 namespace fettle {
 
 struct FreezeOptions {
-  int64_t layers = 2;  // how many layers are trained: the last ones, or the first ones when negative
+  int64_t layers = 2;  // number of trained layers: the last ones, or the first ones when negative
   std::vector<std::string> modules = {"all"};  // modules of those layers: "mlp", "self_attn", "input_layernorm"
   std::vector<std::string> extra = {};         // modules outside of the layers: "embed_tokens", "norm", "lm_head"
-  // true: the trained layers are spread evenly. Each one is the last layer of a block, and all blocks have the same
-  // size. Source: LLaMA Pro, Wu 2024.
+  // true: the model's layers are divided into `layers` blocks of equal size, and the last layer of each block is
+  // trained. Source: LLaMA Pro, Wu 2024.
   bool spread = false;
 };
 
-// All parameters of the model. A stacked parameter with both frozen and trained layers is cut in two, so that the
-// frozen layers have neither gradients nor optimizer state.
+// All parameters of the model. Stacked parameters are cut in two, the part of the trained layers and the part of the
+// others, so that frozen layers have neither gradients nor optimizer state.
 struct FrozenAndTrained {
   std::vector<Param> frozen, trained;
 };

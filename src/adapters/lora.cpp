@@ -89,13 +89,12 @@ bool is_expression(const std::vector<std::string>& targets) {
   return targets.size() == 1 && targets[0].find_first_of("*[](){}|\\+?^$") != std::string::npos;
 }
 
-// Returns the modules whose names match the expression in every layer. Throws UserError when a module matches only in
-// some layers.
+// Returns the modules whose names match the expression in every layer. Throws the errors of lora_modules().
 std::vector<std::string> modules_that_match(const Model& model, const std::string& expression) {
   const Regex regex("\\A(?:" + expression + ")\\z", "lora_target");
   std::vector<std::string> out;
   for (const std::string& linear : model.linears()) {
-    std::string first, other;  // names of a layer that matches and of one that does not
+    std::string first, other;  // the module's name in a layer where it matches, and where it does not
     for (const Param& param : model.linear(linear))
       for (int64_t i = 0; i < param.stored_count(); ++i) {
         std::string name = param.stored_name(i);
@@ -210,8 +209,8 @@ std::vector<Param> parameter_lora_weights(const Model& model, const LoraOptions&
   a.dims = {c.num_experts, rank, down ? c.expert_size : c.expert_in()};
   a.axes = {"experts", "rank", down ? "mlp" : "embed"};
   a.fused = 0;
-  // The outputs of gate_up are gate's outputs and then up's outputs. tp would have to split each half, so tp does not
-  // split B.
+  // The outputs of gate_up are gate's outputs and then up's outputs. tp would have to split each half, so it does not
+  // split these outputs in B.
   b.dims = {down ? c.expert_in() : (c.experts.gated() ? 2 : 1) * c.expert_size, rank, c.num_experts};
   b.axes = {down ? "embed" : "", "rank", "experts"};
   b.fused = 1;
@@ -376,7 +375,7 @@ std::function<Tensor(const Layer&, const std::string&, const Tensor&, const Tens
     Tensor out = y + change;
     if (layer.has(module + kMagnitude)) {
       const Tensor factor = magnitude_over_norm(layer, module, options);
-      // The magnitude scales W x without the bias. If the LoRA weights use dropout, W x uses the same dropped x.
+      // The magnitude scales W x without the bias. With dropout, W x is computed from the dropped x, like the change.
       Tensor base = drops ? times(input, ".weight", options.fan_in_fan_out) : y;
       if (!drops && layer.has(module + ".bias")) base = y - convert(layer[module + ".bias"], compute);
       auto f32 = [](const Tensor& t) { return convert(t, DType::kF32); };

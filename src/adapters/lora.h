@@ -1,8 +1,7 @@
 // Defines LoRA: trained low-rank matrices A and B for frozen linear layers. Source: Hu et al. 2021, and PEFT's naming.
 //
-// The LoRA weights of a module are lora_A [r, in] and lora_B [out, r] (fused: [parts, out, r]). They add scale * B A
-// dropout(x) to the module's result. DoRA (Liu et al. 2024) adds lora_magnitude_vector [out] and scales each row of W +
-// scale * B A, so that the row's norm equals the row's element of this vector.
+// The LoRA weights of a module are lora_A [r, in] and lora_B [out, r] (for a fused module: [parts, out, r]). They add
+// scale * B A dropout(x) to the module's result. DoRA (dora.h) also has lora_magnitude_vector [out].
 #pragma once
 
 #include <cstdint>
@@ -22,10 +21,10 @@ struct LoraOptions {
   bool fan_in_fan_out = false;       // base weights are [in, out]
   bool dora = false;
   std::vector<int64_t> layers = {};  // the layers that have LoRA weights; empty: all
-  // The expert parameters that have LoRA weights, including the router's weight, in the order of expert_parameters().
+  // The parameters of experts and of the router that have LoRA weights, as expert_parameters() returns them.
   std::vector<std::string> parameters = {};
   // The rank and alpha of gate_up are `gate_up_factor` times those of other modules. PEFT uses 2 when its config names
-  // gate and up.
+  // gate and up instead of gate_up.
   int64_t gate_up_factor = 1;
   std::vector<std::string> saved = {};  // modules that are trained in full, like PEFT's modules_to_save
 
@@ -36,28 +35,31 @@ struct LoraOptions {
 
 // Returns the modules that `targets` match. "all" and "all-linear" match every linear layer inside the model's layers,
 // except those for which PEFT does not load adapters (Family::without_lora). Other names match as in PEFT: `q_proj`
-// matches `self_attn.q_proj`, because a target is the whole name or its end after a dot. A single target that contains
-// special characters of regular expressions is a regular expression. It must match the whole name that a linear layer
-// has in Transformers ("model.language_model.layers.0.self_attn.q_proj"). Warns about a name that matches nothing if
-// another name matches. Throws UserError when no target matches, when a name matches only linear layers in
-// Family::without_lora, and when a regular expression matches one of these or matches a module in only some layers of
-// the model.
+// matches `self_attn.q_proj`, because a target is the whole name or its end after a dot. Warns about a name that
+// matches nothing, if another name matches. Throws UserError when no name matches, and when a name matches only linear
+// layers in Family::without_lora.
+//
+// A single target is a regular expression if it contains one of *[](){}|\+?^$. It must match the whole name that a
+// linear layer has in Transformers ("model.language_model.layers.0.self_attn.q_proj"). Throws UserError when it matches
+// nothing, a linear layer in Family::without_lora, or a module in only some layers of the model.
 std::vector<std::string> lora_modules(const Model& model, const std::vector<std::string>& targets);
 
-// Returns which parameters of experts `targets` match. A parameter is the weights of all experts of a layer, under the
-// name of Transformers 5 and PEFT ("mlp.experts.gate_up_proj": gate and up fused), or the router's weight
-// ("mlp.gate.weight"). Throws UserError, which lists the possible names, when a target matches nothing, or when the
-// model has no experts.
+// Returns which parameters of experts `targets` match, in the order router, gate_up, down. A parameter is the router's
+// weight ("mlp.gate.weight"), or the weights of all experts of a layer, under the name of Transformers 5 and PEFT
+// ("mlp.experts.gate_up_proj": gate and up fused). Throws UserError, which lists the possible names, when a target
+// matches nothing, or when the model has no experts.
 std::vector<std::string> expert_parameters(const Model& model, const std::vector<std::string>& targets);
 
-// Returns the prefix, within a layer, of the LoRA weights for a parameter in options.parameters. PEFT nests its
-// wrappers: if a module has two such parameters, the weights of the first are under "base_layer" of the second.
+// Returns the prefix, within a layer, of the LoRA weights for a parameter in options.parameters: "mlp.experts" or
+// "mlp.experts.base_layer". PEFT nests its wrappers: if a module has two such parameters, the LoRA weights of the first
+// are under "base_layer".
 std::string lora_of_parameter(const LoraOptions& options, const std::string& parameter);
 // Returns the value of Forward::expert_lora, or nullopt when options.parameters is empty.
 std::optional<ExpertLora> expert_lora(const LoraOptions& options);
 
-// Returns the LoRA weights of experts: lora_A [E, r, in] and lora_B [out, r, E], sharded like the experts. PEFT's files
-// store them as [E r, in] and [out, r E]. The LoRA weights of the router are [r, D] and [E, r].
+// Returns the LoRA weights of experts: lora_A [E, r, in] and lora_B [out, r, E], sharded like the experts. With
+// ExpertNames::swapped_lora, `in` and `out` change places. PEFT's files store these weights as [E r, in] and [out, r
+// E]. The LoRA weights of the router are [r, D] and [E, r].
 std::vector<Param> expert_lora_params(const Model& model, const LoraOptions& options);
 
 // Returns all LoRA weights, also those of experts. They are named "<module>.lora_A.weight" within the layer. A is
@@ -65,22 +67,21 @@ std::vector<Param> expert_lora_params(const Model& model, const LoraOptions& opt
 // for layers without LoRA weights (LoraOptions::layers); the values of these slices have no effect.
 std::vector<Param> lora_params(const Model& model, const LoraOptions& options);
 // Returns the LoRA weights that change one parameter of the base, on the layers of `base`: A, B and, with DoRA, the
-// magnitude. Returns an empty list when there are none. Gate and up of an expert share A and B; B has first the outputs
-// for the gate, then the outputs for up.
+// magnitude. Returns an empty list when there are none. Gate and up of an expert share A and B.
 std::vector<Param> lora_params_of(const Model& model, const LoraOptions& options, const Param& base);
 // Returns whether the layer (i32 scalar) is one of options.layers, which must not be empty.
 Tensor has_lora(const LoraOptions& options, const Tensor& layer);
 
-// Returns whether the parameter belongs to a module that `saved` names. As in PEFT, the module's name must end with
-// `saved`.
+// Returns whether the parameter is in a module, or in a submodule of a module, whose name ends with `saved`. PEFT's
+// modules_to_save selects in the same way.
 bool saved_with(std::string_view parameter, std::string_view saved);
 
-// Returns the parameters of the base that options.saved selects (the module's name must end with the entry, as in
-// PEFT). Throws UserError, which lists the modules, when an entry matches nothing. Also throws when the module has LoRA
-// weights. If the model ties embedding and head, an entry that matches the head's name selects the embedding.
+// Returns the parameters of the base that options.saved selects (see saved_with). If the model ties embedding and head,
+// an entry that matches the head's name selects the embedding. Throws UserError, which lists the modules, when an entry
+// matches nothing. Also throws when a selected module has LoRA weights.
 std::vector<Param> saved_params(const Model& model, const LoraOptions& options);
-// Returns the name that the head's weight would have in a model that uses its embedding as its head. Returns "" for
-// other models and for classifiers.
+// Returns the name that the head's weight would have, if the model uses its embedding as its head. Otherwise, and for
+// classifiers, returns "".
 std::string tied_head(const Model& model);
 // Returns whether the adapter saves an embedding that is also the head. PEFT keeps a copy for each of the two uses, so
 // the adapter's file has the array under both names.
@@ -95,12 +96,12 @@ struct DropoutKey {
 };
 
 // Sets the members of `forward` through which the forward pass uses the adapter: adapt, low_rank, enter_stage and
-// expert_lora. Without a key, nothing is dropped. `row_scales`, if given, are f32 [B, r]: for each row of the batch,
-// the scale of each rank, in place of options.scale() (see side_by_side.h).
+// expert_lora. Without a key, or with dropout 0, nothing is dropped. `row_scales`, if given, are f32 [B, r]: for each
+// row of the batch, the scale of each rank, in place of options.scale() (see side_by_side.h).
 void add_lora(Forward& forward, const LoraOptions& options, const DropoutKey* key = nullptr,
               const Tensor& row_scales = {});
-// Returns the function for Forward::adapt. Without a key, or with dropout 0, the function drops nothing. `rules` must
-// outlive the function. Without `rules`, products treat their inputs as not split.
+// Returns the function for Forward::adapt. `key` and `row_scales` are those of add_lora. `rules` must outlive the
+// function; null: no input is split over devices.
 std::function<Tensor(const Layer&, const std::string&, const Tensor&, const Tensor&)> lora_adapt(
     const LoraOptions& options, DType compute, const DropoutKey* key, const ShardingRules* rules = nullptr,
     const Tensor& row_scales = {});

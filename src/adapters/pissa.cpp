@@ -22,8 +22,8 @@ Tensor product_of(const Tensor& x, const Tensor& y) {
   return dot_general(x, y, {.lhs_contracting = {1}, .rhs_contracting = {0}});
 }
 
-// Orthonormalises the columns of x [n, q] by Gram-Schmidt, twice against each earlier column. A column that depends on
-// earlier ones becomes zero.
+// Orthonormalises the columns of x [n, q] by Gram-Schmidt, with two passes because of rounding errors. A column that
+// depends linearly on earlier ones becomes zero.
 Tensor orthonormal(const Tensor& x) {
   const int64_t n = x.dim(0), q = x.dim(1);
   const Tensor zero = constant(0, DType::kI32), number = reshape(iota({DType::kI32, {q}}, 0), {q, 1});

@@ -7,17 +7,17 @@
 
 namespace fettle {
 
-// For each layer, an orthonormal basis_LOQ and projected_LQI = basis^T W. Their product is close to the best
-// approximation of W of rank Q, which is `width` below.
+// For each layer with the weight W [O, I], an orthonormal basis [O, Q] and basis^T W [Q, I]. Their product is close to
+// the best approximation of W by a matrix of rank Q.
 struct LeadingSubspace {
   Tensor basis_LOQ, projected_LQI;  // f32
 };
-// Computes the subspace. `weight` is [L, out.., in], or [L, in, out..] if `fan_in_fan_out`. Use more `iterations` if
-// the singular values Q and Q + 1 are close to each other.
+// `weight` is [L, out.., in], or [L, in, out..] if `fan_in_fan_out`. `width` is Q. More `iterations` are needed if the
+// singular values number Q and Q + 1 are close to each other.
 LeadingSubspace leading_subspace(const Tensor& weight, bool fan_in_fan_out, int64_t width, int64_t iterations);
 
-// The initial LoRA weights of all layers. scale * B A is the part of W that belongs to the `rank` largest singular
-// values within the subspace. A and B each contain the square root of the singular values as a factor.
+// The initial LoRA weights of all layers. scale * B A is the part of basis * projected that belongs to its `rank`
+// largest singular values. A and B each contain the square root of the singular values as a factor.
 struct LoraStart {
   HostArray a_LRI, b_LOR;  // f32
 };

@@ -77,7 +77,7 @@ Tensor dequantise_mxfp4(const Tensor& codes, const Tensor& scales) {
 }
 
 // Returns factors [.., in]: each input gets the factor of its group from `factors` [.., groups]. `order` has the group
-// of each input, or is null if groups are successive inputs.
+// of each input; null: each group has `group` successive inputs.
 Tensor of_each_input(const Tensor& factors, int64_t inputs, int64_t group, const Tensor& order) {
   const int64_t groups = factors.dim(-1), rows = product(factors.dims()) / groups;
   Dims dims = factors.dims();
@@ -114,8 +114,8 @@ Tensor dequantise_groups(const QuantisedWeight& weight, const std::vector<Tensor
   return format.inputs_first ? inputs_second(values) : reshape(values, weight.base.dims);
 }
 
-// If the absmax values are nested, computes them here, for all experts at once. The codes stay quantised until the loop
-// over blocks of tokens reads an expert.
+// Computes nested absmax values here, for all experts at once. The codes stay quantised until the loop over blocks of
+// tokens (models/blocks/moe.h) reads an expert.
 PackedExperts packed_experts(QuantisedWeight weight, std::vector<Tensor> parts, DType held) {
   if (weight.format.nested) parts = {parts[0], nested_absmax(parts[1], parts[2], parts[3])};
   weight.format.nested = false;
@@ -145,7 +145,7 @@ std::optional<Quantisation> grouped_format(const Model& model, const Param& para
   if (param.role != Role::kLinear && !param.has_experts()) return std::nullopt;
   if (param.role == Role::kLinear && model.family->fan_in_fan_out) return std::nullopt;
   if (param.role == Role::kExpertsFused) {
-    // The modules of an expert may have their inputs in different orders, but the parts have one order for all.
+    // Gate and up of an expert may have their inputs in different orders, but the fused weight has one order for both.
     const ExpertNames& names = model.config.experts;
     if (format.any_order || names.in_turns || model.config.expert_bias) return std::nullopt;
     format.inputs_first = names.in_first;
@@ -256,7 +256,7 @@ Tensor dequantise(const QuantisedWeight& weight, const std::vector<Tensor>& part
 
 namespace {
 
-// Puts the last part of each quantised linear layer, which is the smallest, behind a barrier with `after`. So no weight
+// Puts the last part of each quantised linear layer, which is a small one, behind a barrier with `after`. So no weight
 // can be computed before `after` is known.
 void wait_for(Tensor& after, const std::vector<QuantisedWeight>& weights, const std::string& prefix, Layer& layer) {
   std::vector<Tensor> values{after};

@@ -10,12 +10,15 @@
 
 namespace fettle {
 
-// A frozen weight of a linear layer, or of all experts of a layer. Names of the weight's parts within a layer:
-//   <base>                codes: u8 [out.., in / 2], two elements a byte, the first in the high bits;
-//                         int8: i8 [out.., in]
-//   <base>.absmax         f32 [out.., in / 64], u8 when nested; int8: f32 [out..]
-//   <base>.nested_absmax  f32 [blocks of 256 absmax], when nested; of experts: [E, ..]
+// A frozen weight of a linear layer, or of all experts of a layer. The names of its parts within a layer, by format:
+// nf4, fp4:
+//   <base>                u8 [out.., in / 2], two elements a byte, the first in the high bits
+//   <base>.absmax         f32 [out.., in / 64], u8 when nested
+//   <base>.nested_absmax  f32 [number of blocks of 256 absmax], when nested; of experts: [E, ..]
 //   <base>.nested_offset  f32 [1]: the mean, when nested; of experts: [E]
+// int8:
+//   <base>                i8 [out.., in]
+//   <base>.absmax         f32 [out..]
 // mxfp4, of experts [E, in, out..]:
 //   <base>                u8 [E, out.., in / 2], two elements a byte, the first in the low bits
 //   <base>.scales         u8 [E, out.., in / 32]
@@ -24,8 +27,8 @@ namespace fettle {
 //   <base>.scales         [out.., groups], in the format's dtype
 //   <base>.zeros          u8 [out.., groups]
 //   <base>.order          i32 [in], each input's group, if any_order; of experts: [E, in]
-// Codes, their absmax or scales, and zeros are split over devices like the base. When rows are not whole blocks of 64,
-// codes and absmax are one-dimensional, and every device stores all of them.
+// Codes, absmax, scales and zeros are split over devices like the base. When rows of nf4 or fp4 are not whole blocks
+// of 64, codes and absmax are one-dimensional, and every device stores all of them.
 struct QuantisedWeight {
   Param base;
   Quantisation format;
@@ -36,9 +39,9 @@ struct QuantisedWeight {
   bool by_rows() const { return !format.four_bits() || rows().back() % Quantisation::kBlock == 0; }
 };
 
-// Returns whether a frozen weight of this parameter is stored in the format. This is true for linear layers and, with 4
-// bits, for experts whose rows are whole blocks. If the checkpoint already stores codes (`stored`), this is true only
-// for linear layers.
+// Returns whether a frozen weight of this parameter is stored in the format (nf4, fp4 or int8). This is true for linear
+// layers and, with 4 bits, for experts whose rows are whole blocks. If the checkpoint already stores codes (`stored`),
+// it is true only for linear layers.
 bool is_quantised(const Param& param, const Quantisation& format, bool stored);
 
 // Returns the format groups4 or groups8 for this parameter of a model whose checkpoint stores linear layers in
@@ -51,9 +54,10 @@ QuantisedWeight quantised_weight(const Param& base, const Quantisation& format, 
 // Computes the weight of one layer from its parts: f32 with the base's dims.
 Tensor dequantise(const QuantisedWeight& weight, const std::vector<Tensor>& parts);
 
-// Returns the function for Forward::unpack, which computes the layer's weights in dtype `held`. Devices that split the
-// batch first gather the codes and then dequantise them. With 4 bits, this needs a quarter of the traffic of bf16
-// weights. Experts stay on their devices; the function adds their parts to Layer::packed.
+// Returns the function for Forward::unpack, which computes the layer's weights in dtype `held`. If the devices that
+// share the batch each store a part of a weight, they gather the codes and then dequantise them. With 4 bits, this
+// needs a quarter of the traffic of bf16 weights. Experts stay on their devices; the function adds their parts to
+// Layer::packed.
 std::function<void(Layer&, Tensor*)> unpack_quantised(const std::vector<QuantisedWeight>& weights,
                                                       const std::string& prefix, DType held,
                                                       const ShardingRules& rules);

@@ -1,9 +1,9 @@
 // Defines SideAdapter: one of several LoRA adapters of one base. Each row of a batch uses one of the adapters, or none.
 //
-// All adapters together form one LoRA whose rank is the sum of their ranks: A has the rows of all adapters, B their
-// columns. For each row of the batch, the result of A is multiplied by a scale for each rank. It is the scale of the
-// row's own adapter for that adapter's ranks, and 0 for all other ranks. So rows of different adapters share one
-// program, and the base's weights are read once for all of them.
+// All adapters together form one joined LoRA whose rank is the sum of their ranks: A has the rows of all adapters, B
+// their columns. For each row of the batch, the result of A is multiplied by one scale for each rank. For the ranks of
+// the row's adapter, this is the adapter's scale; for all others, it is 0. So rows of different adapters share one
+// program, and the base's weights are read once for all rows.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace fettle {
 
-// Stands for the base alone, in lists that have an adapter's number for each row.
+// Stands for the base alone, in lists that have the index of each row's adapter.
 constexpr int64_t kNoAdapter = -1;
 
 struct SideAdapter {
@@ -26,14 +26,13 @@ struct SideAdapter {
 // Returns what prevents the adapter from being applied beside others ("it uses DoRA (use_dora)", ...), or "".
 std::string side_obstacle(const LoraOptions& options);
 
-// Returns the options of the LoRA that all adapters together form. A module has LoRA weights if one of the adapters has
-// them.
+// Returns the options of the joined LoRA. A module has LoRA weights if at least one of the adapters has them there.
 LoraOptions joined_options(const Model& model, const std::vector<SideAdapter>& adapters);
 
 // Returns the index of the adapter's first rank in the joined LoRA. For adapters.size(), returns the joined rank.
 int64_t first_rank(const std::vector<SideAdapter>& adapters, size_t adapter);
 
-// Returns the scales f32 [rows, joined rank]. `chosen` has the number of each row's adapter, or kNoAdapter.
+// Returns the scales f32 [rows, joined rank]. `chosen` has the index of each row's adapter, or kNoAdapter.
 HostArray rank_scales(const std::vector<SideAdapter>& adapters, const std::vector<int64_t>& chosen);
 
 }  // namespace fettle
