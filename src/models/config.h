@@ -21,13 +21,13 @@ namespace fettle {
 struct RopeParameters {
   std::string rope_type = "default";  // default, dynamic, linear, llama3, longrope, yarn, proportional
   double rope_theta = 10000;
-  // Share of a head's dims that are rotated, starting at the first dim. Proportional: the share of the dims of each
-  // half.
+  // Share of a head's dims that are rotated, namely the first ones. Proportional: the first ones of each half of the
+  // head.
   double partial_rotary_factor = 1;
   double factor = 1;
   double low_freq_factor = 1, high_freq_factor = 4;
-  // Positions for which the unscaled rope was trained. dynamic: max_position_embeddings; longer documents have lower
-  // frequencies.
+  // Number of positions for which the unscaled rope was trained. dynamic: max_position_embeddings; longer documents get
+  // lower frequencies.
   int64_t original_max_position_embeddings = 0;
   // longrope divides the frequencies by short_factor for documents up to original_max_position_embeddings, and by
   // long_factor for longer ones. longrope and yarn multiply cos and sin by attention_factor.
@@ -37,8 +37,8 @@ struct RopeParameters {
   // original_max_position_embeddings positions. It keeps the frequency if the dim makes more than beta_fast turns, and
   // blends in between.
   double beta_fast = 32, beta_slow = 1;
-  double mscale_all_dim = 0;  // yarn: DeepSeek computes a further factor on attention's scores from this field
-  bool truncate = true;       // yarn: the numbers of the blend's first and last dim are rounded to integers
+  double mscale_all_dim = 0;  // yarn: DeepSeek computes a further factor on the scores from this
+  bool truncate = true;       // yarn: the first and the last index of the blend are rounded outwards
   bool interleaved = false;   // rotated pairs are dims 2i and 2i + 1; else i and i + half of the rotated dims
 
   // Returns how many dims the frequencies cover. Proportional rope covers all dims; dims that are not rotated have the
@@ -54,8 +54,8 @@ enum class Norm {
 };
 
 // Names of the modules of a mixture of experts within a layer; {} is the number of the expert. If gate_up has a name,
-// then gate_up and down are parameters with the weights of all experts, and gate and up are empty. If only gate is
-// empty, experts have no gate: they compute down(act(up(x))).
+// then gate_up and down are parameters with the weights of all experts, and gate and up are empty. If gate and gate_up
+// are both empty, experts have no gate: they compute down(act(up(x))).
 struct ExpertNames {
   std::string router, gate = {}, up = {}, down, gate_up = {};
   // Transformers' names of the router's and the experts' modules, if the checkpoint's files use other names. PEFT's
@@ -91,7 +91,7 @@ struct Routing {
   int64_t groups = 1, top_groups = 1;
   bool best_two = true;
   double scale = 1;        // factor on the weights of a token's experts
-  double epsilon = 1e-20;  // is added to the sum by which a token's sigmoids are divided
+  double epsilon = 1e-20;  // added to the sum by which a token's sigmoids are divided (normalised)
   bool on_inputs = false;  // the weights multiply the experts' inputs, else their results
 };
 
@@ -102,7 +102,8 @@ struct SharedExpert {
   std::string gate = {};  // a linear layer whose sigmoid multiplies the result; "": none
 };
 
-// The gated activation of GPT-OSS: gate * sigmoid(alpha * gate) * (up + 1) after gate <= limit, -limit <= up <= limit.
+// The gated activation of GPT-OSS: gate * sigmoid(alpha * gate) * (up + 1). Before that, gate is limited to at most
+// `limit`, and up to [-limit, limit].
 struct ClampedSwiglu {
   double alpha = 1.702, limit = 7;
 };
@@ -124,8 +125,9 @@ struct MlpNames {
   }
 };
 
-// Sizes of DeepSeek's multi-head latent attention. Its keys and values are computed from one vector of key_rank
-// elements per token. A head's query and key have plain_dim dims without rope and rotary_dim dims with rope.
+// Sizes of DeepSeek's multi-head latent attention. A head's query and key have plain_dim dims without rope and
+// rotary_dim dims with rope; its value has value_dim dims. Values, and the dims of keys without rope, are computed from
+// one vector of key_rank elements per token.
 struct LatentAttention {
   int64_t query_rank = 0;  // 0: queries come from the hidden state
   int64_t key_rank = 0, plain_dim = 0, rotary_dim = 0, value_dim = 0;
@@ -148,8 +150,8 @@ struct DeltaNet {
 // keys and queries.
 struct Mamba2 {
   std::string module = "mamba";
-  int64_t heads = 0, head_dim = 0, groups = 1, state = 0;
-  int64_t width = 4;  // width of the convolution
+  int64_t heads = 0, head_dim = 0, groups = 1, state = 0;  // state: elements of a key and of a query
+  int64_t width = 4;                                       // width of the convolution
   bool conv_bias = true, in_bias = false, out_bias = false;
   bool normed = true;       // a norm over each group of heads, after the gate
   double least_step = 0;    // lower bound of the step size (time_step_limit)
@@ -276,7 +278,7 @@ struct ModelConfig {
   std::optional<RopeParameters> local_rope;  // rope of the layers with a window, if it differs from `rope`
   bool causal = true;                        // a query sees only keys at or before its position; false: encoders
   // For each layer, the number of keys that a query sees, its own included; 0: its own and all before it. Not causal:
-  // the query also sees as many keys after it as before it; 0: all keys.
+  // the query also sees as many keys after it as before it; 0: all keys. Empty: 0 for all layers.
   std::vector<int64_t> window;
   DType dtype = DType::kF32;                 // dtype of the weights in the checkpoint, or before quantisation
   std::optional<Quantisation> quantisation;  // how the checkpoint stores the linear layers
@@ -301,7 +303,7 @@ struct ModelConfig {
 // Returns the part of config.json that has the text model's fields: `text_config` if there is one, else the whole.
 const nlohmann::json& text_level(const nlohmann::json& config);
 
-// Reads fields of config.json. Its error messages name the file and the field.
+// Reads fields of config.json. Throws UserError on a field of a wrong type; the message names the file and the field.
 class ConfigReader {
  public:
   ConfigReader(const nlohmann::json& json, std::string file) : json_(&json), file_(std::move(file)) {}
@@ -317,7 +319,7 @@ class ConfigReader {
   // Reads a list with one text for each layer. Returns {} when the field is missing or an empty list.
   std::vector<std::string> texts_by_layer(const std::string& key, int64_t layers) const;
   bool has(const std::string& key) const;    // present and not null
-  bool given(const std::string& key) const;  // present or null; null switches a default off
+  bool given(const std::string& key) const;  // present, perhaps null; null switches a default off
   // Throws UserError unless the field is absent, null or equal to `value`, which is the only implemented value.
   void refuse_unless(const std::string& key, const nlohmann::json& value) const;
   // Reads the fields that all families share: model_type, vocab_size, tie_word_embeddings, initializer_range, dtype,
@@ -340,7 +342,7 @@ class ConfigReader {
   // Sets the number of experts, and the inner size of an expert if it is not set yet. Reads the experts per token and
   // the coefficient of the balancing loss.
   void read_experts(ModelConfig& config, int64_t experts, int64_t per_token_by_default) const;
-  // Reads which layers have experts: mlp_only_layers and decoder_sparse_step.
+  // Sets config.expert_layers from mlp_only_layers and decoder_sparse_step. Throws UserError when no layer has experts.
   void read_sparse_layers(ModelConfig& config) const;
   // Adds to config.dropouts each of `keys` whose value is not 0.
   void note_dropouts(ModelConfig& config, const std::vector<std::string>& keys) const;

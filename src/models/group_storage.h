@@ -65,9 +65,9 @@ struct GroupStorage {
   std::vector<int64_t> covered_layers(const Param& param) const;
 };
 
-// Returns the modules whose outputs, one after the other, are the weights of an expert in the tensor with all experts
-// of a layer: "experts.down_proj" has the modules "experts.{}.down_proj", and "experts.gate_up_proj" has
-// "experts.{}.gate_proj" and "experts.{}.up_proj". Returns {} for other tensors.
+// `tensor` has the weights of all experts of a layer. Returns the modules whose outputs, one after the other, are the
+// weights of one expert: "experts.down_proj" has the modules "experts.{}.down_proj", and "experts.gate_up_proj" has
+// "experts.{}.gate_proj" and "experts.{}.up_proj", with the expert's number for {}. Returns {} for other tensors.
 std::vector<std::string> expert_modules(const std::string& tensor, int64_t expert);
 
 // Returns the storage that 'quantization_config' of config.json describes; nullopt when it describes none of these

@@ -6,7 +6,7 @@
 
 namespace fettle {
 
-// The layers that a parameter's stack has slices for.
+// Some of a model's layers, such as those for which a parameter's stack has slices.
 struct LayerSet {
   std::vector<int64_t> numbers;  // in ascending order; empty: the parameter is outside of the layers
   int64_t all = 0;  // number of the model's layers that have the parameter; larger than count() if the stack was cut

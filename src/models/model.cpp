@@ -185,7 +185,7 @@ std::string architecture_of(const nlohmann::json& config) {
   return has ? names->front().get<std::string>() : "";
 }
 
-// Refuses uses that the family does not support.
+// Throws UserError when the model cannot be used as a classifier (num_labels above 0) or as a language model.
 void check_use(const Family& family, const nlohmann::json& config, const std::string& file, int64_t num_labels) {
   if (num_labels > 0 && family.classifier.architecture.empty()) {
     std::vector<std::string> able;

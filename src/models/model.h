@@ -43,8 +43,8 @@ class Weights {
   std::map<std::string, Entry> entries_;
 };
 
-// A quantised weight of all experts of a layer. The weights of all experts in 16 bits can be larger than all else that
-// a layer needs, so the loop over blocks of tokens computes the weight of one expert at a time.
+// A quantised weight of all experts of a layer. In 16 bits, the weights of all experts can be larger than all else that
+// a layer needs. So the loop over blocks of tokens (blocks/moe.h) computes the weight of one expert at a time.
 struct PackedExperts {
   std::vector<Tensor> parts;  // [E, ...]
   // Returns the weights of some experts, from parts that have only these experts.
@@ -54,7 +54,7 @@ struct PackedExperts {
 // The weights of the current layer, under their names within a layer ("self_attn.q_proj.weight").
 struct Layer {
   Tensor index;        // i32, the layer's number
-  int64_t lowest = 0;  // the lowest number of the layers that this code computes; all of them have the same parameters
+  int64_t lowest = 0;  // one loop computes several layers with the same parameters; this is the lowest of their numbers
   std::map<std::string, Tensor> weights;
   std::map<std::string, PackedExperts> packed;  // weights of experts that are quantised
 
@@ -85,9 +85,10 @@ struct Cache {
 };
 
 // LoRA weights of all experts of a layer and of the router, by their names within the layer. `gate_up` and `down` are
-// prefixes of the names ".lora_A.weight" [E, r, in] and ".lora_B.weight" [out, r, E]. `router` is the prefix of the
-// arrays [r, D] and [E, r]. An empty prefix means no LoRA. The outputs of `gate_up` are in the order of the fused
-// weight; if there is no fused weight, the gate's outputs come first, then up's.
+// prefixes of the names ".lora_A.weight" [E, r, in] and ".lora_B.weight" [out, r, E] (with ExpertNames::swapped_lora,
+// `in` and `out` change places). `router` is the prefix of the arrays [r, D] and [E, r]. An empty prefix means no LoRA.
+// The outputs of `gate_up` are in the order of the fused weight; if there is no fused weight, the gate's outputs come
+// first, then up's.
 struct ExpertLora {
   std::string gate_up, down, router;
   double scale = 1, gate_up_scale = 1;
@@ -122,16 +123,16 @@ struct Forward {
   std::optional<ExpertLora> expert_lora;
   std::optional<Float8> float8;  // dtypes of the linear layers' products; nullopt: `compute`
 
-  // f32 [2, experts], summed over layers and over the tokens of documents: the number of tokens sent to each expert,
-  // and the probability that the router gave the expert. Null: not computed.
+  // f32 [2, experts], summed over layers and over the tokens of documents. Row 0 has the number of tokens sent to each
+  // expert, row 1 the probability that the router gave the expert. Null: not computed.
   Tensor router;
   // Adds a layer's quantised weights to the layer. Computes each weight from its stored parts; for experts, puts the
   // parts into Layer::packed. If `after` is given, the program computes the weights only when the value of `after` is
   // known, and this function replaces `after` by an equal value. If `unpack` is null, no weights are quantised.
   std::function<void(Layer&, Tensor* after)> unpack;
 
-  // Copies the layer's slice of a stack in host memory to the device and returns it. Null: all stacks are on the
-  // device.
+  // Returns the layer's slice of a stack on the device, and copies it there if the stack is in host memory. Null: all
+  // stacks are on the device.
   std::function<Tensor(const Param& param, const Tensor& slice)> fetch;
 
   // Adapts the copy of this Forward that a pipeline's stage uses: `rows` takes the stage's rows [B', ...] from an array
@@ -223,7 +224,8 @@ struct Model {
   int64_t parameters() const;
 };
 // Makes a language model, or, if `num_labels` is above 0, a classifier with this number of labels. Throws UserError
-// when the family does not support this, or when config.json describes a classifier and num_labels is 0.
+// when the family does not support this, when config.json cannot be used, and when it describes a classifier but
+// num_labels is 0.
 Model make_model(const nlohmann::json& config, const std::string& file, int64_t num_labels = 0);
 
 }  // namespace fettle

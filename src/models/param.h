@@ -55,9 +55,8 @@ struct Param {
   Role role;
   LayerSet layers = {};
   Init init = Init::kNormal;
-  // The parts of fused modules (q|k|v, gate|up) have a separate dim, so that each part is split over devices
-  // separately: dims[fused] parts of dims[fused + 1]. The checkpoint has one dim instead of these two. -1: dims are the
-  // same as in the checkpoint.
+  // dims[fused] and dims[fused + 1] are one dim in the checkpoint; -1: there are no such dims. For example, the parts
+  // of a fused module (q|k|v, gate|up) have a dim of their own, so that each part is split over devices separately.
   int fused = -1;
   std::optional<DType> dtype = {};  // nullopt: the dtype that the run gives to all parameters
   Memory memory = Memory::kDevice;  // the memory in which the program parameter is

@@ -1,13 +1,17 @@
-// Defines Quantisation: the formats in which frozen linear layers are stored in 4 or 8 bits, like those of
-// bitsandbytes.
+// Defines Quantisation: a format in which frozen weights are stored in 4 or 8 bits.
 //
-// nf4, fp4 (Dettmers et al. 2023): the elements of a weight in row-major order form blocks of 64. A block stores its
-// largest magnitude (absmax, f32) and one 4-bit code per element, which selects one of 16 values in [-1, 1]. Nested
-// ("double quantisation"): the absmax, minus their mean, form blocks of 256 and are stored in 8 bits of a dynamic map.
-// int8 (the weights of LLM.int8): one absmax per output and 8 bits per element, in steps of absmax / 127. mxfp4 (OCP
-// Microscaling Formats 1.0; GPT-OSS's experts): each output's inputs form blocks of 32, with one code e2m1 per element
-// and one power of two per block. groups4, groups8 (group_storage.h): each output's inputs form groups. An element is
-// an integer of 4 or 8 bits minus the zero of its group, times the scale of its group.
+// nf4, fp4 (bitsandbytes; Dettmers et al. 2023): the elements of a weight in row-major order form blocks of 64. A block
+// stores its largest magnitude (absmax, f32) and one 4-bit code per element, which selects one of 16 values in [-1, 1].
+// Nested ("double quantisation"): the absmax values, minus their mean, form blocks of 256 and are stored as 8-bit codes
+// of a dynamic map (adapters/dynamic_map.h).
+//
+// int8 (bitsandbytes; the weights of LLM.int8): one absmax per output, and 8 bits per element in steps of absmax / 127.
+//
+// mxfp4 (OCP Microscaling Formats 1.0; GPT-OSS's experts): each output's inputs form blocks of 32, with one code e2m1
+// per element and one power of two per block.
+//
+// groups4, groups8 (group_storage.h): each output's inputs form groups. An element is an integer of 4 or 8 bits minus
+// the zero of its group, times the scale of its group.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -32,14 +36,14 @@ struct Quantisation {
   static constexpr int kBlock = 64, kNestedBlock = 256, kMxfp4Block = 32;
   bool four_bits() const { return type != Type::kInt8 && type != Type::kGroups8; }
   bool in_groups() const { return type == Type::kGroups4 || type == Type::kGroups8; }
-  double bits() const;       // bits per element, with its share of the block's scales (int8: without the scales)
+  double bits() const;       // bits per element, with its share of the scales and zeros (int8: without them)
   std::string name() const;  // "nf4 with double quantization"
   bool operator==(const Quantisation&) const = default;
 };
 
 // Returns whether the checkpoint stores the experts in MXFP4.
 bool stores_mxfp4(const nlohmann::json& config);
-// Returns the format of the linear layers that 'quantization_config' of config.json states. Returns nullopt when it is
+// Returns the format (nf4, fp4 or int8) that 'quantization_config' of config.json states. Returns nullopt when it is
 // absent, or states MXFP4, groups (group_storage.h) or 8-bit floats (float8_storage.h). Throws UserError for other
 // formats.
 std::optional<Quantisation> stored_quantisation(const nlohmann::json& config, const std::string& file);

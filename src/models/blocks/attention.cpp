@@ -188,8 +188,8 @@ Tensor attention(const Forward& f, const Tensor& q_BTNH, const Tensor& k_BTKH, c
     const int64_t s = keys_BSKH.dim(1);
     const Tensor own_T = iota({DType::kI32, {t}}, 0);
     const Tensor index = b == 1 ? own_T + reshape(f.cache->filled, {}) : expand(own_T, 0) + expand(f.cache->filled, 1);
-    // During generation, a row is one document without padding. The positions of the cache that are not filled yet come
-    // after every query.
+    // During generation, a row is one document. The positions of the cache that are not filled yet come after every
+    // query, so the causal mask hides them.
     Keys keys{keys_BSKH, values_BSKH, iota({DType::kI32, {s}}, 0), full(1, {DType::kI32, {b, s}})};
     Tensor segments = full(1, {DType::kI32, {b, t}});
     if (options.chunk) {

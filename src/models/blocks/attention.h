@@ -33,9 +33,9 @@ struct AttentionOptions {
 std::vector<double> alibi_slopes(int64_t heads);
 
 // Returns the attention of q_BTNH over k_BTKH and v_BTKH, [B, T, N, H]. The softmax is computed in f32. A query sees
-// the keys of its own document; with a causal mask, only those at or before its position. With a cache, new keys are
-// written at position f.cache->filled, and a query sees the keys in the cache instead of those in k_BTKH; k and v may
-// be null when the cache already has them.
+// the keys of its own document; with a causal mask, only those at or before its position. With a cache, new keys and
+// values are written to it from position f.cache->filled on, and a query sees the keys in the cache. If the cache
+// already has the new ones, k and v are null.
 //
 // Without a cache and sinks, and with keys and values of the same H, this is the composite "attention" of q, k, v,
 // f.segments (with options.chunk: the numbers of the chunks) and, if there is one, the window. The options are its

@@ -47,7 +47,8 @@ class Decoder {
   Tensor window_of(const Layer& layer) const;  // null when no layer has a window
   Rope rope_of(const Layer& layer, const Tensor& window) const;
 
-  Tensor widths_, rotated_;  // the settings by layer; null: all layers have the same
+  // i32 [layers]: the windows (null: all layers have the same), and 1 for layers with rope (null: all have it).
+  Tensor widths_, rotated_;
   Rope rope_;
   std::optional<Rope> local_rope_;
 };
@@ -57,7 +58,7 @@ void add_attention(ParamList& list, const ModelConfig& config);
 void add_mlp(ParamList& list, const ModelConfig& config);
 void add_gated(ParamList& list, const ModelConfig& config, const MlpNames& names, int64_t size, bool bias = false);
 
-// Adds and computes the usual layer: x + attention(norm(x)), then y + mlp(norm(y)).
+// Add and compute the usual layer: x + attention(norm(x)), then y + mlp(norm(y)).
 void add_pre_norm_layer(ParamList& list, const ModelConfig& config);
 Tensor pre_norm_layer(const Decoder& decoder, const Layer& layer, const Tensor& x_BTD, LayerCache* cache);
 

@@ -76,8 +76,8 @@ Tensor top_entropy(const Tensor& logits_BCV, int64_t most) {
   const Tensor x = logits_BCV - top;
   const Tensor none = zeros_like(reduce_max(x, {-1}));
   const Tensor lowest = constant(-1e30, DType::kF32);
-  // Each iteration takes the largest value below those already taken, and all values equal to it, as long as fewer than
-  // `most` were taken.
+  // Each iteration takes the largest value below those already taken, and all values equal to it, but at most `most`
+  // values in all iterations together.
   const std::vector<Tensor> carries{none + 1.0, none + static_cast<double>(most), none, none};
   const ScanStep out =
       scan(most, carries, {}, [&](const Tensor&, const std::vector<Tensor>& c, const std::vector<Tensor>&) -> ScanStep {
@@ -102,7 +102,7 @@ ChunkObjective chunk_objective(const TokenObjective& objective, const ChunkLoss&
   if (objective.weight == TokenObjective::Weight::kProbability) weight = exp(-c.losses_BC);
   if (objective.weight == TokenObjective::Weight::kEntropy) {
     constexpr int64_t kMost = 20;
-    constexpr double kScale = 3;
+    constexpr double kScale = 3;  // about ln(kMost), the largest entropy
     const Tensor entropy = top_entropy(logits_BCV, std::min(kMost, logits_BCV.dim(2)));
     const Tensor least = constant(1e-30, DType::kF32);
     weight = objective.power == 1 ? entropy * (1 / kScale)

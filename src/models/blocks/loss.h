@@ -12,12 +12,13 @@ struct TokenHead {
 };
 
 struct TokenLoss {
-  Tensor sum;        // f32 scalar: weighted sum over the trained tokens; differentiable with respect to hidden and head
-  Tensor losses_BT;  // f32, 0 for tokens that are not trained
+  Tensor sum;         // f32 scalar: weighted sum over the trained tokens; differentiable if LossOptions ask for it
+  Tensor losses_BT;   // f32, 0 for tokens that are not trained
   Tensor correct_BT;  // f32, 1 where the largest logit is the target's
 };
 
-// The objective, if it is not plain cross-entropy. Gradients do not flow through a token's weight or the other model.
+// What token_loss() sums up, if it is not plain cross-entropy. Each token's cross-entropy gets a weight, and a term may
+// be added that compares with another model. Gradients do not flow through the weight or the other model.
 struct TokenObjective {
   enum class Weight {
     kOne,

@@ -344,8 +344,8 @@ class ExpertLinears {
   ExpertLinears(const Forward& f, const Layer& layer, const DeviceDims& devices)
       : f_(f), layer_(layer), devices_(devices) {}
 
-  // Returns the layer gate or up, whose outputs tp splits. The two layers share lora_B: `half` is 0 for the gate's part
-  // and 1 for up's part (0 without a gate).
+  // Returns the layer gate or up, whose outputs tp splits. The two layers share LoRA weights: `half` is 0 for the
+  // gate's part of lora_B and 1 for up's part (0 without a gate).
   ExpertLinear hidden(const std::string& module, int64_t half) const {
     const int64_t inner = f_.config.expert_size;
     ExpertLinear out{inner / devices_.size(3), f_.config.expert_in(), {}, {}, {}};

@@ -261,8 +261,9 @@ Meet meet_forward(const AttentionOptions& options) {
   };
 }
 
-// Returns the function of the backward pass. It needs further values of queries: the cotangent, the log-sum-exp, and
-// the sums of cotangent * result. The sum of queries is their gradient; the sums of keys are the gradients of k and v.
+// Returns the function of the backward pass. The queries need further values: the cotangent, the log-sum-exp, and the
+// sum of cotangent * result over H. The sum of queries is their gradient; the sums of keys are the gradients of k and
+// v.
 Meet meet_backward(const AttentionOptions& options) {
   return [&options](Side& queries, Side& keys) {
     const bool begun = !queries.sums.empty();

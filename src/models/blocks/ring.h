@@ -7,14 +7,15 @@
 
 namespace fettle {
 
-// In turn r, device d computes the scores of its queries and the keys of device d - r (modulo n, the number of
-// devices).
+// In turn r, device d computes the scores of its own queries with the keys of device d - r (modulo n, the number of
+// devices). Turn 0 is the first.
 //
-// A device has one part of contiguous positions, or two: the chunks d and 2n - 1 - d of the row. In all turns but the
-// first, the queries of the second chunk see the keys of the other device's first chunk. In addition, if the other
-// device's number is lower, the queries of the first chunk see the keys of the other device's first chunk; else the
-// queries of the second chunk see the keys of the other device's second chunk. So no device computes scores that the
-// causal mask hides, except within its own chunks.
+// The positions of a device form one contiguous part, or two: the chunks d and 2n - 1 - d of the row. With two chunks,
+// a device computes two pairs of chunks in each turn r > 0. The first pair is its second chunk of queries with the
+// first chunk of keys. If d - r >= 0, the second pair is its first chunk of queries with the first chunk of keys; else
+// it is its second chunk of queries with the second chunk of keys. In turn 0, a device computes all pairs but that of
+// its first chunk of queries with its second chunk of keys. So no device computes scores that the causal mask hides,
+// except within its own chunks.
 struct Ring {
   int64_t devices = 1;
   int64_t parts = 1;             // 1 or 2

@@ -49,7 +49,7 @@ void read_sizes_by_layer(const ConfigReader& r, const ModelConfig& c, Gemma4& g)
         throw UserError("{}: '{}' is not implemented; head_dim and num_key_value_heads are", one.file(), key);
     return {one.integer("head_dim", usual.first), one.integer("num_key_value_heads", usual.second)};
   };
-  const Sizes full = sizes_of(c.num_hidden_layers - 1);
+  const Sizes full = sizes_of(c.num_hidden_layers - 1);  // the last layer has no window
   std::tie(g.full_head_dim, g.full_key_heads) = full;
   for (int64_t layer = 0; layer < c.num_hidden_layers; ++layer)
     if (sizes_of(layer) != (has_window(c, layer) ? usual : full))
@@ -83,7 +83,7 @@ ModelConfig read_dense(const ConfigReader& r, int64_t usual_window) {
   Gemma4 g;
   g.full_rope = {.rope_type = "proportional", .rope_theta = 1e6, .partial_rotary_factor = 0.25};
   if (r.has("rope_parameters")) g.full_rope = r.rope(1e6);
-  c.rope = c.local_rope.value_or(RopeParameters{});
+  c.rope = c.local_rope.value_or(RopeParameters{});  // of the layers with a window
   c.local_rope.reset();
   g.full_head_dim = r.integer("global_head_dim", 512);
   g.values_are_keys = r.flag("attention_k_eq_v", false);

@@ -152,7 +152,7 @@ Tensor latent_attention(const Decoder& d, const Layer& layer, const Tensor& x, L
   const Tensor both = module("kv_a_proj_with_mqa", x);
   const Tensor latent = small_norm("kv_a_layernorm", slice(both, 2, 0, a.key_rank));
   const Tensor kv = heads(module("kv_b_proj", latent), a.plain_dim + a.value_dim);
-  // All heads share one key of rotated dims.
+  // All heads share the rotated dims of the key.
   const Tensor shared = reshape(slice(both, 2, a.key_rank, a.key_rank + a.rotary_dim), {b, t, 1, a.rotary_dim});
   const Heads turned = d.rotate(layer, {slice(q, 3, a.plain_dim, a.plain_dim + a.rotary_dim), shared, {}});
   const Heads all{concatenate({slice(q, 3, 0, a.plain_dim), turned.q_BTNH}, 3),

@@ -1,4 +1,4 @@
-// ERNIE 4.5 (dense): Llama whose rope turns neighbouring dims. Source: transformers/models/ernie4_5.
+// ERNIE 4.5 (dense): Llama, but rope rotates neighbouring dims together. Source: transformers/models/ernie4_5.
 #include <nlohmann/json.hpp>
 
 #include "models/decoder.h"

@@ -1,4 +1,4 @@
-// GLM-4: rope on half of a head's dims, where neighbouring dims turn together, and one module for gate and up. The type
+// GLM-4: rope on half of a head's dims, which rotates neighbouring dims together; one module for gate and up. The type
 // glm4 also has norms on the results of attention and MLP. Sources: transformers/models/glm, glm4.
 #include <nlohmann/json.hpp>
 

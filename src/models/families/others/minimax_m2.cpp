@@ -1,5 +1,5 @@
-// MiniMax M2: norms on q and k as a whole, rope on a part of a head's dims, a router that uses sigmoids and a
-// correction of the scores. Source: transformers/models/minimax_m2.
+// MiniMax M2: one norm over all heads of q and one over all heads of k, rope on a part of a head's dims, a router that
+// uses sigmoids and a correction of the scores. Source: transformers/models/minimax_m2.
 #include <nlohmann/json.hpp>
 
 #include "graph/ops.h"

@@ -1,5 +1,6 @@
-// OLMo 2 and 3: norms on the results of attention and MLP, and on q and k as a whole. OLMo 3 has a window on three of
-// four layers; only the layers without a window have yarn. Sources: transformers/models/olmo2, olmo3.
+// OLMo 2 and 3: norms on the results of attention and MLP; one norm over all heads of q and one over all heads of k.
+// OLMo 3 has a window on three of four layers; only the layers without a window have yarn. Sources:
+// transformers/models/olmo2, olmo3.
 #include <nlohmann/json.hpp>
 
 #include "graph/ops.h"

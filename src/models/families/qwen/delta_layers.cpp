@@ -20,8 +20,8 @@ Tensor to_length_one(const Tensor& x) {
   return x * rsqrt(expand(reduce_sum(x * x, {-1}), -1) + 1e-6);
 }
 
-// Adds the parameters of full attention: q_proj has a query and a gate for each head; the result is multiplied by
-// sigmoid(gate).
+// Adds the parameters of full attention. q_proj has a query and a gate for each head. The result of attention is
+// multiplied by sigmoid(gate).
 void add_gated_attention(ParamList& list, const ModelConfig& c) {
   const SizedAxis d{c.hidden_size, "embed"}, q{c.num_attention_heads * c.head_dim, "heads"},
       kv{c.num_key_value_heads * c.head_dim, "kv_heads"};
