@@ -5,8 +5,8 @@
 
 namespace fettle {
 
-// Computes the norm of each row of W + scale B A without the product B A. The squared norm is
-// |W|^2 + 2 scale <B, W A^T> + scale^2 <B, B A A^T>.
+// Computes the norm of each row of W + scale B A without the product B A. For a row w of W and the same row b of B, the
+// squared norm is |w|^2 + 2 scale <b, A w> + scale^2 <b, A A^T b>.
 Tensor magnitude_over_norm(const Layer& layer, const std::string& module, const LoraOptions& options) {
   const double scale = options.scale();
   auto f32 = [&](const std::string& part) { return stop_gradient(convert(layer[module + part], DType::kF32)); };

@@ -84,8 +84,8 @@ struct Routing {
   bool sigmoid = false;         // scores are sigmoids of the logits, else their softmax
   bool in_f32 = false;          // the logits are computed in f32
   bool normalised = true;       // norm_topk_prob: the weights of a token's experts sum up to 1
-  std::string correction = {};  // a parameter that is added to the scores for the choice only; "": none
-  std::string factors = {};     // a parameter with one factor for each expert's routing weight; "": none
+  std::string correction = {};  // name of a parameter that is added to the scores, for the choice only; "": none
+  std::string factors = {};     // name of a parameter: a factor on each expert's routing weight; "": none
   // Only the experts of the `top_groups` best groups can be chosen. A group's score is the sum of the scores of its two
   // best experts (best_two), or else the score of its best expert.
   int64_t groups = 1, top_groups = 1;
@@ -199,7 +199,7 @@ struct Gemma4 {
   // This many layers at the end compute no keys and values. Each uses those of the last layer of its kind (window or
   // full) that computes them.
   int64_t shared_layers = 0;
-  bool wide_mlp = false;  // the layers in shared_layers have an MLP of twice the size
+  bool wide_mlp = false;  // the last shared_layers layers have an MLP of twice the size
   // Each token has a further vector of layer_size elements for each layer. A table has these vectors for layer_vocab
   // token ids. layer_size 0: no such vectors.
   int64_t layer_vocab = 0, layer_size = 0;
@@ -355,7 +355,7 @@ class ConfigReader {
   // Throws UserError because the field is not a list with one element for each layer.
   [[noreturn]] void refuse_layers(const std::string& key, int64_t layers) const;
   void finish_yarn(const ConfigReader& settings, RopeParameters& rope) const;
-  // Returns `defaults` with the values of the fields that are present.
+  // Reads one group of rope fields. A missing rope_theta or partial_rotary_factor keeps the value in `defaults`.
   RopeParameters rope_settings(RopeParameters defaults) const;
   const nlohmann::json* json_;
   std::string file_;

@@ -1,5 +1,5 @@
-// Defines Family, which describes a model family, Forward, the arguments of its forward function, and Model, a family
-// with the config and the parameters of one model.
+// Defines Family, Forward and Model. Family describes a model family. Forward has the arguments of its forward
+// function. Model is a family with the config and the parameters of one model.
 //
 // Shape legend of this folder: B rows of the batch, T positions, S keys, D hidden_size, N query heads, K key heads, G =
 // N / K, H head_dim, F intermediate_size, V vocab_size, L layers.

@@ -13,11 +13,11 @@
 
 namespace fettle {
 
-// The initial value of a parameter that is not read from a checkpoint: normal with the standard deviation
-// config.initializer_range, 0, 1, or uniform within +-1 / sqrt(its last dim), which is Kaiming's rule with a = sqrt(5).
+// The initial values of a parameter that is not read from a checkpoint. kNormal: the standard deviation is
+// config.initializer_range. kUniformByFanIn: within +-1 / sqrt(its last dim), Kaiming's rule with a = sqrt(5).
 enum class Init { kNormal, kZeros, kOnes, kUniformByFanIn };
 
-// What a parameter does in the model. No code derives the role from a name.
+// What a parameter does in the model.
 enum class Role {
   kTokenEmbedding,     // [V, D]; with tied embeddings it is also the head
   kPositionEmbedding,  // a table of learned positions
@@ -116,15 +116,15 @@ class ParamList {
   ParamList& outside();
 
   void add(const std::string& name, Dims dims, LogicalAxes axes, Role role, Init init = Init::kNormal);
-  // Adds a parameter of a fused module. Its dim number `fused` counts the parts (see Param::fused).
+  // Adds a parameter of a fused module. `fused` is Param::fused.
   void add_fused(const std::string& name, Dims dims, LogicalAxes axes, int fused, Role role);
   // Adds a weight [rows, width].
   void embedding(const std::string& module, int64_t rows, int64_t width, Role role = Role::kTokenEmbedding);
   void head(const std::string& module, int64_t vocab, int64_t width, bool bias = false);
   // Adds a scale, initialised by `init`, and, with `bias`, an offset.
   void norm(const std::string& module, int64_t size, Init init, bool bias);
-  // Adds a weight [out, in] (or in_first) and, with options.bias, a bias. Fused parts have their own dim: [parts, out,
-  // in].
+  // Adds a weight [out, in] and, with options.bias, a bias. With several parts, the weight is [parts, out, in]. With
+  // in_first, `in` comes first.
   void linear(const std::string& module, const SizedAxis& out, const SizedAxis& in, const LinearOptions& options = {});
 
   std::vector<Param> take() { return std::move(params_); }

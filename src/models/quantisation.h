@@ -7,8 +7,8 @@
 //
 // int8 (bitsandbytes; the weights of LLM.int8): one absmax per output, and 8 bits per element in steps of absmax / 127.
 //
-// mxfp4 (OCP Microscaling Formats 1.0; GPT-OSS's experts): each output's inputs form blocks of 32, with one code e2m1
-// per element and one power of two per block.
+// mxfp4 (OCP Microscaling Formats 1.0; GPT-OSS's experts): each output's inputs form blocks of 32, with one 4-bit float
+// (e2m1) per element and one power of two per block.
 //
 // groups4, groups8 (group_storage.h): each output's inputs form groups. An element is an integer of 4 or 8 bits minus
 // the zero of its group, times the scale of its group.

@@ -7,7 +7,7 @@
 namespace fettle {
 namespace {
 
-// Returns a 0/1 matrix [C, C] of the pairs (i, j) for which wanted(i, j).
+// Returns a matrix [C, C] with 1 where wanted(i, j) is true, else 0.
 template <typename Wanted>
 Tensor pairs_where(int64_t size, Wanted wanted) {
   std::vector<double> values;

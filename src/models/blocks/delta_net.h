@@ -13,9 +13,12 @@ struct DeltaRule {
   Tensor state_BNKH;  // the state after the last position, f32
 };
 
-// Computes, for each head with the state S [K, H] (zero at first), at each position: S <- exp(decay) S; S <- S + beta k
-// (v - S^T k)^T; out = S^T q. All inputs are f32: q, k [B, T, N, K], v [B, T, N, H], decay and beta [B, T, N]. `state`
-// is the state before the first position, from which the first document continues. Null: zero.
+// Computes at each position, for each head with the state S [K, H], which is zero at the start of a document:
+//   S <- exp(decay) S
+//   S <- S + beta k (v - S^T k)^T
+//   out = S^T q
+// All inputs are f32: q, k [B, T, N, K], v [B, T, N, H], decay and beta [B, T, N]. If `state` is given, the first
+// document of each row starts from it instead of zero.
 //
 // Positions are computed in chunks. Within a chunk, the updates are the solution of a triangular system. The inverse of
 // the system's matrix is built up from blocks of 1, 2, 4, ... positions.

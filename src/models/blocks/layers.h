@@ -20,7 +20,7 @@ struct ProductForm {
 // composite "linear". Without `rules`, no input is split.
 Tensor product(const ShardingRules* rules, const Tensor& x, const Tensor& weight, ProductForm form = {});
 
-// Returns x_BTI times weight [O.., I], plus low.scale * (x a^T) b^T. It is the composite "lora".
+// Returns x_BTI times weight [O.., I], plus low.scale * (x a^T) b^T. This is the composite "lora".
 Tensor lora_product(const ShardingRules& rules, const Tensor& x_BTI, const Tensor& weight, const LowRank& low,
                     ProductForm form = {});
 
@@ -29,7 +29,7 @@ Tensor lora_product(const ShardingRules& rules, const Tensor& x_BTI, const Tenso
 Tensor linear(const Forward& f, const Layer& layer, const std::string& module, const Tensor& x, LinearForm form = {});
 
 // Returns x / sqrt(mean(x^2) + eps) * (weight + weight_offset), computed in f32 and returned in x's dtype. If the
-// weight is null, 1 is used instead. With `rules` and a weight, it is the composite "rms_norm" for x_BTD and x_BTNH.
+// weight is null, 1 is used instead. With `rules` and a weight, this is the composite "rms_norm" for x_BTD and x_BTNH.
 Tensor rms_norm(const Tensor& x, const Tensor& weight_D, double eps, double weight_offset = 0,
                 const ShardingRules* rules = nullptr);
 // Returns (x - mean) / sqrt(variance + eps) * weight_D + bias_D, computed in f32. `bias_D` may be null.
@@ -48,7 +48,7 @@ Tensor soft_cap(const Tensor& x, double cap);
 // gelu_fast), relu, relu2 (the square of relu) or tanh. Throws UserError for another name.
 Tensor activation(const std::string& name, const Tensor& x);
 
-// Returns activation(name, gate) * up, the hidden values [B, T, F] of a gated MLP. It is the composite "gated".
+// Returns activation(name, gate) * up, the hidden values [B, T, F] of a gated MLP. This is the composite "gated".
 Tensor gated(const ShardingRules& rules, const std::string& name, const Tensor& gate_BTF, const Tensor& up_BTF);
 
 // Returns log(1 + exp(x)).

@@ -46,8 +46,8 @@ struct CrossEntropy {
   Tensor losses_BC, correct_BC;  // f32; correct: 1 if the target has the largest logit; both 0 without a target
   Tensor slope_BCV;              // derivative of sum(losses * weights) with respect to the logits
 };
-// Returns the cross-entropy of f32 logits. `weights_BC` null: 1. The slope has the dtype `compute`. It is the composite
-// "cross_entropy", which has no gradient of its own.
+// Returns the cross-entropy of f32 logits. If `weights_BC` is null, all weights are 1. The slope has the dtype
+// `compute`. The function is the composite "cross_entropy", which has no gradient of its own.
 CrossEntropy cross_entropy(const ShardingRules& rules, const Tensor& logits_BCV, const Tensor& targets_BC,
                            const Tensor& weights_BC, DType compute);
 

@@ -13,10 +13,11 @@ struct StateSpace {
   Tensor state_BNKH;  // the state after the last position, f32
 };
 
-// Computes, for each head with the state S [K, H], at each position: S <- exp(decay) S + k x^T; out = S^T q. The inputs
-// x [B, T, N, H], k and q [B, T, G, K] and decay [B, T, N] are f32. Each k and q is used by N / G neighbouring heads. S
-// is zero at the start of each document of `segments_BT`. If `state` is given, the first document of each row starts
-// from it instead.
+// Computes at each position, for each head with the state S [K, H], which is zero at the start of a document:
+//   S <- exp(decay) S + k x^T
+//   out = S^T q
+// All inputs are f32: x [B, T, N, H], k and q [B, T, G, K], decay [B, T, N]. Each k and q is used by N / G neighbouring
+// heads. If `state` is given, the first document of each row starts from it instead of zero.
 //
 // Positions are computed in chunks, one chunk after another. Within a chunk, positions are computed at the same time.
 StateSpace state_space(const Tensor& x, const Tensor& k, const Tensor& q, const Tensor& decay,

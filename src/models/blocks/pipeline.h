@@ -10,8 +10,8 @@
 
 namespace fettle {
 
-// The layers of one stage. `stage` is the stage's number (i32), `f` has the rows of one micro-batch, and `stacks` are
-// the stage's slices.
+// Computes the layers of one stage. `stage` is the stage's number (i32), `f` has the rows of one micro-batch, and
+// `stacks` are the stage's slices.
 using StageLayers =
     std::function<Tensor(Forward& f, const Tensor& stage, const Tensor& x_BTD, const std::vector<Tensor>& stacks)>;
 

@@ -161,7 +161,7 @@ class Turns {
     for (size_t i = 0; i < arrived.size(); ++i) key_sums_[i] = key_sums_[i] + arrived[i];
   }
 
-  // Returns `mask` [D] for an array of `rank` dims whose dim `at` counts the devices.
+  // Reshapes `mask` [D] so that it broadcasts to an array of `rank` dims whose dim `at` counts the devices.
   static Tensor mask_for(const Tensor& mask, int64_t rank, int64_t at) {
     Dims dims(rank, 1);
     dims[at] = mask.dim(0);
@@ -302,8 +302,8 @@ Meet meet_backward(const AttentionOptions& options) {
   };
 }
 
-// Returns the options with the window and the sinks that the operands of Ring::attend have. `first` is the position of
-// the first of them.
+// Returns the options with the window and the sinks that the operands of Ring::attend have. They begin at index
+// `first`.
 AttentionOptions with_operands(AttentionOptions options, const Tensors& operands, size_t first) {
   if (options.window) options.window = operands[first++];
   if (options.sinks_N) options.sinks_N = operands[first];

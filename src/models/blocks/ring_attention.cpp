@@ -39,8 +39,9 @@ RingLayout lay_out(const Tensor& q_BTNH, const AttentionOptions& options, const 
   return out;
 }
 
-// Device i starts with the chunks 2i and 2i + 1. Device d computes the chunks d and 2n - 1 - d: one even, one odd
-// number. Returns for each device d the device that starts with d's even chunk (`odd` 0) or odd chunk (`odd` 1).
+// Device i starts with the chunks 2i and 2i + 1. Device d computes the chunks d and 2n - 1 - d, of which one has an
+// even and one an odd number. Returns for each device d the device that starts with d's even chunk (`odd` 0) or odd
+// chunk (`odd` 1).
 std::vector<int64_t> chunk_sources(int64_t devices, int64_t odd) {
   std::vector<int64_t> out;
   for (int64_t d = 0; d < devices; ++d) out.push_back((d % 2 == odd ? d : 2 * devices - 1 - d) / 2);

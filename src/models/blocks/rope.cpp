@@ -30,15 +30,14 @@ void stretch_yarn(std::vector<double>& frequencies, const RopeParameters& rope, 
   }
 }
 
-// Returns g for documents of these lengths: NTK multiplies the rope base by g^(R / (R - 2)), like Transformers'
-// _compute_dynamic_ntk_parameters. g is 1 for lengths up to original_max_position_embeddings.
+// Returns g for documents of these lengths: the type dynamic multiplies rope_theta by g^(R / (R - 2)), like
+// Transformers' _compute_dynamic_ntk_parameters. g is 1 for lengths up to original_max_position_embeddings.
 Tensor growth_of(const RopeParameters& rope, const Tensor& lengths_B) {
   const Tensor times = lengths_B * (rope.factor / static_cast<double>(rope.original_max_position_embeddings));
   return maximum(times - (rope.factor - 1), constant(1, DType::kF32));
 }
 
-// Returns the exponents e [R / 2]: if the rope base is multiplied by g^(R / (R - 2)), frequency i is multiplied by
-// g^e[i].
+// Returns the exponents e [R / 2]: if rope_theta is multiplied by g^(R / (R - 2)), frequency i is multiplied by g^e[i].
 Tensor table_of_exponents(int64_t rotary_dim) {
   std::vector<double> exponents;
   for (int64_t i = 0; i < rotary_dim; i += 2)

@@ -12,7 +12,8 @@ namespace fettle {
 // One layer's arrays of the cache, by name. The layer replaces each array by one that includes the new tokens.
 using LayerCache = std::map<std::string, Tensor>;
 using LayerBody = std::function<Tensor(const Layer& layer, const Tensor& x_BTD, LayerCache* cache)>;
-// Returns the function that computes a layer for the rows of `f`. A stage of a pipeline has other rows than the model.
+// Returns the function that computes a layer for the rows of `f`. A stage of a pipeline computes only the rows of one
+// micro-batch.
 using LayerBodyFor = std::function<LayerBody(Forward& f)>;
 
 // Values that the layers read in addition to the residual stream.

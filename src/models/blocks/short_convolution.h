@@ -7,20 +7,20 @@
 
 namespace fettle {
 
-// Returns, for each channel, the sum of weight_CW times x over the last W positions: y[t] = sum over i of weight[W - 1
-// - i] x[t - i]. Positions of other documents count as 0. `before` [B, W - 1, C] has the W - 1 positions before the
-// first one; null: none. x_BTC must have the dtype of the result.
+// Returns, for each channel, a weighted sum of the last W positions: y[t] = sum over j of weight[j] x[t + j - W + 1].
+// Positions of other documents count as 0. `before` [B, W - 1, C] has the W - 1 positions before the first one; null:
+// they count as 0. x_BTC must have the dtype of the result.
 Tensor causal_convolution(const Tensor& x_BTC, const Tensor& weight_CW, const Tensor& segments_BT,
                           const Tensor& before = {});
 
-// Does the same in a layer. With a cache, the row is one document. Then cache->at("convolution") [B, W - 1, C] has the
-// positions before x, and is replaced by the last W - 1 real positions.
+// Does the same in a layer. With a cache, each row is one document, and cache->at("convolution") [B, W - 1, C] has the
+// positions before x. This array is replaced by the last W - 1 real positions.
 Tensor short_convolution(const Forward& f, const Tensor& x_BTC, const Tensor& weight_CW, LayerCache* cache);
 
 // Returns the document numbers of a layer's positions: f.segments, or 1 everywhere during generation.
 Tensor documents_of(const Forward& f, const Tensor& x_BTC);
-// Returns, during generation, f32 [B, T, 1]: 1 where a position is real, and 0 where it is padding. Padding must not
-// change a state.
+// Returns f32 [B, T, 1]: 1 where a position is real, and 0 where it is padding, which must not change a state. Only for
+// generation.
 Tensor real_positions(const Forward& f, const Tensor& x_BTC);
 
 // Returns the array of the cache that short_convolution uses, for the layers with a convolution.

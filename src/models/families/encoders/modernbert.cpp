@@ -27,11 +27,12 @@ ModelConfig read_modernbert(const ConfigReader& r) {
   c.causal = false;
   c.rope = r.rope(r.number("global_rope_theta", 160000));
   c.local_rope = r.local_rope();
-  // In configs without rope_parameters, local_rope_theta: null means the theta of the layers without a window.
+  // Configs without rope_parameters: if local_rope_theta is null, layers with a window have the theta of the other
+  // layers.
   const double local_theta = r.given("local_rope_theta") ? c.rope.rope_theta : 10000;
   if (!c.local_rope) c.local_rope.emplace().rope_theta = r.number("local_rope_theta", local_theta);
   if (!r.has("rope_parameters")) r.refuse_unless("rope_scaling", nullptr);
-  // A query sees half of `local_attention` keys on each side. ModelConfig::window counts the query itself, too.
+  // A query sees half of `local_attention` keys on each side. ModelConfig::window counts the query's own key, too.
   const int64_t step = r.integer("global_attn_every_n_layers", 3);
   c.window = r.windows(c.num_hidden_layers, r.integer("local_attention", 128) / 2 + 1,
                        [=](int64_t layer) { return layer % step != 0; });

@@ -1,4 +1,5 @@
-// Gemma: Llama with norms of weight 1 + w, a scaled embedding and a tied head. Source: transformers/models/gemma.
+// Gemma: Llama with norms that multiply by 1 + weight, a scaled embedding and a tied head. Source:
+// transformers/models/gemma.
 #include "models/families/google/gemma.h"
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// Defines what Gemma 1 to 3 have in common: norms of weight 1 + w and a scaled embedding.
+// Defines what Gemma 1 to 3 have in common: norms that multiply by 1 + weight, and a scaled embedding.
 #pragma once
 
 #include "models/blocks/decoder_layer.h"

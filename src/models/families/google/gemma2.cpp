@@ -1,5 +1,5 @@
-// Gemma 2: norms of weight 1 + w before and after attention and MLP, capped scores and logits, a window on every other
-// layer, scaled embedding, tied head. Source: transformers/models/gemma2.
+// Gemma 2: Gemma's norms, before and after attention and MLP, capped scores and logits, a window on every other layer,
+// scaled embedding, tied head. Source: transformers/models/gemma2.
 #include <nlohmann/json.hpp>
 
 #include "models/decoder.h"

@@ -121,7 +121,7 @@ ModelConfig read_gemma4(const ConfigReader& r) {
   return c;
 }
 
-// Adds the attention of the layers with a window, or of the others.
+// Adds the parameters of attention in the layers with a window or, if `window` is false, in the others.
 void add_heads(ParamList& list, const ModelConfig& c, bool window) {
   const Gemma4& g = *c.gemma4;
   const int64_t h = window ? c.head_dim : g.full_head_dim, keys = window ? c.num_key_value_heads : g.full_key_heads;
@@ -200,7 +200,8 @@ class TextModel {
   }
 
  private:
-  // Returns the vector of each token for each layer, [L, B, T, layer_size], computed from the second table and from x.
+  // Returns the vector of each token for each layer, [L, B, T, layer_size], computed from embed_tokens_per_layer and
+  // from x.
   Tensor layer_inputs(const Tensor& x) const {
     const int64_t b = x.dim(0), t = x.dim(1), layers = c_.num_hidden_layers, size = g_.layer_size;
     auto by_layer = [&](const Tensor& y) { return reshape(y, {b, t, layers, size}); };

@@ -10,7 +10,8 @@ namespace fettle {
 ModelConfig read_delta_config(const ConfigReader& reader);
 
 // The projections of the input of a layer with linear attention: q|k|v [B, T, channels] before the convolution, the
-// gate z [B, T, N H], and b and a [B, T, N]. The rate of the delta rule is computed from b, the decay from a.
+// gate z [B, T, N H], and b and a [B, T, N], for N value heads of H dims. The rate of the delta rule is computed from
+// b, the decay from a.
 struct DeltaInputs {
   Tensor qkv, z, b, a;
 };

@@ -1,7 +1,7 @@
 // Qwen 3.5, dense or with a mixture of experts: three layers of linear attention (a gated delta net), then one of full
-// attention whose result has a gate. Norms of weight 1 + w, rope on a quarter of a head's dims. Most checkpoints also
-// have a vision tower. The rope of Qwen 3.5 has three positions per token; for text the three are equal, so the usual
-// rope gives the same. Source: transformers/models/qwen3_5.
+// attention whose result has a gate. Norms multiply by 1 + weight; rope is on a quarter of a head's dims. Most
+// checkpoints also have a vision tower. The rope of Qwen 3.5 has three positions per token; for text the three are
+// equal, so the usual rope gives the same. Source: transformers/models/qwen3_5.
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
