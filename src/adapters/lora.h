@@ -88,7 +88,7 @@ std::string tied_head(const Model& model);
 bool saves_tied_head(const Model& model, const LoraOptions& options);
 
 // The source of dropout masks. A mask depends on a sequence's number and on the position in the sequence. It depends
-// neither on the sequence's line in the batch nor on the mesh.
+// neither on where in the batch the sequence is, nor on the mesh.
 struct DropoutKey {
   Tensor seed;       // u32 scalar, mixed from the run's seed and the step
   Tensor rows;       // i32 [B, T]: for each position, its sequence's number in the step

@@ -10,7 +10,7 @@
 
 namespace fettle {
 
-// Returns the fields of classifier_config() that the file kAdapterLabels of an adapter stores.
+// Returns the fields of classifier_config() that an adapter stores in its file classifier.json (kAdapterLabels).
 nlohmann::json adapter_labels(const nlohmann::json& classifier_config);
 
 // Returns config.json of the classifier. `config` is the base model's config.json. `problem_type` is empty for a reward

@@ -9,8 +9,8 @@
 namespace fettle {
 
 // How a checkpoint stores weights in 8-bit floats (e4m3). Each such weight <name> has a tensor <name> + `factors` with
-// one float for each block of rows x columns values. The float multiplies the values. A tensor with a single float is
-// for the whole weight; a tensor with one column and as many rows as the weight has one float for each row. Sources:
+// one float for each block of `rows` x `columns` values. The float multiplies the values. A tensor with a single float
+// is for the whole weight; a tensor with one column and as many rows as the weight has one float for each row. Sources:
 // transformers/integrations/finegrained_fp8.py, compressed-tensors.
 struct Float8Storage {
   std::string factors = "_scale_inv";

@@ -10,7 +10,7 @@ namespace fettle {
 // whole rows. Then quantising needs no transfer between devices. Otherwise, the layer is flattened and padded to whole
 // blocks.
 struct Blocks {
-  Dims whole, absmax;   // `whole`: [.., blocks, elements of a block..]; `absmax`: [.., blocks]
+  Dims whole, absmax;   // `whole`: [.., blocks, elements of a block..]; `absmax`: [.., blocks], one value per block
   Dims elements;        // the dims of `whole` that make up a block, counted from the end: -1 is the last
   LogicalAxes axes;     // axes of `absmax`
   int64_t padding = 0;  // number of elements that are added to a layer

@@ -1,4 +1,5 @@
-// Defines the layers that families share. Shapes use model.h's legend.
+// Defines the layers that families share. Shapes use model.h's legend. A composite is a named part of the program,
+// which a kernel may replace (graph/composite.h).
 #pragma once
 
 #include <string>

@@ -47,7 +47,7 @@ struct CrossEntropy {
   Tensor slope_BCV;              // derivative of sum(losses * weights) with respect to the logits
 };
 // Returns the cross-entropy of f32 logits. If `weights_BC` is null, all weights are 1. The slope has the dtype
-// `compute`. The function is the composite "cross_entropy", which has no gradient of its own.
+// `compute`. The function is the composite "cross_entropy" (graph/composite.h), which has no gradient of its own.
 CrossEntropy cross_entropy(const ShardingRules& rules, const Tensor& logits_BCV, const Tensor& targets_BC,
                            const Tensor& weights_BC, DType compute);
 

@@ -14,7 +14,7 @@ Tensor causal_convolution(const Tensor& x_BTC, const Tensor& weight_CW, const Te
                           const Tensor& before = {});
 
 // Does the same in a layer. With a cache, each row is one document, and cache->at("convolution") [B, W - 1, C] has the
-// positions before x. This array is replaced by the last W - 1 real positions.
+// positions before x. This array is replaced by the last W - 1 real positions (Cache::real).
 Tensor short_convolution(const Forward& f, const Tensor& x_BTC, const Tensor& weight_CW, LayerCache* cache);
 
 // Returns the document numbers of a layer's positions: f.segments, or 1 everywhere during generation.
