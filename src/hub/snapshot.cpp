@@ -118,6 +118,7 @@ void Snapshot::fetch(const std::vector<std::string>& paths) const {
   for (const std::string& path : paths) {
     const HubFile* file = find_file(files_, path);
     internal_check(file != nullptr, "Snapshot::fetch: {} has no file {}", repo_.id, path);
+    // A file without an etag comes from list_folder, so the folder has it.
     if (file->etag.empty() || cached_.holds(commit_, *file)) continue;
     missing.push_back(file);
     downloads.push_back({*file, file_url(settings_, repo_, commit_, path)});

@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr size_t kSample = 512;      // bytes of each file that help the hub to decide how to store it
+constexpr size_t kSample = 512;      // first bytes of each file, from which the hub decides how to store it
 constexpr size_t kInOneCall = 256;   // files in one request
 constexpr int kCommitSeconds = 300;  // the hub may need this long for a commit
 
