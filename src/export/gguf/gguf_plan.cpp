@@ -94,7 +94,8 @@ std::string size_label(const std::vector<PlannedTensor>& tensors, const std::vec
   int64_t experts = 0;
   for (const GgufTable& table : tables) count += static_cast<double>(table.values.size());
   for (const PlannedTensor& tensor : tensors) {
-    const bool of_experts = tensor.name.find("_exps.") != std::string::npos && tensor.dims.size() > 2;  // no biases
+    // Biases of experts have 2 dims.
+    const bool of_experts = tensor.name.find("_exps.") != std::string::npos && tensor.dims.size() > 2;
     if (of_experts) experts = tensor.dims.front();
     count += static_cast<double>(product(tensor.dims)) / static_cast<double>(of_experts ? tensor.dims.front() : 1);
   }

@@ -23,6 +23,7 @@ struct FileRows {
   int64_t period;  // rows move only within groups of this many rows
 };
 
+// Returns whether the file's rows are columns of the base's tensor.
 bool in_columns(const PlannedTensor& tensor) {
   return !tensor.pieces.empty() && tensor.pieces[0].step > 0;
 }
@@ -49,7 +50,7 @@ FileRows rows_of(const PlannedTensor& tensor, size_t part) {
   return {dims[first], dims.back(), swap.swaps() ? period : 1};
 }
 
-// Returns the row of the file at which the part begins.
+// Returns the row of the file's tensor at which the part begins.
 int64_t first_row_of(const PlannedTensor& tensor, size_t part) {
   int64_t first = 0;
   for (size_t before = 0; before < part; ++before) first += rows_of(tensor, before).rows;
@@ -112,8 +113,8 @@ std::vector<float> as_read(const PlannedTensor& tensor, const FileRows& shape, i
   return out;
 }
 
-// Returns the values `from` of `rows` rows in the file's order, in the form in which the file stores them (1 + w for
-// some norms, -exp(A_log)).
+// `from` has the values of `rows` rows in the base's order. Returns them in the order and in the form in which the file
+// stores them (1 + w for some norms, -exp(A_log)).
 std::vector<float> in_file_order(const PlannedTensor& tensor, const FileRows& shape, const std::vector<float>& from,
                                  int64_t rows) {
   std::vector<float> out = from;
@@ -165,7 +166,8 @@ int64_t rows_at_once(const PlannedTensor& tensor, const FileRows& shape) {
   return std::max(shape.period, fitting / shape.period * shape.period);
 }
 
-// Writes one part. `index` is the number of the tensor in the files, `types` has the tensor's type in each file.
+// Writes part number `expert` of the tensor. `index` is the number of the tensor in the files, `types` has the tensor's
+// type in each file.
 void write_part(const PlannedTensor& tensor, size_t expert, const MergedTensor& from, size_t index,
                 const std::vector<const BlockType*>& types, std::vector<GgufOutput>& files, MergeCount& count) {
   const FileRows shape = rows_of(tensor, expert);
