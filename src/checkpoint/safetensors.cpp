@@ -47,6 +47,7 @@ class HeaderReader : public nlohmann::json_sax<Json> {
   }
 
  private:
+  // What the reader expects next, or is inside of.
   enum class At { kStart, kNames, kMetadataValue, kMetadata, kMetadataText, kEntry, kFields, kField, kArray, kEnd };
 
   template <typename... Args>

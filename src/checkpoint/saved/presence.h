@@ -98,7 +98,8 @@ class Presence {
   std::thread heart_;
 };
 
-// Returns whether the process called `id` still works in `folder`. A process without a file there is dead. This process
+// Returns whether the process called `id` still works in `folder`. A process without a file there is dead. Returns
+// kUnknown when only the heartbeat can decide and the last one is recent: the process may have died since. This process
 // must have a presence in the folder: life_of renews this process's file and compares the modification times of both
 // files, because the file server sets both times.
 Life life_of(const std::filesystem::path& folder, const std::string& id, double dead_after = Pace().dead_after);
