@@ -30,7 +30,7 @@ std::string main_branch(const HubSettings& settings, const RepoName& repo) {
   return !repo.revision.empty() ? repo.revision : settings.hub == Hub::kModelScope ? "master" : "main";
 }
 
-// Lists the files of a folder in the cache that has no stored listing.
+// Lists the files of a snapshot's folder, for a commit whose listing is not in the cache. The entries have no etag.
 Listing list_folder(const fs::path& folder) {
   Listing out;
   std::error_code failed;

@@ -45,7 +45,6 @@ std::string first_bytes(const fs::path& file, size_t most) {
   return bytes;
 }
 
-// Makes the repository, if there is none.
 void make_repo(const HubSettings& settings, const Upload& upload) {
   const std::string& id = upload.repo.id;
   const size_t slash = id.find('/');
