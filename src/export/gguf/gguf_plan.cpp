@@ -26,7 +26,7 @@ GgufTensor as_f32(const std::string& name, const Dims& dims) {
   return {name, dims, type, 0, product(dims) * type->bytes};
 }
 
-// Sets how the file stores the tensor's parts. Uses the code that reads GGUF files.
+// Sets `read_as` and `place`. Gets them from the code that reads GGUF files, so writing is the inverse of reading.
 void find_place(const GgufPlaces& places, PlannedTensor& tensor) {
   std::vector<TensorEntry> entries;
   places.add(as_f32(tensor.name, tensor.dims), entries);

@@ -57,7 +57,7 @@ int64_t first_row_of(const PlannedTensor& tensor, size_t part) {
   return first;
 }
 
-// Returns the box of a part's tensor that has the rows [first, first + count) of the file.
+// Returns the box with the rows [first, first + count) of the file, in the part's tensor as the file's reader gives it.
 Box box_of(const PlannedTensor& tensor, const Dims& dims, int64_t first, int64_t count) {
   Box box{Dims(dims.size(), 0), dims};
   const size_t d = tensor.place.strides.empty() ? 0 : 1;  // a transposed tensor's columns are the file's rows
@@ -65,7 +65,7 @@ Box box_of(const PlannedTensor& tensor, const Dims& dims, int64_t first, int64_t
   return box;
 }
 
-// Returns the box of the base's tensor for the part's rows [first, first + count) of the file.
+// Returns the box of the base's tensor that has the part's rows [first, first + count) of the file.
 Box base_box_of(const PlannedTensor& tensor, size_t part, const Dims& dims, int64_t first, int64_t count) {
   if (in_columns(tensor)) {
     const GgufPiece& piece = tensor.pieces[part];
@@ -96,8 +96,9 @@ void scale_rows(std::vector<float>& values, size_t columns) {
   }
 }
 
-// Returns the merged values of the rows from `first` on, times the factors that the file has in its weights. If rows of
-// the file are columns of the base, transposes them.
+// Returns the values that the file's reader gives for the rows from `first` on, if the type of the file stores them
+// exactly: the merged values, times the factors that are part of the file's weights (RowFactors). If rows of the file
+// are columns of the base, transposes them.
 std::vector<float> as_read(const PlannedTensor& tensor, const FileRows& shape, int64_t first, const HostArray& merged) {
   const std::span<const float> from = merged.as<float>();
   std::vector<float> out;
