@@ -69,7 +69,7 @@ bool is_added_bias(const ModelRepository& repository, const std::string& name);
 
 // Checks that the repository has every parameter with its shape (a classifier's head may be missing), and that every
 // tensor of the repository belongs to a parameter or is known to be unused. Throws UserError, which names the tensor.
-// Reads headers and some small tensors.
+// Reads only headers and some small tensors.
 void check_weights(const ModelRepository& repository, const Model& model);
 
 }  // namespace fettle
