@@ -12,7 +12,6 @@
 
 namespace fettle {
 
-// Process exit codes.
 enum class ExitCode : int { kOk = 0, kInternal = 1, kUser = 2, kDoesNotFit = 3, kDevice = 4 };
 
 class Error : public std::runtime_error {
@@ -48,8 +47,8 @@ class InternalError : public Error {
       : Error(ExitCode::kInternal, fmt::format(format, std::forward<Args>(args)...)) {}
 };
 
-// The plugin or the device is missing or failed. After a failed PJRT call, the message has its name and error code.
-// Exit 4.
+// The plugin or the device is missing or failed. After a failed PJRT call, the message has the call's name and error
+// code. Exit 4.
 class DeviceError : public Error {
  public:
   template <typename... Args>

@@ -17,7 +17,7 @@ inline constexpr int kDeepestJson = 100;
 template <class Json>
 Json parse_json(std::string_view text);
 
-// Returns a discarded value when parse_json would throw.
+// Parses the text like parse_json, but returns nlohmann's "discarded" value where parse_json throws.
 template <class Json>
 Json parse_json_or_discard(std::string_view text);
 

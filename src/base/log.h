@@ -21,6 +21,7 @@ template <typename... Args>
 void info(fmt::format_string<Args...> format, Args&&... args) {
   log_line(LogLevel::kInfo, fmt::format(format, std::forward<Args>(args)...));
 }
+// Warnings are printed at every log level.
 template <typename... Args>
 void warn(fmt::format_string<Args...> format, Args&&... args) {
   log_line(LogLevel::kQuiet, "warning: " + fmt::format(format, std::forward<Args>(args)...));

@@ -7,7 +7,7 @@ namespace fettle {
 
 inline constexpr std::string_view kSpaces = " \t\r\n";
 
-// Returns `text` without the white space at its ends. The result points into `text`.
+// The result points into `text`.
 inline std::string_view trimmed(std::string_view text) {
   const size_t first = text.find_first_not_of(kSpaces);
   if (first == std::string_view::npos) return "";

@@ -135,8 +135,8 @@ void OutputFile::write(int64_t offset, std::span<const std::byte> bytes) {
     const ssize_t n = pwrite(fd_, bytes.data(), std::min<size_t>(bytes.size(), size_t{1} << 30), offset);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EFAULT && !touched) {
-      // These bytes may come from a mapped file that has become shorter. Reading them here marks that mapping
-      // (base/files/file_mapping.h).
+      // These bytes may come from a mapped file that has become shorter. Reading them here marks that mapping and
+      // replaces the lost bytes by zeros (base/files/file_mapping.h), so the next try does not fail.
       touch(bytes);
       touched = true;
       continue;

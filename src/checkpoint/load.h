@@ -1,4 +1,5 @@
-// Defines the streamed load of weights from mapped files directly into stacked, sharded device arrays.
+// Defines functions that load weights from mapped files into device arrays, piece by piece. An array is sharded over
+// the devices, and has the tensors of all layers stacked.
 //
 // Several threads fill the device arrays in pieces of a few MB. They read only the bytes of the boxes (rectangular
 // parts) that the devices store. Besides the mapped files, host memory contains only one piece per thread and the
@@ -48,8 +49,8 @@ DeviceBuffer load_layers(const Client& client, const Shape& shape, const Layout&
 // are faster with several reads at once.
 inline constexpr int kReaders = 8;
 
-// Loads the parameter as a device array of `dtype`, [L, ...] when stacked. Here and below, `memory_kind` is the kind of
-// memory for the array (see ArgInfo). Throws UserError like find_layers.
+// Loads the parameter as a device array of `dtype`, [L, ...] when stacked. `memory_kind` is the kind of memory for the
+// array, in all functions of this file (see ArgInfo). Throws UserError like find_layers.
 DeviceBuffer load_param(const Client& client, const Param& param, DType dtype, const Layout& layout,
                         const FindTensor& find, const LoadProgress& progress, const std::string& memory_kind = "");
 
@@ -68,7 +69,7 @@ bool is_added_bias(const ModelRepository& repository, const std::string& name);
 
 // Checks that the repository has every parameter with its shape (a classifier's head may be missing), and that every
 // tensor of the repository belongs to a parameter or is known to be unused. Throws UserError, which names the tensor.
-// Reads headers and some small tensors.
+// Reads only headers and some small tensors.
 void check_weights(const ModelRepository& repository, const Model& model);
 
 }  // namespace fettle

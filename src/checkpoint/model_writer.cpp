@@ -12,7 +12,7 @@ namespace fs = std::filesystem;
 namespace {
 
 // Divides the tensors into shards, in order, and fills each shard as far as possible. A tensor that is larger than a
-// shard gets its own shard.
+// shard gets a shard of its own, which comes before the shard that is being filled.
 std::vector<NamedShapes> split(const NamedShapes& tensors, int64_t shard_bytes) {
   std::vector<NamedShapes> shards;
   NamedShapes current;

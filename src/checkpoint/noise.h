@@ -8,6 +8,7 @@
 
 namespace fettle {
 
+// The last step of the generator SplitMix64: spreads changes of `x` over all bits.
 inline uint64_t mix_bits(uint64_t x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;

@@ -80,8 +80,8 @@ void copy_one(const fs::path& from, const fs::path& to) {
   if (code) throw_file_error("copy", from, code.value());
 }
 
-// Sets that the tensor `entry` consists of the pieces; their rows are its outputs. Changes its dims from [experts,
-// outputs, inputs] to [experts, inputs, outputs], or to [experts, outputs] for biases.
+// Makes `entry` the tensor that consists of these pieces. A row of a piece is an output of the tensor. Changes the
+// entry's dims from [experts, outputs, inputs] to [experts, inputs, outputs], or to [experts, outputs] for biases.
 void join_columns(const PieceName& piece, JoinedRows pieces, TensorEntry& entry) {
   JoinedExperts joined{std::move(pieces.files), std::move(pieces.entries)};
   const auto count = static_cast<int64_t>(joined.entries.size());
@@ -393,7 +393,8 @@ void ModelRepository::join_mxfp4() {
   }
 }
 
-// Joins the pieces (GgufPiece) of tensors that a GGUF file divides. Their names are in the order of the rows.
+// Joins the pieces (GgufPiece) of tensors that a GGUF file divides. The map has the pieces of a tensor in the order of
+// its rows, because the names of pieces sort in this order.
 void ModelRepository::join_pieces() {
   std::map<std::string, std::vector<std::string>> names_of;
   for (const auto& [name, place] : tensors_)

@@ -40,8 +40,8 @@ class ModelRepository {
   const std::optional<nlohmann::json>& generation_config() const { return generation_config_; }
 
   const std::vector<std::string>& names() const { return names_; }  // sorted
-  // Returns whether the repository has the tensor, under this name or under another name that some checkpoints use. A
-  // checkpoint of only a base model leaves out the first part of the name ("encoder.layer..." for
+  // Returns whether the repository has the tensor, under this name or under another name that some checkpoints use. For
+  // example, a checkpoint of only a base model leaves out the first part of the name ("encoder.layer..." for
   // "bert.encoder.layer..."). Older checkpoints call the weight and bias of a LayerNorm `gamma` and `beta`, and write
   // "language_model.model." for "model.language_model.".
   bool contains(std::string_view name) const { return look_up(name) != nullptr; }

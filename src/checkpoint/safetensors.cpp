@@ -47,6 +47,7 @@ class HeaderReader : public nlohmann::json_sax<Json> {
   }
 
  private:
+  // The reader's place in the header: the value that it expects next, or the object or array whose items it reads.
   enum class At { kStart, kNames, kMetadataValue, kMetadata, kMetadataText, kEntry, kFields, kField, kArray, kEnd };
 
   template <typename... Args>

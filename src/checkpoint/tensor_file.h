@@ -33,7 +33,8 @@ struct TensorEntry {
   int64_t bytes = 0;       // number of bytes from there to the end of the last element
   Dims strides;            // counted in elements; empty: dense, row-major
   Encoding encoding = {};  // how a GGUF file stores the elements; shape.dtype is then the dtype of the decoded values
-  // The tensors from which the values are computed; null: the tensor itself is stored.
+  // At most one of these is set. It has the tensors from which the values are computed. If none is set, the tensor
+  // itself is stored.
   std::shared_ptr<const Mxfp4Parts> mxfp4 = {};
   std::shared_ptr<const Float8Parts> float8 = {};
   std::shared_ptr<const GroupParts> groups = {};
@@ -68,7 +69,7 @@ class TensorFile {
     map_.check();
   }
   // Copies box.elements() elements, dense, to `out` as dtype `to` (float dtypes are converted; other dtypes must be
-  // equal). Reads only the bytes of the box. Throws InternalError when the box is not inside the tensor.
+  // equal). Reads only the bytes that the box needs. Throws InternalError when the box is not inside the tensor.
   void read_slice(const TensorEntry& entry, const Box& box, DType to, std::byte* out) const;
   void read_slice(const TensorEntry& entry, const Box& box, std::byte* out) const {
     read_slice(entry, box, entry.shape.dtype, out);

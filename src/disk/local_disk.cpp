@@ -35,7 +35,7 @@ constexpr FileSystem kNotLocal[] = {
 
 std::string_view not_a_local_disk(int64_t type) {
   for (const FileSystem& one : kNotLocal)
-    if (one.type == (type & 0xffffffff)) return one.what;
+    if (one.type == (type & 0xffffffff)) return one.what;  // an f_type of 32 signed bits may be negative
   return "";
 }
 

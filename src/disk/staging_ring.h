@@ -25,8 +25,8 @@ class StagingRing {
   StagingRing& operator=(const StagingRing&) = delete;
 
   int64_t bytes() const { return bytes_; }
-  // Takes a contiguous piece; returns nullopt when there is no room now. A piece of at most bytes() always has room
-  // when nothing is taken.
+  // Takes a contiguous piece of `bytes` bytes, rounded up to whole disk blocks. Returns nullopt when there is no room
+  // now. A piece of at most bytes() always has room when nothing is taken.
   std::optional<std::span<std::byte>> take(int64_t bytes);
   void give_back_oldest();
 

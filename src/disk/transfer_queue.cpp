@@ -144,8 +144,8 @@ void TransferQueue::run_calls() {
   }
 }
 
-// Counts the bytes that are done, and puts the rest of the piece back into the queue. A piece that failed is not tried
-// again. The caller has locked the mutex.
+// Counts the bytes that are done, and puts the rest of the piece back into the queue. `result` is the number of bytes,
+// or -errno. A piece that failed is not tried again, except after EINTR or EAGAIN. The caller has locked the mutex.
 void TransferQueue::finish(Piece piece, int64_t result) {
   Transfer& transfer = *piece.of;
   const bool again = result == -EINTR || result == -EAGAIN;

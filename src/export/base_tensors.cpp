@@ -66,7 +66,7 @@ void BaseTensors::add(const std::string& name, const StoredTensor& stored) {
 const BaseTensor& BaseTensors::find(const std::string& name) const {
   const auto at = index_.find(name);
   if (at != index_.end()) return all_[at->second];
-  repository_.find(name);  // throws an error that lists similar names
+  repository_.find(name);  // if the files lack the name, throws an error that lists similar names
   throw UserError(
       "{}: '{}' is only a part of a quantised weight, not a weight; the adapter belongs to another model, or "
       "the base has an unknown quantised form",

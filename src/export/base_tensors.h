@@ -34,6 +34,7 @@ class BaseTensors {
   // From now on, values that a GGUF file stores in blocks are rounded to the tensor's dtype. Training and inference
   // round them in the same way, so adapters are trained on the rounded values.
   void round_decoded() { rounds_decoded_ = true; }
+  // contains() and find() take BaseTensor::param.
   bool contains(const std::string& name) const { return index_.contains(name); }
 
   const std::vector<BaseTensor>& all() const { return all_; }  // all tensors in the order of the files

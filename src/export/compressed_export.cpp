@@ -36,8 +36,8 @@ std::vector<uint32_t> packed(const std::vector<uint8_t>& codes) {
   return words;
 }
 
-// Encodes rows of `columns` values. Each factor is for a block of `down` x `across` values; the last blocks may be
-// smaller.
+// Encodes rows of `columns` values as 4-bit integers (`integers`) or as e4m3. Each factor is for a block of `down` x
+// `across` values; the last blocks may be smaller.
 CodedRows encode(std::span<const float> values, int64_t columns, int64_t down, int64_t across, DType factor_dtype,
                  bool integers) {
   const auto rows = static_cast<int64_t>(values.size()) / columns;

@@ -24,9 +24,9 @@ CompressedScheme compressed_scheme(const std::string& name);
 // The weights of the model's linear layers become codes; embeddings, the head, norms and routers keep their dtype. Each
 // weight <name> gets a tensor <name>_scale with its factors: [rows, 1] for kRows; [rows / 128, columns / 128], rounded
 // up, for kBlocks; [rows, columns / group] for kGroups. A factor is the largest magnitude in its part of the weight,
-// divided by 448 (or by 7.5 for kGroups), and rounded to the dtype of the factors; 1 if all values are 0. For kGroups,
-// <name>_packed has eight codes in each i32, the first one in the lowest bits, each increased by 8, and <name>_shape
-// has the two dims.
+// divided by 448 (or by 7.5 for kGroups), at least 2^-24, and rounded to the dtype of the factors; 1 if all values are
+// 0. For kGroups, <name>_packed has eight codes in each i32, the first one in the lowest bits, each increased by 8, and
+// <name>_shape has the two dims.
 class CompressedExport {
  public:
   // `factors` is the dtype of the factors: export_dtype, or else the model's dtype. `carries_more` says whether the
@@ -38,7 +38,7 @@ class CompressedExport {
   // Returns the shapes of the tensors that are written instead of the tensor: codes, factors and, for kGroups, its
   // dims.
   NamedShapes shapes(const BaseTensor& tensor) const;
-  // Writes these tensors. Holds 128 rows in memory as f32. Throws UserError when a value is not finite.
+  // Writes the tensors of shapes(). Reads 128 rows at a time. Throws UserError when a value is not finite.
   void write(const MergedTensor& merged, const BaseTensor& tensor, ModelWriter& writer, MergeCount& count) const;
   // Returns quantization_config for config.json. With 8-bit floats, this config says that activations become 8-bit
   // floats, too, with factors that are computed as the model runs.

@@ -68,7 +68,7 @@ bool named_as_params(const ModelRepository& base, const Model& model) {
   return base.find(name).entry->name == name;
 }
 
-// Adds the head, which the base lacks, from the last adapter that has one.
+// Adds the tensors of the classifier's head that the base lacks, each from the last adapter that has it.
 void add_head(BaseTensors& tensors, const Model& model, const std::vector<AdapterFolder>& adapters) {
   for (const Param& param : model.params) {
     if (!param.of_classifier() || tensors.contains(param.hf_name)) continue;
@@ -87,8 +87,8 @@ void add_head(BaseTensors& tensors, const Model& model, const std::vector<Adapte
   }
 }
 
-// Returns config.json of the merged model. The names of the labels come from the recipe, or else from the base or
-// adapter.
+// Returns config.json of the merged classifier. The names of the labels come from the recipe, or else from the base or
+// the adapter.
 nlohmann::json merged_config(const Request& request, const Model& model) {
   const LabelRequest asked = request.label_request();
   const TaughtLabels taught = request.taught_labels();
@@ -127,7 +127,7 @@ void check_quantization_request(const ExportSpec& spec) {
                     spec.quantization_at);
 }
 
-// Returns the title of the files: the name of export_dir.
+// Returns the folder's name without its path; "model" when it has none.
 std::string title_of(const std::filesystem::path& folder) {
   std::filesystem::path plain = std::filesystem::absolute(folder).lexically_normal();
   if (plain.filename().empty()) plain = plain.parent_path();
@@ -135,7 +135,6 @@ std::string title_of(const std::filesystem::path& folder) {
   return name.empty() ? "model" : name;
 }
 
-// Returns the name of the base without its folders.
 std::string base_title(const Request& request) {
   return title_of(request.without_adapters().model_title());
 }

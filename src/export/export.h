@@ -20,24 +20,27 @@ struct ExportReport {
   int64_t bytes = 0;                 // bytes of all tensors
   bool merged = false;               // adapters were merged
   int64_t merged_tensors = 0;        // weights that the merge changed
-  std::optional<LogitCheck> logits;  // for a merged model, when the check fits the device
+  std::optional<LogitCheck> logits;  // for a merged model without export_quantization, when the check fits the device
   std::optional<CodedLogits> coded;  // with export_quantization, when the check fits the device
   bool compressed = false;           // export_quantization was set
-  std::vector<GgufReport> gguf;      // the GGUF files; if there are any, `files` and `logits` are not set
+  std::vector<GgufReport> gguf;      // the GGUF files; if there are any, `files`, `bytes` and `logits` are not set
 };
 
 // Merges the adapters of adapter_name_or_path, in order, into model_name_or_path and writes export_dir. The merge
 // computes W + scale B A in f32; DoRA scales the result to the magnitudes; modules_to_save replace the base's modules.
 // Files are shards of export_size GB in export_dtype (default: the base's dtype), with config and tokenizer files.
-// Only one block of rows of one tensor is in memory at a time (for GGUF, see gguf_weights.h); of a quantised tensor
-// also all codes; and the whole tensor if it is copied but not contiguous in its file. With export_quantization, linear
-// layers become codes (compressed_export.h). With export_gguf, the folder has GGUF files and a Modelfile instead. After
-// writing, reads the folder back and compares the logits of the exported model with the logits of base + adapter, and
-// of a merged model also with those of the base. export_dir does not appear if this check fails. The check is left out,
-// with a warning, if it does not fit the device.
+// Memory holds one block of rows of one tensor (for GGUF, see gguf_weights.h). It also holds all codes of a quantised
+// tensor, and the whole of a tensor that is copied but not contiguous in its file. With export_quantization, linear
+// layers become codes (compressed_export.h). With export_gguf, the folder has GGUF files and a Modelfile instead.
 //
-// Throws UserError when keys are missing, export_dir is not empty, the dtype cannot represent a value, the disk is
-// full, or the adapter is another model's, changes nothing or is lost by rounding; InternalError for a wrong merge.
+// After writing, reads the folder back and compares the logits of the exported model with those of base + adapter, and
+// the logits of a merged model also with those of the base. export_dir does not appear if this check fails. The check
+// is left out, with a warning, if it does not fit the device. A base that is only copied, or converted to export_dtype,
+// is not checked.
+//
+// Throws UserError when keys are missing, export_dir is not empty, the dtype cannot represent a value, or the adapter
+// is another model's, changes nothing or is lost by rounding; DoesNotFit when the disk is full; InternalError for a
+// wrong merge.
 ExportReport run_export(const Request& request);
 
 // Formats the report for the user; no newline at the end.

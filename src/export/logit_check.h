@@ -29,10 +29,11 @@ struct LogitCheck {
 std::optional<LogitCheck> check_logits(Devices& devices, const Request& request, const std::filesystem::path& written,
                                        DType dtype, int64_t labels);
 
-// How the logits of a coded model (a GGUF file, or one with export_quantization) differ from the logits of the model
-// from which it was made, over the same prompts. `difference` is the largest difference, `scale` the largest magnitude
-// of the model's logits. `agreement` is the share of positions at which both have the same most likely token. `error`
-// is the root of the mean squared difference, as a share of the logits' standard deviation.
+// How the logits of a coded model (a GGUF file, or one with export_quantization) differ from those of the original, the
+// model from which it was made, over the same prompts. `difference` is the largest difference, `scale` the largest
+// magnitude of the original's logits. `agreement` is the share of positions at which both models have the same most
+// likely token. `error` is the root of the mean squared difference, as a share of the standard deviation of the
+// original's logits.
 struct CodedLogits {
   double difference = 0, scale = 0, agreement = 0, error = 0;
 };
@@ -44,11 +45,11 @@ class LogitReference {
   LogitReference(Devices& devices, const Request& request);
   ~LogitReference();
 
-  // Compares the model in `folder`, which was written as GGUF of this type, or with export_quantization, whose value is
-  // `type`. Returns nullopt, with a warning, when a forward pass does not fit a device. F32, F16 and BF16 must agree up
-  // to rounding: throws InternalError when they differ by more, and UserError when rounding removes most of an
-  // adapter's effect. For quantised types, warns when `error` is above the usual value of the type: 0.05 for Q8_0, 0.15
-  // for Q6_K, 0.3 for 5 bits, 0.6 for 4 bits and for export_quantization, 1 for 3 bits, 1.5 for 2 bits.
+  // Compares the model in `folder`. `type` is the type of its GGUF file, or the value of export_quantization. Returns
+  // nullopt, with a warning, when a forward pass does not fit a device. F32, F16 and BF16 must agree up to rounding:
+  // throws InternalError when the logits differ by more, and UserError when rounding removes most of an adapter's
+  // effect. For quantised types, warns when `error` is above the usual value of the type: 0.05 for Q8_0, 0.15 for Q6_K,
+  // 0.3 for 5 bits, 0.6 for 4 bits and for export_quantization, 1 for 3 bits, 1.5 for 2 bits.
   std::optional<CodedLogits> check_coded(const std::filesystem::path& folder, const std::string& type) const;
 
  private:

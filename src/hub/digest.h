@@ -13,8 +13,9 @@ namespace fettle {
 // Move-only.
 class Digest {
  public:
-  // `etag` has 64 digits for the SHA-256 of the content (large files), or 40 digits for the SHA-1 of git's blob (small
-  // files). `size` is the file's size in bytes; the SHA-1 includes it, because a git blob starts with its size.
+  // The length of `etag`, the stated checksum, selects the algorithm: 64 digits for the SHA-256 of the content (large
+  // files, and all files of ModelScope), 40 digits for the SHA-1 of git's blob (small files). `size` is the file's size
+  // in bytes; the SHA-1 includes it, because a git blob starts with its size.
   Digest(const std::string& etag, int64_t size);
 
   void add(const void* bytes, size_t count);

@@ -81,6 +81,7 @@ class PartFile {
   }
 
   void remove() { ::unlink(path_.c_str()); }
+  // Throws if append() could not write.
   void check() const {
     if (error_ != 0) throw_disk_error(path_, error_);
   }
@@ -136,6 +137,8 @@ int64_t start_of_range(const HttpReply& reply) {
   return has_start ? std::strtoll(text.c_str() + 6, nullptr, 10) : -1;
 }
 
+// Adds bytes of a reply to the file. If this function returns less than `count`, libcurl ends the transfer with
+// CURLE_WRITE_ERROR.
 size_t take_bytes(char* bytes, size_t, size_t count, void* owner) {
   Transfer& transfer = *static_cast<Transfer*>(owner);
   long status = 0;
@@ -184,7 +187,7 @@ class Downloads {
   }
 
  private:
-  // Starts transfers of files that no other process is fetching, up to the number in the settings.
+  // Adds transfers of files that no other process is fetching, up to settings_.parallel at a time.
   void take_more() {
     if (!freed_ && seconds_since(looked_) < 0.2) return;
     looked_ = Clock::now();
@@ -229,7 +232,7 @@ class Downloads {
     transfer.size_at_start = transfer.part.size();
     CURL* easy = transfer.easy.get();
     prepare(easy, settings_, transfer.url, transfer.part.size(), transfer.headers);
-    curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1);  // one connection for each file
+    curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1);  // HTTP/2 would use one connection for all
     curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, take_bytes);
     curl_easy_setopt(easy, CURLOPT_WRITEDATA, &transfer);
     curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, take_transfer_header);

@@ -16,11 +16,11 @@ struct Download {
   std::string url;
 };
 
-// Fetches the blobs of those `files` that the cache lacks. Each blob is written to blobs/ETAG.incomplete and renamed
-// when its size and checksum are right. After an interruption, the next call continues the incomplete file. After a
-// broken or stalled connection or a transient status (is_transient), Fettle tries again; after 5 attempts in a row
-// without a new byte, the download fails. Waits for other processes that fetch the same blob. Shows progress under the
-// name `title`. A signal ends the download and keeps the incomplete files. Throws UserError when a file cannot be
+// Fetches those of `files` whose content (blob) the cache lacks. Each blob is written to blobs/ETAG.incomplete and
+// renamed when its size and checksum are right. After an interruption, the next call continues the incomplete file.
+// After a broken or stalled connection or a transient status (is_transient), Fettle tries again; after 5 attempts in a
+// row without a new byte, the download fails. Waits for other processes that fetch the same blob. Shows progress under
+// the name `title`. A signal ends the download and keeps the incomplete files. Throws UserError when a file cannot be
 // fetched or its content is wrong twice, and DoesNotFit when the disk is full.
 void download(const HubSettings& settings, const RepoFolder& folder, std::vector<Download> files,
               const std::string& title);

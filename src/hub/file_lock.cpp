@@ -25,7 +25,7 @@ std::optional<FileLock> FileLock::try_take(const std::filesystem::path& file) {
   if (fstat(descriptor, &status) == 0 && status.st_uid == geteuid() && (status.st_mode & 0777) != 0664)
     static_cast<void>(fchmod(descriptor, 0664) == 0);
   if (flock(descriptor, LOCK_EX | LOCK_NB) != 0 && (errno == EWOULDBLOCK || errno == EACCES)) return std::nullopt;
-  // If the file has no name any more (no links), another process has just removed it.
+  // If the file has no name any more (no links), another process has just removed it. A lock on it excludes nobody.
   if (fstat(descriptor, &status) == 0 && status.st_nlink == 0) return std::nullopt;
   return lock;
 }

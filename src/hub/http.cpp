@@ -38,7 +38,7 @@ std::string in_lower_case(std::string text) {
   return text;
 }
 
-// Returns the path of a bundle of trusted certificates that the user has set for other tools.
+// Returns the path of a bundle of trusted certificates that the user has set for other tools; null when none is set.
 const char* certificates() {
   for (const char* name : {"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE"})
     if (const char* file = std::getenv(name); file != nullptr && *file != '\0') return file;

@@ -42,6 +42,7 @@ bool same_origin(const std::string& a, const std::string& b);
 // Returns the address to which a redirect leads. Throws UserError when the new address is neither http nor https, and
 // when it is http but the old one is https.
 std::string redirect_target(const std::string& from, const std::string& location);
+// Returns the text in percent-encoding. Slashes stay as they are if `keep_slashes`.
 std::string escaped(const std::string& text, bool keep_slashes);
 
 bool is_redirect(long status);
@@ -64,8 +65,8 @@ void take_header_line(HttpReply& reply, std::string_view line);
 
 // Calls `send` until its reply has a status that is not transient (is_transient), up to `attempts` times in all, and
 // returns the last reply. Pauses between the calls; a message announces a pause of more than 5 s after a transient
-// status. Tries again after HttpFailure, too, except when the host cannot be reached. After a signal, throws like
-// InterruptScope::check.
+// status. After HttpFailure, tries again, too; throws it after the last attempt, and at once when the host cannot be
+// reached. After a signal, throws like InterruptScope::check.
 HttpReply send_again(const HubSettings& settings, const std::string& url, int attempts,
                      const std::function<HttpReply()>& send);
 
@@ -79,7 +80,7 @@ struct HttpBody {
   std::string text;
   std::string type = "application/json";
   std::string accept = {};   // the requested media type of the reply; "": any
-  int patience_seconds = 0;  // the server may need this much longer to answer
+  int patience_seconds = 0;  // the server may be silent for this much longer than settings.stall_seconds
 };
 
 // Returns the reply to a POST. Neither follows redirects nor tries again, and does not react to signals. The request

@@ -44,7 +44,7 @@ std::string api_url(const HubSettings& settings, const RepoName& repo) {
   return fmt::format("{}/api/{}{}/{}", settings.endpoint, version, repo.plural(), repo.id);
 }
 
-// Returns the address of the next page from a Link header: <https://...>; rel="next".
+// Returns the address of the next page from a Link header (<https://...>; rel="next"); "" on the last page.
 std::string next_page(const HttpReply& reply) {
   const std::string link = reply.header("link");
   const size_t rel = link.find("rel=\"next\"");

@@ -14,7 +14,7 @@ struct HubFile {
   int64_t size = 0;  // bytes
   std::string etag;  // the checksum (see Digest), also the name of the blob: 64 or 40 hex digits; "" if it is unknown
   std::string oid;   // git's id (40 digits) of the file or of its LFS pointer; for ModelScope the same as `etag`
-  std::string xet;   // the hash of the content in the hub's Xet store; Fettle only writes it for huggingface_hub
+  std::string xet;   // the hash of the content in the hub's Xet store; only kept in listings, for huggingface_hub
 };
 
 // The files of a commit, sorted by path.
@@ -28,8 +28,8 @@ const HubFile* find_file(const Listing& listing, const std::string& path);
 std::optional<Listing> read_listing(const std::filesystem::path& file);
 void write_listing(const std::filesystem::path& file, const Listing& listing);
 
-// Checks and sorts the entries that a server sent. Throws UserError for a path that leaves the folder, a missing size,
-// an invalid checksum or a path that occurs twice. `place` is the address for the message.
+// Checks and sorts the entries that a server sent. Throws UserError for a path that is_path_inside refuses, a missing
+// size, an invalid checksum or a path that occurs twice. `place` is the address for the message.
 void check_listing(Listing& listing, const std::string& place);
 
 }  // namespace fettle

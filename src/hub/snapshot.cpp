@@ -30,7 +30,7 @@ std::string main_branch(const HubSettings& settings, const RepoName& repo) {
   return !repo.revision.empty() ? repo.revision : settings.hub == Hub::kModelScope ? "master" : "main";
 }
 
-// Lists the files of a folder in the cache that has no stored listing.
+// Lists the files of a snapshot's folder, for a commit whose listing is not in the cache. The entries have no etag.
 Listing list_folder(const fs::path& folder) {
   Listing out;
   std::error_code failed;
@@ -118,6 +118,7 @@ void Snapshot::fetch(const std::vector<std::string>& paths) const {
   for (const std::string& path : paths) {
     const HubFile* file = find_file(files_, path);
     internal_check(file != nullptr, "Snapshot::fetch: {} has no file {}", repo_.id, path);
+    // A file without an etag comes from list_folder, so the folder has it.
     if (file->etag.empty() || cached_.holds(commit_, *file)) continue;
     missing.push_back(file);
     downloads.push_back({*file, file_url(settings_, repo_, commit_, path)});

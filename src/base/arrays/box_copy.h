@@ -25,8 +25,8 @@ void for_each_run(const Box& box, const Dims& source, const Dims& target, const 
                   const std::function<void(int64_t, int64_t, int64_t)>& run);
 
 // Calls visit(index in the source, index in the target) for each element of `box` in row-major order. The source has
-// dims `source` and `strides`; the target is a dense array with the dims of the box. Use this function only for source
-// views that are not dense.
+// dims `source` and `strides`; the target is a dense array with the dims of the box. For a dense source, for_each_run
+// is faster.
 void for_each_element(const Box& box, const Dims& source, const Dims& strides,
                       const std::function<void(int64_t, int64_t)>& visit);
 

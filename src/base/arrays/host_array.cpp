@@ -47,8 +47,8 @@ uint16_t f32_to_bf16(float value) {
   return static_cast<uint16_t>((u + 0x7fff + (u >> 16 & 1)) >> 16);
 }
 
-// Shifts exponent and fraction to their bit positions in f32. The factor 2^112 corrects the exponent's bias and turns
-// subnormal numbers into normal ones. GCC 11 has no _Float16 in C++.
+// GCC 11 has no _Float16 in C++. So this code shifts exponent and fraction to their bit positions in f32. The factor
+// 2^112 corrects the exponent's bias and turns subnormal numbers into normal ones.
 float f16_to_f32(uint16_t bits) {
   const uint32_t sign = uint32_t{bits & 0x8000u} << 16, rest = bits & 0x7fffu;
   if (rest >= 0x7c00)
@@ -62,7 +62,9 @@ uint16_t f32_to_f16(float value) {
   const auto sign = static_cast<uint16_t>(bits >> 16 & 0x8000);
   if (rest > 0x7f800000) return static_cast<uint16_t>(sign | 0x7e00 | (rest >> 13 & 0x3ff));
   if (rest >= 0x477ff000) return sign | 0x7c00;  // rounds to 65536 or more, which is infinity in f16
-  if (rest < 0x38800000) {                       // subnormal in f16: adding 0.5 rounds to f16's last bit
+  // The result is subnormal in f16: a multiple of 2^-24. The last bit of an f32 number from 0.5 to 1 is 2^-24, so the
+  // addition of 0.5 rounds to such a multiple.
+  if (rest < 0x38800000) {
     const float shifted = std::bit_cast<float>(rest) + 0.5f;
     return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3f000000));
   }

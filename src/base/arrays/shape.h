@@ -8,9 +8,9 @@
 
 namespace fettle {
 
-// Element types; stablehlo_name gives their names in StableHLO. F8_E4M3 (kF8E4M3FN) is the only 8-bit float in files;
-// its values are converted when they are read. Inside a program, only the factors of matrix products are 8-bit floats.
-// Host arrays and a program's arguments and results are never 8-bit floats.
+// Element types; stablehlo_name gives their names in StableHLO. F8_E4M3 (kF8E4M3FN) is the only 8-bit float that is
+// read from files; its values are then converted. Inside a program, only the factors of matrix products are 8-bit
+// floats. Host arrays and a program's arguments and results are never 8-bit floats.
 enum class DType : uint8_t {
   kPred,
   kI8,

@@ -12,7 +12,7 @@ namespace fettle {
 // scale).
 HostArray trial_numbers(const Shape& shape, uint32_t seed, float scale = 1);
 
-// Returns the elements of an array of floating-point numbers.
+// Returns the elements of an array of bf16, f16, f32 or f64, rounded to f32.
 std::vector<double> doubles(const HostArray& array);
 
 // Returns |got - wanted| / |wanted| (Euclidean norms). Equal values have distance 0, also if all are zero. A value that

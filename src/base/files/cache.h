@@ -17,7 +17,7 @@ namespace fettle {
 // or empty. Throws UserError for a relative path: Fettle loads code from the cache, and other users may be able to
 // write to the working directory.
 std::optional<std::filesystem::path> find_cache();
-// Returns the cache's subfolder `kind`. Throws UserError when there is no cache.
+// Returns the path of the cache's subfolder `kind`, which may not exist yet. Throws UserError when there is no cache.
 std::filesystem::path cache_folder(std::string_view kind);
 
 // A 128-bit XXH3 hash of a list of fields. The length of each field is hashed too, so {"ab", "c"} and {"a", "bc"}

@@ -28,7 +28,7 @@ std::vector<float> read_rows(const StoredTensor& table, int64_t first, int64_t c
   return rows;
 }
 
-// Returns the mean of those of the rows [0, before) for which wanted(row) is true.
+// Returns the mean of the rows in [0, before) for which wanted(row) is true.
 template <typename Wanted>
 std::vector<double> mean_of_rows(const StoredTensor& table, int64_t before, const Wanted& wanted) {
   const int64_t width = table.entry->shape.dims[1];

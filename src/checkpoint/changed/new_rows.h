@@ -22,7 +22,7 @@ VocabularyRows vocabulary_rows(int64_t model_rows, const GrownTokenizer& tokeniz
 // is the mean of all old rows that belong to no new token, plus noise with standard deviation 1 / sqrt(row length).
 // With tokens.from_descriptions, the row of a token with a description is the mean of the rows of the description's
 // tokens instead, and gets noise only with tokens.with_noise. The values depend only on the model, the tokens and
-// tokens.seed.
+// tokens.seed. Throws UserError when a table does not have rows.before rows, and when a head with biases must grow.
 void write_new_rows(const std::filesystem::path& folder, const ModelRepository& model, const VocabularyRows& rows,
                     const NewTokens& tokens, const GrownTokenizer& tokenizer);
 

@@ -74,7 +74,8 @@ std::map<std::string, std::string> changed_files(const fs::path& model, const st
   return files;
 }
 
-// Sets eos_token in tokenizer_config.json and, if it exists, in special_tokens_map.json. Adds both to `files`.
+// Sets eos_token in tokenizer_config.json and, if it exists, in special_tokens_map.json. Adds the changed files to
+// `files`.
 void set_eos(std::map<std::string, std::string>& files, const fs::path& model, const std::string& eos) {
   for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
     const bool needed = std::string_view(name) == "tokenizer_config.json";

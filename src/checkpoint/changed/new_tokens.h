@@ -34,8 +34,8 @@ struct GrownTokenizer {
   std::map<std::string, std::vector<int32_t>> described;  // ids of each new token's description
 };
 
-// Adds the tokens to the files of the tokenizer in `model` and returns the changed files. New tokens get the next free
-// ids: first the plain tokens, then the special tokens, each in the given order. A token that the tokenizer already has
+// Adds the tokens to the texts of the tokenizer's files in `model`; writes no files. New tokens get the next free ids:
+// first the plain tokens, then the special tokens, each in the given order. A token that the tokenizer already has
 // keeps its id; if it is in `special`, it becomes special. A new eos_token becomes a special token too, and is added if
 // the tokenizer lacks it. Throws UserError like Tokenizer::open, and for an empty token.
 GrownTokenizer add_to_tokenizer(const std::filesystem::path& model, const NewTokens& tokens);

@@ -128,8 +128,8 @@ void set_query_scale(const GgufFields& fields, Json& config, int64_t layers_of_2
   config["query_pre_attn_scalar"] = large ? fields.integer(".embedding_length") / heads : head_dim_of(fields);
 }
 
-// Returns the number of the first layer that has a window (`windowed` is true) or none (false); 0 when there is no such
-// layer. In Gemma 4, these two kinds of layers have heads of different sizes.
+// Returns the number of the first layer with a window or, if `windowed` is false, of the first layer without one; 0
+// when there is no such layer. In Gemma 4, these two kinds of layers have heads of different sizes.
 int64_t first_layer(const GgufFields& fields, bool windowed) {
   const Json* listed = fields.find(".attention.sliding_window_pattern");
   for (size_t layer = 0; listed != nullptr && listed->is_array() && layer < listed->size(); ++layer)
@@ -137,8 +137,8 @@ int64_t first_layer(const GgufFields& fields, bool windowed) {
   return 0;
 }
 
-// Returns the integer for all layers in which it is not 0 (GgufFields::of_layers); for Gemma 4, returns that of the
-// first layer with a window.
+// Returns the integer that all layers share, without the layers in which it is 0 (GgufFields::of_layers); for Gemma 4,
+// the integer of the first layer with a window.
 int64_t of_layers(const GgufFields& fields, const char* key) {
   return fields.has(".attention.key_length_swa") ? fields.in_layer(key, first_layer(fields, true))
                                                  : fields.of_layers(key);

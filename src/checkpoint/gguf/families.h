@@ -22,8 +22,8 @@ enum class GgufForm {
   kNegative,        // Hugging Face has the logarithm of the negated value
   kColumn,          // [n, 1] instead of [n]
   kNegativeColumn,  // like kColumn; Hugging Face has the logarithm of the negated value
-  // Two tensors, [heads, rank, size] and [heads, size, rank], instead of one, [heads * (size of key + size of value),
-  // rank] (DeepSeek)
+  // The file has two tensors, the keys [heads, rank, size of key] and the values [heads, size of value, rank]. Hugging
+  // Face has one, [heads * (size of key + size of value), rank] (DeepSeek).
   kKeysOfHeads,
   kValuesOfHeads,
   // The file has three tensors, q, k and v, each [n, in]. Hugging Face has one, [3 * n, in] (Baichuan).

@@ -81,8 +81,8 @@ double error_of(const float* x, const float* weights, int count, float scale, fl
   return sum;
 }
 
-// Encodes the eight groups of 32 values of a Q4_K or Q5_K block. Writes their scales and offsets, six bits each, to
-// block[0, 16), and the codes to `codes`.
+// Encodes the eight groups of 32 values of a Q4_K or Q5_K block. Writes to block[0, 16) the units of the scales and of
+// the offsets (f16), then the scales and offsets (six bits each, in these units). Writes the codes to `codes`.
 void encode_groups(const float* values, int largest, uint8_t* block, int* codes) {
   constexpr int kGroups = 8, kGroup = kInLarge / kGroups;
   std::array<ScaleAndOffset, kGroups> found;
@@ -138,8 +138,8 @@ void put_four_bits(const int* codes, uint8_t* at) {
       at[i / 2 + j] = static_cast<uint8_t>((codes[i + j] & 15) | (codes[i + 32 + j] & 15) << 4);
 }
 
-// Searches for the scale with which scale * code, with codes -half ... half - 1, has the least squared error, weighted
-// by weight(x). The sign of the scale makes the code of the value of largest magnitude negative.
+// Searches for the scale at which scale * code has the least squared error, weighted by weight(x). Codes are -half to
+// half - 1. The sign of the scale makes the code of the value of largest magnitude negative.
 template <typename Weight>
 float find_scale(const float* x, int count, float half, Weight weight) {
   float farthest = 0;

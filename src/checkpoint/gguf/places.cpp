@@ -338,6 +338,7 @@ RowSwap GgufPlaces::swap_values(const GgufTensor& tensor, int64_t begin, int64_t
   return {.first = groups, .second = heads / groups, .inner = (size - begin) / heads, .begin = begin};
 }
 
+// Returns the swap for the rows of a fused q|k|v (GgufStorage::parts_first).
 RowSwap GgufPlaces::swap_parts(const GgufTensor& tensor) const {
   const int64_t rows = tensor.dims.front();
   const int64_t heads = heads_.heads;

@@ -76,8 +76,8 @@ class AdapterMerge {
   static TensorMerge::Change of_all_experts(const HostArray& a, const HostArray& b, int64_t experts, bool in_first);
   bool in_first(const Param& param) const;
   void check(const AdapterFolder& adapter, const LoraOptions& options) const;
-  // Returns the index after the last adapter that replaced the tensor (modules_to_save); 0 when none did. Only the LoRA
-  // weights of the adapters from this index on change the tensor.
+  // Returns one more than the index of the last adapter that replaced the tensor (modules_to_save); 0 when none did.
+  // Only the LoRA weights of the adapters from this index on change the tensor.
   size_t first_lora(const std::string& name) const;
   // Returns nullopt when the adapter does not change the tensor.
   std::optional<LoraPair> lora_of(const AdapterFolder& adapter, const LoraOptions& options, const Place& place) const;

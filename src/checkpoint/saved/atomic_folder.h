@@ -9,8 +9,8 @@
 
 namespace fettle {
 
-// The target folder is called NAME here. The caller writes to path(), which is the folder NAME.tmp-PROCESS
-// (process_name.h) beside it. commit() renames it to NAME. Only one process may write NAME at a time.
+// The target folder is called NAME here. The caller writes to path(), the working folder, which is NAME.tmp-PROCESS
+// (process_name.h) beside NAME. commit() renames the working folder to NAME. Only one process may write NAME at a time.
 class AtomicFolder {
  public:
   enum class Existing {
@@ -19,7 +19,7 @@ class AtomicFolder {
   };
 
   // Creates the working folder (and its parents) and removes the working folders for NAME that crashed runs left.
-  // Throws UserError with the path and the remedy when it cannot be created.
+  // Throws UserError with the path and the remedy when the working folder cannot be created.
   AtomicFolder(const std::filesystem::path& target, Existing existing);
   AtomicFolder(const AtomicFolder&) = delete;
   AtomicFolder& operator=(const AtomicFolder&) = delete;
@@ -43,7 +43,7 @@ class AtomicFolder {
 // the old folder aside and before the new one was in place, gives the old folder its name back.
 void clean_leftovers(const std::filesystem::path& target);
 // Does the same for all targets in `folder`, including files with temporary names, and removes the presence files of
-// dead processes. Returns the paths that were removed.
+// dead processes. Returns the paths that were removed, without the presence files.
 std::vector<std::filesystem::path> clean_folder(const std::filesystem::path& folder);
 
 // Renames a folder before deleting it, so that a half-deleted folder never has the original name.

@@ -1,9 +1,10 @@
 // Defines Presence: a file that shows that a process works in a folder, and the test whether that process is still
 // alive.
 //
-// The file is FOLDER/.fettle-ID, where ID is the process's name (process_name.h). It contains the owner's host, process
-// id and start time. Its modification time is the owner's last heartbeat; a thread renews it. The names of unfinished
-// files and folders also contain the ID, so that another process can find out whether they are leftovers.
+// The file is FOLDER/.fettle-ID, where ID is the process's name (process_name.h). The process is called the file's
+// owner. The file contains the owner's host, process id and start time. Its modification time is the owner's last
+// heartbeat; a thread of the owner renews it. The names of unfinished files and folders also contain the ID, so that
+// another process can find out whether they are leftovers.
 //
 // If owner and reader run on the same kernel, even in different containers, the owner's lock on its file decides,
 // because the lock ends with the owner. If the file system has no locks and both are in one container, the owner is
@@ -80,7 +81,7 @@ class Presence {
   void become_alone();
   // Returns whether another live run is in the folder. When `wait` is false, a run that may be alive counts as alive.
   bool found_another(bool wait, Owner& other);
-  using Heartbeats = std::map<std::string, double>;  // each process's first heartbeat that this process saw
+  using Heartbeats = std::map<std::string, double>;  // by the ID of a process, its first heartbeat that was seen here
   std::optional<Life> life_now(const std::string& id, Heartbeats& heartbeats) const;
   bool goes_first(const Owner& other, const std::string& id, double waited) const;
   void remove_dead(const Owner& dead, const std::string& id);
@@ -98,7 +99,8 @@ class Presence {
   std::thread heart_;
 };
 
-// Returns whether the process called `id` still works in `folder`. A process without a file there is dead. This process
+// Returns whether the process called `id` still works in `folder`. A process without a file there is dead. Returns
+// kUnknown when only the heartbeat can decide and the last one is recent: the process may have died since. This process
 // must have a presence in the folder: life_of renews this process's file and compares the modification times of both
 // files, because the file server sets both times.
 Life life_of(const std::filesystem::path& folder, const std::string& id, double dead_after = Pace().dead_after);

@@ -18,7 +18,8 @@ namespace fettle {
 class ResultFolder {
  public:
   // Creates the working folder in `output_dir`. `output_dir` must exist. Uses this process's presence there, or makes
-  // one (Presence::in). First completes the interrupted move of an earlier result. Throws UserError.
+  // one (Presence::in). First completes the interrupted move of an earlier result. Throws UserError when the folder
+  // cannot be written.
   explicit ResultFolder(const std::filesystem::path& output_dir);
   ResultFolder(const ResultFolder&) = delete;
   ~ResultFolder();  // removes the working folder unless committed
@@ -34,12 +35,12 @@ class ResultFolder {
   std::filesystem::path output_dir_, working_;
   std::shared_ptr<Presence> presence_;
   std::vector<std::string> dropped_;
-  bool counts_ = false;
+  bool counts_ = false;  // the result is in OUTPUT_DIR/.result, so it is valid
 };
 
 // Returns whether `output_dir` has a result whose move was interrupted. The root must not be read then.
 bool has_cut_off_result(const std::filesystem::path& output_dir);
-// Completes an interrupted move; does nothing if there is none. Throws UserError.
+// Completes an interrupted move; does nothing if there is none. Throws UserError when a file cannot be moved.
 void finish_result(const std::filesystem::path& output_dir);
 // Throws UserError when the move of a result was interrupted. Call this before reading the root.
 void require_whole_result(const std::filesystem::path& output_dir);

@@ -22,8 +22,8 @@
 
 namespace fettle {
 
-// The bytes differ from those that were written, because files are truncated, missing or changed. The message names the
-// file and the fault.
+// Thrown when the bytes differ from those that were written, because a file is truncated, missing or changed. The
+// message names the file and the fault.
 class DamagedState : public UserError {
   using UserError::UserError;
 };

@@ -12,7 +12,7 @@
 
 namespace fettle {
 
-// The results for one type.
+// The files of one type, and the results of their checks.
 struct GgufReport {
   std::string file, type;  // `file` is the first file of the model
   size_t files = 1;
@@ -29,8 +29,8 @@ std::vector<GgufReport> write_gguf_files(const GgufPlan& plan, const std::vector
                                          const std::filesystem::path& model_folder, const std::filesystem::path& folder,
                                          int64_t most, MergeCount& count);
 
-// Compares the logits of each file with the logits of base and adapters (LogitReference::check_coded). Uses the folder
-// `scratch`.
+// Compares the logits of each file with the logits of base and adapters (LogitReference::check_coded), and sets
+// GgufReport::logits. Writes files to the folder `scratch`.
 void check_gguf_logits(Devices& devices, const Request& request, const std::filesystem::path& folder,
                        const std::filesystem::path& scratch, std::vector<GgufReport>& files);
 

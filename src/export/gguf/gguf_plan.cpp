@@ -26,7 +26,7 @@ GgufTensor as_f32(const std::string& name, const Dims& dims) {
   return {name, dims, type, 0, product(dims) * type->bytes};
 }
 
-// Sets how the file stores the tensor's parts. Uses the code that reads GGUF files.
+// Sets `read_as` and `place`. Gets them from the code that reads GGUF files, so writing is the inverse of reading.
 void find_place(const GgufPlaces& places, PlannedTensor& tensor) {
   std::vector<TensorEntry> entries;
   places.add(as_f32(tensor.name, tensor.dims), entries);
@@ -94,7 +94,8 @@ std::string size_label(const std::vector<PlannedTensor>& tensors, const std::vec
   int64_t experts = 0;
   for (const GgufTable& table : tables) count += static_cast<double>(table.values.size());
   for (const PlannedTensor& tensor : tensors) {
-    const bool of_experts = tensor.name.find("_exps.") != std::string::npos && tensor.dims.size() > 2;  // no biases
+    // Biases of experts have 2 dims.
+    const bool of_experts = tensor.name.find("_exps.") != std::string::npos && tensor.dims.size() > 2;
     if (of_experts) experts = tensor.dims.front();
     count += static_cast<double>(product(tensor.dims)) / static_cast<double>(of_experts ? tensor.dims.front() : 1);
   }

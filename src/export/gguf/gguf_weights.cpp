@@ -23,6 +23,7 @@ struct FileRows {
   int64_t period;  // rows move only within groups of this many rows
 };
 
+// Returns whether the file's rows are columns of the base's tensor.
 bool in_columns(const PlannedTensor& tensor) {
   return !tensor.pieces.empty() && tensor.pieces[0].step > 0;
 }
@@ -49,14 +50,14 @@ FileRows rows_of(const PlannedTensor& tensor, size_t part) {
   return {dims[first], dims.back(), swap.swaps() ? period : 1};
 }
 
-// Returns the row of the file at which the part begins.
+// Returns the row of the file's tensor at which the part begins.
 int64_t first_row_of(const PlannedTensor& tensor, size_t part) {
   int64_t first = 0;
   for (size_t before = 0; before < part; ++before) first += rows_of(tensor, before).rows;
   return first;
 }
 
-// Returns the box of a part's tensor that has the rows [first, first + count) of the file.
+// Returns the box with the rows [first, first + count) of the file, in the part's tensor as the file's reader gives it.
 Box box_of(const PlannedTensor& tensor, const Dims& dims, int64_t first, int64_t count) {
   Box box{Dims(dims.size(), 0), dims};
   const size_t d = tensor.place.strides.empty() ? 0 : 1;  // a transposed tensor's columns are the file's rows
@@ -64,7 +65,7 @@ Box box_of(const PlannedTensor& tensor, const Dims& dims, int64_t first, int64_t
   return box;
 }
 
-// Returns the box of the base's tensor for the part's rows [first, first + count) of the file.
+// Returns the box of the base's tensor that has the part's rows [first, first + count) of the file.
 Box base_box_of(const PlannedTensor& tensor, size_t part, const Dims& dims, int64_t first, int64_t count) {
   if (in_columns(tensor)) {
     const GgufPiece& piece = tensor.pieces[part];
@@ -95,8 +96,9 @@ void scale_rows(std::vector<float>& values, size_t columns) {
   }
 }
 
-// Returns the merged values of the rows from `first` on, times the factors that the file has in its weights. If rows of
-// the file are columns of the base, transposes them.
+// Returns the values that the file's reader gives for the rows from `first` on, if the type of the file stores them
+// exactly: the merged values, times the factors that are part of the file's weights (RowFactors). If rows of the file
+// are columns of the base, transposes them.
 std::vector<float> as_read(const PlannedTensor& tensor, const FileRows& shape, int64_t first, const HostArray& merged) {
   const std::span<const float> from = merged.as<float>();
   std::vector<float> out;
@@ -112,8 +114,8 @@ std::vector<float> as_read(const PlannedTensor& tensor, const FileRows& shape, i
   return out;
 }
 
-// Returns the values `from` of `rows` rows in the file's order, in the form in which the file stores them (1 + w for
-// some norms, -exp(A_log)).
+// `from` has the values of `rows` rows in the base's order. Returns them in the order and in the form in which the file
+// stores them (1 + w for some norms, -exp(A_log)).
 std::vector<float> in_file_order(const PlannedTensor& tensor, const FileRows& shape, const std::vector<float>& from,
                                  int64_t rows) {
   std::vector<float> out = from;
@@ -165,7 +167,8 @@ int64_t rows_at_once(const PlannedTensor& tensor, const FileRows& shape) {
   return std::max(shape.period, fitting / shape.period * shape.period);
 }
 
-// Writes one part. `index` is the number of the tensor in the files, `types` has the tensor's type in each file.
+// Writes part number `expert` of the tensor. `index` is the number of the tensor in the files, `types` has the tensor's
+// type in each file.
 void write_part(const PlannedTensor& tensor, size_t expert, const MergedTensor& from, size_t index,
                 const std::vector<const BlockType*>& types, std::vector<GgufOutput>& files, MergeCount& count) {
   const FileRows shape = rows_of(tensor, expert);

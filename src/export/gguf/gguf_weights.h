@@ -17,15 +17,15 @@ struct GgufOutput {
   GgufParts writer;
 };
 
-// Writes all tensors to all files, a block of rows at a time. Memory holds one such block. The block has at least all
-// rows that change places with each other if the file has them in another order, and it is the whole tensor if the file
-// has it transposed. `merge` may be null. Throws UserError when a value is not finite, or when the type of a file
-// cannot represent a value.
+// Writes all tensors to all files, a block of rows at a time. Memory holds one such block. If the file has the rows in
+// another order, all rows that change places with each other are in one block. A tensor that the file has transposed is
+// one block. `merge` may be null. Throws UserError when a value is not finite, or when the type of a file cannot
+// represent a value.
 MergeCount write_gguf_weights(const GgufPlan& plan, const BaseTensors& base, const AdapterMerge* merge,
                               std::vector<GgufOutput>& files);
 
 // The largest error of a tensor in a file: the root of the mean squared error, as a share of the root of the mean
-// square of the values.
+// square of the values. `bound` is the largest error that the check allows for this tensor.
 struct GgufError {
   double error = 0, bound = 0;
   std::string tensor;

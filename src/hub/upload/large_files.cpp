@@ -44,7 +44,7 @@ std::string text_in(const json& object, const char* key) {
   return object.is_object() && object.contains(key) && object[key].is_string() ? object[key].get<std::string>() : "";
 }
 
-// The addresses of the parts of a multipart upload: the members of `header` whose names are numbers.
+// Returns the addresses of the parts of a multipart upload, in order: the members of `header` whose names are numbers.
 std::vector<std::string> part_urls(const json& header) {
   std::map<int64_t, std::string> sorted;
   for (const auto& [name, value] : header.items())
@@ -56,6 +56,7 @@ std::vector<std::string> part_urls(const json& header) {
   return out;
 }
 
+// Returns the bytes of a part; 0 when the file is sent as a whole; -1 when the hub's text is not a number.
 int64_t part_size(const json& header) {
   const auto at = header.find("chunk_size");
   if (at == header.end()) return 0;

@@ -1,4 +1,4 @@
-// Defines the requests that change something on the hub: with retries, and with an answer in JSON.
+// Defines the requests that change something on the hub, with retries, and the checks of their replies.
 #pragma once
 
 #include <cstdint>

@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr size_t kSample = 512;      // bytes of each file that help the hub to decide how to store it
+constexpr size_t kSample = 512;      // first bytes of each file, from which the hub decides how to store it
 constexpr size_t kInOneCall = 256;   // files in one request
 constexpr int kCommitSeconds = 300;  // the hub may need this long for a commit
 
@@ -45,7 +45,6 @@ std::string first_bytes(const fs::path& file, size_t most) {
   return bytes;
 }
 
-// Makes the repository, if there is none.
 void make_repo(const HubSettings& settings, const Upload& upload) {
   const std::string& id = upload.repo.id;
   const size_t slash = id.find('/');

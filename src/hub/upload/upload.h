@@ -24,7 +24,7 @@ struct UploadReport {
   std::string url;         // the repository's page
   std::string commit;      // the commit's hash; "" when the hub does not name it
   size_t files = 0;        // files of the commit
-  int64_t bytes = 0;       // bytes of all files
+  int64_t bytes = 0;       // bytes of these files
   int64_t sent_bytes = 0;  // bytes of the large files that the hub did not have yet
 };
 

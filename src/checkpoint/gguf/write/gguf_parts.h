@@ -1,4 +1,4 @@
-// Defines GgufParts: writes a model as one GGUF file or as several, in llama.cpp's form (llama-gguf-split).
+// Defines GgufParts, which writes a model as one GGUF file or as several, in llama.cpp's form (llama-gguf-split).
 #pragma once
 
 #include <filesystem>

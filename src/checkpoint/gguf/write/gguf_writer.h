@@ -1,4 +1,4 @@
-// Defines GgufWriter: writes a GGUF file piece by piece, in bounded memory.
+// Defines GgufWriter, which writes a GGUF file piece by piece, in bounded memory.
 #pragma once
 
 #include <filesystem>
