@@ -1,7 +1,7 @@
 // Defines composites: named parts of a model with a body in ordinary ops, which a kernel may replace.
 //
-// A composite is inlined if the program's chooser offers no kernel for it. With an inlined composite, the program is
-// the same, byte for byte, as if the model had used the ops of the body directly.
+// If the program's chooser offers no kernel for a composite, the body is inlined: the program is the same, byte for
+// byte, as if the model had used the ops of the body directly.
 #pragma once
 
 #include <functional>

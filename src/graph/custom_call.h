@@ -38,7 +38,7 @@ struct CallCost {
 struct CustomCall {
   std::string kernel;  // name and version of the kernel: "cpu_attention/1". Change the version when results change.
   std::string target;  // name under which the function is registered, or a name that the compiler provides
-  NamedAttributes attributes;  // the backend_config dictionary (api_version 4)
+  NamedAttributes attributes;  // the backend_config dictionary (api_version 4, XLA's typed FFI)
   // The backend_config as one text, for functions of the compiler that take no dictionary; then `attributes` is empty.
   std::string config = {};
   std::vector<Shape> results;  // global shapes

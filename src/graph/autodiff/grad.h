@@ -18,8 +18,8 @@ std::vector<Tensor> backprop(const std::vector<Tensor>& outputs, const std::vect
                              const std::vector<Tensor>& wrt);
 
 // The active operands and results of a scan: those that depend on a value whose gradient is wanted. Only floats can be
-// active. `scan_activity` starts from the operands that are active outside of the loop, and adds the carries that
-// become active only in later trips.
+// active. `operands` says which operands are active before the loop. A carry can also become active in a later trip;
+// scan_activity() then counts it as active from the start.
 struct ScanActivity {
   std::vector<bool> operands, results;
 };

@@ -100,7 +100,7 @@ std::vector<Shape> take_shape(Shapes o, const Attributes&) {
 }
 
 Tensors take_vjp(const VjpArgs& a) {
-  // scatter ignores ids that are out of range, but gather clamps them.
+  // gather clamps ids that are out of range, but scatter ignores them. So the ids are clamped here.
   const Dims rows(x(a).dims().begin(), x(a).dims().end() - 1);
   const Tensor last = constant(static_cast<double>(rows.back() - 1), DType::kI32);
   const Tensor ids = minimum(maximum(y(a), constant(0, DType::kI32)), last);
