@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kLanes = FETTLE_LANES;
 constexpr int64_t kBytes = kLanes * 4;
-// Vector types of GCC and Clang. The `Loose` types need no alignment and may alias any type.
+// Vector types of GCC and Clang. The `Loose` types need only the alignment of one element and may alias any type.
 typedef float Floats __attribute__((vector_size(kBytes)));
 typedef int32_t Ints __attribute__((vector_size(kBytes)));
 typedef uint32_t Bits __attribute__((vector_size(kBytes)));  // sums wrap around

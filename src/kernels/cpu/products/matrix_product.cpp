@@ -98,8 +98,8 @@ void multiply_panel(const MatrixProduct& product, std::span<const Part> parts, i
                            at(c, product.result, row * product.n + column));
 }
 
-// Divides a product into tasks: panels, or ranges of a panel's rows if there are many rows. The last panels, which
-// would not keep all threads busy, are divided by rows; each task then packs the panel again.
+// Divides a product into tasks. A task is a panel, or a range of its rows if there are many. The last panels, if fewer
+// than the threads, are divided into smaller ranges, so that all threads have work. Each task packs its panel itself.
 struct Division {
   int64_t panels, whole, row_step, parts_of_whole, last_step, parts_of_last;
 
