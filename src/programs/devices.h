@@ -42,9 +42,9 @@ class Devices {
   explicit Devices(const DeviceRequest& request);
 
   const Client& client() const { return client_; }
-  int64_t count() const { return count_; }               // devices of all processes
+  int64_t count() const { return count_; }               // devices in use, of all processes together
   int64_t host_count() const;                            // number of hosts on which the processes run
-  const MemoryShare& memory() const { return memory_; }  // the memory of the device that may use the least
+  const MemoryShare& memory() const { return memory_; }  // of the device on which the program may use the least
   std::string title() const;                             // "cpu (1 device)"
   std::string_view vendor() const;                       // Vendor::name: "cpu", "cuda"
   const std::vector<std::string>& wanted_kernels() const { return kernels_; }
