@@ -17,8 +17,9 @@ namespace fettle {
 // (f32) and seed (u32, for dropout). Outputs: trained/*, the optimizer state, loss_scale, then loss and grad_norm
 // (f32). The loss is the sum of token losses divided by the number of trained tokens of the whole step, plus the
 // load-balancing loss of experts. When the loss or the norm is not finite, weights and optimizer state stay unchanged;
-// if only the norm is not, loss_scale halves. With offload_dir, the program has no inputs for optimizer state and
-// scalars, and updates nothing: its outputs are loss, grad_norm and what build_update reads (disk/update_program.h).
+// if only the norm is not finite, loss_scale halves. With offload_dir, the program has no inputs for optimizer state
+// and scalars, and updates nothing: its outputs are loss, grad_norm and what build_update reads
+// (disk/update_program.h).
 //
 // With preferences, a data row has two sequences: the chosen reply and then the rejected one; in stage kto, the judged
 // reply and then another row's reply. There are reference/* inputs for the parameters in Run::reference. The loss is

@@ -152,7 +152,8 @@ const Shape& DiskState::shape(const std::string& name) const {
   return layout_.params[place.weight].arrays[place.array].whole;
 }
 
-// Calls visit(part, box of the whole array, array of one layer, offset in the file, memory for the box) for each part.
+// Calls visit(part, box of the whole array, array of one layer, offset in the file, memory for the box) for each part
+// of each layer.
 template <typename Visit>
 void DiskState::for_each_box(const std::string& name, const Visit& visit) {
   finish_writes();
