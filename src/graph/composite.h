@@ -33,8 +33,8 @@ using Kernel = std::function<std::vector<Tensor>(const std::vector<Tensor>& inpu
 // each use of the composite.
 using ChooseKernel = std::function<std::optional<Kernel>(const CompositeSite& site)>;
 
-// States how a program under construction lowers its composites: the program's mesh, and the choice of kernels. The
-// program's outermost block stores it.
+// The mesh of a program under construction, and the choice of kernels for its composites. The program's outermost block
+// stores them.
 struct Lowering {
   MeshAxes mesh;
   ChooseKernel choose;  // when empty, every body is inlined

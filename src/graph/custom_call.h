@@ -18,7 +18,7 @@ namespace fettle {
 
 struct VjpArgs;
 
-// A typed attribute. MLIR types: i1, i32, i64, f32, f64, string, array<i64>, array<f32>.
+// A typed attribute. The MLIR types, in this order: i1, i32, i64, f32, f64, string, array<i64>, array<f32>.
 using AttributeValue =
     std::variant<bool, int32_t, int64_t, float, double, std::string, std::vector<int64_t>, std::vector<float>>;
 // Attributes by name. An FFI handler must bind exactly these names with these types.

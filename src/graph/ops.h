@@ -62,7 +62,7 @@ Tensor convert(const Tensor& x, DType dtype);          // returns x itself when 
 Tensor bitcast_convert(const Tensor& x, DType dtype);  // `dtype` must be as wide as x's dtype
 
 // Ops that change the shape.
-Tensor reshape(const Tensor& x, const Dims& dims);  // one -1 is inferred
+Tensor reshape(const Tensor& x, const Dims& dims);  // one dim may be -1: computed from the others
 Tensor transpose(const Tensor& x, const Dims& permutation);
 Tensor broadcast_in_dim(const Tensor& x, const Dims& result, const Dims& dims);
 Tensor broadcast_to(const Tensor& x, const Dims& result);  // by NumPy's rule

@@ -62,7 +62,7 @@ Tensors reduce_vjp(const VjpArgs& a) {
   return {spread * chosen / count};
 }
 
-// Formats the leading `batch` dims that a table and its ids share.
+// Formats the two attributes that list the leading `batch` dims of a table and of its ids. Both have the same dims.
 std::string batching(const char* of_table, const char* of_ids, int64_t batch) {
   Dims dims;
   for (int64_t d = 0; d < batch; ++d) dims.push_back(d);
