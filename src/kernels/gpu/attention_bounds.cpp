@@ -17,7 +17,7 @@ struct Side {
   Tensor number;       // f32: the block's number
 };
 
-// `dim` is the dim along which the blocks lie: 1 or 2.
+// Returns the blocks of `block` positions. `dim` is the dim along which the blocks lie: 1 or 2.
 Side side(const Tensor& segments_BT, int64_t block, int64_t dim) {
   const int64_t b = segments_BT.dim(0), t = segments_BT.dim(1), n = (t + block - 1) / block, rest = n * block - t;
   constexpr double kPadding = 1 << 30;

@@ -124,6 +124,7 @@ inline Floats multiply_add(const Word* left, Floats right, Floats sum) {
 #endif
 }
 
+// Computes kRows rows of BlockOps::product, kVectors vectors wide.
 template <int kRows, int kVectors, bool kTransposed>
 void panel(int64_t k, const Word* a, int64_t a_row, const Word* b, int64_t b_row, float* c, int64_t c_row,
            bool accumulate) {

@@ -14,7 +14,7 @@ using Tensors = std::vector<Tensor>;
 
 // The data that the calls for one composite share.
 struct LoraSite {
-  Shape x, weight, a, b, y;  // global shapes; weight, a and b as the calls read them
+  Shape x, weight, a, b, y;  // global shapes; weight, a and b with the dtypes that the calls read
   Partition rows;            // how x is split
   MeshAxes mesh;
   LoraProblem shard;  // sizes on one device; pointers are not set
