@@ -30,10 +30,11 @@ Program build_train_step(const Run& run, const BatchShape& shape);
 Program build_train_step(const Run& run, int64_t length);
 
 // Builds the program that evaluates one micro-batch of the shape. Inputs: frozen/*, trained/*, batch/* i32 [B, T].
-// Outputs, f32 [S]: loss (summed over the sequence's trained tokens), tokens (number of trained tokens), correct.
-// Outputs for stage cls: loss, tokens (1, or 0 for rows that are not in the micro-batch), logits [S, num_labels]. With
-// preferences, there are reference/* inputs for the parameters in Run::reference; the outputs are loss and tokens (1,
-// or 0), both f32 [S / 2], and metrics (stages/preferences.h).
+// Outputs, f32 [S]: loss (summed over the sequence's trained tokens), tokens (number of trained tokens), correct
+// (number of trained tokens whose most likely prediction is right). Outputs for stage cls: loss, tokens (1, or 0 for
+// rows that are not in the micro-batch), logits [S, num_labels]. With preferences, there are reference/* inputs for the
+// parameters in Run::reference; the outputs are loss and tokens (1, or 0), both f32 [S / 2], and metrics
+// (stages/preferences.h).
 Program build_eval_step(const Run& run, const BatchShape& shape);
 
 }  // namespace fettle
