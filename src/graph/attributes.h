@@ -107,8 +107,8 @@ struct Loop {
   bool reverse = false;  // runs from the last slice to the first
   bool limited = false;  // carry 0 is the number of trips to make
   Remat remat = Remat::kFull;
-  // The mesh axis whose devices run the trips at the same time; "" when the trips run one after another. Such a scan
-  // has no carries.
+  // The mesh axis whose devices run the trips at the same time; "" when the trips run one after another. A scan with an
+  // axis has no carries.
   std::string axis = {};
 };
 

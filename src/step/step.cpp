@@ -45,7 +45,7 @@ struct Gradients {
   Tensor loss;                // sum over tokens or rows
   Tensor metrics;             // the sums that the stage's metrics need; null when it has none
   std::vector<Tensor> grads;  // in f32 if a loop sums them, else in the weights' dtype
-  Tensor host_squares;        // sum of squares of the gradients in host memory; null when there are none
+  Tensor host_squares;        // sum of the squares of the gradients that lie in host memory; null when none does
 };
 
 // Runs the micro-batches one after another in a loop that carries the sums of gradients and losses. There is no loop
@@ -60,7 +60,7 @@ Gradients accumulate(const Run& run, Models models, const std::vector<Tensor>& t
   const bool loops = (micro_batches > 1 || used) && run.sharding.stages() == 1;
   auto one = [&](const BatchInputs& micro) -> Gradients {
     std::vector<Tensor> wanted = trained;
-    // The loop computes the squares of the summed gradients in add_by_layer instead.
+    // With a loop, add_by_layer() computes the squares instead, from the summed gradients.
     if (on_host && !loops) wanted.push_back(models.trained.squares = constant(0, DType::kF32));
     const BatchLoss loss = batch_loss(run, models, micro, run.remat, seed);
     Gradients out{loss.sum, loss.metrics, grad(scale ? loss.sum * scale : loss.sum, wanted), {}};
