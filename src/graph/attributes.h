@@ -22,11 +22,13 @@ struct DotDims {
   Dims lhs_batching, rhs_batching, lhs_contracting, rhs_contracting;
 };
 
-// Which values of a scan's body are saved for its reverse loop; the others are computed again.
+// Which values of a scan's body are saved for the reverse loop, which computes the gradient. The reverse loop computes
+// the others again. Only values that it reads are saved.
 enum class Remat : uint8_t {
   kNone,  // saved: those of kDots, and other values that depend on a carry, except cheap ones (Saved::kNever)
-  kDots,  // saved: results of matrix products, inner loops, custom gradients, and custom calls (not elementwise ones)
-  kFull,  // saved: only the loop's carried inputs
+  kDots,  // saved: those of kFull, and results of matrix products, inner loops, custom gradients and custom calls,
+          // except elementwise custom calls
+  kFull,  // saved: only the carries with which each trip begins
 };
 
 enum class Direction : uint8_t { kEQ, kNE, kGE, kGT, kLE, kLT };
@@ -105,8 +107,8 @@ struct Loop {
   bool reverse = false;  // runs from the last slice to the first
   bool limited = false;  // carry 0 is the number of trips to make
   Remat remat = Remat::kFull;
-  // The mesh axis whose devices run the trips at the same time; "" when the trips run one after another. Such a scan
-  // has no carries.
+  // The mesh axis whose devices run the trips at the same time; "" when the trips run one after another. A scan with an
+  // axis has no carries.
   std::string axis = {};
 };
 

@@ -1,7 +1,8 @@
 // Defines Block: a list of nodes in order, the body of a program or of a scan.
 //
 // Ops append to the innermost block under construction (Block::current()). When code of the inner block uses a tensor
-// of an enclosing block, the inner block captures it as an input, so model code is written as plain closures.
+// of an enclosing block, the inner block captures it as an input. So the code of a loop's body can use any tensor of
+// the code around it.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // Defines composites: named parts of a model with a body in ordinary ops, which a kernel may replace.
 //
-// A composite is inlined if the program's chooser offers no kernel for it. With an inlined composite, the program is
-// the same, byte for byte, as if the model had used the ops of the body directly.
+// If the program's chooser offers no kernel for a composite, the body is inlined: the program is the same, byte for
+// byte, as if the model had used the ops of the body directly.
 #pragma once
 
 #include <functional>
@@ -33,8 +33,8 @@ using Kernel = std::function<std::vector<Tensor>(const std::vector<Tensor>& inpu
 // each use of the composite.
 using ChooseKernel = std::function<std::optional<Kernel>(const CompositeSite& site)>;
 
-// States how a program under construction lowers its composites: the program's mesh, and the choice of kernels. The
-// program's outermost block stores it.
+// The mesh of a program under construction, and the choice of kernels for its composites. The program's outermost block
+// stores them.
 struct Lowering {
   MeshAxes mesh;
   ChooseKernel choose;  // when empty, every body is inlined

@@ -18,7 +18,7 @@ namespace fettle {
 
 struct VjpArgs;
 
-// A typed attribute. MLIR types: i1, i32, i64, f32, f64, string, array<i64>, array<f32>.
+// A typed attribute. The MLIR types, in this order: i1, i32, i64, f32, f64, string, array<i64>, array<f32>.
 using AttributeValue =
     std::variant<bool, int32_t, int64_t, float, double, std::string, std::vector<int64_t>, std::vector<float>>;
 // Attributes by name. An FFI handler must bind exactly these names with these types.
@@ -38,7 +38,7 @@ struct CallCost {
 struct CustomCall {
   std::string kernel;  // name and version of the kernel: "cpu_attention/1". Change the version when results change.
   std::string target;  // name under which the function is registered, or a name that the compiler provides
-  NamedAttributes attributes;  // the backend_config dictionary (api_version 4)
+  NamedAttributes attributes;  // the backend_config dictionary (api_version 4, XLA's typed FFI)
   // The backend_config as one text, for functions of the compiler that take no dictionary; then `attributes` is empty.
   std::string config = {};
   std::vector<Shape> results;  // global shapes

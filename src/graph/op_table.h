@@ -82,9 +82,9 @@ enum class Op : uint8_t {
   kCount
 };
 
-// The arguments of a VJP: the node, its results, the cotangents of the results (null = zero), and which operands are
-// active. Only the cotangents of active operands are wanted. At least one cotangent is not null, so an op with one
-// result need not check it.
+// The arguments of a VJP (vector-Jacobian product: an op's gradient): the node, its results, the cotangents of the
+// results (null = zero), and which operands are active. Only the cotangents of active operands are wanted. At least one
+// cotangent is not null, so an op with one result need not check it.
 struct VjpArgs {
   Block& block;
   int32_t id;
@@ -109,8 +109,8 @@ using Spell = std::string (*)(NodeText& node, Printer& printer);
 using ShapeRule = std::vector<Shape> (*)(std::span<const Shape> operands, const Attributes& attributes);
 // Returns one cotangent per operand; null = zero.
 using Vjp = std::vector<Tensor> (*)(const VjpArgs& args);
-// Returns the floating-point operations of one execution over all devices; a multiplication and an addition count as
-// two. The type is double, because large steps on many devices exceed 2^63.
+// Returns the floating-point operations of one execution, summed over all devices; a multiplication and an addition
+// count as two. The type is double, because large steps on many devices exceed 2^63.
 using Flops = double (*)(const Node& node);
 // Returns which operands the node reads to compute the results that `live` marks (at least one). Pruning drops the
 // other operands.
@@ -131,7 +131,7 @@ using Late = bool (*)(const Node& node, bool operand_late);
 enum class Saved : uint8_t {
   kNever,      // cheap: constants, and ops that only move or mark values
   kAsProduct,  // expensive: saved under Remat::kDots and kNone
-  kAsValue,    // saved under Remat::kNone
+  kAsValue,    // saved under Remat::kNone if it depends on a carry
 };
 
 // A column that every table row must state; nullptr says that the op has no such function.

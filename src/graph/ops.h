@@ -62,7 +62,7 @@ Tensor convert(const Tensor& x, DType dtype);          // returns x itself when 
 Tensor bitcast_convert(const Tensor& x, DType dtype);  // `dtype` must be as wide as x's dtype
 
 // Ops that change the shape.
-Tensor reshape(const Tensor& x, const Dims& dims);  // one -1 is inferred
+Tensor reshape(const Tensor& x, const Dims& dims);  // one dim may be -1: computed from the others
 Tensor transpose(const Tensor& x, const Dims& permutation);
 Tensor broadcast_in_dim(const Tensor& x, const Dims& result, const Dims& dims);
 Tensor broadcast_to(const Tensor& x, const Dims& result);  // by NumPy's rule
@@ -89,10 +89,10 @@ Tensor add_rows(const Tensor& table, const Tensor& ids, const Tensor& rows);
 // Ops for gradients, placement and moves between devices.
 Tensor stop_gradient(const Tensor& x);
 Tensor sharding_constraint(const Tensor& x, const Partition& partition);
-// Copies x to `memory`, split over the mesh by `partition`. The gradient is copied back to the memory of x. Ops on a
-// value in the host's memory can only slice it, update it by a slice, or place it. `squares` is an f32 scalar whose
-// value does not matter. Its gradient is the sum of the squares of x's gradient, so that the computation of a norm need
-// not read a gradient back from the host.
+// Copies x to `memory`, split over the mesh by `partition`. The gradient is copied back to the memory of x. A value in
+// the host's memory has only three uses: an op can slice it, replace a slice of it, or place it elsewhere. `squares` is
+// an f32 scalar whose value does not matter. Its gradient is the sum of the squares of x's gradient, so that the
+// computation of a norm need not read a gradient back from the host.
 Tensor place(const Tensor& x, Memory memory, const Partition& partition = {}, const Tensor& squares = {});
 std::vector<Tensor> optimization_barrier(const std::vector<Tensor>& xs);
 // Returns the scalar `value` and defines its gradient: inputs[i] gets grads[i] times the cotangent. Use it for sums

@@ -27,7 +27,7 @@ std::string mlir_element(double value, DType dtype);  // "5.00000000000000000e-0
 // Returns "<@mesh, [{\"fsdp\"}, {}]>", with one entry per dim of a value of `rank` dims.
 std::string mlir_sharding(const Partition& partition, int64_t rank);
 
-// Returns the body: one line per node, then the return of `block`'s outputs. Input i is called %arg<i>.
+// Returns the body: the text of its nodes, then the return of `block`'s outputs. Input i is called %arg<i>.
 std::string print_body(const Block& block, const PrintOptions& options);
 
 using ValueId = std::pair<int32_t, int32_t>;  // number of the node, number of its result
@@ -69,14 +69,14 @@ class Printer {
   void line(const std::string& name, const std::string& expression, const Node& node);
 
   // Returns the list for manual_axes of an sdy.manual_computation that is printed now, such as "\"fsdp\", \"tp\"".
-  // These are all axes of the mesh except `manual_axis`.
+  // These are all axes of the mesh except `manual_axis`, which is manual already.
   std::string manual_axes() const;
   bool sharded() const { return options_.mesh.size() > 1; }
   const PrintOptions& options() const { return options_; }
 
   std::string text;
   std::string indent = "    ";
-  std::string manual_axis;  // each device along this mesh axis runs the text that is printed now; "": no such axis
+  std::string manual_axis;  // the mesh axis of the scan (Loop::axis) whose body is printed now; "": none
 
  private:
   void node(const Node& node, int32_t id, ValueNames& names);

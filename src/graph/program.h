@@ -13,7 +13,7 @@
 namespace fettle {
 
 struct ProgramInput {
-  std::string name;  // "weights/layers.self_attn.q_proj.weight"
+  std::string name;  // "frozen/model.layers.{}.self_attn.q_proj.weight"
   Shape shape;
   Partition partition;      // empty dims = replicated
   int64_t donated_to = -1;  // number of the output that reuses the input's memory, or -1

@@ -1,5 +1,5 @@
-// Defines Tensor, a value in a graph, and two types that say where it lies: Partition (the mesh axes that split its
-// dims) and Memory.
+// Defines Tensor, a value in a graph, and the types that say where it lies: Partition (the mesh axes that split its
+// dims), Memory, and MeshAxes.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,8 @@ namespace fettle {
 
 class Block;
 
-// For each dim, the mesh axes that split it, major first; an empty list means replicated. Printed as sdy shardings.
+// For each dim, the mesh axes that split it, major first. A dim with an empty list is not split; if `dims` is empty, no
+// dim is split. Printed as a sharding of Shardy, the partitioner of XLA (prefix sdy).
 struct Partition {
   std::vector<std::vector<std::string>> dims;
   bool operator==(const Partition&) const = default;
@@ -23,7 +24,7 @@ struct Partition {
 enum class Memory : uint8_t { kDevice, kHost };
 const char* memory_kind(Memory memory);  // PJRT's name: "device", "pinned_host"
 
-// A named mesh: axis names with sizes, major first. Devices are numbered row-major.
+// A mesh of devices: the names and sizes of its axes, major first. Devices are numbered row-major.
 struct MeshAxes {
   std::vector<std::pair<std::string, int64_t>> axes;
   int64_t size() const;                            // number of devices: product of the sizes

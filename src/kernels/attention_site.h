@@ -1,5 +1,6 @@
 // Defines AttentionSite: the shapes, partitions and options of one use of the composite "attention"
-// (models/blocks/attention.h), as its kernels need them.
+// (models/blocks/attention.h), as its kernels need them. Dims: B rows, T positions, N query heads, K key heads, H width
+// of a head.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +12,9 @@
 namespace fettle {
 
 struct AttentionSite {
-  Shape q, k;                                  // global; v is like k
+  Shape q, k;                                  // global: [B, T, N, H] and [B, T, K, H]; v is like k
   Partition split_q, split_k, split_segments;  // one entry per dim
-  Partition split_sums;                        // how arrays [B, N, T] are split
+  Partition split_sums;                        // how arrays [B, N, T] are split, such as the log-sum-exp
   Shape q_shard, k_shard;                      // one device's part
   int64_t devices = 1;                         // number of devices that compute different parts
   double scale = 1, softcap = 0;
@@ -24,8 +25,9 @@ struct AttentionSite {
   Partition split_heads() const { return {{split_q.dims[2]}}; }  // how an array [N] is split
 };
 
-// Reads a use of the composite. Returns nullopt when the length or H is split over devices, when key heads are split in
-// another way than query heads, when q, k and v do not fit together, or when there is a window without a causal mask.
+// Reads a use of the composite. Returns nullopt when T or H is split over devices, when k, v or the segments are split
+// in another way than q, when the shapes or dtypes of q, k and v do not fit together, or when there is a window without
+// a causal mask.
 std::optional<AttentionSite> read_attention(const CompositeSite& site);
 
 }  // namespace fettle

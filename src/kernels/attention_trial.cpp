@@ -12,7 +12,8 @@
 namespace fettle {
 namespace {
 
-// What a trial computes: documents with padding, and grouped heads. Inputs: q, k, v, d_o, segments, window.
+// The sizes and options of a trial. Each trial has several documents, padding and grouped heads. Its inputs are q, k,
+// v, d_o, segments and window.
 struct Setting {
   DType dtype = DType::kF32;
   double bound = 1e-4;

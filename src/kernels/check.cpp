@@ -66,7 +66,7 @@ class Findings {
     const std::filesystem::path path = file(subject);
     std::error_code error;
     const bool here = !folder_.empty() && std::filesystem::exists(path, error) && distrust(path).empty();
-    // The check must run in all processes or in none.
+    // The check must run in all processes or in none, because its programs run on the devices of all processes.
     if (!devices_.all_have(here)) return std::nullopt;
     return read_file(path);
   }

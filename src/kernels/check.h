@@ -33,10 +33,10 @@ void check_bodies(const std::string& device, const MeshAxes& mesh, const RunTria
 // disagreement.
 std::vector<KernelVerdict> check_kernels(const KernelSet& kernels, const MeshAxes& mesh, const RunTrial& run);
 
-// Returns the kernels in `kernels` that agree with their bodies on these devices, and registers their handlers. A
-// kernel whose handlers the plugin rejects is also switched off. Verdicts are stored in the cache's folder "kernels",
-// so each trial runs once for each plugin, number and kind of devices, and version of a kernel. Warns about each kernel
-// that is switched off. Throws the same errors as check_bodies.
+// Registers the handlers of the kernels. Returns the kernels that agree with their bodies on these devices. Leaves out
+// a kernel that does not agree or whose handlers the plugin rejects, and warns about it. Verdicts are stored in the
+// cache's folder "kernels", so each trial runs once for each plugin, number and kind of devices, and version of a
+// kernel. Throws the same errors as check_bodies.
 KernelSet checked_kernels(const Devices& devices, const KernelSet& kernels);
 
 }  // namespace fettle

@@ -48,7 +48,8 @@ Trial linear_trial(const MeshAxes& mesh, DType dtype, bool transposed, double bo
   return out;
 }
 
-// Adds the low-rank part to the results of define_linear: y += scale x a^T b^T, and its gradients.
+// Adds the low-rank part to the results of define_linear: y += scale x a^T b^T, and its gradients. Returns y, dx, da
+// and db, without dw.
 std::vector<std::vector<double>> define_lora(const std::vector<TrialInput>& inputs, bool transposed) {
   std::vector<std::vector<double>> out = define_linear(inputs, transposed);
   out.pop_back();

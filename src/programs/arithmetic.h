@@ -13,8 +13,8 @@ namespace fettle {
 // not compile or run.
 std::string find_arithmetic_fault(Devices& devices);
 
-// Throws DeviceError with the message of find_arithmetic_fault, if there is one. Only warns when
-// arithmetic_is_waived().
+// Throws DeviceError with the message of find_arithmetic_fault(), if it returns one. When arithmetic_is_waived(), only
+// warns.
 void require_arithmetic(Devices& devices);
 
 // Returns whether FETTLE_ALLOW_DEVICE_WITHOUT_ARITHMETIC is set. Tests that run a plugin without its hardware set it.

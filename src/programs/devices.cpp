@@ -20,7 +20,8 @@ namespace fettle {
 namespace {
 
 // Returns how much memory of a device this program may take. The plugin takes one fraction for all devices, so the
-// device with the smallest possible fraction decides. Without the driver, the result is unknown.
+// device with the smallest possible fraction decides. Returns an unknown share (all members zero) when the request
+// names none, or when the driver does not report the memory.
 MemoryShare share_of_devices(const Plugin& plugin, const DeviceRequest& request) {
   MemoryShare least;
   if (plugin.compiles_only() || request.memory_utilization == 0) return least;

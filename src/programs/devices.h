@@ -36,15 +36,15 @@ class Devices {
  public:
   // Loads the plugin and opens the devices. On a GPU, reserves the requested share of the memory. If other programs use
   // so much that less is free, reserves what is free and logs this. Throws UserError when there are fewer devices than
-  // requested, or when the processes cannot share them evenly. Throws DoesNotFit when other programs leave no memory,
-  // or when the host has too little memory for the plugin's tables. Throws DeviceError when the plugin does not load or
-  // a device computes wrongly.
+  // requested, when the processes cannot share them evenly or would leave some unused, or when the compile cache has no
+  // folder. Throws DoesNotFit when other programs leave no memory, or when the host has too little memory for the
+  // plugin's tables. Throws DeviceError when the plugin does not load or a device computes wrongly.
   explicit Devices(const DeviceRequest& request);
 
   const Client& client() const { return client_; }
-  int64_t count() const { return count_; }               // devices of all processes
+  int64_t count() const { return count_; }               // devices in use, of all processes together
   int64_t host_count() const;                            // number of hosts on which the processes run
-  const MemoryShare& memory() const { return memory_; }  // the memory of the device that may use the least
+  const MemoryShare& memory() const { return memory_; }  // of the device on which the program may use the least
   std::string title() const;                             // "cpu (1 device)"
   std::string_view vendor() const;                       // Vendor::name: "cpu", "cuda"
   const std::vector<std::string>& wanted_kernels() const { return kernels_; }
@@ -54,7 +54,9 @@ class Devices {
 
   // Throws UserError when the plugin does not support arrays in host memory.
   void require_host_memory() const;
-  // Compiles the program, or reads it from the compile cache.
+  // Compiles the program, or reads it from the compile cache. Throws like Client::compile, and UserError when the
+  // plugin does not support arrays in host memory that the program needs, or when the other processes have another
+  // program.
   Executable compile(const Program& program);
   // Returns the compiler's count of the program's memory. Reads it from the compile cache if the program is there.
   // Otherwise compiles the program and keeps the result for the next compile() of the same program.

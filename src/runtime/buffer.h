@@ -32,9 +32,9 @@ class DeviceBuffer {
   // Copies the box of each device from `global` to that device. For memory_kind see ArgInfo.
   static DeviceBuffer upload(const Client& client, const HostArray& global, Layout layout,
                              const std::string& memory_kind = "");
-  // Does the same, but calls `fill` once for each distinct box on this process's devices, on the calling thread, with a
-  // 64-byte aligned `out`. Replicas get the same bytes. So the caller needs no host array with all elements; during the
-  // call, the host stores the distinct boxes of this process's devices. BufferBuilder needs less.
+  // Does the same without a host array of all elements: calls `fill` once for each distinct box on this process's
+  // devices, on the calling thread, with a 64-byte aligned `out`. Replicas get the same bytes. During the call, host
+  // memory holds all these boxes; BufferBuilder needs less.
   static DeviceBuffer upload(const Client& client, const Shape& shape, Layout layout, const FillBox& fill,
                              const std::string& memory_kind = "");
   static DeviceBuffer zeros(const Client& client, const Shape& shape, Layout layout,

@@ -34,7 +34,8 @@ class BufferBuilder {
   BufferBuilder(BufferBuilder&&) noexcept;
   BufferBuilder& operator=(BufferBuilder&&) noexcept;
 
-  // Returns the distinct boxes on this process's devices. Each box is written once, even if several devices hold it.
+  // Returns the distinct boxes on this process's devices. The caller writes each box once, even if several devices hold
+  // it.
   const std::vector<Box>& parts() const;
   // Copies `bytes` to byte `offset` of box number `part` (dense, row-major). The caller may reuse `bytes` on return.
   void write(int part, int64_t offset, std::span<const std::byte> bytes);

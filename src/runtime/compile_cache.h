@@ -10,7 +10,7 @@
 
 namespace fettle {
 
-// Returns a text that identifies the devices, for the names of compiled programs and of check results: the plugin
+// Returns a text that identifies the devices, for the file names of compiled programs and of check results: the plugin
 // file's content and version, the number and kind of devices, and on CPUs the instruction sets of this machine.
 std::string devices_identity(const Client& client);
 

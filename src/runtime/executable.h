@@ -14,7 +14,8 @@ struct PJRT_LoadedExecutable;
 
 namespace fettle {
 
-// Move-only. Only one thread at a time may call run() and wait(): all devices must start collectives in the same order.
+// Move-only. Only one thread at a time may call run() and wait(): with two threads, the devices could start collectives
+// in different orders and wait for each other forever.
 class Executable {
  public:
   // Takes ownership of `loaded`. Only code in src/runtime calls this; other code gets an Executable from Client or
@@ -24,11 +25,11 @@ class Executable {
   Executable(Executable&&) noexcept;
   Executable& operator=(Executable&&) noexcept;
 
-  // Launches the program on all its devices and does not wait. The outputs can be passed to the next program
-  // immediately. Arguments that the signature donates are deleted. Throws InternalError before the launch when the
-  // arguments do not match the signature (count, shape, dtype, layout, client), when an argument is deleted, or when a
-  // donated argument is given twice. Throws DeviceError or DoesNotFit when the launch fails. When the program fails
-  // later, wait() or the download of an output throws.
+  // Launches the program on all its devices and does not wait for its end. The outputs can be passed to the next
+  // program immediately. Arguments that the signature donates are deleted. Throws InternalError before the launch when
+  // the arguments do not match the signature (count, shape, dtype, layout, client), when an argument is deleted, or
+  // when a donated argument is given twice. Throws DeviceError or DoesNotFit when the launch fails. When the program
+  // fails later, wait() or the download of an output throws.
   std::vector<DeviceBuffer> run(const std::vector<DeviceBuffer*>& arguments) const;
   // Waits until the latest execution has ended on all devices. Throws when that execution failed.
   void wait() const;

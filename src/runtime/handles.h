@@ -46,9 +46,10 @@ struct ClientHandle {
   int process_index = 0;
 };
 
-// One execution of a program. Its output buffers share this object. The destructor waits until the execution has ended,
-// so the client is not destroyed before. This also limits the number of queued executions: a caller that destroys all
-// outputs of an execution waits for it.
+// One execution of a program. Its output buffers share this object, and so does the Executable until its next run().
+// The destructor waits until the execution has ended, so the client is not destroyed before. This also limits the
+// number of queued executions: if the caller destroys the outputs of each execution, run() waits for the previous
+// execution.
 class Launch {
  public:
   Launch(std::shared_ptr<const ClientHandle> client, std::vector<PJRT_Event*> events)

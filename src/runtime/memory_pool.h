@@ -16,7 +16,7 @@
 
 namespace fettle {
 
-// Thread-safe. A forked child must not use the pool before exec.
+// Thread-safe. A forked child must not use the pool before exec, because another thread may have held the lock.
 class MemoryPool {
  public:
   // Reserves `reserve` bytes of addresses, not memory. If this fails, every allocate() returns null.

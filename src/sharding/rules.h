@@ -28,7 +28,7 @@ class ShardingRules {
   // Returns the same rules for activations outside of the layers. There, pp also splits the rows of the batch, if it
   // divides their number.
   ShardingRules outside_layers() const;
-  // Returns the same rules for activations of one row: every device stores all rows and positions.
+  // Returns the same rules for activations that have only one row: rows and positions are not split.
   ShardingRules for_one_row() const;
 
   const MeshAxes& mesh() const { return mesh_; }

@@ -9,7 +9,7 @@
 
 namespace fettle {
 
-// Adds the batch's arrays as inputs of the program.
+// Adds the arrays of batch_arrays() as inputs of the program.
 BatchInputs add_batch(Program& program, const Run& run, const BatchShape& shape, BatchExtent extent);
 // Returns the number by which a batch's losses are divided, an f32 scalar: the sum of Stage::counts.
 Tensor count_of(const Run& run, const BatchInputs& batch);
@@ -18,7 +18,7 @@ Tensor count_of(const Run& run, const BatchInputs& batch);
 struct ModelInGraph {
   Weights weights;
   bool adapted = false;
-  bool balanced = false;  // the loss includes the load-balancing loss of the experts
+  bool balanced = false;  // the loss includes the load-balancing loss of experts, if the model's config has one
   Tensor squares = {};    // see fetch_layers (offload.h)
 };
 

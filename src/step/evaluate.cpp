@@ -10,8 +10,8 @@
 
 namespace fettle {
 
-// The outputs of an evaluation program, summed over the micro-batches of a step. Each row is in one micro-batch and
-// counts 0 in the others.
+// The outputs of an evaluation program, summed over the micro-batches of a step. Each row is in one micro-batch; the
+// others add 0 to its entries.
 struct ProgramRows {
   std::vector<float> loss, tokens;  // [rows]
   std::vector<float> correct;       // [rows]; empty unless the stage trains tokens
@@ -132,9 +132,9 @@ Evaluation Evaluator::run(TrainState& state) {
 
 namespace {
 
-// Returns the batch with only the sequences `first` to `end` - 1 (from 0). A sequence with values that are not finite
-// spoils the other sequences in its line, because 0 times infinity is NaN. So a token of the kept sequences replaces
-// the tokens of all others.
+// Returns the batch with only the sequences `first` to `end` - 1, numbered from 0. A sequence with values that are not
+// finite spoils the other sequences in its line, because 0 times infinity is NaN. So a token of the kept sequences
+// replaces the tokens of all others.
 Batch with_only(const Batch& batch, size_t first, size_t end) {
   auto copy = [](const HostArray& array) { return array.shape().rank() == 0 ? HostArray() : array.clone(); };
   Batch out{.shape = batch.shape,

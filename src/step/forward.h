@@ -14,7 +14,7 @@ Tensor add_param(Program& program, const Run& run, const Param& param, const std
 // Returns the weight that the forward pass uses: a copy in the dtype Run::compute if `input` is a master weight, else
 // `input` itself.
 Tensor weight_of(const Run& run, const Param& param, const Tensor& input);
-// Adds the run's weights as inputs trained/* and frozen/*, and returns them by stack_name.
+// Adds the run's weights as inputs trained/* and frozen/*, and returns them by Param::stack_name().
 Weights add_weight_inputs(Program& program, const Run& run);
 struct ForwardOptions {
   RematPolicy remat = {};

@@ -1,5 +1,5 @@
-// Defines how a step uses arrays in host memory. The step fetches the layers' weights one by one, sends gradients back
-// layer by layer, and updates the layers one by one in place.
+// Defines how a step uses arrays in host memory. The step fetches the layers' weights one by one, sends their gradients
+// to host memory layer by layer, and updates the layers one by one in place.
 //
 // A stacked parameter [L, ...] in host memory is never copied to the device as a whole. A master weight is the
 // exception: the step makes a 16-bit copy of all its layers. The placement follows ZeRO-Offload (Ren et al. 2021). The
@@ -35,8 +35,8 @@ bool updated_by_layer(const Run& run, const Param& param);
 struct HostSum {
   Tensor stack, squares;
 };
-// Returns `sum` + `grad` in the memory of `sum`; both are in host memory. When `first` (a scalar predicate) is true,
-// returns `grad` alone.
+// Adds `grad` to `sum` in place; both are in host memory. When `first` (a scalar predicate) is true, `grad` replaces
+// `sum`.
 HostSum add_by_layer(const Tensor& sum, const Tensor& grad, const Partition& partition, const Tensor& first);
 
 // A stacked weight with its gradient and its optimizer state.

@@ -44,13 +44,13 @@ BatchInputs as_one_batch(BatchInputs batch, const Tensor& used) {
 struct Gradients {
   Tensor loss;                // sum over tokens or rows
   Tensor metrics;             // the sums that the stage's metrics need; null when it has none
-  std::vector<Tensor> grads;  // in the weights' dtype with one micro-batch or a pipeline, else in f32
-  Tensor host_squares;        // sum of squares of the gradients in host memory; null when there are none
+  std::vector<Tensor> grads;  // in f32 if a loop sums them, else in the weights' dtype
+  Tensor host_squares;        // sum of the squares of the gradients that lie in host memory; null when none does
 };
 
 // Runs the micro-batches one after another in a loop that carries the sums of gradients and losses. There is no loop
-// for a single micro-batch, nor for a pipeline, which takes all micro-batches at once. If `used` is given, only the
-// first `used` micro-batches run. With `scale`, the gradients are those of the loss times `scale`.
+// for a single micro-batch that always runs, nor for a pipeline, which takes all micro-batches at once. If `used` is
+// given, only the first `used` micro-batches run. With `scale`, the gradients are those of the loss times `scale`.
 Gradients accumulate(const Run& run, Models models, const std::vector<Tensor>& trained, const BatchInputs& batch,
                      const Tensor& used, const Tensor& seed, const Tensor& scale) {
   const bool on_host =
@@ -60,7 +60,7 @@ Gradients accumulate(const Run& run, Models models, const std::vector<Tensor>& t
   const bool loops = (micro_batches > 1 || used) && run.sharding.stages() == 1;
   auto one = [&](const BatchInputs& micro) -> Gradients {
     std::vector<Tensor> wanted = trained;
-    // The loop computes the squares of the summed gradients in add_by_layer instead.
+    // With a loop, add_by_layer() computes the squares instead, from the summed gradients.
     if (on_host && !loops) wanted.push_back(models.trained.squares = constant(0, DType::kF32));
     const BatchLoss loss = batch_loss(run, models, micro, run.remat, seed);
     Gradients out{loss.sum, loss.metrics, grad(scale ? loss.sum * scale : loss.sum, wanted), {}};
@@ -118,8 +118,8 @@ Tensor gradient_norm(const Run& run, const Gradients& sums, const Tensor& diviso
   return sums.host_squares ? sqrt(norm * norm + sums.host_squares / divisor / divisor) : norm;
 }
 
-// Updates a parameter. `clipped` computes the gradient for the update from a raw gradient. When `sound` is false,
-// nothing changes.
+// Updates a parameter. `clipped` makes the gradient for the update from a raw one: divided, clipped, and in f32. When
+// `sound` is false, nothing changes.
 Updated update_param(const Run& run, const Param& param, const HeldParam& held,
                      const std::function<Tensor(const Tensor&)>& clipped, const std::map<std::string, Tensor>& scalars,
                      const Tensor& sound) {

@@ -17,8 +17,9 @@ namespace fettle {
 // (f32) and seed (u32, for dropout). Outputs: trained/*, the optimizer state, loss_scale, then loss and grad_norm
 // (f32). The loss is the sum of token losses divided by the number of trained tokens of the whole step, plus the
 // load-balancing loss of experts. When the loss or the norm is not finite, weights and optimizer state stay unchanged;
-// if only the norm is not, loss_scale halves. With offload_dir, the program has no inputs for optimizer state and
-// scalars, and updates nothing: its outputs are loss, grad_norm and what build_update reads (disk/update_program.h).
+// if only the norm is not finite, loss_scale halves. With offload_dir, the program has no inputs for optimizer state
+// and scalars, and updates nothing: its outputs are loss, grad_norm and what build_update reads
+// (disk/update_program.h).
 //
 // With preferences, a data row has two sequences: the chosen reply and then the rejected one; in stage kto, the judged
 // reply and then another row's reply. There are reference/* inputs for the parameters in Run::reference. The loss is
@@ -29,10 +30,11 @@ Program build_train_step(const Run& run, const BatchShape& shape);
 Program build_train_step(const Run& run, int64_t length);
 
 // Builds the program that evaluates one micro-batch of the shape. Inputs: frozen/*, trained/*, batch/* i32 [B, T].
-// Outputs, f32 [S]: loss (summed over the sequence's trained tokens), tokens (number of trained tokens), correct.
-// Outputs for stage cls: loss, tokens (1, or 0 for rows that are not in the micro-batch), logits [S, num_labels]. With
-// preferences, there are reference/* inputs for the parameters in Run::reference; the outputs are loss and tokens (1,
-// or 0), both f32 [S / 2], and metrics (stages/preferences.h).
+// Outputs, f32 [S]: loss (summed over the sequence's trained tokens), tokens (number of trained tokens), correct
+// (number of trained tokens whose most likely prediction is right). Outputs for stage cls: loss, tokens (1, or 0 for
+// rows that are not in the micro-batch), logits [S, num_labels]. With preferences, there are reference/* inputs for the
+// parameters in Run::reference; the outputs are loss and tokens (1, or 0), both f32 [S / 2], and metrics
+// (stages/preferences.h).
 Program build_eval_step(const Run& run, const BatchShape& shape);
 
 }  // namespace fettle

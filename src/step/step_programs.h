@@ -15,8 +15,9 @@ class StepPrograms {
     BatchShape shape;
     Executable executable;
     double flops;    // floating-point operations of one step over all devices, when all micro-batches are used
-    int64_t stages;  // stages of the pipeline, or 1; a stage without a micro-batch computes, too, and `flops` counts it
-    // Returns the operations of a step that uses this many micro-batches. Does not count stages without a micro-batch.
+    int64_t stages;  // stages of the pipeline, or 1
+    // Returns the operations of a step that uses `used` micro-batches. A stage also computes while it has no
+    // micro-batch; `flops` counts these operations, this function does not.
     double flops_of(int64_t used) const {
       return flops * static_cast<double>(used) / static_cast<double>(shape.micro_batches + stages - 1);
     }

@@ -9,7 +9,8 @@
 namespace fettle {
 
 // Appends the gradients of the scalar `y` with respect to each of `wrt` to the current block and returns them. A
-// gradient has the shape and dtype of its tensor. If y does not depend on a tensor, its gradient is zeros.
+// gradient has the shape and dtype of its tensor. If y does not depend on a tensor, the gradient of that tensor is
+// zeros.
 std::vector<Tensor> grad(const Tensor& y, const std::vector<Tensor>& wrt);
 
 // Returns the cotangents of `wrt`, given the cotangents of `outputs`. All tensors are in the current block. In
@@ -18,8 +19,8 @@ std::vector<Tensor> backprop(const std::vector<Tensor>& outputs, const std::vect
                              const std::vector<Tensor>& wrt);
 
 // The active operands and results of a scan: those that depend on a value whose gradient is wanted. Only floats can be
-// active. `scan_activity` starts from the operands that are active outside of the loop, and adds the carries that
-// become active only in later trips.
+// active. scan_activity() gets the operands that are active before the loop. A carry can also become active in a later
+// trip; it then counts as active from the start.
 struct ScanActivity {
   std::vector<bool> operands, results;
 };

@@ -122,8 +122,8 @@ std::string plain_call(const CustomCall& call, int64_t shards, const std::vector
                      fmt::join(types_of(inputs), ", "), one_or_tuple(types_of(results)));
 }
 
-// On one device, formats the call itself. On a mesh, formats a region in which every device makes the call with its own
-// shards.
+// On one device, formats the call itself. On a mesh, formats an sdy.manual_computation in which every device makes the
+// call with its own shards.
 std::string call_text(NodeText& n, Printer& printer) {
   const CustomCall& call = call_of(n.node.attributes);
   const std::vector<std::string> results = types_of(n.node.results);

@@ -62,7 +62,7 @@ Tensors reduce_vjp(const VjpArgs& a) {
   return {spread * chosen / count};
 }
 
-// Formats the leading `batch` dims that a table and its ids share.
+// Formats the two attributes that list the leading `batch` dims of a table and of its ids. Both have the same dims.
 std::string batching(const char* of_table, const char* of_ids, int64_t batch) {
   Dims dims;
   for (int64_t d = 0; d < batch; ++d) dims.push_back(d);
@@ -100,7 +100,7 @@ std::vector<Shape> take_shape(Shapes o, const Attributes&) {
 }
 
 Tensors take_vjp(const VjpArgs& a) {
-  // scatter ignores ids that are out of range, but gather clamps them.
+  // gather clamps ids that are out of range, but scatter ignores them. So the ids are clamped here.
   const Dims rows(x(a).dims().begin(), x(a).dims().end() - 1);
   const Tensor last = constant(static_cast<double>(rows.back() - 1), DType::kI32);
   const Tensor ids = minimum(maximum(y(a), constant(0, DType::kI32)), last);

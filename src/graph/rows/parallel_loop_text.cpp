@@ -1,4 +1,4 @@
-// Prints a scan over the devices of a mesh axis as an sdy.manual_computation in which only this axis is manual. Each
+// Prints a scan over the devices of a mesh axis as an sdy.manual_computation in which only this axis is manual: each
 // device along the axis computes the body once, for its own slices [1, ...] of the index, of the xs and of the results.
 // The partitioner decides how the other mesh axes split the values.
 #include "graph/rows/loop_text.h"

@@ -1,7 +1,7 @@
 // Defines attention on the CPU: forward and backward over blocks of queries and keys, without [T, S] arrays.
 //
 // Source of the method: Dao, "FlashAttention-2". Blocks that the causal mask, the window or the segments hide are not
-// computed. Each element is summed in a fixed order, which does not depend on the number of threads.
+// computed. Each element of a result is summed in a fixed order, which does not depend on the number of threads.
 #pragma once
 
 #include <cstdint>

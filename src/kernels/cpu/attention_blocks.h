@@ -11,7 +11,8 @@ namespace fettle::cpu {
 
 inline constexpr int64_t kBlock = 64;  // number of queries or keys in a block
 
-// Sizes of packed arrays, in words. `width` is head_dim padded to whole vectors; rows are padded to whole blocks.
+// Sizes of packed arrays, in words. `blocks` is the number of blocks of a row, `padded` the length padded to whole
+// blocks, and `width` the width of a head padded to whole vectors.
 struct PackedSizes {
   int64_t blocks, padded, width;
   int64_t across;  // words in a row that is packed across (contracted along the width)
@@ -35,10 +36,10 @@ class BlockSegments {
   std::vector<Range> ranges_;
 };
 
-// Which keys of one block a block of queries sees.
+// Which keys of one block a block of queries sees. look() computes it for row `row` of the batch.
 struct Visibility {
-  bool any;
-  ScoreBlock mask;  // all fields are set except scores, row_words and slope
+  bool any;         // false: none; then look() does not set `mask`
+  ScoreBlock mask;  // without scores, row_words and slope; low, high and segments only where a mask needs them
   int32_t low[kBlock], high[kBlock], query_segments[kBlock], key_segments[kBlock];
 };
 void look(const AttentionProblem& problem, const BlockSegments& segments, int64_t row, int64_t query_block,
@@ -63,7 +64,8 @@ inline void* at(void* base, DType dtype, int64_t elements) {
   return static_cast<char*>(base) + elements * byte_size(dtype);
 }
 
-// Returns a buffer of this thread with at least `count` words. It is valid until the thread's next call.
+// Returns a buffer of this thread with at least `count` words, aligned to 64 bytes. It is valid until the thread's next
+// call.
 Word* thread_words(int64_t count);
 
 }  // namespace fettle::cpu

@@ -9,8 +9,8 @@
 
 namespace fettle::cpu {
 
-// Returns the kernel for f32 and bf16. The length must not be split over devices, and query and key heads must be split
-// in the same way; otherwise returns nullopt.
+// Returns the kernel; nullopt for dtypes other than f32 and bf16, and when read_attention() (attention_site.h) returns
+// nullopt.
 std::optional<Kernel> attention_kernel(const CompositeSite& site);
 // Returns true for rows of 256 positions or more on CPUs with AVX2. The kernel is not faster for shorter rows or
 // without AVX2 (benchmarks/attention_202611.md).

@@ -18,7 +18,7 @@ union Word {
   uint32_t pair;  // the element with the lower index is in the low half
 };
 
-// Scores of a block of queries (rows) and a block of keys (columns), row by row; rows are `row_words` apart.
+// Scores of a block of queries (rows) and a block of keys (columns). Rows begin `row_words` floats apart.
 struct ScoreBlock {
   float* scores;  // input: products of query and key
   int64_t row_words;
@@ -33,7 +33,7 @@ struct ScoreBlock {
   const int32_t *query_segments, *key_segments;
 };
 
-// The running softmax of a block of rows.
+// The running softmax of a block of rows. Each further block of keys updates it.
 struct SoftmaxRows {
   float* top;         // the largest score so far; starts at kLowest
   float* sum;         // sum of the weights, as kSumLanes partial sums per row; starts at 0

@@ -1,4 +1,5 @@
-// The FFI handlers of the kernels in row_kernels.h. Tasks are ranges of rows, so results do not depend on threads.
+// The FFI handlers of the kernels in row_kernels.h. One task computes a whole row, so results do not depend on the
+// number of threads.
 #include <algorithm>
 
 #include "kernels/cpu/attention_blocks.h"

@@ -16,12 +16,14 @@ namespace fettle::cpu {
 std::optional<Kernel> gated_kernel(const CompositeSite& site);
 // Requires that the mesh is one device, or that the rows are split over the whole mesh.
 std::optional<Kernel> rms_norm_kernel(const CompositeSite& site);
-// Requires that the dims are not interleaved, and that `cos` has the rows of x.
+// Of the rotated dims of a head, dim i must be rotated together with dim i + half of their number, not with its
+// neighbour (`interleaved`). The cosines and sines must be f32, and have the rows and positions of x.
 std::optional<Kernel> rope_kernel(const CompositeSite& site);
 // Requires that the mesh is one device, or that the rows are split over the whole mesh.
 std::optional<Kernel> cross_entropy_kernel(const CompositeSite& site);
 
-// Returns true for 64 rows or more on CPUs with AVX2. The number is that of linear_pays(); it was not measured.
+// Returns true for 64 positions or more, over all rows of the batch, on CPUs with AVX2. The number is that of
+// linear_pays(); it was not measured.
 bool rows_pay(const CompositeSite& site);
 
 inline constexpr const char* kGatedKernel = "cpu_gated/1";

@@ -25,7 +25,7 @@ struct RotaryRows {
   DType dtype;
   int64_t heads, width, half;  // `heads` of one position; `width` is the dims of a head
   const float *cosine, *sine;  // [positions, half]
-  bool back;                   // rotate by the negative angles: the gradient
+  bool back;                   // rotate by the negative angles, as the gradient needs
 };
 
 // Rows of logits with one target each.

@@ -9,7 +9,7 @@ inline bool is_cpu_float(const Shape& shape) {
   return shape.dtype == DType::kF32 || shape.dtype == DType::kBF16;
 }
 
-// Returns whether all devices have different rows of an array. The last dim must not be split. If a mesh axis does not
+// Returns whether all devices have different rows of an array, and its last dim is not split. If a mesh axis did not
 // split the rows, all devices along it would compute the same.
 inline bool rows_are_split(const Shape& shape, Partition split, const MeshAxes& mesh) {
   split.dims.resize(shape.dims.size());

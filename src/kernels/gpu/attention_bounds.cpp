@@ -17,7 +17,7 @@ struct Side {
   Tensor number;       // f32: the block's number
 };
 
-// `dim` is the dim along which the blocks lie: 1 or 2.
+// Returns the blocks of `block` positions. `dim` is the dim along which the blocks lie: 1 or 2.
 Side side(const Tensor& segments_BT, int64_t block, int64_t dim) {
   const int64_t b = segments_BT.dim(0), t = segments_BT.dim(1), n = (t + block - 1) / block, rest = n * block - t;
   constexpr double kPadding = 1 << 30;
@@ -41,8 +41,8 @@ Side side(const Tensor& segments_BT, int64_t block, int64_t dim) {
           .number = convert(index, DType::kF32)};
 }
 
-// Returns the first number for which `chosen` is true, and the number after the last one: f32 [B, N]. If there is none,
-// the first is after the last.
+// Returns two f32 [B, N]: the first number for which `chosen` is true, and the number after the last one. If `chosen`
+// is true for none, the first of the two is the larger one.
 std::pair<Tensor, Tensor> ends(const Tensor& chosen, const Tensor& number) {
   constexpr double kNone = 1 << 24;
   const Tensor first = -reduce_max(select(chosen, -number, constant(-kNone, DType::kF32)), {2});

@@ -12,11 +12,11 @@ namespace {
 
 using Values = TritonIr::Values;
 
-// Scores are logarithms to base 2, because the devices compute exp2.
+// Scores are multiplied by this number, so that a weight is exp2 of a score: the devices compute exp2, not exp.
 constexpr double kLog2E = std::numbers::log2e;
 // The score of a masked pair. It is below every other score. It is finite, because all pairs of a query in a block may
-// be masked. If no earlier block had a pair that the query sees, these pairs then get the weight 1. The first block
-// with such a pair multiplies the sums so far by the correction 0.
+// be masked, and the difference of two infinite scores would be NaN. Such pairs get the weight 1 until a block has a
+// pair that the query sees. That block multiplies the sums so far by the correction 0.
 constexpr double kMasked = -1e30;
 
 std::vector<std::string> pointers(const AttentionShape& s, bool gradient, const std::vector<std::string>& results) {
@@ -241,7 +241,8 @@ void AttentionIr::query_gradient() {
   store(ir_.argument(result_), s_.heads, q, done[0] * s_.scale);
 }
 
-// The scores are transposed here, [keys, queries], so that no product needs a transposed result.
+// The scores are transposed here, [keys, queries]: the weights and their gradients can then be multiplied by d_o and q
+// without being transposed.
 void AttentionIr::key_gradient() {
   const Positions k = positions(block_, tiles_.keys, 0);
   const TritonValue k_rows = keys(kK, head_, k), v_rows = keys(kV, head_, k);

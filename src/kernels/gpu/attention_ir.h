@@ -38,8 +38,9 @@ int64_t blocks_of(int64_t length, int64_t block);
 
 // Each returns a module with the function `name`. Operands and results, in this order:
 //   q [B, T, N, H], k and v [B, T, K, H], segments i32 [B, T],
-//   bounds i32 [B, blocks, 4] (attention_bounds.h; over blocks of queries, for the gradients of keys over blocks of
-//   keys), window i32 [] if `shape.window` is -1, slopes f32 [N] if `shape.slopes`,
+//   bounds i32 [B, blocks, 4] (attention_bounds.h): for each block of queries, or, for the gradients of keys and
+//   values, for each block of keys,
+//   window i32 [] if `shape.window` is -1, slopes f32 [N] if `shape.slopes`,
 //   for gradients also d_o [B, T, N, H], log_sum f32 [B, N, T] and dots f32 [B, N, T] (the dot product of o and d_o),
 //   then the results: o and log_sum; dq; dk and dv.
 // log_sum is the logarithm to base 2 of the sum of exp(score) over the keys that a query sees. The program ids x, y and

@@ -13,7 +13,7 @@ namespace {
 
 using Tensors = std::vector<Tensor>;
 
-// The blocks for rows of up to `width` elements.
+// The sizes of blocks for heads of up to `width` elements.
 struct Tuning {
   int64_t width;
   AttentionTiles forward, query_gradient, key_gradient;
@@ -75,7 +75,8 @@ std::optional<Site> read(const CompositeSite& site, const GpuKernel& kernel) {
   if (!found) return std::nullopt;
   const DType dtype = found->q.dtype;
   if (dtype != DType::kF32 && dtype != DType::kBF16 && dtype != DType::kF16) return std::nullopt;
-  // A grid has at most 65535 rows and heads. The numbers of blocks must be exact in f32 (attention_bounds.cpp).
+  // A GPU starts at most 65535 instances along y and z, which are the heads and the rows. The numbers of blocks must be
+  // exact in f32 (attention_bounds.cpp).
   constexpr int64_t kMostInstances = 65535, kLongest = int64_t{1} << 24;
   const Dims& q = found->q_shard.dims;
   if (q[0] > kMostInstances || q[2] > kMostInstances || q[1] > kLongest) return std::nullopt;

@@ -12,7 +12,7 @@ namespace {
 
 using Tensors = std::vector<Tensor>;
 
-// The bias takes T^2 numbers, so it is refused for longer rows.
+// The bias has T^2 numbers for each row, so the kernel refuses longer rows.
 constexpr int64_t kLongest = 8192;
 constexpr int64_t kWidest = 128;  // cuDNN computes wider heads only on some devices
 
@@ -86,9 +86,9 @@ CallCost cost(const AttentionSite& site, bool backward) {
                .bytes = (backward ? 4 : 2) * (site.q.bytes() + site.k.bytes()) + statistics + 2 * scores,
                .percent = backward ? kBackwardPercent : kForwardPercent};
   if (!backward) return out;
-  // Source: CompositeSDPABackwardNode of cudnn-frontend, without determinism: the gradient of queries and the dot
-  // products of o and its gradient in f32. With grouped heads, also the gradients of keys and values of each query
-  // head.
+  // The scratch memory has the gradient of queries and the dot products of o and its gradient, both in f32. With
+  // grouped heads, it also has the gradients of keys and values of each query head. Source: CompositeSDPABackwardNode
+  // of cudnn-frontend, without its deterministic mode.
   const int64_t rows = local[0] * local[2] * local[1];
   out.workspace = rows * local[3] * 4 + rows * 4;
   if (site.k_shard.dims[2] != local[2]) out.workspace += 2 * rows * local[3] * 2;

@@ -12,8 +12,8 @@
 namespace fettle::gpu {
 
 // Returns the kernel for bf16 and f16, if H is a multiple of 8 up to 128, T is even and at most 8,192, there are no
-// soft caps and no slopes, the length is not split over devices, and query and key heads are split in the same way.
-// cuDNN gets documents and windows as a bias [B, 1, T, T].
+// soft caps and no slopes, and read_attention() (attention_site.h) accepts the site; else nullopt. cuDNN gets documents
+// and windows as a bias [B, 1, T, T].
 std::optional<Kernel> cudnn_attention(const CompositeSite& site);
 
 // Returns [B, 1, T, T] in `dtype`: 0 where query t (dim 2) and key s (dim 3) are in the same document and s is after

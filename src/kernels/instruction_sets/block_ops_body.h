@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kLanes = FETTLE_LANES;
 constexpr int64_t kBytes = kLanes * 4;
-// Vector types of GCC and Clang. The `Loose` types need no alignment and may alias any type.
+// Vector types of GCC and Clang. The `Loose` types need only the alignment of one element and may alias any type.
 typedef float Floats __attribute__((vector_size(kBytes)));
 typedef int32_t Ints __attribute__((vector_size(kBytes)));
 typedef uint32_t Bits __attribute__((vector_size(kBytes)));  // sums wrap around
@@ -124,6 +124,7 @@ inline Floats multiply_add(const Word* left, Floats right, Floats sum) {
 #endif
 }
 
+// Computes kRows rows of BlockOps::product, kVectors vectors wide.
 template <int kRows, int kVectors, bool kTransposed>
 void panel(int64_t k, const Word* a, int64_t a_row, const Word* b, int64_t b_row, float* c, int64_t c_row,
            bool accumulate) {

@@ -133,8 +133,8 @@ void Fate::publish() {
   run_.put(key_of(run_.rank()), status.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
-// Reads a process's status and records when it last changed. Ends this process when the other process has failed, died
-// or hangs.
+// Reads a process's status and records when it last changed. Ends this process when the other process has failed or
+// died.
 Json Fate::observe(int rank) {
   Seen& seen = seen_[static_cast<size_t>(rank)];
   const auto text = run_.try_get(key_of(rank), rank);

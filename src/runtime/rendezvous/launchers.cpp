@@ -16,11 +16,11 @@ struct Launcher {
   const char *rank, *size, *local_rank, *local_size;
   const char* address;  // a host, or a list of hosts, whose first entry is used
   const char* port;     // a port that the launcher uses itself; the store uses this port + 2
-  const char* job;
+  const char* job;      // a name or number of the run; runs without one may have the same ProcessPlace::job
 };
 
-// In the rows with kPmix, the variables give the first values of rank and size. If the size is above 1, and there is a
-// PMIx library and a PMIx server, the server's numbers replace them.
+// In the rows with kPmix, the variables give rank and size at first. If the size is above 1, and there is a PMIx
+// library and a PMIx server, the server's numbers replace them.
 constexpr Launcher kLaunchers[] = {
     {"fettle launch", Engine::kRedis, "FETTLE_RANK", "FETTLE_RANK", "FETTLE_SIZE", "FETTLE_LOCAL_RANK",
      "FETTLE_LOCAL_SIZE", "FETTLE_ADDRESS", "", "FETTLE_JOB"},
@@ -110,7 +110,8 @@ std::string first_host(const std::string& list) {
 std::optional<ProcessPlace> find_place(const ReadVariable& variable) {
   for (const Launcher& launcher : kLaunchers) {
     if (variable(launcher.mark).empty()) continue;
-    // A launcher may set the variable `mark` for one process, too: a JobSet with one pod does.
+    // A launcher may set the variable `mark` for one process, too: a JobSet with one pod does. Such a process runs
+    // alone.
     ProcessPlace place = read_place(launcher, variable);
     if (place.size == 1) return std::nullopt;
     return place;

@@ -20,7 +20,7 @@ struct ProcessPlace {
   bool local_known = true;             // false: the launcher does not say; Rendezvous counts this host's processes
   std::string address;                 // where process 0 can be reached; Redis only
   int port = 0;                        // port of the store; Redis only
-  std::string job;                     // the same text in all processes of this run and in no other run; not a secret
+  std::string job;                     // the same text in all processes of a run; not a secret
 };
 
 // Returns the value of an environment variable; "" when it is not set.

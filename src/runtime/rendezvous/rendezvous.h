@@ -15,8 +15,8 @@
 
 namespace fettle {
 
-// Each process has one Rendezvous. Thread-safe, but all processes must call exchange() and barrier() with the same
-// names, and only one thread at a time may use a given name.
+// Each process has one Rendezvous. Thread-safe. But all processes must call exchange() and barrier() with the same
+// names, each name equally often, and only one thread at a time may use a given name.
 class Rendezvous {
  public:
   using Seconds = std::chrono::duration<double>;
@@ -42,7 +42,8 @@ class Rendezvous {
   // Returns "process 3 (gpu07)".
   std::string name_of(int rank) const;
 
-  // `key` must not begin with "fettle/". In the store, every key begins with `prefix_`.
+  // `key` must not begin with "fettle/", as the keys of exchange(), leave() and Fate do. In the store, every key begins
+  // with `prefix_`.
   void put(const std::string& key, const std::string& value) { store_->put(prefix_ + key, value); }
   std::optional<std::string> try_get(const std::string& key, int owner = Store::kAnyone) {
     return store_->try_get(prefix_ + key, owner);
@@ -50,7 +51,7 @@ class Rendezvous {
   // Waits until the key exists. Returns nullopt when it does not exist after `wait`.
   std::optional<std::string> get(const std::string& key, Seconds wait, int owner = Store::kAnyone);
 
-  // Returns in every process the values of all processes, by rank. Messages contain `name`, which says what is
+  // Returns in every process the values of all processes, by rank. Error messages contain `name`, which says what is
   // exchanged. The same name may be used again. Throws DeviceError, which names the processes that did not call
   // exchange() within `wait`.
   std::vector<std::string> exchange(const std::string& name, const std::string& mine, Seconds wait = kStartTime);

@@ -19,7 +19,8 @@ struct DriverMemory {
 // reports an error.
 std::vector<DriverMemory> driver_memory(const std::string& library);
 
-// How much of one device's memory this program may use, in bytes. All members are zero when the memory is not known.
+// How much of one device's memory this program may use, in bytes. All members are zero when the memory is not known. If
+// only the plugin's allocator reports a limit, only `limit` is set.
 struct MemoryShare {
   int64_t total = 0;       // memory that the driver reports
   double utilization = 0;  // requested share of `total` (gpu_memory_utilization)
@@ -34,8 +35,8 @@ struct MemoryShare {
 };
 
 // Returns the share of a device with `total` bytes. Other programs and this program's context use `used` bytes of this
-// memory. The limit is the smaller one of requested() and available(), but at least 0.
-// `devices` is the number of devices that the program runs on.
+// memory. The limit is the smaller one of requested() and available(), but at least 0. `devices` is the number of
+// devices that the program runs on.
 MemoryShare share_memory(const Vendor& vendor, int64_t total, int64_t used, double utilization, int64_t devices);
 
 }  // namespace fettle

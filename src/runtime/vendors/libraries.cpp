@@ -36,7 +36,7 @@ class ElfFile {
     for (const Elf64_Phdr& segment : segments)
       if (segment.p_type == PT_DYNAMIC)
         entries = read<Elf64_Dyn>(segment.p_offset, segment.p_filesz / sizeof(Elf64_Dyn));
-    uint64_t names = 0;  // offset of the table of names in the file
+    uint64_t names = 0;  // where the table of names begins in the file
     for (const Elf64_Dyn& entry : entries)
       for (const Elf64_Phdr& segment : segments)
         if (entry.d_tag == DT_STRTAB && segment.p_type == PT_LOAD && entry.d_un.d_ptr >= segment.p_vaddr &&

@@ -27,7 +27,7 @@ class Plugin {
   // or, except in package folders, <folder>/<name>/*.so or <folder>/*<name>*.so. Throws DeviceError with the searched
   // places and the remedy when no plugin is found. Also throws DeviceError when the file is not a shared object, lacks
   // GetPjrtApi or has another major version or too old a minor version of the API, when a library is missing, and when
-  // another user could have changed a plugin in the cache.
+  // another user could have changed a plugin in the cache. Throws UserError like find_cache().
   static std::shared_ptr<const Plugin> load(const std::string& name_or_path = "");
   // Returns the path of the file that load() would load; an empty path when there is none. Loads nothing. Throws
   // UserError like find_cache().

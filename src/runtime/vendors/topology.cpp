@@ -11,7 +11,8 @@
 namespace fettle {
 namespace {
 
-// Throws DeviceError if the description is for another vendor. The plugin itself would end the process.
+// Throws DeviceError if the description is for another vendor. Given such a description, the plugin would end the
+// process.
 void check_vendor(const Plugin& plugin, const std::string& target_config) {
   static const Pattern field("platform_name\\s*:\\s*[\"']([A-Za-z0-9_]+)[\"']");
   const std::vector<Pattern::Groups> found = field.find_all(target_config);

@@ -17,7 +17,7 @@ class Topology {
  public:
   // `target_config` is the text of a stream_executor.GpuTargetConfigProto (see targets.h). `shape` is "slices x hosts x
   // devices", for example "1x1x8". Throws DeviceError when the plugin cannot compile without a device (CPU), or when
-  // the description is for another vendor. (In the second case, the plugin itself would end the process.)
+  // the description is for another vendor.
   static Topology create(std::shared_ptr<const Plugin> plugin, const std::string& target_config,
                          const std::string& shape);
   ~Topology();

@@ -69,8 +69,8 @@ std::optional<Float8> float8_of(std::string_view capability);
 
 // Returns all table rows, in the order of preference.
 const std::vector<Vendor>& vendors();
-const Vendor* vendor_named(std::string_view name);  // null when unknown
-const Vendor& vendor_of_file(std::string_view file_name);
+const Vendor* vendor_named(std::string_view name);         // null when unknown
+const Vendor& vendor_of_file(std::string_view file_name);  // by file_word; unknown_vendor() when no row matches
 // Returns the maker of GPUs with this capability ("8.9", "gfx942:sramecc+:xnack-").
 const Vendor* vendor_of_capability(std::string_view capability);
 // Returns the names, sorted, of the vendors whose plugins compile for absent devices.

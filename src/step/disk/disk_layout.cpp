@@ -9,8 +9,8 @@
 namespace fettle {
 namespace {
 
-// The staging memory has at least this size, unless the whole state is smaller. With less, the next layers could not be
-// read before earlier layers are written.
+// The staging memory has at least this size, unless the whole state is smaller. With less memory, a read would have to
+// wait until earlier layers are written.
 constexpr int64_t kStagingBytes = int64_t{1} << 30;
 
 template <typename IsLocal>

@@ -38,7 +38,7 @@ struct DiskParam {
 struct DiskLayout {
   std::vector<DiskParam> params;  // in the order of Run::trained
   int64_t file_bytes = 0;
-  int64_t state_bytes = 0;    // without the space between arrays
+  int64_t state_bytes = 0;    // without the gaps between parts
   int64_t staging_bytes = 0;  // host memory for the blocks that are being read, updated and written
 };
 

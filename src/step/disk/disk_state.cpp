@@ -17,7 +17,7 @@ DiskState::DiskState(Devices& devices, const Run& run)
       ring_(layout_.staging_bytes),
       engine_(choose_disk_engine()),
       queue_(file_.descriptor(), "offload_dir: " + folder_, engine_) {
-  // Keyed by the program's text; weights of one shape share a program.
+  // Keyed by the program's text: weights with the same shape, dtype and sharding share one compiled program.
   std::map<std::string, std::shared_ptr<const Executable>> compiled;
   for (size_t w = 0; w < run.trained.size(); ++w) {
     const Param& param = run.trained[w];
@@ -152,7 +152,8 @@ const Shape& DiskState::shape(const std::string& name) const {
   return layout_.params[place.weight].arrays[place.array].whole;
 }
 
-// Calls visit(part, box of the whole array, array of one layer, offset in the file, memory for the box) for each part.
+// Calls visit(part, box of the whole array, array of one layer, offset in the file, memory for the box) for each part
+// of each layer.
 template <typename Visit>
 void DiskState::for_each_box(const std::string& name, const Visit& visit) {
   finish_writes();

@@ -1,9 +1,9 @@
 // Defines DiskState: the optimizer state of this process's devices in a file, and the updates that read and write it.
 //
 // A step first computes all gradients, whose norm the clipping needs. Then a small program runs for each layer of each
-// weight, one after another, and updates this layer. While it runs, the blocks of the next layers are read and those of
-// the previous layers are written (ZeRO-Infinity, Rajbhandari et al. 2021). The first blocks are read while the
-// gradients are computed.
+// weight, one after another, and updates this layer. While it runs, the state of the next layers is read from the file,
+// and that of the previous layers is written (ZeRO-Infinity, Rajbhandari et al. 2021). The state of the first layers is
+// read while the gradients are computed.
 #pragma once
 
 #include <functional>
@@ -24,8 +24,8 @@ namespace fettle {
 // What the updates have done so far.
 struct DiskTraffic {
   int64_t read = 0, written = 0;  // bytes
-  // These two leave out the first call of update(): in a new run, the file has no data yet, so nothing is read from the
-  // disk.
+  // `during` and `seconds` leave out the first call of update(): in a new run, the file has no data yet, so nothing is
+  // read from the disk.
   int64_t during = 0;  // bytes that were read and written while update() ran
   double seconds = 0;  // duration of the calls of update()
 };
@@ -36,7 +36,7 @@ class DiskState {
   // ScratchFile.
   DiskState(Devices& devices, const Run& run);
 
-  // Starts to read the first blocks of the next update.
+  // Starts to read the state that the next update needs first.
   void read_ahead();
   // Updates all trained weights in `buffers` and their state. `gradients` has the outputs of the training step; this
   // function deletes the gradients among them. `scalars` has the optimizer's scalars. Throws UserError or DoesNotFit

@@ -28,7 +28,8 @@ Tensor scaled_gradient(const Tensor& gradient, const Tensor& divisor, const Tens
 std::vector<StateArray> layer_state(const Run& run, const Param& param);
 
 // Inputs: weight and gradient [L, ...], layer (i32 scalar, only for stacked parameters), state/0, state/1, ... as in
-// layer_state(), divisor, factor, and the optimizer's scalars (f32). Outputs: weight and state/*, both donated.
+// layer_state(), divisor, factor, and the optimizer's scalars (f32). Outputs: weight and state/*, in the memory of the
+// inputs.
 Program build_update(const Run& run, const Param& param);
 
 // Returns the compiler's numbers for a whole step with offload_dir: those of the training step, with the peak of the

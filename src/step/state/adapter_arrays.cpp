@@ -49,7 +49,7 @@ std::vector<Param> adapted_bases(const Run& run) {
   return cut_at_groups(whole, groups_of(run.model));
 }
 
-// Adds frozen/<base parameter> as an input of the program and binds its buffer.
+// Adds frozen/<base parameter> as an input of the program, and its buffer to `inputs`.
 Tensor add_frozen(Program& program, Bindings& inputs, const Run& run, const Param& base, TrainState& state) {
   const std::string name = frozen_input(base);
   inputs[name] = &state.buffers.at(name);

@@ -37,7 +37,7 @@ std::vector<PlacedArray> placed_arrays(const Run& run, int64_t length) {
   add_params("frozen weights", run.frozen, run.frozen_dtype);
   add_params("reference weights", run.reference, run.reference_dtype());
   add_params(run.lora ? "adapters" : "weights", run.trained, run.trained_dtype);
-  std::map<std::string, std::vector<PlacedArray>> states;  // groups the arrays by name
+  std::map<std::string, std::vector<PlacedArray>> states;  // by kind
   for (const Param& param : run.trained)
     for (const StateArray& array : optimizer_state(run, param)) {
       if (array.on_disk) continue;

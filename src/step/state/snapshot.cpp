@@ -7,8 +7,8 @@
 namespace fettle {
 namespace {
 
-// Returns the mesh positions of the devices to copy from. For each distinct box, this is the first device that stores
-// the box, if that device belongs to this process.
+// Returns the devices to copy from, as positions in the buffer's layout. For each distinct box, this is the first
+// device that stores the box, if that device belongs to this process.
 std::vector<int> first_positions(const DeviceBuffer& buffer) {
   std::vector<int> positions;
   const std::vector<int> part_of = buffer.layout().part_of();
@@ -49,7 +49,7 @@ Snapshot take_snapshot(const Run& run, const TrainState& state) {
     for (int position : positions) array.shards.push_back({buffer.layout().boxes[static_cast<size_t>(position)], {}});
     for (size_t i = 0; i < positions.size(); ++i) copies.push_back({&buffer, positions[i], &array.shards[i].bytes});
   }
-  // The boxes of one array lie on different devices, so neighbours in the list can be copied in parallel.
+  // The boxes of one array lie on different devices, so neighbours in `copies` can be copied in parallel.
   const int threads = std::max(copy_threads(), static_cast<int>(std::min<size_t>(devices, 64)));
   parallel_for(static_cast<int64_t>(copies.size()), threads, [&](int64_t i) {
     const Copy& copy = copies[static_cast<size_t>(i)];

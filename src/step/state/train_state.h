@@ -29,6 +29,7 @@ std::vector<StateArray> trained_arrays(const Run& run);
 
 // Loads the weights onto their devices: base weights from the repository (random ones for train_from_scratch), the
 // adapter from adapter_name_or_path or a new one. With `optimizer`, adds the initial optimizer state. Shows progress.
+// Throws UserError when a tensor is missing or does not fit the model.
 TrainState load_state(Devices& devices, const Run& run, const ModelRepository& repository, bool optimizer);
 // Like the function above, but reads the arrays of trained_arrays() from a checkpoint, bit for bit. The checkpoint may
 // come from another mesh. Throws DamagedState.

@@ -16,7 +16,7 @@ struct LinearSite {
   Shape x, weight, y;  // global shapes
   Partition rows;      // how x is split
   MeshAxes mesh;
-  int64_t in, out;  // sizes of I and O
+  int64_t in, out;  // numbers of input and output features
 };
 
 std::optional<LinearSite> read_linear(const CompositeSite& site) {

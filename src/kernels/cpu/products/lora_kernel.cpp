@@ -14,7 +14,7 @@ using Tensors = std::vector<Tensor>;
 
 // The data that the calls for one composite share.
 struct LoraSite {
-  Shape x, weight, a, b, y;  // global shapes; weight, a and b as the calls read them
+  Shape x, weight, a, b, y;  // global shapes; weight, a and b with the dtypes that the calls read
   Partition rows;            // how x is split
   MeshAxes mesh;
   LoraProblem shard;  // sizes on one device; pointers are not set
@@ -69,7 +69,8 @@ std::optional<LoraSite> read_lora(const CompositeSite& site) {
   return out;
 }
 
-// On several devices, each device sums the gradient of a weight over its own rows, in f32.
+// Returns the shape of the gradient of `weight` (a or b) that the backward call returns. On several devices, each
+// device sums the gradient over its own rows, in f32.
 Shape lora_sums(const LoraSite& site, const Shape& weight) {
   if (site.mesh.size() == 1) return weight;
   Shape out{DType::kF32, weight.dims};
@@ -77,7 +78,7 @@ Shape lora_sums(const LoraSite& site, const Shape& weight) {
   return out;
 }
 
-// The call's operands are x, weight, a and b. Its results are y, scale (x a^T) and the scratch memory.
+// The forward call's operands are x, weight, a and b. Its results are y, scale (x a^T) and the scratch memory.
 Tensors lora_gradient(const LoraSite& site, const VjpArgs& args) {
   Tensors out(4);
   const Tensor& dy = args.cotangents[0];

@@ -8,8 +8,8 @@
 
 namespace fettle::cpu {
 
-// y [rows, out] = x [rows, in] weight^T + scale (x a^T) b^T. Arrays are dense and row-major; x, a, b, their gradients
-// and y have the dtype `dtype`.
+// y [rows, out] = x [rows, in] weight^T + scale (x a^T) b^T. Arrays are dense and row-major. x, a, b, y and the
+// gradients of x and y have the dtype `dtype`.
 struct LoraProblem {
   int64_t rows, in, out, rank;
   DType dtype, weight_dtype;  // f32 or bf16

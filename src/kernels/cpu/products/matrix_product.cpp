@@ -36,7 +36,8 @@ struct Part {
   const Word* left() const { return a_as_it_is ? static_cast<const Word*>(a.data) : packed_a; }
 };
 
-// Returns the first or the `second` product. The packed a will be at `workspace`, which is moved behind it.
+// Returns the first or the `second` product. Reserves memory for the packed a at `workspace`, and moves `workspace` to
+// the memory after it.
 Part part_of(const MatrixProduct& p, const BlockOps& ops, bool second, Word*& workspace) {
   Part out{
       .a = second ? p.a2 : p.a, .b = second ? p.b2 : p.b, .m = p.m, .n = p.n, .k = second ? p.k2 : p.k, .ops = &ops};
@@ -50,7 +51,8 @@ Part part_of(const MatrixProduct& p, const BlockOps& ops, bool second, Word*& wo
   return out;
 }
 
-// Packs the words [first, first + count) along k of a panel of b, which starts at `column`, in rows of `width` words.
+// Packs a slice of the panel of b that starts at `column`: the words [first, first + count) along k, in rows of `width`
+// words.
 void pack_b(const Part& p, int64_t column, int64_t width, int64_t first, int64_t count, Word* to) {
   const int64_t per_word = p.ops->pairs ? 2 : 1, row = first * per_word;
   const int64_t rows = std::min(p.k - row, count * per_word), columns = std::min(kPanel, p.n - column);
@@ -98,8 +100,8 @@ void multiply_panel(const MatrixProduct& product, std::span<const Part> parts, i
                            at(c, product.result, row * product.n + column));
 }
 
-// Divides a product into tasks: panels, or ranges of a panel's rows if there are many rows. The last panels, which
-// would not keep all threads busy, are divided by rows; each task then packs the panel again.
+// Divides a product into tasks. A task is a panel, or a range of its rows if there are many. The last panels, if fewer
+// than the threads, are divided into smaller ranges, so that all threads have work. Each task packs its panel itself.
 struct Division {
   int64_t panels, whole, row_step, parts_of_whole, last_step, parts_of_last;
 

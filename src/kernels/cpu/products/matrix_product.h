@@ -1,9 +1,9 @@
 // Defines matrix products on the CPU: c = scale (a b + a2 b2). Each operand is stored row by row, or transposed
 // ("turned").
 //
-// b is divided into panels that are a few vectors wide. A thread packs a slice of a panel and multiplies the rows of
-// its task by the slice while the slice is in the cache. Elements are rounded once, when c is stored. Each element is
-// summed in a fixed order, which does not depend on the number of threads.
+// The columns of b are divided into panels that are a few vectors wide. A thread packs a slice of a panel and
+// multiplies the rows of its task by the slice while the slice is in the cache. Elements are rounded once, when c is
+// stored. Each element is summed in a fixed order, which does not depend on the number of threads.
 #pragma once
 
 #include <cstdint>

@@ -83,7 +83,7 @@ class PmixStore : public Store {
   bool request(const std::string& key, int rank, const std::shared_ptr<Answers>& answers) const {
     pmix_proc_t from;
     PMIX_PROC_LOAD(&from, self_.nspace, static_cast<pmix_rank_t>(rank));
-    // The server may read these options after the call, so they must live as long as the process.
+    // PMIx may read these options after the call, so they live as long as the process.
     static pmix_info_t* const wishes = [] {
       pmix_info_t* made = nullptr;
       PMIX_INFO_CREATE(made, 2);
