@@ -10,7 +10,7 @@
 namespace fettle {
 namespace {
 
-// Returns the length of the longest suffix of `text` that is a prefix of `mark`.
+// Returns the length of the longest end of `text` with which `mark` begins. The whole mark does not count.
 size_t begun(std::string_view text, std::string_view mark) {
   if (mark.empty()) return 0;
   size_t length = std::min(text.size(), mark.size() - 1);
