@@ -197,7 +197,7 @@ class HarmonyReader : public BufferedReader {
     if (!in_message_) {
       const size_t at = held_.find(kMessage);
       if (at == std::string::npos) {
-        // A reply that begins neither with a channel nor with the name of a tool is content.
+        // A reply that begins neither with a channel nor with a call is content.
         std::string_view start = held_;
         start.remove_prefix(std::min(start.find_first_not_of(' '), start.size()));
         const auto may_begin = [&](std::string_view mark) {
