@@ -23,8 +23,8 @@ struct CurveRange {
 };
 
 // Returns at most `points` points (below 1 counts as 1) for the values whose coordinate on `axis` is in the range, both
-// ends included. Divides these values into as many consecutive groups, whose sizes differ by at most one. A point has
-// the coordinate and the step of its group's last value.
+// ends included. Divides these values into consecutive groups, one for each point; the sizes of the groups differ by at
+// most one. A point has the coordinate and the step of its group's last value.
 Curve decimate(const std::vector<LogRow>& rows, const LogSeries& series, LogAxis axis, int64_t points,
                CurveRange range = {});
 
