@@ -134,8 +134,8 @@ struct Run {
   // offload_optimizer, while each step makes a 16-bit copy on the device. A run that computes in f32, or has
   // offload_param or a reference model, has no master weights.
   bool has_master(const Param& param) const;
-  // Returns whether weights of the layers are trained in host memory. Then one loop over all layers writes their
-  // gradients there, so all layers save the same values for the backward pass.
+  // Returns whether weights of the layers are trained in host memory. Then one loop over all layers writes the
+  // gradients of these weights to host memory, so all layers must save the same values for the backward pass.
   bool trains_layers_on_host() const;
   Memory state_memory() const { return offload_optimizer ? Memory::kHost : Memory::kDevice; }
   // Returns whether the optimizer state is in a file. A step then is several programs (step/disk/disk_state.h).
