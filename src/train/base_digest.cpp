@@ -130,9 +130,8 @@ void add_adapter(ContentKey& key, const fs::path& folder) {
   add(key, tensors);
 }
 
-// Returns the digest of the adapters that the run reads but does not save in its checkpoint. With full tuning, the
-// checkpoint contains the weights into which the adapters were merged. The run then reads the adapters again only for a
-// reference model that is the model at the run's start.
+// Returns the digest of the adapters that the run reads but does not save in its checkpoint: those that are merged into
+// weights, and the adapter that the run trains further if the reference model has a copy of it.
 std::string adapters_digest(const Run& run) {
   std::vector<std::string> folders;
   if (!run.frozen.empty() || (!run.reference.empty() && run.reference_folder.empty())) folders = run.merged;

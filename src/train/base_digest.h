@@ -12,7 +12,7 @@ namespace fettle {
 // no such files:
 //   "config"    config.json's fields that affect the computation
 //   "weights"   the base's frozen tensors, including those that only the reference model reads
-//   "adapters"  the adapters that are merged into the base, and the adapter with which a reference model starts
+//   "adapters"  the adapters that are merged into the base, and the adapter of which a reference model has a copy
 //   "ref_model" the tensors of the recipe's ref_model
 // Also returns the recipe's paths of these files ("paths"), for messages. A digest of tensors covers each tensor's
 // name, shape and dtype, and evenly spaced blocks of the tensors' bytes, at most 32 MiB of each model or adapter. It
