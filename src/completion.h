@@ -22,7 +22,8 @@ struct CommandWords {
 
 // Prints the candidates that complete the last of `words`, one per line: the candidate, a tab, its meaning. `words` are
 // the words of the command line between `fettle` and the cursor. The line ":files" says that file names are candidates,
-// too; if the last word is "key=TEXT", these complete TEXT. `program` has the options that come before a command.
+// too; if the last word is "key=TEXT", the file names complete TEXT. `program` has the options that come before a
+// command.
 void print_completion(const CommandWords& program, const std::vector<CommandWords>& commands,
                       const std::vector<std::string>& words, std::ostream& out);
 

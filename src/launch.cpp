@@ -35,9 +35,9 @@ std::string quoted(const std::string& text) {
   return out + "'";
 }
 
-// Returns the shell command of one process. The command reads the password from standard input, because other users can
-// see its arguments. When the input ends, because this program closes it or has died, training gets SIGTERM. Training
-// then saves a checkpoint and ends.
+// Returns the shell command of one process. It reads the password with which the processes find each other
+// (docs/hosts.md) from standard input, because other users can see its arguments. When the input ends, because this
+// program closes it or has died, training gets SIGTERM. Training then saves a checkpoint and ends.
 std::string command_of(const LaunchOptions& options, const std::vector<std::string>& hosts, int rank,
                        const std::string& job) {
   const int size = static_cast<int>(hosts.size()) * options.per_host;
@@ -50,7 +50,8 @@ std::string command_of(const LaunchOptions& options, const std::vector<std::stri
   if (options.port != 0) text += fmt::format("export FETTLE_STORE_PORT={} && ", options.port);
   text += "{ " + quoted(fs::read_symlink("/proc/self/exe").string()) + " train";
   for (const std::string& word : options.words) text += " " + quoted(word);
-  // A background job of a shell cannot read standard input, so it gets the input as descriptor 3.
+  // A shell gives its background jobs an empty standard input, so the job that waits for the input's end reads
+  // descriptor 3.
   text +=
       " </dev/null 3<&- & run=$!; { cat <&3 >/dev/null; kill -TERM $run; } 2>/dev/null & watch=$!; "
       "wait $run; code=$?; kill $watch 2>/dev/null; exit $code; } 3<&0";

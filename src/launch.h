@@ -17,9 +17,9 @@ struct LaunchOptions {
 
 // Runs `fettle train WORDS` on every host and waits for all processes. Every process uses the current folder and the
 // program path of this process. Each process gets environment variables, which find_place
-// (runtime/rendezvous/launchers.h) reads. When this process gets a signal (interrupt.h), and 20 seconds after a process
-// has failed, all other processes get SIGTERM. Returns the exit code of the first process that failed, else 0. Throws
-// UserError for wrong options.
+// (runtime/rendezvous/launchers.h) reads. The processes that still run get SIGTERM in two cases: when this process gets
+// a signal (interrupt.h), or 20 seconds after one of them has failed. Returns the exit code of the first process that
+// failed, else 0. Throws UserError for wrong options.
 int launch(const LaunchOptions& options);
 
 }  // namespace fettle

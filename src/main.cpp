@@ -99,7 +99,7 @@ std::ifstream open_text(const std::string& file) {
   return in;
 }
 
-// Reads a JSON array of ids. Throws UserError for an id that the tokenizer does not have.
+// Reads a JSON array of ids. Throws UserError for other text, and for an id that the tokenizer does not have.
 std::vector<int32_t> read_ids(const std::string& line, const Tokenizer& tokenizer) {
   std::vector<int32_t> ids;
   const auto list = parse_json_or_discard<nlohmann::json>(line);

@@ -13,8 +13,8 @@ namespace fettle {
 // libraries together.
 void check_plugin(Findings& findings, const std::string& plugin);
 
-// Writes 64 MB into the folder (or the nearest parent folder that exists), waits until the bytes are on the disk, and
-// reads them from the disk without the file cache. Figures: write_bytes_per_s, read_bytes_per_s, free_bytes.
+// Writes 64 MB into the folder (or the nearest parent folder that exists), waits until the bytes are on the disk, drops
+// them from the file cache, and reads them again. Figures: write_bytes_per_s, read_bytes_per_s, free_bytes.
 Finding check_disk(const std::string& check, const std::filesystem::path& folder);
 
 }  // namespace fettle

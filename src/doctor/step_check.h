@@ -6,9 +6,9 @@
 
 namespace fettle {
 
-// Runs one step of a tiny model (run/small_model.h) in f32. The optimizer is plain gradient descent, so that the change
-// of a weight gives its gradient. Loss and gradients must agree within 1e-3 of their norm. Figures: loss_difference,
-// gradient_difference, both relative.
+// Runs one step of a tiny model (run/small_model.h) in f32. The optimizer is plain gradient descent with learning rate
+// 1, so that the change of a weight is its gradient. Loss and gradients must agree within 1e-3 of their norm. Figures:
+// loss_difference, gradient_difference, both relative.
 Finding check_step(Devices& devices);
 
 }  // namespace fettle

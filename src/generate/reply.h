@@ -34,8 +34,8 @@ struct Reply {
 // reply.
 using OnText = std::function<bool(const std::string& text)>;
 
-// Writes one reply. A random draw depends only on the seed and the token's position, so the same prompt gets the same
-// reply. Throws the same errors as Generator::logits.
+// Writes one reply. A random draw depends only on the seed and the token's position, so the same prompt and seed give
+// the same reply. Throws the same errors as Generator::logits.
 Reply write_reply(Generator& generator, const Tokenizer& tokenizer, const std::vector<int32_t>& prompt,
                   const ReplyOptions& options, const OnText& on_text);
 

@@ -44,7 +44,7 @@ std::optional<int64_t> largest_size(const std::function<SizeTried(int64_t)>& try
     const double within = std::clamp(size, static_cast<double>(smallest), static_cast<double>(most));
     return std::max(smallest, round_down(static_cast<int64_t>(within)));
   };
-  std::optional<SizeTried> low, high;  // the largest size that fits, and the smallest size that does not fit
+  std::optional<SizeTried> low, high;  // of the sizes tried, the largest that fits and the smallest that does not fit
   std::optional<SizeTried> before, last;
   int64_t next = on_grain(static_cast<double>(start));
   while (true) {

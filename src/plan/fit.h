@@ -16,9 +16,9 @@ struct SizeTried {
 };
 
 // Returns the largest size up to `most` that fits. Tries only sizes that are multiples of grain(size), a power of two
-// that does not fall with the size. Returns nullopt when the smallest size does not fit. Starts at `start` and calls
-// `try_size` a few times. Memory grows almost linearly, so the next size to try is where the line through the last two
-// results reaches the limit.
+// that is never smaller for a larger size. Returns nullopt when the smallest size does not fit. Starts at `start` and
+// calls `try_size` a few times. Memory grows almost linearly, so the next size to try is where the line through the
+// last two results reaches the limit.
 std::optional<int64_t> largest_size(const std::function<SizeTried(int64_t)>& try_size, int64_t start,
                                     const std::function<int64_t(int64_t)>& grain, int64_t most);
 

@@ -15,8 +15,8 @@ Machine::Machine(Target target, std::shared_ptr<const Plugin> plugin, int64_t ho
                  double utilization, KernelSet kernels)
     : target_(std::move(target)), plugin_(std::move(plugin)), hosts_(hosts), per_host_(per_host) {
   memory_ = share_memory(plugin_->vendor(), target_->memory_bytes, 0, utilization, count());
-  // Each host is one slice. Only hosts that NVLink connects would share a slice, and Fettle plans a rack of such hosts
-  // as one host (gb200:72).
+  // The shape is "slices x hosts x devices"; hosts that NVLink connects form a slice. Here each host is a slice of its
+  // own, because Fettle plans a rack of connected hosts as one host (gb200:72).
   topology_ = Topology::create(plugin_, target_->config, fmt::format("{}x1x{}", hosts, per_host));
   run_target_ = {.count = count(),
                  .platform = std::string(plugin_->vendor().name),

@@ -34,11 +34,11 @@ struct CompiledStep {
 // Move-only.
 class Machine {
  public:
-  // Returns the request's target. The target is given as NAME[:DEVICES | :HOSTSxDEVICES], where NAME may also be the
-  // path of a target file. Returns this machine's devices when the target is empty or "this". A target without a count
-  // has as many devices as the recipe's mesh (or device_count) asks for, else one. Throws UserError on malformed text,
-  // on unknown names, and when the recipe's plugin belongs to another vendor than the target. Throws DeviceError when
-  // the plugin does not load, or cannot compile for devices that are not present.
+  // Returns the devices of the request's target, which is given as NAME[:DEVICES | :HOSTSxDEVICES]; NAME may also be
+  // the path of a target file. Returns this machine's devices when the target is empty or "this". A target without a
+  // count has as many devices as the recipe's device_count or mesh asks for, else one. Throws UserError on malformed
+  // text, on unknown names, and when the recipe's plugin belongs to another vendor than the target. Throws DeviceError
+  // when the plugin does not load, or cannot compile for devices that are not present.
   static Machine of(const Request& request);
   // Uses devices of this machine that are already open. Takes their rates from `target`, the recipe's key, if that
   // target has the devices' capability. Otherwise takes the rates from the table of targets (target_of_kind).

@@ -81,7 +81,7 @@ double guess_seconds(const Run& run, int64_t length, const Machine& machine) {
 struct Enumerated {
   std::vector<MeshCandidate> candidates;
   int64_t smallest_held = 0;  // the least memory among meshes that divide the sizes but do not fit
-  std::string why_not;        // why the last mesh does not divide the sizes
+  std::string why_not;        // the error of the last mesh that does not divide the sizes
 };
 
 // Returns the variant with all devices on fsdp.

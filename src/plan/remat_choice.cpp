@@ -70,9 +70,9 @@ int64_t stacked_bytes(const Block& block) {
 }
 
 size_t least_that_fits(std::vector<RematCandidate>& candidates, int64_t room, int64_t base, const PeakOf& peak_of) {
-  size_t low = 0,
-         high = candidates.size() - 1;  // candidates before `low` do not fit; those after `high` are not needed
-  bool fits = false;                    // `high` was compiled and fits
+  // Candidates before `low` do not fit; those after `high` are not needed.
+  size_t low = 0, high = candidates.size() - 1;
+  bool fits = false;  // `high` was compiled and fits
   const RematCandidate *last = nullptr, *before = nullptr;
   for (RematCandidate& candidate : candidates) candidate.peak = base + candidate.saved;
   for (int compiled = 0; compiled < kMostCompiledSteps; ++compiled) {

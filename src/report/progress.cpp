@@ -145,7 +145,8 @@ double best_product_flops(const std::function<double(int64_t n, DType dtype)>& s
   if (compute != DType::kF32) ways.push_back(DType::kF32);
   double best = 0;
   for (const DType dtype : ways) {
-    // Large matrices keep many cores busy. Small ones take little time on few cores.
+    // Only large matrices keep many cores busy, but they take long on few cores. So the size grows until one product
+    // takes 4 ms.
     for (int64_t n : {512, 1024, 2048}) {
       const double seconds = seconds_of(n, dtype);
       best = std::max(best, 2.0 * static_cast<double>(n * n * n) / seconds);
@@ -158,7 +159,7 @@ double best_product_flops(const std::function<double(int64_t n, DType dtype)>& s
 double peak_flops(const Devices& devices, DType compute) {
   if (devices.client().platform_name() != "cpu")
     return static_cast<double>(devices.count()) * data_sheet_flops(devices.client().devices()[0].kind, compute);
-  // A run of several processes does not measure. The measured times decide which products run next. These times differ
+  // A run of several processes does not measure: the measured times decide which products run next, and they differ
   // between processes, so the processes would run different products.
   if (devices.local_count() < devices.count()) return 0;
   return best_product_flops([&](int64_t n, DType dtype) { return measure_product(devices, n, dtype); }, compute);

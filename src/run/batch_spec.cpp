@@ -34,6 +34,7 @@ Lines lines_of(const Recipe& recipe, const Stage& stage, const ModelConfig& conf
   // must stay together.
   if (stage.grouping == RowGrouping::kWithMismatched) return Lines::kShared;
   if (use == BatchUse::kEvaluation) return Lines::kRegrouped;
+  // The loss that balances the load of experts depends on all rows of a micro-batch, too.
   const double balance =
       stage.head == Head::kTokens ? balance_factor(recipe, config) : recipe.moe_aux_loss_coef.value_or(0);
   if (balance != 0) return Lines::kShared;

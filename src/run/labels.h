@@ -16,7 +16,7 @@ struct Recipe;
 LabelRequest label_request(const Recipe& recipe);
 
 // When Fettle may read the rows to find their labels: always, or only if the recipe gives neither names nor a number of
-// labels. A plan needs only the number of labels.
+// labels. The second is for a plan, which needs only the number of labels.
 enum class ReadLabels { kAlways, kIfUnnamed };
 
 // Returns the labels of a stage that trains labels, and nullopt for other stages. `config` is the model's config.json,

@@ -51,7 +51,7 @@ void check_expert_lora(const Recipe& recipe) {
 }  // namespace
 
 LoraOptions lora_options(const Recipe& recipe, const Model& model, const std::string& adapter) {
-  // The head is trained in full, and saved with the adapter.
+  // A classifier's head is trained in full, and saved with the adapter.
   auto with_head = [&](LoraOptions options) {
     if (model.classifies())
       for (const std::string& module : model.family->classifier.saved)

@@ -37,9 +37,9 @@ void check(const Run& run, const Quantisation& format, const std::string& where)
         where, format.name());
 }
 
-// Returns whether weights that the checkpoint stores in groups stay in groups on the device. They become floats if
-// adapters are merged into them during loading, if training starts from random weights, or if training changes base
-// weights. PiSSA changes them, too.
+// Returns whether weights that the checkpoint stores as integers in groups (GPTQ, AWQ, packed) stay so on the device.
+// They become floats if adapters are merged into them during loading, if training starts from random weights, or if
+// training changes base weights. PiSSA changes them, too.
 bool keeps_groups(const Run& run) {
   return run.model.config.groups && run.merged.empty() && !run.from_scratch && !run.pissa &&
          (run.lora || run.trained.empty());

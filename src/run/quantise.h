@@ -22,10 +22,11 @@ std::optional<Quantisation> quantisation_of(const Recipe& recipe, const ModelCon
 // turns all such weights into floats. `file` is the config.json, for messages.
 void split_stored_stacks(Run& run, const Recipe& recipe, const std::string& file);
 
-// Replaces each weight of run.frozen that is stored quantised by the parts of its quantised form, and lists the weight
-// in run.quantised. These are the linear weights if quantisation_of returns a format, experts that stay in MXFP4, and
-// weights that the checkpoint stores as integers. Throws UserError like quantisation_of, and when weights that are
-// stored as codes would have to be trained or changed. `file` is the config.json, for messages.
+// Replaces each weight of run.frozen that the run keeps quantised by the parts of its quantised form, and lists the
+// weight in run.quantised. The quantised weights are the linear weights if quantisation_of returns a format, experts
+// that stay in MXFP4, and weights that the checkpoint stores as integers in groups. Throws UserError like
+// quantisation_of, and when quantised weights would have to be trained or changed. `file` is the config.json, for
+// messages.
 void quantise_frozen(Run& run, const Recipe& recipe, const std::string& file);
 
 }  // namespace fettle

@@ -52,8 +52,8 @@ struct ExportSpec {
   std::string quantization_at;    // where `quantization` was set, for messages
 };
 
-// A checked recipe with its opened model folder. The folders below `run` in docs/map.md use the Request and never the
-// recipe. Copies share the recipe.
+// A checked recipe with its opened model folder. The folders that docs/map.md lists after `run` use the Request and
+// never the recipe. Copies share the recipe.
 class Request {
  public:
   // Fetches the models that the recipe names on a hub (hub_names.h). Throws UserError when a key that the command needs

@@ -394,8 +394,8 @@ class Resolving {
   }
 
  private:
-  // The last adapter is trained or applied; the adapters before it are merged. When there is no adapter, or when
-  // training has create_new_adapter, all adapters are merged and a new one is made.
+  // The last adapter is trained or applied; the adapters before it are merged. With create_new_adapter, training merges
+  // all adapters and makes a new one. It also makes a new one if the recipe names none.
   void take_adapters() {
     const std::vector<std::string>& adapters = recipe_.adapter_name_or_path;
     const bool fresh = adapters.empty() || (trains_ && recipe_.create_new_adapter);

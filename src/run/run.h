@@ -45,7 +45,7 @@ struct BestSpec {
   std::string metric = "eval_loss";  // a metric of Evaluation::metrics()
   bool greater_is_better = false;
   bool load_at_end = false;  // the result is the best evaluation's checkpoint
-  bool save = false;         // checkpoints are saved only after each best evaluation and after the last step
+  bool save = false;         // a checkpoint is saved after each evaluation that is better than all earlier ones
   int64_t patience = 0;      // the run ends after this many evaluations without a better metric; 0: it never ends early
   double threshold = 0;      // for `patience`, a metric is better only if it improves by more than this
   std::string metric_at, load_at_end_at;  // where `metric` and `load_at_end` were set, for messages
@@ -70,7 +70,7 @@ struct OutputSpec {
 
 struct Run {
   const Stage* stage;
-  KeyValues keys;  // the recipe's keys, from which the stage reads its own
+  KeyValues keys;  // only the recipe keys that belong to the stage (Stage::keys)
   RunTarget target;
   std::string model_folder;  // model_name_or_path; for a model on a hub, its folder in the hub's cache
   std::string model_name;    // model_name_or_path as in the recipe
@@ -78,7 +78,7 @@ struct Run {
   bool from_scratch = false;        // true: random weights; false: the weights in model_folder
   std::optional<LoraOptions> lora;  // none: the run neither trains nor applies an adapter
   std::vector<std::string> merged;  // adapter folders that are first merged into the frozen weights
-  std::string adapter;              // the folder with the adapter's weights; empty: a new adapter
+  std::string adapter;              // the folder with the adapter's weights; empty: a new adapter or none
   // Several adapters at once: each row of a batch uses one adapter or none. `lora` then has the options of all of them.
   std::vector<SideAdapter> side_by_side = {};
   bool pissa = false;                      // the new adapter starts from the base's singular vectors
@@ -134,8 +134,8 @@ struct Run {
   // offload_optimizer, while each step makes a 16-bit copy on the device. A run that computes in f32, or has
   // offload_param or a reference model, has no master weights.
   bool has_master(const Param& param) const;
-  // Returns whether weights of the layers are trained in host memory. Then one loop over all layers writes their
-  // gradients there, so all layers save the same values for the backward pass.
+  // Returns whether weights of the layers are trained in host memory. Then one loop over all layers writes the
+  // gradients of these weights to host memory, so all layers must save the same values for the backward pass.
   bool trains_layers_on_host() const;
   Memory state_memory() const { return offload_optimizer ? Memory::kHost : Memory::kDevice; }
   // Returns whether the optimizer state is in a file. A step then is several programs (step/disk/disk_state.h).

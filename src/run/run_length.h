@@ -9,7 +9,7 @@
 
 namespace fettle {
 
-// The interval of a repeated action: logging, evaluating or saving.
+// The interval of a repeated action: evaluating or saving.
 struct Interval {
   enum class Every { kNever, kSteps, kEpoch };
   Every every = Every::kNever;

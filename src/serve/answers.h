@@ -18,15 +18,15 @@ struct AnswerUsage {
 class AnswerWriter {
  public:
   // `chances` says whether the request asks for logprobs. `usage` says whether a stream ends with the numbers of
-  // tokens. `short_ids`: ids of calls have 9 characters (letters, digits).
+  // tokens. With `short_ids`, the ids of tool calls have 9 letters and digits.
   AnswerWriter(bool chat, std::string model, bool chances, bool usage, bool short_ids = false);
 
-  // Returns one JSON object. Here and in end(), a complete reply with calls gets the finish_reason "tool_calls".
+  // Returns one JSON object. Here and in end(), a complete reply with tool calls gets the finish_reason "tool_calls".
   std::string whole(const ReplyPart& reply, const std::vector<TokenChance>& chances, const std::string& finish_reason,
                     const AnswerUsage& usage);
 
   // These functions return events of a stream. Each event is "data: JSON" and an empty line. begin() returns "" for
-  // text completions. A call is never split between two events.
+  // text completions. A tool call is never split between two events.
   std::string begin() const;
   std::string piece(const ReplyPart& part, const std::vector<TokenChance>& chances);
   std::string end(const std::string& finish_reason, const AnswerUsage& usage) const;  // with [DONE]
@@ -40,8 +40,8 @@ class AnswerWriter {
   std::string model_, id_;
   bool chances_, usage_, short_ids_;
   int64_t created_;
-  int64_t offset_ = 0;  // number of characters in the pieces so far
-  int64_t calls_ = 0;   // number of calls so far
+  int64_t offset_ = 0;  // with logprobs: number of characters in the pieces so far
+  int64_t calls_ = 0;   // number of tool calls so far
 };
 
 }  // namespace fettle

@@ -10,7 +10,7 @@
 namespace fettle {
 namespace {
 
-// Returns the length of the longest suffix of `text` that is a prefix of `mark`.
+// Returns the length of the longest end of `text` with which `mark` begins. The whole mark does not count.
 size_t begun(std::string_view text, std::string_view mark) {
   if (mark.empty()) return 0;
   size_t length = std::min(text.size(), mark.size() - 1);
@@ -197,7 +197,7 @@ class HarmonyReader : public BufferedReader {
     if (!in_message_) {
       const size_t at = held_.find(kMessage);
       if (at == std::string::npos) {
-        // A reply that begins neither with a channel nor with the name of a tool is content.
+        // A reply that begins neither with a channel nor with a call is content.
         std::string_view start = held_;
         start.remove_prefix(std::min(start.find_first_not_of(' '), start.size()));
         const auto may_begin = [&](std::string_view mark) {

@@ -64,9 +64,10 @@ struct SchedulerLimits {
   int64_t max_waiting = 64;  // requests that may wait for a row
 };
 
-// Between two steps, waiting requests take free rows. At most one piece of a long prompt is read between two steps, so
-// that the other replies continue. Replies are written one after another if there is only one row, or if BatchDecoder
-// does not support the model family.
+// A step computes the next token of every reply that is being written; each of these replies has a row. Between two
+// steps, waiting requests take free rows. At most one piece of a long prompt is read between two steps, so that the
+// other replies continue. Replies are written one after another if there is only one row, or if BatchDecoder does not
+// support the model.
 class Scheduler {
  public:
   // Loads the model, and computes a step to show that the model works. Throws UserError, DeviceError or DoesNotFit.

@@ -27,7 +27,7 @@ struct TokenChance {
 };
 
 // Returns the log-probabilities of the token `drawn`, which follows the tokens `before`, and of the `top` most likely
-// tokens. `logits` must be finite.
+// tokens. No logit may be NaN, and the largest must be finite.
 TokenChance token_chance(std::span<const float> logits, std::span<const int32_t> before, int32_t drawn, int top,
                          const Tokenizer& tokenizer);
 

@@ -36,7 +36,7 @@ ordered_json json_of(std::string_view text) {
   return parse_json_or_discard<ordered_json>(text);
 }
 
-// Returns the call of a tool with JSON arguments; nullopt when the arguments are not an object.
+// Returns the call of a tool with JSON arguments; nullopt when the name is empty or the arguments are not an object.
 std::optional<ToolCall> call_of(std::string_view name, const ordered_json& arguments) {
   if (trimmed(name).empty() || !arguments.is_object()) return std::nullopt;
   return ToolCall{std::string(trimmed(name)), arguments.dump()};
@@ -236,7 +236,8 @@ Calls read_lfm2(std::string_view text, const ToolTypes&) {
   return calls.is_array() ? calls_of_list(calls) : only(call_of(calls));
 }
 
-// Reads function<｜tool▁sep｜>f with arguments in a Markdown block (V3, R1), or f<｜tool▁sep｜>{...} (V3.1)
+// Reads calls with marks around each. A call is function<｜tool▁sep｜>f with arguments in a Markdown block (V3, R1), or
+// f<｜tool▁sep｜>{...} (V3.1).
 Calls read_deepseek(std::string_view text, const ToolTypes&) {
   std::vector<ToolCall> calls;
   while (take(text, "<｜tool▁call▁begin｜>")) {

@@ -34,10 +34,10 @@ struct CallForm {
   std::string_view format;  // a name of tool_formats_of
   std::string_view begin;   // text before a call
   std::string_view end;     // text after a call; "": calls reach to the end of the reply
-  // Another text before a call, but only at the beginning of the reply; "": none. This text is itself a part of the
-  // call.
+  // Another text with which a call may begin, but only at the beginning of the reply, or directly after reasoning or
+  // another call; "": none. Unlike `begin`, this text is a part of the call.
   std::string_view first = "";
-  bool by_name = false;    // a reply that begins with the name of a tool and a newline is a call, too
+  bool by_name = false;    // at the same places, the name of a tool and a newline begin a call, too
   bool short_ids = false;  // the template accepts only ids of 9 letters and digits
   // Reads the text between begin and end. Returns nullopt when it is not a call.
   std::optional<std::vector<ToolCall>> (*read)(std::string_view text, const ToolTypes& types);

@@ -24,7 +24,7 @@ PreferenceLoss kto_losses(const KeyValues& keys, const Tensor& preferences_S, co
   const Tensor zero = constant(0, DType::kF32);
   const Tensor real = real_sequences(in.tokens_S);
   const Tensor difference = in.trained_S - in.reference_S;
-  // The divergence is estimated over all rows of the micro-batch, on all devices.
+  // The KL divergence is estimated over all rows of the micro-batch, on all devices.
   const Tensor other = one_if(compare(side(in.tokens_S, 1), "GT", zero));
   const Tensor mean =
       reduce_sum(side(difference, 1) * other, {0}) / maximum(reduce_sum(other, {0}), constant(1, DType::kF32));

@@ -1,8 +1,9 @@
 // Defines the parts that all preference stages share.
 //
 // A data row becomes two sequences with successive numbers: the chosen and the rejected reply. In stage kto, these are
-// the judged reply and, for the divergence, the same prompt with another row's reply. Both sequences are in the same
-// micro-batch. So there are R rows and S = 2 R sequences. Rewards are computed and named as in TRL.
+// the judged reply and, to estimate the KL divergence from the reference model, the same prompt with another row's
+// reply. Both sequences are in the same micro-batch. So there are R rows and S = 2 R sequences. Sequences without
+// tokens, which fill up a step, are called filler. Rewards are computed and named as in TRL.
 #pragma once
 
 #include <span>
@@ -18,7 +19,7 @@ Tensor side(const Tensor& x_S, int64_t which);
 struct ReplyLogps {
   Tensor trained_S;    // f32: log-probability of the reply, summed over its tokens; stage rm: the score
   Tensor reference_S;  // the same for the reference model; null when there is none
-  Tensor tokens_S;     // f32: trained tokens of the reply
+  Tensor tokens_S;     // f32: number of trained tokens of the reply
 };
 
 // The losses of the data rows, and the sums from which metrics are computed.
@@ -28,8 +29,8 @@ struct PreferenceLoss {
 };
 
 // The sums over rows in PreferenceLoss::metrics, in this order: the counts of chosen and rejected replies, their
-// rewards, the rows whose chosen reply has the larger reward, the log-probabilities, the losses of the chosen replies
-// alone, and one more sum that the stage defines.
+// rewards, the number of rows whose chosen reply has the larger reward, the log-probabilities, the mean negative
+// log-likelihood of the chosen replies' tokens, and one more sum that the stage defines.
 enum PreferenceSum {
   kChosen,
   kRejected,
@@ -47,7 +48,7 @@ Tensor preference_sums(const std::vector<Tensor>& terms_R);
 
 // Returns 1 where the predicate is true, else 0, in f32.
 Tensor one_if(const Tensor& pred);
-// Returns 1 for each row of replies and 0 for filler, [R], from tokens_S.
+// Returns 1 for each row of data and 0 for filler, [R], from tokens_S.
 Tensor real_sequences(const Tensor& tokens_S);
 // Returns real_sequences() of the batch.
 Tensor real_rows_of(const BatchInputs& batch);

@@ -84,9 +84,9 @@ struct BatchLoss {
   Tensor sum;        // loss over the trained tokens, or over the rows; differentiable if LossInputs::differentiable
   Tensor losses_R;   // each row's part of `sum`; needed for evaluation only
   Tensor counts_R;   // each row's weight in the mean of losses, 0 for missing rows; evaluation only
-  Tensor correct_R;  // trained tokens whose largest logit is the target's; evaluation only
+  Tensor correct_R;  // number of trained tokens whose largest logit is the target's; evaluation only
   Tensor metrics;    // [Stage::metric_sums]: sums over the rows; Stage::metrics reads them
-  Tensor logits_SK;  // Head::kLabels
+  Tensor logits_SK;  // only for Head::kLabels
 };
 
 // A key that a stage refuses, and why.

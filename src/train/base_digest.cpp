@@ -16,6 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
+// Sizes of a sample: bytes of a block, and the most blocks of one model or adapter and of one tensor.
 constexpr size_t kBlock = 4096, kMostBlocks = 8192, kMostOfTensor = 16;
 constexpr const char* kNone = "none";
 
@@ -49,7 +50,7 @@ std::string digest(const StoredTensor& tensor, size_t blocks) {
   return out;
 }
 
-// Adds the tensors' names, shapes and dtypes, and a sample of their bytes. If there are more than kMostBlocks tensors,
+// Adds the tensors' names, shapes and dtypes, and a sample of their bytes. If there are kMostBlocks tensors or more,
 // reads the bytes of every second (third, ...) tensor only.
 void add(ContentKey& key, const std::vector<NamedTensor>& tensors) {
   const size_t step = tensors.size() / kMostBlocks + 1;
@@ -96,6 +97,7 @@ std::vector<NamedTensor> found(const ModelRepository& repository, const std::set
   return out;
 }
 
+// Returns the base's tensors that the run reads and does not save in its checkpoint.
 std::vector<NamedTensor> kept_of_base(const Run& run, const ModelRepository& repository) {
   if (run.from_scratch) return {};
   std::set<std::string> names;
@@ -128,9 +130,8 @@ void add_adapter(ContentKey& key, const fs::path& folder) {
   add(key, tensors);
 }
 
-// Returns the digest of the adapters that the run reads but does not save in its checkpoint. With full tuning, the
-// checkpoint contains the merged weights, so there are such adapters only if the reference model is the model at the
-// start.
+// Returns the digest of the adapters that the run reads but does not save in its checkpoint: those that are merged into
+// weights, and the adapter that the run trains further if the reference model has a copy of it.
 std::string adapters_digest(const Run& run) {
   std::vector<std::string> folders;
   if (!run.frozen.empty() || (!run.reference.empty() && run.reference_folder.empty())) folders = run.merged;

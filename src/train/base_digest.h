@@ -11,12 +11,12 @@ namespace fettle {
 // Returns digests of the files that the run reads in addition to its checkpoint. A digest is "none" when the run reads
 // no such files:
 //   "config"    config.json's fields that affect the computation
-//   "weights"   the base's frozen tensors, including the reference model's copies
-//   "adapters"  the adapters that are merged into the base, and the adapter that a reference model has
+//   "weights"   the base's frozen tensors, including those that only the reference model reads
+//   "adapters"  the adapters that are merged into the base, and the adapter of which a reference model has a copy
 //   "ref_model" the tensors of the recipe's ref_model
-// Also returns the recipe's paths of these files ("paths"), for messages. A digest covers each tensor's name, shape and
-// dtype, and evenly spaced blocks of the tensors' bytes, at most 32 MiB of each model or adapter. A digest does not
-// depend on where the files are or how they are split into shards.
+// Also returns the recipe's paths of these files ("paths"), for messages. A digest of tensors covers each tensor's
+// name, shape and dtype, and evenly spaced blocks of the tensors' bytes, at most 32 MiB of each model or adapter. It
+// does not depend on where the files are or how they are split into shards.
 nlohmann::json base_identity(const Run& run, const ModelRepository& repository);
 
 }  // namespace fettle

@@ -148,7 +148,7 @@ void report_kernels(const StateReader& state, const Run& run) {
 void check_meta(const StateReader& state, const Run& run) {
   const Json wanted = identity(run), found = state.meta().value("identity", Json::object());
   auto check = [&](const std::string& key) {
-    // Checkpoints of earlier versions have fewer keys.
+    // Checkpoints of earlier versions have fewer keys. Without the key "quantization", the weights were not quantised.
     if (!found.contains(key) && key != "quantization") return;
     if (const Json other = found.value(key, key == "quantization" ? Json("none") : Json()); other != wanted[key])
       refuse(state, key, other.dump(), wanted[key].dump());

@@ -18,8 +18,8 @@ namespace fettle {
 nlohmann::json checkpoint_meta(const Run& run, int64_t step, const nlohmann::json& base, const DataIdentity& data,
                                const RunRecord& record, const std::string& trainer_state);
 
-// Throws UserError when the state was written with another model, method or order of rows. The message has the
-// difference, both values and a remedy. Does not need the data.
+// Throws UserError when the state was written with another model, method or order of rows. The message says what
+// differs, and has a remedy. Does not need the data.
 void check_meta(const StateReader& state, const Run& run);
 // Warns when the state was written by a run with other kernels, because the sums of other kernels round differently.
 void report_kernels(const StateReader& state, const Run& run);
@@ -27,14 +27,15 @@ void report_kernels(const StateReader& state, const Run& run);
 std::string written_remat(const StateReader& state);
 // Warns when the recipe sets a policy that differs from written_remat().
 void report_remat(const StateReader& state, const Run& run);
-// Throws UserError when the state was written with another base: `base` is base_identity()'s result of this run. Skips
-// fields that checkpoints of earlier versions lack.
+// Throws UserError when the state was written with another base model, reference model or adapter. `base` is
+// base_identity()'s result of this run. Skips fields that checkpoints of earlier versions lack.
 void check_base(const StateReader& state, const nlohmann::json& base);
 // Throws UserError when the state was written with other rows or tokens.
 void check_data(const StateReader& state, const DataIdentity& data);
 // Returns the run's record: trainer_state.json in the checkpoint, the running sums of the log, and the time at which
-// the run first started. Throws DamagedState when trainer_state.json is missing or has changed since it was written. In
-// checkpoints of earlier versions the sums and the time are missing; zero and the current time replace them.
+// the run first started. Throws DamagedState when trainer_state.json is missing or has changed since it was written, or
+// when a field is broken. In checkpoints of earlier versions the sums and the time are missing; zero and the current
+// time replace them.
 RunRecord read_record(const StateReader& state);
 
 }  // namespace fettle

@@ -69,8 +69,8 @@ double CheckpointWriter::save(const TrainState& state, const RunRecord& record) 
   hurried_ = false;
   const double before = seconds_since(start);
   const fs::path path = checkpoint_path(run_.output.folder, state.step);
-  // The next step changes the optimizer state on a disk, so training waits until this state is copied into the
-  // checkpoint.
+  // Training waits until the files are written if the optimizer state is on a disk, because the next step changes it
+  // there, or if there is no memory for a copy.
   if (state.disk || !has_room(state)) {
     std::promise<Written> now;
     written_ = now.get_future();
@@ -101,7 +101,7 @@ double CheckpointWriter::save(const TrainState& state, const RunRecord& record) 
 
 CheckpointWriter::Written CheckpointWriter::write(const fs::path& path, int64_t step, const RunRecord& record,
                                                   const Fetch& fetch) {
-  // All processes must make the same number of attempts, so `hurried_` is not used with several processes.
+  // All processes must make the same number of attempts. `hurried_` may differ between them, so it is not used here.
   if (processes_ != nullptr)
     return retry_files(path.filename().string(), [&] { return write_together(path, step, record, fetch); });
   return retry_files(

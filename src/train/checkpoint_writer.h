@@ -24,15 +24,16 @@ void write_state(StateWriter& state, const std::vector<StateArray>& arrays, cons
 
 // Writes output_dir/checkpoint-N completely or not at all. A checkpoint contains the result in ResultWriter's format,
 // trainer_state.json, and state/ (weights and optimizer state as on the devices, and checkpoint_meta). With
-// save_only_model, there is no state/. Then deletes the oldest checkpoints beyond save_total_limit.
+// save_only_model, there is no state/. After a checkpoint is complete, deletes the oldest ones beyond save_total_limit.
 //
-// Training waits only while the arrays are copied to the host. Another thread hashes, writes, flushes and renames. It
-// writes one checkpoint at a time; the next save() waits for it. If the copy does not fit into host memory, or the
-// optimizer state is on a disk (offload_dir), training waits until the files are written.
+// Training waits only while the arrays are copied to the host. Another thread then writes and hashes the files, flushes
+// them to the disk and renames the folder. If this thread is still writing a checkpoint, the next save() first waits
+// for it. If the copy does not fit into host memory, or the optimizer state is on a disk (offload_dir), training waits
+// until the files are written.
 //
-// With several processes, a checkpoint is complete in all of them or in none.
+// With several processes, writing a checkpoint succeeds in all of them or fails in all of them.
 //
-// When a checkpoint cannot be written, the thread tries again a few times (retry.h). Then it gives up with a warning;
+// When a checkpoint cannot be written, the writer tries again a few times (retry.h). If that fails, too, it warns;
 // training continues, and later checkpoints are written as usual.
 class CheckpointWriter {
  public:
@@ -80,7 +81,7 @@ class CheckpointWriter {
   const Processes* processes_;
   std::filesystem::path pending_;  // the checkpoint that is being written; empty: none
   struct {
-    double total = 0, before = 0;  // seconds that training waited; `before`: for the previous checkpoint
+    double total = 0, before = 0;  // seconds that training waited; `before`: of these, for the previous checkpoint
   } stall_;
   std::atomic<bool> hurried_ = false;  // true: the next save() waits, so a write that fails is tried only once more
   std::future<Written> written_;

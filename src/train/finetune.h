@@ -8,9 +8,9 @@
 namespace fettle {
 
 // Trains as the recipe says. `open` reads the recipe and downloads the models that it names. finetune calls `open`
-// after the processes of the run have found each other. So a long download does not exceed the time limit for finding
-// each other, and all processes end together when `open` throws. Returns 0, or 128 + signal when a signal interrupted
-// the run and a checkpoint was saved.
+// after the processes of the run have found each other. So a long download does not count against the time limit for
+// finding each other, and all processes end together when `open` throws. Returns 0, or 128 + signal when a signal
+// interrupted the run and a checkpoint was saved.
 int finetune(const std::function<Request()>& open);
 
 }  // namespace fettle

@@ -61,7 +61,8 @@ int64_t disk_needed(const Run& run, const ModelRepository& base, const RunLength
                     bool several = false);
 
 // Returns the largest save_total_limit with which the run fits into `free` bytes. Returns nullopt when no limit helps:
-// not even one checkpoint fits, or the recipe's own limit is already as small.
+// too few checkpoints fit (for a moment there is one more than the limit), or the recipe's own limit is already as
+// small.
 std::optional<int64_t> save_total_limit_within(const Run& run, const ModelRepository& base, int64_t present,
                                                int64_t free);
 

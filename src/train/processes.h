@@ -20,8 +20,9 @@ class Processes {
  public:
   // Makes the object for a single process.
   Processes() = default;
-  // Joins the run that the launcher started. Without a launcher, returns the object for a single process. Processes
-  // other than the first then print only warnings and errors. Throws UserError and DeviceError like join_run.
+  // Joins the run that the launcher started. Processes other than the first then print only warnings and errors, except
+  // with --verbose. Without a launcher, returns the object for a single process. Throws UserError and DeviceError like
+  // join_run.
   static Processes join();
 
   Rendezvous* run() const { return run_.get(); }
@@ -31,7 +32,8 @@ class Processes {
   int rank() const { return run_ == nullptr ? 0 : run_->rank(); }
   int count() const { return run_ == nullptr ? 1 : run_->size(); }
 
-  // Returns the exit code of `body`. If `body` fails in one process, all processes end with the code of that error.
+  // Runs `body` and returns its exit code. If `body` throws in one process, this process throws the error again, and
+  // all processes end with the exit code of that error.
   int end_together(const std::function<int()>& body);
   // Records the current phase of this process ("compiling"), for the table that is printed when a run hangs.
   void enter(const std::string& phase) const;

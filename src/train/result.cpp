@@ -115,8 +115,6 @@ AdapterConfig adapter_config(const Run& run) {
   }
   if (!run.lora->layers.empty()) config.selection["layers_to_transform"] = run.lora->layers;
   config.fan_in_fan_out = run.model.family->fan_in_fan_out;
-  // PEFT compares target_modules with the ends of the modules' paths, after a dot. The last part of the name is enough,
-  // unless two modules of a layer end with the same part.
   if (!run.model.family->carried.empty()) {  // the vision tower may have modules with the same names
     std::vector<std::string> modules;
     for (const std::string& module : run.lora->modules) modules.push_back(escaped(module));
@@ -124,6 +122,8 @@ AdapterConfig adapter_config(const Run& run) {
         layer_pattern(run.model.family->layer_prefix) + fmt::format("({})", fmt::join(modules, "|"));
     return config;
   }
+  // PEFT compares target_modules with the ends of the modules' paths, after a dot. The last part of the name is enough,
+  // unless two modules of a layer end with the same part.
   for (const std::string& module : run.lora->modules) {
     const std::string last = module.substr(module.rfind('.') + 1);
     int64_t same = 0;

@@ -18,8 +18,9 @@ namespace fettle {
 inline constexpr double kRetryPauses[] = {0.2, 1, 4};
 
 // Returns the result of `work`, which must be repeatable. If `work` throws UserError, DoesNotFit or filesystem_error,
-// prints a warning that begins with `what`, waits, and tries again. Throws the error of the last attempt. If `hurried`
-// returns true while this function waits, stops waiting and makes one last attempt. `hurried` is called often.
+// prints a warning that begins with `what`, waits, and tries again. Throws the error of the last attempt; a
+// filesystem_error becomes file_error()'s error. If `hurried` returns true while this function waits, stops waiting and
+// makes one last attempt. `hurried` is called often.
 template <typename Work>
 auto retry_files(
     const std::string& what, Work work, const std::function<bool()>& hurried = [] { return false; }) {

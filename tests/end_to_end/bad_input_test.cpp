@@ -47,7 +47,7 @@ INSTANTIATE_TEST_SUITE_P(
                             {"adapter"}}),
     [](const auto& info) { return info.param.name; });
 
-// Copies the llama reference model with one file changed.
+// Copies the llama reference model with one file changed. Returns the folder of the copy.
 std::filesystem::path spoiled_model(const TempFolder& folder, const std::string& file,
                                     const std::function<std::string(std::string)>& change) {
   const std::filesystem::path model = folder / "model";

@@ -151,8 +151,8 @@ TEST(SaveOnlyModel, WritesNoStateAndSaysThatItCannotBeResumed) {
   }
 }
 
-// The weights are bfloat16. Without a dtype key, one message says that training uses float32 and names the key. With a
-// dtype key there is no message.
+// The model's config.json says bfloat16. Without a dtype key, one message says that training uses float32 and names the
+// key. With a dtype key there is no message.
 TEST(Dtype, OfA16BitModelWithoutAKeyIsSaid) {
   TempFolder folder;
   const fs::path model = folder / "model";

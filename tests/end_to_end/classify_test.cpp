@@ -26,7 +26,7 @@ std::string encoder(const TempFolder& folder) {
     std::filesystem::copy(reference_model("bert") / file, model);
   for (const char* file : {"tokenizer.json", "tokenizer_config.json"})
     std::filesystem::copy(reference_model("llama") / file, model);
-  // Makes an encoder that is not yet a classifier.
+  // With this architecture, the copy is an encoder that is not a classifier yet.
   json config = json::parse(read_text(model / "config.json"));
   config["architectures"] = {"BertModel"};
   write_text(model / "config.json", config.dump());

@@ -124,7 +124,7 @@ TEST(HostMemory, TrainingIsRefusedBeforeAnythingIsRead) {
   EXPECT_FALSE(std::filesystem::exists(folder / "out"));
 }
 
-// With 300 MB, the program starts, but it has too little memory to compile.
+// With 300 MiB, the program starts, but it has too little memory to compile.
 TEST(HostMemory, CompilingNeedsMemory) {
   TempFolder folder;
   const Outcome run = Running(folder.path(), plan_words({"plugin=cpu"}), "", "", rlim_t{300} << 20).wait();

@@ -141,8 +141,8 @@ TEST_F(SeveralProcesses, AnyNumberResumesWhatAnyOtherWrote) {
   expect_same_result("whole", "by-four", weights);
 }
 
-// With the mesh, each process has the state of its own devices in its own file, and each part of the state is also in
-// another device's file.
+// Each process has the state of its own devices in a file of its own. With dp=2, each part of the state is in the files
+// of both processes.
 TEST_F(SeveralProcesses, OptimizerStateOnDisksIsThatOfOne) {
   const TempFolder disk(program_file().parent_path());
   const std::string weights = "model.safetensors";

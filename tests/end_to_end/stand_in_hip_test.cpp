@@ -97,7 +97,8 @@ std::string taken_mesh(const std::string& text) {
   return "none";
 }
 
-// The file's rates make memory or links the slowest part, so each of them gets another mesh.
+// With the rates of the first file, the links are the slowest part of a step; with those of the second file, the memory
+// is. So each file gets another mesh.
 TEST_F(StandInHip, TrainTakesTheMeshOfThePlanForTheSameTarget) {
   set("STAND_IN_DEVICES", 4);
   set("STAND_IN_BYTES", 6 * kGB);

@@ -35,7 +35,7 @@ class BadGroups : public testing::Test {
     quantisation.update(more);
     return error(quantisation, {{"b", {DType::kF32, {1}}}});
   }
-  // The tensors of a weight [32, 64], with changes.
+  // Returns the tensors of a weight [32, 64] with changes: a shape without dims removes the tensor.
   static NamedShapes gptq(const std::map<std::string, Shape>& changes) {
     std::map<std::string, Shape> tensors{{"a.qweight", {DType::kI32, {8, 32}}},
                                          {"a.qzeros", {DType::kI32, {4, 4}}},

@@ -158,7 +158,7 @@ TEST_F(ExportError, AHeadThatIsNotAMatrix) {
   }
 }
 
-// PEFT's all-linear adds LoRA weights to the image encoder. They are read only if they have no effect.
+// PEFT's all-linear adds LoRA weights to the image encoder. Fettle accepts them only if they have no effect.
 TEST_F(ExportError, TrainedLoraWeightsOfAnImageEncoder) {
   const AdapterFolder adapter = read_adapter(kModels / "gemma4_moe/variants/all_linear_final");
   fs::create_directories(folder_ / "tower");

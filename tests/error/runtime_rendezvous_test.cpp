@@ -47,7 +47,8 @@ TEST(Rendezvous, SaysThatThePortIsTaken) {
       ThrowsMessage<UserError>(AllOf(HasSubstr("another program uses the port"), HasSubstr("FETTLE_STORE_PORT"))));
 }
 
-// The settings are larger than a pipe's buffer, so Fettle is still writing them when the program has already ended.
+// Redis's settings are larger than a pipe's buffer, so Fettle is still writing them when the process that finds no
+// redis-server has already ended.
 TEST(Rendezvous, SaysThatRedisIsMissing) {
   const Environment nowhere("PATH", "/nowhere");
   EXPECT_THAT([&] { RedisServer(free_port(), std::string(1u << 20, 'x'), true); },

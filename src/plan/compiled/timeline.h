@@ -53,8 +53,8 @@ struct Timeline {
   // Loops with an unknown trip count, counted as one trip. Loops over experts are not listed.
   std::vector<std::string> unknown_loops;
   Assumptions assumptions;  // the assumptions of this estimate
-  // Kernels whose arithmetic or rate is not known. For such a kernel, `seconds` counts only the memory traffic, so it
-  // is too low if there are any.
+  // Kernels whose arithmetic or rate is not known. Of such a kernel, `seconds` counts only the memory traffic, so
+  // `seconds` is too low.
   std::vector<std::string> unknown_kernels;
 };
 

@@ -17,9 +17,10 @@ namespace fettle {
 //   all-gather (B: result), reduce-scatter, all-to-all (B: operand)  B (n-1)/n
 //   all-reduce                                                       2 B (n-1)/n
 //   collective-permute, collective-broadcast                         B
-// When a group has m devices on each of several hosts, every device of a host takes part in one ring over the network.
-// It sends 1/m of its bytes over its share of the network and the other bytes over the host's links. In an all-to-all,
-// B (n-m)/n bytes go over the network. A permute uses the network when one of its pairs (source, target) crosses hosts.
+// When a group has m devices on each of several hosts, its devices form m rings over the network, each with one device
+// of every host. A device sends 1/m of its bytes over its share of the network and the other bytes over the host's
+// links. In an all-to-all, B (n-m)/n bytes go over the network. A permute uses the network when one of its pairs
+// (source, target) crosses hosts.
 struct Transfer {
   std::string collective;    // "all-gather"
   std::string axes;          // "fsdp", "dp+fsdp"; "part of fsdp" when a group has fewer devices than the axes

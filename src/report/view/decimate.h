@@ -23,8 +23,8 @@ struct CurveRange {
 };
 
 // Returns at most `points` points (below 1 counts as 1) for the values whose coordinate on `axis` is in the range, both
-// ends included. Each point stands for consecutive values of these; the numbers of values per point differ by at most
-// one. A point has the coordinate and the step of its last value.
+// ends included. Divides these values into consecutive groups, one for each point; the sizes of the groups differ by at
+// most one. A point has the coordinate and the step of its group's last value.
 Curve decimate(const std::vector<LogRow>& rows, const LogSeries& series, LogAxis axis, int64_t points,
                CurveRange range = {});
 

@@ -47,7 +47,7 @@ class RunFile {
   // Writes fettle_run.json into the run's folder. Without this call, end() does nothing. `report` says whether end()
   // writes report.html.
   void begin(const RunFacts& facts, bool report);
-  // `state` is finished, stopped (by a signal) or failed; `message` says why.
+  // `state` is finished, stopped (by a signal) or failed; `message` says why the run failed.
   void end(const std::string& state, const std::string& message = "");
 
  private:

@@ -74,7 +74,7 @@ class LineReader {
   const char *at_, *end_;
 };
 
-// Converts "0:01:23" or "1 day, 0:01:23" to seconds. Returns 0 when the text has another form.
+// Converts "0:01:23" or "1 day, 0:01:23" to seconds. Returns 0 when a number is missing.
 double read_duration(std::string_view text) {
   double days = 0;
   if (const size_t day = text.find(" day"); day != std::string_view::npos) {

@@ -28,7 +28,7 @@ struct LogRow {
 
 // The values of one metric, in the order of the lines.
 struct LogSeries {
-  std::vector<uint32_t> rows;  // of the lines that have the metric: indices of RunLog::rows()
+  std::vector<uint32_t> rows;  // the lines that have the metric, as indices of RunLog::rows()
   std::vector<double> values;
 };
 

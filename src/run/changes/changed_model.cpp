@@ -17,7 +17,7 @@
 namespace fettle {
 namespace {
 
-// Reads a yaml file of tokens with their descriptions.
+// Reads a yaml file of special tokens with their descriptions. They replace tokens.special.
 void read_descriptions(NewTokens& tokens, const std::string& file, const std::string& where) {
   auto refuse = [&](const std::string& what) {
     throw UserError("{}: new_special_tokens_config: {}: {}; wanted lines such as '<token>': its description", where,
@@ -73,7 +73,8 @@ bool adds_rows(const NewTokens& tokens, const std::string& model) {
 }
 
 // Adds the embedding and the head to additional_target if a new LoRA adapter is trained and the recipe does not set the
-// key: without this, the rows of new tokens would not be trained. Only warns with freeze-tuning.
+// key: without this, the rows of new tokens would not be trained. With freeze-tuning, only warns, and only if
+// freeze_extra_modules is empty.
 void train_tables(Recipe& recipe, const std::string& at) {
   const bool freezes = recipe.finetuning_type == "freeze" && recipe.freeze_extra_modules.empty();
   if (freezes) warn("{}: the rows of new tokens are not trained; name the embedding in freeze_extra_modules", at);
