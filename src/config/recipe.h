@@ -206,8 +206,8 @@ struct Recipe {
   std::vector<double> interleave_weights() const;
   double effective_lora_alpha() const { return lora_alpha.value_or(2.0 * static_cast<double>(lora_rank)); }
   bool remat_is_auto() const { return gradient_checkpointing == "auto"; }
-  // Returns whether the recipe says `mesh: auto`. If so, choose_mesh (plan/mesh_choice.h) chooses the mesh. Every mesh
-  // takes the same number of rows per step: per_device_train_batch_size x devices x gradient_accumulation_steps.
+  // Returns whether the recipe says `mesh: auto`. If so, choose_mesh (plan/mesh_choice.h) chooses among meshes that all
+  // take the same number of rows per step: per_device_train_batch_size x devices x gradient_accumulation_steps.
   bool mesh_is_auto() const { return mesh.contains("auto"); }
   // Returns the hub name in hub_names that `folder` replaced; if there is none, returns `folder`.
   const std::string& name_of(const std::string& folder) const;
@@ -217,7 +217,8 @@ struct Recipe {
 };
 
 // Reads `file` (yaml; empty: only overrides), then applies "key=value" overrides in order. Throws UserError with
-// file:line and the key for unknown keys (with the nearest known name) and for values of a wrong type or out of range.
+// file:line and the key for unknown keys (with the nearest known name), for values of a wrong type or out of range, and
+// for values that contradict each other (checks.h).
 Recipe read_recipe(const std::filesystem::path& file, const std::vector<std::string>& overrides);
 
 // Throws UserError if a key of `names` is empty in the recipe. The message lists these keys and says that `command`
