@@ -29,7 +29,7 @@ namespace fettle {
 // examples left for a step, the step's last numbers are filler: sequences without tokens.
 struct Batch {
   BatchShape shape;            // shape.sequences is S; with packing, each packed document counts as a sequence
-  int64_t used = 1;            // number of micro-batches with documents; the later ones are padding
+  int64_t used = 1;            // number of micro-batches to compute; the later ones (Lines::kRegrouped) are padding
   HostArray tokens;            // padded with pad_id
   HostArray targets;           // targets[t] = label of token t+1 of the same document, or kIgnore if not trained
   HostArray positions;         // 0, 1, ... within each document; 0 in padding
@@ -70,7 +70,7 @@ class Batches {
   int64_t groups() const;  // groups in an epoch
   const std::vector<BatchShape>& shapes() const {
     return shapes_;
-  }                                   // the shapes that at() may return, smaller lengths first
+  }                                   // the shapes of at(), smaller lengths first; at() may give a larger S
   const BatchShape& fullest() const;  // the shape with the largest micro-batches; in a pipeline, the largest step
   DataIdentity identity() const;
   // Returns the batch of optimizer step `step` (0-based, counted over epochs). The same step always gives the same
