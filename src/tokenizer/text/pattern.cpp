@@ -289,7 +289,7 @@ class Translator {
       } else if (peek() == '[') {
         others.push_back(bracket());
       } else {
-        // Only a closing bracket at the start of a class is an ordinary character.
+        // A closing bracket is an ordinary character only at the start of a class.
         items += peek() == ']' ? "\\]" : std::string(1, peek());
         ++at_;
       }
