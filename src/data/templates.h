@@ -16,8 +16,8 @@ struct BuiltInTemplate {
   std::vector<std::string_view> stops;
   std::string_view default_system;  // the system text of conversations without one; `jinja` reads it by this name
   // The template. It reads messages, add_generation_prompt, bos_token and eos_token, as in Transformers;
-  // `tokenizer_bos` (bos_token if the tokenizer adds it to texts, else ""); and `end_of_turn`, the token of `stops` that
-  // it writes.
+  // `tokenizer_bos` (bos_token if the tokenizer adds it to texts, else ""); and `end_of_turn` (the token of `stops` to
+  // write).
   std::string_view jinja;
   const TurnForm* form = nullptr;  // further texts that `jinja` reads; null: none
 };
