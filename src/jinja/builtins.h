@@ -41,7 +41,7 @@ Value call_method(Interpreter& run, const Value& of, const std::string& name, Ar
 
 // Sets an attribute of a namespace. Returns false for any other value, because templates can change only namespaces.
 bool set_attribute(const Value& of, const std::string& name, Value value);
-void clear_attributes(Object& object);
+void clear_attributes(Object& object);  // does nothing if `object` is not a namespace
 
 // Return the results of Python's `format % values` and `format.format(...)`.
 std::string percent_format(const std::string& format, const Value& values);
