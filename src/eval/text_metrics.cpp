@@ -131,8 +131,8 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
     text.replace(at, from.size(), to);
 }
 
-// Returns whether the character is a token by itself. True for the space and for all ASCII punctuation except ' - . and
-// ,
+// Returns whether the character is a token by itself: the space, and all ASCII punctuation except the apostrophe, dash,
+// full stop and comma.
 bool is_mark(char c) {
   return (c >= ' ' && c <= '&') || (c >= '(' && c <= '+') || c == '/' || c == ':' || c == ';' ||
          (c >= '<' && c <= '@') || (c >= '[' && c <= '`') || (c >= '{' && c <= '~');
