@@ -106,7 +106,7 @@ struct Recipe {
   double num_train_epochs = 3;
   int64_t max_steps = -1;  // above 0: overrides num_train_epochs
   std::string lr_scheduler_type = "linear";
-  std::optional<double> min_lr_rate;          // last rate / learning_rate; required for cosine_with_min_lr
+  std::optional<double> min_lr_rate;          // last rate divided by learning_rate; required for cosine_with_min_lr
   double lr_power = 1;                        // power of the polynomial schedule
   int64_t lr_num_cycles = 1;                  // number of cycles of cosine_with_restarts
   std::optional<int64_t> lr_num_decay_steps;  // required for warmup_stable_decay
@@ -114,7 +114,7 @@ struct Recipe {
   double warmup_steps = 0;                    // below 1, a share of all steps (as in Transformers 5)
   int64_t max_warmup_steps = 0;               // limit for a warmup given as a share; 0: no limit
   std::optional<double> embedding_lr;         // learning rate of embedding and head; empty: learning_rate
-  std::optional<double> moe_aux_loss_coef;    // weight of the loss that balances experts; empty: see config.json
+  std::optional<double> moe_aux_loss_coef;    // weight of the loss that balances experts; empty: from config.json
   std::string output_router_logits = "auto";  // whether the balancing loss is on: auto (from config.json), true, false
   std::string optim = "adamw_torch";
   std::map<std::string, std::string> optim_args;  // hyperparameters of the optimizer by name

@@ -16,7 +16,7 @@ namespace fettle {
 
 struct Dialect {
   std::string tool;                                       // "Axolotl"
-  std::vector<std::pair<std::string, YAML::Node>> meant;  // Fettle's keys and values that replace keys in `handled`
+  std::vector<std::pair<std::string, YAML::Node>> meant;  // Fettle's keys and values that the file's keys mean
   std::vector<std::pair<std::string, YAML::Node>> usual;  // the tool's defaults, for keys that the file lacks
   std::set<std::string> handled;                          // the file's keys that are already read or have no effect
 };
