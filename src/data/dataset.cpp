@@ -227,7 +227,7 @@ class Loader {
   const DataSpec& spec_;
   const Tokenizer& tokenizer_;
   int64_t vocab_size_;
-  int64_t unit_;  // the number of examples of one row, which stay together
+  int64_t unit_;  // the number of examples that stay together
   DataCache cache_;
   DataReport& report_;
 };

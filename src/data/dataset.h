@@ -43,8 +43,8 @@ struct Datasets {
 };
 
 // Reads, renders, tokenises and labels every row of spec.sets and spec.eval_sets, on all cores. The result is kept on
-// the disk (DataCache) and mapped, so that neither memory nor the start of the next run grows with the rows. The rows
-// keep the order of the files, unless spec.mix sets another order. Throws UserError with file:line
+// the disk (DataCache) and mapped, so that memory does not grow with the rows and the next run need not tokenise them.
+// The rows keep the order of the files, unless spec.mix sets another order. Throws UserError with file:line
 // - for a broken row or an unknown format (unless OnBadRow::kSkip);
 // - for a token id at or beyond `model_vocab_size` (0: not checked);
 // - for a row that is too long under Overlength::kError.

@@ -48,7 +48,7 @@ Batches::Batches(Examples examples, BatchSpec spec) : examples_(std::move(exampl
                       examples_.source(i), length, spec_.lengths.back());
     longest = std::max(longest, length);
   }
-  // Labelled rows train no tokens. A set of such rows may lack all labels: then it is only classified.
+  // Rows for classification may all lack a label: then they are only classified.
   if (!trained && examples_.classes_per_row() == 0)
     throw UserError("none of the {} rows has a trained token; see `fettle data`", examples_.size());
   const bool grouped = spec_.grouping != RowGrouping::kNone;
@@ -78,7 +78,7 @@ Batches::Batches(Examples examples, BatchSpec spec) : examples_(std::move(exampl
   for (BatchShape& one : shapes_) one.weighted = examples_.weighted();
 }
 
-// Packs the examples once, so that every epoch has the same groups, if only in another order.
+// Packs the examples once, so every epoch has the same groups. With spec_.shuffle, each epoch has another order.
 void Batches::pack() {
   const int64_t count = examples();
   std::vector<int64_t> order(examples_.size()), lengths(examples_.size());
@@ -203,8 +203,8 @@ Batches::Document Batches::mismatched(int64_t example, int64_t other) const {
 }
 
 std::vector<Batches::Sequence> Batches::laid_out(const std::vector<int64_t>& groups) const {
-  // Returns the first group after groups[g] that is not skipped: in the step or, if it has none, in the data set. Both
-  // start again at their beginning.
+  // Returns the first group after groups[g] that is not skipped. Looks in the step, whose first group follows its last.
+  // If the step has none, looks in the data set in the same way.
   auto next = [&](size_t g) {
     for (size_t n = 1; n < groups.size(); ++n)
       if (const int64_t other = groups[(g + n) % groups.size()]; !skips(other)) return other;
