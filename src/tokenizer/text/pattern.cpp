@@ -12,7 +12,7 @@
 namespace fettle {
 namespace {
 
-// The class items of \s and of \S.
+// \s and \S as items of a class in brackets.
 constexpr std::string_view kSpaces =
     "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}";
 constexpr std::string_view kNonSpaces =

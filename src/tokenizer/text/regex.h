@@ -25,8 +25,8 @@ class Regex {
   static Regex of_field(const JsonField& field);
 
   // Calls visit(start, end, is_match) for the matches in `text` (valid UTF-8) and for the text between them, in order.
-  // Throws UserError that names file, field and pattern when a match takes more than 10 million steps plus 16 for each
-  // byte of the text.
+  // Throws UserError that names file, field and pattern when a match takes more than 1 GiB of memory, or more than 10
+  // million steps plus 16 for each byte of the text.
   template <typename Visit>
   void cover(std::string_view text, Visit visit) const {
     if (text.empty()) return;
