@@ -25,7 +25,7 @@ class Bound {
   std::vector<std::optional<Value>> values_;
 };
 
-// Returns one of range, dict, namespace, cycler, joiner, raise_exception, strftime_now; nothing for any other name.
+// Returns one of range, dict, namespace, cycler, joiner, raise_exception, strftime_now; nullopt for any other name.
 std::optional<Value> find_global(const std::string& name);
 
 // apply_filter and apply_test throw JinjaError for an unknown name.

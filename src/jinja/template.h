@@ -26,8 +26,8 @@ class Template {
   struct Rendered {
     std::string text;
     std::vector<std::pair<size_t, size_t>> generated;  // byte ranges that came from {% generation %} blocks
-    // `generated` lacks a {% generation %} block, which was inside a macro, a set, filter or call block, or a recursive
-    // loop.
+    // True if a {% generation %} block was inside a macro, a set, filter or call block, or a recursive loop. Then
+    // `generated` lacks the block's text.
     bool generated_elsewhere = false;
   };
   // `context` is an object with the template's variables; strftime_now formats the time `now`. Throws UserError

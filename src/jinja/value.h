@@ -64,7 +64,7 @@ class Value {
   static Value dict(Dict items);
   static Value generator(Values items);
   static Value from_json(const nlohmann::ordered_json& json, int depth = 0);
-  // Returns the value of `object`, which refers to `parts`. Counts the nesting of `parts`.
+  // Returns a value that holds `object`. `parts` are the values that the object refers to; their nesting counts.
   static Value keeping(ObjectPtr object, const Values& parts);
   // Returns text that needs no escapes, such as the result of the filters safe and escape. As in MarkupSafe, other text
   // that is added to it with + is escaped.
