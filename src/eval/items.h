@@ -36,7 +36,7 @@ struct Prompt {
   std::vector<Message> messages;  // the messages before the reply
   std::string tools_json;
   std::string variables_json;  // further variables of the chat template, or ""
-  std::string text;            // the prompt as plain text, without a template, instead of messages
+  std::string text;            // instead of messages: the prompt as plain text, without a template
   std::vector<std::string> references;
   std::string where;
 };
@@ -54,6 +54,7 @@ std::vector<Question> read_questions(const DataSpec& data, const DataSource& sou
 
 // Reads rows with a question and a column `reference` or `references`. If the question's column is called `question`,
 // the reference may also be in `answer`. Also reads conversations of any format; their last reply is the reference.
+// max_samples and errors: as in read_questions.
 std::vector<Prompt> read_prompts(const DataSpec& data, const DataSource& source);
 
 }  // namespace fettle

@@ -212,7 +212,7 @@ double bleu(const std::vector<std::string>& replies, const std::vector<std::vect
     said_length += length;
     wanted_length += std::ranges::min(wanted, {}, distance).size();
     for (size_t n = 1; n <= kOrder; ++n) {
-      NgramCounts most;  // largest counts over the references
+      NgramCounts most;  // for each n-gram, its largest count in one reference
       for (const Words& one : wanted)
         for (const auto& [ngram, count] : count_ngrams(one, n)) most[ngram] = std::max(most[ngram], count);
       right[n - 1] += in_common(count_ngrams(said, n), most);
