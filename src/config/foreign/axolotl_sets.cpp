@@ -282,8 +282,8 @@ class Set {
     }
   }
 
-  // Throws unless exactly the assistant's turns and their end-of-turn tokens are trained, and when the field that
-  // chooses single messages is called neither train nor training.
+  // Throws unless exactly the assistant's turns and their end-of-turn tokens are trained. Also throws when
+  // message_field_training, the name of a message's own flag, is neither train nor training.
   void check_training() const {
     if (const std::string field = text(set_, "message_field_training");
         !field.empty() && field != "train" && field != "training")
