@@ -73,8 +73,8 @@ class ChatTemplate {
     double weight = 1;              // Message::weight of a trained turn
   };
   // Returns the whole conversation in pieces. The ids of all pieces together are the training example. If the last turn
-  // is trained, the text before it equals the prompt for this turn, except for tags of a thinking block; otherwise
-  // throws UserError with both texts. Earlier turns may be rendered in another way (Counts::rewritten).
+  // is trained, the text before it must equal the prompt for this turn, except for tags of a thinking block. If it does
+  // not, throws UserError with both texts. Earlier turns may be rendered in another way (Counts::rewritten).
   std::vector<Piece> render(const std::vector<Message>& messages, const std::string& tools_json = "",
                             const std::string& variables = "") const;
 

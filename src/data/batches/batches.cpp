@@ -152,8 +152,8 @@ const BatchShape& Batches::fullest() const {
   });
 }
 
-// Chooses the shapes. With Lines::kOwn, there is one for each of spec_.lengths; otherwise they are chosen by the
-// lengths in sample steps, which are spread evenly over the first epoch.
+// Chooses the shapes. With Lines::kOwn, there is one for each of spec_.lengths. Otherwise the rows' lengths in sample
+// steps decide; the samples are spread evenly over the first epoch.
 void Batches::choose_shapes() {
   if (spec_.lines == Lines::kOwn) {
     for (const int64_t length : spec_.lengths) shapes_.push_back(padded_shape(spec_, length));

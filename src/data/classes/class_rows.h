@@ -20,9 +20,11 @@ struct ClassTexts {
 };
 
 // Reads the columns that the source names as `text` and `text_pair`, `messages`, or `prompt` and `query`. If the source
-// names none, reads the first of these that the row has: messages or conversations; two texts, such as sentence1 and
-// sentence2 or premise and hypothesis; one text, such as text, sentence, content, or instruction with input. Throws
-// BadRow.
+// names none, reads the first of these that the row has:
+// - messages or conversations;
+// - two texts, such as sentence1 and sentence2, or premise and hypothesis;
+// - one text, such as text, sentence, content, or instruction with input.
+// Throws BadRow.
 ClassTexts read_class_texts(const nlohmann::ordered_json& row, const DataSource& source);
 
 // Returns the name of the label column: the column that the source names as `label`, else the first of label, labels,
