@@ -1,9 +1,12 @@
 // Defines Regex: a pattern in the syntax of Oniguruma, which tokenizer files use. PCRE2 compiles and runs it.
 //
-// pattern.h rewrites the parts whose meaning differs: \s, \w, \d, \b, \h, POSIX classes and properties follow
-// Oniguruma's Unicode tables; classes nest and intersect; \uXXXX is a code point; ^ and $ are line anchors; (?m) lets
-// the dot match line ends. Three differences remain: a{1,3}+ is possessive here, \X uses PCRE2's grapheme clusters, and
-// with (?i) one character never matches two (ß and ss).
+// Patterns are rewritten (pattern.h) and compiled with options so that here, as in Oniguruma,
+// - \s, \w, \d, \b, \h, POSIX classes and properties follow Oniguruma's Unicode tables;
+// - classes nest and intersect;
+// - \uXXXX is a code point;
+// - ^ and $ are line anchors, and (?m) lets the dot match line ends.
+// Three differences remain: a{1,3}+ is possessive here, \X uses PCRE2's grapheme clusters, and with (?i) one character
+// never matches two (ß and ss).
 #pragma once
 
 #include <cstddef>
