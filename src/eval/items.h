@@ -46,8 +46,11 @@ struct Prompt {
 // but MMLU's columns (question, A, B, C, D, letter), is kLetters.
 Task detect_task(const DataSource& source);
 
-// Reads rows with a question (question, query, prompt or input), choices (a list, {text, label}, or columns A, B, ...)
-// and an answer (answer, answerKey, target, gold or label: a number from 0, a letter, a label, or a choice's text).
+// Reads rows with
+// - a question in the column question, query, prompt or input;
+// - choices: a list or {text, label} in the column choices or options, or the columns A, B, ...;
+// - an answer in the column answer, answerKey, target, gold or label: a number from 0, a letter, a choice's label, or a
+//   choice's text.
 // Reads at most max_samples rows. Throws UserError with file:line for a row that cannot be read; with on_bad_row: skip,
 // leaves such rows out.
 std::vector<Question> read_questions(const DataSpec& data, const DataSource& source);
