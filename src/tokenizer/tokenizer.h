@@ -1,8 +1,8 @@
 // Defines Tokenizer, which turns text into token ids and back. The model's own tokenizer files describe how.
 //
 // For the same files the ids equal those of the Hugging Face `tokenizers` library as Transformers configures it.
-// Comments in this folder call that library "Hugging Face's library". Truncation and padding in tokenizer.json are not
-// applied; callers do both. An added token has the id from the vocabulary, or else the id in its own entry.
+// Comments in this folder call that library "Hugging Face's library". The settings for truncation and padding in
+// tokenizer.json are not used. An added token has the id from the vocabulary, or else the id in its own entry.
 #pragma once
 
 #include <cstdint>
