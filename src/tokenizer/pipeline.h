@@ -21,8 +21,8 @@ struct Pipeline {
   std::unique_ptr<TokenModel> model;
   AddedTokens added;
   Normalizer normalizer;  // `normalizer` and `decoder` may be empty
-  // The Precompiled step of `normalizer`, or empty. If this step removes the first characters of a text, the text
-  // starts at the first character that remains.
+  // The Precompiled step of `normalizer`, or empty. If this step removes the first characters of a text, the first
+  // character that remains counts as the start of the text.
   Normalizer precompiled;
   std::string prefix;          // this text is put before the normalized text
   bool prefix_always = false;  // the prefix is also put after every added token
