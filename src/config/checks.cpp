@@ -88,7 +88,8 @@ void check_method(const Recipe& recipe) {
         recipe.where("create_new_adapter"));
 }
 
-// Checks the keys that choose an optimizer in place of `optim`, such as use_apollo.
+// Throws when use_adam_mini or use_apollo, which choose an optimizer in place of `optim`, contradict another key. Also
+// throws for APOLLO with LoRA.
 void check_own_rules(const Recipe& recipe) {
   if (recipe.use_adam_mini && recipe.use_apollo)
     throw UserError("{}: use_apollo and use_adam_mini are two optimizers; keep one of them",

@@ -51,7 +51,7 @@ bool begins_known_key(const std::string& name) {
          std::ranges::any_of(recipe_keys(), [&](const Key& key) { return std::ranges::any_of(key.aliases, inner); });
 }
 
-// Returns what the flag of a recipe key takes; nullopt if a recipe may not have the key.
+// Returns what the flag takes; nullopt if `name` is neither a key of Fettle nor a known key of another tool.
 std::optional<Takes> takes_of(const std::string& name) {
   if (const Key* key = find_key(name)) return takes_of(*key);
   const Key* map = find_key(name.substr(0, name.find('.')));
@@ -93,7 +93,8 @@ size_t count_values(const std::string& name, Takes takes, std::span<const std::s
     case Takes::kValue: return 1;
     case Takes::kList:
     case Takes::kAny: {
-      // The first value of a list may be any word, such as a YAML file of data sets.
+      // The first value of a list may be any word: `--dataset sets.yaml` names a YAML file of data sets. A later YAML
+      // file is the recipe.
       const size_t first = takes == Takes::kList ? 1 : 0;
       return std::ranges::find_if_not(next.begin() + first, next.end(), is_more) - next.begin();
     }

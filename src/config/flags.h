@@ -7,8 +7,8 @@
 namespace fettle {
 
 struct SplitFlags {
-  std::vector<std::string> others;  // the arguments that are not such flags, in their order
-  std::vector<std::string> words;   // a key=value word for each flag, in their order
+  std::vector<std::string> others;  // the recipe of --config, then the arguments that are not such flags, in order
+  std::vector<std::string> words;   // a key=value word for each flag, in order
 };
 
 // Splits the arguments after a command's name. `own` are the command's own flags ("--json"), which stay arguments. All
@@ -17,9 +17,9 @@ struct SplitFlags {
 //   --key                       key=true, for keys that need no value
 //   --no_key                    key=false, for keys that are on or off
 //   --key a b                   key=["a", "b"], for keys that take lists
-//   --config FILE               FILE, before the other arguments: the recipe
-// Arguments after "--" are not changed. Throws UserError for other flags, with the nearest known flag, and for a flag
-// without its value.
+//   --config FILE               FILE as the first of `others`: the recipe
+// Arguments after "--" are not changed. Throws UserError for an unknown flag, with the nearest known one, and for a
+// flag without its value.
 SplitFlags split_flags(const std::vector<std::string>& arguments, const std::vector<std::string>& own);
 
 }  // namespace fettle

@@ -139,7 +139,7 @@ const std::vector<WithoutEffect>& without_effect() {
       {"master_port"},
       {"fp8_backend", "`fp8` has one implementation"},
       {"fp8_enable_fsdp_float8_all_gather", "weights are gathered in the dtype of the computation"},
-      // Keys of KTransformers. use_kt (above) also keeps the layers' weights in host memory (see settings_file.h).
+      // Keys of KTransformers. The row of use_kt (above) is for false; read_settings (settings_file.h) reads true.
       {"kt_cpu_activation"},
       {"kt_config"},
       {"kt_optimize_rule"},

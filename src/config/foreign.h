@@ -24,8 +24,8 @@ struct WithoutEffect {
   std::string_view neutral = "";  // the value that turns the feature off; it gives no warning
 };
 
-// A key of a feature that Fettle does not have. The values in `neutral` do not ask for the feature, so they are
-// accepted.
+// A key, or keys that begin with the text before a *, of a feature that Fettle does not have. The values in `neutral`
+// do not ask for the feature, so they are accepted. An empty remedy means "remove the key".
 struct NotAvailable {
   std::string_view key;
   std::vector<std::string_view> neutral;

@@ -22,13 +22,15 @@ class KeyValues {
   // Returns a copy that has only these keys.
   KeyValues only(const std::vector<std::string_view>& keys) const;
 
-  // Return the value. Throw InternalError when there is no such key or its value has another type.
+  // Return the value. Throw InternalError when there is no such key or it has another type. A number that may be empty
+  // (std::optional) is no number here; yaml() returns it.
   double number(std::string_view key) const;
   bool flag(std::string_view key) const;
   const std::string& text(std::string_view key) const;
   const std::vector<std::string>& list(std::string_view key) const;
 
-  // Returns the value of a number, a flag, a text or a list as JSON; null for keys of other types.
+  // Returns the value of a number, a flag, a text or a list as JSON; null for keys of other types (optional numbers and
+  // maps).
   nlohmann::json json(std::string_view key) const;
   // Returns the value as YAML text, such as "0.1" or "sigmoid"; "" when the value is empty.
   const std::string& yaml(std::string_view key) const;
@@ -36,7 +38,7 @@ class KeyValues {
   nlohmann::json changed_values() const;
   // Returns whether the value differs from the key's default.
   bool changed(std::string_view key) const;
-  // Returns where the key was set, for messages ("recipe.yaml:12"). If it was not set, returns the recipe's file.
+  // Returns Recipe::where of the key: where it was set, for messages.
   std::string where(std::string_view key) const;
 
  private:

@@ -106,7 +106,7 @@ struct Recipe {
   double num_train_epochs = 3;
   int64_t max_steps = -1;  // above 0: overrides num_train_epochs
   std::string lr_scheduler_type = "linear";
-  std::optional<double> min_lr_rate;          // last rate / learning_rate; required for cosine_with_min_lr
+  std::optional<double> min_lr_rate;          // last rate divided by learning_rate; required for cosine_with_min_lr
   double lr_power = 1;                        // power of the polynomial schedule
   int64_t lr_num_cycles = 1;                  // number of cycles of cosine_with_restarts
   std::optional<int64_t> lr_num_decay_steps;  // required for warmup_stable_decay
@@ -114,7 +114,7 @@ struct Recipe {
   double warmup_steps = 0;                    // below 1, a share of all steps (as in Transformers 5)
   int64_t max_warmup_steps = 0;               // limit for a warmup given as a share; 0: no limit
   std::optional<double> embedding_lr;         // learning rate of embedding and head; empty: learning_rate
-  std::optional<double> moe_aux_loss_coef;    // weight of the loss that balances experts; empty: see config.json
+  std::optional<double> moe_aux_loss_coef;    // weight of the loss that balances experts; empty: from config.json
   std::string output_router_logits = "auto";  // whether the balancing loss is on: auto (from config.json), true, false
   std::string optim = "adamw_torch";
   std::map<std::string, std::string> optim_args;  // hyperparameters of the optimizer by name
@@ -206,8 +206,8 @@ struct Recipe {
   std::vector<double> interleave_weights() const;
   double effective_lora_alpha() const { return lora_alpha.value_or(2.0 * static_cast<double>(lora_rank)); }
   bool remat_is_auto() const { return gradient_checkpointing == "auto"; }
-  // Returns whether the recipe says `mesh: auto`. If so, choose_mesh (plan/mesh_choice.h) chooses the mesh. Every mesh
-  // takes the same number of rows per step: per_device_train_batch_size x devices x gradient_accumulation_steps.
+  // Returns whether the recipe says `mesh: auto`. If so, choose_mesh (plan/mesh_choice.h) chooses among meshes that all
+  // take the same number of rows per step: per_device_train_batch_size x devices x gradient_accumulation_steps.
   bool mesh_is_auto() const { return mesh.contains("auto"); }
   // Returns the hub name in hub_names that `folder` replaced; if there is none, returns `folder`.
   const std::string& name_of(const std::string& folder) const;
@@ -217,7 +217,8 @@ struct Recipe {
 };
 
 // Reads `file` (yaml; empty: only overrides), then applies "key=value" overrides in order. Throws UserError with
-// file:line and the key for unknown keys (with the nearest known name) and for values of a wrong type or out of range.
+// file:line and the key for unknown keys (with the nearest known name), for values of a wrong type or out of range, and
+// for values that contradict each other (checks.h).
 Recipe read_recipe(const std::filesystem::path& file, const std::vector<std::string>& overrides);
 
 // Throws UserError if a key of `names` is empty in the recipe. The message lists these keys and says that `command`

@@ -20,11 +20,12 @@ struct GivenValue {
 // was found and what was wanted.
 void set_value(Recipe& recipe, const Key& key, const GivenValue& given);
 
-// Sets one entry of a key whose value is a map: "fsdp" for "mesh.fsdp". Throws UserError for other keys.
+// Sets one entry of a key whose value is a map: "fsdp" for "mesh.fsdp". Throws UserError for other keys, and for a name
+// or value that the key does not take.
 void set_entry(Recipe& recipe, const Key& key, const std::string& entry, const GivenValue& given);
 
-// Returns the bool that the text means, in any case: true, yes, on, y, 1 or false, no, off, n, 0. Returns nullopt for
-// other texts.
+// Returns the bool that the text means: true, yes, on, y, 1 or false, no, off, n, 0, in upper or lower case. Returns
+// nullopt for other texts.
 std::optional<bool> bool_from_text(const std::string& text);
 
 // Describes a node for messages: the quoted text of a scalar, "a list", "a map" or "nothing".

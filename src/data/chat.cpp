@@ -297,8 +297,8 @@ std::vector<std::vector<int32_t>> ChatTemplate::State::encode_parts(const std::s
   if (cuts.empty()) return parts;
   const std::vector<int32_t> whole = tokenizer.encode(text, false);
   if (joined == whole) return parts;
-  // Some tokenizers treat the beginning of a text specially. So the parts are not encoded alone, but found as prefixes
-  // of the whole text.
+  // Some tokenizers treat the beginning of a text specially, so that a part alone has other ids. The text before a cut
+  // begins like the whole text, so its ids show where the cut is in the ids of the whole text.
   std::vector<size_t> places = {0};
   for (size_t cut : cuts) {
     const std::vector<int32_t> head = tokenizer.encode(all.substr(0, cut), false);
@@ -312,7 +312,7 @@ std::vector<std::vector<int32_t>> ChatTemplate::State::encode_parts(const std::s
   return parts;
 }
 
-// Adds the text between two assistant's turns, which consists of the messages `first` to `next` - 1. If each message
+// Adds the text between two assistant turns, which consists of the messages `first` to `next` - 1. If each message
 // ends with an end-of-turn token, each becomes a piece. Otherwise the whole text becomes one piece, with the role of
 // the last message.
 void ChatTemplate::State::add_between(std::vector<Piece>& pieces, std::vector<int32_t> ids,
@@ -381,7 +381,7 @@ void ChatTemplate::State::set_built_in(const BuiltInTemplate& known, const Think
   variables["drop_old_thoughts"] = thinking.drop_old && !thinking.keep_old;
   if (known.form) set_form(variables, *known.form, tokenizer);
   for (std::string_view stop : known.stops) add_stop(stop == "eos" ? tokenizer.eos_token() : std::string(stop));
-  // Models with this template have different end-of-turn tokens, so the model's own eos_token is the fallback.
+  // Models with the template oasst have different end-of-turn tokens, so the model's own eos_token is the fallback.
   if (stops.empty() && known.name == "oasst") add_stop(tokenizer.eos_token());
   if (stops.empty())
     throw UserError(
@@ -395,13 +395,12 @@ void ChatTemplate::State::set_built_in(const BuiltInTemplate& known, const Think
 // Finds the end-of-turn tokens of the model's own template, whose text is `source`.
 void ChatTemplate::State::find_stops(const std::string& source) {
   add_stop(tokenizer.eos_token());
-  // The special token that follows a reply ends the turn.
+  // The special token that follows a reply ends the turn; of several adjacent special tokens, the last.
   try {
     const ordered_json probe = {{{"role", "user"}, {"content", "a"}}, {{"role", "assistant"}, {"content", kMark}}};
     const std::string text = rendered(probe, {}, false).text;
     const size_t at = text.find(kMark);
     if (at != std::string::npos) {
-      // The last of several adjacent special tokens ends the turn.
       std::optional<int32_t> last;
       for (int32_t id : tokenizer.encode(std::string_view(text).substr(at + kMark.size()), false)) {
         if (tokenizer.is_special(id))

@@ -47,15 +47,16 @@ class ChatTemplate {
  public:
   // `name` is a built-in template (llama3, chatml, qwen, mistral, alpaca, ...), or empty for the model's own. Keeps the
   // tokenizer by reference. strftime_now in a template gives the time `now`. Throws UserError when the name is unknown,
-  // when the model has no template of its own, and when the tokenizer lacks the end-of-turn token of a built-in.
-  // Built-in templates do not render tools. Conversations with tools use the model's own template, if both templates
-  // render plain conversations to the same text.
+  // when it is empty and the model has no template of its own, and when the tokenizer lacks the end-of-turn token of a
+  // built-in template. Built-in templates do not render tools. If a built-in template and the model's own render plain
+  // conversations to the same text, conversations with tools use the model's own.
   ChatTemplate(const std::string& name, const Tokenizer& tokenizer, const LocalTime& now = LocalTime::now(),
                const Thinking& thinking = {});
 
   // prompt() returns the prompt for the next assistant turn as token ids, prompt_text() as text. These functions,
   // text() and render() throw UserError when the template refuses the messages, and are safe to call from several
-  // threads. `variables` is a JSON object with further variables for the template, or "".
+  // threads. `tools_json` is a JSON array of tools, or ""; `variables` is a JSON object with further variables for the
+  // template, or "".
   std::vector<int32_t> prompt(const std::vector<Message>& messages, const std::string& tools_json = "",
                               const std::string& variables = "") const;
   std::string prompt_text(const std::vector<Message>& messages, const std::string& tools_json = "",
@@ -72,8 +73,8 @@ class ChatTemplate {
     double weight = 1;              // Message::weight of a trained turn
   };
   // Returns the whole conversation in pieces. The ids of all pieces together are the training example. If the last turn
-  // is trained, the text before it equals the prompt for this turn, except for tags of a thinking block; otherwise
-  // throws UserError with both texts. Earlier turns may be rendered in another way (Counts::rewritten).
+  // is trained, the text before it must equal the prompt for this turn, except for tags of a thinking block. If it does
+  // not, throws UserError with both texts. Earlier turns may be rendered in another way (Counts::rewritten).
   std::vector<Piece> render(const std::vector<Message>& messages, const std::string& tools_json = "",
                             const std::string& variables = "") const;
 

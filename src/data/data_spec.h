@@ -26,8 +26,8 @@ enum class RowKind {
 
 // Returns the kind in words, for messages: "preference pairs".
 std::string_view name_of(RowKind kind);
-// Returns the number of examples that a row becomes: 2 for a preference pair (chosen, then rejected), else 1. The
-// examples of a row stay together.
+// Returns the number of consecutive examples that stay together: 2 for a preference pair (chosen, then rejected),
+// else 1.
 int64_t examples_per_row(RowKind kind);
 
 enum class Overlength { kCut, kDrop, kError };  // what happens to a row of more than cutoff_len tokens

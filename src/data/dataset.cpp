@@ -227,7 +227,7 @@ class Loader {
   const DataSpec& spec_;
   const Tokenizer& tokenizer_;
   int64_t vocab_size_;
-  int64_t unit_;  // the number of examples of one row, which stay together
+  int64_t unit_;  // the number of examples that stay together
   DataCache cache_;
   DataReport& report_;
 };
@@ -249,7 +249,7 @@ Examples split_off(Examples& train, double val_size, uint64_t seed, int64_t unit
   return apart;
 }
 
-// Counts the tokens of the rows that num_samples, mix_strategy and val_size have chosen.
+// Counts the tokens of the rows that num_samples, remove_duplicates, mix_strategy and val_size have chosen.
 void count_chosen(const Examples& chosen, int64_t unit, DataReport& report) {
   const auto count = static_cast<int64_t>(chosen.size());
   for (int64_t i = 0; i < count; ++i) {

@@ -18,8 +18,8 @@ namespace fettle {
 // What `fettle data` and `fettle train` report about the rows.
 struct DataReport {
   int64_t rows = 0;
-  int64_t examples = 0;
-  // tokens and trained_tokens are counted after num_samples, mix_strategy and val_size have been applied.
+  int64_t examples = 0;  // a preference pair counts as one
+  // tokens and trained_tokens are counted after num_samples, remove_duplicates, mix_strategy and val_size.
   int64_t tokens = 0;
   int64_t trained_tokens = 0;  // for a classifier: the number of rows with a label
   std::map<std::string, int64_t> tokens_by_role;
@@ -28,7 +28,7 @@ struct DataReport {
   int64_t dropped = 0;    // rows too long (overlength: drop), empty, without a trained token, or with two equal replies
   int64_t empty = 0;      // the dropped rows that have no text or no token
   int64_t bad_rows = 0;   // rows that on_bad_row: skip has skipped
-  std::vector<std::pair<std::string, int64_t>> sets;  // examples of each data set, before val_size
+  std::vector<std::pair<std::string, int64_t>> sets;  // examples taken from each data set, before val_size
   int64_t duplicates = 0;                             // rows with the tokens and labels of an earlier row
   bool duplicates_removed = false;                    // spec.remove_duplicates: these rows are left out
   std::string labels;                                 // labelled rows only: the text of format_classes
@@ -43,8 +43,8 @@ struct Datasets {
 };
 
 // Reads, renders, tokenises and labels every row of spec.sets and spec.eval_sets, on all cores. The result is kept on
-// the disk (DataCache) and mapped, so that neither memory nor the start of the next run grows with the rows. The rows
-// keep the order of the files, unless spec.mix sets another order. Throws UserError with file:line
+// the disk (DataCache) and mapped, so that memory does not grow with the rows and the next run need not tokenise them.
+// The rows keep the order of the files, unless spec.mix sets another order. Throws UserError with file:line
 // - for a broken row or an unknown format (unless OnBadRow::kSkip);
 // - for a token id at or beyond `model_vocab_size` (0: not checked);
 // - for a row that is too long under Overlength::kError.

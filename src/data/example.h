@@ -12,8 +12,8 @@ constexpr int32_t kIgnore = -100;  // the label of a token that is not trained (
 // Which reply of a preference pair the example has, or how its reply is rated: good (kChosen) or bad (kRejected).
 enum class Preference : uint8_t { kNone, kChosen, kRejected };
 
-// Token ids and labels of equal length; labels are not shifted. In an example of a labelled row, all labels are
-// kIgnore, because `classes` is trained instead.
+// Token ids and labels of equal length. Labels are not shifted: labels[i] is input_ids[i], or kIgnore. In an example of
+// a labelled row, all labels are kIgnore, because `classes` is trained instead.
 struct Example {
   std::vector<int32_t> input_ids;
   std::vector<int32_t> labels;

@@ -30,10 +30,13 @@ struct Sample {
 };
 
 // Reads a row. A row with input_ids has token ids (with labels and attention_mask, if present). For other rows, the
-// source sets the format, or it is detected from the row's columns: openai (messages[{role, content}]), sharegpt
-// (conversations[{from, value}]), pairs (conversations[{human, assistant}]), alpaca (instruction, input, output,
-// system, history), query and response, prompt and completion (texts or messages), text (text or content). Throws
-// BadRow.
+// source sets the format. If it sets none, the row's columns decide:
+// - openai: messages[{role, content}];
+// - sharegpt: conversations[{from, value}]; pairs: conversations[{human, assistant}];
+// - alpaca: instruction, input, output, system, history; the same with query and response;
+// - prompt and completion, each a text or messages;
+// - text: text or content.
+// Throws BadRow.
 Sample read_sample(const nlohmann::ordered_json& row, const DataSource& source);
 
 // Returns whether the row is a conversation, by the source's format or, if the source sets none, by the row's columns.

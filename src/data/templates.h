@@ -11,12 +11,13 @@ struct TurnForm;
 
 struct BuiltInTemplate {
   std::string_view name;
-  // The tokens that end an assistant's turn; the template writes the first of them. "eos" means the tokenizer's
-  // eos_token.
+  // The tokens that end an assistant's turn; "eos" means the tokenizer's eos_token. Tokens that the tokenizer lacks are
+  // ignored. The template writes the first of the others.
   std::vector<std::string_view> stops;
   std::string_view default_system;  // the system text of conversations without one; `jinja` reads it by this name
   // The template. It reads messages, add_generation_prompt, bos_token and eos_token, as in Transformers;
-  // `tokenizer_bos` (bos_token if the tokenizer adds it to texts, else ""); and `end_of_turn` (the first of `stops`).
+  // `tokenizer_bos` (bos_token if the tokenizer adds it to texts, else ""); and `end_of_turn` (the token of `stops` to
+  // write).
   std::string_view jinja;
   const TurnForm* form = nullptr;  // further texts that `jinja` reads; null: none
 };

@@ -10,7 +10,7 @@
 namespace fettle {
 namespace {
 
-// Returns whether a reply that would be trained has neither text nor tool calls.
+// Returns whether a reply that would be trained has neither text nor further fields, such as tool calls.
 bool has_empty_reply(const std::vector<Message>& messages, bool last_only) {
   return std::any_of(messages.begin(), messages.end(), [&](const Message& message) {
     const bool trained = message.train && (!last_only || &message == &messages.back());
@@ -220,7 +220,6 @@ Example RowTokeniser::rendered(std::vector<Message>& messages, const Sample& sam
     std::string role = piece.role;
     if (piece.trained && preference != Preference::kNone)
       role = preference == Preference::kChosen ? "chosen" : "rejected";
-    // Tokens beyond cutoff_len are not counted.
     const int64_t room = std::max<int64_t>(0, spec_.cutoff_len - example.length());
     const int64_t kept = std::min(room, static_cast<int64_t>(piece.ids.size()));
     outcome.tokens_by_role[role] += kept;
@@ -296,7 +295,7 @@ void RowTokeniser::check_ids(const Example& example) const {
 }
 
 // Decides whether a row of more than cutoff_len tokens is cut or left out. Returns false, with the reason in `outcome`,
-// when the row is left out.
+// when the row is left out. Throws UserError under Overlength::kError.
 bool RowTokeniser::may_be_cut(int64_t length, const std::string& where, Outcome& outcome) const {
   if (spec_.overlength == Overlength::kError)
     throw UserError("{}: {} tokens are more than cutoff_len {}; raise cutoff_len, or choose overlength: cut or drop",
@@ -309,8 +308,8 @@ bool RowTokeniser::may_be_cut(int64_t length, const std::string& where, Outcome&
   return true;
 }
 
-// Checks the ids and cuts the example to cutoff_len. Returns false, with the reason in `outcome`, when no token is left
-// to train.
+// Checks the ids and cuts the example to cutoff_len. Returns false, with the reason in `outcome`, when the row is left
+// out because of its length, or has no token left to train.
 bool RowTokeniser::fits(Example& example, Outcome& outcome) const {
   check_ids(example);
   if (example.length() > spec_.cutoff_len) {

@@ -36,13 +36,14 @@ struct Outcome {
   std::map<std::string, int64_t> tokens_by_role, trained_by_role;
 };
 
-// Returns the tokens of a prompt that has no chat template (Sample::Kind::kPrompted). The reply's tokens follow them.
+// Returns the tokens of a prompt without a chat template (Sample::Kind::kPrompted). They do not end with eos_token,
+// because the reply follows.
 std::vector<int32_t> plain_prompt_ids(const Tokenizer& tokenizer, const std::string& text);
 
 class RowTokeniser {
  public:
   // Keeps `spec` and `tokenizer` by reference. If `model_vocab_size` is 0, ids are not checked. For `yes_or_no`, see
-  // LabelReader.
+  // LabelReader. Throws UserError when spec.eos_token or spec.tool_format does not fit the tokenizer.
   RowTokeniser(const DataSpec& spec, const Tokenizer& tokenizer, int64_t model_vocab_size, bool yes_or_no);
 
   // Tokenises the row. `where` is its "file:line". Safe to call from several threads. Never throws: the Outcome has the

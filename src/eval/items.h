@@ -17,7 +17,7 @@ enum class Task {
   kLetters,     // the prompt lists the choices A, B, ...; the model answers with the most likely letter
   kGeneration,  // the model writes replies, which are compared with references
 };
-// Returns whether the first row of the source is a preference row: a pair of replies, or a judged reply.
+// Returns whether the first row of the source is a row of `kind`, which is kPreferencePairs or kRatedReplies.
 bool has_preference_rows(const DataSource& source, RowKind kind);
 
 // Returns the task for a value of the key `eval_task` other than "auto".
@@ -36,7 +36,7 @@ struct Prompt {
   std::vector<Message> messages;  // the messages before the reply
   std::string tools_json;
   std::string variables_json;  // further variables of the chat template, or ""
-  std::string text;            // the prompt as plain text, without a template, instead of messages
+  std::string text;            // instead of messages: the prompt as plain text, without a template
   std::vector<std::string> references;
   std::string where;
 };
@@ -46,14 +46,18 @@ struct Prompt {
 // but MMLU's columns (question, A, B, C, D, letter), is kLetters.
 Task detect_task(const DataSource& source);
 
-// Reads rows with a question (question, query, prompt or input), choices (a list, {text, label}, or columns A, B, ...)
-// and an answer (answer, answerKey, target, gold or label: a number from 0, a letter, a label, or a choice's text).
+// Reads rows with
+// - a question in the column question, query, prompt or input;
+// - choices: a list or {text, label} in the column choices or options, or the columns A, B, ...;
+// - an answer in the column answer, answerKey, target, gold or label: a number from 0, a letter, a choice's label, or a
+//   choice's text.
 // Reads at most max_samples rows. Throws UserError with file:line for a row that cannot be read; with on_bad_row: skip,
 // leaves such rows out.
 std::vector<Question> read_questions(const DataSpec& data, const DataSource& source);
 
 // Reads rows with a question and a column `reference` or `references`. If the question's column is called `question`,
 // the reference may also be in `answer`. Also reads conversations of any format; their last reply is the reference.
+// max_samples and errors: as in read_questions.
 std::vector<Prompt> read_prompts(const DataSpec& data, const DataSource& source);
 
 }  // namespace fettle

@@ -23,9 +23,11 @@ struct EvalSet {
 };
 
 struct Measured {
-  // Metrics by name; shares are in percent. kRows: the stage's metrics, such as loss, perplexity and token_accuracy.
-  // kChoice: accuracy, and accuracy_norm (the log-probability is divided by the choice's length in characters).
-  // kLetters: accuracy. kGeneration: exact_match, rouge1, rouge2, rougeL, bleu.
+  // Metrics by name; shares are in percent.
+  // - kRows: the stage's metrics, such as loss, perplexity and token_accuracy.
+  // - kChoice: accuracy; accuracy_norm, for which log-probabilities are divided by the choice's length in characters.
+  // - kLetters: accuracy.
+  // - kGeneration: exact_match, rouge1, rouge2, rougeL, bleu.
   std::map<std::string, double> figures;
   int64_t items = 0;                            // rows, questions or prompts
   std::vector<std::string> replies;             // kGeneration: in the order of the prompts

@@ -35,7 +35,7 @@ ordered_json label_json(const std::vector<float>& classes, const LabelSet& label
   if (labels.problem == Problem::kSingleLabel) return labels.name(static_cast<int64_t>(classes[0]));
   if (labels.problem == Problem::kRegression) {
     std::vector<double> numbers;
-    // This writes 0.1, not 0.100000001.
+    // Writes the fewest digits that give the same float: 0.1, not 0.10000000149011612.
     for (const float number : classes) numbers.push_back(std::stod(fmt::format("{}", number)));
     return numbers.size() == 1 ? ordered_json(numbers[0]) : ordered_json(numbers);
   }

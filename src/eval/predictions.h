@@ -15,7 +15,7 @@ namespace fettle {
 void write_predictions(const std::filesystem::path& folder, const std::vector<EvalSet>& sets,
                        const std::vector<EvalColumn>& models, const LabelSet* labels);
 
-// Formats the tables of labels for the last model, set by set; "" if the stage trains no labels.
+// Formats the label tables of `model`, set by set; "" if the stage trains no labels.
 std::string format_label_tables(const std::vector<EvalSet>& sets, const EvalColumn& model, const LabelSet* labels);
 
 }  // namespace fettle

@@ -131,8 +131,8 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
     text.replace(at, from.size(), to);
 }
 
-// Returns whether the character is a token by itself. True for the space and for all ASCII punctuation except ' - . and
-// ,
+// Returns whether the character is a token by itself: the space, and all ASCII punctuation except the apostrophe, dash,
+// full stop and comma.
 bool is_mark(char c) {
   return (c >= ' ' && c <= '&') || (c >= '(' && c <= '+') || c == '/' || c == ':' || c == ';' ||
          (c >= '<' && c <= '@') || (c >= '[' && c <= '`') || (c >= '{' && c <= '~');
@@ -212,7 +212,7 @@ double bleu(const std::vector<std::string>& replies, const std::vector<std::vect
     said_length += length;
     wanted_length += std::ranges::min(wanted, {}, distance).size();
     for (size_t n = 1; n <= kOrder; ++n) {
-      NgramCounts most;  // largest counts over the references
+      NgramCounts most;  // for each n-gram, its largest count in one reference
       for (const Words& one : wanted)
         for (const auto& [ngram, count] : count_ngrams(one, n)) most[ngram] = std::max(most[ngram], count);
       right[n - 1] += in_common(count_ngrams(said, n), most);

@@ -25,7 +25,7 @@ class Bound {
   std::vector<std::optional<Value>> values_;
 };
 
-// Returns one of range, dict, namespace, cycler, joiner, raise_exception, strftime_now; nothing for any other name.
+// Returns one of range, dict, namespace, cycler, joiner, raise_exception, strftime_now; nullopt for any other name.
 std::optional<Value> find_global(const std::string& name);
 
 // apply_filter and apply_test throw JinjaError for an unknown name.
@@ -41,7 +41,7 @@ Value call_method(Interpreter& run, const Value& of, const std::string& name, Ar
 
 // Sets an attribute of a namespace. Returns false for any other value, because templates can change only namespaces.
 bool set_attribute(const Value& of, const std::string& name, Value value);
-void clear_attributes(Object& object);
+void clear_attributes(Object& object);  // does nothing if `object` is not a namespace
 
 // Return the results of Python's `format % values` and `format.format(...)`.
 std::string percent_format(const std::string& format, const Value& values);

@@ -10,7 +10,7 @@ namespace {
 
 using Filter = Value (*)(Interpreter&, const Value&, Args&);
 
-// Returns the part of a value that attribute='a.b.0' names.
+// Returns the part of `of` that `path` names: a key, an index, or several with dots between them, such as 'a.b.0'.
 Value get_path(Interpreter& run, const Value& of, const Value& path, const std::optional<Value>& otherwise = {}) {
   Value value = of;
   auto one = [&](const Value& key) {
@@ -117,7 +117,7 @@ Value indented(Interpreter& run, const Value& input, Args& args) {
       width.is_string() ? width.string()
                         : std::string(static_cast<size_t>(std::clamp<int64_t>(width.integer(), 0, 10'000)), ' ');
   const bool first = bound.get(1, false).truth(), blank = bound.get(2, false).truth();
-  // A newline at the end starts one more line, which is empty.
+  // splitlines() drops an empty last line; the added newline keeps it.
   Args keep;
   Values lines = call_method(run, input.str() + "\n", "splitlines", keep).walk();
   std::string out;

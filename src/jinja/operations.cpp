@@ -63,7 +63,7 @@ Value Interpreter::slice(const Value& of, const Node& range) {
     const Value value = evaluate(*range.children[index]);
     return value.is_none() ? otherwise : value.integer();
   };
-  // Limits the step to 2^40. This changes no result: a step longer than the text takes only the first element.
+  // Limits the step to 2^40. This changes no result: a step longer than the sequence takes only the first element.
   const int64_t stride = std::clamp<int64_t>(bound(2, 1), -(int64_t{1} << 40), int64_t{1} << 40);
   if (stride == 0) throw JinjaError("slice step cannot be zero");
   if (!of.is_sequence() && !of.is_string())

@@ -26,8 +26,9 @@ class Template {
   struct Rendered {
     std::string text;
     std::vector<std::pair<size_t, size_t>> generated;  // byte ranges that came from {% generation %} blocks
-    bool generated_elsewhere =
-        false;  // a {% generation %} block was inside a macro, a block or a recursive loop, so `generated` lacks it
+    // True if a {% generation %} block was inside a macro, a set, filter or call block, or a recursive loop. Then
+    // `generated` lacks the block's text.
+    bool generated_elsewhere = false;
   };
   // `context` is an object with the template's variables; strftime_now formats the time `now`. Throws UserError
   // "name:line: reason". Several threads may call this function at once.

@@ -1,7 +1,7 @@
 // Defines Value: the value of a Jinja expression. Types, truth, equality, order and repr are the same as in Python.
 //
-// Lists and dicts never change, because Transformers renders templates in an immutable sandbox. Only namespaces change.
-// Text is UTF-8; lengths and indices count code points.
+// Lists and dicts never change, because Transformers renders templates in an immutable sandbox. A template can set
+// attributes only of namespaces. Text is UTF-8; lengths and indices count code points.
 #pragma once
 
 #include <cstdint>
@@ -64,7 +64,7 @@ class Value {
   static Value dict(Dict items);
   static Value generator(Values items);
   static Value from_json(const nlohmann::ordered_json& json, int depth = 0);
-  // Returns the value of `object`, which refers to `parts`. Counts the nesting of `parts`.
+  // Returns a value that holds `object`. `parts` are the values that the object refers to; their nesting counts.
   static Value keeping(ObjectPtr object, const Values& parts);
   // Returns text that needs no escapes, such as the result of the filters safe and escape. As in MarkupSafe, other text
   // that is added to it with + is escaped.
@@ -172,7 +172,8 @@ std::string_view character_range(std::string_view text, size_t first, size_t las
 
 std::string python_float(double value);           // repr of a float: 1.0, 1e-05, inf
 std::string python_quote(std::string_view text);  // repr of a str
-// Settings of json.dumps. With a negative indent, the result is one line. ensure_ascii is false by default.
+// Settings of json.dumps. With a negative indent, the result is one line. ensure_ascii is false by default, as in
+// Transformers.
 struct JsonStyle {
   int indent = -1;
   std::string item_separator = ", ", key_separator = ": ", indent_text;

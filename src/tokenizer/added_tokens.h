@@ -54,8 +54,8 @@ class AddedTokens {
   // Call this once after the last add(). `normalizer` may be empty.
   void prepare(const Normalizer& normalizer);
 
-  // Both functions cut `pieces` at the added tokens. split_given() looks for tokens in the original text, the other
-  // function in the normalized text.
+  // Both functions cut `pieces` at added tokens. split_given() looks for the tokens that are not `normalized`, in the
+  // original text; split_normalized() looks for the `normalized` ones, in the normalized text.
   void split_given(Pieces& pieces) const { split(pieces, given_); }
   void split_normalized(Pieces& pieces) const { split(pieces, normalized_); }
 

@@ -21,8 +21,8 @@ struct Pipeline {
   std::unique_ptr<TokenModel> model;
   AddedTokens added;
   Normalizer normalizer;  // `normalizer` and `decoder` may be empty
-  // The Precompiled step of `normalizer`, or empty. If this step removes the first characters of a text, the text
-  // starts at the first character that remains.
+  // The Precompiled step of `normalizer`, or empty. If this step removes the first characters of a text, the first
+  // character that remains counts as the start of the text.
   Normalizer precompiled;
   std::string prefix;          // this text is put before the normalized text
   bool prefix_always = false;  // the prefix is also put after every added token
@@ -44,9 +44,9 @@ struct Pipeline {
 Pipeline read_tokenizer_json(const std::filesystem::path& path);
 
 // Reads a SentencePiece model (tokenizer.model), BPE or Unigram. For text without added tokens the ids equal those of
-// the `sentencepiece` library. Added tokens, including control symbols, are found in the text as in Transformers: the
-// dummy prefix (a space) goes only at the start of the text, and, if `legacy` in tokenizer_config.json is true, also
-// after each added token. Fills in the names of special tokens that are empty in `config`.
+// the `sentencepiece` library. Added tokens, including control symbols, are found in the text as in Transformers. The
+// dummy prefix (a space) goes at the start of the text; if `legacy` in tokenizer_config.json is true, also after each
+// added token. Fills in the names of special tokens that are empty in `config`.
 Pipeline read_sentencepiece(const std::filesystem::path& path, TokenizerConfig& config);
 
 // Returns whether the first line of the file consists of base64 and a rank.

@@ -44,7 +44,8 @@ std::string StreamDecoder::finish() {
   if (text.starts_with(emitted_)) {
     rest = text.substr(emitted_.size());
   } else {
-    // Broken bytes may follow valid bytes in neighbouring byte tokens. push() has already returned the valid bytes.
+    // If a broken byte follows valid bytes, a decoder may replace all of them. push() has already returned the valid
+    // bytes, so only the ids after them are decoded.
     rest = tokenizer_.decode(std::span(ids_).subspan(context_), skip_special_tokens_);
   }
   ids_.clear();

@@ -1,8 +1,8 @@
 // Defines Tokenizer, which turns text into token ids and back. The model's own tokenizer files describe how.
 //
 // For the same files the ids equal those of the Hugging Face `tokenizers` library as Transformers configures it.
-// Comments in this folder call that library "Hugging Face's library". Truncation and padding in tokenizer.json are not
-// applied; callers do both. An added token has the id from the vocabulary, or else the id in its own entry.
+// Comments in this folder call that library "Hugging Face's library". The settings for truncation and padding in
+// tokenizer.json are not used. An added token has the id from the vocabulary, or else the id in its own entry.
 #pragma once
 
 #include <cstdint>
@@ -78,8 +78,8 @@ class Tokenizer {
 };
 
 // Decodes ids one by one. push() returns new text that further ids cannot change. The text never ends inside a
-// character. All returned pieces and the result of finish() together equal decode() of all ids. Only one thread at a
-// time may use a StreamDecoder. `tokenizer` must outlive the StreamDecoder.
+// character. The texts that push() returns, followed by the text of finish(), equal decode() of all ids. Only one
+// thread at a time may use a StreamDecoder. `tokenizer` must outlive the StreamDecoder.
 class StreamDecoder {
  public:
   StreamDecoder(const Tokenizer& tokenizer, bool skip_special_tokens);
@@ -89,8 +89,8 @@ class StreamDecoder {
  private:
   const Tokenizer& tokenizer_;
   bool skip_special_tokens_;
-  std::vector<int32_t> ids_;  // the ids of the last pieces, then the ids that have no text so far
-  size_t context_ = 0;        // the number of ids_ that belong to the last pieces
+  std::vector<int32_t> ids_;  // the ids of the last returned texts, then the ids that have no text so far
+  size_t context_ = 0;        // how many of ids_ belong to the last returned texts
   std::string emitted_;       // the text of ids_ that push() has returned
 };
 

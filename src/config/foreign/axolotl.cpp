@@ -208,7 +208,7 @@ class AxolotlReader {
   }
 
   // Reads curriculum_sampling: the rows are trained in the order of the merged data sets. Axolotl shuffles the merged
-  // sets first unless there is one set, or shuffle_merged_datasets is false.
+  // sets first, unless there is only one set or shuffle_merged_datasets is false.
   void read_order() {
     if (!has("curriculum_sampling")) return;
     handle("curriculum_sampling");
@@ -339,7 +339,8 @@ class AxolotlReader {
     handle("unfrozen_parameters");
   }
 
-  // Skips keys without a value if another key sets the same key of Fettle.
+  // Skips each key that the file has without a value and that out_.meant sets. Reading both would be the error of a key
+  // that is given twice.
   void drop_empty_keys() {
     for (const auto& [key, value] : out_.meant)
       if (root_[key].IsDefined() && root_[key].IsNull()) handle(key.c_str());

@@ -282,7 +282,8 @@ class Set {
     }
   }
 
-  // Throws unless exactly the assistant's turns and their end-of-turn tokens are trained.
+  // Throws unless exactly the assistant's turns and their end-of-turn tokens are trained. Also throws when
+  // message_field_training, the name of a message's own flag, is neither train nor training.
   void check_training() const {
     if (const std::string field = text(set_, "message_field_training");
         !field.empty() && field != "train" && field != "training")

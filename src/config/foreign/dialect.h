@@ -16,7 +16,7 @@ namespace fettle {
 
 struct Dialect {
   std::string tool;                                       // "Axolotl"
-  std::vector<std::pair<std::string, YAML::Node>> meant;  // Fettle's keys and values that replace keys in `handled`
+  std::vector<std::pair<std::string, YAML::Node>> meant;  // Fettle's keys and values that the file's keys mean
   std::vector<std::pair<std::string, YAML::Node>> usual;  // the tool's defaults, for keys that the file lacks
   std::set<std::string> handled;                          // the file's keys that are already read or have no effect
 };
@@ -26,7 +26,8 @@ struct Dialect {
 // "FILE:LINE: ".
 std::optional<Dialect> read_dialect(const YAML::Node& root, const std::string& file);
 
-// Returns the data sets that a file of LLaMA-Factory v1 lists. Each is the JSON text of an entry of dataset_info.json.
+// Returns the data sets in `list`, the content of a file of LLaMA-Factory v1. Each becomes the JSON text of an entry of
+// dataset_info.json. Throws UserError, with "FILE:LINE: ", for a data set that cannot be read.
 std::vector<std::string> listed_sets(const YAML::Node& list, const std::string& file);
 
 }  // namespace fettle

@@ -10,6 +10,7 @@
 namespace fettle {
 
 // Returns the defaults of ms-swift, TRL or Unsloth if the recipe has keys that are typical of the tool, else nullopt.
+// Warns when Fettle does not follow a default of the tool.
 std::optional<Dialect> read_other_defaults(const YAML::Node& root);
 
 }  // namespace fettle

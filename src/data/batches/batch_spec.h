@@ -29,13 +29,13 @@ enum class Lines {
 enum class BatchUse { kTraining, kEvaluation };
 
 struct BatchSpec {
-  int64_t micro_batches = 1;  // A: number of micro-batches
-  int64_t sequences = 1;      // B: sequences of a micro-batch over all devices
+  int64_t micro_batches = 1;  // number of micro-batches of a step
+  int64_t sequences = 1;      // sequences of a micro-batch over all devices
   int64_t max_length = 2048;  // tokens of the longest example (cutoff_len)
   int64_t multiple = 8;       // T, the positions of a line, is a multiple of this; max_length is rounded up
   bool packing = false;       // several examples share a sequence and cannot see each other; needs RowGrouping::kNone
   Lines lines = Lines::kOwn;
-  int64_t stages = 1;  // number of pipeline stages; a step lasts as long as its micro-batches plus stages - 1
+  int64_t stages = 1;  // pipeline stages; the pipeline makes a step longer by stages - 1 micro-batches
   int64_t shards = 1;  // devices that the lines of a micro-batch are split over; divides `sequences`
   RowGrouping grouping = RowGrouping::kNone;
   bool shuffle = true;  // true: a new order in each epoch; false: the order of the examples
@@ -43,7 +43,7 @@ struct BatchSpec {
   bool like_length = true;
   uint64_t seed = 42;
   int32_t pad_id = 0;
-  std::vector<std::string> skip_rows = {};  // "file:line" of rows to leave out; their sequences are empty
+  std::vector<std::string> skip_rows = {};  // "file:line" of rows to leave out; filler (batches.h) replaces them
   // Lengths for T. With Lines::kOwn, T is the smallest length into which the step's longest sequence fits; few lengths
   // mean few compilations. With other Lines, T is at most the largest of these lengths that the rows need. If empty,
   // the lengths are max_length (rounded up to `multiple`), half of it, a quarter of it, and so on down to 64.

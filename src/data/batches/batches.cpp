@@ -48,7 +48,8 @@ Batches::Batches(Examples examples, BatchSpec spec) : examples_(std::move(exampl
                       examples_.source(i), length, spec_.lengths.back());
     longest = std::max(longest, length);
   }
-  if (!trained && examples_.classes_per_row() == 0)  // rows without a label may still be classified
+  // Rows for classification may all lack a label: then they are only classified.
+  if (!trained && examples_.classes_per_row() == 0)
     throw UserError("none of the {} rows has a trained token; see `fettle data`", examples_.size());
   const bool grouped = spec_.grouping != RowGrouping::kNone;
   const bool mismatched = spec_.grouping == RowGrouping::kWithMismatched;
@@ -77,7 +78,7 @@ Batches::Batches(Examples examples, BatchSpec spec) : examples_(std::move(exampl
   for (BatchShape& one : shapes_) one.weighted = examples_.weighted();
 }
 
-// Packs the examples once, so that every epoch has the same groups. Each epoch shuffles the groups.
+// Packs the examples once, so every epoch has the same groups. With spec_.shuffle, each epoch has another order.
 void Batches::pack() {
   const int64_t count = examples();
   std::vector<int64_t> order(examples_.size()), lengths(examples_.size());
@@ -151,8 +152,8 @@ const BatchShape& Batches::fullest() const {
   });
 }
 
-// Chooses the shapes. With Lines::kOwn, there is one for each of spec_.lengths; otherwise they are chosen by the
-// lengths in sample steps, which are spread evenly over the first epoch.
+// Chooses the shapes. With Lines::kOwn, there is one for each of spec_.lengths. Otherwise the rows' lengths in sample
+// steps decide; the samples are spread evenly over the first epoch.
 void Batches::choose_shapes() {
   if (spec_.lines == Lines::kOwn) {
     for (const int64_t length : spec_.lengths) shapes_.push_back(padded_shape(spec_, length));
@@ -202,7 +203,8 @@ Batches::Document Batches::mismatched(int64_t example, int64_t other) const {
 }
 
 std::vector<Batches::Sequence> Batches::laid_out(const std::vector<int64_t>& groups) const {
-  // Returns the next group of the step that is not skipped; if there is none, the next such group of the data set.
+  // Returns the first group after groups[g] that is not skipped. Looks in the step, whose first group follows its last.
+  // If the step has none, looks in the data set in the same way.
   auto next = [&](size_t g) {
     for (size_t n = 1; n < groups.size(); ++n)
       if (const int64_t other = groups[(g + n) % groups.size()]; !skips(other)) return other;
@@ -235,7 +237,8 @@ std::vector<int64_t> Batches::lengths_of(const std::vector<Sequence>& sequences)
   return out;
 }
 
-// Lays the sequences into the shape with the lowest cost; among equal costs, into the first of these shapes.
+// Lays the sequences into the shape with the lowest cost; among equal costs, into the first of these shapes. With
+// Lines::kOwn, takes the smallest length into which every sequence fits.
 Batches::Laid Batches::lay(const std::vector<Sequence>& sequences) const {
   const std::vector<int64_t> lengths = lengths_of(sequences);
   if (spec_.lines == Lines::kOwn) {

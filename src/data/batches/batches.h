@@ -29,7 +29,7 @@ namespace fettle {
 // examples left for a step, the step's last numbers are filler: sequences without tokens.
 struct Batch {
   BatchShape shape;            // shape.sequences is S; with packing, each packed document counts as a sequence
-  int64_t used = 1;            // number of micro-batches with documents; the later ones are padding
+  int64_t used = 1;            // number of micro-batches to compute; the later ones (Lines::kRegrouped) are padding
   HostArray tokens;            // padded with pad_id
   HostArray targets;           // targets[t] = label of token t+1 of the same document, or kIgnore if not trained
   HostArray positions;         // 0, 1, ... within each document; 0 in padding
@@ -57,7 +57,7 @@ struct DataIdentity {
 class Batches {
  public:
   // With a grouping, spec.sequences must be even. Throws UserError
-  // - when no example has a trained token, or spec.skip_rows leaves none;
+  // - when no example has a trained token (labelled rows need none), or spec.skip_rows leaves nothing to train;
   // - for an example longer than the largest length, and for a name in spec.skip_rows that no example has;
   // - for packing with a grouping or with labelled rows;
   // - when RowGrouping::kWithMismatched finds no other row in the data set or in a step.
@@ -70,7 +70,7 @@ class Batches {
   int64_t groups() const;  // groups in an epoch
   const std::vector<BatchShape>& shapes() const {
     return shapes_;
-  }                                   // the shapes that at() may return, smaller lengths first
+  }                                   // the shapes of at(), smaller lengths first; with packing, at() may raise S
   const BatchShape& fullest() const;  // the shape with the largest micro-batches; in a pipeline, the largest step
   DataIdentity identity() const;
   // Returns the batch of optimizer step `step` (0-based, counted over epochs). The same step always gives the same

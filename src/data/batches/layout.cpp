@@ -58,8 +58,7 @@ int64_t rounded_up(int64_t x, int64_t multiple) {
   return (x + multiple - 1) / multiple * multiple;
 }
 
-// Returns how many micro-batches of `lines` lines are enough for any step, if each sequence fits into one
-// line.
+// Returns how many micro-batches of `lines` lines are enough for any step, if each sequence fits into one line.
 int64_t enough_micro_batches(const BatchSpec& spec, int64_t lines) {
   if (spec.lines != Lines::kRegrouped) return spec.micro_batches;
   const int64_t groups = std::max<int64_t>(1, lines / sequences_per_group(spec.grouping));

@@ -36,7 +36,7 @@ struct Place {
 };
 
 struct LineLayout {
-  int64_t used = 0;           // number of micro-batches that have sequences
+  int64_t used = 0;           // number of micro-batches to compute; all, except with Lines::kRegrouped
   std::vector<Place> places;  // one for each sequence
 };
 

@@ -19,7 +19,7 @@ struct ClassCounts {
 
   // Returns the number of the most frequent label; if several are equally frequent, the first of them.
   int64_t most() const;
-  // Returns the share of labelled rows that have the most frequent label; 0 without rows.
+  // Returns the share of labelled rows that have the most frequent label; 0 when no row has a label.
   double majority() const;
 };
 ClassCounts count_classes(const Examples& examples, const LabelSet& labels);

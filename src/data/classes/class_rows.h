@@ -20,9 +20,11 @@ struct ClassTexts {
 };
 
 // Reads the columns that the source names as `text` and `text_pair`, `messages`, or `prompt` and `query`. If the source
-// names none, reads the first of these that the row has: messages or conversations; two texts, such as sentence1 and
-// sentence2 or premise and hypothesis; one text, such as text, sentence, content, or instruction with input. Throws
-// BadRow.
+// names none, reads the first of these that the row has:
+// - messages or conversations;
+// - two texts, such as sentence1 and sentence2, or premise and hypothesis;
+// - one text, such as text, sentence, content, or instruction with input.
+// Throws BadRow.
 ClassTexts read_class_texts(const nlohmann::ordered_json& row, const DataSource& source);
 
 // Returns the name of the label column: the column that the source names as `label`, else the first of label, labels,
@@ -33,9 +35,9 @@ std::string label_column(const nlohmann::ordered_json& row, const DataSource& so
 // spelled like a number is a number. In other files, a text is a name.
 bool has_cells(const std::string& where);
 
-// Returns the value of the label column. A text that is a JSON array becomes that array. Spaces around a cell are
-// removed. Returns null when the row has no label: the column is absent, null or empty, or it is -100, which Hugging
-// Face's libraries do not train.
+// Returns the value of the label column. A text that is a JSON array becomes that array. If `cell` is true (see
+// has_cells), spaces around the text are removed. Returns null when the row has no label: the column is absent, null or
+// empty, or it is -100, which Hugging Face's libraries do not train.
 nlohmann::ordered_json label_value(const nlohmann::ordered_json& row, const DataSource& source, bool cell);
 
 // One name or number in a label.

@@ -73,7 +73,7 @@ std::vector<float> LabelReader::several(const ordered_json& value) const {
                     "such as [{}]; for one label per row, remove problem_type or set single_label_classification",
                     shown(value), shown(value)));
   std::vector<float> out(static_cast<size_t>(labels_.size()), 0);
-  // The file may have changed after its lists were scanned.
+  // The file may have changed after its lists were scanned, so the size is checked again.
   const bool bits = yes_or_no_ && value.size() == out.size();
   for (size_t i = 0; i < value.size(); ++i) {
     if (value[i].is_null()) throw BadRow(fmt::format("the list of labels {} has a null in it", shown(value)));

@@ -22,7 +22,7 @@ struct LabelScan {
   Kind lists;
   Kind flags;      // lists of 0s and 1s that cannot be label numbers: a value has a point (1.0) or occurs twice
   Kind fractions;  // numbers that are not whole, also in lists
-  Kind largest;    // the largest whole number
+  Kind largest;    // rows with the largest whole number, also in lists
   Kind wrong;      // values that are not labels; `example` says why; not counted in `rows`
   int64_t rows = 0;
   int64_t list_size = -1;       // the common size of all lists; -2: sizes differ; -1: no lists

@@ -102,8 +102,8 @@ std::vector<std::string> settle_names(const LabelScan& scan, const LabelRequest&
   return names;
 }
 
-// Returns whether every list has one 0 or 1 for each label. With two labels, the list [0, 1] is ambiguous: it may
-// also contain two label numbers. One data set alone may leave this open, so all data sets are read. Training sets that
+// Returns whether every list has one 0 or 1 for each label. With two labels, the list [0, 1] is ambiguous: it may also
+// contain two label numbers. One data set alone may leave this open, so all data sets are read. Training sets that
 // no longer exist are skipped, because an evaluation does not need them.
 bool all_say_yes_or_no(const DataSpec& data, int64_t labels) {
   std::vector<DataSource> sources;

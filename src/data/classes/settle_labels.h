@@ -12,7 +12,7 @@ namespace fettle {
 // - names from the rows are sorted; whole numbers from 0 on are label numbers; other whole numbers are names in
 //   numerical order;
 // - a list means several labels per row;
-// - numbers with a point, such as 2.0, mean a regression (in lists, numbers other than 0.0 and 1.0);
+// - numbers with a point, such as 2.0, mean a regression (in lists, only if one is neither 0.0 nor 1.0);
 // - labels without names are LABEL_0, LABEL_1, ...
 // Reads data.sets when the recipe and the model leave something open. If a row may have several labels and there are
 // one or two of them, reads data.sets and data.eval_sets to decide what lists mean (LabelSet::lists_are_yes_or_no).

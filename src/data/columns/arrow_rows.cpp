@@ -100,7 +100,8 @@ ordered_json to_json(const arrow::Array& array, int64_t i) {
   }
 }
 
-// A function that returns the next batch of a Parquet file. `file` is declared before `batches`, which reads from it.
+// A function that returns the next batch of a Parquet file. `file` is declared before `batches`, which reads from it,
+// and so is destroyed after it.
 struct ParquetBatches {
   std::string name;
   std::shared_ptr<parquet::arrow::FileReader> file;

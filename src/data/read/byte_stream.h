@@ -28,7 +28,8 @@ class ByteStream {
     return byte;
   }
   // Reads the rest of the current line, without its end (\n or \r\n), into `line`; returns false at the end of the
-  // file. Keeps at most `most` + 1 bytes of the line and skips the others.
+  // file. Keeps at most `most` + 1 bytes of the line and skips the others. So a `line` of more than `most` bytes means
+  // that the line was too long.
   bool line(std::string& line, size_t most);
   const std::string& name() const { return name_; }
 

@@ -34,11 +34,14 @@ struct DataSource {
   std::string tag(const std::string& what, const std::string& otherwise) const;
 };
 
-// Finds the data set `name`: an entry as JSON text, the name of an entry in dataset_dir/dataset_info.json, a file, a
-// folder (its split `train`, see hub_folder.h), or a pattern with *, ? or [ ]. With `hub`, it may also be the name of a
-// data set on that hub (ORG/NAME or ORG/NAME@REVISION; also NAME if dataset_dir is ONLINE). NAME#N takes N rows of the
-// set NAME. Fetches files that are on a hub. Throws UserError for an unknown name and for an unknown key of an entry;
-// the message suggests the nearest known name or key.
+// Finds the data set `name`. It may be
+// - an entry as JSON text, or the name of an entry in dataset_dir/dataset_info.json;
+// - a file, a folder (its split `train`, see hub_folder.h), or a pattern with *, ? or [ ];
+// - NAME#N: N rows of the set NAME;
+// - with `hub`, the name of a data set on that hub: ORG/NAME or ORG/NAME@REVISION; also NAME if dataset_dir is ONLINE.
+// A dataset_dir of the form REMOTE:ORG/NAME is a data set on the hub, with its own dataset_info.json. Fetches files
+// that are on a hub. Throws UserError for an unknown name and for an unknown key of an entry; the message suggests the
+// nearest known name or key.
 DataSource find_source(const std::string& name, const std::filesystem::path& dataset_dir,
                        const std::optional<HubSettings>& hub = std::nullopt);
 

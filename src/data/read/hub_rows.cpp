@@ -48,8 +48,8 @@ std::string script_of(const RepoName& repo) {
 
 using Parts = std::map<std::string, std::vector<std::string>>;
 
-// Returns the name of the part to read: `wanted`, or if `wanted` is empty, `otherwise`. If `wanted` is empty and no
-// part is called `otherwise`, a single part is taken. Throws UserError when no part has the name.
+// Returns the name of the subset or split (`what`) to read: `wanted`; or, if that is empty, `otherwise` or the only
+// part. Throws UserError when there is no such part.
 std::string choose_part(const RepoName& repo, const char* what, const Parts& parts, const std::string& wanted,
                         const std::string& otherwise) {
   if (parts.contains(wanted.empty() ? otherwise : wanted)) return wanted.empty() ? otherwise : wanted;
@@ -60,7 +60,7 @@ std::string choose_part(const RepoName& repo, const char* what, const Parts& par
                   wanted.empty() ? otherwise : wanted, fmt::join(names, ", "), what);
 }
 
-// Fetches the rows from the files of the branch kParquetBranch, on which the hub keeps the rows of scripts.
+// Fetches the rows from the files of the branch kParquetBranch, on which the hub keeps the rows that scripts make.
 std::vector<fs::path> fetch_converted(const Snapshot& snapshot, const RepoName& repo, const HubPart& part) {
   std::map<std::string, Parts> subsets;
   std::set<std::string> partial;

@@ -135,8 +135,8 @@ class Reader {
     }
   }
 
-  // Returns whether the object that begins on `line`, the last line that was read, continues on the next line. After a
-  // line that was cut off, the next line is another row, is blank or does not exist.
+  // Returns whether the object that begins on `line`, the last line that was read, continues on the next line. An
+  // object that was cut off does not: another row, a blank line or the end of the file follows it.
   bool continues(std::string_view line) {
     int depth = 0;
     bool quoted = false;

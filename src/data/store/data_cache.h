@@ -13,10 +13,14 @@
 
 namespace fettle {
 
-// The key of a data set's store covers everything that changes a row's tokens: the bytes of the data files, how rows
-// are read, the tokenizer's files, the chat template (and the part of DataSpec::started that the template can show),
-// the members of DataSpec that change tokens, and this program's own file. The key does not include the paths of the
-// files, or the order, shares and mix of the rows. Several processes may share a folder.
+// The key of a data set's store covers everything that changes a row's tokens:
+// - the bytes of the data files, and how rows are read;
+// - the tokenizer's files;
+// - the chat template, and the part of DataSpec::started that the template can show;
+// - the members of DataSpec that change tokens;
+// - this program's own file.
+// The key does not include the paths of the files, or the order, shares and mix of the rows. Several processes may
+// share a folder.
 class DataCache {
  public:
   // Keeps `spec` by reference. spec.cache names the folder. With "off", stores are made in a temporary folder, which
@@ -30,10 +34,10 @@ class DataCache {
   std::string key(const DataSource& source, const Tokenizer& tokenizer, int64_t model_vocab_size) const;
   // Returns null when there is no store, or when it cannot be used. Sets `damaged` to whether a store must be replaced.
   std::shared_ptr<const TokenStore> find(const std::string& key, bool& damaged) const;
-  // draft() returns the folder in which a store of this key is made; its name is unique among all processes and
-  // machines. draft() also removes stores that no run used for 30 days. place() returns the final folder, to which
-  // TokenWriter::finish renames the draft, or "" when the store is not kept.
+  // Returns a new folder in which a store of this key is made. Its name is unique among all processes and machines.
+  // Also removes stores that no run used for 30 days.
   std::filesystem::path draft(const std::string& key) const;
+  // Returns the final folder, to which TokenWriter::finish renames the draft; "" when the store is not kept.
   std::filesystem::path place(const std::string& key) const { return key.empty() ? "" : folder_ / key; }
 
  private:

@@ -29,7 +29,7 @@ class Examples {
   std::span<const float> classes(int64_t i) const;  // Example::classes; empty when there is no label
   int64_t classes_per_row() const;                  // 0 except for labelled rows
   std::span<const float> weights(int64_t i) const;  // Example::weights; may be all 1
-  bool weighted() const;                            // whether weights() may return weights
+  bool weighted() const;                            // whether a row of the stores has weights
   uint64_t digest(int64_t i) const;                 // hash of the example (StoredRow::digest)
   std::string source(int64_t i) const;              // "file:line"
   Example operator[](int64_t i) const;              // a copy

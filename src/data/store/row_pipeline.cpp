@@ -142,7 +142,7 @@ class Pipeline {
   std::condition_variable_any changed_;
   std::deque<std::pair<size_t, std::unique_ptr<Chunk>>> waiting_;
   std::map<size_t, std::unique_ptr<Chunk>> done_;
-  size_t read_ = 0, taken_ = 0;  // numbers of chunks that were read, and that next() has returned
+  size_t read_ = 0, taken_ = 0;  // how many chunks were read, and how many next() has returned
   size_t ahead_ = 0;             // bytes of chunks that were read but not taken
   bool ended_ = false;
   std::exception_ptr failure_;

@@ -38,6 +38,7 @@ class Bpe : public TokenModel {
   // Reads a `model` of type BPE. Throws UserError for merges of tokens that are not in the vocabulary.
   static std::unique_ptr<Bpe> read(const JsonField& field);
 
+  // The fields of the same names in tokenizer.json; unk_id is the id of `unk_token`.
   struct Options {
     std::optional<int32_t> unk_id;
     bool fuse_unk = false;

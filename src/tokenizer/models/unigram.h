@@ -17,8 +17,8 @@ class Unigram : public TokenModel {
     bool byte_fallback = false;
     bool single_precision = false;  // sums are rounded as in SentencePiece, so that the same split wins a tie
   };
-  // `scores` has the score of each id. A token whose score is NaN never matches. `origin` is the
-  // file and field of the model, for messages. Throws UserError when unk_id has no token.
+  // `scores` has the score of each id. A token whose score is NaN never matches. `origin` is the file and field of the
+  // model, for messages. Throws UserError when unk_id has no token.
   Unigram(Vocabulary vocabulary, std::vector<double> scores, const Options& options, const std::string& origin);
 
  protected:

@@ -48,7 +48,7 @@ inline constexpr NewerRange kNewerRanges[] = {
     {0x2B739, 0x2B739, "Lo"}, {0x2EBF0, 0x2EE5D, "Lo"}, {0x31350, 0x323AF, "Lo"},
 };
 
-// The capital letters of Unicode 15.1 to 17.0. Capital letter plus `delta` is the small letter.
+// The capital letters that Unicode 15.1 to 17.0 added. Capital letter plus `delta` is the small letter.
 struct NewerCapital {
   char32_t first;
   char32_t last;
@@ -61,8 +61,8 @@ inline constexpr NewerCapital kNewerCapitals[] = {
     {0x10D50, 0x10D65, 32}, {0x16EA0, 0x16EB8, 27},
 };
 
-// Class items of the characters that newer versions of Unicode, but not Unicode 14, list as alphabetic, lower case,
-// upper case or emoji.
+// The characters that newer versions of Unicode, but not Unicode 14, list as alphabetic, lower case, upper case or
+// emoji, as items of a class in brackets.
 inline constexpr std::string_view kNewerAlphabetic =
     "\\x{363}-\\x{36f}\\x{897}\\x{c04}\\x{cf3}\\x{f82}-\\x{f83}\\x{1c89}-\\x{1c8a}\\x{1dd3}-\\x{1de6}"
     "\\x{a7cb}-\\x{a7cd}\\x{a7da}-\\x{a7dc}\\x{105c0}-\\x{105f3}\\x{10d4a}-\\x{10d65}\\x{10d69}"
@@ -83,7 +83,7 @@ inline constexpr std::string_view kNewerEmoji =
     "\\x{1f6dc}\\x{1fa75}-\\x{1fa77}\\x{1fa87}-\\x{1fa89}\\x{1fa8f}\\x{1faad}-\\x{1faaf}\\x{1fabb}-\\x{1fabf}\\x{1fac6}"
     "\\x{1face}-\\x{1facf}\\x{1fada}-\\x{1fadc}\\x{1fadf}\\x{1fae8}-\\x{1fae9}\\x{1faf7}-\\x{1faf8}";
 
-// A script, and the class items of the characters that Unicode versions after 14 have added to the script.
+// A script, and the characters that Unicode versions after 14 have added to it, as items of a class in brackets.
 struct NewerScript {
   std::string_view name;
   std::string_view items;

@@ -12,7 +12,7 @@
 namespace fettle {
 namespace {
 
-// The class items of \s and of \S.
+// \s and \S as items of a class in brackets.
 constexpr std::string_view kSpaces =
     "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}";
 constexpr std::string_view kNonSpaces =
@@ -289,7 +289,7 @@ class Translator {
       } else if (peek() == '[') {
         others.push_back(bracket());
       } else {
-        // Only a closing bracket at the start of a class is an ordinary character.
+        // A closing bracket is an ordinary character only at the start of a class.
         items += peek() == ']' ? "\\]" : std::string(1, peek());
         ++at_;
       }

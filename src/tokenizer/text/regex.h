@@ -1,9 +1,12 @@
 // Defines Regex: a pattern in the syntax of Oniguruma, which tokenizer files use. PCRE2 compiles and runs it.
 //
-// pattern.h rewrites the parts whose meaning differs: \s, \w, \d, \b, \h, POSIX classes and properties follow
-// Oniguruma's Unicode tables; classes nest and intersect; \uXXXX is a code point; ^ and $ are line anchors; (?m) lets
-// the dot match line ends. Three differences remain: a{1,3}+ is possessive here, \X uses PCRE2's grapheme clusters, and
-// with (?i) one character never matches two (ß and ss).
+// Patterns are rewritten (pattern.h) and compiled with options so that here, as in Oniguruma,
+// - \s, \w, \d, \b, \h, POSIX classes and properties follow Oniguruma's Unicode tables;
+// - classes nest and intersect;
+// - \uXXXX is a code point;
+// - ^ and $ are line anchors, and (?m) lets the dot match line ends.
+// Three differences remain: a{1,3}+ is possessive here, \X uses PCRE2's grapheme clusters, and with (?i) one character
+// never matches two (ß and ss).
 #pragma once
 
 #include <cstddef>
@@ -25,8 +28,8 @@ class Regex {
   static Regex of_field(const JsonField& field);
 
   // Calls visit(start, end, is_match) for the matches in `text` (valid UTF-8) and for the text between them, in order.
-  // Throws UserError that names file, field and pattern when a match takes more than 10 million steps plus 16 for each
-  // byte of the text.
+  // Throws UserError that names file, field and pattern when a match takes more than 1 GiB of memory, or more than 10
+  // million steps plus 16 for each byte of the text.
   template <typename Visit>
   void cover(std::string_view text, Visit visit) const {
     if (text.empty()) return;
