@@ -131,7 +131,7 @@ TEST_P(GgufTokenizer, GivesTheIdsOfTheTokenizerItWasMadeOf) {
   }
   EXPECT_GT(compared, 60u);
   if (GetParam() != "llama3") {
-    EXPECT_EQ(made.eos_token(), original.eos_token());  // llama3's files name different tokens
+    EXPECT_EQ(made.eos_token(), original.eos_token());  // llama3's tokenizer_config.json and special_tokens_map.json differ
   }
   EXPECT_EQ(made.chat_template(), original.chat_template());
 }

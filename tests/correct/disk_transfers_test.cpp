@@ -87,7 +87,7 @@ TEST(ScratchFile, StartsWithZerosAndHasNoName) {
   EXPECT_THAT(names, testing::ElementsAre("mine"));
 }
 
-// Takes and gives back pieces at random, and keeps a list of the bytes that are taken.
+// Takes and gives back pieces at random, and keeps a list of the pages that are taken.
 TEST(StagingRing, PiecesNeverOverlapAndUseTheWholeMemory) {
   constexpr int64_t kPages = 16;
   StagingRing ring(kPages * kDiskBlock);

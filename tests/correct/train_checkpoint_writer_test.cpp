@@ -75,7 +75,7 @@ TEST(CheckpointWriter, ContainsTheRequestedStep) {
 TEST(CheckpointWriter, WithoutMemoryForTheCopyWritesTheSameFiles) {
   TempFolder folder;
   std::map<std::string, std::string> written[2];
-  const RunRecord record;  // both runs use one start, because a checkpoint contains the start to the second
+  const RunRecord record;  // both runs have the same start time, which a checkpoint contains
   for (int64_t memory : {int64_t{0}, int64_t{1} << 40}) {
     const fs::path output = folder / (memory == 0 ? "direct" : "copied");
     Recipe recipe = run_recipe(output, "full");

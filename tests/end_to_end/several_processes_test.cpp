@@ -141,8 +141,8 @@ TEST_F(SeveralProcesses, AnyNumberResumesWhatAnyOtherWrote) {
   expect_same_result("whole", "by-four", weights);
 }
 
-// With the mesh, each process has the state of its own devices in its own file, and each part of the state is also in
-// another device's file.
+// Each process has the state of its own devices in its own file. With dp 2, both processes have the same parts of the
+// state.
 TEST_F(SeveralProcesses, OptimizerStateOnDisksIsThatOfOne) {
   const TempFolder disk(program_file().parent_path());
   const std::string weights = "model.safetensors";

@@ -97,7 +97,7 @@ std::string taken_mesh(const std::string& text) {
   return "none";
 }
 
-// The file's rates make memory or links the slowest part, so each of them gets another mesh.
+// The rates in the file make links or memory the slowest part of the step, so the two plans take different meshes.
 TEST_F(StandInHip, TrainTakesTheMeshOfThePlanForTheSameTarget) {
   set("STAND_IN_DEVICES", 4);
   set("STAND_IN_BYTES", 6 * kGB);

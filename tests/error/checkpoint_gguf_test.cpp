@@ -165,7 +165,7 @@ TEST(GgufParts, MayBeLinks) {
   }
 }
 
-// The files are sparse, so they take no room on the disk. Reading their lists and experts would take GBs of memory.
+// Without these limits, reading the list and the experts would take gigabytes of memory.
 TEST(BadGguf, HugeCountsAreRefused) {
   const std::string start = file({key("a", 9, raw(0) + raw<uint64_t>((1u << 24) + 1))}, {}, 0);
   EXPECT_THAT(header_error(start + std::string(1u << 25, '\0')), HasSubstr("Fettle reads lists of up to 16777216"));

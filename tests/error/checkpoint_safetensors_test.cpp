@@ -22,7 +22,7 @@ std::string length_of(uint64_t bytes) {
 
 class HostileFile : public testing::Test {
  protected:
-  // Returns the error of opening a file with these bytes, without the text that all messages share.
+  // Returns the error of opening a file with these bytes, or "no error". Checks that an error names the file.
   std::string open_bytes(const std::string& bytes) {
     write_text(path_, bytes);
     const std::string error = user_error([&] { SafetensorsFile::open(path_); });

@@ -55,7 +55,7 @@ TEST(OptimArgs, NumbersOutOfRange) {
         << rule;
 }
 
-// Every default is within the range of its argument.
+// Every default is within the range of its argument, and so is the largest ns_steps of Muon, 99.
 TEST(OptimArgs, DefaultsAreValid) {
   for (const UpdateRule& rule : update_rules())
     for (const OptimArgument& argument : rule.args) {
