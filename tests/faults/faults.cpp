@@ -97,7 +97,7 @@ void log_call(long number, const char* call, const std::string& path, bool fails
   syscall(SYS_close, fd);
 }
 
-// Returns whether the disk has no room for `bytes` more bytes.
+// Returns whether a write of `bytes` bytes must fail because the disk is full.
 bool is_full(const std::string& path, size_t bytes) {
   Plan& chosen = plan();
   if (!chosen.limited || path.find(chosen.path) == std::string::npos) return false;

@@ -332,7 +332,7 @@ def lfm2(common):  # an adjusted size of the MLP: 2/3 of 132, rounded up to a mu
     )  # fmt: skip
 
 
-def lfm2_moe(common):  # a dense layer first; the bias changes the choice
+def lfm2_moe(common):  # a dense layer first; the bias changes the choice of experts
     return transformers.Lfm2MoeConfig(
         **common | dict(tie_word_embeddings=True, num_hidden_layers=4), num_dense_layers=1, num_experts=8,
         num_experts_per_tok=2, moe_intermediate_size=32, layer_types=["conv", "conv", "full_attention", "conv"],

@@ -69,7 +69,7 @@ def gradient(shape, seed, step):
     return (numbers(shape, seed + 100 * step).double() * scale.reshape(-1, *[1] * (len(shape) - 1))).float()
 
 
-torch.compile = lambda function, **options: function  # torchao compiles each update
+torch.compile = lambda function, **options: function  # otherwise torchao would compile each update
 
 APOLLO = {
     "apollo": dict(rank=4, proj="random", proj_type="std", update_proj_gap=7, scale=32.0, scale_type="channel"),

@@ -43,8 +43,9 @@ def pairs():
 
 
 def judged():
-    """Returns the pairs' prompts with the chosen reply (good) or the rejected reply (bad): good, bad, good, good, and
-    so on. Each also has the reply of the next row in its step; the last row of a step has the reply of the first."""
+    """Goes over the pairs twice. Returns each prompt with the chosen reply (good) or the rejected reply (bad): good,
+    bad, good, good, and so on. Each row also has the reply of the next row in its step; the last row of a step has the
+    reply of the first."""
     rows = []
     for i, pair in enumerate(pairs() * 2):
         good = i % 4 != 1
