@@ -9,7 +9,7 @@ function clean(text) {
   return text
 }
 
-# Returns the first sentences of the text, up to about 250 letters.
+# Returns the first sentences of the text, up to about 250 letters, or "" if these have fewer than 60 letters.
 function shorten(text,    cut, at, rest) {
   text = clean(text)
   if (length(text) <= 250) return text
