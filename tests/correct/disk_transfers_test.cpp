@@ -56,7 +56,7 @@ TEST_P(Transfers, BytesComeBack) {
   EXPECT_EQ(std::memcmp(got.data(), wanted.data(), got.size()), 0);
 }
 
-// The owner of the queue may be destroyed by an exception while transfers run.
+// An exception may destroy the queue while transfers run. So its destructor waits for all transfers.
 TEST_P(Transfers, TheEndWaitsForAllTransfers) {
   constexpr int64_t kBytes = 64 << 20;
   TempFolder folder;

@@ -115,8 +115,8 @@ TEST(DiskNeeded, CountsTheCheckpointsThatAreKept) {
   auto checkpoints = [&](int64_t limit, int64_t every, int64_t total, int64_t done, int64_t present) {
     recipe.save_total_limit = limit;
     const auto run = make_run(recipe, repository.config(), "config.json", 1);
-    // For each parameter, a checkpoint has 16 bytes: the f32 weight, two moments and the f32 adapter. The result is an
-    // adapter, with 4 bytes.
+    // A checkpoint has 16 bytes per trained parameter, all in f32: the weight, its two moments, and its copy in the
+    // adapter. The result is the adapter, with 4 bytes.
     const int64_t parameters = run.count(run.trained);
     const RunLength length{.total_steps = total, .save_every = every};
     return (disk_needed(run, repository, length, done, present) - 4 * parameters) /

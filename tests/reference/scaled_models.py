@@ -32,9 +32,10 @@ OTHER_TOKENS = [
 ]  # fmt: skip
 TOKENS = [*LLAMA3_TOKENS, *CHATML_TOKENS, *GEMMA_TOKENS, *OTHER_TOKENS]
 # Chat template, bos and eos of some families. The other families have ChatML's template and eos, and no bos.
+# qwen2_awq and qwen3_gptq stand for any model in their formats, which is most often a Llama 3.
 OWN = {
     "llama": (LLAMA3, "<|begin_of_text|>", "<|eot_id|>"),
-    "qwen2_awq": (LLAMA3, "<|begin_of_text|>", "<|eot_id|>"),  # stands for any model in this format, most often a Llama 3, as does the next line
+    "qwen2_awq": (LLAMA3, "<|begin_of_text|>", "<|eot_id|>"),
     "qwen3_gptq": (LLAMA3, "<|begin_of_text|>", "<|eot_id|>"),
     "llama2": (INST, "<s>", "</s>"),
     "mistral": (INST, "<s>", "</s>"),
