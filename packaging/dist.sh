@@ -80,6 +80,6 @@ make_wheel() {
 }
 
 make_deb
-make_wheel # adds to the tree
+make_wheel # last, because it adds files to the tree
 rm -rf "$dist/tree" "$dist/deb" "$dist/source" "$dist/shlibdeps.log"
 ls -l "$dist" >&2
