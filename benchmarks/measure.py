@@ -1,6 +1,6 @@
-"""Runs one program on one workload. Each function returns a dict with what it measured:
-speed (tokens/s; of a reply for `generate`), prompt_speed, memory (peak, bytes), first (seconds from the command to the
-first step's log line), losses."""
+"""Runs one program on one workload. fettle() and peer() return a dict with what they measured: speed (tokens/s; of a
+reply for `generate`), prompt_speed, memory (peak, bytes), first (seconds from the command to the first step's log line;
+only of fettle), losses."""
 
 import json
 import os

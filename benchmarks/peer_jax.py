@@ -31,7 +31,7 @@ def tensors_of(file):
 
 
 def weights_of(folder, layers, dtype):
-    """Returns the checkpoint's arrays; those of the layers are stacked."""
+    """Returns the checkpoint's arrays outside of the layers and, stacked, those of the layers, each as {name: array}."""
     tensors = tensors_of(folder / "model.safetensors")
     outside = {name: jnp.asarray(value).astype(dtype) for name, value in tensors.items() if ".layers." not in name}
     inside = sorted({name.split(".", 3)[3] for name in tensors if ".layers." in name})

@@ -27,7 +27,7 @@ def load(options):
         model.gradient_checkpointing_enable()
         model.enable_input_require_grads()
     if options.kind == "full":
-        return model.float().train()  # f32 weights, as Trainer's bf16 has them; autocast computes in bf16
+        return model.float().train()  # as with the Trainer's bf16: f32 weights, and autocast computes in bf16
     import peft
 
     config = peft.LoraConfig(
