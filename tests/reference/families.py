@@ -276,7 +276,7 @@ def read_bin(folder):
 
 
 def write_model(family):
-    """Writes models/<family>: config.json, model.safetensors (or pytorch_model*.bin), tokenizer files; for llama also config_v4.json."""
+    """Writes models/<family>: config.json (llama: also config_v4.json), weights (safetensors or .bin), tokenizer."""
     folder = MODELS / family
     folder.mkdir(parents=True, exist_ok=True)
     model = make_model(family)

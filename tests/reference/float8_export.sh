@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Lets Transformers load models that Fettle exported in 8-bit floats (float8_export.py).
+# Lets Transformers load models that Fettle exported in 8-bit floats and 4-bit integers (float8_export.py).
 # Usage: float8_export.sh PROGRAM
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Exports models to GGUF, reads the files with the gguf library and runs them in llama.cpp (both from wheels).
 
-- SmolLM2-135M-Instruct: each tensor equals what the gguf library encodes from the base's values. Tensors of the K types
-  have an error of at most 1.03 times that of llama.cpp's encoder. Greedy replies of the F16 file by llama.cpp's
-  HTTP server, with llama.cpp's chat template and tokenizer, equal those of `fettle generate`.
+- SmolLM2-135M-Instruct: tensors of the K types have an error of at most 1.03 times that of llama.cpp's encoder. All
+  other tensors equal what the gguf library encodes from the base's values. Greedy replies of the F16 file by
+  llama.cpp's HTTP server, with llama.cpp's chat template and tokenizer, equal those of `fettle generate`.
 - The small models of models/, each without and with its adapter: from F32 files, llama.cpp gives the greedy tokens that
   Transformers and PEFT gave (reference.json).
 

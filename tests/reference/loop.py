@@ -52,7 +52,8 @@ def adamw(groups, lr, betas, eps):
 
 
 def train(model, rows, settings, autocast=None, optimizer=adamw):
-    """Trains `model` in place. Returns for each step the loss, the gradient norm before clipping and the learning rate.
+    """Trains `model` in place. Returns for each step the loss, the gradient norm before clipping, the learning rate and
+    the number of trained tokens.
 
     `autocast`: None, torch.bfloat16 or torch.float16 (with a loss scale)."""
     model.train()

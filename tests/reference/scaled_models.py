@@ -1,4 +1,5 @@
-"""Scaled-down models for sweeps over other tools' recipes: the random models of `models/`, with a tokenizer that knows the special tokens of chat templates.
+"""Small models for sweeps over other tools' recipes: the random models of `models/`, with a tokenizer that knows the
+special tokens of chat templates.
 
 The last merges of the tokenizer make room for the special tokens, so the weights stay as they are.
 """
@@ -62,7 +63,8 @@ def tokenizer(text):
 
 
 def make(family, folder, template=True, **config):
-    """Writes the model of `family` to `folder`. `config` changes fields of config.json; without `template` it has no chat template."""
+    """Writes the model of `family` to `folder`. `config` changes fields of config.json. If `template` is false, the
+    model has no chat template."""
     folder = pathlib.Path(folder)
     if folder.exists():
         shutil.rmtree(folder)
