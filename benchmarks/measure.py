@@ -18,7 +18,7 @@ REPLY = 64
 
 
 def run(command, watched=None, **environment):
-    """Returns stdout, stderr, the peak of memory in bytes, the seconds, and the seconds until the file `watched` had content."""
+    """Returns stdout, stderr, the peak of memory (bytes), the seconds, and the seconds until `watched` had content."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         start, first, done = time.perf_counter(), [], threading.Event()
 

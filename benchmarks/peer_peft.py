@@ -1,4 +1,4 @@
-"""Does a benchmark's work with Transformers + PEFT on the CPU, as a user would write it. Prints what it measured as JSON.
+"""Does a benchmark's work with Transformers + PEFT on the CPU, as a user would write it. Prints the results as JSON.
 
 usage: peer_peft.py MODEL_FOLDER ROWS.jsonl [--kind lora] [--dtype bfloat16|float32] [--batch 1] [--steps 6] [--remat]
 """
