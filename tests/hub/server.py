@@ -40,8 +40,8 @@ def take_fault(kind, path, places):
     """Returns the first fault of this kind whose `match` is in the path and whose `times` are not used up; else None.
 
     {"kind": "cut" | "stall" | "wrong" | "longer" | "status" | "redirect" | "norange" | "slow" | "refused" (uploads),
-     "match": part of the path, "times": how often (default 1), "after": bytes that are sent before, "seconds": length of
-     a stall (default 30), "status": ..., "headers": {...}, "to": ..., "rate": bytes a second, "at": "hub" | "cdn"}
+     "match": part of the path, "times": how often (default 1), "after": bytes that are sent before, "seconds": length
+     of a stall (default 30), "status": ..., "headers": {...}, "to": ..., "rate": bytes a second, "at": "hub" | "cdn"}
     """
     try:
         with open(os.path.join(ROOT, "faults.json")) as file:
