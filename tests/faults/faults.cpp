@@ -5,7 +5,7 @@
 //   FAULT_PATH    chooses only calls whose path contains this text; if empty, all calls
 //   FAULT_NTH     the number of the first chosen call that fails, counted from 1 in each process; 0: no call fails
 //   FAULT_COUNT   the number of chosen calls that fail in a row (1); "all": the first one and all later ones
-//   FAULT_ERRNO   how the calls fail: the name of an errno (ENOSPC, EIO, ESTALE, EACCES, ...), or
+//   FAULT_ERRNO   how the calls fail: the name of an errno of kErrors (EIO), or
 //                 KILL: the process gets SIGKILL instead of the call, or
 //                 KILL_AFTER: the process gets SIGKILL right after the call
 //   FAULT_LOG     a file that gets a line for each chosen call: "NUMBER CALL PATH", with " !" if the call failed
