@@ -55,7 +55,8 @@ TEST(OptimArgs, NumbersOutOfRange) {
         << rule;
 }
 
-// Every default is within the range of its argument, and so is the largest ns_steps of Muon, 99.
+// Every default is within the range of its argument. For ns_steps of Muon, the largest value, 99, is tested instead of
+// the default.
 TEST(OptimArgs, DefaultsAreValid) {
   for (const UpdateRule& rule : update_rules())
     for (const OptimArgument& argument : rule.args) {
