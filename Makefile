@@ -1,4 +1,4 @@
-# The two main commands are `make quickstart` and `make test`. `fettle --help` shows everything else.
+# The two main targets are quickstart and test. `fettle --help` lists the commands of the program.
 BUILD ?= build
 JOBS ?= $(shell awk -v cores=$$(nproc) '/^MemTotal/ { fit = int($$2 / 2000000); print fit < 1 ? 1 : fit < cores ? fit : cores }' /proc/meminfo)
 
@@ -34,8 +34,8 @@ dist: build
 test-dist:
 	@packaging/test.sh $(BUILD)/dist
 
-# `make test` leaves out the slow tests, which plan many large models (docs/tests.md); `make test-all` runs all.
-# FETTLE_TEST_WITHOUT_GPU_PLUGINS=1 skips the vendors' compilers and their download of 390 MB.
+# `make test` leaves out the slow tests, most of which plan steps of large models (docs/tests.md); `make test-all` runs
+# all. FETTLE_TEST_WITHOUT_GPU_PLUGINS=1 skips the vendors' compilers and their download of 390 MB.
 test test-all: setup $(BUILD)/build.ninja
 	@[ -n "$$FETTLE_TEST_WITHOUT_GPU_PLUGINS" ] || scripts/plugins.sh cuda rocm
 	@scripts/check_layout
@@ -45,14 +45,14 @@ test test-all: setup $(BUILD)/build.ninja
 	@ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS) $(if $(filter test,$@),-E ^slow/); code=$$?; \
 		scripts/list_skipped $(BUILD); exit $$code
 
-# Takes at most 30 minutes; bench-all measures the full table.
+# Starts no workload after 26 minutes, so it takes about half an hour. bench-all measures the full table.
 bench: build
 	@FETTLE=$(BUILD)/fettle benchmarks/run.sh --minutes 26
 bench-all: build
 	@FETTLE=$(BUILD)/fettle benchmarks/run.sh --all
 	@benchmarks/tokenizer.sh $(BUILD)
 
-# PARITY=short tests only two families.
+# PARITY chooses parts, such as `short` or `hub` (tests/reference/parity.sh).
 parity: build
 	@tests/reference/parity.sh $(PARITY)
 
@@ -62,7 +62,7 @@ fuzz:
 	@FETTLE_FUZZ=1 scripts/setup.sh
 	@tests/fuzz/run.sh $(SECONDS_EACH)
 
-# SANITIZE=data leaves out the checkpoint writer.
+# SANITIZE=data leaves out checkpoints and their writer.
 sanitize: setup
 	@JOBS=$(JOBS) tests/sanitize.sh $(SANITIZE)
 
@@ -78,8 +78,8 @@ launchers: setup $(BUILD)/build.ninja
 	@cmake --build $(BUILD) --parallel $(JOBS) --target fettle several_cpu_plugin
 	@tests/launchers/run.sh --build $(BUILD) --plugins cpu $(LAUNCHERS)
 
-# Uses the pages of `fettle board` and report.html in a headless Chromium (docs/tests.md). Fetches Debian's Chromium into
-# the cache (a download of about 100 MB) unless CHROMIUM names one or one is installed.
+# Uses the pages of `fettle board`, `fettle serve` and report.html in a headless Chromium (docs/tests.md). Fetches
+# Debian's Chromium into the cache (a download of about 100 MB) unless CHROMIUM names one or one is installed.
 browser: build
 	@tests/browser/run.sh $(BUILD)
 

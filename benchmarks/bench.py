@@ -3,9 +3,11 @@
 usage: bench.py FETTLE MODELS_FOLDER OUT.md [--all] [--avx2] [--rounds 2] [--minutes M] [--only WORDS]
 
 Peers: Transformers + PEFT, and a plain JAX step on the compiler that Fettle uses. All programs have the same weights,
-rows and precision. Rounds alternate between the programs, so that a slowdown of the machine affects all of them. Each
-figure is that of the best round. The page is written again after each workload. --avx2 limits all programs to AVX2 on a
-machine that has more. After --minutes, no new workload starts, and the page says what was left out.
+rows and precision. Rounds alternate between the programs, so that a slowdown of the machine affects all of them. Speed
+and memory are those of the best round. The time to the first step is that of the first round (new), and that of the
+last round, which finds the compiled programs (cached). The page is written again after each workload. --avx2 limits all
+programs to AVX2 on a machine that has more. After --minutes, no new workload starts, and the page says what was left
+out. run.sh passes --jax-python.
 """
 
 import argparse

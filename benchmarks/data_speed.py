@@ -1,8 +1,9 @@
-"""Compares rows per second from a file to packed token rows: `fettle data`, first without and then with its cache, and a
-plain loop of Transformers and tokenizers. Usage: data_speed.py FETTLE MODEL_DIR ROWS.jsonl [--fettle-only]
+"""Compares rows per second from a file to packed token rows: `fettle data`, first without and then with its cache, and
+a plain loop of Transformers and tokenizers. Usage: data_speed.py FETTLE MODEL_DIR ROWS.jsonl [--fettle-only]
 
-The loop does what most training scripts do: json.loads, apply_chat_template to text, encode_batch of a thousand texts at
-a time on all cores (the text, and each turn's prompt for the mask), labels. It does not pack, check or store anything."""
+The loop does what most training scripts do, for a thousand rows at a time: json.loads, apply_chat_template to text,
+encode_batch on all cores (the text, and each turn's prompt for the mask), labels. It does not pack, check or store
+anything."""
 
 import json
 import os

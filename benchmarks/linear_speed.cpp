@@ -1,5 +1,6 @@
-// Measures matrix products of one thread with each instruction set of this machine, at the shapes of training steps.
-// Prints GFLOP/s as a table in Markdown. Measures processor time, on which other programs have less effect.
+// Measures matrix products of one thread with each instruction set of this machine, except the portable code, at the
+// shapes of training steps. Prints GFLOP/s as a table in Markdown. Measures processor time, on which other programs
+// have less effect.
 #include <fmt/format.h>
 
 #include <algorithm>

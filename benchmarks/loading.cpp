@@ -2,10 +2,11 @@
 //
 // usage: bench_loading [--cold] key=value ... the recipe's keys: model_name_or_path, device_count, mesh, bf16, ...
 //
-// With the CPU plugin, the device arrays are in this process's memory, so they are subtracted: with A(t) the anonymous
-// memory (RssAnon, which does not include mapped files) and W(t) the bytes that were written into device arrays, the
-// host memory above the mapped files is the largest A(t) - A(0) - W(t), sampled each millisecond. --cold empties the
-// page cache of the model's files first.
+// With the CPU plugin, the device arrays are in this process's memory, so they are subtracted. A(t) is the anonymous
+// memory (RssAnon, which does not include mapped files). W(t) is the number of bytes that were written into device
+// arrays. The host memory above the mapped files is the largest A(t) - A(0) - W(t), sampled each millisecond.
+//
+// --cold first drops the model's files from the page cache.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -47,7 +48,7 @@ class Sampler {
   explicit Sampler(const std::atomic<int64_t>& written) : before_(status_bytes("RssAnon:")) {
     thread_ = std::jthread([this, &written](const std::stop_token& stop) {
       while (!stop.stop_requested()) {
-        // This is read first, because bytes that are written after it must not be subtracted.
+        // Bytes that are written after RssAnon is read must not be subtracted, so `written` is read first.
         const int64_t done = written;
         above_ = std::max(above_, status_bytes("RssAnon:") - before_ - done);
         mapped_ = std::max(mapped_, status_bytes("RssFile:"));

@@ -1,6 +1,8 @@
 """Writes a Llama checkpoint of a given shape with random weights, and rows to train it on, for Fettle and its peers.
 
-usage: make_model.py FOLDER [--hidden 576 ...]      the defaults are the 135M shape; a complete folder is left as it is
+usage: make_model.py FOLDER [--hidden 576 ...]      the defaults are the 135M shape
+
+A complete folder that was made with the same flags is left as it is.
 """
 
 import argparse

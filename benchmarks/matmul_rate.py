@@ -46,7 +46,7 @@ ENGINES = dict(torch=of_torch, onednn=of_onednn, plugin=of_plugin)
 
 
 def seconds(product):
-    """Returns the shortest time of one product, as in a linear layer's forward pass."""
+    """Returns the time of one call of `product`: the smallest of the averages of five rounds."""
     product()
     best = float("inf")
     for _ in range(5):

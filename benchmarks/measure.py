@@ -1,6 +1,6 @@
-"""Runs one program on one workload. Each function returns a dict with what it measured:
-speed (tokens/s; of a reply for `generate`), prompt_speed, memory (peak, bytes), first (seconds from the command to the
-first step's log line), losses."""
+"""Runs one program on one workload. fettle() and peer() return a dict with what they measured: speed (tokens/s; of a
+reply for `generate`), prompt_speed, memory (peak, bytes), first (seconds from the command to the first step's log line;
+only of fettle), losses."""
 
 import json
 import os
@@ -18,7 +18,7 @@ REPLY = 64
 
 
 def run(command, watched=None, **environment):
-    """Returns stdout, stderr, the peak of memory in bytes, the seconds, and the seconds until the file `watched` had content."""
+    """Returns stdout, stderr, the peak of memory (bytes), the seconds, and the seconds until `watched` had content."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         start, first, done = time.perf_counter(), [], threading.Event()
 

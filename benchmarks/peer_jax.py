@@ -1,5 +1,5 @@
-"""Trains LoRA on a Llama checkpoint with plain JAX on the CPU: one jitted step, no kernels of its own, layers in a scan.
-Prints tokens/s as JSON. It shows what the compiler makes of the step without Fettle's choices.
+"""Trains LoRA on a Llama checkpoint with plain JAX on the CPU: one jitted step, no kernels of its own, layers in a
+scan. Prints tokens/s as JSON. It shows what the compiler makes of the step without Fettle's choices.
 
 usage: peer_jax.py MODEL_FOLDER ROWS.jsonl [--dtype bfloat16|float32] [--batch 1] [--steps 6] [--remat]
 """
@@ -31,7 +31,7 @@ def tensors_of(file):
 
 
 def weights_of(folder, layers, dtype):
-    """Returns the checkpoint's arrays; those of the layers are stacked."""
+    """Returns the checkpoint's arrays outside of the layers, and those of the layers, stacked, as {name: array}."""
     tensors = tensors_of(folder / "model.safetensors")
     outside = {name: jnp.asarray(value).astype(dtype) for name, value in tensors.items() if ".layers." not in name}
     inside = sorted({name.split(".", 3)[3] for name in tensors if ".layers." in name})

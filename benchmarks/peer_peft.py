@@ -1,4 +1,4 @@
-"""Does a benchmark's work with Transformers + PEFT on the CPU, as a user would write it. Prints what it measured as JSON.
+"""Does a benchmark's work with Transformers + PEFT on the CPU, as a user would write it. Prints the results as JSON.
 
 usage: peer_peft.py MODEL_FOLDER ROWS.jsonl [--kind lora] [--dtype bfloat16|float32] [--batch 1] [--steps 6] [--remat]
 """
@@ -27,7 +27,7 @@ def load(options):
         model.gradient_checkpointing_enable()
         model.enable_input_require_grads()
     if options.kind == "full":
-        return model.float().train()  # f32 weights, as Trainer's bf16 has them; autocast computes in bf16
+        return model.float().train()  # as with the Trainer's bf16: f32 weights, and autocast computes in bf16
     import peft
 
     config = peft.LoraConfig(

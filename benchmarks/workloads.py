@@ -14,7 +14,7 @@ class Workload:
     shape: str
     dtype: str = "bfloat16"
     rows: int = 1  # per step
-    length: int = 512  # tokens per row; chat: tokens of the longest row
+    length: int = 512  # tokens per row; chat and eval: tokens of the longest row
     remat: str = "none"
     steps: int = 6  # timed steps, after two untimed steps
     short: bool = False  # measured also without --all

@@ -1,7 +1,8 @@
 # States what `cmake --install` copies, for `make install` and for the packages. lib/fettle has the program and all
 # files that it loads; bin/fettle is a link to the program. The loader searches lib/fettle/lib before the system's
-# libraries. In the build folder, it searches build/lib in the same way: if the RPATHs of the build and of the
-# installation differed, CMake would append an empty entry, which means the working directory.
+# libraries. The build folder has a folder lib, too, so that the program has the same RPATH before and after the
+# installation. If the two RPATHs differed, CMake would append an empty entry, and the loader would search the working
+# directory.
 file(CREATE_LINK ${FETTLE_CACHE}/lib ${CMAKE_BINARY_DIR}/lib SYMBOLIC)
 foreach(target fettle fettle_columns fettle_pmix)
   set_target_properties(${target} PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN/lib")

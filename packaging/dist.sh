@@ -56,7 +56,7 @@ CONTROL
   dpkg-deb --root-owner-group -Zzstd --build "$root" "$dist/fettle_${version}_$(dpkg --print-architecture).deb" >/dev/null
 }
 
-# Prints the paths of the libraries that the program needs, except those that come with the C and C++ compilers.
+# Prints the paths of the system's libraries that the program needs, except the C and C++ libraries.
 libraries() {
   ldd "$dist/tree/lib/fettle/fettle" "$dist"/tree/lib/fettle/fettle_columns.so | awk '$2 == "=>" { print $3 }' | sort -u |
     grep -Ev "^$dist|/(lib(c|m|dl|rt|pthread|util|resolv|stdc\+\+|gcc_s)|ld-linux-x86-64)\.so\.[0-9]"
@@ -80,6 +80,6 @@ make_wheel() {
 }
 
 make_deb
-make_wheel # adds to the tree
+make_wheel # last, because it adds files to the tree
 rm -rf "$dist/tree" "$dist/deb" "$dist/source" "$dist/shlibdeps.log"
 ls -l "$dist" >&2

@@ -2,8 +2,8 @@
 # Runs the steps of packaging/Dockerfile in chroots that debootstrap makes, one after another, as docker would. Then
 # runs the image's program, or COMMAND, in the last chroot. Needs root and debootstrap.
 # Usage: run_dockerfile.sh ROOTS [COMMAND...]
-# ROOTS is an empty folder for the systems. To save time, the build may use two more folders: CACHE with downloads
-# (~/.cache/fettle/wheels) and CCACHE with compiled objects.
+# ROOTS is an empty folder for the systems. Two variables may name folders that save time: CACHE has downloads
+# (~/.cache/fettle/wheels), CCACHE has compiled objects.
 set -euo pipefail
 source=$(cd "$(dirname "$0")/.." && pwd)
 roots=$1

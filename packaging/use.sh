@@ -14,7 +14,7 @@ fail() {
 for file in fettle fettle_columns.so; do
   others=$(ldd "$prefix/lib/fettle/$file" | grep -v "$prefix/lib/fettle/lib/" |
     grep -Ev '(lib(c|m|dl|rt|pthread|resolv|stdc\+\+|gcc_s)\.so|ld-linux|linux-vdso)' || true)
-  # The .deb takes the other libraries from Debian's packages; there, only missing libraries are an error.
+  # The .deb (prefix /usr) uses libraries from Debian's packages, so there only a missing library is an error.
   if [[ $prefix != /usr || $others == *"not found"* ]] && [[ -n $others ]]; then
     fail "$file needs libraries of this system:"$'\n'"$others"
   fi

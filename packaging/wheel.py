@@ -71,7 +71,7 @@ for folder, folders, files in os.walk(TREE):
     for file in sorted(files):
         path = os.path.join(folder, file)
         if os.path.islink(path):
-            continue  # bin/fettle: the launcher, since a wheel has no links
+            continue  # bin/fettle: a wheel has no links, so LAUNCHER takes its place below
         name = path.replace(DOCS, f"{INFO}/") if path.startswith(DOCS) else f"{DATA}/data/{path[len(TREE) + 1:]}"
         with open(path, "rb") as content:
             wheel.add(name, content.read(), os.access(path, os.X_OK))

@@ -1,5 +1,4 @@
-// Defines run_layers, which runs layers of attention with weights between them. Attention is computed by a kernel or
-// by the body of the composite.
+// Defines run_layers, which runs three attention layers. A kernel or the body of the composite computes the attention.
 #pragma once
 
 #include <cmath>
@@ -36,8 +35,9 @@ inline Value segments_of(int64_t rows, int64_t t) {
   return out;
 }
 
-// Runs layers of attention with weights between them. Returns the last layer's output, and all gradients of a weighted
-// sum of this output.
+// Runs kLayers layers. Each multiplies its input by its matrix in w, which gives queries, keys and values, and attends.
+// Returns the last layer's output as "last". Returns the gradients of a weighted sum of this output with respect to the
+// input and to w, as "x" and "w".
 inline Ran run_layers(const AttentionSetting& s, DType dtype, Remat remat, const ChooseKernel& choose) {
   GraphRun run(s.mesh, choose);
   const ShardingRules rules{s.mesh};

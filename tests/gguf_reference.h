@@ -90,7 +90,7 @@ inline nlohmann::json config_known_to_gguf(const std::string& family, nlohmann::
   // For GLM, llama.cpp's converter takes partial_rotary_factor as a share of hidden_size / heads instead of head_dim,
   // and reads the norms' epsilon from a field with another name.
   if (family == "glm") config["rope_parameters"]["partial_rotary_factor"] = 0.25, config["rms_norm_eps"] = 1e-5;
-  // The file has these factors in its weights.
+  // For Falcon-H1, the converter multiplied the weights by these factors.
   for (const char* key :
        {"attention_in_multiplier", "attention_out_multiplier", "embedding_multiplier", "key_multiplier",
         "lm_head_multiplier", "mlp_multipliers", "ssm_in_multiplier", "ssm_multipliers", "ssm_out_multiplier"})

@@ -10,8 +10,8 @@
 
 namespace fettle {
 
-// Fails the test when the plugin is missing, or skips it when FETTLE_TEST_WITHOUT_GPU_PLUGINS is set. Call it
-// at the end of SetUp. If the body of a test calls it, the body must then return if the test was skipped or has failed.
+// If the plugin is missing, fails the test, or skips it when FETTLE_TEST_WITHOUT_GPU_PLUGINS is set. Call it at the end
+// of SetUp. A test whose body calls it must return if it was skipped or has failed.
 inline void require_gpu_plugin(const std::string& name) {
   if (!Plugin::find(name).empty()) return;
   if (std::getenv("FETTLE_TEST_WITHOUT_GPU_PLUGINS") != nullptr) GTEST_SKIP() << "the " << name << " plugin is missing";

@@ -1,4 +1,4 @@
-// Defines HloBuilder, which builds compiled programs by hand, in the bytes that a plugin would return.
+// Defines HloBuilder, which builds compiled programs by hand, in the form in which a plugin returns them.
 #pragma once
 
 #include <hlo.pb.h>
@@ -51,7 +51,7 @@ struct HloBuilder {
     if (results.size() == 1) {
       fill(*instruction.mutable_shape(), results[0]);
     } else {
-      instruction.mutable_shape()->set_element_type(13);
+      instruction.mutable_shape()->set_element_type(13);  // a tuple
       for (const Array& array : results) fill(*instruction.mutable_shape()->add_tuple_shapes(), array);
     }
     for (int64_t operand : operands) instruction.add_operand_ids(operand);
@@ -65,7 +65,7 @@ struct HloBuilder {
     return made.id();
   }
 
-  // Adds a matrix product [m, k] x [k, n], in bf16 by default.
+  // Adds parameters 0 and 1 and their matrix product [m, k] x [k, n], in bf16 by default.
   hlo::Instruction& dot(int64_t m, int64_t k, int64_t n, Type type = kBF16) {
     const int64_t left = parameter(0, {type, {m, k}}), right = parameter(1, {type, {k, n}});
     hlo::Instruction& made = add("dot", {{type, {m, n}}}, {left, right});
@@ -74,7 +74,7 @@ struct HloBuilder {
     return made;
   }
 
-  // Adds a collective over the whole array `operand`, with groups of devices.
+  // Adds a collective that reads the result of instruction `operand`. `groups` has the device numbers of each group.
   hlo::Instruction& collective(const std::string& opcode, const Array& result, int64_t operand,
                                const std::vector<std::vector<int64_t>>& groups) {
     hlo::Instruction& made = add(opcode, {result}, {operand});

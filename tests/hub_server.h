@@ -68,7 +68,8 @@ class HubServer {
             .pause_seconds = 0.01};
   }
 
-  // Returns the requests so far, as objects with the keys place ("hub" or "cdn"), method, path, token and range.
+  // Returns the requests so far, as objects with the keys place ("hub" or "cdn"), method, path, token, range and
+  // cookie.
   std::vector<nlohmann::json> log() const {
     std::vector<nlohmann::json> out;
     if (!std::filesystem::exists(path() / "log.jsonl")) return out;

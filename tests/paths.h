@@ -1,5 +1,5 @@
-// Declares the paths of this checkout and of its program. CMake passes these paths only to paths.cpp, so that checkouts
-// in different folders share the objects of all other tests.
+// Declares the paths of this checkout and of its program. CMake passes these paths only to paths.cpp. So ccache can use
+// the objects of all other tests in checkouts in other folders, too.
 #pragma once
 
 #include <filesystem>

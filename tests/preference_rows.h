@@ -42,8 +42,8 @@ inline std::vector<Example> preference_pairs() {
   return out;
 }
 
-// Returns one judged reply per pair. Every fourth pair, starting with the second, gives its bad (rejected) reply. The
-// other pairs give their good (chosen) reply.
+// Goes over the pairs twice and returns one judged reply per pair each time. Every fourth pair, starting with the
+// second, gives its bad (rejected) reply. The other pairs give their good (chosen) reply.
 inline std::vector<Example> judged_replies() {
   const std::vector<Example> pairs = preference_pairs();
   std::vector<Example> out;

@@ -116,7 +116,8 @@ inline TrainResult train(const Recipe& recipe, const TrainOptions& options = {})
   return result;
 }
 
-// Expects that each number differs from the number in the other list by at most the share `relative`.
+// Expects that each number of `got` differs from the number in `wanted` by at most `relative` times the absolute value
+// of the latter.
 inline void expect_equal_lists(const std::vector<double>& got, const std::vector<double>& wanted, double relative,
                                const std::string& what) {
   ASSERT_EQ(got.size(), wanted.size()) << what;
@@ -124,7 +125,9 @@ inline void expect_equal_lists(const std::vector<double>& got, const std::vector
     EXPECT_NEAR(got[i], wanted[i], relative * std::abs(wanted[i])) << what << ' ' << i;
 }
 
-// Compares gradients instead of weights, because Adam turns the rounding noise of a zero gradient into whole steps.
+// Compares AdamW's first moments, which are averages of gradients. They may differ by `relative` times the largest
+// element of the wanted array. Weights are not compared, because Adam turns the rounding noise of a zero gradient into
+// whole steps.
 inline void expect_equal_gradients(const TrainResult& got, const TrainResult& wanted, double relative) {
   for (const auto& [name, value] : wanted.moments) {
     double scale = 0;

@@ -1,5 +1,5 @@
-// Defines TrainingRun, a run over the reference rows that a test advances step by step. Otherwise it does the same as
-// finetune().
+// Defines TrainingRun, a run over the reference rows that a test advances step by step. State and batches are made as
+// in finetune(). The learning rate is constant, and nothing is logged or saved.
 #pragma once
 
 #include "base/arrays/box_copy.h"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes rows from this machine's apt lists: train.jsonl to train on, eval.jsonl to measure. The same lists give the same
-# files. Usage: prepare.sh FOLDER [TRAIN_ROWS [EVAL_ROWS]]
+# files. If the lists have too few packages, copies the sample. Usage: prepare.sh FOLDER [TRAIN_ROWS [EVAL_ROWS]]
 # LISTS=FILE reads that file of package records instead of apt's lists.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)

@@ -1,6 +1,6 @@
 # Writes questions and answers about the held-out packages (want = "eval") or about the others ("train"): one
-# {"messages": [...]} per line, with a number to sort by in front. Each package gives one row. All facts of an answer are
-# in its question, except the section, which the model has to find out from the name and the summary.
+# {"messages": [...]} per line, with a number to sort by in front. Each package gives at most one row. All facts of an
+# answer are in its question, except the section, which the model has to find out from the name and the summary.
 
 function row(question, answer) {
   print hash($1, "order") "\t{\"messages\": [{\"role\": \"user\", \"content\": " json(question) \

@@ -9,7 +9,8 @@ function clean(text) {
   return text
 }
 
-# Returns the first sentences of the text, up to about 250 letters.
+# Returns the text if it has at most 250 letters. Otherwise, returns its first sentences, up to 250 letters, or "" if
+# these have fewer than 60 letters.
 function shorten(text,    cut, at, rest) {
   text = clean(text)
   if (length(text) <= 250) return text
@@ -65,7 +66,7 @@ function finish(    language, summary, text, section) {
   next
 }
 name ~ /^Description(-en)?$/ {
-  # Once there is some text, lists and further paragraphs are left out.
+  # A list is left out. When there are 60 letters or more, a list or a new paragraph ends the text.
   if ($0 ~ /^ \.$/ || $0 ~ /^  / || $0 ~ /^ [-*o] /) stopped = length(long[name]) >= 60
   else if (!stopped || long[name] == "") {
     stopped = 0

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Tunes SmolLM2-135M-Instruct on questions about this machine's packages, shows figures and replies of held-out questions
-# before and after, and exports the tuned model. After an interruption, run the script again: it continues where it
-# stopped, and does not repeat finished parts.
+# Tunes SmolLM2-135M-Instruct on questions about this machine's packages, shows figures and replies of held-out
+# questions before and after, and exports the tuned model. After an interruption, run the script again: it continues
+# where it stopped, and does not repeat finished parts.
 # Usage: run.sh [key=value ...]   (overrides keys of tune.yaml)
 set -euo pipefail
 cd "$(dirname "$0")/../.."

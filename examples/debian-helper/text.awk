@@ -1,5 +1,5 @@
-# Functions that the scripts in this folder share: a hash of a package's name, and JSON strings. All text is bytes
-# (LC_ALL=C).
+# Functions that the awk scripts of debian-helper and debian-sections share: hashes of names, JSON strings and others.
+# All text is bytes (LC_ALL=C).
 
 BEGIN {
   FS = "\t"

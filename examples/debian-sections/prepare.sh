@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes train.jsonl and eval.jsonl from this machine's apt lists: descriptions of packages, each with its section of the
 # archive. The same lists give the same files. Usage: prepare.sh FOLDER [TRAIN_ROWS [EVAL_ROWS]]
-# LISTS=FILE reads that file of package records instead of apt's lists.
+# LISTS=FILE reads that file of package records instead of apt's lists. SECTIONS=N keeps N sections (20).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 helper=$here/../debian-helper

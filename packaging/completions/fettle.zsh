@@ -1,5 +1,5 @@
 #compdef fettle
-# Completion of fettle's command line for zsh. `fettle complete` lists what fits.
+# Completion of fettle's command line for zsh. `fettle complete` lists the candidates.
 local line candidate meaning files
 local -a plain open
 while IFS=$'\t' read -r candidate meaning; do

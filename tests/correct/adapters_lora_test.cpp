@@ -38,8 +38,8 @@ TEST(Lora, AWarningNamesATargetThatMatchesNothingBesideOthers) {
   EXPECT_EQ(said.find("'q_proj'"), said.npos) << said;
 }
 
-// PEFT matches a single string with re.fullmatch against the names of modules in Transformers 5. Axolotl's recipes for
-// text parts of wrapped checkpoints have such expressions.
+// PEFT matches a single string with re.fullmatch against the names of modules in Transformers 5. Axolotl's recipes that
+// train only the text model of a checkpoint with images have such expressions.
 TEST(Lora, AnExpressionMatchesWholeNames) {
   const std::string axolotl =
       R"(model.language_model.layers.[\d]+.(_checkpoint_wrapped_module.)?(mlp|self_attn).(up|down|gate|q|k|v|o)_proj)";

@@ -120,8 +120,8 @@ TEST(QuantisedRows, AreBitsandbytesInt8) {
     ASSERT_NEAR(got.elements[i], values.as<float>()[i], absmax[i / dims[1]] / 254 * 1.001) << i;
 }
 
-// Weights in the dtype of the scales are the products of integers and scales, rounded once. XLA may keep more digits of
-// a bf16 product until the product is stored.
+// Dequantised weights have the dtype of the scales. Each is (code - zero) * scale, rounded once. XLA may compute a bf16
+// product with more digits, but rounds it when the result is stored.
 TEST(QuantisedGroups, AreRoundedToTheDtypeOfTheScales) {
   constexpr int64_t kOut = 6, kIn = 40, kGroup = 16, kGroups = 3;
   for (const DType dtype : {DType::kF16, DType::kBF16, DType::kF32})

@@ -36,7 +36,8 @@ TEST(BoxCopy, NoRunsInAnEmptyBox) {
   EXPECT_TRUE(runs(Box::whole({0, 3}), {0, 3}, {0, 3}, {0, 0}).empty());
 }
 
-// Compares the copy in runs with a copy of single elements, for random ranks, dims and boxes.
+// Compares for_each_run, which copies runs of consecutive elements, with a copy of single elements, for random ranks,
+// dims and boxes.
 TEST(BoxCopy, RunsCopyEachElementOnceToItsPlace) {
   std::mt19937 random(7);
   const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); };
@@ -83,7 +84,8 @@ TEST(BoxCopy, BoxesAreCheckedAgainstDims) {
   EXPECT_THROW(runs({{2}, {2}}, {3}, {2}, {0}), InternalError);
 }
 
-// Compares every box of every split of several shapes with plain index arithmetic.
+// Copies boxes out of arrays and back, and compares both copies with plain index arithmetic. In each dim, a box has all
+// indices, the lower half or the upper half.
 TEST(BoxCopy, BoxesAreCopiedElementForElement) {
   const std::vector<Dims> shapes = {{}, {6}, {4, 6}, {2, 3, 4}, {2, 4, 2, 6}, {3, 1, 5}};
   for (const Dims& dims : shapes) {

@@ -26,8 +26,8 @@ TEST(HostMemory, IsWhatTheKernelCallsAvailable) {
   EXPECT_EQ(free_host_memory(root.path()), 5'000'000 * int64_t{1024});
 }
 
-// The process runs in a container with its own control group, inside a group with a tighter limit. File cache counts as
-// free, because the kernel can drop it.
+// The process is in the control group /jobs/one. The outer group /jobs gets a tighter limit. File cache counts as free,
+// because the kernel can drop it.
 TEST(HostMemory, IsTheSmallestThatAnyGroupAllows) {
   TempFolder root;
   write_meminfo(root, 5'000'000);

@@ -32,7 +32,7 @@ class EncodedBlocks : public testing::TestWithParam<std::string> {
     return out;
   }
 
-  // Returns the squared error of one row of 256 values.
+  // Returns the sum of the squared errors of one row of 256 values.
   double error(const std::byte* blocks, int64_t row) const {
     constexpr int64_t kColumns = 256;
     std::vector<float> got(kColumns);
@@ -56,7 +56,8 @@ TEST_P(BlocksOfTheLibrary, AreEqual) {
 INSTANTIATE_TEST_SUITE_P(Types, BlocksOfTheLibrary,
                          testing::Values("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "MXFP4"));
 
-// llama.cpp minimises a weighted error. So the plain error of a single row may be a few percent larger or smaller.
+// llama.cpp minimises a weighted error. So for a single row, the plain error of Fettle's encoder may be a few percent
+// above or below that of llama.cpp's.
 using BlocksOfLlamaCpp = EncodedBlocks;
 TEST_P(BlocksOfLlamaCpp, HaveNoLargerError) {
   const HostArray theirs = recorded_.read(*recorded_.find(GetParam()));
@@ -123,7 +124,8 @@ TEST(EncodedBlocks, Q4_KKeepsTheGridOfAnotherFile) {
     encode_blocks(type, values.data(), kValues, encoded.data());
     decode_blocks(type, encoded.data(), 0, kValues, got.data());
     // A scale is rounded by up to 1/126 of the largest scale (6 bits: 63 steps). The code (at most 15) multiplies this
-    // error. An offset (7.3 scales) is rounded by up to 1/126 of the largest offset.
+    // error. An offset (7.3 scales) is rounded by up to 1/126 of the largest offset. The last term is for the two f16
+    // numbers by which a block multiplies its scales and offsets.
     const float bound = largest_step * (15.0f + 7.3f) / 126 + 1e-3f * 15 * largest_step;
     for (size_t i = 0; i < kValues; ++i) EXPECT_NEAR(got[i], values[i], bound) << "block " << block << ", value " << i;
   }
@@ -144,8 +146,8 @@ TEST(GgufFileTypes, ChooseTypesAsLlamaCpp) {
     EXPECT_EQ(type(file, "position_embd.weight", wide, dense), "F32");
   }
   EXPECT_EQ(type("bf16", "token_embd.weight", odd, tied), "BF16");
-  // In 4-bit files, the head gets more bits than most weights. If it is tied, so does the embedding, which is then also
-  // the head.
+  // In 4-bit files, the head gets more bits than most weights. In a tied model, the embedding is the head, so it gets
+  // them.
   EXPECT_EQ(type("q4_k_m", "output.weight", wide, dense), "Q6_K");
   EXPECT_EQ(type("q4_k_m", "token_embd.weight", wide, dense), "Q4_K");
   EXPECT_EQ(type("q4_k_m", "token_embd.weight", wide, tied), "Q6_K");
@@ -177,7 +179,7 @@ TEST(GgufFileTypes, ChooseTypesAsLlamaCpp) {
   for (const char* file : {"q8_0", "q4_0", "q4_k_m"}) EXPECT_EQ(type(file, "blk.5.attn_q.weight", odd, dense), "F16");
 }
 
-// tests/reference/gguf_types.py calls llama.cpp's own function for each of these tensors.
+// The expected types are those that llama.cpp's own function returned (tests/reference/gguf_types.py).
 TEST(GgufFileTypes, AreThoseOfLlamaCppsQuantize) {
   const nlohmann::json models = nlohmann::json::parse(std::ifstream(kGgufFiles / "types.json"));
   size_t compared = 0;

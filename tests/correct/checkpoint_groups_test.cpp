@@ -16,8 +16,8 @@ namespace {
 using Json = nlohmann::json;
 using At = std::function<uint32_t(int64_t row, int64_t column)>;
 
-// Returns the words of a matrix [rows, columns] of codes that are packed along its columns: a stream of bits for each
-// row, the first in the low bits.
+// Packs a matrix [rows, columns] of codes into words. Each row is one stream of bits, whose first code is in the lowest
+// bits of its first word.
 std::vector<int32_t> packed(int64_t rows, int64_t columns, int64_t bits, const At& code) {
   const int64_t width = (columns * bits + 31) / 32;
   std::vector<int32_t> words(static_cast<size_t>(rows * width));
@@ -84,7 +84,7 @@ Stored words(const std::string& name, Dims dims, const std::vector<int32_t>& val
   return stored("a." + name, DType::kI32, std::move(dims), values);
 }
 
-// Stores the scales as f16 [outputs, groups], with `columns` columns, or transposed.
+// Stores the scales as f16 [outputs, columns], with zeros after the last group, or as f16 [groups, outputs].
 Stored scales_of(const Weight& w, const std::string& name, bool outputs_first, int64_t columns) {
   std::vector<uint16_t> values;
   if (outputs_first)

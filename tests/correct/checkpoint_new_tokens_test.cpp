@@ -68,7 +68,7 @@ TEST(NewTokens, StandBehindTheTokenizersOwn) {
   EXPECT_TRUE(fs::is_symlink(folder / "model.safetensors"));
 }
 
-// A known eos_token keeps its id and needs no row. A new one gets both.
+// A known eos_token keeps its id and needs no row. A new one gets an id and a row.
 TEST(NewTokens, OneMayEndTheTexts) {
   const Tokenizer before = Tokenizer::open(kModel);
   const int32_t known = before.encode("a", false).at(0);

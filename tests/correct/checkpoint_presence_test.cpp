@@ -183,7 +183,7 @@ TEST_F(OneRun, OnAnotherMachineWithAHeartbeatIsAlive) {
   EXPECT_THAT(refusal(folder), HasSubstr("node7")) << "a lock that reaches over machines needs no waiting";
 }
 
-// The folder may be taken over after SIGSTOP, or when a file server could not be reached for a long time.
+// Another run may take over the folder while this run is stopped (SIGSTOP) or cannot reach the file server.
 TEST_F(OneRun, ThatWasTakenOverNoticesIt) {
   const auto presence = Presence::alone_in(folder, {.heartbeat = 0.02});
   const fs::path own = presence_file(folder, process_name());

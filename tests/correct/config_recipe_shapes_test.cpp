@@ -553,7 +553,7 @@ TEST_F(RecipeShape, TrackersThatFettleLacksDoNotStopARun) {
   EXPECT_NE(said_.find("use_swanlab has no effect here"), std::string::npos);
 }
 
-// Columns that are found in the rows need no entry.
+// An entry names columns only if Fettle does not find them in the rows by itself.
 TEST_F(RecipeShape, AxolotlsFormsOfPairsAndRatedReplies) {
   const auto set = [&](const std::string& type, const std::string& rl) {
     return read(with_set("  type: " + type + "\n") + "rl: " + rl + "\n");

@@ -274,8 +274,8 @@ TEST(ChatTemplate, PromptsThatOpenThinkingBeforeATagThatClosesIt) {
             "<|im_start|>user:Hi<|im_end|><|im_start|>assistant:<think>[[greet</think>Yo<|im_end|>]]");
 }
 
-// GLM's replies end with the token of the next turn, which generation must stop at. Gemma 4's calls end with the token
-// that begins the tool's response.
+// A reply of GLM ends with the token that begins the next turn, so generation must stop at it. A call of Gemma 4 ends
+// with the token that begins the tool's response.
 TEST(ChatTemplate, TokensOfTheNextTurnThatEndAReply) {
   TestTokenizer glm{.special = {"<s>", "</s>", "[gMASK]", "<|user|>", "<|assistant|>", "<|observation|>"}};
   glm.chat_template =

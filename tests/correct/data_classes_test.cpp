@@ -59,7 +59,7 @@ TEST_F(Classes, NamesAreSorted) {
 TEST_F(Classes, NumbersAreIndicesOrNames) {
   EXPECT_EQ(classes("{\"text\": \"a\", \"labels\": 2}\n{\"text\": \"b\", \"labels\": 0}\n"), (Lists{{2}, {0}}));
   EXPECT_EQ(labels.id2label, (Names{"LABEL_0", "LABEL_1", "LABEL_2"}));
-  // Ratings that start at 1 or higher, and numbers written as text, as in csv files.
+  // Numbers other than 0, 1, 2, ... are names, in numeric order. csv files have numbers as text.
   const Examples stars = load("stars.csv", "sentence,category\ngood,10\nbad,2\nso so,5\n");
   EXPECT_EQ(labels.id2label, (Names{"2", "5", "10"}));
   EXPECT_EQ(stars[0].classes, std::vector<float>{2});
@@ -118,8 +118,8 @@ TEST_F(Classes, Regression) {
   EXPECT_EQ(load("a.csv", "text,score\nx,1.0\ny,3\n")[1].classes, std::vector<float>{3});
 }
 
-// With two labels, [0, 1] means either both labels, by number, or no for the first and yes for the second, by flags.
-// All data sets must use the same form.
+// With two labels, [0, 1] may be the numbers of both labels, or one flag per label. Fettle reads all data sets in the
+// same way.
 TEST_F(Classes, ListsAreReadAlikeInAllDataSets) {
   const std::string numbers = R"({"text": "a", "label": [0]})"
                               "\n"

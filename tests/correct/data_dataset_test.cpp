@@ -285,8 +285,8 @@ TEST_F(Data, LongTextsContinueInFurtherExamples) {
   EXPECT_EQ(load().report.truncated, 0);
 }
 
-// Axolotl cuts a text of `type: completion` into pieces of sequence_len tokens, even if longer conversations are left
-// out.
+// Axolotl cuts a text of `type: completion` into pieces of sequence_len tokens, even if its recipe drops conversations
+// that are too long.
 TEST_F(Data, TextsOfAnEntryContinueUnderSftToo) {
   spec.cutoff_len = 4;
   spec.overlength = Overlength::kDrop;

@@ -1,5 +1,5 @@
-// Tests the layout of sequences in lines: no row is divided, few positions stay empty, and the layout is a pure
-// function.
+// Tests the layout of sequences in lines: no row is divided, few positions stay empty, and the layout of a step does
+// not depend on the steps that were laid out before.
 #include <gtest/gtest.h>
 
 #include <cmath>

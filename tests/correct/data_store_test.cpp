@@ -258,7 +258,7 @@ TEST_F(Cache, AStoresHeaderIsChecked) {
   EXPECT_NE(TokenStore::open(stores()[0]), nullptr);
 }
 
-// Other users may be able to read a store that this process cannot read.
+// Other users may be able to read a store that this process cannot read, so it is not removed.
 TEST_F(Cache, AStoreThatCannotBeReadStays) {
   load();
   const fs::path store = stores()[0];

@@ -22,7 +22,8 @@ Outcome tokenised(const std::string& row, DataSpec spec = {}) {
   return tokenise(parsed, {}, "rows:1");
 }
 
-// Returns the conversation q, a, r, b (one token each). The replies a and b have the fields `first` and `second`.
+// Returns the conversation q, a, r, b (one token each). `first` and `second` are further JSON fields of the replies a
+// and b.
 std::string two_replies(const std::string& first, const std::string& second) {
   return R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a")" + first +
          R"(}, {"role": "user", "content": "r"}, {"role": "assistant", "content": "b")" + second + "}]}";

@@ -56,7 +56,7 @@ TEST_P(Transfers, BytesComeBack) {
   EXPECT_EQ(std::memcmp(got.data(), wanted.data(), got.size()), 0);
 }
 
-// The owner of the queue may be destroyed by an exception while transfers run.
+// An exception may destroy the queue while transfers run. So its destructor waits for all transfers.
 TEST_P(Transfers, TheEndWaitsForAllTransfers) {
   constexpr int64_t kBytes = 64 << 20;
   TempFolder folder;
@@ -87,7 +87,7 @@ TEST(ScratchFile, StartsWithZerosAndHasNoName) {
   EXPECT_THAT(names, testing::ElementsAre("mine"));
 }
 
-// Takes and gives back pieces at random, and keeps a list of the bytes that are taken.
+// Takes and gives back pieces at random, and keeps a list of the pages that are taken.
 TEST(StagingRing, PiecesNeverOverlapAndUseTheWholeMemory) {
   constexpr int64_t kPages = 16;
   StagingRing ring(kPages * kDiskBlock);

@@ -129,7 +129,7 @@ TEST_P(CompressedExports, ConfigSaysHowToReadThem) {
   EXPECT_EQ(factors, 14);
 }
 
-// The groups have 32 values, because the weights of this model have 64 and 96 inputs.
+// The groups have 32 values, because larger groups do not divide all of the weights, which have 64 and 96 inputs.
 TEST_F(CompressedExports, IntegersAreTheNearestInTheirGroups) {
   run("llama", "plain", "", "float32");
   const ExportReport report = run("llama", "coded", "w4a16", "bfloat16");

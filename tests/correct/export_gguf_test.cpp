@@ -50,7 +50,7 @@ fs::path model_for_gguf(const std::string& family, const fs::path& folder) {
   fs::create_directories(to);
   for (const auto& entry : fs::directory_iterator(reference_model(family)))
     if (entry.is_regular_file()) fs::copy_file(entry.path(), to / entry.path().filename());
-  if (!family.starts_with("falcon_h1"))  // the export multiplies its weights by the config's factors
+  if (!family.starts_with("falcon_h1"))  // the export needs the config's factors
     write_json_file(to / "config.json", config_known_to_gguf(family, read_json_file(to / "config.json")));
   return to;
 }
@@ -112,7 +112,7 @@ TEST_P(GgufExport, EqualsTheFileOfLlamaCpp) {
         std::memcpy(&x, a.data() + i, sizeof x), std::memcpy(&y, b.data() + i, sizeof y);
         EXPECT_NEAR(x, y, 1e-6f * y) << tensor.name;
       }
-    } else if (GetParam() != "baichuan7b" || tensor.name != "output.weight") {  // Fettle scales this head's rows
+    } else if (GetParam() != "baichuan7b" || tensor.name != "output.weight") {  // Fettle scales its rows to length 1
       EXPECT_TRUE(std::ranges::equal(a, b)) << tensor.name;
     }
   }
@@ -131,7 +131,7 @@ TEST_P(GgufExport, HoldsTheMergedModel) {
   const ExportReport report = run(recipe);
   EXPECT_EQ(report.merged_tensors > 0, adapted);
   ASSERT_EQ(report.gguf.size(), types.size());
-  // A_log of Mamba2 and of delta nets is stored as -exp(A_log).
+  // A_log of Mamba2 and of delta nets is stored as -exp(A_log), which is rounded.
   const ModelConfig config = make_model(read_json_file(model / "config.json"), "config.json").config;
   const bool rounds = config.mamba2 || config.delta_net;
   EXPECT_LE(report.gguf[0].weights.error, config.delta_net ? 5e-7 : rounds ? 1e-7 : 0);
@@ -199,7 +199,7 @@ TEST_P(GgufTokenizerExport, HasTheKeysOfLlamaCpp) {
     if (!key.starts_with("tokenizer.") || key.ends_with("add_sep_token")) continue;
     ASSERT_TRUE(got.header.values.contains(key)) << key;
     const nlohmann::json& own = got.header.values.at(key);
-    // The tokenizer's two files name different tokens as the end of a text.
+    // llama3's tokenizer_config.json and special_tokens_map.json name different tokens as the end of a text.
     if (GetParam() == "llama3" && key.ends_with("eos_token_id")) continue;
     EXPECT_EQ(own, value) << key;
   }
@@ -309,8 +309,8 @@ TEST(GgufExport, NamedChatTemplatesAreKept) {
   EXPECT_EQ(read_file(read / kChatTemplates / "tool_use.jinja"), tools);
 }
 
-// Returns a tokenizer.json with the tokens of sp_bpe.gguf: BPE on characters. A GGUF file of a SentencePiece tokenizer
-// reads back as tokenizer.model, so the test makes it from the tokens in the file.
+// Returns a tokenizer.json (BPE on characters) with the tokens of sp_bpe.gguf. The test makes it here, because Fettle
+// reads the tokenizer of such a GGUF file back as tokenizer.model.
 nlohmann::json tokenizer_of_pieces(bool puts_space_first) {
   const OpenedFile wanted(kGgufFiles / "tokenizer/sp_bpe.gguf");
   const nlohmann::json tokens = wanted.header.values.at("tokenizer.ggml.tokens"),

@@ -135,7 +135,7 @@ TEST(ExportFiles, LoraWeightsOfExpertsAreMerged) {
   }
 }
 
-// A run keeps the blocks of a GGUF file rounded to bfloat16. The merge uses the same rounded values, also if it writes
+// A run rounds the weights of a GGUF file to bfloat16. The merge starts from the same rounded values, even if it writes
 // float32.
 TEST(ExportFiles, AdapterOfAGgufFileIsMergedIntoTheValuesOfTheRun) {
   const TempFolder folder;
@@ -148,7 +148,7 @@ TEST(ExportFiles, AdapterOfAGgufFileIsMergedIntoTheValuesOfTheRun) {
   EXPECT_NEAR(report.logits->kept, 1, 1e-3);
 }
 
-// The run decodes the codes on the device; the export decodes them in memory. Both must get the same values.
+// The run decodes the codes on the device, the export decodes them on the host. Both must get the same values.
 TEST(ExportFiles, BasesIn4BitsHaveTheValuesOfTheRun) {
   const std::string experts = "variants/experts_final", linear = "adapter_final";
   const std::vector<std::pair<std::string, std::string>> adapters{
@@ -272,7 +272,7 @@ TEST(ExportFiles, TheRecipesPrecisionDoesNotWeakenTheCheck) {
   EXPECT_LT(run_export(Request(recipe, Command::kExport)).logits->difference_from_adapter, 1e-4);
 }
 
-// The weights of this model have more than one block of 4 MiB of f32. An adapter changes them.
+// The export merges weights in blocks of 4 MiB (as f32). The weights of this model are larger than a block.
 TEST(ExportFiles, LargeWeightsAreMergedBlockByBlock) {
   const TempFolder folder;
   Json config = read_json(kModels / "llama/config.json");

@@ -104,8 +104,8 @@ Kernel squared_relu_kernel(const CompositeSite& site) {
   };
 }
 
-// For the gradient of w, each device returns the sum over its rows of x as one row of an array [parts, D]. Ordinary ops
-// add up these rows.
+// For the gradient of w [D], each device sums over its own rows of x and returns the sum as one row of an array [parts,
+// D]. Ordinary ops add up the rows of this array.
 Kernel weighted_kernel(const CompositeSite& site) {
   const Partition split_x = site.partitions[0], split_w = site.partitions[1];
   const std::vector<std::string> rows = split_x.dims.empty() ? std::vector<std::string>{} : split_x.dims[0];
@@ -214,7 +214,8 @@ std::string text_of(const ChooseKernel& chooser, bool written_out) {
   const Tensor x = program.input("x", {DType::kF32, {2, 3}}), w = program.input("w", {DType::kF32, {3}});
   const ScanStep out = scan(2, {x}, {}, [&](const Tensor&, const Tensors& carries, const Tensors&) -> ScanStep {
     PathScope path("layer");
-    // In the body, the captured `w` is read before the carry.
+    // The inputs of the composite are in another order than the order in which its body reads them. The program must be
+    // the same.
     if (written_out) return {{w * carries[0]}, {}};
     return {
         {composite("toy", {}, {carries[0], w}, {}, [](const Tensors& in) -> Tensors { return {in[1] * in[0]}; })[0]},
@@ -281,8 +282,7 @@ TEST(Composite, InALoopAKernelIsEqualToItsBodyUnderEachPolicy) {
   }
 }
 
-// In these cases, dims are split over one mesh axis, over two, over an axis that does not split the other input, or not
-// at all.
+// The rows of x are split over dp; over dp, with its columns and v over tp; over both axes; or nothing is split.
 TEST(Composite, OnSeveralDevicesAKernelSeesShardsAndIsEqualToItsBody) {
   register_handlers();
   const std::map<std::string, Value> body = run_layers({}, {}, Remat::kNone);

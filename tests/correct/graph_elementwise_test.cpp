@@ -175,7 +175,7 @@ std::vector<ForwardCase> elementwise_forward_cases() {
   return cases.list;
 }
 
-// Also tests how constants are printed: element by element, as bits, or as a splat.
+// Constants are printed in three ways: element by element, as bits, or as a splat (one number for all elements).
 TEST(Elementwise, ConstantsOfEveryKind) {
   GraphRun run;
   run.output("f32", literal({0.1, -kInf, kInf, 1e-40, 3}, {DType::kF32, {5}}));

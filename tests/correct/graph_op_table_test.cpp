@@ -176,7 +176,7 @@ TEST(OpTable, BadShapesAreRefusedWithTheSpecsLabel) {
   }
 }
 
-// A row without a VJP stops gradients without an error. Values that depend on its results count as constants.
+// The results of an op without a VJP count as constants: gradients stop there without an error.
 TEST(OpTable, RowsWithoutAVjpStopGradients) {
   GraphRun run;
   const Tensor x = run.input(f32({3}, {0.5, -1.5, 2}));

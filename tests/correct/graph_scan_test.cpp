@@ -170,8 +170,8 @@ TEST(Scan, PartsOfAStackEqualTheWhole) {
   }
 }
 
-// The number of trips is an input of the program. The loop equals a loop of this many trips, forward and backward. The
-// results of the other trips are zeros. The gradient of a table that is read row by row is also computed row by row.
+// The number of trips is an input of the program. Results and gradients equal those of a loop of this many trips. The
+// results of the other trips are zeros.
 TEST(Scan, TripsThatStopAtALimit) {
   GraphRun run;
   const Tensors in{run.input(any({3}, 1)), run.input(any({5, 3}, 2)), run.input(any({4, 3}, 3))};

@@ -339,7 +339,8 @@ TEST_F(HubSnapshot, ModelScopeTakesABranchWithASlash) {
   EXPECT_EQ(fetched(snapshot, "deep/config.json"), "{}");
 }
 
-// When a branch of ModelScope changes, it keeps the same folder.
+// The snapshot of a branch of ModelScope is named by the branch, so it keeps its folder when the branch changes. A new
+// process must fetch the changed file.
 TEST_F(HubSnapshot, ModelScopeTakesFilesThatChanged) {
   const HubSettings settings = hub.settings(Hub::kModelScope);
   const auto content_in_child = [&] {

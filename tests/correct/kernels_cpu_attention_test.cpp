@@ -198,8 +198,8 @@ TEST_P(CpuAttention, EqualsItsDefinition) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     const Inputs inputs(GetParam(), dtype);
     const Results wanted = definition(inputs);
-    // bf16 has 8 bits of precision, so one rounding has an error of up to 2e-3. The weights, the output, the gradients
-    // of scores and the results are each rounded once.
+    // bf16 has 8 bits of precision, so one rounding has an error of up to 2e-3. The attention weights, the output, the
+    // gradients of the scores, and dq, dk and dv are each rounded once.
     const double bound = dtype == DType::kF32 ? 2e-6 : 6e-3;
     for (const BlockOps* ops : usable_block_ops(dtype)) {
       SCOPED_TRACE(fmt::format("{} {}", hf_name(dtype), ops->name));
@@ -268,7 +268,7 @@ INSTANTIATE_TEST_SUITE_P(
                 .documents = {7, 1, 7, 2, 9, 1, 0, 7}}),
     [](const auto& info) { return info.param.name; });
 
-// Counts the computed blocks of scores. The test replaces the product in the table of operations with this one.
+// Counts the products of blocks. The test puts this function in place of the product in the table of operations.
 int64_t products;
 const BlockOps* counted;
 void count_product(int64_t m, int64_t n, int64_t k, const Word* a, int64_t a_row, bool a_transposed, const Word* b,
@@ -292,7 +292,8 @@ int64_t products_of(const Setting& setting) {
 }
 
 // 512 positions are 8 blocks. Causal attention needs 1 + 2 + ... + 8 = 36 blocks of scores. A window of 64 positions
-// needs 8 + 7, four documents need 4 * (1 + 2), and attention both ways needs 8 * 8. Each block takes two products.
+// needs 8 + 7, four documents need 4 * (1 + 2), and attention without a mask needs 8 * 8. Each block of scores takes
+// two products.
 TEST(CpuAttentionBlocks, HiddenOnesAreNotComputed) {
   const Setting causal{"causal", 1, 512, 1, 1, 16};
   EXPECT_EQ(products_of(causal), 2 * 36);

@@ -94,7 +94,8 @@ TEST(CpuProduct, IsTheSumOfProducts) {
           }
 }
 
-// Smaller products are computed without threads. This one has several ranges of rows, and its last panels are divided.
+// Smaller products are computed without threads. Here, the rows of each panel (some columns of b) are divided into
+// several tasks, and those of the last panels into more (matrix_product.cpp).
 TEST(CpuProduct, ManyRowsHaveTheSameBitsForAnyNumberOfThreads) {
   uint32_t seed = 200;
   for (const DType dtype : {DType::kF32, DType::kBF16})
@@ -149,7 +150,7 @@ TEST(CpuProduct, AddsASecondProductAndScales) {
         }
 }
 
-// Nothing may write to the bytes behind the scratch memory.
+// Scratch memory with a fence behind it, to which nothing may write.
 class Scratch {
  public:
   explicit Scratch(int64_t bytes) : bytes_(bytes), memory_(Shape{DType::kU8, {bytes + kFence}}) {
@@ -198,7 +199,8 @@ TEST(CpuLora, IsItsDefinition) {
         forward.expect_fence();
         backward.expect_fence();
 
-        // Returns scale times the product left [m, k] right [k, n], each stored transposed if `turned`.
+        // Returns scale * left * right, for left [m, k] and right [k, n]. A matrix is stored transposed if its flag is
+        // set.
         auto product = [&](int64_t m, int64_t n, int64_t k, const HostArray& left, bool left_turned,
                            const HostArray& right, bool right_turned, double scale) {
           std::vector<double> out = expected({m, n, k, left_turned, right_turned, dtype, dtype}, left, right);

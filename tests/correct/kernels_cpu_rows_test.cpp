@@ -40,7 +40,8 @@ double bound_of(DType dtype) {
   return dtype == DType::kF32 ? 1e-6 : 4e-3;
 }
 
-// Calls body(table, dtype, width) for each instruction set and dtype, for widths with and without a rest.
+// Calls body(table, dtype, width) for each instruction set and dtype, for widths that are multiples of a vector and
+// widths that are not.
 template <typename Body>
 void each_case(const Body& body) {
   for (const BlockOps* ops : usable_block_ops(DType::kBF16))
@@ -123,7 +124,7 @@ TEST(CpuRowOps, NormsAndTheirGradients) {
       }
     }
     EXPECT_LT(relative_distance(y.values(), wanted), bound_of(dtype));
-    // The gradient of a row of one element is almost 0: only its size can be compared.
+    // In a row of one element, the gradient is almost 0, so a relative bound is of no use.
     if (width > 1) EXPECT_LT(relative_distance(dx.values(), wanted_dx), 10 * bound_of(dtype));
     inverse.values();
   });

@@ -30,7 +30,7 @@ std::vector<int64_t> covered(const Json& ignore) {
 
 using Layers = std::vector<int64_t>;
 
-// The rules of compressed-tensors: the whole name, an expression for the start of the name, or the class of the module.
+// `ignore` of compressed-tensors has whole names, expressions for the start of a name (re:), or classes of modules.
 TEST(GroupStorage, IgnoreComparesWholeNames) {
   EXPECT_EQ(covered({"lm_head"}), (Layers{0, 1}));
   EXPECT_EQ(covered({"model.layers.1.self_attn.q_proj"}), (Layers{0}));
@@ -52,7 +52,8 @@ TEST(GroupStorage, ModulesNotToConvertAreParts) {
   }
 }
 
-// The experts' own modules decide about the tensor with all experts. Names may be those of Transformers 4.
+// The tensor with all experts of a layer is left out if the module of one of its experts is left out. Names may be
+// those of Transformers 4.
 TEST(GroupStorage, ModulesOfExpertsInOneTensor) {
   Json config = config_of("qwen3_5_moe");
   config["quantization_config"] = config_of("qwen3_moe_packed")["quantization_config"];

@@ -120,7 +120,8 @@ TEST_F(MeshOfHosts, TheGuessKnowsSlowLinks) {
   EXPECT_LT(cost_without_dp(fast), 1.1);
   const double slowest = cost_without_dp(candidates("mi300x", 25.0 / 8 / 8));  // 25 Gb/s for each host
   EXPECT_GT(slowest, 1.5 * cost_without_dp(candidates("mi300x", 1))) << "rates below 1 GB/s count as they are";
-  // A host of eight MI210 has 550 GB, and the weights have 812 GB.
+  // A host of eight MI210 has 550 GB, and the weights have 812 GB. So dp, which needs a copy of the weights in each
+  // host, is not possible.
   const MeshCandidate large = candidates("mi210", kSlow).front();
   EXPECT_EQ(large.variant.mesh->at("dp"), 1) << large.text;
 }

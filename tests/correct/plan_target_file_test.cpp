@@ -72,7 +72,7 @@ TEST(TargetFile, ItsConfigCompilesLikeTheKnownTarget) {
 }
 
 // docs/targets.md states figures that were reported for a target. Returns whether one of them equals the target's
-// memory, up to the precision of its digits.
+// memory to within 0.02 GiB.
 bool is_reported(const std::string& sources, const Target& target) {
   const size_t begin = sources.find(fmt::format("\n| `{}` | ", target.name));
   if (begin == std::string::npos) return false;

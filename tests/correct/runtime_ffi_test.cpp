@@ -33,7 +33,7 @@ ffi::Error fail(ffi::Buffer<ffi::F32>, ffi::ResultBuffer<ffi::F32>) {
 XLA_FFI_DEFINE_HANDLER_SYMBOL(fail_handler, fail,
                               ffi::Ffi::Bind().Arg<ffi::Buffer<ffi::F32>>().Ret<ffi::Buffer<ffi::F32>>());
 
-// Returns a module that executes `call` on the rows of every device.
+// Returns a module in which each device executes `call` on its own rows.
 std::string in_manual_region(const std::string& call) {
   return R"(
 module @m attributes {mhlo.num_partitions = 8 : i32, mhlo.num_replicas = 1 : i32} {

@@ -49,7 +49,8 @@ TEST(MemoryPool, HoldsNoMoreThanTheBlocksAtTheirMost) {
   for (int i = 0; i < 8; ++i) small.push_back(pool.allocate(2 * kMiB, 64));
   for (void* block : small) pool.release(block);
   EXPECT_EQ(pool.use().held, 16 * kMiB);
-  // Blocks of other sizes need some fresh pages. In exchange, the pool returns pages at other addresses.
+  // Blocks of other sizes need some fresh pages. In exchange, the pool gives pages at other addresses back to the
+  // system.
   void* const keeps = pool.allocate(2 * kMiB, 64);
   void* const large = pool.allocate(15 * kMiB, 64);
   const MemoryPool::Use use = pool.use();

@@ -179,7 +179,7 @@ TEST(Rendezvous, AProcessThatStartsAgainAloneIsRefused) {
       }
       EXPECT_EQ(wait_for({again}), std::vector<int>{21});
     }
-    // The store still has the keys of this run.
+    // The refused process has not disturbed this run.
     const auto all = run.exchange("later", std::to_string(place.rank), Seconds(20));
     run.leave();
     return all == std::vector<std::string>{"0", "1", "2"} && !testing::Test::HasFailure() ? 43 : 1;

@@ -86,7 +86,8 @@ TEST(ServeRequests, APlainPromptIsATextOrTokens) {
   EXPECT_THAT(read_text_request(R"({"prompt": [3, 4]})").prompt_ids, ElementsAre(3, 4));
 }
 
-// Returns the text that StopTexts passes on for each piece, followed by '|'.
+// Returns the texts that StopTexts passes on: one for each piece, each followed by '|', then the text at the end, then
+// '!' if a stop text was found.
 std::string passed(std::vector<std::string> stops, const std::vector<std::string>& pieces) {
   StopTexts filter(std::move(stops));
   std::string out;

@@ -50,7 +50,7 @@ TEST(Rules, VocabulariesAndKeyHeadsThatDoNotDivideStayWhole) {
   EXPECT_EQ(both.partition({"vocab"}, {6}, "w").dims, (Split{{"fsdp"}})) << "only the axes that divide it";
 }
 
-// ep splits the experts. It splits other weights like fsdp, and leaves a dim whole that it does not divide.
+// ep splits the experts. It splits other weights like fsdp. If it does not divide a dim, it splits the next one.
 TEST(Rules, EpSplitsExpertsAndOtherWeights) {
   const ShardingRules rules(MeshAxes{{{"fsdp", 2}, {"ep", 4}}});
   EXPECT_EQ(rules.partition({"experts", "mlp", "embed"}, {8, 64, 32}, "w").dims, (Split{{"ep"}, {"fsdp"}, {}}));

@@ -96,8 +96,8 @@ void expect_close(const std::vector<double>& got, const Json& wanted, double tol
     EXPECT_NEAR(got[i], wanted[i].get<double>(), tolerance * std::abs(wanted[i].get<double>())) << "step " << i;
 }
 
-// Compares the norm and the first values of each trained tensor. `wanted` has the names of the parameters, or those of
-// the model's files if these differ.
+// Compares the norm and the first values of each trained tensor. The names in `wanted` are those of the parameters or,
+// where they differ, those of the tensors in the model's files.
 void expect_final(const Training& result, const ModelRepository& files, const Json& wanted) {
   int64_t seen = 0;
   for (const Param& param : result.params) {

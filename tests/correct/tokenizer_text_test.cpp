@@ -87,7 +87,7 @@ TEST(Text, ManyThreadsGetTheSameIds) {
   EXPECT_EQ(wrong, std::vector<int>(wrong.size(), 0));
 }
 
-// Encoding a word of a million random letters ends soon, and decoding restores the word.
+// Encoding a word of a million random letters takes little time, and decoding restores the word.
 TEST(Text, AMillionLettersWithoutASpaceAreOneWord) {
   const Tokenizer tokenizer = Tokenizer::open(kReference / "gpt2");
   std::string word;

@@ -75,7 +75,7 @@ TEST(CheckpointWriter, ContainsTheRequestedStep) {
 TEST(CheckpointWriter, WithoutMemoryForTheCopyWritesTheSameFiles) {
   TempFolder folder;
   std::map<std::string, std::string> written[2];
-  const RunRecord record;  // both runs use one start, because a checkpoint contains the start to the second
+  const RunRecord record;  // both runs have the same start time, which a checkpoint contains
   for (int64_t memory : {int64_t{0}, int64_t{1} << 40}) {
     const fs::path output = folder / (memory == 0 ? "direct" : "copied");
     Recipe recipe = run_recipe(output, "full");
@@ -115,8 +115,8 @@ TEST(DiskNeeded, CountsTheCheckpointsThatAreKept) {
   auto checkpoints = [&](int64_t limit, int64_t every, int64_t total, int64_t done, int64_t present) {
     recipe.save_total_limit = limit;
     const auto run = make_run(recipe, repository.config(), "config.json", 1);
-    // For each parameter, a checkpoint has 16 bytes: the f32 weight, two moments and the f32 adapter. The result is an
-    // adapter, with 4 bytes.
+    // A checkpoint has 16 bytes per trained parameter, all in f32: the weight, its two moments, and its copy in the
+    // adapter. The result is the adapter, with 4 bytes.
     const int64_t parameters = run.count(run.trained);
     const RunLength length{.total_steps = total, .save_every = every};
     return (disk_needed(run, repository, length, done, present) - 4 * parameters) /

@@ -81,7 +81,7 @@ TEST(AdapterResult, LoraWeightsOfExpertsHaveTheBytesThatWereLoaded) {
     const SafetensorsFile wanted = SafetensorsFile::open(models / adapter / "adapter_model.safetensors");
     size_t compared = 0;
     for (const TensorEntry& entry : wanted.entries()) {
-      // LoRA weights of the image encoder, which PEFT's all-linear adds, are left out.
+      // The file that Fettle wrote has no LoRA weights of the image encoder. PEFT's all-linear adds them.
       if (entry.name.find("vision") != std::string::npos) continue;
       ++compared;
       const TensorEntry* found = got.find(entry.name);

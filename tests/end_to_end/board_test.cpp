@@ -260,7 +260,7 @@ TEST(Board, ShowsAllAnswersOfAnEvaluation) {
   std::string text = "no row\n";
   for (int i = 0; i < 45; ++i) {
     text += json{{"prompt", "Frage " + std::to_string(i)}, {"predict", "ä <b>\n"}}.dump() + "\n";
-    if (i == 30) text += "{\"prompt\": \"" + std::string(3 << 20, 'x') + "\"}\n";  // longer than a block
+    if (i == 30) text += "{\"prompt\": \"" + std::string(3 << 20, 'x') + "\"}\n";  // longer than the board's blocks
   }
   text.pop_back();  // the last line has no end
   write_text(board.folder / "runs/a/base_predictions.jsonl", text);

@@ -36,7 +36,7 @@ class Socket {
   ~Socket() { close(fd_); }
   Socket(const Socket&) = delete;
   bool connected() const { return connected_; }
-  // Returns the bytes that the server has sent and the client has not read, in the buffers of both sides.
+  // Returns the number of bytes that the server has sent and the client has not read, in the buffers of both sides.
   size_t waiting_bytes() const {
     sockaddr_in own{}, other{};
     socklen_t size = sizeof own;

@@ -17,7 +17,8 @@ std::vector<std::string> plan_words(const std::vector<std::string>& more) {
               more);
 }
 
-// Returns the file of a card like the MI300X, on which `bytes` bytes are left after the allowance for libraries.
+// Writes the target file of a card like the MI300X, on which `bytes` bytes are left after the allowance for libraries.
+// Returns its path.
 std::string small_card(const TempFolder& folder, int64_t bytes) {
   constexpr int64_t kLibraries = 800'000'000;
   const std::filesystem::path file = folder.path() / "small.yaml";

@@ -1,5 +1,5 @@
-// Tests scripts/check_plugin_libraries, which lists the libraries that a plugin loads and that are missing on this
-// machine. Also tests what `make test` downloads.
+// Tests scripts/check_plugin_libraries, which lists the libraries that a plugin loads, and says which of them are
+// missing on this machine. Also tests what `make test` downloads.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>

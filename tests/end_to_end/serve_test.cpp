@@ -300,7 +300,7 @@ double seconds_of_a_reply(const Served& server) {
 // A thread that waits for a slow client stays busy for 10 seconds or more.
 TEST(ServeAlone, ClientsThatSendAByteAtATimeDelayNoOther) {
   const Served server;
-  seconds_of_a_reply(server);  // not used: the server compiles
+  seconds_of_a_reply(server);  // not measured: the server compiles its program
   const double usual = seconds_of_a_reply(server);
   const std::string text = server.request("/v1/completions", greedy_body(1));
   std::vector<std::unique_ptr<Socket>> slow;

@@ -86,8 +86,8 @@ std::map<std::string, Value> tensors(const std::filesystem::path& folder) {
   return out;
 }
 
-// If an adapter has a fully trained module, this replaces the model's module, including the changes that earlier
-// adapters made to it. The LoRA weights of later adapters are added to the new module.
+// A module that an adapter trained in full replaces the model's module, and with it the changes that earlier adapters
+// made to this module. The LoRA weights of later adapters are added to the new module.
 TEST(Export, AdaptersMergedAtOnceEqualAdaptersMergedOneByOne) {
   const std::string llama = source_folder().string() + "/tests/reference/models/llama";
   const Model model = make_model(nlohmann::json::parse(read_text(llama + "/config.json")), "config.json");

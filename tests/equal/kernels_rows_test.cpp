@@ -115,8 +115,8 @@ TEST(CpuRows, TheSameBitsEachTime) {
   }
 }
 
-// tp splits the heads and the hidden values of MLPs, so their kernels run. Devices along tp have the same rows of a
-// norm, so the norm's body runs.
+// tp splits the heads and the hidden values of MLPs. The kernels of rope and of gated MLPs run on each device's part.
+// All devices along tp have the same rows of a norm, so the norm's body runs.
 TEST(CpuRows, TensorParallelismLeavesNormsToTheBody) {
   const Setting split{.name = "tp", .mesh = {{{"fsdp", 4}, {"tp", 2}}}};
   const Ran body = run_layers(split, Remat::kFull, {}), kernel = run_layers(split, Remat::kFull, chooser(8));

@@ -170,7 +170,8 @@ TEST(TokenObjective, SlopesAreTheFiniteDifferencesWithFixedWeights) {
   }
 }
 
-// The entropy is over the 20 largest logits. If all 25 logits are equal, it is still over only 20 of them: log(20).
+// The weight is the entropy over the 20 largest logits, divided by 3. If all 25 logits are equal, the entropy is still
+// over only 20 of them: log(20).
 TEST(TokenObjective, EqualLogitsCountOneByOne) {
   const ModelConfig config;
   const Weights none;

@@ -193,7 +193,8 @@ TEST(MixedGroups, OnlyTheLayersThatAreLeftOutAreFloats) {
                     got = train(lora_recipe(folder / "packed", start), options);
   expect_equal_lists(got.losses, wanted.losses, 1e-6, "loss");
   expect_equal_lists(got.norms, wanted.norms, 1e-5, "norm");
-  // With LoRA on selected layers, the layers of a weight cannot be divided into quantised and other layers.
+  // With LoRA on selected layers, the layers of a weight cannot be divided into quantised and other layers. So no layer
+  // of q_proj stays in integers.
   const auto some = make_run(lora_recipe(folder / "packed", {"layers_to_transform=1"}), repository.config(), "c", 1);
   EXPECT_EQ(layers_of(some.quantised, [](const QuantisedWeight& weight) { return weight.base; }),
             (std::vector<int64_t>{}));

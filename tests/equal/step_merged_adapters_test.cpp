@@ -13,7 +13,7 @@ Model model_of(const std::string& name) {
   return make_model(nlohmann::json::parse(read_text(reference_model(name) / "config.json")), "config.json");
 }
 
-// Returns a recipe that merges adapters and adds a new adapter on q_proj, which has no effect yet.
+// Returns a recipe that merges adapters and adds a new adapter on q_proj. The new adapter has no effect at the start.
 Recipe new_adapter(const std::string& model, std::vector<std::string> merged) {
   Recipe recipe = reference_recipe(model);
   recipe.adapter_name_or_path = std::move(merged);

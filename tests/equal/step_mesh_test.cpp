@@ -90,8 +90,8 @@ struct FamilyMesh {
 
 class FamilyMeshTest : public testing::TestWithParam<FamilyMesh> {};
 
-// Weights, heads, MLP, vocabulary and positions are split at the same time. LoRA weights are split like their base
-// weights.
+// The meshes split weights, rows, heads, MLPs, vocabularies, experts and positions, most of these at the same time.
+// LoRA weights are split like their base weights.
 TEST_P(FamilyMeshTest, EightDevicesEqualOne) {
   const auto& [model, type, mesh] = GetParam();
   const TrainOptions options{.steps = 3, .rate = type == "full" ? 5e-4 : 5e-3};

@@ -37,7 +37,7 @@ class HubRefusals : public testing::Test {
       Snapshot::open(hub.settings(), *read_repo_name(RepoKind::kModel, "org/small-model")).fetch({"model.safetensors"});
     });
   }
-  // Checks the cache: no file under its final name is incomplete or has wrong content.
+  // Checks that the cache has no model.safetensors, and no blob that counts as complete.
   void expect_no_weights() {
     for (const auto& entry : fs::recursive_directory_iterator(hub.cache())) {
       EXPECT_NE(entry.path().filename(), "model.safetensors");

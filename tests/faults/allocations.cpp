@@ -3,9 +3,9 @@
 //
 //   FAULT_MIN  allocations of fewer bytes never fail (1000000)
 //
-// An allocation is Fettle's own when the first caller outside of libstdc++ is the program or one of its libraries
-// (fettle_columns.so), not a plugin or a system library. The log shows it as "BYTES FILE+OFFSET", where FILE+OFFSET is
-// the caller.
+// A failing allocation sets errno to ENOMEM, whatever errno FAULT_ERRNO names. An allocation is Fettle's own when the
+// first caller outside of libstdc++ is the program or one of its libraries (such as fettle_columns.so), not a plugin or
+// a system library. The log shows it as "BYTES FILE+OFFSET", where FILE+OFFSET is the caller.
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <signal.h>

@@ -38,7 +38,7 @@ def stage_cases():
 SHORT = {f"short-{method}": ["model_name_or_path={disk}/model", "stage=sft", *METHODS[method], "max_steps=4",
                              "save_steps=2", "dataset={disk}/sft.jsonl"] for method in ["lora", "full"]}
 
-# LoRA and full tuning of a model whose tensors are larger than 1 MB.
+# LoRA and full tuning of a model with some tensors of more than 1 MB.
 LARGE = {
     "large-full": ["model_name_or_path={disk}/large", "stage=sft", "finetuning_type=full",
                    "dataset={disk}/sft.jsonl", "max_steps=3"],

@@ -5,7 +5,7 @@
 //   FAULT_PATH    chooses only calls whose path contains this text; if empty, all calls
 //   FAULT_NTH     the number of the first chosen call that fails, counted from 1 in each process; 0: no call fails
 //   FAULT_COUNT   the number of chosen calls that fail in a row (1); "all": the first one and all later ones
-//   FAULT_ERRNO   how the calls fail: the name of an errno (ENOSPC, EIO, ESTALE, EACCES, ...), or
+//   FAULT_ERRNO   how the calls fail: the name of an errno of kErrors (EIO), or
 //                 KILL: the process gets SIGKILL instead of the call, or
 //                 KILL_AFTER: the process gets SIGKILL right after the call
 //   FAULT_LOG     a file that gets a line for each chosen call: "NUMBER CALL PATH", with " !" if the call failed
@@ -97,7 +97,7 @@ void log_call(long number, const char* call, const std::string& path, bool fails
   syscall(SYS_close, fd);
 }
 
-// Returns whether the disk has no room for `bytes` more bytes.
+// Returns whether a write of `bytes` bytes must fail because the disk is full.
 bool is_full(const std::string& path, size_t bytes) {
   Plan& chosen = plan();
   if (!chosen.limited || path.find(chosen.path) == std::string::npos) return false;

@@ -10,8 +10,9 @@ usage: tests/faults/sweep.py [MODE ...] [--seconds S] [--seed N] [--count N] [--
   allocations  each allocation of over 1 MB by Fettle's own code fails, one in each trial
   disk         the disk is full after each number of megabytes: until the run ends, or only for three writes
 
-Without a mode it runs all of them. Each mode gets an equal part of --seconds, and ends early when all its trials are
-done. Every failure is printed with the command that repeats it. The exit code is 1 if there was a failure.
+Without a mode it runs all of them. Each mode gets an equal part of what is left of --seconds, and ends early when all
+its trials are done. Every failure is printed with the command that repeats it. The exit code is 1 if there was a
+failure.
 """
 import argparse
 import collections
@@ -214,7 +215,7 @@ class Sweep:
             raise Failure(f"exit code {code} without a proper message: {place.message()}")
 
     def check_named(self, place):
-        """Checks that the message names the file of the call that failed, or the folder of this file."""
+        """Checks that the message names the file of the call that failed, or one of the two folders above it."""
         text = (place.logs / "stderr").read_text(errors="replace")
         failed = next(line for line in place.calls() if line.endswith(" !"))
         paths = [pathlib.Path(path).relative_to(self.disk) for path in failed[:-2].split(" ", 2)[2].split(" -> ")]

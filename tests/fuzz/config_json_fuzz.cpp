@@ -1,4 +1,5 @@
-// Reads any text as a model's config.json. A family reads it and lists its parameters, or it is refused with UserError.
+// Reads any text as a model's config.json. A family reads the text and lists its parameters, or the text is refused
+// with UserError.
 #include "checkpoint/files.h"
 #include "fuzz/fuzzed.h"
 #include "models/model.h"

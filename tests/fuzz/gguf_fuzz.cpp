@@ -1,5 +1,5 @@
-// Reads any bytes as a GGUF file. Its tensors are read, and its config and tokenizer are written and opened; or the
-// file is refused with UserError. Every tensor must lie inside the file.
+// Reads any bytes as a GGUF file. Its tensors are read, its config and tokenizer are written, and the tokenizer is
+// opened; or the file is refused with UserError. Every tensor must lie inside the file.
 #include <algorithm>
 #include <cstdlib>
 

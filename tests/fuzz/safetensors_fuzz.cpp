@@ -1,6 +1,6 @@
 // Reads any bytes as a .safetensors file. Its tensors are read, or the file is refused with UserError. Every tensor
-// must lie in the file. Unless the input begins with an 'x', the first 8 bytes are replaced by a header length that
-// fits.
+// must lie in the file. Unless the input begins with an 'x', a header length is put in front of it: the number of bytes
+// before the first line end.
 #include <algorithm>
 #include <cstdlib>
 

@@ -1,5 +1,5 @@
-// Reads any text as model.safetensors.index.json, next to a shard with the tensor w. The folder opens, or it is refused
-// with UserError.
+// Reads any text as model.safetensors.index.json, next to a shard with the tensor w. The folder opens and its tensors
+// are read, or it is refused with UserError.
 #include "checkpoint/repository.h"
 #include "fuzz/fuzzed.h"
 #include "temp_folder.h"

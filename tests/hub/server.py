@@ -6,12 +6,14 @@ ROOT/models/ORG/NAME@REV/...   at another branch (a slash in REV is written as %
 ROOT/datasets/...              the same for data sets
     .gated, .private           in a repository's folder: only the token "good" may read it
     .moved                     the repository has a new name, which this file contains
-ROOT/faults.json               a list of faults; read again at each request (see Fault)
+ROOT/faults.json               a list of faults; read again at each request (see take_fault)
+ROOT/listing.json              if it is there: the entries of every listing
 ROOT/log.jsonl                 every request, appended
+ROOT/commits.jsonl             every commit of an upload, appended
 ROOT/ports.json                written when the server is ready: {"hub": port, "cdn": port}
 
-Uploads work as on Hugging Face's hub: repos/create, preupload, Git LFS with parts of ROOT/part_size bytes if that file is
-there, commit. They need the token "good". Large files are kept in ROOT/objects by their SHA-256.
+Uploads work as on Hugging Face's hub: repos/create, preupload, Git LFS with parts of ROOT/part_size bytes if that file
+is there, commit. They need the token "good". Large files are kept in ROOT/objects by their SHA-256.
 
 Large files (.safetensors, .bin, .parquet and files above 4096 bytes) are redirected to a second server on another port,
 the CDN, which answers 400 to requests with a token. Usage: server.py ROOT
@@ -37,9 +39,9 @@ used = {}  # fault -> how often it happened
 def take_fault(kind, path, places):
     """Returns the first fault of this kind whose `match` is in the path and whose `times` are not used up; else None.
 
-    {"kind": "cut" | "stall" | "wrong" | "longer" | "status" | "redirect" | "norange" | "slow", "match": part of the path,
-     "times": how often (default 1), "after": bytes that are sent before, "status": ..., "headers": {...}, "to": ...,
-     "rate": bytes a second, "at": "hub" | "cdn"}
+    {"kind": "cut" | "stall" | "wrong" | "longer" | "status" | "redirect" | "norange" | "slow" | "refused" (uploads),
+     "match": part of the path, "times": how often (default 1), "after": bytes that are sent before, "seconds": length
+     of a stall (default 30), "status": ..., "headers": {...}, "to": ..., "rate": bytes a second, "at": "hub" | "cdn"}
     """
     try:
         with open(os.path.join(ROOT, "faults.json")) as file:

@@ -237,7 +237,7 @@ class Sweep:
             raise Failure(f"losses or weights differ from one process's: {found[0]} instead of {wanted[0]}")
 
     def break_it(self, started, launcher, count, what, rank):
-        """Returns the exit code and how long the end took."""
+        """Returns the exit code and how long the end took, or (None, 0) if process `rank` does not run."""
         there = self.processes()
         if rank not in there:
             return None, 0

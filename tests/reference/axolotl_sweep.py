@@ -1,8 +1,9 @@
-"""Converts Axolotl's example recipes with `fettle convert` and trains two steps of each result on a scaled-down random model.
+"""Converts Axolotl's example recipes with `fettle convert` and trains two steps of each result on a small random model.
 
-usage: axolotl_sweep.py [--fettle PROGRAM] [--mirror GIT_DIRECTORY] [--only WORD] [--jobs N] [--seconds N] [--work FOLDER]
+usage: axolotl_sweep.py [--fettle PROGRAM] [--mirror GIT_DIRECTORY] [--only WORD] [--jobs N] [--seconds N]
+                        [--work FOLDER] [--convert-only]
 
-Recipes are fetched by commit; nothing of them is kept in this repository. Their data sets are replaced by a few rows
+Recipes are fetched by commit; nothing of them is kept in this repository. Their data sets are replaced by 200 rows
 with the columns that the recipe names. Needs PyYAML. Exit code 1: a recipe fails for a reason that is not in SUBSTANCE,
 or fewer than FEWEST recipes run.
 """
@@ -19,7 +20,8 @@ import yaml
 REPOSITORY, COMMIT = "axolotl-ai-cloud/axolotl", "067b021c8b87a9e5e380b9173c704cf7340e30f5"
 FEWEST = 125
 # The family of the small model, by a pattern for the model name in the recipe. The first pattern that fits counts.
-# Values that are not folders of models/ are `model_type`s that Fettle does not have.
+# Values that are not folders of models/ are `model_type`s that Fettle does not have, except nvfp4 and onebit, which
+# stand for quantised checkpoints. A name that no pattern fits gets llama2.
 MODELS = {
     r"GPTQ": "qwen3_gptq", r"NVFP4": "nvfp4", r"prequantized": "onebit", r"Vision|mllama": "mllama", r"pixtral-12b|llava": "llava",
     r"Qwen2-VL": "qwen2_vl", r"Qwen2.5-VL": "qwen2_5_vl", r"InternVL": "internvl", r"PaddleOCR": "paddleocr_vl",

@@ -1,8 +1,8 @@
 """Baichuan 2 as a small PyTorch module. It computes the same as the published 7B and 13B, and has their weight names.
 
-The 7B has rotary positions. The 13B has ALiBi, a bias on the scores that grows with the distance; each head has its own
-slope. Both have RMSNorm, one W_pack for q, k and v, a gated MLP, and a head whose rows are scaled to length 1 before
-each use (NormHead). Transformers does not have this family; `register()` adds it.
+The 7B has rotary positions. The 13B has ALiBi, a penalty on the scores that grows with the distance; each head has its
+own slope. Both have RMSNorm, one W_pack for q, k and v, a gated MLP, and a head whose rows are scaled to length 1
+before each use (NormHead). Transformers does not have this family; `register()` adds it.
 """
 
 import math

@@ -1,9 +1,10 @@
 """Tests that Transformers and PEFT load the classifiers that Fettle writes, and give the same results as Fettle on the
 same texts.
 
-Every family for which Transformers has a classifier is tested with a random head. BERT, RoBERTa and Llama are also
-trained from models without a head for a few steps: in full and with an adapter, which is also merged. The tokenizer is
-that of the reference models. It adds no special tokens, which does not matter, because both programs get the same ids.
+All causal families for which Transformers has a classifier, BERT and RoBERTa are tested with a random head. BERT,
+RoBERTa and Llama are also trained from models without a head for a few steps: in full and with an adapter, which is
+also merged. The tokenizer is that of the reference models. It adds no special tokens, which does not matter, because
+both programs get the same ids.
 
 usage: classifiers_live.py FETTLE
 """

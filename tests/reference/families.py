@@ -184,8 +184,8 @@ def make_model(family):
                 parts, value = grouped.random_groups(family, value)
                 model.grouped = getattr(model, "grouped", {}) | {name: parts}
             parameter.copy_(value)
-        for name, buffer in model.named_buffers():  # these change which experts are chosen
-            if name.endswith(("e_score_correction_bias", "expert_bias")):
+        for name, buffer in model.named_buffers():
+            if name.endswith(("e_score_correction_bias", "expert_bias")):  # changes which experts are chosen
                 buffer.copy_((0.1 * torch.randn_like(buffer)).bfloat16().float())
             if name.endswith("layer_scalar"):
                 buffer.copy_((1 + 0.2 * torch.randn_like(buffer)).bfloat16().float())
@@ -193,7 +193,7 @@ def make_model(family):
 
 
 def stored_tensors(model):
-    """Yields the parameters by checkpoint name. Where Transformers fuses experts, yields a tensor per expert."""
+    """Yields the parameters by checkpoint name. Where only Transformers fuses experts, yields a tensor per expert."""
     mixtral = model.config.model_type in ("mixtral", "minimax_m2")
     short = mixtral or model.config.model_type == "lfm2_moe"
     gate, up, down = ("w1", "w3", "w2") if short else ("gate_proj", "up_proj", "down_proj")
@@ -276,7 +276,7 @@ def read_bin(folder):
 
 
 def write_model(family):
-    """Writes models/<family>: config.json, model.safetensors (or pytorch_model*.bin), tokenizer files; for llama also config_v4.json."""
+    """Writes models/<family>: config.json (llama: also config_v4.json), weights (safetensors or .bin), tokenizer."""
     folder = MODELS / family
     folder.mkdir(parents=True, exist_ok=True)
     model = make_model(family)

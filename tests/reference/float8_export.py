@@ -2,8 +2,8 @@
 
 usage: float8_export.py PROGRAM
 
-For each scheme and two families, each weight in Transformers must equal its code times its factor, and the merged
-weights must be those of an export in 16 bits up to the rounding of e4m3. Exit code 1: a weight differs.
+For each scheme and two families, each coded weight in Transformers must equal its code times its factor, and must be
+that of an export in 16 bits up to the rounding of the codes. Exit code 1: a weight differs.
 """
 
 import pathlib
@@ -40,7 +40,7 @@ def stated(files, name, scheme):
 
 
 def compare(program, family, scheme, folder):
-    """Returns the number of weights in 8 bits and the two largest differences (see the top of this file)."""
+    """Returns the number of coded weights and the two largest differences (see the top of this file)."""
     export(program, MODELS / family, folder / "plain", export_dtype="bfloat16")
     export(program, MODELS / family, folder / "coded", export_dtype="bfloat16", export_quantization=scheme)
     files = safetensors.torch.load_file(folder / "coded/model.safetensors")

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Loads models that Fettle exported in 8-bit floats with Transformers (float8_export.py). Usage: float8_export.sh PROGRAM
+# Lets Transformers load models that Fettle exported in 8-bit floats and 4-bit integers (float8_export.py).
+# Usage: float8_export.sh PROGRAM
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 python=$("$here/python_env.sh")

@@ -106,7 +106,7 @@ def mlp(width: int, ending: str = "", experts: int = 0):
 
 
 def model(layers: int, layer, head: bool = True, experts: int = 0, group: int = 1, large: bool = False, width: int = 512):
-    """`layer` is a function that returns the tensors of the layer with this number, with dims in row-major order."""
+    """Returns a model for types.json. layer(number) returns {name: dims} of that layer, with row-major dims."""
     tensors = [["token_embd.weight", [512, width]]] + ([["output.weight", [512, width]]] if head else [])
     for number in range(layers):
         tensors += [[f"blk.{number}.{name}.weight", list(dims)] for name, dims in sorted(layer(number).items())]

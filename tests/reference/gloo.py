@@ -1,6 +1,6 @@
-"""Runs the programs that Fettle printed on jaxlib's CPU devices. tests/reference/gloo.sh starts this script twice. One
-process compares its results with those of Fettle's own runtime, and keeps them. Then several processes, which
-communicate through gloo, compare their results with those of the one process.
+"""Runs the programs that Fettle printed on jaxlib's CPU devices. tests/reference/gloo.sh first starts one process,
+which compares its results with those of Fettle's own runtime, and keeps them. Then it starts several processes. They
+communicate through gloo, and compare their results with those of the one process.
 
 usage: gloo.py FOLDER DEVICES PROCESSES RANK PORT      FOLDER: what SEVERAL_RECORD has written (tests/several)
 """

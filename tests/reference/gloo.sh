@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Trains one step with Fettle in one process with four devices, records its programs with their arguments and results,
-# and runs the same programs with jaxlib in one and in two processes, with gloo between them.
+# For three settings, trains one step with Fettle in one process with four devices, records its programs with their
+# arguments and results, and runs the same programs with jaxlib in one and in two processes, with gloo between them.
 # Usage: tests/reference/gloo.sh BUILD
 set -euo pipefail
 build=$(cd "$1" && pwd) here=$(cd "$(dirname "$0")" && pwd)

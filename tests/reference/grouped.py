@@ -54,7 +54,7 @@ def random_groups(family, value):
 
 
 def pack(codes, dim, order=range(8)):
-    """Packs eight codes along `dim` into a word; code order[i] is in the bits from 4 i on."""
+    """Packs eight codes along `dim` into a word. Code order[i] is in the bits 4 i to 4 i + 3."""
     codes = codes.movedim(dim, -1)
     codes = torch.nn.functional.pad(codes, (0, -codes.shape[-1] % 8)).unflatten(-1, (-1, 8))
     words = sum(codes[..., place] << 4 * i for i, place in enumerate(order))

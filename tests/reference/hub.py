@@ -1,4 +1,4 @@
-"""Tests that Fettle and huggingface_hub share a cache: each finds the files and waits for the locks of the other.
+"""Tests that Fettle and huggingface_hub share a cache: each finds the other's files, and Fettle waits for its locks.
 
 Both use the hub of tests/hub/server.py. usage: hub.py FETTLE
 """
@@ -92,7 +92,7 @@ try:
     sizes = sum(os.path.getsize(os.path.join(model, name)) for name in os.listdir(folder))
     check("and counts the bytes", report.size_on_disk, sizes)
 
-    # Each waits while the other is fetching the same file.
+    # Fettle waits while huggingface_hub holds the lock of a file.
     etag = os.path.basename(os.readlink(os.path.join(folder, "config.json")))
     waits = os.path.join(work, "waits")
     lock = os.path.join(waits, "hub", ".locks", "models--org--llama", etag + ".lock")

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Exports models to GGUF, reads the files with the gguf library and runs them in llama.cpp (both from wheels).
 
-- SmolLM2-135M-Instruct: each tensor equals what the gguf library encodes from the base's values. Tensors of the K types
-  have an error of at most 1.03 times that of llama.cpp's encoder. Greedy replies of the F16 file by llama.cpp's
-  HTTP server, with llama.cpp's chat template and tokenizer, equal those of `fettle generate`.
+- SmolLM2-135M-Instruct: tensors of the K types have an error of at most 1.03 times that of llama.cpp's encoder. All
+  other tensors equal what the gguf library encodes from the base's values. Greedy replies of the F16 file by
+  llama.cpp's HTTP server, with llama.cpp's chat template and tokenizer, equal those of `fettle generate`.
 - The small models of models/, each without and with its adapter: from F32 files, llama.cpp gives the greedy tokens that
   Transformers and PEFT gave (reference.json).
 
@@ -31,8 +31,9 @@ TYPES = "f32 f16 bf16 q8_0 q6_k q5_k_m q5_k_s q5_1 q5_0 q4_k_m q4_k_s q4_1 q4_0 
 PROMPTS = ["What is the capital of France?", "Write one sentence about the sea.", "Count from one to five."]
 TOKENS = 24
 K_TYPES = ("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K")
-# GGUF can express the configs of these models. StarCoder 2's config has a window, which llama.cpp does not support; it
-# rounds the ends of GPT-OSS's yarn, and has constants where the small Llama 4 has other values.
+# The models whose configs GGUF and llama.cpp can express. StarCoder 2, for example, is left out because llama.cpp does
+# not support its window; GPT-OSS, because llama.cpp rounds the ends of its yarn; and the small Llama 4, because
+# llama.cpp has constants where this model has other values.
 FAMILIES = ("llama llama2 qwen2 qwen3 mixtral gemma gpt2 gpt_neox olmo2 granite seed_oss ernie4_5 glm4 ministral3 lfm2 nemotron_h nemotron_h_moe "
             "falcon_h1 falcon_h1_gated qwen2_moe_sparse lfm2_moe minimax_m2 glm4_moe qwen3_5_small deepseek_r1 glm4_moe_lite qwen3_next_sparse qwen3_5_moe_small "
             "gemma4 gemma4_e2b gemma4_moe gemma4_unified granite4 granite4_dense").split()

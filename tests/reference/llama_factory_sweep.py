@@ -1,6 +1,8 @@
-"""Runs LLaMA-Factory's example recipes with Fettle: each names a scaled-down random model instead of its own, and trains two steps on the demo data sets.
+"""Runs LLaMA-Factory's example recipes with Fettle. Each gets a small random model instead of its own, and trains two
+steps on the demo data sets.
 
-usage: llama_factory_sweep.py [--fettle PROGRAM] [--mirror GIT_DIRECTORY] [--only WORD] [--jobs N] [--seconds N] [--work FOLDER]
+usage: llama_factory_sweep.py [--fettle PROGRAM] [--mirror GIT_DIRECTORY] [--only WORD] [--jobs N] [--seconds N]
+                              [--work FOLDER]
 
 Recipes are fetched by commit; nothing of them is kept in this repository. Recipes of inference, merging and prediction
 run after those that train, because some need their results. Exit code 1: a recipe fails for a reason that is not in

@@ -42,7 +42,7 @@ def collate(rows):
 def decayed_names(model):
     """Returns the names of the weights that decay under the Trainer's rule: all except biases and norms.
 
-    The Trainer knows norms by their names. It does not know Nemotron-H's last norm, so the list adds norm_f."""
+    The Trainer finds norms by patterns for their names. No pattern fits Nemotron-H's last norm, so norm_f is added."""
     forbidden = [r"bias", r"layernorm", r"rmsnorm", r"(?:^|\.)norm(?:$|\.)", r"_norm(?:$|\.)", r"norm_f"]
     return set(get_parameter_names(model, [torch.nn.LayerNorm], forbidden))
 
@@ -52,7 +52,8 @@ def adamw(groups, lr, betas, eps):
 
 
 def train(model, rows, settings, autocast=None, optimizer=adamw):
-    """Trains `model` in place. Returns for each step the loss, the gradient norm before clipping and the learning rate.
+    """Trains `model` in place. Returns for each step the loss, the gradient norm before clipping, the learning rate and
+    the number of trained tokens.
 
     `autocast`: None, torch.bfloat16 or torch.float16 (with a loss scale)."""
     model.train()

@@ -1,6 +1,7 @@
-"""Records 20 steps of the llama model by Transformers + PEFT: each variant of LoRA, freeze-tuning and low precision.
+"""Records 20 steps by Transformers + PEFT: each variant of LoRA, freeze-tuning and low precision, on the llama model,
+or on the model that the record names as `family`.
 
-usage: methods.py [METHOD ...]      (updates methods.json and models/llama/variants/; README.md has the format)
+usage: methods.py [METHOD ...]      (updates methods.json and models/*/variants/; README.md has the format)
 """
 
 import json
@@ -77,7 +78,7 @@ def lora_plus():
 
 
 def pissa():
-    """Trains exact PiSSA. The final adapter is the change that PEFT saves for the original base (rank 2 r)."""
+    """Trains exact PiSSA. Records the change of each base weight, for which PEFT saves an adapter of rank 2 r."""
     base = families.load_model(FAMILY)
     model = record.make_adapter(base, FAMILY, init_lora_weights="pissa")
     out = train(model)

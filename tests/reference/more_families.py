@@ -9,8 +9,8 @@ YARN = dict(
     rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=32, beta_fast=32.0,
     beta_slow=1.0,
 )  # fmt: skip
-# PEFT's all-linear would also adapt experts. The records adapt these modules instead. If a checkpoint has a tensor for
-# each expert, the targets gate_proj, up_proj and down_proj match the experts in PEFT, too.
+# The modules that the records adapt where PEFT's all-linear would adapt others too, such as experts. If a checkpoint
+# has a tensor for each expert, the targets gate_proj, up_proj and down_proj match the experts in PEFT, too.
 MLP = ["gate_proj", "up_proj", "down_proj"]
 TARGETS = dict(
     qwen2_moe=["q_proj", "k_proj", "v_proj", "o_proj", *MLP, "shared_expert_gate"],
@@ -332,7 +332,7 @@ def lfm2(common):  # an adjusted size of the MLP: 2/3 of 132, rounded up to a mu
     )  # fmt: skip
 
 
-def lfm2_moe(common):  # a dense layer first; the bias changes the choice
+def lfm2_moe(common):  # a dense layer first; the bias changes the choice of experts
     return transformers.Lfm2MoeConfig(
         **common | dict(tie_word_embeddings=True, num_hidden_layers=4), num_dense_layers=1, num_experts=8,
         num_experts_per_tok=2, moe_intermediate_size=32, layer_types=["conv", "conv", "full_attention", "conv"],
@@ -355,7 +355,7 @@ def granite4(common):  # like the H models: Mamba2 layers, attention without rop
     )  # fmt: skip
 
 
-def granite4_dense(common):  # like the Micro model: attention with rope only, no experts
+def granite4_dense(common):  # like the Micro model: only attention, with rope; no experts
     return transformers.GraniteMoeHybridConfig(
         **common | dict(tie_word_embeddings=True), **GRANITE4, num_local_experts=0, num_experts_per_tok=0,
         position_embedding_type="rope", layer_types=["attention", "attention"], mamba_n_heads=8, mamba_d_head=16,
@@ -463,7 +463,7 @@ def check_float8(model, folder):
 
 
 def random_float8(value):
-    """Returns random codes and scales of a weight, and their values by Transformers' formula."""
+    """Returns codes and random scales of a weight, and their values by Transformers' formula."""
     grid = [(size + 127) // 128 for size in value.shape]
     scales = (0.5 + torch.rand(grid)) * value.abs().max() / 448
     repeated = scales.repeat_interleave(128, 0).repeat_interleave(128, 1)[: value.shape[0], : value.shape[1]]
@@ -538,7 +538,7 @@ def gemma4_unified(common):  # like the 12B model, whose towers have a single la
 
 
 def as_published(config):
-    """Returns the published form of config.json: head sizes by kind of layer. Transformers 5 saves them by layer."""
+    """Gives config.json its published form: head sizes by kind of layer. Transformers 5 saves them by layer."""
     text = config.get("text_config", {})
     if "per_layer_config" in text:
         full = next(iter(text.pop("per_layer_config").values()))

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Tests `fettle serve` with the openai client: whole answers, streams, logprobs, stop, seed, tools, errors, clients that
-disconnect, and 24 requests at once, for a base and two adapters. Greedy replies must equal those of Transformers and
-PEFT (reference.json). A second server has a model that was trained here to call a tool.
+"""Tests `fettle serve` with the openai client: whole answers, streams, logprobs, stop, seed, tools, errors, clients
+that disconnect, and 24 requests at once. The server has a base and two adapters. Greedy replies must equal those of
+Transformers and PEFT (reference.json). A second server has a model that was trained here to call a tool.
 
 usage: openai_client.py PROGRAM
 """

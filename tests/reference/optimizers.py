@@ -69,7 +69,7 @@ def gradient(shape, seed, step):
     return (numbers(shape, seed + 100 * step).double() * scale.reshape(-1, *[1] * (len(shape) - 1))).float()
 
 
-torch.compile = lambda function, **options: function  # torchao compiles each update
+torch.compile = lambda function, **options: function  # otherwise torchao would compile each update
 
 APOLLO = {
     "apollo": dict(rank=4, proj="random", proj_type="std", update_proj_gap=7, scale=32.0, scale_type="channel"),
@@ -104,7 +104,7 @@ def mix(x):
 
 
 def projection(key, interval, rank, size):
-    """Returns APOLLO's projection [rank, size] of a weight with this key: normal numbers by Box and Muller's formula."""
+    """Returns APOLLO's projection [rank, size] of a weight with this key: normal numbers by Box and Muller."""
     key = (key + interval * 0x9E3779B9) & 0xFFFFFFFF
 
     def uniform(key):
@@ -222,7 +222,7 @@ RECIPES = {
         optim="apollo_adamw", optim_args=dict(rank="1", scale="128", scale_type="tensor", scale_front="true")
     ),
 }
-# Learning rates with which full tuning is stable for each rule.
+# Learning rates of full tuning, for rules that need another one than loop.FULL's.
 RATES = {"sgd": 0.1, "sgd_momentum": 0.02, "sgd_nesterov": 0.02, "lion_32bit": 1e-4, "lion_8bit": 1e-4, "adafactor_scaled": 5e-3}
 # Rules that also have a record on models with fused modules.
 FUSED = ("adafactor", "adafactor_scaled", "muon", "muon_original", "apollo")

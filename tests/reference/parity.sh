@@ -5,7 +5,7 @@
 #        parity.sh trackers                           TensorBoard, W&B, trackio, MLflow
 #        parity.sh server                             `fettle serve` with the openai client
 #        parity.sh gguf                               exported GGUF files in llama.cpp and the gguf library
-#        parity.sh float8                             weights exported in 8-bit floats, in Transformers
+#        parity.sh float8                             weights exported in 8 and 4 bits, in Transformers
 #        parity.sh tokenizers                         real and random tokenizers: tokenizers, sentencepiece, tiktoken
 #        parity.sh templates                          real chat templates: Jinja2 as Transformers sets it up
 #        parity.sh hub                                the cache of huggingface_hub

@@ -2,8 +2,8 @@
 
 The sigmoid, hinge and IPO losses and KTO run in TRL's own trainers, which get the pairs as tokens. ORPO, SimPO, label
 smoothing and the loss of the chosen reply run in a loop like loop.py, with the losses of TRL's ORPOTrainer and
-CPOTrainer. In these losses, the log-probability of a reply is the mean over its tokens. For CPO with the sigmoid loss,
-it is the sum, and the initial model is the reference.
+CPOTrainer. In ORPO and SimPO, the log-probability of a reply is the mean over its tokens. Label smoothing and the loss
+of the chosen reply belong to the sigmoid loss, in which it is the sum, and the initial model is the reference.
 
 usage: preferences.py      (writes preferences.json; README.md has the format)
 """
@@ -43,8 +43,9 @@ def pairs():
 
 
 def judged():
-    """Returns the pairs' prompts with the chosen reply (good) or the rejected reply (bad): good, bad, good, good, and
-    so on. Each also has the reply of the next row in its step; the last row of a step has the reply of the first."""
+    """Goes over the pairs twice. Returns each prompt with the chosen reply (good) or the rejected reply (bad): good,
+    bad, good, good, and so on. Each row also has the reply of the next row in its step; the last row of a step has the
+    reply of the first."""
     rows = []
     for i, pair in enumerate(pairs() * 2):
         good = i % 4 != 1

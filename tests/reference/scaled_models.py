@@ -1,4 +1,5 @@
-"""Scaled-down models for sweeps over other tools' recipes: the random models of `models/`, with a tokenizer that knows the special tokens of chat templates.
+"""Small models for sweeps over other tools' recipes: the random models of `models/`, with a tokenizer that knows the
+special tokens of chat templates.
 
 The last merges of the tokenizer make room for the special tokens, so the weights stay as they are.
 """
@@ -32,9 +33,10 @@ OTHER_TOKENS = [
 ]  # fmt: skip
 TOKENS = [*LLAMA3_TOKENS, *CHATML_TOKENS, *GEMMA_TOKENS, *OTHER_TOKENS]
 # Chat template, bos and eos of some families. The other families have ChatML's template and eos, and no bos.
+# qwen2_awq and qwen3_gptq stand for any model in their formats, which is most often a Llama 3.
 OWN = {
     "llama": (LLAMA3, "<|begin_of_text|>", "<|eot_id|>"),
-    "qwen2_awq": (LLAMA3, "<|begin_of_text|>", "<|eot_id|>"),  # stands for any model in this format, most often a Llama 3, as does the next line
+    "qwen2_awq": (LLAMA3, "<|begin_of_text|>", "<|eot_id|>"),
     "qwen3_gptq": (LLAMA3, "<|begin_of_text|>", "<|eot_id|>"),
     "llama2": (INST, "<s>", "</s>"),
     "mistral": (INST, "<s>", "</s>"),
@@ -61,7 +63,8 @@ def tokenizer(text):
 
 
 def make(family, folder, template=True, **config):
-    """Writes the model of `family` to `folder`. `config` changes fields of config.json; without `template` it has no chat template."""
+    """Writes the model of `family` to `folder`. `config` changes fields of config.json. If `template` is false, the
+    model has no chat template."""
     folder = pathlib.Path(folder)
     if folder.exists():
         shutil.rmtree(folder)

@@ -1,4 +1,6 @@
-"""Runs other tools' example recipes on scaled-down models and groups the results; llama_factory_sweep.py and axolotl_sweep.py use it."""
+"""Runs other tools' example recipes on small models and groups the results.
+
+llama_factory_sweep.py and axolotl_sweep.py use it."""
 
 import argparse
 import collections
@@ -46,7 +48,7 @@ def finish(results, asked, work, fewest):
 
 
 def checkout(repository, commit, folders, to, mirror=None):
-    """Writes `folders` of a GitHub repository at `commit` to the folder `to`. `mirror`: a git directory that has the commit."""
+    """Writes `folders` of a GitHub repository at `commit` to `to`. `mirror`: a git directory that has the commit."""
     git = pathlib.Path(mirror) if mirror else CACHE / "sweeps" / (repository.replace("/", "+") + ".git")
     if not mirror and not git.exists():
         subprocess.run(["git", "init", "--quiet", "--bare", str(git)], check=True)

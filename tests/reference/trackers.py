@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Trains with all trackers, resumes, and reads what the trackers have with the code of TensorBoard, W&B, trackio and
-MLflow. Every figure must equal that of trainer_state.json, also for the steps that the resumed run computed again.
+MLflow. The losses must equal those of trainer_state.json, also for the steps that the resumed run computed again.
 
 usage: trackers.py PROGRAM [--mlflow]
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Loads what Fettle writes in vLLM on the CPU (vllm_models.py). The first run downloads about 1 GB. Usage: vllm.sh PROGRAM
+# Lets vLLM on the CPU load what Fettle writes (vllm_models.py). The first run downloads about 1 GB.
+# Usage: vllm.sh PROGRAM
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 python=$("$here/../../scripts/python_with.sh" "$here/requirements-vllm.txt" --no-deps --only-binary=:all:)

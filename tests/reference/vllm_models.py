@@ -2,8 +2,8 @@
 
 - The small Qwen 3: the base, its adapter and the merged folder give the tokens of Transformers and PEFT
   (reference.json). vLLM refuses a DoRA adapter.
-- The small Qwen 3 MoE: the merged folder of an adapter on experts gives the reply of `fettle generate` with the adapter.
-  vLLM refuses the adapter itself.
+- The small Qwen 3 MoE: the merged folder of an adapter on experts gives the reply of `fettle generate` with the
+  adapter. vLLM refuses the adapter itself.
 - SmolLM2-135M-Instruct, tuned: base and adapter, `fp8_dynamic` and `w4a16` give the reply that was trained.
   vLLM refuses `fp8_block`, because 576 rows are not whole blocks of 128.
 

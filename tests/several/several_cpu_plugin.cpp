@@ -53,7 +53,8 @@ void check(PJRT_Error* error, const char* what) {
 }
 
 PJRT_Error* store_error(PJRT_Error_Code, const char* message, size_t size) {
-  // The store disappears when the run ends. Waits, because Fettle's watching thread then ends this process.
+  // The store disappears when the run ends. Then Fettle's watching thread ends this process, so this thread waits for
+  // that.
   std::this_thread::sleep_for(std::chrono::seconds(30));
   die("the store: " + std::string(message, size));
 }

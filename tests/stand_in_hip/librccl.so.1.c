@@ -1,4 +1,4 @@
-// A stand-in for RCCL. Its collectives check the rank and the number of elements, and move nothing.
+// A stand-in for RCCL. It checks the rank when a communicator is made. Its collectives check and move nothing.
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -44,7 +44,7 @@ struct Op {
   std::string code;
   std::vector<int> operands, results;
   std::vector<Type> types;  // as written, in order
-  std::string word;         // a program id's axis, a comparison's direction, a reduction's op
+  std::string word;         // a program id's axis, a comparison's direction, a reduction's op, or the order "1, 0"
   std::map<std::string, int64_t> attributes;
   Value constant;
   std::vector<Op> body;  // for a loop

