@@ -47,6 +47,8 @@ struct CustomCall {
   // The order of each result's dims in memory, from minor to major. When empty, all results are row-major.
   std::vector<Dims> result_layouts = {};
   CallCost cost;
+  // The function accepts slices of stacked arrays (graph/slices_in_place.h).
+  bool reads_slices = false;
   bool elementwise = false;  // as cheap as an elementwise op: only Remat::kNone saves its results
   // Returns the cotangents of the operands (null = zero), built with ordinary ops and further custom calls.
   // `VjpArgs::cotangents` has one tensor per result (null = zero). Without this function, a gradient through the call

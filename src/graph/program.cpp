@@ -10,6 +10,7 @@
 #include "graph/op_table.h"
 #include "graph/print.h"
 #include "graph/prune.h"
+#include "graph/slices_in_place.h"
 
 namespace fettle {
 
@@ -63,8 +64,9 @@ bool Program::uses_host_memory() const {
 }
 
 std::string Program::text(bool tf32) const {
-  const std::shared_ptr<Block> pruned = prune(*block_);
+  std::shared_ptr<Block> pruned = prune(*block_);
   const bool sharded = mesh_.size() > 1;
+  if (!sharded) pruned = prune(*read_slices_in_place(*pruned));
   auto sharding = [&](const Partition& partition, const Shape& shape) {
     return sharded ? "sdy.sharding = #sdy.sharding" + mlir_sharding(partition, shape.rank()) : std::string();
   };

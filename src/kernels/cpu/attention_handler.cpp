@@ -5,7 +5,7 @@
 #include "kernels/cpu/attention_kernel.h"
 #include "kernels/cpu/ffi_operands.h"
 #include "kernels/cpu/plugin_threads.h"
-#include "runtime/ffi.h"
+#include "kernels/cpu/sliced_operands.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace fettle::cpu {
@@ -89,8 +89,8 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(backward_handler, backward,
 }  // namespace
 
 void register_attention(const Plugin& plugin) {
-  register_ffi_handler<forward_handler>(plugin, kAttentionTarget);
-  register_ffi_handler<backward_handler>(plugin, kAttentionGradientTarget);
+  register_kernel<forward_handler>(plugin, kAttentionTarget);
+  register_kernel<backward_handler>(plugin, kAttentionGradientTarget);
 }
 
 }  // namespace fettle::cpu

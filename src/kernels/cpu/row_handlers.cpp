@@ -7,7 +7,7 @@
 #include "kernels/cpu/ffi_operands.h"
 #include "kernels/cpu/plugin_threads.h"
 #include "kernels/cpu/row_kernels.h"
-#include "runtime/ffi.h"
+#include "kernels/cpu/sliced_operands.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace fettle::cpu {
@@ -179,18 +179,18 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(cross_entropy_handler, cross_entropy_call,
 }  // namespace
 
 void register_gated(const Plugin& plugin) {
-  register_ffi_handler<gated_handler>(plugin, kGatedTarget);
-  register_ffi_handler<gated_gradient_handler>(plugin, kGatedGradientTarget);
+  register_kernel<gated_handler>(plugin, kGatedTarget);
+  register_kernel<gated_gradient_handler>(plugin, kGatedGradientTarget);
 }
 void register_rms_norm(const Plugin& plugin) {
-  register_ffi_handler<rms_norm_handler>(plugin, kRmsNormTarget);
-  register_ffi_handler<rms_norm_gradient_handler>(plugin, kRmsNormGradientTarget);
+  register_kernel<rms_norm_handler>(plugin, kRmsNormTarget);
+  register_kernel<rms_norm_gradient_handler>(plugin, kRmsNormGradientTarget);
 }
 void register_rope(const Plugin& plugin) {
-  register_ffi_handler<rope_handler>(plugin, kRopeTarget);
+  register_kernel<rope_handler>(plugin, kRopeTarget);
 }
 void register_cross_entropy(const Plugin& plugin) {
-  register_ffi_handler<cross_entropy_handler>(plugin, kCrossEntropyTarget);
+  register_kernel<cross_entropy_handler>(plugin, kCrossEntropyTarget);
 }
 
 }  // namespace fettle::cpu

@@ -3,7 +3,7 @@
 #include "kernels/cpu/plugin_threads.h"
 #include "kernels/cpu/products/linear_kernel.h"
 #include "kernels/cpu/products/matrix_product.h"
-#include "runtime/ffi.h"
+#include "kernels/cpu/sliced_operands.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace fettle::cpu {
@@ -44,7 +44,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(product_handler, product_call,
 }  // namespace
 
 void register_linear(const Plugin& plugin) {
-  register_ffi_handler<product_handler>(plugin, kProductTarget);
+  register_kernel<product_handler>(plugin, kProductTarget);
 }
 
 }  // namespace fettle::cpu

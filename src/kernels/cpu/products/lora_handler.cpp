@@ -3,7 +3,7 @@
 #include "kernels/cpu/plugin_threads.h"
 #include "kernels/cpu/products/lora_kernel.h"
 #include "kernels/cpu/products/lora_product.h"
-#include "runtime/ffi.h"
+#include "kernels/cpu/sliced_operands.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace fettle::cpu {
@@ -89,8 +89,8 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(lora_gradient_handler, lora_gradient_call,
 }  // namespace
 
 void register_lora(const Plugin& plugin) {
-  register_ffi_handler<lora_handler>(plugin, kLoraTarget);
-  register_ffi_handler<lora_gradient_handler>(plugin, kLoraGradientTarget);
+  register_kernel<lora_handler>(plugin, kLoraTarget);
+  register_kernel<lora_gradient_handler>(plugin, kLoraGradientTarget);
 }
 
 }  // namespace fettle::cpu

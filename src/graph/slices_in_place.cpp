@@ -1,0 +1,139 @@
+#include "graph/slices_in_place.h"
+
+#include <map>
+#include <optional>
+
+#include "graph/custom_call.h"
+#include "graph/op_table.h"
+#include "graph/print.h"
+
+namespace fettle {
+namespace {
+
+using Call = std::shared_ptr<const CustomCall>;
+
+// Returns whether the node's result has the same elements in the same order as its operand. Sharding constraints change
+// nothing on one device.
+bool is_view(const Node& node) {
+  return node.op == Op::kReshape || node.op == Op::kShardingConstraint;
+}
+
+bool reads_slices(const Node& node) {
+  return node.op == Op::kCustomCall && node.get<Call>()->reads_slices;
+}
+
+// The slices of a loop that its calls can read in place: the xs (numbers of operands of the loop) for each value of the
+// body that is such a slice, or a view of it.
+std::map<ValueId, int64_t> readable_slices(const Loop& loop) {
+  const Block& body = *loop.body;
+  std::map<ValueId, int64_t> slices;
+  std::map<int64_t, bool> cut_out;
+  for (int64_t i = loop.carries; i < loop.carries + loop.xs; ++i) slices[id_of(body.inputs[1 + i])] = i;
+  auto slice_at = [&](const Tensor& t) {
+    const auto at = slices.find(id_of(t));
+    return at == slices.end() ? std::nullopt : std::optional(at->second);
+  };
+  for (int32_t id = 0; id < body.size(); ++id)
+    for (const Tensor& operand : body.node(id).operands)
+      if (const auto slice = slice_at(operand)) {
+        if (is_view(body.node(id)))
+          slices[{id, 0}] = *slice;
+        else if (!reads_slices(body.node(id)))
+          cut_out[*slice] = true;
+      }
+  for (const Tensor& output : body.outputs)
+    if (const auto slice = slice_at(output)) cut_out[*slice] = true;
+  std::erase_if(slices, [&](const auto& entry) { return cut_out.contains(entry.second); });
+  return slices;
+}
+
+class Copy {
+ public:
+  explicit Copy(const Block& block) : from_(block), to_(std::make_shared<Block>()) {}
+
+  // Copies a body of `node`, and adds the stacks that its calls read to the operands of `node`.
+  static void copy_body(Node& node) {
+    Loop loop = *node.loop();
+    Copy copy(*loop.body);
+    copy.slices_ = readable_slices(loop);
+    copy.loop_ = &node;
+    loop.body = copy.whole();
+    node.attributes = std::move(loop);
+  }
+
+  std::shared_ptr<Block> whole() {
+    for (const Tensor& input : from_.inputs) copied_[id_of(input)] = to_->parameter(input.shape());
+    for (int32_t id = 0; id < from_.size(); ++id)
+      if (from_.node(id).op != Op::kParameter) copy_node(id);
+    for (const Tensor& output : from_.outputs) to_->outputs.push_back(copied_.at(id_of(output)));
+    return to_;
+  }
+
+ private:
+  void copy_node(int32_t id) {
+    const Node& original = from_.node(id);
+    Node node = original;
+    if (reads_slices(node)) read_in_place(node, original);
+    for (size_t i = 0; i < original.operands.size(); ++i)
+      if (node.operands[i] == original.operands[i]) node.operands[i] = copied_.at(id_of(original.operands[i]));
+    if (node.loop() != nullptr) copy_body(node);
+    const Tensor first = append(std::move(node));
+    for (size_t r = 0; r < original.results.size(); ++r)
+      copied_[{id, static_cast<int32_t>(r)}] = to_->tensor(first.node(), static_cast<int32_t>(r));
+  }
+
+  Tensor append(Node node) {
+    const std::string path = node.path;
+    const Tensor first = to_->append(std::move(node));
+    to_->node(first.node()).path = path;
+    return first;
+  }
+
+  // Replaces the operands of the call `node` that are slices by stacks.
+  void read_in_place(Node& node, const Node& original) {
+    std::vector<int64_t> attribute;
+    for (size_t i = 0; i < original.operands.size(); ++i) {
+      const auto slice = slices_.find(id_of(original.operands[i]));
+      if (slice == slices_.end()) continue;
+      const Shape& whole = loop_->operands[slice->second].shape();
+      node.operands[i] = stack_as(slice->second, original.operands[i].shape(), node.path);
+      attribute.push_back(static_cast<int64_t>(i));
+      attribute.push_back(whole.dims[0] > loop_->loop()->trips ? loop_->loop()->first : 0);
+    }
+    if (attribute.empty()) return;
+    node.operands.push_back(copied_.at(id_of(from_.inputs[0])));
+    auto call = std::make_shared<CustomCall>(*node.get<Call>());
+    call->attributes[kSlicesAttribute] = attribute;
+    call->in.resize(node.operands.size());
+    node.attributes = Call(std::move(call));
+  }
+
+  // Returns the loop's operand `xs` as seen in the body, as a stack of slices of the shape `slice`.
+  Tensor stack_as(int64_t xs, const Shape& slice, const std::string& path) {
+    Tensor& stack = stacks_[xs];
+    if (!stack) {
+      const Tensor operand = loop_->operands[xs];
+      stack = to_->parameter(operand.shape());
+      loop_->operands.push_back(operand);
+    }
+    Shape shape = slice;
+    shape.dims.insert(shape.dims.begin(), stack.dims()[0]);
+    if (shape == stack.shape()) return stack;
+    return append({Op::kReshape, {stack}, ResultDims{shape.dims}, {shape}, path});
+  }
+
+  const Block& from_;
+  std::shared_ptr<Block> to_;
+  Node* loop_ = nullptr;               // the copy of the loop with this body; null for the outermost block
+  std::map<ValueId, int64_t> slices_;  // values of the body that calls read in place (readable_slices)
+  std::map<int64_t, Tensor> stacks_;   // for each of the loop's xs that calls read in place, the body's new input
+  std::map<ValueId, Tensor> copied_;   // the copy of each value
+};
+
+}  // namespace
+
+std::shared_ptr<Block> read_slices_in_place(const Block& block) {
+  return Copy(block).whole();
+}
+
+}  // namespace fettle
