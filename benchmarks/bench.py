@@ -1,13 +1,13 @@
 """Measures Fettle and its peers side by side and writes a page of Markdown.
 
-usage: bench.py FETTLE MODELS_FOLDER OUT.md [--all] [--avx2] [--rounds 2] [--minutes M] [--only WORDS]
+usage: bench.py FETTLE MODELS_FOLDER OUT.md [--all] [--isa SET] [--rounds 2] [--minutes M] [--only WORDS]
 
 Peers: Transformers + PEFT, and a plain JAX step on the compiler that Fettle uses. All programs have the same weights,
 rows and precision. Rounds alternate between the programs, so that a slowdown of the machine affects all of them. Speed
 and memory are those of the best round. The time to the first step is that of the first round (new), and that of the
-last round, which finds the compiled programs (cached). The page is written again after each workload. --avx2 limits all
-programs to AVX2 on a machine that has more. After --minutes, no new workload starts, and the page says what was left
-out. run.sh passes --jax-python.
+last round, which finds the compiled programs (cached). The page is written again after each workload. --isa limits all
+programs to an instruction set on a machine that has more. After --minutes, no new workload starts, and the page says
+what was left out. run.sh passes --jax-python.
 """
 
 import argparse
@@ -27,8 +27,13 @@ import measure
 from workloads import SHAPES, WORKLOADS
 
 HERE = pathlib.Path(__file__).parent
-AVX2 = dict(ONEDNN_MAX_CPU_ISA="AVX2", MKL_ENABLE_INSTRUCTIONS="AVX2", ATEN_CPU_CAPABILITY="avx2",
-            FETTLE_MAX_CPU_ISA="avx2", XLA_FLAGS="--xla_cpu_max_isa=AVX2")  # fmt: skip
+# For --isa: the environment that limits oneDNN, MKL, PyTorch, Fettle and XLA to an instruction set.
+LIMITS = {
+    "avx2": dict(ONEDNN_MAX_CPU_ISA="AVX2", MKL_ENABLE_INSTRUCTIONS="AVX2", ATEN_CPU_CAPABILITY="avx2",
+                 FETTLE_MAX_CPU_ISA="avx2", XLA_FLAGS="--xla_cpu_max_isa=AVX2"),
+    "avx512_bf16": dict(ONEDNN_MAX_CPU_ISA="AVX512_CORE_BF16", MKL_ENABLE_INSTRUCTIONS="AVX512",
+                        FETTLE_MAX_CPU_ISA="avx512_bf16", XLA_FLAGS="--xla_cpu_max_isa=AVX512_BF16"),
+}  # fmt: skip
 HEAD = ["Fettle tokens/s", "PEFT", "ratio", "JAX", "ratio", "share of the best matmul rate", "Fettle GB", "PEFT GB",
         "first step, s: new", "cached"]  # fmt: skip
 
@@ -121,18 +126,18 @@ def main():
     parser.add_argument("out", type=pathlib.Path)
     parser.add_argument("--jax-python", type=pathlib.Path, required=True, help="a Python that has JAX")
     parser.add_argument("--all", action="store_true", help="the whole table")
-    parser.add_argument("--avx2", action="store_true", help="limit all programs to AVX2")
+    parser.add_argument("--isa", choices=LIMITS, help="limit all programs to this instruction set")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--minutes", type=float, default=1e9)
     parser.add_argument("--only", default="", help="only workloads whose title has these words")
     options = parser.parse_args()
     options.fettle = options.fettle.resolve()
     options.cache = pathlib.Path(os.environ.get("FETTLE_CACHE") or pathlib.Path.home() / ".cache/fettle")
-    if options.avx2:
-        os.environ.update(AVX2)
+    if options.isa:
+        os.environ.update(LIMITS[options.isa])
     wanted = [work for work in WORKLOADS if (options.all or work.short) and options.only in work.title()]
     head = [f"# Speed, {datetime.date.today()}", "",
-            f"{processor()}{', all programs limited to AVX2' if options.avx2 else ''}. Random weights; LoRA of rank 8 on "
+            f"{processor()}{f', all programs limited to {options.isa}' if options.isa else ''}. Random weights; LoRA of rank 8 on "
             f"all linear layers. Best of {options.rounds} alternating rounds; `make bench` repeats it. Load before: "
             f"{os.getloadavg()[0]:.1f}.", ""]  # fmt: skip
     table = ["| work | " + " | ".join(HEAD) + " |", "|---" * (len(HEAD) + 1) + "|"]

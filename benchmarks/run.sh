@@ -10,5 +10,5 @@ models=${FETTLE_CACHE:-$HOME/.cache/fettle}/benchmarks
 mkdir -p "$models"
 cpu=avx2
 for extension in avx512f avx512_bf16 amx_bf16; do grep -qw $extension /proc/cpuinfo && cpu=${extension/_/-}; done
-[[ " $* " == *" --avx2 "* ]] && cpu=limited-to-avx2
+for set in avx2 avx512_bf16; do [[ " $* " =~ " --isa"[=\ ]$set" " ]] && cpu=limited-to-${set/_/-}; done
 "$python" benchmarks/bench.py --jax-python="$(scripts/python_with.sh benchmarks/requirements-jax.txt)" "${FETTLE:-build/fettle}" "$models" "benchmarks/$(date +%F)-$cpu.md" "$@"
