@@ -59,7 +59,7 @@ struct Param {
   // separately: dims[fused] parts of dims[fused + 1]. The checkpoint has one dim instead of these two. -1: dims are the
   // same as in the checkpoint.
   int fused = -1;
-  std::optional<DType> dtype = {};  // nullopt: the dtype that the run gives to all parameters
+  std::optional<DType> dtype = {};  // nullopt: the dtype that the run gives to all parameters without a dtype
   Memory memory = Memory::kDevice;  // the memory in which the program parameter is
   bool trained = false;
 
@@ -116,7 +116,8 @@ class ParamList {
   ParamList& in_layers(std::vector<int64_t> numbers);
   ParamList& outside();
 
-  void add(const std::string& name, Dims dims, LogicalAxes axes, Role role, Init init = Init::kNormal);
+  void add(const std::string& name, Dims dims, LogicalAxes axes, Role role, Init init = Init::kNormal,
+           std::optional<DType> dtype = {});
   // Adds a parameter of a fused module. Its dim number `fused` counts the parts (see Param::fused).
   void add_fused(const std::string& name, Dims dims, LogicalAxes axes, int fused, Role role);
   // Adds a weight [rows, width].

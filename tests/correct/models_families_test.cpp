@@ -183,6 +183,8 @@ TEST(Config, ExamplesHaveThePublishedNumbersOfParameters) {
       {"moonlight-16b-a3b", 16},
       {"nemotron-3-nano-30b-a3b", 31.6},
       {"nemotron-nano-9b-v2", 8.89},
+      {"exaone-4-1.2b", 1.28},
+      {"exaone-4-32b", 32.0},
       {"olmo-2-7b", 7.3},
       {"olmo-3-7b", 7.3},
       {"phi-2", 2.78},
