@@ -97,6 +97,7 @@ void join_columns(const PieceName& piece, JoinedRows pieces, TensorEntry& entry)
                       to_string(Dims{rows, entry.shape.dims[2]}), to_string(each.shape.dims));
   joined.in_turns = piece.in_turns;
   joined.biases = entry.shape.dims[2] == 1;
+  joined.inputs_first = !joined.biases;
   std::swap(entry.shape.dims[1], entry.shape.dims[2]);
   if (joined.biases) entry.shape.dims.erase(entry.shape.dims.begin() + 1);
   entry.joined_experts = std::make_shared<const JoinedExperts>(std::move(joined));
@@ -333,7 +334,7 @@ void ModelRepository::join_experts() {
     for (int64_t i = 0; i < param.stored_count(); ++i) {
       const std::string tensor = param.stored_name(i);
       if (look_up(tensor) != nullptr) continue;
-      auto experts = std::make_shared<ExpertModules>();
+      auto experts = std::make_shared<JoinedExperts>();
       std::vector<std::string> found;
       for (int64_t expert = 0; expert < param.dims[0]; ++expert) {
         const std::vector<std::string> modules = expert_modules(tensor, expert);
@@ -361,7 +362,7 @@ void ModelRepository::join_experts() {
       entry.name = tensor;
       entry.shape = {experts->entries[0].shape.dtype,
                      names.in_first ? Dims{param.dims[0], inputs, all} : Dims{param.dims[0], all, inputs}};
-      entry.experts = std::move(experts);
+      entry.joined_experts = std::move(experts);
       for (const std::string& name : found) tensors_.erase(name);
       tensors_[tensor] = {place.file, place.entry, &(joined_[tensor] = std::move(entry))};
     }

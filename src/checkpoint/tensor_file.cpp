@@ -118,58 +118,22 @@ std::vector<int64_t> outputs_in(std::span<const int64_t> start, std::span<const 
   return out;
 }
 
-void read_experts(const TensorEntry& entry, const Box& box, DType to, std::byte* out) {
-  const ExpertModules& experts = *entry.experts;
-  const int64_t rows_of_module = experts.entries[0].shape.dims[0];
-  // The entry's dims may split the outputs into parts.
-  const size_t rank = box.size.size(), in_dim = experts.inputs_first ? 1 : rank - 1,
-               first_out = experts.inputs_first ? 2 : 1;
-  auto of_outputs = [&](const Dims& dims) { return std::span(dims).subspan(first_out, rank - 2); };
-  const std::vector<int64_t> outputs =
-      outputs_in(of_outputs(box.start), of_outputs(box.size), of_outputs(entry.shape.dims));
-  const int64_t inputs = box.size[in_dim], first_input = box.start[in_dim];
-  const size_t rows = outputs.size(), bytes = rows * static_cast<size_t>(inputs * byte_size(to));
-  std::vector<float> values, flipped;
-  for (int64_t expert = 0; expert < box.size[0]; ++expert) {
-    std::byte* place = out + static_cast<size_t>(expert) * bytes;
-    flipped.resize(experts.inputs_first ? rows * static_cast<size_t>(inputs) : 0);
-    for (size_t row = 0, end; row < rows; row = end) {  // successive outputs of a module
-      const int64_t part = outputs[row] / rows_of_module;
-      for (end = row + 1; end < rows && outputs[end] == outputs[end - 1] + 1; ++end)
-        if (outputs[end] / rows_of_module != part) break;
-      const auto module = static_cast<size_t>((box.start[0] + expert) * experts.each + part);
-      const int64_t some = static_cast<int64_t>(end - row);
-      const Box of_module{{outputs[row] % rows_of_module, first_input}, {some, inputs}};
-      auto read = [&](DType dtype, std::byte* target) {
-        experts.files[module]->read_slice(experts.entries[module], of_module, dtype, target);
-      };
-      if (!experts.inputs_first) {
-        read(to, place + row * static_cast<size_t>(inputs * byte_size(to)));
-        continue;
-      }
-      values.resize(static_cast<size_t>(some * inputs));
-      read(DType::kF32, reinterpret_cast<std::byte*>(values.data()));
-      for (size_t i = 0; i < values.size(); ++i)
-        flipped[i % static_cast<size_t>(inputs) * rows + row + i / static_cast<size_t>(inputs)] = values[i];
-    }
-    if (experts.inputs_first)
-      convert_elements(reinterpret_cast<const std::byte*>(flipped.data()), DType::kF32, place, to,
-                       static_cast<int64_t>(flipped.size()));
-  }
-}
-
 void read_joined_experts(const TensorEntry& entry, const Box& box, DType to, std::byte* out) {
   const JoinedExperts& joined = *entry.joined_experts;
   if (box.elements() == 0) return;
   // The entry's dims may split the outputs into parts.
-  const size_t first_out = joined.biases ? 1 : 2;
-  auto of_outputs = [&](const Dims& dims) { return std::span(dims).subspan(first_out); };
+  const size_t rank = box.size.size(), in_dim = joined.inputs_first ? 1 : rank - 1,
+               first_out = joined.inputs_first ? 2 : 1;
+  auto of_outputs = [&](const Dims& dims) {
+    return std::span(dims).subspan(first_out, rank - (joined.biases ? 1 : 2));
+  };
   const std::vector<int64_t> outputs =
       outputs_in(of_outputs(box.start), of_outputs(box.size), of_outputs(entry.shape.dims));
-  const int64_t inputs = joined.biases ? 1 : box.size[1], first_input = joined.biases ? 0 : box.start[1];
+  const int64_t inputs = joined.biases ? 1 : box.size[in_dim], first_input = joined.biases ? 0 : box.start[in_dim];
   const int64_t size = joined.entries[0].shape.dims[0], columns = static_cast<int64_t>(outputs.size());
   auto tensor_of = [&](int64_t output) { return joined.in_turns ? output % joined.each : output / size; };
   auto row_of = [&](int64_t output) { return joined.in_turns ? output / joined.each : output % size; };
+  const int64_t per_output = joined.inputs_first ? 1 : inputs, per_input = joined.inputs_first ? columns : 1;
   std::vector<float> values(static_cast<size_t>(inputs * columns)), rows;
   for (int64_t expert = 0; expert < box.size[0]; ++expert) {
     for (int64_t tensor = 0; tensor < joined.each; ++tensor) {
@@ -186,7 +150,7 @@ void read_joined_experts(const TensorEntry& entry, const Box& box, DType to, std
         const int64_t output = outputs[static_cast<size_t>(column)];
         if (tensor_of(output) != tensor) continue;
         const float* row = rows.data() + (row_of(output) - begin) * inputs;
-        for (int64_t i = 0; i < inputs; ++i) values[static_cast<size_t>(i * columns + column)] = row[i];
+        for (int64_t i = 0; i < inputs; ++i) values[static_cast<size_t>(i * per_input + column * per_output)] = row[i];
       }
     }
     convert_elements(reinterpret_cast<const std::byte*>(values.data()), DType::kF32,
@@ -243,7 +207,6 @@ void TensorFile::read_slice(const TensorEntry& entry, const Box& box, DType to, 
   if (entry.mxfp4) return read_mxfp4(entry, box, to, out);
   if (entry.float8) return read_float8(entry, box, to, out);
   if (entry.groups) return read_groups(entry, box, to, out);
-  if (entry.experts) return read_experts(entry, box, to, out);
   if (entry.grown) return read_grown(entry, box, to, out);
   if (entry.joined) return read_joined(entry, box, to, out);
   if (entry.joined_experts) return read_joined_experts(entry, box, to, out);

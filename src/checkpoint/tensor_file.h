@@ -24,7 +24,6 @@ struct JoinedExperts;
 struct Mxfp4Parts;
 struct Float8Parts;
 struct GroupParts;
-struct ExpertModules;
 
 struct TensorEntry {
   std::string name;
@@ -37,14 +36,12 @@ struct TensorEntry {
   std::shared_ptr<const Mxfp4Parts> mxfp4 = {};
   std::shared_ptr<const Float8Parts> float8 = {};
   std::shared_ptr<const GroupParts> groups = {};
-  std::shared_ptr<const ExpertModules> experts = {};
   std::shared_ptr<const GrownTable> grown = {};
   std::shared_ptr<const JoinedRows> joined = {};
   std::shared_ptr<const JoinedExperts> joined_experts = {};
 
   bool dense() const {
-    return strides.empty() && !encoding && !mxfp4 && !float8 && !groups && !experts && !grown && !joined &&
-           !joined_experts;
+    return strides.empty() && !encoding && !mxfp4 && !float8 && !groups && !grown && !joined && !joined_experts;
   }
   // Returns whether the entry's bytes are one range without holes. They need not be the elements themselves (see
   // `encoding`).
@@ -117,29 +114,20 @@ struct GroupParts {
   TensorEntry zeros, order;
 };
 
-// The weights of all experts of a layer, [E, out, in], or [E, in, out] with inputs_first, whose modules are tensors of
-// their own. Each expert has `each` modules [outputs, inputs], whose outputs follow one another: a gate and an up
-// projection, or a down projection. All modules have the same dims.
-struct ExpertModules {
-  std::vector<const TensorFile*> files;
-  std::vector<TensorEntry> entries;  // the first expert's modules, then the second's, ...
-  int64_t each = 1;
-  bool inputs_first = false;
-};
-
 // A tensor whose rows are the rows of several tensors, one tensor after the other.
 struct JoinedRows {
   std::vector<const TensorFile*> files;
   std::vector<TensorEntry> entries;
 };
 
-// The weights [E, in, out] or the biases [E, out] of all experts of a layer. Each expert has `each` tensors [rows, in]
-// ([rows, 1]). Their rows are the outputs: those of the first tensor come first, or the outputs of the tensors
-// alternate (in_turns).
+// The weights of all experts of a layer, [E, out, in] or [E, in, out] (inputs_first), or their biases [E, out]. Each
+// expert has `each` tensors [rows, in] ([rows, 1]) with the same dims, for example a gate and an up projection. Their
+// rows are the outputs: those of the first tensor come first, or the outputs of the tensors alternate (in_turns).
 struct JoinedExperts {
   std::vector<const TensorFile*> files;
   std::vector<TensorEntry> entries;  // of the first expert, then of the second, ...
   int64_t each = 1;
+  bool inputs_first = false;
   bool in_turns = false;
   bool biases = false;
 };

@@ -249,8 +249,9 @@ void write_from(const std::filesystem::path& folder, const Run& run, const Model
   writer.finish();
   if (run.lora && !run.lora->parameters.empty())
     warn(
-        "this adapter has LoRA weights of experts or routers (target_parameters). PEFT loads them, but versions of vLLM "
-        "that were known in November 2026 ignore them without a message; for vLLM, merge the adapter with `fettle export`");
+        "this adapter has LoRA weights of experts or routers (target_parameters). PEFT loads them, but the versions of "
+        "vLLM that were known in November 2026 ignore them without a message; for vLLM, merge the adapter with "
+        "`fettle export`");
   if (run.lora && !run.merged.empty())
     info("the adapter was trained on the base with {0} merged into it: to use it, set adapter_name_or_path: {0}, {1}",
          fmt::join(run.merged, ", "), run.output.folder);

@@ -219,6 +219,11 @@ TEST(Float8BaseVariants, AConfigThatDoesNotFitTheFilesIsRefused) {
   };
   EXPECT_THAT(message(config_of({16, 16}, {})),
               testing::AllOf(testing::HasSubstr(left + ".weight"), testing::HasSubstr("modules_to_not_convert")));
+  write_float8(reference_model("qwen3"), folder / "float8", {1, 0});
+  nlohmann::json in_blocks = config_of({1, 0}, {});
+  in_blocks["config_groups"]["group_0"]["weights"]["block_structure"] = {16, 16};
+  EXPECT_THAT(message(in_blocks), testing::AllOf(testing::HasSubstr("'model.layers.0.self_attn.q_proj.weight_scale'"),
+                                                 testing::HasSubstr("says: 8-bit floats with a factor for 16 x 16")));
 }
 
 // The parts of DeepSeek V3's weights on eight devices, with blocks of 128 x 128.

@@ -13,8 +13,8 @@ namespace fettle {
 template <typename Read>
 void for_modules(const TensorEntry& entry, const Box& box, const Dims& dims, int64_t bytes, std::byte* out,
                  const Read& read) {
-  if (!entry.experts) return read(entry, box, dims, out);
-  const ExpertModules& experts = *entry.experts;
+  if (!entry.joined_experts) return read(entry, box, dims, out);
+  const JoinedExperts& experts = *entry.joined_experts;
   const size_t lead = experts.each == 1 ? 1 : 2;  // the dims that number the modules
   auto rest = [&](const Dims& all) { return Dims(all.begin() + static_cast<std::ptrdiff_t>(lead), all.end()); };
   const Box part{rest(box.start), rest(box.size)};

@@ -21,8 +21,7 @@ void check_stored(const TensorEntry& entry, const TensorFile& file, const Quanti
   if (whole(rows, parts.block_rows, dims[dims.size() - 2]) && whole(columns, parts.block_columns, dims.back())) return;
   throw UserError(
       "{}: '{}' has a factor for each block of {} x {} values, but quantization_config in config.json says: {}; "
-      "correct "
-      "it (fp8: weight_block_size, compressed-tensors: strategy and block_structure)",
+      "correct it (fp8: weight_block_size, compressed-tensors: strategy and block_structure)",
       parts.factors_file->path().string(), parts.factors.name, parts.block_rows, parts.block_columns, format.name());
 }
 
@@ -33,7 +32,7 @@ std::vector<LayerTensor> find_float8(const QuantisedWeight& weight, const FindTe
   const size_t columns = codes.size() - 1, rows = columns - 1;
   for (const auto& [file, entry] : layers) {
     const std::vector<TensorEntry> single{entry};
-    for (const TensorEntry& module : entry.experts ? entry.experts->entries : single)
+    for (const TensorEntry& module : entry.joined_experts ? entry.joined_experts->entries : single)
       check_stored(module, *file, weight.format, codes[rows] / factors[rows], codes[columns] / factors[columns]);
   }
   return layers;

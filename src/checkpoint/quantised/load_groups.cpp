@@ -16,8 +16,8 @@ namespace {
 std::vector<LayerTensor> find_grouped(const QuantisedWeight& weight, const FindTensor& find) {
   std::vector<LayerTensor> layers = find_layers(weight.base, find);
   for (const auto& [file, entry] : layers) {
-    if (entry.experts &&
-        std::ranges::all_of(entry.experts->entries, [](const TensorEntry& module) { return module.groups != nullptr; }))
+    if (entry.joined_experts && std::ranges::all_of(entry.joined_experts->entries,
+                                                    [](const TensorEntry& module) { return module.groups != nullptr; }))
       continue;
     if (!entry.groups)
       throw UserError(
