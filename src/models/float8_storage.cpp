@@ -55,8 +55,8 @@ std::optional<Float8Storage> stored_float8(const nlohmann::json& config, const s
   exclude("ignore", ModuleRule::Match::kName);
   if (const nlohmann::json transforms = at->value("transform_config", nlohmann::json()); !transforms.empty())
     throw UserError(
-        "{}: transform_config in quantization_config is not implemented: activations would have to be rotated while the "
-        "model runs. Use another checkpoint of the model",
+        "{}: transform_config in quantization_config is not implemented: activations would have to be rotated. Use "
+        "another checkpoint of the model",
         file);
   const nlohmann::json groups = at->value("config_groups", nlohmann::json());
   if (!groups.is_object() || groups.empty())
