@@ -70,7 +70,9 @@ inline const std::vector<std::string> kFamilies{"llama",
                                                 "deepseek_r1",
                                                 "qwen3_next_sparse",
                                                 "qwen3_5_small",
-                                                "qwen3_5_moe_small"};
+                                                "qwen3_5_moe_small",
+                                                "exaone4",
+                                                "exaone4_small"};
 
 // Encoders, which can only classify. classifiers.py makes their folders.
 inline const std::vector<std::string> kEncoders{"bert", "roberta", "modernbert", "modernbert_mean"};

@@ -5,8 +5,8 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 program=$1
 shift
-large="deepseek-v3 kimi-k2 llama-4-scout llama3.1-405b gpt-oss-120b minimax-m2 qwen3-next-80b-a3b glm-4.5-air llama2-70b"
-experts="deepseek-v3 kimi-k2 llama-4-scout gpt-oss-120b minimax-m2 qwen3-next-80b-a3b glm-4.5-air"
+large="deepseek-v3 deepseek-v3-fp8 kimi-k2 llama-4-scout llama3.1-405b gpt-oss-120b minimax-m2 qwen3-next-80b-a3b glm-4.5-air llama2-70b"
+experts="deepseek-v3 deepseek-v3-fp8 kimi-k2 llama-4-scout gpt-oss-120b minimax-m2 qwen3-next-80b-a3b glm-4.5-air"
 
 # cells MODEL TARGET WORD...: plans, and prints the cells of one target
 cells() {

@@ -239,8 +239,7 @@ std::vector<Param> expert_lora_params(const Model& model, const LoraOptions& opt
 std::vector<Param> lora_params_of(const Model& model, const LoraOptions& options, const Param& base) {
   if (base.role == Role::kLinear)
     for (const std::string& module : options.modules)
-      if (model.family->layer_prefix + module + ".weight" == base.hf_name)
-        return linear_lora_params(model, options, base);
+      if (model.path_of(module) + ".weight" == base.hf_name) return linear_lora_params(model, options, base);
   if (!base.has_experts() && base.role != Role::kRouter) return {};
   const ExpertParameters all = parameters_of(model.config);
   const bool down =
@@ -334,7 +333,7 @@ std::vector<Param> saved_params(const Model& model, const LoraOptions& options) 
         matched[i] = wanted = true;
     if (!wanted) continue;
     for (const std::string& linear : options.modules)
-      if (module == model.family->layer_prefix + linear)
+      if (module == model.path_of(linear))
         throw UserError(
             "additional_target: {} has LoRA weights, so it cannot be trained in full; remove it from lora_target",
             linear);

@@ -1,6 +1,7 @@
 #include "adapters/quantised.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "adapters/block_codes.h"
 #include "base/error.h"
@@ -114,6 +115,18 @@ Tensor dequantise_groups(const QuantisedWeight& weight, const std::vector<Tensor
   return format.inputs_first ? inputs_second(values) : reshape(values, weight.base.dims);
 }
 
+// Returns x with each element repeated along each dim, so that the result has `dims`.
+Tensor repeat_to(const Tensor& x, const Dims& dims) {
+  Dims from, to;
+  for (size_t d = 0; d < dims.size(); ++d) {
+    const int64_t blocks = x.dim(static_cast<int64_t>(d));
+    from.push_back(blocks), to.push_back(blocks == 1 ? dims[d] : blocks);
+    if (blocks == 1 || blocks == dims[d]) continue;
+    from.push_back(1), to.push_back(dims[d] / blocks);
+  }
+  return reshape(broadcast_to(reshape(x, from), to), dims);
+}
+
 // Computes nested absmax values here, for all experts at once. The codes stay quantised until the loop over blocks of
 // tokens (models/blocks/moe.h) reads an expert.
 PackedExperts packed_experts(QuantisedWeight weight, std::vector<Tensor> parts, DType held) {
@@ -137,17 +150,18 @@ Dims QuantisedWeight::rows() const {
 }
 
 bool is_quantised(const Param& param, const Quantisation& format, bool stored) {
-  if (param.role == Role::kLinear) return true;
+  if (param.role == Role::kLinear) return param.stacked();
   return param.has_experts() && !stored && format.four_bits() && QuantisedWeight{param, format, {}}.by_rows();
 }
 
-std::optional<Quantisation> grouped_format(const Model& model, const Param& param, Quantisation format) {
-  if (param.role != Role::kLinear && !param.has_experts()) return std::nullopt;
+std::optional<Quantisation> kept_format(const Model& model, const Param& param, Quantisation format) {
+  if (!param.stacked() || (param.role != Role::kLinear && !param.has_experts())) return std::nullopt;
   if (param.role == Role::kLinear && model.family->fan_in_fan_out) return std::nullopt;
   if (param.role == Role::kExpertsFused) {
     // Gate and up of an expert may have their inputs in different orders, but the fused weight has one order for both.
     const ExpertNames& names = model.config.experts;
     if (format.any_order || names.in_turns || model.config.expert_bias) return std::nullopt;
+    if (names.in_first && !format.in_groups()) return std::nullopt;
     format.inputs_first = names.in_first;
   }
   const int64_t inputs = format.inputs_first ? param.dims[1] : QuantisedWeight{param, format, {}}.rows().back();
@@ -177,6 +191,31 @@ QuantisedWeight quantised_weight(const Param& base, const Quantisation& format, 
     codes.back() /= 2;
     add("", codes, axes, DType::kU8);
     add(".scales", scales, axes, DType::kU8);
+    return out;
+  }
+  if (format.type == Quantisation::Type::kFloat8) {
+    const Dims codes = out.rows();
+    LogicalAxes axes{base.axes.begin(), base.axes.begin() + static_cast<std::ptrdiff_t>(codes.size())};
+    const auto split = rules.fitting(axes, codes).dims;
+    add("", codes, axes, DType::kU8);
+    Dims factors = codes;
+    const size_t columns = codes.size() - 1, rows = columns - 1;
+    const bool one_row_dim = rows == (base.has_experts() ? 1 : 0);
+    for (const size_t d : {rows, columns}) {
+      const int64_t block = d == rows ? format.block_rows : format.group;
+      // If a block has the whole dim, all devices need its factor.
+      if (block == 0 || (block >= codes[d] && (d == columns || one_row_dim))) {
+        factors[d] = 1, axes[d] = "";
+        continue;
+      }
+      int64_t size = std::gcd(block, codes[d]);
+      auto fits = [&] {
+        factors[d] = codes[d] / size;
+        return rules.fitting(axes, factors).dims[d] == split[d];
+      };
+      while (!fits() && size > 1) size = size % 2 == 0 ? size / 2 : 1;
+    }
+    add(".factors", factors, axes, DType::kF32);
     return out;
   }
   if (format.in_groups()) {
@@ -238,6 +277,9 @@ Tensor dequantise(const QuantisedWeight& weight, const std::vector<Tensor>& part
   const Tensor& codes = parts[0];
   if (weight.format.type == Quantisation::Type::kMxfp4) return dequantise_mxfp4(codes, parts[1]);
   if (weight.format.in_groups()) return dequantise_groups(weight, parts);
+  if (weight.format.type == Quantisation::Type::kFloat8)
+    return reshape(convert(bitcast_convert(codes, DType::kF8E4M3FN), DType::kF32) * repeat_to(parts[1], codes.dims()),
+                   weight.base.dims);
   if (!weight.format.four_bits()) return convert(codes, DType::kF32) * expand(parts[1] / 127.0, codes.rank() - 1);
   const Tensor absmax = weight.format.nested ? nested_absmax(parts[1], parts[2], parts[3]) : parts[1];
   Dims pairs = absmax.dims();

@@ -27,8 +27,13 @@ namespace fettle {
 //   <base>.scales         [out.., groups], in the format's dtype
 //   <base>.zeros          u8 [out.., groups]
 //   <base>.order          i32 [in], each input's group, if any_order; of experts: [E, in]
-// Codes, absmax, scales and zeros are split over devices like the base. When rows of nf4 or fp4 are not whole blocks
-// of 64, codes and absmax are one-dimensional, and every device stores all of them.
+// float8; `out..` includes the number of the expert, `blocks..` has the number of blocks along each dim of `out..`:
+//   <base>                u8 [out.., in]: codes e4m3
+//   <base>.factors        f32 [blocks.., blocks of in]. A block has as many values as the checkpoint's block, or fewer:
+//                         each dim, and each device's part of it, consists of whole blocks. A single block may span a
+//                         whole dim
+// Codes, absmax, scales, zeros and factors are split over devices like the base. When rows of nf4 or fp4 are not whole
+// blocks of 64, codes and absmax are one-dimensional, and every device stores all of them.
 struct QuantisedWeight {
   Param base;
   Quantisation format;
@@ -40,13 +45,13 @@ struct QuantisedWeight {
 };
 
 // Returns whether a frozen weight of this parameter is stored in the format (nf4, fp4 or int8). This is true for linear
-// layers and, with 4 bits, for experts whose rows are whole blocks. If the checkpoint already stores codes (`stored`),
-// it is true only for linear layers.
+// layers of the model's layers and, with 4 bits, for experts whose rows are whole blocks. If the checkpoint already
+// stores codes (`stored`), it is true only for these linear layers.
 bool is_quantised(const Param& param, const Quantisation& format, bool stored);
 
-// Returns the format groups4 or groups8 for this parameter of a model whose checkpoint stores linear layers in
-// `format`; nullopt when the parameter cannot be kept in it.
-std::optional<Quantisation> grouped_format(const Model& model, const Param& param, Quantisation format);
+// Returns the format for this parameter of a model whose checkpoint stores linear layers in `format`: groups4, groups8
+// or float8. Returns nullopt when the parameter cannot be kept in it.
+std::optional<Quantisation> kept_format(const Model& model, const Param& param, Quantisation format);
 
 // Returns the parts of `base`. A dim whose blocks cannot be divided evenly over the devices is not split.
 QuantisedWeight quantised_weight(const Param& base, const Quantisation& format, const ShardingRules& rules);

@@ -8,12 +8,13 @@
 #include <set>
 #include <span>
 
+#include "adapters/quantised.h"
 #include "base/arrays/box_copy.h"
 #include "base/error.h"
 #include "base/parallel.h"
-#include "checkpoint/bitsandbytes.h"
 #include "checkpoint/noise.h"
 #include "checkpoint/pieces.h"
+#include "checkpoint/quantised/bitsandbytes.h"
 #include "runtime/buffer_builder.h"
 
 namespace fettle {
@@ -192,7 +193,7 @@ void check_weights(const ModelRepository& repository, const Model& model) {
     for (int64_t i = 0; i < param.stored_count(); ++i) {
       const std::string name = param.stored_name(i);
       if (param.of_classifier() && !repository.contains(name)) continue;
-      if (model.config.quantisation && param.role == Role::kLinear) {
+      if (model.config.quantisation && is_quantised(param, *model.config.quantisation, true)) {
         used.merge(find_quantised(find, name, param, *model.config.quantisation).names);
         continue;
       }

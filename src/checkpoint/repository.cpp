@@ -16,8 +16,8 @@
 #include "checkpoint/gguf/gguf_files.h"
 #include "checkpoint/gguf/gguf_folder.h"
 #include "checkpoint/gguf/places.h"
-#include "checkpoint/group_codes.h"
 #include "checkpoint/model_files.h"
+#include "checkpoint/quantised/group_codes.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/saved/result_folder.h"
 #include "checkpoint/torch/torch_file.h"
@@ -97,6 +97,7 @@ void join_columns(const PieceName& piece, JoinedRows pieces, TensorEntry& entry)
                       to_string(Dims{rows, entry.shape.dims[2]}), to_string(each.shape.dims));
   joined.in_turns = piece.in_turns;
   joined.biases = entry.shape.dims[2] == 1;
+  joined.inputs_first = !joined.biases;
   std::swap(entry.shape.dims[1], entry.shape.dims[2]);
   if (joined.biases) entry.shape.dims.erase(entry.shape.dims.begin() + 1);
   entry.joined_experts = std::make_shared<const JoinedExperts>(std::move(joined));
@@ -225,6 +226,7 @@ void ModelRepository::open_weights() {
   join_mxfp4();
   join_float8();
   join_groups();
+  join_experts();
   if (fs::exists(folder_ / kNewRows)) grow_tables();
   for (const auto& [name, place] : tensors_) names_.push_back(name);
 }
@@ -317,13 +319,14 @@ void ModelRepository::join_groups() {
     const TensorEntry& joined = joined_[name] = std::move(entry);
     tensors_[name] = {place.file, place.entry, &joined};
   }
-  join_experts(file);
 }
 
-void ModelRepository::join_experts(const std::string& file) {
+void ModelRepository::join_experts() {
   const Family* family = find_family(config_);
-  if (family == nullptr) return;
-  const ModelConfig config = family->read(ConfigReader(config_, file));
+  const bool apart = std::ranges::any_of(
+      tensors_, [](const auto& named) { return named.first.find(".experts.0.") != std::string::npos; });
+  if (family == nullptr || !apart) return;
+  const ModelConfig config = family->read(ConfigReader(config_, (folder_ / "config.json").string()));
   const ExpertNames& names = config.experts;
   if (!names.fused() || names.in_turns || config.expert_bias) return;
   for (const Param& param : family->params(config)) {
@@ -331,35 +334,35 @@ void ModelRepository::join_experts(const std::string& file) {
     for (int64_t i = 0; i < param.stored_count(); ++i) {
       const std::string tensor = param.stored_name(i);
       if (look_up(tensor) != nullptr) continue;
-      auto experts = std::make_shared<ExpertGroups>();
+      auto experts = std::make_shared<JoinedExperts>();
       std::vector<std::string> found;
       for (int64_t expert = 0; expert < param.dims[0]; ++expert) {
         const std::vector<std::string> modules = expert_modules(tensor, expert);
         experts->each = static_cast<int64_t>(modules.size());
         for (const std::string& module : modules) {
           const Place* place = look_up(module + ".weight");
-          if (place == nullptr || !stored_at(*place).entry->groups) break;
-          experts->modules.push_back(stored_at(*place).entry->groups);
-          found.push_back(stored_at(*place).entry->name);
+          if (place == nullptr) break;
+          const auto [file, stored] = stored_at(*place);
+          experts->files.push_back(file);
+          experts->entries.push_back(*stored);
+          found.push_back(stored->name);
         }
       }
-      // If an expert is missing or not stored in groups, this adds no entry, and loading reports that the tensor with
-      // all experts is missing.
+      // If an expert is missing, this adds no entry, and loading reports that the tensor with all experts is missing.
       if (found.empty() || static_cast<int64_t>(found.size()) != param.dims[0] * experts->each) continue;
-      const int64_t outputs = experts->modules[0]->outputs, inputs = experts->modules[0]->inputs;
-      for (size_t m = 0; m < found.size(); ++m)
-        if (experts->modules[m]->outputs != outputs || experts->modules[m]->inputs != inputs)
-          throw UserError("{}: '{}' is [{}, {}], but '{}' is [{}, {}]; download the model again", folder_.string(),
-                          found[m], experts->modules[m]->outputs, experts->modules[m]->inputs, found[0], outputs,
-                          inputs);
+      const Dims dims = experts->entries[0].shape.dims;
+      for (const TensorEntry& module : experts->entries)
+        if (module.shape.dims != dims || dims.size() != 2)
+          throw UserError("{}: '{}' is {}, but '{}' is {}; download the model again", folder_.string(), module.name,
+                          to_string(module.shape.dims), found[0], to_string(dims));
       experts->inputs_first = names.in_first;
       const Place place = *look_up(found[0]);
-      TensorEntry entry = *stored_at(place).entry;
-      const int64_t all = outputs * experts->each;
+      const int64_t inputs = dims[1], all = dims[0] * experts->each;
+      TensorEntry entry;
       entry.name = tensor;
-      entry.shape.dims = names.in_first ? Dims{param.dims[0], inputs, all} : Dims{param.dims[0], all, inputs};
-      entry.groups = nullptr;
-      entry.expert_groups = std::move(experts);
+      entry.shape = {experts->entries[0].shape.dtype,
+                     names.in_first ? Dims{param.dims[0], inputs, all} : Dims{param.dims[0], all, inputs}};
+      entry.joined_experts = std::move(experts);
       for (const std::string& name : found) tensors_.erase(name);
       tensors_[tensor] = {place.file, place.entry, &(joined_[tensor] = std::move(entry))};
     }

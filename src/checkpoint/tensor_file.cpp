@@ -1,14 +1,13 @@
 #include "checkpoint/tensor_file.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "adapters/block_codes.h"
 #include "base/arrays/box_copy.h"
 #include "base/arrays/e4m3.h"
 #include "base/error.h"
 #include "checkpoint/convert.h"
-#include "checkpoint/group_codes.h"
+#include "checkpoint/quantised/group_codes.h"
 
 namespace fettle {
 
@@ -61,10 +60,7 @@ void read_mxfp4(const TensorEntry& entry, const Box& box, DType to, std::byte* o
 
 void read_float8(const TensorEntry& entry, const Box& box, DType to, std::byte* out) {
   const Float8Parts& parts = *entry.float8;
-  const Dims& dims = parts.codes.shape.dims;
-  const int64_t rows = dims[dims.size() - 2], columns = dims.back();
-  const int64_t down = (rows + parts.block_rows - 1) / parts.block_rows,
-                across = (columns + parts.block_columns - 1) / parts.block_columns;
+  const int64_t columns = parts.codes.shape.dims.back();
   const HostArray factors = parts.factors_file->read(parts.factors).to(DType::kF32);
   const std::span<const float> factor = factors.as<float>();
   const std::vector<float>& value_of = e4m3_values();
@@ -75,9 +71,7 @@ void read_float8(const TensorEntry& entry, const Box& box, DType to, std::byte* 
         box, entry.shape.dims, box.size, Dims(box.size.size(), 0), [&](int64_t source, int64_t target, int64_t count) {
           values.resize(static_cast<size_t>(count));
           for (int64_t i = 0; i < count;) {
-            const int64_t place = source + i, column = place % columns, row = place / columns;
-            const int64_t block =
-                (row / rows * down + row % rows / parts.block_rows) * across + column / parts.block_columns;
+            const int64_t column = (source + i) % columns, block = parts.factor_of(source + i);
             const int64_t end =
                 std::min({count, i + columns - column, i + parts.block_columns - column % parts.block_columns});
             for (; i < end; ++i)
@@ -125,53 +119,22 @@ std::vector<int64_t> outputs_in(std::span<const int64_t> start, std::span<const 
   return out;
 }
 
-void read_expert_groups(const TensorEntry& entry, const Box& box, DType to, std::byte* out) {
-  const ExpertGroups& experts = *entry.expert_groups;
-  const int64_t rows_of_module = experts.modules[0]->outputs;
-  // The entry's dims may split the outputs into parts.
-  const size_t rank = box.size.size(), in_dim = experts.inputs_first ? 1 : rank - 1,
-               first_out = experts.inputs_first ? 2 : 1;
-  auto of_outputs = [&](const Dims& dims) { return std::span(dims).subspan(first_out, rank - 2); };
-  const std::vector<int64_t> outputs =
-      outputs_in(of_outputs(box.start), of_outputs(box.size), of_outputs(entry.shape.dims));
-  const int64_t inputs = box.size[in_dim], first_input = box.start[in_dim], rows = static_cast<int64_t>(outputs.size());
-  std::vector<float> values(static_cast<size_t>(inputs)), flipped;
-  for (int64_t expert = 0; expert < box.size[0]; ++expert) {
-    std::byte* place = out + expert * rows * inputs * byte_size(to);
-    if (experts.inputs_first) flipped.resize(static_cast<size_t>(rows * inputs));
-    std::optional<GroupRows> groups;
-    int64_t current = -1;
-    for (int64_t row = 0; row < rows; ++row) {
-      const int64_t part = outputs[static_cast<size_t>(row)] / rows_of_module,
-                    output = outputs[static_cast<size_t>(row)] % rows_of_module;
-      const int64_t module = (box.start[0] + expert) * experts.each + part;
-      const GroupParts& parts = *experts.modules[static_cast<size_t>(module)];
-      if (module != current) groups.emplace(parts, 0, parts.outputs), current = module;
-      groups->values(output * parts.inputs + first_input, values);
-      if (experts.inputs_first)
-        for (int64_t i = 0; i < inputs; ++i)
-          flipped[static_cast<size_t>(i * rows + row)] = values[static_cast<size_t>(i)];
-      else
-        convert_elements(reinterpret_cast<const std::byte*>(values.data()), DType::kF32,
-                         place + row * inputs * byte_size(to), to, inputs);
-    }
-    if (experts.inputs_first)
-      convert_elements(reinterpret_cast<const std::byte*>(flipped.data()), DType::kF32, place, to, rows * inputs);
-  }
-}
-
 void read_joined_experts(const TensorEntry& entry, const Box& box, DType to, std::byte* out) {
   const JoinedExperts& joined = *entry.joined_experts;
   if (box.elements() == 0) return;
   // The entry's dims may split the outputs into parts.
-  const size_t first_out = joined.biases ? 1 : 2;
-  auto of_outputs = [&](const Dims& dims) { return std::span(dims).subspan(first_out); };
+  const size_t rank = box.size.size(), in_dim = joined.inputs_first ? 1 : rank - 1,
+               first_out = joined.inputs_first ? 2 : 1;
+  auto of_outputs = [&](const Dims& dims) {
+    return std::span(dims).subspan(first_out, rank - (joined.biases ? 1 : 2));
+  };
   const std::vector<int64_t> outputs =
       outputs_in(of_outputs(box.start), of_outputs(box.size), of_outputs(entry.shape.dims));
-  const int64_t inputs = joined.biases ? 1 : box.size[1], first_input = joined.biases ? 0 : box.start[1];
+  const int64_t inputs = joined.biases ? 1 : box.size[in_dim], first_input = joined.biases ? 0 : box.start[in_dim];
   const int64_t size = joined.entries[0].shape.dims[0], columns = static_cast<int64_t>(outputs.size());
   auto tensor_of = [&](int64_t output) { return joined.in_turns ? output % joined.each : output / size; };
   auto row_of = [&](int64_t output) { return joined.in_turns ? output / joined.each : output % size; };
+  const int64_t per_output = joined.inputs_first ? 1 : inputs, per_input = joined.inputs_first ? columns : 1;
   std::vector<float> values(static_cast<size_t>(inputs * columns)), rows;
   for (int64_t expert = 0; expert < box.size[0]; ++expert) {
     for (int64_t tensor = 0; tensor < joined.each; ++tensor) {
@@ -188,7 +151,7 @@ void read_joined_experts(const TensorEntry& entry, const Box& box, DType to, std
         const int64_t output = outputs[static_cast<size_t>(column)];
         if (tensor_of(output) != tensor) continue;
         const float* row = rows.data() + (row_of(output) - begin) * inputs;
-        for (int64_t i = 0; i < inputs; ++i) values[static_cast<size_t>(i * columns + column)] = row[i];
+        for (int64_t i = 0; i < inputs; ++i) values[static_cast<size_t>(i * per_input + column * per_output)] = row[i];
       }
     }
     convert_elements(reinterpret_cast<const std::byte*>(values.data()), DType::kF32,
@@ -234,11 +197,17 @@ void read_joined(const TensorEntry& entry, const Box& box, DType to, std::byte* 
 
 }  // namespace
 
+int64_t Float8Parts::factor_of(int64_t element) const {
+  const Dims& dims = codes.shape.dims;
+  const int64_t rows = dims[dims.size() - 2], columns = dims.back(), row = element / columns;
+  const int64_t down = (rows + block_rows - 1) / block_rows, across = (columns + block_columns - 1) / block_columns;
+  return (row / rows * down + row % rows / block_rows) * across + element % columns / block_columns;
+}
+
 void TensorFile::read_slice(const TensorEntry& entry, const Box& box, DType to, std::byte* out) const {
   if (entry.mxfp4) return read_mxfp4(entry, box, to, out);
   if (entry.float8) return read_float8(entry, box, to, out);
   if (entry.groups) return read_groups(entry, box, to, out);
-  if (entry.expert_groups) return read_expert_groups(entry, box, to, out);
   if (entry.grown) return read_grown(entry, box, to, out);
   if (entry.joined) return read_joined(entry, box, to, out);
   if (entry.joined_experts) return read_joined_experts(entry, box, to, out);

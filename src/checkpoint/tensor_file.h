@@ -24,7 +24,6 @@ struct JoinedExperts;
 struct Mxfp4Parts;
 struct Float8Parts;
 struct GroupParts;
-struct ExpertGroups;
 
 struct TensorEntry {
   std::string name;
@@ -38,14 +37,12 @@ struct TensorEntry {
   std::shared_ptr<const Mxfp4Parts> mxfp4 = {};
   std::shared_ptr<const Float8Parts> float8 = {};
   std::shared_ptr<const GroupParts> groups = {};
-  std::shared_ptr<const ExpertGroups> expert_groups = {};
   std::shared_ptr<const GrownTable> grown = {};
   std::shared_ptr<const JoinedRows> joined = {};
   std::shared_ptr<const JoinedExperts> joined_experts = {};
 
   bool dense() const {
-    return strides.empty() && !encoding && !mxfp4 && !float8 && !groups && !expert_groups && !grown && !joined &&
-           !joined_experts;
+    return strides.empty() && !encoding && !mxfp4 && !float8 && !groups && !grown && !joined && !joined_experts;
   }
   // Returns whether the entry's bytes are one range without holes. They need not be the elements themselves (see
   // `encoding`).
@@ -103,6 +100,9 @@ struct Float8Parts {
   const TensorFile *codes_file, *factors_file;
   TensorEntry codes, factors;
   int64_t block_rows, block_columns;
+
+  // Returns the number of the factor of the weight's element with the row-major number `element`.
+  int64_t factor_of(int64_t element) const;
 };
 
 // A weight [outputs, inputs] of integers with a scale and a zero for each group of inputs. group_codes.h reads them.
@@ -115,28 +115,20 @@ struct GroupParts {
   TensorEntry zeros, order;
 };
 
-// The weights of all experts of a layer, [E, out, in], or [E, in, out] with inputs_first. Each expert has `each`
-// modules, whose outputs follow one another: a gate and an up projection, or a down projection. All modules have the
-// same number of outputs, and of inputs.
-struct ExpertGroups {
-  std::vector<std::shared_ptr<const GroupParts>> modules;  // the first expert's modules, then the second's, ...
-  int64_t each = 1;
-  bool inputs_first = false;
-};
-
 // A tensor whose rows are the rows of several tensors, one tensor after the other.
 struct JoinedRows {
   std::vector<const TensorFile*> files;
   std::vector<TensorEntry> entries;
 };
 
-// The weights [E, in, out] or the biases [E, out] of all experts of a layer. Each expert has `each` tensors [rows, in]
-// ([rows, 1]). Their rows are the outputs: those of the first tensor come first, or the outputs of the tensors
-// alternate (in_turns).
+// The weights of all experts of a layer, [E, out, in] or [E, in, out] (inputs_first), or their biases [E, out]. Each
+// expert has `each` tensors [rows, in] ([rows, 1]) with the same dims, for example a gate and an up projection. Their
+// rows are the outputs: those of the first tensor come first, or the outputs of the tensors alternate (in_turns).
 struct JoinedExperts {
   std::vector<const TensorFile*> files;
   std::vector<TensorEntry> entries;  // of the first expert, then of the second, ...
   int64_t each = 1;
+  bool inputs_first = false;
   bool in_turns = false;
   bool biases = false;
 };

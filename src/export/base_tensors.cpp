@@ -6,8 +6,8 @@
 #include "adapters/block_codes.h"
 #include "adapters/quantised.h"
 #include "base/error.h"
-#include "checkpoint/bitsandbytes.h"
 #include "checkpoint/load.h"
+#include "checkpoint/quantised/bitsandbytes.h"
 
 namespace fettle {
 namespace {

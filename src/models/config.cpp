@@ -156,6 +156,7 @@ void ConfigReader::read_common(ModelConfig& config, bool tied_by_default) const 
   config.quantisation = stored_quantisation(*json_, file_);
   config.mxfp4 = stores_mxfp4(*json_);
   config.groups = stored_groups(*json_, file_);
+  config.float8 = stored_float8(*json_, file_);
 }
 
 ConfigReader ConfigReader::inner(const std::string& key) const {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/arrays/shape.h"
+#include "models/float8_storage.h"
 #include "models/group_storage.h"
 #include "models/layer_set.h"
 #include "models/quantisation.h"
@@ -81,11 +82,13 @@ struct ExpertNames {
 
 // How the router of a mixture of experts chooses a token's experts, and how it computes the experts' weights.
 struct Routing {
-  bool sigmoid = false;         // scores are sigmoids of the logits, else their softmax
-  bool in_f32 = false;          // the logits are computed in f32
-  bool normalised = true;       // norm_topk_prob: the weights of a token's experts sum up to 1
-  std::string correction = {};  // name of a parameter that is added to the scores, for the choice only; "": none
-  std::string factors = {};     // name of a parameter: a factor on each expert's routing weight; "": none
+  bool sigmoid = false;    // scores are sigmoids of the logits, else their softmax
+  bool in_f32 = false;     // the logits are computed in f32
+  bool normalised = true;  // norm_topk_prob: the weights of a token's experts sum up to 1
+  // Name of a parameter that is added to the scores, for the choice only; "": none. The parameter is always f32:
+  // rounded to 16 bits, it would choose other experts.
+  std::string correction = {};
+  std::string factors = {};  // name of a parameter: a factor on each expert's routing weight; "": none
   // Only the experts of the `top_groups` best groups can be chosen. A group's score is the sum of the scores of its two
   // best experts (best_two), or else the score of its best expert.
   int64_t groups = 1, top_groups = 1;
@@ -284,6 +287,7 @@ struct ModelConfig {
   std::optional<Quantisation> quantisation;  // how the checkpoint stores the linear layers
   bool mxfp4 = false;                        // the checkpoint stores the experts in MXFP4
   std::optional<GroupStorage> groups;        // how the checkpoint stores linear layers as integers with scales
+  std::optional<Float8Storage> float8;       // how the checkpoint stores linear layers in 8-bit floats
   std::vector<int32_t> eos_token_id;
   std::optional<int32_t> bos_token_id, pad_token_id;
   std::vector<std::string> dropouts;  // fields with dropout in the base model, which Fettle does not apply

@@ -1,11 +1,25 @@
 #include "models/float8_storage.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "models/group_storage.h"
 
 namespace fettle {
+
+Quantisation Float8Storage::format() const {
+  return {.type = Quantisation::Type::kFloat8,
+          .nested = false,
+          .group = in_blocks ? columns : 0,
+          .block_rows = in_blocks ? rows : 1};
+}
+
+std::vector<int64_t> Float8Storage::covered_layers(const Param& param) const {
+  return layers_of_modules(param, [this](const std::string& module) {
+    return std::ranges::none_of(excluded, [&](const ModuleRule& rule) { return rule.names(module); });
+  });
+}
 
 std::optional<Float8Storage> stored_float8(const nlohmann::json& config, const std::string& file) {
   const auto at = config.find("quantization_config");
@@ -17,10 +31,19 @@ std::optional<Float8Storage> stored_float8(const nlohmann::json& config, const s
     const bool two = block.is_array() && block.size() == 2 && block[0].is_number_integer() &&
                      block[1].is_number_integer() && block[0] > 0 && block[1] > 0;
     if (!two) throw UserError("{}: '{}' is {}, wanted two positive integers", file, key, block.dump());
-    out.rows = block[0], out.columns = block[1];
+    out.rows = block[0], out.columns = block[1], out.in_blocks = true;
+  };
+  auto exclude = [&](const char* key, ModuleRule::Match match) {
+    const nlohmann::json names = at->value(key, nlohmann::json());
+    if (names.is_null()) return;
+    if (!names.is_array() || !std::ranges::all_of(names, [](const auto& name) { return name.is_string(); }))
+      throw UserError("{}: {} is {} in quantization_config, wanted a list of names", file, key, names.dump());
+    for (const nlohmann::json& name : names) out.excluded.push_back(module_rule(name, match, file));
   };
   if (method == "fp8") {
+    out.in_blocks = !at->contains("weight_block_size");  // null: a factor for each weight
     read_block(at->value("weight_block_size", nlohmann::json()), "weight_block_size");
+    exclude("modules_to_not_convert", ModuleRule::Match::kPart);
     if (const nlohmann::json kind = at->value("scale_fmt", nlohmann::json("float")); kind == "ue8m0" || kind == "float")
       return out;
     else
@@ -28,11 +51,12 @@ std::optional<Float8Storage> stored_float8(const nlohmann::json& config, const s
   }
   if (method != "compressed-tensors" || stored_groups(config, file)) return std::nullopt;
   out.factors = "_scale";
+  out.in_blocks = false;
+  exclude("ignore", ModuleRule::Match::kName);
   if (const nlohmann::json transforms = at->value("transform_config", nlohmann::json()); !transforms.empty())
     throw UserError(
-        "{}: transform_config in quantization_config is not implemented: activations would have to be rotated while "
-        "the "
-        "model runs. Use another checkpoint of the model",
+        "{}: transform_config in quantization_config is not implemented: activations would have to be rotated. Use "
+        "another checkpoint of the model",
         file);
   const nlohmann::json groups = at->value("config_groups", nlohmann::json());
   if (!groups.is_object() || groups.empty())

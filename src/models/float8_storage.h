@@ -5,6 +5,10 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <vector>
+
+#include "models/module_rules.h"
+#include "models/quantisation.h"
 
 namespace fettle {
 
@@ -15,6 +19,13 @@ namespace fettle {
 struct Float8Storage {
   std::string factors = "_scale_inv";
   int64_t rows = 128, columns = 128;
+  bool in_blocks = true;             // false: config.json says that a factor is for a row or for a whole weight
+  std::vector<ModuleRule> excluded;  // modules that are not in 8-bit floats
+
+  // Returns the format on the device. A factor for a whole weight is stored for each row there.
+  Quantisation format() const;
+  // Returns the layers in which the checkpoint stores all of this weight in 8-bit floats.
+  std::vector<int64_t> covered_layers(const Param& param) const;
 };
 // Returns the storage that 'quantization_config' of config.json describes; nullopt when the weights are not 8-bit
 // floats. Throws UserError when blocks or format differ from the description above.

@@ -5,8 +5,6 @@
 
 #include "base/error.h"
 #include "models/config.h"
-#include "models/param.h"
-#include "tokenizer/text/regex.h"
 
 namespace fettle {
 namespace {
@@ -74,13 +72,6 @@ class Settings {
   const std::string& file_;
 };
 
-ModuleRule rule_of(const std::string& text, ModuleRule::Match match, const std::string& file) {
-  ModuleRule rule{match, text, nullptr};
-  if (text.starts_with("re:"))
-    rule.pattern = std::make_shared<const Regex>(text.substr(3), file + ": quantization_config");
-  return rule;
-}
-
 void read_gptq(const Settings& settings, const std::string& file, GroupStorage& out) {
   out.packing = GroupStorage::Packing::kGptq;
   settings.read_sizes(out, "bits", {2, 3, 4, 8}, "2, 3, 4 or 8");
@@ -98,7 +89,7 @@ void read_gptq(const Settings& settings, const std::string& file, GroupStorage& 
     const bool leaves_out = pattern.starts_with("-:");
     if (!leaves_out && !(change.is_object() && change.empty()))
       settings.refuse("dynamic", rules, "one number of bits and one group size for all modules");
-    if (leaves_out) out.excluded.push_back(rule_of("re:" + pattern.substr(2), ModuleRule::Match::kName, file));
+    if (leaves_out) out.excluded.push_back(module_rule("re:" + pattern.substr(2), ModuleRule::Match::kName, file));
   }
   out.only = settings.texts("modules_in_block_to_quantize");
 }
@@ -113,7 +104,7 @@ void read_awq(const Settings& settings, const std::string& file, GroupStorage& o
   if (const std::string backend = settings.text("backend", "autoawq"); backend == "llm-awq")
     settings.refuse("backend", backend, "autoawq");
   for (const std::string& part : settings.texts("modules_to_not_convert"))
-    out.excluded.push_back(rule_of(part, ModuleRule::Match::kPart, file));
+    out.excluded.push_back(module_rule(part, ModuleRule::Match::kPart, file));
 }
 
 // Reads compressed-tensors' config. Returns false when its weights are not packed integers.
@@ -143,42 +134,11 @@ bool read_packed(const Settings& settings, const std::string& file, GroupStorage
   const Json order = of_weights.at("actorder", nullptr);
   out.any_order = out.group > 0 && (order == "group" || order == true);
   for (const std::string& name : settings.texts("ignore"))
-    out.excluded.push_back(rule_of(name, ModuleRule::Match::kName, file));
+    out.excluded.push_back(module_rule(name, ModuleRule::Match::kName, file));
   return true;
 }
 
-// Returns the module's name. If the module is in the text model of a model with images, also returns the module's name
-// in Transformers 4.
-std::vector<std::string> spellings_of(const std::string& module) {
-  static const std::string kNow = "model.language_model.", kThen = "language_model.model.";
-  if (!module.starts_with(kNow)) return {module};
-  return {module, kThen + module.substr(kNow.size())};
-}
-
 }  // namespace
-
-// Sources: compressed-tensors' utils/match.py (is_match); GPTQModel's dynamic_get.
-bool ModuleRule::names(const std::string& module) const {
-  if (match == Match::kName && text == "Linear") return true;
-  return std::ranges::any_of(spellings_of(module), [&](const std::string& name) {
-    if (pattern) {
-      bool found = false;
-      pattern->cover(name, [&](size_t start, size_t, bool is_match) { found = found || (is_match && start == 0); });
-      return found;
-    }
-    if (match == Match::kName) return name == text;
-    return name.starts_with(text) || name.ends_with(text) || name.find("." + text + ".") != std::string::npos;
-  });
-}
-
-std::vector<std::string> expert_modules(const std::string& tensor, int64_t expert) {
-  const size_t dot = tensor.rfind('.');
-  if (dot == std::string::npos) return {};
-  const std::string module = tensor.substr(0, dot) + "." + std::to_string(expert) + ".", part = tensor.substr(dot + 1);
-  if (part == "down_proj") return {module + "down_proj"};
-  if (part == "gate_up_proj") return {module + "gate_proj", module + "up_proj"};
-  return {};
-}
 
 Quantisation GroupStorage::format() const {
   return {.type = bits == 8 ? Quantisation::Type::kGroups8 : Quantisation::Type::kGroups4,
@@ -189,28 +149,10 @@ Quantisation GroupStorage::format() const {
 }
 
 std::vector<int64_t> GroupStorage::covered_layers(const Param& param) const {
-  static const std::string kEnd = ".weight";
-  auto covers = [&](const std::string& module) {
+  return layers_of_modules(param, [this](const std::string& module) {
     if (std::ranges::any_of(excluded, [&](const ModuleRule& rule) { return rule.names(module); })) return false;
     return only.empty() || std::ranges::any_of(only, [&](const std::string& part) { return module.ends_with(part); });
-  };
-  const int64_t each = param.stored_count() / param.layer_count();  // number of tensors for one layer
-  std::vector<int64_t> out;
-  for (size_t i = 0; i < param.layers.numbers.size(); ++i) {
-    bool all = true;
-    for (int64_t tensor = 0; tensor < each; ++tensor) {
-      const std::string name = param.stored_name(static_cast<int64_t>(i) * each + tensor);
-      if (param.role != Role::kExpertsFused)
-        all = all && name.ends_with(kEnd) && covers(name.substr(0, name.size() - kEnd.size()));
-      else
-        for (int64_t expert = 0; expert < param.dims[0]; ++expert) {
-          const std::vector<std::string> modules = expert_modules(name, expert);
-          all = all && !modules.empty() && std::ranges::all_of(modules, covers);
-        }
-    }
-    if (all) out.push_back(param.layers.numbers[i]);
-  }
-  return out;
+  });
 }
 
 std::optional<GroupStorage> stored_groups(const Json& config, const std::string& file) {

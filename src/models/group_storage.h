@@ -3,32 +3,16 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "models/module_rules.h"
 #include "models/quantisation.h"
 
 namespace fettle {
-
-struct Param;
-class Regex;
-
-// An entry of quantization_config that names modules.
-struct ModuleRule {
-  enum class Match {
-    kName,  // `text` is the whole name; "Linear" stands for all linear layers
-    kPart,  // the name begins or ends with `text`, or contains `text` between two dots
-  };
-  Match match = Match::kName;
-  std::string text;                      // "re:...": a regular expression that must match from the name's start on
-  std::shared_ptr<const Regex> pattern;  // the regular expression of "re:..."; else null
-
-  bool names(const std::string& module) const;
-};
 
 // A weight is (code - zero) * scale. `dtype` is the dtype of the model, in which the product is computed. Each output
 // has a zero and a scale for each group of inputs. Codes and zeros are packed into words (i32), the first in the low
@@ -60,15 +44,9 @@ struct GroupStorage {
   std::string_view codes_name() const { return packing == Packing::kPacked ? "weight_packed" : "qweight"; }
   int64_t groups(int64_t inputs) const { return group == 0 ? 1 : (inputs + group - 1) / group; }
   Quantisation format() const;
-  // Returns the layers in which the checkpoint stores all of this weight in groups. A parameter with the weights of all
-  // experts stands for the experts' own modules (expert_modules).
+  // Returns the layers in which the checkpoint stores all of this weight in groups.
   std::vector<int64_t> covered_layers(const Param& param) const;
 };
-
-// `tensor` has the weights of all experts of a layer. Returns the modules whose outputs, one after the other, are the
-// weights of one expert: "experts.down_proj" has the modules "experts.{}.down_proj", and "experts.gate_up_proj" has
-// "experts.{}.gate_proj" and "experts.{}.up_proj", with the expert's number for {}. Returns {} for other tensors.
-std::vector<std::string> expert_modules(const std::string& tensor, int64_t expert);
 
 // Returns the storage that 'quantization_config' of config.json describes; nullopt when it describes none of these
 // formats. Throws UserError when it describes a variant that is not implemented.

@@ -45,6 +45,7 @@ const std::vector<Family>& families() {
                                        modernbert_family(),
                                        olmo2_family(),
                                        olmo3_family(),
+                                       exaone4_family(),
                                        smollm3_family(),
                                        granite_family(),
                                        seed_oss_family(),
@@ -139,17 +140,24 @@ std::vector<std::string> Model::linears() const {
   std::vector<std::string> out;
   for (const Param& param : params) {
     if (param.role != Role::kLinear) continue;
-    const size_t first = family->layer_prefix.size();
+    const size_t first = param.stacked() ? family->layer_prefix.size() : 0;
     const std::string name = param.hf_name.substr(first, param.hf_name.size() - first - kWeight.size());
     if (std::ranges::find(out, name) == out.end()) out.push_back(name);
   }
   return out;
 }
 
+std::string Model::path_of(const std::string& linear) const {
+  const bool outside = std::ranges::any_of(
+      params, [&](const Param& param) { return !param.stacked() && param.hf_name == linear + ".weight"; });
+  return outside ? linear : family->layer_prefix + linear;
+}
+
 std::vector<Param> Model::linear(const std::string& module) const {
+  const std::string weight = path_of(module) + ".weight";
   std::vector<Param> out;
   for (const Param& param : params)
-    if (param.hf_name == family->layer_prefix + module + ".weight") out.push_back(param);
+    if (param.hf_name == weight) out.push_back(param);
   internal_check(!out.empty(), "no linear layer '{}' in {}", module, family->model_type);
   return out;
 }
@@ -158,6 +166,7 @@ std::vector<int64_t> Model::layers_of(const std::string& module) const {
   std::vector<int64_t> out;
   for (const Param& param : linear(module))
     out.insert(out.end(), param.layers.numbers.begin(), param.layers.numbers.end());
+  if (out.empty()) return {0};
   std::ranges::sort(out);
   return out;
 }

@@ -211,13 +211,15 @@ struct Model {
   std::vector<Param> params;
 
   const Param& param(const std::string& hf_name) const;
-  // Returns the weights of a linear layer by its name within a layer. There are several if the linear layer has
-  // different dims in different layers.
-  std::vector<Param> linear(const std::string& module) const;
-  // Returns the numbers of the layers that have this linear layer, in ascending order.
-  std::vector<int64_t> layers_of(const std::string& module) const;
-  // Returns the names of the linear layers inside a layer, in order.
+  // Returns the names of the linear layers, in order: names within a layer, or the whole name of a linear layer outside
+  // of the layers. The head is none of them.
   std::vector<std::string> linears() const;
+  // Returns the whole name of a linear layer, with {} for the layer's number if it is in the layers.
+  std::string path_of(const std::string& linear) const;
+  // Returns the weights of a linear layer. There are several if it has different dims in different layers.
+  std::vector<Param> linear(const std::string& module) const;
+  // Returns the numbers of the layers that have this linear layer, in ascending order; {0} if it is outside of them.
+  std::vector<int64_t> layers_of(const std::string& module) const;
   bool classifies() const { return config.num_labels > 0; }
   // Returns the parameter that gives the logits of tokens. Throws InternalError for a classifier.
   const Param& head() const;

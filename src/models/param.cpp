@@ -88,14 +88,16 @@ ParamList& ParamList::outside() {
   return *this;
 }
 
-void ParamList::add(const std::string& name, Dims dims, LogicalAxes axes, Role role, Init init) {
+void ParamList::add(const std::string& name, Dims dims, LogicalAxes axes, Role role, Init init,
+                    std::optional<DType> dtype) {
   if (skips_) return;
   params_.push_back({.hf_name = (here_.count() > 0 ? prefix_ : "") + name,
                      .dims = std::move(dims),
                      .axes = std::move(axes),
                      .role = role,
                      .layers = here_,
-                     .init = init});
+                     .init = init,
+                     .dtype = dtype});
   int64_t all = 0;
   for (const Param& param : params_) all += param.hf_name == params_.back().hf_name ? param.layers.count() : 0;
   for (Param& param : params_)

@@ -58,7 +58,7 @@ struct Param {
   // dims[fused] and dims[fused + 1] are one dim in the checkpoint; -1: there are no such dims. For example, the parts
   // of a fused module (q|k|v, gate|up) have a dim of their own, so that each part is split over devices separately.
   int fused = -1;
-  std::optional<DType> dtype = {};  // nullopt: the dtype that the run gives to all parameters
+  std::optional<DType> dtype = {};  // nullopt: the dtype that the run gives to all parameters without a dtype
   Memory memory = Memory::kDevice;  // the memory in which the program parameter is
   bool trained = false;
 
@@ -115,7 +115,8 @@ class ParamList {
   ParamList& in_layers(std::vector<int64_t> numbers);
   ParamList& outside();
 
-  void add(const std::string& name, Dims dims, LogicalAxes axes, Role role, Init init = Init::kNormal);
+  void add(const std::string& name, Dims dims, LogicalAxes axes, Role role, Init init = Init::kNormal,
+           std::optional<DType> dtype = {});
   // Adds a parameter of a fused module. `fused` is Param::fused.
   void add_fused(const std::string& name, Dims dims, LogicalAxes axes, int fused, Role role);
   // Adds a weight [rows, width].

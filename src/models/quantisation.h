@@ -12,6 +12,9 @@
 //
 // groups4, groups8 (group_storage.h): each output's inputs form groups. An element is an integer of 4 or 8 bits minus
 // the zero of its group, times the scale of its group.
+//
+// float8 (float8_storage.h): an element is an 8-bit float (e4m3) times the factor of its block of rows and columns, for
+// example 128 x 128, or of its row.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -23,20 +26,22 @@
 namespace fettle {
 
 struct Quantisation {
-  enum class Type { kNf4, kFp4, kInt8, kMxfp4, kGroups4, kGroups8 };
+  enum class Type { kNf4, kFp4, kInt8, kMxfp4, kGroups4, kGroups8, kFloat8 };
   Type type = Type::kNf4;
   bool nested = true;  // only used for nf4 and fp4
-  // Only used for groups4 and groups8: the number of inputs in a group (0: all), whether an input may be in any group,
-  // and the dtype of the scales, in which the product is computed.
+  // Only used for groups4, groups8 and float8: the number of inputs in a group or block (0: all).
   int64_t group = 0;
+  int64_t block_rows = 1;  // only used for float8: the outputs of a block
+  // Only used for groups4 and groups8: whether an input may be in any group, and the dtype of the scales, in which the
+  // product is computed.
   bool any_order = false;
   DType scales = DType::kF16;
   bool inputs_first = false;  // groups4 and groups8 of experts: the weight is [E, in, out..], as for mxfp4
 
   static constexpr int kBlock = 64, kNestedBlock = 256, kMxfp4Block = 32;
-  bool four_bits() const { return type != Type::kInt8 && type != Type::kGroups8; }
+  bool four_bits() const { return type != Type::kInt8 && type != Type::kGroups8 && type != Type::kFloat8; }
   bool in_groups() const { return type == Type::kGroups4 || type == Type::kGroups8; }
-  double bits() const;       // bits per element, with its share of the scales and zeros (int8: without them)
+  double bits() const;       // bits per element, with its share of the block's scales and zeros (not those of rows)
   std::string name() const;  // "nf4 with double quantization"
   bool operator==(const Quantisation&) const = default;
 };

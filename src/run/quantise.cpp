@@ -37,12 +37,25 @@ void check(const Run& run, const Quantisation& format, const std::string& where)
         where, format.name());
 }
 
-// Returns whether weights that the checkpoint stores as integers in groups (GPTQ, AWQ, packed) stay so on the device.
-// They become floats if adapters are merged into them during loading, if training starts from random weights, or if
-// training changes base weights. PiSSA changes them, too.
-bool keeps_groups(const Run& run) {
-  return run.model.config.groups && run.merged.empty() && !run.from_scratch && !run.pissa &&
-         (run.lora || run.trained.empty());
+// Returns the format in which the checkpoint stores linear layers if the run can keep them so on the device: integers
+// in groups, or 8-bit floats.
+std::optional<Quantisation> stored_format(const ModelConfig& config) {
+  if (config.groups) return config.groups->format();
+  return config.float8 ? std::optional(config.float8->format()) : std::nullopt;
+}
+
+// Returns the layers in which the checkpoint stores this weight in stored_format.
+std::vector<int64_t> covered_layers(const ModelConfig& config, const Param& param) {
+  return config.groups ? config.groups->covered_layers(param) : config.float8->covered_layers(param);
+}
+
+// Returns stored_format if the weights keep it on the device. They become 16-bit floats if adapters are merged into
+// them during loading, or if training changes base weights. PiSSA changes them, too. 8-bit floats get another format
+// with quantization_bit; with fp8 their products are computed from 16-bit floats, and ref_model has 16-bit floats.
+std::optional<Quantisation> kept_on_device(const Run& run, const Recipe& recipe) {
+  const bool stays = run.merged.empty() && !run.from_scratch && !run.pissa && (run.lora || run.trained.empty());
+  const bool replaced = run.model.config.float8 && (recipe.quantization_bit || recipe.fp8 || !recipe.ref_model.empty());
+  return stays && !replaced ? stored_format(run.model.config) : std::nullopt;
 }
 
 }  // namespace
@@ -58,14 +71,14 @@ std::optional<Quantisation> quantisation_of(const Recipe& recipe, const ModelCon
 }
 
 void split_stored_stacks(Run& run, const Recipe& recipe, const std::string& file) {
-  if (!keeps_groups(run)) return;
-  const GroupStorage& groups = *run.model.config.groups;
+  const std::optional<Quantisation> format = kept_on_device(run, recipe);
+  if (!format) return;
   std::vector<Param> params;
   std::vector<std::string> divided, whole;
   for (const Param& param : run.model.params) {
     params.push_back(param);
-    if (!grouped_format(run.model, param, groups.format())) continue;
-    const std::vector<int64_t> covered = groups.covered_layers(param);
+    if (!kept_format(run.model, param, *format)) continue;
+    const std::vector<int64_t> covered = covered_layers(run.model.config, param);
     if (covered.empty() || covered == param.layers.numbers) continue;
     const bool stays = recipe.offload_param || (run.lora && !run.lora->layers.empty()) ||
                        (run.lora && !run.lora->parameters.empty() && param.has_experts());
@@ -84,10 +97,10 @@ void split_stored_stacks(Run& run, const Recipe& recipe, const std::string& file
         "{}: quantization_config leaves out {}. With layers_to_transform, offload_param or LoRA on experts, all layers "
         "of these weights take 16 bits on the device, although the checkpoint stores the others as {}; remove the key "
         "if memory is short",
-        file, fmt::join(whole, ", "), groups.format().name());
+        file, fmt::join(whole, ", "), format->name());
   if (!divided.empty())
     info("{}: quantization_config leaves out {}; these layers are in 16 bits, the others stay {}", file,
-         fmt::join(divided, ", "), groups.format().name());
+         fmt::join(divided, ", "), format->name());
   run.model.params = std::move(params);
 }
 
@@ -99,20 +112,19 @@ void quantise_frozen(Run& run, const Recipe& recipe, const std::string& file) {
   const bool keeps_mxfp4 =
       run.model.config.mxfp4 && run.merged.empty() && !run.from_scratch && (run.lora || run.trained.empty());
   const std::optional<GroupStorage>& groups = run.model.config.groups;
-  const bool in_groups = keeps_groups(run);
+  const std::optional<Quantisation> kept_as = kept_on_device(run, recipe);
   if (groups && recipe.quantization_bit)
     info("{}: quantization_bit has no effect, because the checkpoint ({}) is already stored as {}",
          recipe.where("quantization_bit"), file, groups->format().name());
-  if (!found && !keeps_mxfp4 && !in_groups) return;
+  if (!found && !keeps_mxfp4 && !kept_as) return;
   if (found) check(run, *found, stored ? file : recipe.where("quantization_bit"));
 
   std::vector<Param> kept;
   for (const Param& param : run.frozen) {
     const bool experts = param.role == Role::kExpertsFused && keeps_mxfp4;
-    const std::optional<Quantisation> grouped =
-        in_groups ? grouped_format(run.model, param, groups->format()) : std::nullopt;
-    if (grouped && groups->covered_layers(param) == param.layers.numbers) {
-      run.quantised.push_back(quantised_weight(param, *grouped, run.sharding));
+    const std::optional<Quantisation> stays = kept_as ? kept_format(run.model, param, *kept_as) : std::nullopt;
+    if (stays && covered_layers(run.model.config, param) == param.layers.numbers) {
+      run.quantised.push_back(quantised_weight(param, *stays, run.sharding));
       kept.insert(kept.end(), run.quantised.back().parts.begin(), run.quantised.back().parts.end());
       continue;
     }
@@ -127,7 +139,7 @@ void quantise_frozen(Run& run, const Recipe& recipe, const std::string& file) {
   run.frozen = std::move(kept);
   if (stored)
     for (const Param& param : run.trained)
-      if (param.role == Role::kLinear)
+      if (is_quantised(param, *found, true))
         throw UserError(
             "{}: additional_target names {}, but the checkpoint stores this weight as {}, so it cannot be trained; "
             "remove the name from additional_target",

@@ -28,7 +28,8 @@ int64_t Run::rows_per_micro_batch() const {
 int64_t Run::count(const std::vector<Param>& params) const {
   int64_t total = 0;
   for (const Param& param : params)
-    if (!param.dtype) total += product(param.dims) * static_cast<int64_t>(layers_of(param).size());
+    if (param.role != Role::kQuantisedParts)
+      total += product(param.dims) * static_cast<int64_t>(layers_of(param).size());
   if (&params == &frozen)
     for (const QuantisedWeight& weight : quantised) total += product(weight.base.dims) * weight.base.layer_count();
   return total;

@@ -63,7 +63,7 @@ NamedShapes result_shapes(const Run& run, const ModelRepository& base) {
     for (const int64_t index : stored_numbers(run, param))
       out.emplace_back(
           run.lora ? adapter_key(param.stored_name(index)) : written_name(run, base, param.stored_name(index)),
-          Shape{result_dtype(run), result_dims(run, param)});
+          Shape{param.dtype.value_or(result_dtype(run)), result_dims(run, param)});
   if (run.lora && saves_tied_head(run.model, *run.lora))
     for (const Param& param : run.trained)
       if (param.role == Role::kTokenEmbedding)
@@ -116,10 +116,13 @@ AdapterConfig adapter_config(const Run& run) {
   if (!run.lora->layers.empty()) config.selection["layers_to_transform"] = run.lora->layers;
   config.fan_in_fan_out = run.model.family->fan_in_fan_out;
   if (!run.model.family->carried.empty()) {  // the vision tower may have modules with the same names
-    std::vector<std::string> modules;
-    for (const std::string& module : run.lora->modules) modules.push_back(escaped(module));
-    config.target_pattern =
-        layer_pattern(run.model.family->layer_prefix) + fmt::format("({})", fmt::join(modules, "|"));
+    std::vector<std::string> modules, outside;
+    for (const std::string& module : run.lora->modules)
+      (run.model.path_of(module) == module ? outside : modules).push_back(escaped(module));
+    if (!modules.empty())
+      outside.insert(outside.begin(),
+                     layer_pattern(run.model.family->layer_prefix) + fmt::format("({})", fmt::join(modules, "|")));
+    config.target_pattern = fmt::format("{}", fmt::join(outside, "|"));
     return config;
   }
   // PEFT compares target_modules with the ends of the modules' paths, after a dot. The last part of the name is enough,
@@ -201,7 +204,7 @@ void ResultWriter::finish() {
       for (const int64_t index : stored_numbers(run_, param)) {
         const std::string name = param.stored_name(index);
         const StoredTensor stored = repository_.find(name);
-        write(name, stored.file->read(*stored.entry).to(dtype_));
+        write(name, stored.file->read(*stored.entry).to(param.dtype.value_or(dtype_)));
         stored.file->release(*stored.entry);
       }
     for (const std::string& name : repository_.names()) {
@@ -246,10 +249,9 @@ void write_from(const std::filesystem::path& folder, const Run& run, const Model
   writer.finish();
   if (run.lora && !run.lora->parameters.empty())
     warn(
-        "this adapter has LoRA weights of experts or routers (target_parameters). PEFT loads them, but versions of "
-        "vLLM "
-        "that were known in November 2026 ignore them without a message; for vLLM, merge the adapter with `fettle "
-        "export`");
+        "this adapter has LoRA weights of experts or routers (target_parameters). PEFT loads them, but the versions of "
+        "vLLM that were known in November 2026 ignore them without a message; for vLLM, merge the adapter with "
+        "`fettle export`");
   if (run.lora && !run.merged.empty())
     info("the adapter was trained on the base with {0} merged into it: to use it, set adapter_name_or_path: {0}, {1}",
          fmt::join(run.merged, ", "), run.output.folder);

@@ -145,7 +145,8 @@ TEST(Roles, LinearLayers) {
   deepseek_v2.erase(deepseek_v2.begin());
   deepseek_v2[0] = "self_attn.q_proj";
   Names gemma4_e2b = decoder;
-  gemma4_e2b.insert(gemma4_e2b.end(), {"per_layer_input_gate", "per_layer_projection"});
+  gemma4_e2b.insert(gemma4_e2b.end(), {"per_layer_input_gate", "per_layer_projection",
+                                       "model.language_model.per_layer_model_projection"});
   Names llama4 = attention;
   for (const char* module : {"feed_forward.shared_expert.", "feed_forward."})
     for (const char* name : {"gate_proj", "up_proj", "down_proj"}) llama4.push_back(std::string(module) + name);

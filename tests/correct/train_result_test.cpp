@@ -53,6 +53,48 @@ TEST_P(FullResult, HasTheBytesThatWereLoaded) {
 INSTANTIATE_TEST_SUITE_P(Families, FullResult, testing::ValuesIn(kFamilies),
                          [](const auto& info) { return info.param; });
 
+// The correction of a router is not trained, and stays f32 when all other weights are bf16: rounded, it would choose
+// other experts. Transformers keeps it in f32 as well.
+TEST(RouterCorrection, KeepsItsBytesInFullTuningInBf16) {
+  for (const char* name : {"deepseek_v3", "glm4_moe", "glm4_moe_lite", "minimax_m2", "lfm2_moe", "nemotron_h_moe"}) {
+    SCOPED_TRACE(name);
+    const TempFolder model, folder;
+    const std::filesystem::path source = source_folder() / "tests/reference/models" / name;
+    nlohmann::json config = ModelRepository::open(source).config();
+    config["dtype"] = "bfloat16";
+    write_text(model / "config.json", config.dump());
+    std::filesystem::copy(source / "model.safetensors", model.path());
+    Recipe recipe;
+    recipe.model_name_or_path = model.path().string();
+    recipe.plugin = "cpu";
+    recipe.finetuning_type = "full";
+    recipe.bf16 = true;
+    recipe.device_count = 1;
+    const ModelRepository repository = ModelRepository::open(model.path());
+    Devices devices(device_request(recipe));
+    const auto run = make_run(recipe, repository.config(), "config.json", 1);
+    const std::string& correction = run.model.config.routing.correction;
+    ASSERT_NE(correction, "");
+    write_result(folder.path(), run, repository, load_state(devices, run, repository, false));
+    const ModelRepository written = ModelRepository::open(folder.path());
+    size_t compared = 0;
+    for (const std::string& tensor : written.names()) {
+      if (!tensor.ends_with("." + correction)) continue;
+      const StoredTensor got = written.find(tensor), wanted = repository.find(tensor);
+      ASSERT_EQ(got.entry->shape.dtype, DType::kF32);
+      const HostArray a = got.file->read(*got.entry), b = wanted.file->read(*wanted.entry);
+      EXPECT_EQ(std::memcmp(a.data(), b.data(), static_cast<size_t>(b.bytes())), 0) << tensor;
+      ++compared;
+    }
+    EXPECT_GT(compared, 0u);
+    for (const Param& param : run.trained) EXPECT_FALSE(param.hf_name.ends_with(correction));
+    for (const Param& param : run.frozen)
+      if (param.hf_name.ends_with(correction)) {
+        EXPECT_EQ(param.dtype, DType::kF32);
+      }
+  }
+}
+
 // PEFT's LoRA weights of experts are loaded, split over a mesh, and written with the same names, shapes and bytes.
 TEST(AdapterResult, LoraWeightsOfExpertsHaveTheBytesThatWereLoaded) {
   for (const char* adapter :
@@ -62,7 +104,8 @@ TEST(AdapterResult, LoraWeightsOfExpertsHaveTheBytesThatWereLoaded) {
         "granite4/variants/experts_final", "deepseek_v2/variants/all_linear_final",
         "deepseek_v3/variants/all_linear_final", "glm4_moe_lite/variants/all_linear_final",
         "qwen2_moe/variants/all_linear_final", "qwen3_next/variants/all_linear_final",
-        "minimax_m2/variants/all_linear_final", "gemma4_moe/variants/all_linear_final"}) {
+        "minimax_m2/variants/all_linear_final", "gemma4_moe/variants/all_linear_final",
+        "gemma4_e2b/variants/all_linear_final"}) {
     const std::filesystem::path models = source_folder() / "tests/reference/models";
     Recipe recipe;
     recipe.model_name_or_path = (models / std::string(adapter).substr(0, std::string(adapter).find('/'))).string();
@@ -96,7 +139,7 @@ TEST(AdapterResult, LoraWeightsOfExpertsHaveTheBytesThatWereLoaded) {
     EXPECT_EQ(warning.find("for vLLM, merge the adapter") != std::string::npos, !config.target_parameters.empty())
         << adapter << ": " << warning;
     // PEFT names Gemma 4's router in target_modules.
-    const size_t router = std::string_view(adapter).starts_with("gemma4") ? 1 : 0;
+    const size_t router = std::string_view(adapter).starts_with("gemma4_moe") ? 1 : 0;
     EXPECT_EQ(config.target_parameters.size(), source.target_parameters.size() + router) << adapter;
     EXPECT_EQ(config.rank_pattern, source.rank_pattern) << adapter;
     EXPECT_EQ(config.alpha_pattern, source.alpha_pattern) << adapter;

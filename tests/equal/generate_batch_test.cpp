@@ -66,7 +66,7 @@ TEST_P(Batch, RowsThatComeAndGoEqualSequencesAlone) {
 INSTANTIATE_TEST_SUITE_P(Families, Batch,
                          testing::Values("llama", "mistral", "qwen3", "gpt2", "gemma2", "gpt_oss", "qwen3_5_text",
                                          "llama4", "lfm2", "granite4", "falcon_h1", "nemotron_h_moe", "phi",
-                                         "deepseek_v2", "gemma4_e2b"),
+                                         "deepseek_v2", "gemma4_e2b", "exaone4"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(BatchMesh, TwoShardsOfTheHeads) {

@@ -117,7 +117,7 @@ INSTANTIATE_TEST_SUITE_P(Families, Rows,
                          testing::Values("llama", "mistral", "gpt2", "gpt_oss", "cohere2", "qwen3_5_text", "llama4",
                                          "lfm2", "granite4", "falcon_h1", "nemotron_h_moe", "phi", "qwen3_next",
                                          "qwen3_5_moe", "lfm2_moe", "deepseek_v2", "gemma2", "gemma4_e2b", "phi3",
-                                         "baichuan13b"),
+                                         "baichuan13b", "exaone4"),
                          [](const auto& info) { return std::string(info.param); });
 
 // The loss is the mean over the tokens of the whole step, not the mean of the micro-batches' means.

@@ -2,7 +2,7 @@
 // with the dequantised weights, on any mesh. The weights stay integers on the devices.
 #include <gtest/gtest.h>
 
-#include "checkpoint/model_writer.h"
+#include "model_copies.h"
 #include "resolve_run.h"
 #include "temp_folder.h"
 #include "training.h"
@@ -12,26 +12,6 @@ namespace {
 
 using Words = std::vector<std::string>;
 namespace fs = std::filesystem;
-
-// Writes the values of the model's weights as f32.
-void write_dequantised(const fs::path& model, const fs::path& folder) {
-  const ModelRepository repository = ModelRepository::open(model);
-  nlohmann::json config = repository.config();
-  config.erase("quantization_config");
-  fs::create_directories(folder);
-  write_text(folder / "config.json", config.dump());
-  NamedShapes shapes;
-  for (const std::string& name : repository.names())
-    shapes.emplace_back(name, repository.find(name).entry->shape.with_dtype(DType::kF32));
-  ModelWriter writer(folder, shapes, int64_t{1} << 30);
-  for (const auto& [name, shape] : shapes) {
-    const StoredTensor stored = repository.find(name);
-    HostArray values(shape);
-    stored.file->read_slice(*stored.entry, Box::whole(shape.dims), DType::kF32, values.data());
-    writer.write(name, {values.data(), static_cast<size_t>(values.bytes())});
-  }
-  writer.finish();
-}
 
 // Rounds the weights of a linear layer [.., N, K] to integers of 4 bits with a scale for each group of 16 inputs, and
 // adds the tensors that compressed-tensors stores.
@@ -94,13 +74,7 @@ void write_packed(const fs::path& model, const fs::path& folder, bool inputs_fir
       ModelRepository::open(reference_model("qwen3_moe_packed")).config().at("quantization_config");
   config["quantization_config"] = packed;
   config["quantization_config"]["ignore"] = ignore;
-  fs::create_directories(folder);
-  write_text(folder / "config.json", config.dump());
-  NamedShapes shapes;
-  for (const auto& [name, array] : tensors) shapes.emplace_back(name, array.shape());
-  ModelWriter writer(folder, shapes, int64_t{1} << 30);
-  for (const auto& [name, array] : tensors) writer.write(name, {array.data(), static_cast<size_t>(array.bytes())});
-  writer.finish();
+  write_model(folder, config, tensors);
 }
 
 Recipe lora_recipe(const fs::path& model, const Words& more = {}) {
@@ -122,7 +96,7 @@ TEST_P(GroupsOfExperts, EqualTheDequantisedModel) {
   const fs::path model = reference_model(GetParam().model);
   write_packed(model, folder / "packed", GetParam().inputs_first, [](const std::string&) { return false; },
                {"re:(?!.*experts[.][0-9])"});
-  write_dequantised(folder / "packed", folder / "floats");
+  write_as_floats(folder / "packed", folder / "floats");
   const ModelRepository packed = ModelRepository::open(folder / "packed"), original = ModelRepository::open(model);
   EXPECT_EQ(packed.names(), original.names());
   const auto run = make_run(lora_recipe(folder / "packed"), packed.config(), "config.json", 1);
@@ -161,6 +135,50 @@ INSTANTIATE_TEST_SUITE_P(Families, GroupsOfExperts,
                                          FusedExperts{"llama4", true}),
                          [](const auto& info) { return std::string(info.param.model); });
 
+// A checkpoint with a tensor for each expert has the values of the checkpoint with all experts of a layer in one
+// tensor.
+TEST(ExpertsApart, HaveTheValuesOfTheTensorWithAllExperts) {
+  for (const auto& [model, inputs_first] : {FusedExperts{"qwen3_5_moe", false}, FusedExperts{"llama4", true}}) {
+    TempFolder folder;
+    const ModelRepository original = ModelRepository::open(reference_model(model));
+    std::vector<std::pair<std::string, HostArray>> tensors;
+    for (const std::string& name : original.names()) {
+      const StoredTensor stored = original.find(name);
+      HostArray array = stored.file->read(*stored.entry).to(DType::kF32);
+      const Dims dims = array.shape().dims;
+      const std::vector<std::string> modules = dims.size() == 3 ? expert_modules(name, 0) : std::vector<std::string>{};
+      const int64_t parts = std::ssize(modules);
+      for (int64_t expert = 0; parts > 0 && expert < dims[0]; ++expert)
+        for (int64_t part = 0; part < parts; ++part) {
+          const int64_t n = dims[inputs_first ? 2 : 1], k = dims[inputs_first ? 1 : 2], each = n / parts;
+          HostArray one(Shape{DType::kF32, {each, k}});
+          for (int64_t i = 0; i < each * k; ++i) {
+            const int64_t output = part * each + i / k, input = i % k;
+            const int64_t at = (expert * n * k) + (inputs_first ? input * n + output : output * k + input);
+            one.as<float>()[static_cast<size_t>(i)] = array.as<float>()[static_cast<size_t>(at)];
+          }
+          tensors.emplace_back(expert_modules(name, expert)[static_cast<size_t>(part)] + ".weight", std::move(one));
+        }
+      if (parts == 0) tensors.emplace_back(name, std::move(array));
+    }
+    write_model(folder / "apart", original.config(), tensors);
+    const ModelRepository apart = ModelRepository::open(folder / "apart");
+    ASSERT_EQ(apart.names(), original.names());
+    for (const std::string& name : original.names()) {
+      const StoredTensor a = original.find(name), b = apart.find(name);
+      ASSERT_EQ(a.entry->shape.dims, b.entry->shape.dims) << name;
+      const HostArray wanted = a.file->read(*a.entry).to(DType::kF32), got = b.file->read(*b.entry).to(DType::kF32);
+      EXPECT_TRUE(std::ranges::equal(wanted.as<float>(), got.as<float>())) << name;
+      if (name.find(".experts.") == std::string::npos) continue;
+      const Box box{{1, 3, 5}, {2, 20, 11}};
+      std::vector<float> whole(440), part(440);
+      a.file->read_slice(*a.entry, box, DType::kF32, reinterpret_cast<std::byte*>(whole.data()));
+      b.file->read_slice(*b.entry, box, DType::kF32, reinterpret_cast<std::byte*>(part.data()));
+      EXPECT_EQ(part, whole) << name;
+    }
+  }
+}
+
 // In the checkpoint, only the q_proj of the first layer is not quantised. The q_proj of the other layer stays in
 // integers.
 TEST(MixedGroups, OnlyTheLayersThatAreLeftOutAreFloats) {
@@ -169,7 +187,7 @@ TEST(MixedGroups, OnlyTheLayersThatAreLeftOutAreFloats) {
   write_packed(reference_model("qwen3"), folder / "packed", false,
                [&](const std::string& module) { return module.ends_with("_proj") && module != left; },
                {"lm_head", left});
-  write_dequantised(folder / "packed", folder / "floats");
+  write_as_floats(folder / "packed", folder / "floats");
   const ModelRepository repository = ModelRepository::open(folder / "packed");
   const auto run = make_run(lora_recipe(folder / "packed"), repository.config(), "config.json", 1);
   auto layers_of = [](const auto& list, auto param_of) {
@@ -213,7 +231,7 @@ class Groups : public testing::TestWithParam<const char*> {
 
 TEST_P(Groups, EqualTheDequantisedModel) {
   TempFolder folder;
-  write_dequantised(model_, folder / "floats");
+  write_as_floats(model_, folder / "floats");
   for (const Words& keys : {Words{}, Words{"use_dora=true"}, Words{"gradient_checkpointing=none"}}) {
     if (!keys.empty() && keys[0] == "use_dora=true" && std::string(GetParam()) == "qwen3_moe_packed") continue;
     const TrainResult wanted = train(recipe(folder / "floats", keys), options_);

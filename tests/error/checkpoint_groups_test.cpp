@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "checkpoint/group_codes.h"
+#include "checkpoint/quantised/group_codes.h"
 #include "checkpoint/repository.h"
 #include "checkpoint/safetensors_writer.h"
 #include "temp_folder.h"

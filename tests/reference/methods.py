@@ -236,6 +236,7 @@ METHODS = {
     "all_linear_qwen3_next": lambda: all_linear("qwen3_next"),
     "all_linear_minimax_m2": lambda: all_linear("minimax_m2"),
     "all_linear_gemma4_moe": lambda: all_linear("gemma4_moe"),
+    "all_linear_gemma4_e2b": lambda: all_linear("gemma4_e2b"),
     "lora_plus": lora_plus,
     "pissa": pissa,
     "two_adapters": two_adapters,

@@ -22,7 +22,7 @@ TARGETS = dict(
     qwen3_next=["q_proj", "k_proj", "v_proj", "o_proj", "in_proj_qkvz", "in_proj_ba", "out_proj", "shared_expert_gate"],
     qwen3_next_sparse=["q_proj", "k_proj", "v_proj", "o_proj", "in_proj_qkvz", "in_proj_ba", "out_proj", "shared_expert_gate"],
     gemma4_moe=r"model\.language_model\.layers\.\d+\.((self_attn|mlp)\.\w+_proj|router\.proj)",
-    gemma4_e2b=r"model\.language_model\.layers\.\d+\.((self_attn|mlp)\.\w+_proj|per_layer_input_gate|per_layer_projection)",
+    gemma4_e2b=r"model\.language_model\.(layers\.\d+\.((self_attn|mlp)\.\w+_proj|per_layer_input_gate|per_layer_projection)|per_layer_model_projection)",
     lfm2_moe=["q_proj", "k_proj", "v_proj", "out_proj", "in_proj"],
     granite4=r".*\.(self_attn|mamba|shared_mlp)\.\w+_(proj|linear)",
     falcon_h1=["q_proj", "k_proj", "v_proj", "o_proj", "in_proj", *MLP],  # PEFT refuses out_proj of Mamba2
@@ -78,6 +78,23 @@ def olmo3(common):  # windows on three of four layers; yarn on the fourth layer 
     rope = dict(full_attention=YARN, sliding_attention=dict(rope_type="default", rope_theta=10000.0))
     return transformers.Olmo3Config(
         **common | dict(num_hidden_layers=4), rope_parameters=rope, sliding_window=12, rms_norm_eps=1e-6,
+        pad_token_id=None,
+    )  # fmt: skip
+
+
+def exaone4(common):  # as the 32B: windows on three of four layers; no rope on the fourth
+    rope = dict(rope_type="llama3", rope_theta=1000000.0, factor=16.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                original_max_position_embeddings=32)  # fmt: skip
+    return transformers.Exaone4Config(
+        **common | dict(num_hidden_layers=4), head_dim=32, rope_parameters=rope, sliding_window=12,
+        sliding_window_pattern="LLLG", layer_types=["sliding_attention"] * 3 + ["full_attention"], pad_token_id=None,
+    )  # fmt: skip
+
+
+def exaone4_small(common):  # as the 1.2B: no windows, rope on all layers, a tied head
+    return transformers.Exaone4Config(
+        **common | dict(tie_word_embeddings=True), head_dim=32, sliding_window=None, sliding_window_pattern=None,
+        rope_parameters=dict(rope_type="default", rope_theta=1000000.0), layer_types=["full_attention"] * 2,
         pad_token_id=None,
     )  # fmt: skip
 
@@ -557,5 +574,5 @@ CONFIGS = dict(
     falcon_h1=falcon_h1, falcon_h1_gated=falcon_h1_gated, nemotron_h=nemotron_h, nemotron_h_moe=nemotron_h_moe, phi=phi,
     qwen3_gptq=qwen3_gptq, qwen2_awq=qwen2_awq, qwen3_moe_packed=qwen3_moe_packed, phi_normed=phi_normed,
     qwen2_moe_sparse=qwen2_moe_sparse, deepseek_r1=deepseek_r1, qwen3_next_sparse=qwen3_next_sparse,
-    qwen3_5_small=qwen3_5_small, qwen3_5_moe_small=qwen3_5_moe_small,
+    qwen3_5_small=qwen3_5_small, qwen3_5_moe_small=qwen3_5_moe_small, exaone4=exaone4, exaone4_small=exaone4_small,
 )  # fmt: skip

@@ -92,7 +92,7 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
     std::vector<int64_t> layers;
     const std::vector<int64_t> layers_of_module = model.layers_of(linear);
     for (const int64_t layer : layers_of_module) {
-      const std::string module = name_of_layer(model.family->layer_prefix + linear, layer);
+      const std::string module = name_of_layer(model.path_of(linear), layer);
       if (adapter.find(module, AdapterPart::kLoraA) == nullptr) continue;
       layers.push_back(layer);
       if (config.rank(module) != config.r || config.alpha(module) != config.lora_alpha)
@@ -117,7 +117,7 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
     for (const std::string& linear : options.modules)
       for (const int64_t layer : model.layers_of(linear))
         if (layers_with.contains(layer) &&
-            adapter.find(name_of_layer(model.family->layer_prefix + linear, layer), AdapterPart::kLoraA) == nullptr)
+            adapter.find(name_of_layer(model.path_of(linear), layer), AdapterPart::kLoraA) == nullptr)
           throw UserError(
               "{}: {} and {} have LoRA weights on different layers, which is not supported; merge the adapter with "
               "PEFT",

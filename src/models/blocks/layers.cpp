@@ -57,6 +57,13 @@ Tensor linear(const Forward& f, const Layer& layer, const std::string& module, c
   return f.adapt ? f.adapt(layer, module, x, y) : y;
 }
 
+Tensor linear_outside(const Forward& f, const std::string& module, const Tensor& x) {
+  Layer own{.index = constant(0, DType::kI32)};
+  for (const auto& [name, entry] : f.weights)
+    if (name.starts_with(module + ".")) own.weights[name] = entry.value;
+  return linear(f, own, module, x);
+}
+
 namespace {
 
 Tensor rms_norm_body(const Tensor& x, const Tensor& weight_D, double eps, double weight_offset) {

@@ -28,6 +28,8 @@ Tensor lora_product(const ShardingRules& rules, const Tensor& x_BTI, const Tenso
 // Applies a layer's `module`: x_..I times `module`.weight [O.., I], plus the bias if there is one, plus the adapter. A
 // fused module returns [.., parts, O].
 Tensor linear(const Forward& f, const Layer& layer, const std::string& module, const Tensor& x, LinearForm form = {});
+// Does the same for a linear layer outside of the layers. `module` is its whole name.
+Tensor linear_outside(const Forward& f, const std::string& module, const Tensor& x);
 
 // Returns x / sqrt(mean(x^2) + eps) * (weight + weight_offset), computed in f32 and returned in x's dtype. If the
 // weight is null, 1 is used instead. With `rules` and a weight, this is the composite "rms_norm" for x_BTD and x_BTNH.

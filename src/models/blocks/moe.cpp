@@ -479,7 +479,8 @@ Tensor token_of_slot(const Tensor& slots, int64_t experts_per_token) {
 void add_expert_params(ParamList& list, const ModelConfig& c) {
   const int64_t e = c.num_experts, d = c.expert_in(), inner = c.expert_size;
   list.add(c.experts.router + ".weight", {e, c.hidden_size}, {"", "embed"}, Role::kRouter);
-  if (!c.routing.correction.empty()) list.add(c.routing.correction, {e}, {""}, Role::kBuffer, Init::kZeros);
+  if (!c.routing.correction.empty())
+    list.add(c.routing.correction, {e}, {""}, Role::kBuffer, Init::kZeros, DType::kF32);
   if (!c.routing.factors.empty()) list.add(c.routing.factors, {e}, {""}, Role::kCoefficients, Init::kOnes);
   if (c.expert_bias) list.add(c.experts.router + ".bias", {e}, {""}, Role::kBias, Init::kZeros);
   if (c.experts.fused()) {
@@ -527,8 +528,7 @@ Tensor experts_mlp(Forward& f, const Layer& layer, const Tensor& x_BTD, const Te
 
   const Tensor tokens = devices.broadcast_to_devices(x_nD, kData, kAll);
   const ExpertLinears linears(f, layer, devices);
-  const bool fused = c.experts.fused();
-  const bool plain = !c.experts.gated();
+  const bool fused = c.experts.fused(), plain = !c.experts.gated();
   const ExpertLinear gate = fused   ? linears.gate_up()
                             : plain ? linears.hidden(c.experts.up, 0)
                                     : linears.hidden(c.experts.gate, 0);

@@ -35,6 +35,7 @@ Family gemma4_unified_text_family();
 Family gemma4_unified_family();
 Family olmo2_family();
 Family olmo3_family();
+Family exaone4_family();
 Family smollm3_family();
 Family granite_family();
 Family seed_oss_family();

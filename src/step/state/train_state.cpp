@@ -5,8 +5,8 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/load.h"
-#include "checkpoint/load_quantised.h"
 #include "checkpoint/peft/load_merged.h"
+#include "checkpoint/quantised/load_quantised.h"
 #include "data/batches/order.h"
 #include "optim/loss_scale.h"
 #include "programs/signature.h"
@@ -33,8 +33,9 @@ class BaseWeights {
     if (run.offload_param || run.offload_optimizer) devices.require_host_memory();
     if (!run.from_scratch) check_weights(repository, run.model);
   }
-  // Loads one parameter of the base, with adapters merged into it.
-  DeviceBuffer load(const Param& param, DType dtype, bool metered = true) {
+  // Loads one parameter of the base, with adapters merged into it. Its own dtype takes precedence over `otherwise`.
+  DeviceBuffer load(const Param& param, DType otherwise, bool metered = true) {
+    const DType dtype = param.dtype.value_or(otherwise);
     const Layout layout = param_layout(run_, param);
     const bool made = param.of_classifier() && !has(param.hf_name);
     if (made && !run_.from_scratch)
@@ -49,7 +50,7 @@ class BaseWeights {
   }
   void frozen_into(TrainState& state) {
     for (const Param& one : run_.frozen)
-      if (!one.dtype) state.buffers.emplace(frozen_input(one), load(one, run_.frozen_dtype));
+      if (one.role != Role::kQuantisedParts) state.buffers.emplace(frozen_input(one), load(one, run_.frozen_dtype));
     for (const QuantisedWeight& weight : run_.quantised) quantised_into(weight, state);
   }
   // Loads the reference model into `state`. It comes from its own folder, or else is a copy of the base or of the
@@ -72,7 +73,7 @@ class BaseWeights {
           reference_input(one),
           adapter ? load_trained(devices_, run_, one, *adapter)
           : other ? load_param(
-                        devices_.client(), one, run_.reference_dtype(), param_layout(run_, one),
+                        devices_.client(), one, one.dtype.value_or(run_.reference_dtype()), param_layout(run_, one),
                         [&](const std::string& name) { return other->find(name); }, {}, memory_kind(one.memory))
                   : load(one, run_.reference_dtype(), false));
   }

@@ -208,7 +208,7 @@ class TextModel {
     const Tensor& table = f_.weights.at(prefix_ + "embed_tokens_per_layer.weight");
     const Tensor of_token =
         by_layer(convert(take(table, f_.tokens), f_.compute)) * std::sqrt(static_cast<double>(size));
-    const Tensor projected = product(&f_.sharding, x, f_.weights.at(prefix_ + "per_layer_model_projection.weight"));
+    const Tensor projected = linear_outside(f_, prefix_ + "per_layer_model_projection", x);
     const Tensor normal = norm(c_, f_.weights, prefix_ + "per_layer_projection_norm",
                                by_layer(projected) * (1 / std::sqrt(static_cast<double>(c_.hidden_size))));
     const Tensor both = f_.sharding.constrain((normal + of_token) * std::sqrt(0.5), {"batch", "length", "", ""});
@@ -327,7 +327,7 @@ Family text_family(const std::string& model_type, const std::string& architectur
     if (width == 0) return out;
     ParamList list("", 0);
     list.embedding(prefix + "embed_tokens_per_layer", c.gemma4->layer_vocab, width, Role::kLayerEmbedding);
-    list.add(prefix + "per_layer_model_projection.weight", {width, c.hidden_size}, {"", "embed"}, Role::kCoefficients);
+    list.linear(prefix + "per_layer_model_projection", {width, ""}, {c.hidden_size, "embed"});
     add_norm(list, c, prefix + "per_layer_projection_norm", c.gemma4->layer_size);
     std::ranges::move(list.take(), std::back_inserter(out));
     return out;

@@ -1,4 +1,4 @@
-#include "checkpoint/load_quantised.h"
+#include "checkpoint/quantised/load_quantised.h"
 
 #include <atomic>
 #include <limits>
@@ -8,9 +8,10 @@
 #include "base/arrays/box_copy.h"
 #include "base/error.h"
 #include "base/parallel.h"
-#include "checkpoint/bitsandbytes.h"
-#include "checkpoint/load_groups.h"
 #include "checkpoint/pieces.h"
+#include "checkpoint/quantised/bitsandbytes.h"
+#include "checkpoint/quantised/load_float8.h"
+#include "checkpoint/quantised/load_groups.h"
 #include "runtime/buffer_builder.h"
 
 namespace fettle {
@@ -245,6 +246,8 @@ std::vector<DeviceBuffer> load_quantised(const Client& client, const QuantisedWe
                                          const LoadProgress& progress, const std::string& memory_kind) {
   if (weight.format.type == Quantisation::Type::kMxfp4)
     return load_mxfp4(client, weight, layouts, find, progress, memory_kind);
+  if (weight.format.type == Quantisation::Type::kFloat8)
+    return load_float8(client, weight, layouts, find, progress, memory_kind);
   if (weight.format.in_groups()) return load_groups(client, weight, layouts, find, progress, memory_kind);
   if (config.quantisation) return load_stored(client, weight, layouts, find, progress, memory_kind);
   return Quantiser(client, weight, layouts, find, progress, memory_kind).run();

@@ -1,4 +1,4 @@
-#include "checkpoint/bitsandbytes.h"
+#include "checkpoint/quantised/bitsandbytes.h"
 
 #include <cmath>
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-#include "checkpoint/load_groups.h"
+#include "checkpoint/quantised/load_groups.h"
 
 #include <algorithm>
 #include <cstring>
@@ -6,7 +6,8 @@
 #include "base/arrays/box_copy.h"
 #include "base/error.h"
 #include "checkpoint/convert.h"
-#include "checkpoint/group_codes.h"
+#include "checkpoint/quantised/expert_modules.h"
+#include "checkpoint/quantised/group_codes.h"
 
 namespace fettle {
 namespace {
@@ -15,7 +16,9 @@ namespace {
 std::vector<LayerTensor> find_grouped(const QuantisedWeight& weight, const FindTensor& find) {
   std::vector<LayerTensor> layers = find_layers(weight.base, find);
   for (const auto& [file, entry] : layers) {
-    if (entry.expert_groups && weight.base.role == Role::kExpertsFused) continue;
+    if (entry.joined_experts && std::ranges::all_of(entry.joined_experts->entries,
+                                                    [](const TensorEntry& module) { return module.groups != nullptr; }))
+      continue;
     if (!entry.groups)
       throw UserError(
           "{}: '{}' is not stored as {}, although quantization_config in config.json says so; add its module to the "
@@ -46,25 +49,6 @@ void for_rows(const Box& box, const Dims& dims, const Use& use) {
       source += some, target += some;
     }
   });
-}
-
-// Calls read(parts, box, dims, to) for each module of experts that a box of the array [E, out.., columns] covers. `box`
-// and `dims` of the call are those within the module.
-template <typename Read>
-void for_modules(const ExpertGroups& experts, const Box& box, const Dims& dims, int64_t bytes, const Read& read,
-                 std::byte* out) {
-  const size_t lead = experts.each == 1 ? 1 : 2;  // this many leading dims number the modules
-  const Dims size(box.size.begin() + static_cast<std::ptrdiff_t>(lead), box.size.end());
-  const Dims start(box.start.begin() + static_cast<std::ptrdiff_t>(lead), box.start.end());
-  const Dims of_module(dims.begin() + static_cast<std::ptrdiff_t>(lead), dims.end());
-  internal_check(lead == 1 || dims[1] == experts.each, "{} parts, wanted {}", dims[1], experts.each);
-  const int64_t parts = lead == 1 ? 1 : box.size[1], first = lead == 1 ? 0 : box.start[1];
-  const Box part{start, size};
-  for (int64_t expert = 0; expert < box.size[0]; ++expert)
-    for (int64_t i = 0; i < parts; ++i) {
-      const auto module = static_cast<size_t>((box.start[0] + expert) * experts.each + first + i);
-      read(*experts.modules[module], part, of_module, out + (expert * parts + i) * part.elements() * bytes);
-    }
 }
 
 // Writes the codes of a box of the array [out.., in / 2] (two in each byte, if `four_bits`) or [out.., in].
@@ -125,10 +109,10 @@ std::vector<DeviceBuffer> load_groups(const Client& client, const QuantisedWeigh
     const LayerReads reads{.read =
                                [&](size_t layer, const Box& box, std::byte* to) {
                                  const TensorEntry& entry = layers[layer].entry;
-                                 if (entry.expert_groups)
-                                   return for_modules(*entry.expert_groups, box, dims, byte_size(dtype), read_module,
-                                                      to);
-                                 read_module(*entry.groups, box, dims, to);
+                                 for_modules(
+                                     entry, box, dims, byte_size(dtype), to,
+                                     [&](const TensorEntry& module, const Box& part, const Dims& of_module,
+                                         std::byte* place) { read_module(*module.groups, part, of_module, place); });
                                },
                            .done = {}};
     out.push_back(load_layers(client, stacked_shape(part, dtype), layouts[i], layers,

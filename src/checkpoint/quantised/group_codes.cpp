@@ -1,4 +1,4 @@
-#include "checkpoint/group_codes.h"
+#include "checkpoint/quantised/group_codes.h"
 
 #include <fmt/format.h>
 

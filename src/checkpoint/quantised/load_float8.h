@@ -1,0 +1,17 @@
+// Defines the streamed load of weights that stay 8-bit floats with factors on the devices.
+#pragma once
+
+#include <vector>
+
+#include "adapters/quantised.h"
+#include "checkpoint/load.h"
+
+namespace fettle {
+
+// Like load_quantised, for the format float8. Throws UserError when a layer's weight is not stored in 8-bit floats, or
+// when its blocks are other than the format says.
+std::vector<DeviceBuffer> load_float8(const Client& client, const QuantisedWeight& weight,
+                                      const std::vector<Layout>& layouts, const FindTensor& find,
+                                      const LoadProgress& progress, const std::string& memory_kind);
+
+}  // namespace fettle

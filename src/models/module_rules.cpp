@@ -1,0 +1,72 @@
+#include "models/module_rules.h"
+
+#include <algorithm>
+
+#include "models/param.h"
+#include "tokenizer/text/regex.h"
+
+namespace fettle {
+namespace {
+
+// Returns the module's name. If the module is in the text model of a model with images, also returns the module's name
+// in Transformers 4.
+std::vector<std::string> spellings_of(const std::string& module) {
+  static const std::string kNow = "model.language_model.", kThen = "language_model.model.";
+  if (!module.starts_with(kNow)) return {module};
+  return {module, kThen + module.substr(kNow.size())};
+}
+
+}  // namespace
+
+// Sources: compressed-tensors' utils/match.py (is_match); GPTQModel's dynamic_get.
+bool ModuleRule::names(const std::string& module) const {
+  if (match == Match::kName && text == "Linear") return true;
+  return std::ranges::any_of(spellings_of(module), [&](const std::string& name) {
+    if (pattern) {
+      bool found = false;
+      pattern->cover(name, [&](size_t start, size_t, bool is_match) { found = found || (is_match && start == 0); });
+      return found;
+    }
+    if (match == Match::kName) return name == text;
+    return name.starts_with(text) || name.ends_with(text) || name.find("." + text + ".") != std::string::npos;
+  });
+}
+
+std::vector<std::string> expert_modules(const std::string& tensor, int64_t expert) {
+  const size_t dot = tensor.rfind('.');
+  if (dot == std::string::npos) return {};
+  const std::string module = tensor.substr(0, dot) + "." + std::to_string(expert) + ".", part = tensor.substr(dot + 1);
+  if (part == "down_proj") return {module + "down_proj"};
+  if (part == "gate_up_proj") return {module + "gate_proj", module + "up_proj"};
+  return {};
+}
+
+ModuleRule module_rule(const std::string& text, ModuleRule::Match match, const std::string& file) {
+  ModuleRule rule{match, text, nullptr};
+  if (text.starts_with("re:"))
+    rule.pattern = std::make_shared<const Regex>(text.substr(3), file + ": quantization_config");
+  return rule;
+}
+
+std::vector<int64_t> layers_of_modules(const Param& param, const std::function<bool(const std::string&)>& covers) {
+  static const std::string kEnd = ".weight";
+  const int64_t each = param.stored_count() / param.layer_count();  // number of tensors for one layer
+  std::vector<int64_t> out;
+  for (size_t i = 0; i < param.layers.numbers.size(); ++i) {
+    bool all = true;
+    for (int64_t tensor = 0; tensor < each; ++tensor) {
+      const std::string name = param.stored_name(static_cast<int64_t>(i) * each + tensor);
+      if (param.role != Role::kExpertsFused)
+        all = all && name.ends_with(kEnd) && covers(name.substr(0, name.size() - kEnd.size()));
+      else
+        for (int64_t expert = 0; expert < param.dims[0]; ++expert) {
+          const std::vector<std::string> modules = expert_modules(name, expert);
+          all = all && !modules.empty() && std::ranges::all_of(modules, covers);
+        }
+    }
+    if (all) out.push_back(param.layers.numbers[i]);
+  }
+  return out;
+}
+
+}  // namespace fettle
