@@ -29,7 +29,7 @@ double read_seconds(const char* name, double usual) {
   return value;
 }
 
-// Thrown to end the watching thread after the main thread has failed. The main thread then ends the process.
+// Ends the watching thread when the main thread has failed. The main thread then ends the process.
 struct Ended {};
 
 std::string key_of(int rank) {
@@ -223,6 +223,13 @@ void Fate::look_at_first() {
 
 void Fate::watch() {
   try {
+    watch_store();
+  } catch (const Ended&) {
+  }
+}
+
+void Fate::watch_store() {
+  try {
     for (;;) {
       publish();
       run_.rank() == 0 ? look_at_all() : look_at_first();
@@ -230,11 +237,10 @@ void Fate::watch() {
       changed_.wait_for(lock, std::chrono::duration<double>(times_.beat), [&] { return done_; });
       if (done_) return;
     }
-  } catch (const Ended&) {
   } catch (const Error& error) {
     {
       const std::lock_guard lock(mutex_);
-      if (done_ || failed_ != 0 || left_) return;
+      if (done_ || left_) return;
     }
     end(kDeviceCode, error.what());
   }

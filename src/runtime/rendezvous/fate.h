@@ -56,6 +56,7 @@ class Fate {
     bool left = false;
   };
   void watch();
+  void watch_store();
   void publish();
   nlohmann::json observe(int rank);
   bool is_silent(int rank);
