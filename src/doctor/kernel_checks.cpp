@@ -10,9 +10,10 @@ namespace fettle {
 
 void check_composites(Findings& findings, const Devices& devices) {
   const MeshAxes mesh = devices.flat_mesh();
-  const RunTrial run = run_on(devices);
+  const TrialRuns runs(devices);
   findings.attempt("composites", [&]() -> Finding {
-    check_bodies(devices.title(), mesh, run);
+    run_ahead_for_bodies(mesh, runs);
+    check_bodies(devices.title(), mesh, runs);
     return {"composites", Verdict::kGood,
             "attention and the other parts that kernels can replace agree with the host without kernels", ""};
   });
@@ -36,7 +37,8 @@ void check_composites(Findings& findings, const Devices& devices) {
     }
     findings.attempt(name, [&]() -> Finding {
       register_handlers({kernel}, devices.client().plugin());
-      const KernelVerdict verdict = check_kernels({kernel}, mesh, run).front();
+      run_ahead_for_kernel(*kernel, mesh, runs);
+      const KernelVerdict verdict = check_kernels({kernel}, mesh, runs).front();
       nlohmann::json figures = {{"id", kernel->id}, {"bound", verdict.bound}};
       if (std::isfinite(verdict.distance)) figures["distance"] = verdict.distance;
       return {name, verdict.agrees ? Verdict::kGood : Verdict::kNote,
