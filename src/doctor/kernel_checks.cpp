@@ -10,10 +10,9 @@ namespace fettle {
 
 void check_composites(Findings& findings, const Devices& devices) {
   const MeshAxes mesh = devices.flat_mesh();
-  const TrialRuns runs(devices);
+  const RunTrial run = run_on(devices);
   findings.attempt("composites", [&]() -> Finding {
-    run_ahead_for_bodies(mesh, runs);
-    check_bodies(devices.title(), mesh, runs);
+    check_bodies(devices.title(), mesh, run);
     return {"composites", Verdict::kGood,
             "attention and the other parts that kernels can replace agree with the host without kernels", ""};
   });
@@ -37,8 +36,7 @@ void check_composites(Findings& findings, const Devices& devices) {
     }
     findings.attempt(name, [&]() -> Finding {
       register_handlers({kernel}, devices.client().plugin());
-      run_ahead_for_kernel(*kernel, mesh, runs);
-      const KernelVerdict verdict = check_kernels({kernel}, mesh, runs).front();
+      const KernelVerdict verdict = check_kernels({kernel}, mesh, run).front();
       nlohmann::json figures = {{"id", kernel->id}, {"bound", verdict.bound}};
       if (std::isfinite(verdict.distance)) figures["distance"] = verdict.distance;
       return {name, verdict.agrees ? Verdict::kGood : Verdict::kNote,

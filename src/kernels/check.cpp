@@ -2,6 +2,8 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 
@@ -12,12 +14,13 @@
 #include "base/log.h"
 #include "checkpoint/files.h"
 #include "programs/arithmetic.h"
+#include "programs/signature.h"
 #include "runtime/compile_cache.h"
 
 namespace fettle {
 namespace {
 
-using Results = TrialResults;
+using Results = std::vector<std::vector<double>>;
 
 // Returns the largest distance of a result from the expected result, relative to the norm of the expected result.
 double distance(const Results& got, const Results& wanted) {
@@ -92,38 +95,42 @@ constexpr const char* kAgrees = "agrees";
 
 }  // namespace
 
-namespace {
-
-// Returns the row without its condition on shapes: trials are too small for the kernel to be faster.
-KernelRow anywhere(const KernelRow& kernel) {
-  KernelRow out = kernel;
-  out.pays = nullptr;
-  return out;
-}
-
-void run_together(const std::vector<Trial>& trials, const ChooseKernel& choose, const TrialRuns& runs) {
-  try {
-    runs.together(trials, choose);
-  } catch (const DeviceError& error) {
-    debug("kernels: the trials run one by one, because together they fail: {}", error.what());
-  }
-}
-
-}  // namespace
-
-void run_ahead_for_bodies(const MeshAxes& mesh, const TrialRuns& runs) {
-  std::vector<Trial> trials;
-  for (const std::string_view composite : composites())
-    for (Trial& trial : trials_of(composite, mesh)) trials.push_back(std::move(trial));
-  run_together(trials, {}, runs);
-}
-
-void run_ahead_for_kernel(const KernelRow& kernel, const MeshAxes& mesh, const TrialRuns& runs) {
-  if (kernel.every_width) return;  // the compiler may refuse one width and accept the others
-  const KernelRow row = anywhere(kernel);
-  const std::vector<Trial> trials = trials_of(kernel.composite, mesh);
-  run_together(trials, {}, runs);
-  run_together(trials, choose_among({&row}), runs);
+RunTrial run_on(const Devices& devices) {
+  // The results of programs without kernels, which check_bodies and check_kernels both ask for.
+  const auto plain = std::make_shared<std::map<std::string, Results>>();
+  return [&devices, plain](const Trial& trial, const ChooseKernel& choose) {
+    Program program(devices.flat_mesh(), choose);
+    {
+      BuildScope scope(program.block());
+      std::vector<Tensor> inputs;
+      for (const TrialInput& input : trial.inputs)
+        inputs.push_back(program.input("input" + std::to_string(inputs.size()), input.value.shape(), input.partition));
+      const std::vector<Tensor> results = trial.build(inputs);
+      for (size_t r = 0; r < results.size(); ++r) program.output("result" + std::to_string(r), results[r]);
+    }
+    const std::string text = program.text();
+    ContentKey key;
+    key.add(text);
+    for (const TrialInput& input : trial.inputs)
+      key.add({reinterpret_cast<const char*>(input.value.data()), static_cast<size_t>(input.value.bytes())});
+    if (const auto known = plain->find(key.text()); !choose && known != plain->end()) return known->second;
+    const Executable executable = devices.client().compile(text, signature_of(program),
+                                                           {.num_partitions = static_cast<int>(program.mesh().size())});
+    std::vector<DeviceBuffer> buffers;
+    std::vector<DeviceBuffer*> arguments;
+    buffers.reserve(trial.inputs.size());
+    for (size_t i = 0; i < trial.inputs.size(); ++i) {
+      buffers.push_back(
+          DeviceBuffer::upload(devices.client(), trial.inputs[i].value, executable.signature().inputs[i].layout));
+      arguments.push_back(&buffers.back());
+    }
+    Results out;
+    for (DeviceBuffer& result : executable.run(arguments)) {
+      out.push_back(doubles(result.download()));
+    }
+    if (!choose) plain->emplace(key.text(), out);
+    return out;
+  };
 }
 
 void check_bodies(const std::string& device, const MeshAxes& mesh, const RunTrial& run) {
@@ -143,12 +150,13 @@ void check_bodies(const std::string& device, const MeshAxes& mesh, const RunTria
 std::vector<KernelVerdict> check_kernels(const KernelSet& kernels, const MeshAxes& mesh, const RunTrial& run) {
   std::vector<KernelVerdict> out;
   for (const KernelRow* kernel : kernels) {
-    const KernelRow row = anywhere(*kernel);
+    KernelRow anywhere = *kernel;
+    anywhere.pays = nullptr;  // trials are too small for the kernel to be faster
     KernelVerdict verdict{kernel, true, "", 0, 1};
     for (const Trial& trial : trials_of(kernel->composite, mesh, kernel->every_width)) {
       double off = 0;
       try {
-        off = distance(run(trial, choose_among({&row})), run(trial, {}));
+        off = distance(run(trial, choose_among({&anywhere})), run(trial, {}));
       } catch (const DeviceError& error) {
         verdict = {kernel, false, fmt::format("{} ({})", trial.title, error.what()),
                    std::numeric_limits<double>::infinity(), trial.bound};
@@ -177,10 +185,9 @@ void warn_once(const std::string& text) {
 KernelSet checked_kernels(const Devices& devices, const KernelSet& kernels) {
   const Findings findings(devices);
   const MeshAxes mesh = devices.flat_mesh();
-  const TrialRuns runs(devices);
+  const RunTrial run = run_on(devices);
   if (!arithmetic_is_waived() && !findings.read(bodies_subject())) {
-    run_ahead_for_bodies(mesh, runs);
-    check_bodies(devices.title(), mesh, runs);
+    check_bodies(devices.title(), mesh, run);
     findings.write(bodies_subject(), kAgrees);
   }
   auto verdict_of = [&](const KernelRow* kernel) {
@@ -190,8 +197,7 @@ KernelSet checked_kernels(const Devices& devices, const KernelSet& kernels) {
       return std::string(error.what());
     }
     if (const std::optional<std::string> known = findings.read(kernel->id)) return *known;
-    run_ahead_for_kernel(*kernel, mesh, runs);
-    const KernelVerdict verdict = check_kernels({kernel}, mesh, runs).front();
+    const KernelVerdict verdict = check_kernels({kernel}, mesh, run).front();
     const std::string said =
         verdict.agrees
             ? std::string(kAgrees)

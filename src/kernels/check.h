@@ -7,14 +7,15 @@
 #include <vector>
 
 #include "kernels/kernels.h"
-#include "kernels/trial_runs.h"
+#include "kernels/trial.h"
 #include "programs/devices.h"
 
 namespace fettle {
 
-// Computes a trial with the kernels that `choose` selects, or with the body if `choose` is empty: TrialRuns, or a
-// replacement in tests.
-using RunTrial = std::function<TrialResults(const Trial& trial, const ChooseKernel& choose)>;
+// Computes a trial on the devices with the kernels that `choose` selects, or with the body if `choose` is empty.
+// Returns the elements of each result.
+using RunTrial = std::function<std::vector<std::vector<double>>(const Trial& trial, const ChooseKernel& choose)>;
+RunTrial run_on(const Devices& devices);
 
 // The outcome of a kernel's trials. `distance` is the distance of the kernel's result from the body's result, divided
 // by the norm of the body's result.
@@ -24,11 +25,6 @@ struct KernelVerdict {
   std::string trial;  // the trial whose distance is largest relative to its bound, or the failure
   double distance, bound;
 };
-
-// Each function computes the trials of a check below in one program, so that the check takes less time. If the devices
-// refuse this program, the check computes its trials one by one.
-void run_ahead_for_bodies(const MeshAxes& mesh, const TrialRuns& runs);
-void run_ahead_for_kernel(const KernelRow& kernel, const MeshAxes& mesh, const TrialRuns& runs);
 
 // Throws DeviceError when the results of a body differ from the host's: the device computes nothing, or computes
 // wrongly.

@@ -5,7 +5,6 @@
 
 #include <optional>
 
-#include "base/arrays/trial_numbers.h"
 #include "base/error.h"
 #include "environment.h"
 #include "graph/ops.h"
@@ -120,25 +119,6 @@ TEST_F(KernelCheck, WhatWasFoundIsRemembered) {
                            cpu::attention_kernel,   nullptr,     cpu::register_attention};
   EXPECT_EQ(checked_kernels(cpu_devices(), {&next}), KernelSet{&next}) << "another version is another kernel";
   EXPECT_EQ(checked_kernels(cpu_devices(8), {&same}), KernelSet{&same}) << "so are other devices";
-}
-
-// Also without kernels, so that the results of bodies and of kernels are told apart.
-TEST(TrialRuns, TogetherGiveTheResultsOfEach) {
-  const KernelSet kernels = select_kernels("cpu", {"cpu_rms_norm"});
-  KernelRow row = *kernels.at(0);
-  row.pays = nullptr;
-  register_handlers(kernels, cpu_devices().client().plugin());
-  const TrialRuns apart(cpu_devices()), together(cpu_devices());
-  const std::vector<Trial> trials = trials_of("rms_norm", {});
-  ASSERT_GT(trials.size(), 1u);
-  for (const ChooseKernel& choose : {ChooseKernel(), choose_among({&row})}) {
-    together.together(trials, choose);
-    for (const Trial& trial : trials) {
-      const TrialResults got = together(trial, choose), wanted = apart(trial, choose);
-      ASSERT_EQ(got.size(), wanted.size());
-      for (size_t r = 0; r < got.size(); ++r) EXPECT_LT(relative_distance(got[r], wanted[r]), 1e-6) << trial.title;
-    }
-  }
 }
 
 // Returns a function that returns a trial's correct results, modified by `change`.

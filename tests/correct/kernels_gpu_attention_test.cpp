@@ -25,7 +25,7 @@ KernelVerdict verdict(const std::string& platform, bool every_width, const RunTr
 class GpuAttentionTrials : public testing::TestWithParam<std::string> {};
 
 TEST_P(GpuAttentionTrials, TheRightTextAgrees) {
-  const KernelVerdict found = verdict(GetParam(), true, TrialRuns(cpu_devices()));
+  const KernelVerdict found = verdict(GetParam(), true, run_on(cpu_devices()));
   EXPECT_TRUE(found.agrees) << found.trial << ": " << found.distance << ", bound " << found.bound;
 }
 
@@ -39,7 +39,7 @@ struct Fault {
 
 TEST(GpuAttention, AWrongTextDoesNotAgree) {
   std::map<std::string, std::vector<std::vector<double>>> bodies;  // the bodies' results, by the trial's title
-  const RunTrial on_cpu = TrialRuns(cpu_devices());
+  const RunTrial on_cpu = run_on(cpu_devices());
   const RunTrial run = [&](const Trial& trial, const ChooseKernel& choose) {
     if (choose) return on_cpu(trial, choose);
     if (!bodies.contains(trial.title)) bodies[trial.title] = on_cpu(trial, {});
