@@ -126,7 +126,7 @@ std::vector<Trial> attention_trials(const MeshAxes& mesh, bool every_width) {
   std::vector<Setting> settings{{.dtype = DType::kF32}, {.dtype = DType::kBF16, .bound = kBF16, .window = 30}};
   if (every_width) {
     // With 300 positions, there are blocks in which every pair is seen, blocks with masks, and blocks that are skipped.
-    settings.push_back({.dtype = DType::kBF16, .bound = kBF16, .length = 300, .width = 64});
+    settings.push_back({.dtype = DType::kF16, .bound = kF16, .length = 300, .width = 64});
     settings.push_back(
         {.dtype = DType::kBF16, .bound = kBF16, .length = 300, .width = 128, .window = 150, .window_is_input = true});
     settings.push_back({.dtype = DType::kBF16, .bound = kBF16, .length = 300, .width = 256, .softcap = 2});

@@ -114,8 +114,10 @@ RunTrial run_on(const Devices& devices) {
     for (const TrialInput& input : trial.inputs)
       key.add({reinterpret_cast<const char*>(input.value.data()), static_cast<size_t>(input.value.bytes())});
     if (const auto known = plain->find(key.text()); !choose && known != plain->end()) return known->second;
-    const Executable executable = devices.client().compile(text, signature_of(program),
-                                                           {.num_partitions = static_cast<int>(program.mesh().size())});
+    CompileOptions options{.num_partitions = static_cast<int>(program.mesh().size())};
+    // A trial's program runs once, so quick compiling matters more than quick code.
+    if (devices.on_host()) options.env["xla_backend_optimization_level"] = int64_t{0};
+    const Executable executable = devices.client().compile(text, signature_of(program), options);
     std::vector<DeviceBuffer> buffers;
     std::vector<DeviceBuffer*> arguments;
     buffers.reserve(trial.inputs.size());
