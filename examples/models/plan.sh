@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Plans a training step of models in this folder on H100 and MI300X. Prints a Markdown table, such as that in plans.md.
+# Plans a training step of models in this folder on H100 and MI300X. Prints a Markdown table, such as
+# that in ../newer-models/README.md.
 # usage: examples/models/plan.sh FETTLE [MODEL...]; without MODEL, all models
 set -euo pipefail
 cd "$(dirname "$0")/../.."
