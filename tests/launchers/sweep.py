@@ -101,7 +101,7 @@ class Sweep:
             variables |= {"FETTLE_INNER_PLUGIN": str(self.inner), "XLA_FLAGS": "--xla_backend_optimization_level=0"}
         else:
             variables |= {"LD_LIBRARY_PATH": str(self.libraries), "FETTLE_ALLOW_DEVICE_WITHOUT_ARITHMETIC": "1",
-                          "STAND_IN_DEVICES": "4" if count == 1 else "2", "STAND_IN_BYTES": "2000000000",
+                          "STAND_IN_DEVICES": "4" if count == 1 else "2", "STAND_IN_BYTES": "8000000000",
                           "XLA_FLAGS": "--xla_gpu_autotune_level=0 --xla_gpu_enable_command_buffer="}
         return variables
 

@@ -10,8 +10,10 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <future>
 #include <map>
 #include <mutex>
+#include <thread>
 
 #include "base/error.h"
 #include "runtime/rendezvous/launchers.h"
@@ -73,8 +75,14 @@ class PmixStore : public Store {
     return answers->value;
   }
 
+  // Does not wait long for the server's answer: SLURM's server gives none while it cannot reach the other hosts.
   void end_job(int exit_code, const std::string& message) override {
-    PMIx_Abort(exit_code, message.c_str(), nullptr, 0);
+    const auto answered = std::make_shared<std::promise<void>>();
+    std::thread([=] {
+      PMIx_Abort(exit_code, message.c_str(), nullptr, 0);
+      answered->set_value();
+    }).detach();
+    answered->get_future().wait_for(std::chrono::seconds(1));
   }
 
  private:
