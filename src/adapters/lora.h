@@ -106,7 +106,7 @@ std::function<Tensor(const Layer&, const std::string&, const Tensor&, const Tens
     const LoraOptions& options, DType compute, const DropoutKey* key, const ShardingRules* rules = nullptr,
     const Tensor& row_scales = {});
 
-// Returns the FNV-1a hash of the text, from which keys of random numbers are made.
+// Returns the FNV-1a hash of the text. Keys for random_bits() are made from such hashes.
 uint32_t hash_of(const std::string& text);
 // Returns a uniform u32 for each element. The value depends only on the key and the element's global index.
 Tensor random_bits(const Dims& dims, const Tensor& key_u32);

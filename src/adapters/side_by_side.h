@@ -1,9 +1,10 @@
 // Defines SideAdapter: one of several LoRA adapters of one base. Each row of a batch uses one of the adapters, or none.
 //
-// All adapters together form one joined LoRA whose rank is the sum of their ranks: A has the rows of all adapters, B
-// their columns. For each row of the batch, the result of A is multiplied by one scale for each rank. For the ranks of
-// the row's adapter, this is the adapter's scale; for all others, it is 0. So rows of different adapters share one
-// program, and the base's weights are read once for all rows.
+// All adapters together form one joined LoRA. Its rank is the sum of their ranks: its A has the rows of every adapter's
+// A, and its B the columns of every adapter's B. The joined A gives a vector with one element for each row of A. Each
+// element is multiplied by a scale, which depends on the row of the batch: elements of that row's adapter by this
+// adapter's scale, all other elements by 0. So rows of the batch with different adapters share one program, and the
+// base's weights are read once for all of them.
 #pragma once
 
 #include <cstdint>

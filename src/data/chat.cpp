@@ -191,8 +191,9 @@ struct ChatTemplate::State {
           ++prompt_thinks;
         } else if (i == last_turn && messages[i].train) {
           throw UserError(
-              "{} renders the prompt of a reply differently from the start of the training text; choose a built-in "
-              "template with `template:`\n  prompt   {}\n  training {}",
+              "{}: the prompt that `chat` and `generate` build is not the start of the text that training uses. The "
+              "model would be trained on prompts that it never gets later. Choose a built-in template with "
+              "`template:`\n  prompt   {}\n  training {}",
               name, excerpt(prompt, common), excerpt(full, common));
         } else {
           rewrote = true;
@@ -264,10 +265,9 @@ struct ChatTemplate::State {
       ++prompt_thinks;
     else if (common < prompt.size())
       throw UserError(
-          "{} renders the prompt of a reply differently from the start of the training text, so training would use "
-          "a prompt that `chat` and `generate` never build; choose a built-in template with `template:`\n  prompt   "
-          "{}\n  "
-          "training {}",
+          "{}: the prompt that `chat` and `generate` build is not the start of the text that training uses. The model "
+          "would be trained on prompts that it never gets later. Choose a built-in template with `template:`\n"
+          "  prompt   {}\n  training {}",
           name, excerpt(prompt, common), excerpt(full.text, common));
     return spans;
   }

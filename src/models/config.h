@@ -79,7 +79,7 @@ struct ExpertNames {
   }
 };
 
-// How the router of a mixture of experts chooses a token's experts, and how it computes the experts' weights.
+// How the router of a mixture of experts chooses a token's experts, and how it computes their routing weights.
 struct Routing {
   bool sigmoid = false;         // scores are sigmoids of the logits, else their softmax
   bool in_f32 = false;          // the logits are computed in f32

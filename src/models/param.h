@@ -22,7 +22,7 @@ enum class Role {
   kTokenEmbedding,     // [V, D]; with tied embeddings it is also the head
   kPositionEmbedding,  // a table of learned positions
   kTypeEmbedding,      // a table with a vector for each token type
-  kLayerEmbedding,     // a second table, with a vector of each token for each layer
+  kLayerEmbedding,     // a second table of tokens, with a vector for each token and layer (Gemma 4)
   kHead,               // [V, D]: gives the logits of tokens
   kHeadBias,           // [V]: the bias of kHead
   kClassifier,         // a weight of a classifier's head. If a checkpoint lacks it, it is initialised by `init`

@@ -101,7 +101,7 @@ struct Run {
   std::string offload_dir;     // the folder on whose disk the optimizer state is; empty: it is not on a disk
   std::string offload_dir_at;  // where offload_dir was set, for messages
   RematPolicy remat = {};
-  bool remat_auto = false;  // Fettle chooses `remat` (settle_remat); until then it is full
+  bool remat_auto = false;  // true: settle_remat() will choose `remat`, which is "full" before that call
   ShardingRules sharding;
   ShardingRules loss_sharding;  // for the activations of the head and the loss
   double noise_alpha = 0;       // alpha of NEFTune's noise on the embedded tokens; 0: no noise

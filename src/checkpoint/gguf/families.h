@@ -39,7 +39,8 @@ enum class GgufForm {
   kGatesOfExperts,
   kUpsOfExperts,
   kExperts,          // all experts in one tensor, as in the checkpoint
-  kGateUpOfExperts,  // like kExperts; the gates and the up projections, [experts, 2 * size, in]
+  kGateUpOfExperts,  // like kExperts: file and checkpoint have gates and up projections in one tensor
+                     // [experts, 2 * size, in]
   // The file has two tensors, the gates and the up projections, each [size, in]. Hugging Face has one, [2 * size, in].
   kGates,
   kUps,

@@ -28,8 +28,8 @@ struct DataSource {
   bool drop_system = false;                    // the system message of a conversation is left out
   std::optional<PromptFormat> prompt;          // alpaca_prompt: the text of the prompt; none: Alpaca's
 
-  // Returns the name of the column with the part `what`, such as "prompt": the column that the entry names for this
-  // part, else `otherwise`. tag() does the same for tags.
+  // Returns the column that the entry names for the part `what` (for example "prompt"). Returns `otherwise` if the
+  // entry names none. tag() does the same for tags.
   std::string column(const std::string& what, const std::string& otherwise = "") const;
   std::string tag(const std::string& what, const std::string& otherwise) const;
 };

@@ -23,7 +23,8 @@ struct AttentionOptions {
   std::vector<double> slopes;
   bool causal = true;  // false: a query also sees keys after it; then there is no cache and no slopes
   Tensor sinks_N;      // a logit per query head that takes part in the softmax and has no value; null: none
-  Tensor chunk;  // i32 scalar: a query sees only the keys of its own chunk of this many positions; null: no chunks
+  // i32 scalar: number of positions in a chunk; a query sees only keys of its own chunk; null: no chunks
+  Tensor chunk;
   // i32 scalar: number of keys that a query sees, its own included; null: its own and all before it. Not causal: the
   // query also sees as many keys after it as before it.
   Tensor window;

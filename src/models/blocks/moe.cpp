@@ -275,7 +275,7 @@ Blocks make_blocks(const ModelConfig& c, const DeviceDims& devices, const Routes
   const Tensor filled = blocks_for(reshape(slice(so_far, 3, s - 1, s), dims({r})));  // number of blocks of each expert
   const Tensor ends = running_sum(filled, 3);
   const Tensor starts = (ends - filled) * static_cast<double>(z);
-  // The index of each slot in the blocks; -1 if another device stores the slot's expert.
+  // The place of each slot (token_of_slot) in the blocks of tokens; -1 if the slot's expert is on another device.
   const Tensor place = reduce_sum(to_i32(sent) * (so_far + expand(starts, 3)), {-1}) - 1.0;
 
   const Tensor zero = constant(0, DType::kI32);
