@@ -21,7 +21,8 @@
 
 namespace fettle {
 
-// The token of a sequence whose hidden state is the input of a classifier's head (if ClassifierFields::mean is false).
+// Which token's hidden state a classifier's head reads: that of a sequence's first or last token. Not used if
+// ClassifierFields::mean is true.
 enum class Pooled { kFirst, kLast };
 
 // The parameters of a model and of its adapter, as values of a graph. Parameters of the layers are stacks [L, ...].

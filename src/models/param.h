@@ -49,8 +49,10 @@ enum class Role {
 // it from one checkpoint tensor per layer (or per layer and expert, if of_experts()), and export writes these tensors
 // again.
 struct Param {
-  std::string hf_name;  // Hugging Face's name, {} for the layer's number: "model.layers.{}.self_attn.q_proj.weight"
-  Dims dims;  // dims of one layer. For experts, dims[0] is their number, and a second {} in hf_name stands for it
+  // Hugging Face's name, with {} for the layer's number: "model.layers.{}.self_attn.q_proj.weight". For experts, a
+  // second {} stands for the number of the expert.
+  std::string hf_name;
+  Dims dims;  // dims of one layer; for experts, dims[0] is the number of experts
   LogicalAxes axes;
   Role role;
   LayerSet layers = {};
