@@ -205,8 +205,8 @@ Tensor router_logits(const Forward& f, const Layer& layer, const Tensor& x_nD) {
   return convert(y, DType::kF32);
 }
 
-// Returns the experts with the best scores for each token, and their weights. Adds the statistics to f.router unless it
-// is null. Among experts with equal scores, the one with the lower number comes first.
+// Returns the experts with the best scores for each token, and their routing weights. Adds the statistics to f.router
+// unless f.router is null. Among experts with equal scores, the one with the lower number comes first.
 Routes route(Forward& f, const Layer& layer, const Tensor& x_nD, const Tensor& mask_n1) {
   const ModelConfig& c = f.config;
   const Tensor logits = router_logits(f, layer, x_nD);
@@ -242,9 +242,9 @@ Routes route(Forward& f, const Layer& layer, const Tensor& x_nD, const Tensor& m
 // Blocks of tokens, which the loop slices. All tokens of a block go to one expert. Dims: the block's number, then 3
 // device dims.
 struct Blocks {
-  Tensor tokens_Z;   // i32: token number; n if the entry has no token
-  Tensor weights_Z;  // f32, from the router
-  Tensor expert_1;   // i32, numbered among the experts of the device
+  Tensor tokens_Z;   // i32: numbers of the block's tokens; n in places without a token
+  Tensor weights_Z;  // f32: routing weights of these tokens
+  Tensor expert_1;   // i32: number of the block's expert among the experts of the device
   Tensor used;       // i32 scalar: the largest number of blocks that a device uses
   int64_t count;     // upper bound of `used`
 };

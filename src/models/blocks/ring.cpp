@@ -10,14 +10,15 @@ namespace {
 
 using Tensors = std::vector<Tensor>;
 
-// The queries or the keys of one part. Arrays of queries have the blocks in dim 0 and the devices in dim 2. Arrays of
-// keys have the devices in dim 1.
+// The queries or the keys of one part of the devices' positions (see Ring). Arrays of queries have the blocks in dim 0
+// and the devices in dim 2. Arrays of keys have the devices in dim 1.
 struct Side {
   Tensors values;  // queries: q, index, segments, and more in the backward pass. Keys: k, v, index, segments
-  Tensors sums;    // the results so far. Empty: none
+  Tensors sums;    // the sums of the results so far; empty: no sums
 };
 
-// Adds the results for some queries and some keys to their sums.
+// Computes the results for the queries of one part with the keys of one part, and adds them to queries.sums and
+// keys.sums.
 using Meet = std::function<void(Side& queries, Side& keys)>;
 
 // Splits `x`, whose dim 0 has all parts, into the parts.
@@ -302,8 +303,8 @@ Meet meet_backward(const AttentionOptions& options) {
   };
 }
 
-// Returns the options with the window and the sinks that the operands of Ring::attend have. They begin at index
-// `first`.
+// Returns the options with the window and the sinks from the operands of Ring::attend. In `operands`, these begin at
+// index `first`.
 AttentionOptions with_operands(AttentionOptions options, const Tensors& operands, size_t first) {
   if (options.window) options.window = operands[first++];
   if (options.sinks_N) options.sinks_N = operands[first];

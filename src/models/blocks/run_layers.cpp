@@ -52,7 +52,7 @@ std::vector<GroupStack> stacks_of(const Forward& f, const std::string& layer_pre
   return out;
 }
 
-// A range of a group's repeats. The layers of a part save the same kinds of values.
+// A range of a group's repeats. All layers in it save the same kinds of values for the backward pass.
 struct Part {
   int64_t first, repeats;
   Remat saves;
@@ -110,7 +110,7 @@ class Layers {
     take_others(group, carried);
     ScanStep step{carried, {}};
     LayerCache cache;
-    // Start indices of the layer's slice in each array; empty when the layer has no such array.
+    // Start indices of the layer's slice in each array of the cache; empty when the layer has no such array.
     std::vector<std::vector<Tensor>> starts(f_.cache ? f_.cache->kinds.size() : 0);
     for (size_t i = 0; i < starts.size(); ++i) {
       const CacheArray& kind = f_.cache->kinds[i];
