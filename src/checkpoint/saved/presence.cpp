@@ -299,7 +299,7 @@ bool Presence::found_another(bool wait, Owner& other) {
   }
 }
 
-// Returns whether the process `id` is alive; nothing if its file is gone. If life_of() cannot decide, a changed
+// Returns whether the process `id` is alive; nullopt if its file is gone. If life_of() cannot decide, a changed
 // heartbeat shows that the process is alive.
 std::optional<Life> Presence::life_now(const std::string& id, Heartbeats& heartbeats) const {
   const Life life = life_of(folder_, id, pace_.dead_after);

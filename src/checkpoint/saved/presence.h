@@ -81,7 +81,7 @@ class Presence {
   void become_alone();
   // Returns whether another live run is in the folder. When `wait` is false, a run that may be alive counts as alive.
   bool found_another(bool wait, Owner& other);
-  using Heartbeats = std::map<std::string, double>;  // by the ID of a process, its first heartbeat that was seen here
+  using Heartbeats = std::map<std::string, double>;  // for each process, by its ID: the first heartbeat that was seen
   std::optional<Life> life_now(const std::string& id, Heartbeats& heartbeats) const;
   bool goes_first(const Owner& other, const std::string& id, double waited) const;
   void remove_dead(const Owner& dead, const std::string& id);

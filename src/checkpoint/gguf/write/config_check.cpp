@@ -107,7 +107,8 @@ struct Difference {
   std::string wanted, got;
 };
 
-// Returns the first field that differs between two ropes that rotate differently; `name` is what has the fields.
+// Returns the first field that differs between two ropes that rotate differently. `name` says in the message where the
+// fields are, for example "rope_parameters".
 Difference rope_difference(const char* name, const RopeParameters& a, const RopeParameters& b) {
   const auto differ = [&](const char* field, const auto& x, const auto& y) {
     return Difference{fmt::format("{} of {} is {}", field, name, x), fmt::format("{}", y)};

@@ -23,8 +23,8 @@ struct GgufTable {
   std::vector<float> values;
 };
 
-// Sets the keys that describe the model and returns its tables. `json` is the level of config.json with the text
-// model's fields.
+// Sets the keys that describe the model, and returns the model's tables of rope factors. `json` is the level of
+// config.json with the text model's fields.
 std::vector<GgufTable> set_config_metadata(const GgufFamily& family, const ModelConfig& config,
                                            const nlohmann::json& json, GgufMetadata& metadata);
 
