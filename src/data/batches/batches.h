@@ -25,8 +25,8 @@
 namespace fettle {
 
 // One optimizer step's rows: A micro-batches of B lines of T positions, int32 arrays [A, B, T]. Sequences are numbered
-// from 1 to S in the step's order; the number depends on the step alone, not on the layout. When an epoch has no
-// examples left for a step, the step's last numbers are filler: sequences without tokens.
+// from 1 to S in the step's order; a sequence's number does not depend on the layout. When an epoch has no examples
+// left for a step, the step's last sequences are filler: they have no tokens.
 struct Batch {
   BatchShape shape;            // shape.sequences is S; with packing, each packed document counts as a sequence
   int64_t used = 1;            // number of micro-batches to compute; the later ones (Lines::kRegrouped) are padding
