@@ -97,7 +97,7 @@ struct DropoutKey {
 
 // Sets the members of `forward` through which the forward pass uses the adapter: adapt, low_rank, enter_stage and
 // expert_lora. Without a key, or with dropout 0, nothing is dropped. `row_scales`, if given, are f32 [B, r]: for each
-// row of the batch, the scale of each rank, in place of options.scale() (see side_by_side.h).
+// row of the batch, the scale of each of the r elements of A x, in place of options.scale() (see side_by_side.h).
 void add_lora(Forward& forward, const LoraOptions& options, const DropoutKey* key = nullptr,
               const Tensor& row_scales = {});
 // Returns the function for Forward::adapt. `key` and `row_scales` are those of add_lora. `rules` must outlive the

@@ -41,7 +41,7 @@ struct QuantisedWeight {
 
 // Returns whether a frozen weight of this parameter is stored in the format (nf4, fp4 or int8). This is true for linear
 // layers and, with 4 bits, for experts whose rows are whole blocks. If the checkpoint already stores codes (`stored`),
-// it is true only for linear layers.
+// this is true only for linear layers.
 bool is_quantised(const Param& param, const Quantisation& format, bool stored);
 
 // Returns the format groups4 or groups8 for this parameter of a model whose checkpoint stores linear layers in
