@@ -74,7 +74,7 @@ class DiskState {
   struct Stage {
     size_t unit;
     std::span<std::byte> bytes;
-    TransferQueue::Ticket ticket;     // of the read, then of the write
+    TransferQueue::Ticket ticket;     // for the read, then for the write
     std::vector<DeviceBuffer> state;  // the new state, while the update runs
     enum { kRead, kUpdated, kWritten } phase = kRead;
   };
