@@ -58,7 +58,7 @@ struct OutputSpec {
   std::string folder;  // output_dir
   bool overwrite = false;
   std::string resume_from;       // empty: starts anew; "true": the newest checkpoint with a state; else a folder
-  int64_t save_total_limit = 0;  // 0 keeps all
+  int64_t save_total_limit = 0;  // number of checkpoints to keep; 0: all
   bool save_only_model = false;  // checkpoints without state, which cannot be resumed
   bool plot_loss = true;
   bool html_report = true;
