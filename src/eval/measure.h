@@ -29,7 +29,7 @@ struct Measured {
   // - kLetters: accuracy.
   // - kGeneration: exact_match, rouge1, rouge2, rougeL, bleu.
   std::map<std::string, double> figures;
-  int64_t items = 0;                            // rows, questions or prompts
+  int64_t items = 0;                            // number of rows, questions or prompts
   std::vector<std::string> replies;             // kGeneration: in the order of the prompts
   std::optional<ClassificationReport> classes;  // set for kRows of a stage that trains labels
 };
