@@ -49,8 +49,8 @@ enum class Role {
 // it from one checkpoint tensor per layer (or per layer and expert, if of_experts()), and export writes these tensors
 // again.
 struct Param {
-  // Hugging Face's name, with {} for the layer's number: "model.layers.{}.self_attn.q_proj.weight". For experts, a
-  // second {} stands for the number of the expert.
+  // Hugging Face's name, with {} for the layer's number: "model.layers.{}.self_attn.q_proj.weight". If the
+  // checkpoint has one tensor per expert, a second {} stands for the number of the expert.
   std::string hf_name;
   Dims dims;  // dims of one layer; for experts, dims[0] is the number of experts
   LogicalAxes axes;
