@@ -45,10 +45,10 @@ Tensors take_first(Tensors& list, size_t count) {
   return out;
 }
 
-// The turns of one pass, forward or backward.
+// Computes the turns of one pass over the ring, forward or backward.
 class Turns {
  public:
-  // `operands` are those of Ring::attend.
+  // `operands` are the operands of Ring::attend.
   Turns(const Ring& ring, const Tensors& operands) : ring_(ring) {
     const Tensors q = split_parts(operands[0], ring.parts), segments = split_parts(operands[3], ring.parts);
     std::vector<Tensors> keys;
