@@ -135,7 +135,7 @@ struct JoinedRows {
 // alternate (in_turns).
 struct JoinedExperts {
   std::vector<const TensorFile*> files;
-  std::vector<TensorEntry> entries;  // of the first expert, then of the second, ...
+  std::vector<TensorEntry> entries;  // the tensors of the first expert, then those of the second, ...
   int64_t each = 1;
   bool in_turns = false;
   bool biases = false;

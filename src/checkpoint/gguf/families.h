@@ -85,8 +85,9 @@ struct GgufFamily {
   void (*config)(const GgufFields& fields, nlohmann::json& config);
   GgufStorage storage = {};
   SetMetadata metadata = no_metadata;  // the inverse of `config`
-  std::optional<bool> experts = {};    // true: only models with experts; false: only models without; nullopt: both
-  std::optional<bool> mamba2 = {};     // the same for layers with Mamba2
+  // Which models the entry is for. true: only models with experts; false: only models without experts; nullopt: both.
+  std::optional<bool> experts = {};
+  std::optional<bool> mamba2 = {};  // the same for layers with Mamba2
 };
 
 // All families. Several entries may have the same architecture, the same model_type or both; in the last case they
