@@ -21,7 +21,7 @@ using nlohmann::ordered_json;
 constexpr std::string_view kMark = "Qz7FettleMark7zQ";
 
 struct Span {
-  size_t begin, end;  // bytes of the text
+  size_t begin, end;  // positions in the text, in bytes
   size_t message;
   bool trained;
 };

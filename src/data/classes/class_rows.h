@@ -11,7 +11,7 @@
 
 namespace fettle {
 
-// One text, two texts, or a conversation.
+// What a labelled row has besides its label: one text, two texts, or a conversation.
 struct ClassTexts {
   std::string first;
   std::optional<std::string> second;
