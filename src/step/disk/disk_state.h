@@ -70,7 +70,7 @@ class DiskState {
     size_t weight;
     int64_t layer;
   };
-  // A unit in host memory. The stages are read, updated and written in the order of the units.
+  // The state of a unit in host memory, while it is read, updated and written. This happens in the order of the units.
   struct Stage {
     size_t unit;
     std::span<std::byte> bytes;
