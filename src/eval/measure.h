@@ -17,9 +17,9 @@ namespace fettle {
 struct EvalSet {
   std::string name;
   Task task = Task::kRows;
-  Examples rows;                    // with Task::kRows
-  std::vector<Question> questions;  // with Task::kChoice or kLetters
-  std::vector<Prompt> prompts;      // with Task::kGeneration
+  Examples rows;                    // set for Task::kRows
+  std::vector<Question> questions;  // set for Task::kChoice and kLetters
+  std::vector<Prompt> prompts;      // set for Task::kGeneration
 };
 
 struct Measured {
