@@ -70,7 +70,7 @@ struct ExpertNames {
   bool fused() const { return !gate_up.empty(); }
   bool gated() const { return fused() || !gate.empty(); }
 
-  // Returns the names in most families that store each expert separately.
+  // Returns the module names of most families that store each expert separately.
   static ExpertNames one_by_one() {
     return {.router = "mlp.gate",
             .gate = "mlp.experts.{}.gate_proj",

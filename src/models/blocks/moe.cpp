@@ -334,7 +334,7 @@ struct ExpertLinear {
   double scale = 1;  // scale of LoRA
   bool in_first = false;
   Tensor bias;  // rows of `out` values; null: none
-  // Quantised weights: rows of each part and the dims of the part of one expert, instead of `weights`.
+  // For a quantised weight, instead of `weights`: each of its parts, with one row per expert, and the dims of a row.
   std::vector<std::pair<Tensor, Dims>> parts;
   std::function<Tensor(const std::vector<Tensor>& parts)> unpack;
 };
