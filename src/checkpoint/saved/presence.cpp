@@ -88,8 +88,8 @@ std::vector<std::string> ids_in(const fs::path& folder) {
   return ids;
 }
 
-// Removes the small unfinished files (NAME.tmp-ID) of a dead process, and then its own file. If this process is killed
-// in between, the file that remains shows the next process that the owner is dead.
+// Removes the small unfinished files (NAME.tmp-ID) of a dead process, and then its presence file. If this process is
+// killed in between, the presence file remains and shows the next process that the owner is dead.
 void remove_presence(const fs::path& folder, const std::string& id) {
   std::vector<fs::path> files;
   std::error_code code;
