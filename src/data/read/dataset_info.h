@@ -19,8 +19,8 @@ struct DataSource {
   std::string name;                          // the name that the recipe gives
   std::vector<std::filesystem::path> files;  // the files of the rows, in this order
   std::string formatting;  // alpaca, sharegpt, openai, alpaca_prompt, text; "" detects it from each row's columns
-  std::map<std::string, std::string> columns;  // the column of each part (prompt, query, response, ...)
-  std::map<std::string, std::string> tags;     // the names in the rows for role_tag, content_tag, user_tag, ...
+  std::map<std::string, std::string> columns;  // the column of each part of a row (prompt, query, response, ...)
+  std::map<std::string, std::string> tags;     // the words that the rows use for role_tag, content_tag, user_tag, ...
   std::optional<int64_t> num_samples;          // number of rows to take; the seed chooses them
   std::optional<int64_t> first_rows;           // take only this many rows, from the first file on
   std::optional<double> first_share;           // take only this share of the rows, from the first file on
