@@ -107,8 +107,8 @@ class Request {
   // in the number of bits.
   std::optional<Quantisation> quantisation(const ModelConfig& config) const;
 
-  // Returns this request with the stage that evaluates rows of other kinds (Stage::measured_as). For example, that is
-  // sft for dpo. Returns the request unchanged if the stage evaluates only its own rows.
+  // Returns this request with the stage that evaluates rows of other kinds (Stage::measured_as): for dpo, this is sft.
+  // Returns the request unchanged if the stage evaluates only its own rows.
   Request for_other_rows() const;
   // Returns whether the stage's loss compares with a reference model.
   bool has_reference() const;
