@@ -297,8 +297,9 @@ std::vector<std::vector<int32_t>> ChatTemplate::State::encode_parts(const std::s
   if (cuts.empty()) return parts;
   const std::vector<int32_t> whole = tokenizer.encode(text, false);
   if (joined == whole) return parts;
-  // Some tokenizers treat the beginning of a text specially, so that a part alone has other ids. The text before a cut
-  // begins like the whole text, so its ids show where the cut is in the ids of the whole text.
+  // Some tokenizers treat the beginning of a text specially, so that a part alone has other ids. But the text before a
+  // cut begins like the whole text. So the ids of the text before the cut show where the cut is in the ids of the whole
+  // text.
   std::vector<size_t> places = {0};
   for (size_t cut : cuts) {
     const std::vector<int32_t> head = tokenizer.encode(all.substr(0, cut), false);

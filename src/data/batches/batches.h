@@ -68,9 +68,8 @@ class Batches {
   int64_t steps_per_epoch() const;  // the last step of an epoch may have filler sequences
   int64_t examples() const;
   int64_t groups() const;  // groups in an epoch
-  const std::vector<BatchShape>& shapes() const {
-    return shapes_;
-  }                                   // the shapes of at(), smaller lengths first; with packing, at() may raise S
+  // Returns the shapes of the batches of at(), smaller lengths first. With packing, at() may raise S.
+  const std::vector<BatchShape>& shapes() const { return shapes_; }
   const BatchShape& fullest() const;  // the shape with the largest micro-batches; in a pipeline, the largest step
   DataIdentity identity() const;
   // Returns the batch of optimizer step `step` (0-based, counted over epochs). The same step always gives the same
