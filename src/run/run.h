@@ -79,7 +79,7 @@ struct Run {
   std::optional<LoraOptions> lora;  // none: the run neither trains nor applies an adapter
   std::vector<std::string> merged;  // adapter folders that are first merged into the frozen weights
   std::string adapter;              // the folder with the adapter's weights; empty: a new adapter or none
-  // Several adapters at once: each row of a batch uses one adapter or none. `lora` then has the options of all of them.
+  // Several adapters at once: each row of a batch uses one adapter or none. `lora` then has their joined_options().
   std::vector<SideAdapter> side_by_side = {};
   bool pissa = false;                      // the new adapter starts from the base's singular vectors
   int64_t pissa_iterations = 16;           // PiSSA's power iterations; -1: an exact decomposition
