@@ -44,7 +44,7 @@ struct EvalSpec {
 struct ExportSpec {
   std::string folder;
   int64_t shard_bytes = 0;
-  bool splits_gguf = false;       // the recipe sets export_size, so it also limits GGUF files
+  bool splits_gguf = false;       // the recipe sets export_size, so shard_bytes also limits GGUF files
   std::optional<DType> dtype;     // none: the base's dtype
   std::vector<std::string> gguf;  // export_gguf: the types of GGUF files to write; empty: writes safetensors
   std::string gguf_at;            // where `gguf` was set, for messages
