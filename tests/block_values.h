@@ -9,7 +9,7 @@
 
 namespace fettle {
 
-// Replaces the values of a matrix, whose rows have `columns` elements, by the values of their codes.
+// Quantises a matrix and dequantises it again, in place. Each row of the matrix has `columns` elements.
 inline void through_codes(Quantisation format, std::span<float> values, int64_t columns) {
   if (!format.four_bits()) {
     std::vector<int8_t> codes(values.size());

@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kBlock = Quantisation::kBlock, kNestedBlock = Quantisation::kNestedBlock;
 constexpr float kSmallest = 1e-38f;  // smallest divisor, for blocks whose absmax is 0
 
-// The codes in the ascending order of their 16 values, and the midpoints between neighbouring values.
+// The 16 codes in the ascending order of their values, and the midpoints between neighbouring values.
 struct Ordered {
   std::array<float, 15> bounds;
   std::array<uint8_t, 16> codes;

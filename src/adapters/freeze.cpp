@@ -10,8 +10,9 @@
 namespace fettle {
 namespace {
 
-// Returns the module of a parameter: in a layer, the first part of the name within the layer ("mlp"); outside of the
-// layers, the part before the last ("norm").
+// Returns the name by which freeze-tuning selects a parameter. In a layer, this is the first word of the parameter's
+// name within the layer ("mlp" of "mlp.up_proj.weight"); outside of the layers, the last word but one ("norm" of
+// "model.norm.weight").
 std::string module_of(const Model& model, const Param& param) {
   const std::string& prefix = model.family->layer_prefix;
   if (param.stacked())

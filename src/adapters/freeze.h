@@ -18,8 +18,8 @@ struct FreezeOptions {
   bool spread = false;
 };
 
-// All parameters of the model. Stacked parameters are cut in two, the part of the trained layers and the part of the
-// others, so that frozen layers have neither gradients nor optimizer state.
+// All parameters of the model. Stacked parameters are cut in two, the slices of the trained layers and the slices of
+// the other layers, so that frozen layers have neither gradients nor optimizer state.
 struct FrozenAndTrained {
   std::vector<Param> frozen, trained;
 };

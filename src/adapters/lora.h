@@ -97,7 +97,7 @@ struct DropoutKey {
 
 // Sets the members of `forward` through which the forward pass uses the adapter: adapt, low_rank, enter_stage and
 // expert_lora. Without a key, or with dropout 0, nothing is dropped. `row_scales`, if given, are f32 [B, r]: for each
-// row of the batch, the scale of each rank, in place of options.scale() (see side_by_side.h).
+// row of the batch, the scale of each of the r elements of A x, in place of options.scale() (see side_by_side.h).
 void add_lora(Forward& forward, const LoraOptions& options, const DropoutKey* key = nullptr,
               const Tensor& row_scales = {});
 // Returns the function for Forward::adapt. `key` and `row_scales` are those of add_lora. `rules` must outlive the
@@ -106,7 +106,7 @@ std::function<Tensor(const Layer&, const std::string&, const Tensor&, const Tens
     const LoraOptions& options, DType compute, const DropoutKey* key, const ShardingRules* rules = nullptr,
     const Tensor& row_scales = {});
 
-// Returns the FNV-1a hash of the text, from which keys of random numbers are made.
+// Returns the FNV-1a hash of the text. Keys for random_bits() are made from such hashes.
 uint32_t hash_of(const std::string& text);
 // Returns a uniform u32 for each element. The value depends only on the key and the element's global index.
 Tensor random_bits(const Dims& dims, const Tensor& key_u32);

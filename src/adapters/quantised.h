@@ -1,5 +1,5 @@
-// Defines how a program stores a quantised weight: its parts as parameters, and the computation of the weight from
-// them.
+// Defines how a program stores a quantised weight as several parameters, which are called the weight's parts (codes,
+// scales, ...), and how it computes the weight from its parts.
 #pragma once
 
 #include <optional>

@@ -1,9 +1,10 @@
 // Defines SideAdapter: one of several LoRA adapters of one base. Each row of a batch uses one of the adapters, or none.
 //
-// All adapters together form one joined LoRA whose rank is the sum of their ranks: A has the rows of all adapters, B
-// their columns. For each row of the batch, the result of A is multiplied by one scale for each rank. For the ranks of
-// the row's adapter, this is the adapter's scale; for all others, it is 0. So rows of different adapters share one
-// program, and the base's weights are read once for all rows.
+// All adapters together form one joined LoRA. Its rank is the sum of their ranks: its A has the rows of every adapter's
+// A, and its B the columns of every adapter's B. The joined A gives a vector with one element for each row of A. Each
+// element is multiplied by a scale, which depends on the row of the batch: elements of that row's adapter by this
+// adapter's scale, all other elements by 0. So rows of the batch with different adapters share one program, and the
+// base's weights are read once for all of them.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +30,8 @@ std::string side_obstacle(const LoraOptions& options);
 // Returns the options of the joined LoRA. A module has LoRA weights if at least one of the adapters has them there.
 LoraOptions joined_options(const Model& model, const std::vector<SideAdapter>& adapters);
 
-// Returns the index of the adapter's first rank in the joined LoRA. For adapters.size(), returns the joined rank.
+// Returns the index of the adapter's first row in the joined A. For adapters.size(), returns the rank of the joined
+// LoRA.
 int64_t first_rank(const std::vector<SideAdapter>& adapters, size_t adapter);
 
 // Returns the scales f32 [rows, joined rank]. `chosen` has the index of each row's adapter, or kNoAdapter.

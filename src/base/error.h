@@ -1,8 +1,10 @@
 // Defines the types of errors. Each type tells who can fix it: the user, Fettle's developers, or whoever maintains the
 // machine.
 //
-// Only main() turns an error into a message and an exit code. A message says where the fault is (file:line, key or op),
-// what was found, what was wanted, and what the user can do. Users rely on the exit codes (docs/errors.md).
+// main() turns an error into a message and an exit code. In a run of several processes, Fate
+// (runtime/rendezvous/fate.h) also ends the other processes, with the same exit code. A message says where the fault is
+// (file:line, key or op), what was found, what was wanted, and what the user can do. Users rely on the exit codes
+// (docs/errors.md).
 #pragma once
 
 #include <fmt/format.h>

@@ -182,7 +182,7 @@ namespace {
 std::string with_marked_floats(const std::string& text) {
   bool quoted = false;
   std::string out;
-  size_t copied = 0;  // bytes of `text` that `out` has
+  size_t copied = 0;  // number of bytes of `text` that were copied or replaced so far
   for (size_t i = 0; i < text.size(); ++i) {
     if (quoted && text[i] == '\\') {
       ++i;

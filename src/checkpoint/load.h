@@ -63,8 +63,8 @@ DeviceBuffer random_param(const Client& client, const Param& param, const ModelC
 DeviceBuffer fill_in_pieces(const Client& client, const Shape& shape, const Layout& layout, const FillBox& fill,
                             const std::string& memory_kind = "");
 
-// Returns whether the tensor is a bias in which all values are zero, and its weight is stored in groups (GroupStorage).
-// Some quantisers add such biases to linear layers without a bias; they do not belong to the model.
+// Returns whether the tensor is a bias of zeros in a linear layer whose weight is stored in groups (GroupStorage). Some
+// quantisers add such biases to linear layers without a bias. These biases do not belong to the model.
 bool is_added_bias(const ModelRepository& repository, const std::string& name);
 
 // Checks that the repository has every parameter with its shape (a classifier's head may be missing), and that every

@@ -8,9 +8,9 @@ namespace fettle {
 // The folder of chat templates with other names than "default", as Transformers keeps them: NAME.jinja.
 inline constexpr const char* kChatTemplates = "additional_chat_templates";
 
-// True for tokenizer.json, tokenizer_config.json, special_tokens_map.json, vocabularies, chat templates, ...
+// Returns true for tokenizer.json, tokenizer_config.json, special_tokens_map.json, vocabularies, chat templates, ...
 bool is_tokenizer_file(const std::string& name);
-// True for tokenizer files, config.json and generation_config.json.
+// Returns true for tokenizer files, config.json and generation_config.json.
 bool is_model_file(const std::string& name);
 
 }  // namespace fettle

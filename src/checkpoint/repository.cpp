@@ -108,7 +108,8 @@ TensorFile open_tensors(const fs::path& path) {
   return SafetensorsFile::open(path);
 }
 
-// Adds the modules that `auto_map` names, as "modeling_x.X" or "user/repository--modeling_x.X". Ignores null.
+// Adds the modules that `named` refers to. `named` is the auto_map of a config, or a value in it. Both "modeling_x.X"
+// and "user/repository--modeling_x.X" add "modeling_x". Ignores null.
 void add_modules(const Json& named, std::vector<std::string>& modules) {
   if (named.is_structured())
     for (const Json& item : named) add_modules(item, modules);

@@ -19,8 +19,8 @@ struct StoredTensor {
   const TensorEntry* entry;
 };
 
-// A file in a folder of changed_folder(): the last rows of the embedding and the head. The rows replace the last rows
-// of the model's own tensors and extend these tensors.
+// The file that changed_folder() writes for new tokens. It has the last rows of the embedding and the head. These rows
+// replace the last rows of the model's own tensors and extend these tensors.
 inline constexpr const char* kNewRows = "new_token_rows.safetensors";
 
 // Move-only.
@@ -28,11 +28,11 @@ class ModelRepository {
  public:
   enum class Weights { kRequired, kIgnored };
 
-  // Reads config.json and, unless ignored, the headers of the weights. The weights are the first of these that exists:
-  // model.safetensors, the shards of model.safetensors.index.json, pytorch_model.bin, the shards of its index, or
-  // model.gguf (gguf/gguf_folder.h). Throws UserError with the remedy when the folder is missing, when config.json is
-  // missing or broken (with line and column), when there are no weights, when a shard is missing, when a tensor is not
-  // in the shard that the index names, and when two shards have the same tensor.
+  // Reads config.json and, if `weights` is kRequired, the headers of the weights. The weights are the first of these
+  // that exists: model.safetensors, the shards of model.safetensors.index.json, pytorch_model.bin, the shards of its
+  // index, or model.gguf (gguf/gguf_folder.h). Throws UserError with the remedy when the folder is missing, when
+  // config.json is missing or broken (with line and column), when there are no weights, when a shard is missing, when a
+  // tensor is not in the shard that the index names, and when two shards have the same tensor.
   static ModelRepository open(const std::filesystem::path& folder, Weights weights = Weights::kRequired);
 
   const std::filesystem::path& folder() const { return folder_; }

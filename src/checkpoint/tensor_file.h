@@ -126,7 +126,7 @@ struct JoinedRows {
 // rows are the outputs: those of the first tensor come first, or the outputs of the tensors alternate (in_turns).
 struct JoinedExperts {
   std::vector<const TensorFile*> files;
-  std::vector<TensorEntry> entries;  // of the first expert, then of the second, ...
+  std::vector<TensorEntry> entries;  // the tensors of the first expert, then those of the second, ...
   int64_t each = 1;
   bool inputs_first = false;
   bool in_turns = false;

@@ -20,8 +20,8 @@ struct GivenValue {
 // was found and what was wanted.
 void set_value(Recipe& recipe, const Key& key, const GivenValue& given);
 
-// Sets one entry of a key whose value is a map: "fsdp" for "mesh.fsdp". Throws UserError for other keys, and for a name
-// or value that the key does not take.
+// Sets one entry of a key whose value is a map. For "mesh.fsdp", `key` is mesh and `entry` is "fsdp". Throws UserError
+// if the value of `key` is not a map, or if `key` does not take this entry or value.
 void set_entry(Recipe& recipe, const Key& key, const std::string& entry, const GivenValue& given);
 
 // Returns the bool that the text means: true, yes, on, y, 1 or false, no, off, n, 0, in upper or lower case. Returns

@@ -21,7 +21,7 @@ using nlohmann::ordered_json;
 constexpr std::string_view kMark = "Qz7FettleMark7zQ";
 
 struct Span {
-  size_t begin, end;  // bytes of the text
+  size_t begin, end;  // positions in the text, in bytes
   size_t message;
   bool trained;
 };
@@ -191,8 +191,9 @@ struct ChatTemplate::State {
           ++prompt_thinks;
         } else if (i == last_turn && messages[i].train) {
           throw UserError(
-              "{} renders the prompt of a reply differently from the start of the training text; choose a built-in "
-              "template with `template:`\n  prompt   {}\n  training {}",
+              "{}: the prompt that `chat` and `generate` build is not the start of the text that training uses. The "
+              "model would be trained on prompts that it never gets later. Choose a built-in template with "
+              "`template:`\n  prompt   {}\n  training {}",
               name, excerpt(prompt, common), excerpt(full, common));
         } else {
           rewrote = true;
@@ -264,10 +265,9 @@ struct ChatTemplate::State {
       ++prompt_thinks;
     else if (common < prompt.size())
       throw UserError(
-          "{} renders the prompt of a reply differently from the start of the training text, so training would use "
-          "a prompt that `chat` and `generate` never build; choose a built-in template with `template:`\n  prompt   "
-          "{}\n  "
-          "training {}",
+          "{}: the prompt that `chat` and `generate` build is not the start of the text that training uses. The model "
+          "would be trained on prompts that it never gets later. Choose a built-in template with `template:`\n"
+          "  prompt   {}\n  training {}",
           name, excerpt(prompt, common), excerpt(full.text, common));
     return spans;
   }
@@ -297,8 +297,9 @@ std::vector<std::vector<int32_t>> ChatTemplate::State::encode_parts(const std::s
   if (cuts.empty()) return parts;
   const std::vector<int32_t> whole = tokenizer.encode(text, false);
   if (joined == whole) return parts;
-  // Some tokenizers treat the beginning of a text specially, so that a part alone has other ids. The text before a cut
-  // begins like the whole text, so its ids show where the cut is in the ids of the whole text.
+  // Some tokenizers treat the beginning of a text specially, so that a part alone has other ids. But the text before a
+  // cut begins like the whole text. So the ids of the text before the cut show where the cut is in the ids of the whole
+  // text.
   std::vector<size_t> places = {0};
   for (size_t cut : cuts) {
     const std::vector<int32_t> head = tokenizer.encode(all.substr(0, cut), false);

@@ -66,7 +66,7 @@ struct DataSpec {
   std::vector<double> mix_weights;  // one for each of `sets`, or none
   uint64_t seed = 42;
 
-  std::string cache;  // the folder of token stores; "" means the default, "off" none
+  std::string cache;  // the folder of token stores; "": the default folder; "off": no stores are kept
 };
 
 }  // namespace fettle

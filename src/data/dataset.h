@@ -27,7 +27,7 @@ struct DataReport {
   int64_t truncated = 0;  // rows that were cut to cutoff_len
   int64_t dropped = 0;    // rows too long (overlength: drop), empty, without a trained token, or with two equal replies
   int64_t empty = 0;      // the dropped rows that have no text or no token
-  int64_t bad_rows = 0;   // rows that on_bad_row: skip has skipped
+  int64_t bad_rows = 0;   // rows that were skipped because of `on_bad_row: skip`
   std::vector<std::pair<std::string, int64_t>> sets;  // examples taken from each data set, before val_size
   int64_t duplicates = 0;                             // rows with the tokens and labels of an earlier row
   bool duplicates_removed = false;                    // spec.remove_duplicates: these rows are left out

@@ -6,8 +6,8 @@
 
 namespace fettle {
 
-// The texts have replacement fields in Python's syntax: {instruction}, {input} and {system}; {{ and }} mean braces. The
-// default values are the defaults of Axolotl's custom prompts.
+// The texts of a prompt. They have replacement fields in Python's syntax: {instruction}, {input} and {system}; {{ and
+// }} mean braces. The default values are the defaults of Axolotl's custom prompts.
 struct PromptFormat {
   std::string format = "{instruction} {input} ";   // the prompt of rows with an input
   std::string no_input_format = "{instruction} ";  // the prompt of rows without an input

@@ -1,4 +1,4 @@
-// Finds the tags of thinking blocks in rendered texts.
+// Defines only_thinking and where_they_differ, which take account of the tags of thinking blocks in rendered texts.
 #pragma once
 
 #include <cstddef>

@@ -51,7 +51,7 @@ void add_averages(ClassificationMetrics& scores, const std::vector<LabelCounts>&
   scores.micro = score_of(all);
 }
 
-// Returns ranks, counted from 1. Equal values share the mean of their ranks.
+// Returns the rank of each value in ascending order, counted from 1. Equal values share the mean of their ranks.
 std::vector<double> ranks(const std::vector<double>& values) {
   std::vector<size_t> order(values.size());
   std::iota(order.begin(), order.end(), 0);

@@ -19,8 +19,8 @@ struct ClassificationReport {
   // Mean over the rows, as in Transformers: cross entropy, binary cross entropy (several labels a row) or squared error
   // (regression).
   double loss = 0;
-  ClassificationMetrics scores;  // all problems except regression
-  RegressionMetrics numbers;     // regression
+  ClassificationMetrics scores;  // set for all problems except regression
+  RegressionMetrics numbers;     // set for a regression
   std::vector<float> logits;     // [rows with and without a label, labels], row-major
 
   // Returns the metrics by name; shares are 0 to 1. With one label per row: accuracy, f1_macro, f1_micro. With several:

@@ -12,7 +12,7 @@ namespace fettle {
 
 // The metrics of one model, in the order of the sets.
 struct EvalColumn {
-  std::string name;  // "base" and "tuned"; "model" if there is only one model
+  std::string name;  // "base" or "tuned"; "model" if there is only one model
   std::string path;  // folders of the model and its adapters
   std::vector<Measured> sets;
 };

@@ -33,7 +33,7 @@ std::string question_of(const ordered_json& row) {
 }
 
 struct Choices {
-  std::vector<std::string> texts, labels;  // labels: the row's own labels, else A, B, ...
+  std::vector<std::string> texts, labels;  // labels of the choices: those in the row, else A, B, ...
 };
 
 std::vector<std::string> texts_of(const ordered_json& list, const char* what) {
@@ -81,8 +81,8 @@ size_t answer_of(const ordered_json& row, const Choices& choices) {
       choices.labels.front(), choices.labels.back(), choices.texts.size() - 1);
 }
 
-// Returns the first row of a CSV or TSV file without a header line: read_rows took this row for the header. Returns
-// nothing if the file has a header line. `first` is the first row that read_rows gave.
+// Returns the first row of a CSV or TSV file without a header line: read_rows took this row for the header. Returns {}
+// if the file has a header line. `first` is the first row that read_rows gave.
 std::vector<std::string> headless_row(const DataSource& source, const ordered_json& first) {
   const std::string kind = source.files.empty() ? "" : kind_of(source.files[0]);
   if ((kind != ".csv" && kind != ".tsv") || first.size() < 4) return {};

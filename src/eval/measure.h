@@ -17,9 +17,9 @@ namespace fettle {
 struct EvalSet {
   std::string name;
   Task task = Task::kRows;
-  Examples rows;                    // with Task::kRows
-  std::vector<Question> questions;  // with Task::kChoice or kLetters
-  std::vector<Prompt> prompts;      // with Task::kGeneration
+  Examples rows;                    // set for Task::kRows
+  std::vector<Question> questions;  // set for Task::kChoice and kLetters
+  std::vector<Prompt> prompts;      // set for Task::kGeneration
 };
 
 struct Measured {
@@ -29,7 +29,7 @@ struct Measured {
   // - kLetters: accuracy.
   // - kGeneration: exact_match, rouge1, rouge2, rougeL, bleu.
   std::map<std::string, double> figures;
-  int64_t items = 0;                            // rows, questions or prompts
+  int64_t items = 0;                            // number of rows, questions or prompts
   std::vector<std::string> replies;             // kGeneration: in the order of the prompts
   std::optional<ClassificationReport> classes;  // set for kRows of a stage that trains labels
 };

@@ -194,7 +194,8 @@ ExportReport run_export(const Request& request) {
   // rounded values.
   if (checks) tensors.round_decoded();
   if (merges) {
-    request.exact(labels).resolve(target_of(*devices), Purpose::kInference);  // refuses models that cannot be compared
+    // Only for its errors: stops before anything is written if the logits of base + adapter cannot be computed.
+    request.exact(labels).resolve(target_of(*devices), Purpose::kInference);
     merge.emplace(model, std::move(adapters));
   } else {
     info("adapter_name_or_path is not set; {} is exported without an adapter", request.model_folder());

@@ -24,7 +24,8 @@ struct Asked {
   std::string where;
 };
 
-// Returns the tokens before the last trained part of the sample; all tokens if there are none before it.
+// Returns the tokens before the last trained part of the sample. Returns all tokens if no part is trained, or if the
+// trained part comes first.
 std::vector<int32_t> before_reply(Sample sample) {
   size_t end = sample.labels.size();
   while (end > 0 && sample.labels[end - 1] == kIgnore) --end;

@@ -154,7 +154,7 @@ struct OpRow {
   Stated<Saved> saved;
   // Columns that few ops state.
   Activity activity = nullptr;  // null: all float results depend on every operand
-  Shrink shrink = nullptr;      // null: all results stay
+  Shrink shrink = nullptr;      // null: if one result is live, pruning keeps all results
   Late late = nullptr;          // null: printed where it was made
 };
 

@@ -18,17 +18,17 @@
 
 namespace fettle {
 
-// Source: transformers/modeling_rope_utils.py.
+// The settings of rotary embedding (rope). Source: transformers/modeling_rope_utils.py.
 struct RopeParameters {
   std::string rope_type = "default";  // default, dynamic, linear, llama3, longrope, yarn, proportional
   double rope_theta = 10000;
-  // Share of a head's dims that are rotated, namely the first ones. Proportional: the first ones of each half of the
-  // head.
+  // The share of a head's dims that are rotated. These are the first dims of the head; with `proportional`, the first
+  // dims of each half of the head.
   double partial_rotary_factor = 1;
   double factor = 1;
   double low_freq_factor = 1, high_freq_factor = 4;
-  // Number of positions for which the unscaled rope was trained. dynamic: max_position_embeddings; longer documents get
-  // lower frequencies.
+  // Number of positions for which the unscaled rope was trained. With `dynamic`, this is max_position_embeddings, and
+  // longer documents get lower frequencies.
   int64_t original_max_position_embeddings = 0;
   // longrope divides the frequencies by short_factor for documents up to original_max_position_embeddings, and by
   // long_factor for longer ones. longrope and yarn multiply cos and sin by attention_factor.
@@ -38,8 +38,8 @@ struct RopeParameters {
   // original_max_position_embeddings positions. It keeps the frequency if the dim makes more than beta_fast turns, and
   // blends in between.
   double beta_fast = 32, beta_slow = 1;
-  double mscale_all_dim = 0;  // yarn: DeepSeek computes a further factor on the scores from this
-  bool truncate = true;       // yarn: the first and the last index of the blend are rounded outwards
+  double mscale_all_dim = 0;  // yarn: from this, DeepSeek computes a further factor on the scores
+  bool truncate = true;       // yarn: the two ends of the range of blended dims are rounded outwards
   bool interleaved = false;   // rotated pairs are dims 2i and 2i + 1; else i and i + half of the rotated dims
 
   // Returns how many dims the frequencies cover. Proportional rope covers all dims; dims that are not rotated have the
@@ -71,7 +71,7 @@ struct ExpertNames {
   bool fused() const { return !gate_up.empty(); }
   bool gated() const { return fused() || !gate.empty(); }
 
-  // Returns the names in most families that store each expert separately.
+  // Returns the module names of most families that store each expert separately.
   static ExpertNames one_by_one() {
     return {.router = "mlp.gate",
             .gate = "mlp.experts.{}.gate_proj",
@@ -80,11 +80,11 @@ struct ExpertNames {
   }
 };
 
-// How the router of a mixture of experts chooses a token's experts, and how it computes the experts' weights.
+// How the router of a mixture of experts chooses a token's experts, and how it computes their routing weights.
 struct Routing {
   bool sigmoid = false;    // scores are sigmoids of the logits, else their softmax
   bool in_f32 = false;     // the logits are computed in f32
-  bool normalised = true;  // norm_topk_prob: the weights of a token's experts sum up to 1
+  bool normalised = true;  // norm_topk_prob: the routing weights of a token sum up to 1
   // Name of a parameter that is added to the scores, for the choice only; "": none. The parameter is always f32:
   // rounded to 16 bits, it would choose other experts.
   std::string correction = {};
@@ -93,9 +93,9 @@ struct Routing {
   // best experts (best_two), or else the score of its best expert.
   int64_t groups = 1, top_groups = 1;
   bool best_two = true;
-  double scale = 1;        // factor on the weights of a token's experts
+  double scale = 1;        // factor on the routing weights
   double epsilon = 1e-20;  // added to the sum by which a token's sigmoids are divided (normalised)
-  bool on_inputs = false;  // the weights multiply the experts' inputs, else their results
+  bool on_inputs = false;  // the routing weights multiply the experts' inputs, else their results
 };
 
 // An MLP beside the experts, which is applied to every token.
@@ -290,12 +290,12 @@ struct ModelConfig {
   std::optional<Float8Storage> float8;       // how the checkpoint stores linear layers in 8-bit floats
   std::vector<int32_t> eos_token_id;
   std::optional<int32_t> bos_token_id, pad_token_id;
-  std::vector<std::string> dropouts;  // fields with dropout in the base model, which Fettle does not apply
+  std::vector<std::string> dropouts;  // fields of config.json that ask for dropout, which Fettle does not apply
 
   // Returns the size of the vectors that the experts read and return.
   int64_t expert_in() const { return expert_width > 0 ? expert_width : hidden_size; }
-  // Documents longer than this number of tokens use other rope frequencies (longrope, dynamic). 0: all documents use
-  // the same.
+  // Returns the number of tokens above which a document uses other rope frequencies (longrope, dynamic). 0: all
+  // documents use the same frequencies.
   int64_t rope_turn() const {
     const bool turns = rope.rope_type == "longrope" || rope.rope_type == "dynamic";
     return turns ? rope.original_max_position_embeddings : 0;
@@ -304,7 +304,7 @@ struct ModelConfig {
   std::optional<int64_t> uniform_window() const;
 };
 
-// Returns the part of config.json that has the text model's fields: `text_config` if there is one, else the whole.
+// Returns the part of config.json that has the text model's fields: `text_config` if there is one, else all of it.
 const nlohmann::json& text_level(const nlohmann::json& config);
 
 // Reads fields of config.json. Throws UserError on a field of a wrong type; the message names the file and the field.
@@ -359,7 +359,8 @@ class ConfigReader {
   // Throws UserError because the field is not a list with one element for each layer.
   [[noreturn]] void refuse_layers(const std::string& key, int64_t layers) const;
   void finish_yarn(const ConfigReader& settings, RopeParameters& rope) const;
-  // Reads one group of rope fields. A missing rope_theta or partial_rotary_factor keeps the value in `defaults`.
+  // Reads the rope fields of this reader's object. If rope_theta or partial_rotary_factor is missing, its value comes
+  // from `defaults`.
   RopeParameters rope_settings(RopeParameters defaults) const;
   const nlohmann::json* json_;
   std::string file_;

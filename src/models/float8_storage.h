@@ -1,4 +1,4 @@
-// Defines Float8Storage: how a checkpoint stores weights in 8-bit floats with factors.
+// Defines Float8Storage: how a checkpoint stores weights as 8-bit floats and factors that multiply them.
 #pragma once
 
 #include <cstdint>

@@ -26,8 +26,8 @@ std::vector<LayerGroup> groups_of(const Model& model);
 // Returns whether all layers have the same parameters.
 bool has_one_kind(const Model& model);
 
-// Cuts each stacked parameter at the boundaries of the groups, so that each part belongs to one loop. If all layers of
-// a model are of one kind, its stacks stay whole.
+// Cuts each stacked parameter at the boundaries of the groups, so that each of the smaller stacks belongs to one loop.
+// If all layers of a model are of one kind, its stacks stay whole.
 std::vector<Param> cut_at_groups(const std::vector<Param>& params, const std::vector<LayerGroup>& groups);
 
 }  // namespace fettle

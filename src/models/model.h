@@ -21,7 +21,8 @@
 
 namespace fettle {
 
-// The token of a sequence whose hidden state is the input of a classifier's head (if ClassifierFields::mean is false).
+// Which token's hidden state a classifier's head reads: that of a sequence's first or last token. Not used if
+// ClassifierFields::mean is true.
 enum class Pooled { kFirst, kLast };
 
 // The parameters of a model and of its adapter, as values of a graph. Parameters of the layers are stacks [L, ...].
@@ -126,9 +127,10 @@ struct Forward {
   // f32 [2, experts], summed over layers and over the tokens of documents. Row 0 has the number of tokens sent to each
   // expert, row 1 the probability that the router gave the expert. Null: not computed.
   Tensor router;
-  // Adds a layer's quantised weights to the layer. Computes each weight from its stored parts; for experts, puts the
-  // parts into Layer::packed. If `after` is given, the program computes the weights only when the value of `after` is
-  // known, and this function replaces `after` by an equal value. If `unpack` is null, no weights are quantised.
+  // Computes the layer's quantised weights from their stored parts, and puts them into Layer::weights. The parts of
+  // experts go into Layer::packed instead. If `after` is given, the program waits for its value before it computes the
+  // weights. The function then replaces `*after` by an equal value, which the layer must use. Null: no weights are
+  // quantised.
   std::function<void(Layer&, Tensor* after)> unpack;
 
   // Returns the layer's slice of a stack on the device, and copies it there if the stack is in host memory. Null: all

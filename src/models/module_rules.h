@@ -15,8 +15,8 @@ class Regex;
 // An entry of quantization_config that names modules.
 struct ModuleRule {
   enum class Match {
-    kName,  // `text` is the whole name; "Linear" stands for all linear layers
-    kPart,  // the name begins or ends with `text`, or contains `text` between two dots
+    kName,  // `text` is the module's whole name; "Linear" stands for all linear layers
+    kPart,  // the module's name begins or ends with `text`, or contains `text` between two dots
   };
   Match match = Match::kName;
   std::string text;                      // "re:...": a regular expression that must match from the name's start on
@@ -27,9 +27,9 @@ struct ModuleRule {
 // `file` is the config.json, for messages. Throws UserError for a regular expression that is not valid.
 ModuleRule module_rule(const std::string& text, ModuleRule::Match match, const std::string& file);
 
-// Returns the modules whose outputs, one after the other, are the weights of an expert in the tensor with all experts
-// of a layer: "experts.down_proj" has the modules "experts.{}.down_proj", and "experts.gate_up_proj" has
-// "experts.{}.gate_proj" and "experts.{}.up_proj". Returns {} for other tensors.
+// Returns the modules of one expert whose weights, joined along the outputs, are this expert's part of `tensor`, which
+// has the weights of all experts of a layer: "experts.{}.down_proj" for "experts.down_proj", and "experts.{}.gate_proj"
+// and "experts.{}.up_proj" for "experts.gate_up_proj", with the expert's number for {}. Returns {} for other tensors.
 std::vector<std::string> expert_modules(const std::string& tensor, int64_t expert);
 
 // Returns the layers in which covers(module) is true for all modules of the weight. A parameter with the weights of all

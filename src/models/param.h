@@ -22,7 +22,7 @@ enum class Role {
   kTokenEmbedding,     // [V, D]; with tied embeddings it is also the head
   kPositionEmbedding,  // a table of learned positions
   kTypeEmbedding,      // a table with a vector for each token type
-  kLayerEmbedding,     // a second table, with a vector of each token for each layer
+  kLayerEmbedding,     // a second table of tokens, with a vector for each token and layer (Gemma 4)
   kHead,               // [V, D]: gives the logits of tokens
   kHeadBias,           // [V]: the bias of kHead
   kClassifier,         // a weight of a classifier's head. If a checkpoint lacks it, it is initialised by `init`
@@ -49,8 +49,10 @@ enum class Role {
 // it from one checkpoint tensor per layer (or per layer and expert, if of_experts()), and export writes these tensors
 // again.
 struct Param {
-  std::string hf_name;  // Hugging Face's name, {} for the layer's number: "model.layers.{}.self_attn.q_proj.weight"
-  Dims dims;  // dims of one layer. For experts, dims[0] is their number, and a second {} in hf_name stands for it
+  // Hugging Face's name, with {} for the layer's number: "model.layers.{}.self_attn.q_proj.weight". If the
+  // checkpoint has one tensor per expert, a second {} stands for the number of the expert.
+  std::string hf_name;
+  Dims dims;  // dims of one layer; for experts, dims[0] is the number of experts
   LogicalAxes axes;
   Role role;
   LayerSet layers = {};

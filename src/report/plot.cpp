@@ -66,7 +66,8 @@ Axis step_axis(const LossCurves& curves) {
   if (low > high) return {0, 1, 1};
   if (low == high) --low, ++high;
   Axis axis{static_cast<double>(low), static_cast<double>(high), 1};
-  if (axis.low < 0.1 * axis.high) axis.low = std::min(axis.low, 0.0);  // near 0, the axis starts at 0
+  // If the first step is near 0, the axis starts at 0.
+  if (axis.low < 0.1 * axis.high) axis.low = std::min(axis.low, 0.0);
   axis.tick = std::max(1.0, tick_for(axis.high - axis.low, 8));
   return axis;
 }

@@ -10,7 +10,7 @@ namespace fettle {
 
 struct Recipe;
 
-// Returns device_count, else the product of the mesh's axes. Returns nothing when the recipe sets neither, or only
+// Returns device_count, else the product of the mesh's axes. Returns nullopt when the recipe sets neither, or only
 // `mesh: auto`.
 std::optional<int64_t> asked_devices(const Recipe& recipe);
 

@@ -44,7 +44,7 @@ struct EvalSpec {
 struct ExportSpec {
   std::string folder;
   int64_t shard_bytes = 0;
-  bool splits_gguf = false;       // the recipe sets export_size, so it also limits GGUF files
+  bool splits_gguf = false;       // the recipe sets export_size, so shard_bytes also limits GGUF files
   std::optional<DType> dtype;     // none: the base's dtype
   std::vector<std::string> gguf;  // export_gguf: the types of GGUF files to write; empty: writes safetensors
   std::string gguf_at;            // where `gguf` was set, for messages
@@ -107,8 +107,8 @@ class Request {
   // in the number of bits.
   std::optional<Quantisation> quantisation(const ModelConfig& config) const;
 
-  // Returns this request with the stage that evaluates rows of other kinds (Stage::measured_as). For example, that is
-  // sft for dpo. Returns the request unchanged if the stage evaluates only its own rows.
+  // Returns this request with the stage that evaluates rows of other kinds (Stage::measured_as): for dpo, this is sft.
+  // Returns the request unchanged if the stage evaluates only its own rows.
   Request for_other_rows() const;
   // Returns whether the stage's loss compares with a reference model.
   bool has_reference() const;

@@ -361,8 +361,8 @@ class Resolving {
   void check_remat() const {
     if (run_.remat.full_percent > 0 && run_.trains_layers_on_host())
       throw UserError(
-          "{}: gradient_checkpointing: {} treats some layers differently, which is not possible while offload_param "
-          "trains them in host memory; use full, linear, dots, attention or none",
+          "{}: gradient_checkpointing: {} treats some layers differently. This is not possible while offload_param "
+          "keeps the trained weights of the layers in host memory; use full, linear, dots, attention or none",
           recipe_.where("gradient_checkpointing"), run_.remat.name);
   }
 

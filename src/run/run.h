@@ -58,7 +58,7 @@ struct OutputSpec {
   std::string folder;  // output_dir
   bool overwrite = false;
   std::string resume_from;       // empty: starts anew; "true": the newest checkpoint with a state; else a folder
-  int64_t save_total_limit = 0;  // 0 keeps all
+  int64_t save_total_limit = 0;  // number of checkpoints to keep; 0: all
   bool save_only_model = false;  // checkpoints without state, which cannot be resumed
   bool plot_loss = true;
   bool html_report = true;
@@ -79,7 +79,7 @@ struct Run {
   std::optional<LoraOptions> lora;  // none: the run neither trains nor applies an adapter
   std::vector<std::string> merged;  // adapter folders that are first merged into the frozen weights
   std::string adapter;              // the folder with the adapter's weights; empty: a new adapter or none
-  // Several adapters at once: each row of a batch uses one adapter or none. `lora` then has the options of all of them.
+  // Several adapters at once: each row of a batch uses one adapter or none. `lora` then has their joined_options().
   std::vector<SideAdapter> side_by_side = {};
   bool pissa = false;                      // the new adapter starts from the base's singular vectors
   int64_t pissa_iterations = 16;           // PiSSA's power iterations; -1: an exact decomposition
@@ -101,7 +101,7 @@ struct Run {
   std::string offload_dir;     // the folder on whose disk the optimizer state is; empty: it is not on a disk
   std::string offload_dir_at;  // where offload_dir was set, for messages
   RematPolicy remat = {};
-  bool remat_auto = false;  // Fettle chooses `remat` (settle_remat); until then it is full
+  bool remat_auto = false;  // true: settle_remat() will choose `remat`, which is "full" before that call
   ShardingRules sharding;
   ShardingRules loss_sharding;  // for the activations of the head and the loss
   double noise_alpha = 0;       // alpha of NEFTune's noise on the embedded tokens; 0: no noise

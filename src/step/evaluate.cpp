@@ -11,7 +11,7 @@
 namespace fettle {
 
 // The outputs of an evaluation program, summed over the micro-batches of a step. Each row is in one micro-batch; the
-// others add 0 to its entries.
+// other micro-batches add 0 to the row's entries.
 struct ProgramRows {
   std::vector<float> loss, tokens;  // [rows]
   std::vector<float> correct;       // [rows]; empty unless the stage trains tokens

@@ -15,8 +15,9 @@ struct Evaluation {
   double loss = 0;  // sum of token losses / number of trained tokens; for preferences and labels, mean over rows
   double perplexity = 0;
   double accuracy = 0;  // share of trained tokens whose most likely prediction is right
-  // Preferences: rewards/chosen, ... (reward_metrics() of stages/preferences.h). Classes: accuracy, ...
-  // (eval/classification_report.h). If this is not empty, metrics() leaves out perplexity, accuracy and tokens.
+  // Further metrics. Preferences: rewards/chosen, ... (reward_metrics() of stages/preferences.h). Classes: accuracy,
+  // ... (eval/classification_report.h). If there are any, metrics() returns them instead of the members perplexity,
+  // accuracy and tokens.
   std::map<std::string, double> figures;
   int64_t tokens = 0;  // number of trained tokens; for preferences and labels, number of rows
   int64_t samples = 0;

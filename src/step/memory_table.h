@@ -55,8 +55,8 @@ std::string format_memory_table(const MemoryTable& table);
 // Returns sizes in bytes: peak_bytes, limit_bytes, frozen_bytes, adapter_bytes, trained_bytes, ... (docs/plan.md).
 nlohmann::json to_json(const MemoryTable& table);
 
-// Throws DoesNotFit when the table does not fit. The message has the shortfall, the largest part, and the keys that
-// reduce it.
+// Throws DoesNotFit when the step does not fit into the device's memory. The message has the shortfall, the largest
+// entry of the table, and changes of the recipe that reduce the step's memory.
 void require_fit(const Run& run, const MemoryTable& table);
 // Throws DoesNotFit when `devices` devices with this table need more host memory, including disk_staging, than `free`
 // bytes, the host's free memory. If `free` is 0, the free memory is not known, and the check passes.

@@ -13,7 +13,7 @@ namespace fettle {
 namespace {
 
 // Copies the values of one adapter's tensor into the joined tensor of a layer. `joined` is [R, in] for A and [out, R]
-// for B; the adapter's ranks begin at `first`.
+// for B. `first` is the adapter's first row in the joined A and its first column in the joined B.
 void copy_ranks(const AdapterFolder& adapter, const TensorEntry& entry, bool is_a, int64_t joined_rank, int64_t first,
                 std::span<float> joined) {
   const HostArray own = adapter.file.read(entry).to(DType::kF32);

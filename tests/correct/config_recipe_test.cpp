@@ -185,7 +185,7 @@ TEST_F(RecipeFile, DeepSpeedAndFsdpFilesThatAskForOffloadGetIt) {
       R"({"zero_optimization": {"offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "none"}}})";
   for (const Case& c : std::vector<Case>{
            {"deepspeed: " + write("fettle_both.json", both), true, true},
-           {"deepspeed: fettle_both.json", true, true},  // this file is beside the recipe
+           {"deepspeed: fettle_both.json", true, true},  // a relative path: it starts from the recipe's folder
            {"deepspeed: " + write("fettle_one.json", one), true, false},
            {"deepspeed: " + write("fettle_old.json", R"({"zero_optimization": {"cpu_offload": true}})"), true, false},
            {"deepspeed: " + write("fettle_none.json", R"({"zero_optimization": {"stage": 3}})"), false, false},

@@ -52,8 +52,8 @@ TEST(GroupStorage, ModulesNotToConvertAreParts) {
   }
 }
 
-// The tensor with all experts of a layer is left out if the module of one of its experts is left out. Names may be
-// those of Transformers 4.
+// One tensor has a projection of all experts. It does not count as quantised if `ignore` names this projection of one
+// expert. `ignore` may use the names of Transformers 4.
 TEST(GroupStorage, ModulesOfExpertsInOneTensor) {
   Json config = config_of("qwen3_5_moe");
   config["quantization_config"] = config_of("qwen3_moe_packed")["quantization_config"];

@@ -37,7 +37,8 @@ class StandInHip : public testing::Test {
     set("FETTLE_ALLOW_DEVICE_WITHOUT_ARITHMETIC", "1");
   }
 
-  // Sets an environment variable for the programs that run from now on. tests/stand_in_hip has the names.
+  // Sets an environment variable for the programs that run from now on. tests/stand_in_hip/libamdhip64.so.7.c describes
+  // the variables of the stand-in (STAND_IN_...).
   void set(const char* name, const std::optional<std::string>& value) {
     environment_.push_back(std::make_unique<Environment>(name, value));
   }

@@ -1,6 +1,6 @@
 // Tests that training with kernels equals training with the composites' bodies: losses, norms and gradients of models
-// with windows, caps, slopes and grouped heads, on packed rows. Also tests that with kernels, rematerialisation,
-// packing and eight devices do not change the results.
+// with windows, caps, slopes and grouped heads, on packed rows. Also tests that rematerialisation, packing and eight
+// devices do not change the results of training with kernels.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -79,7 +79,7 @@ TEST(TrainingWithKernelsAlike, RematPoliciesAgree) {
 
 TEST(TrainingWithKernelsAlike, PackedEqualsApart) {
   Recipe recipe = recipe_of("llama", "full");
-  // 8 rows: once packed with at most four per line, once each in its own line.
+  // 8 rows: once packed (two of them share a line), once each in its own line.
   const std::vector<Example> rows = reference_rows(0, 8);
   TrainOptions packed{.steps = 1, .packing = true, .kernels = true, .rows = rows},
       apart{.steps = 1, .kernels = true, .rows = rows};

@@ -1,4 +1,4 @@
-// Tests that training on eight devices equals training on one, for any mesh: full tuning and LoRA, accumulation,
+// Tests that training on eight devices equals training on one, for many meshes: full tuning and LoRA, accumulation,
 // dropout.
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
-// Tests that variants of LoRA and freeze-tuning give the same results on eight devices as on one.
+// Tests that freeze-tuning and the variants of LoRA (DoRA, PiSSA, saved layers, experts) give the same results on eight
+// devices as on one, and that training with PiSSA starts at the base.
 #include <gtest/gtest.h>
 
 #include "training.h"

@@ -199,7 +199,8 @@ TEST(ModelConfig, WhatIsNotImplementedIsRefused) {
   const Tensor x = program.input("x", {DType::kF32, {2}});
   EXPECT_THAT(
       user_error([&] { activation("quick_gelu", x); }),
-      AllOf(HasSubstr("config.json: the activation function 'quick_gelu' (hidden_act,"), HasSubstr("silu, swish, ")));
+      AllOf(HasSubstr("config.json: the activation function 'quick_gelu' is not implemented; wanted silu, swish, "),
+            HasSubstr("(the key is hidden_act, ")));
 }
 
 }  // namespace

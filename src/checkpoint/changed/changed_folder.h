@@ -10,7 +10,7 @@
 
 namespace fettle {
 
-// What a recipe changes in a model before it is read.
+// What a recipe changes in a model before the model is read.
 struct ModelChanges {
   RopeScaling rope;
   NewTokens tokens;

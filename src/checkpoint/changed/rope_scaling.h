@@ -18,7 +18,8 @@ struct RopeScaling {
 
 // Changes the rope settings and max_position_embeddings of `config` so that rows of `scaling.length` tokens fit. The
 // factor is the length divided by the model's original length, rounded up. Returns false, and warns, when the rows fit
-// already. `file` names the config in messages. Throws UserError when the model has no rope or its length is unknown.
+// already. `file` names the config in messages. Throws UserError when the model has no rope, or when its original
+// length is unknown.
 bool scale_rope(nlohmann::json& config, const RopeScaling& scaling, const std::string& file);
 
 }  // namespace fettle

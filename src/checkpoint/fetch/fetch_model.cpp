@@ -37,7 +37,7 @@ Names files_where(const Snapshot& snapshot, const std::function<bool(const std::
   return out;
 }
 
-// Returns the names in the top folder of the repository for which the predicate is true, without subfolders.
+// Returns the names of the files in the repository's top folder for which the predicate is true.
 Names names_where(const Snapshot& snapshot, const std::function<bool(const std::string&)>& wanted) {
   return files_where(snapshot,
                      [&](const std::string& path) { return path.find('/') == std::string::npos && wanted(path); });

@@ -38,7 +38,7 @@ void set_partial_rotary(const GgufFields& fields, Json& config) {
 }
 
 // If the file lists the layers that have a window, sets layer_types. Otherwise sets sliding_window_pattern to the
-// number in the file, or to `pattern`: if it is n, every n-th layer has no window.
+// number in the file, or else to `pattern`. If sliding_window_pattern is n, every n-th layer has no window.
 void set_windows(const GgufFields& fields, Json& config, int64_t pattern) {
   if (fields.has(".attention.sliding_window")) config["sliding_window"] = fields.integer(".attention.sliding_window");
   const Json* listed = fields.find(".attention.sliding_window_pattern");
@@ -540,7 +540,8 @@ void baichuan_fields(const GgufFields& fields, Json& config) {
   config.erase("max_position_embeddings");
 }
 
-// llama.cpp rounds the ends of yarn's blend. The published models do not, so `truncate` is false.
+// llama.cpp always rounds the two ends of the range over which YaRN blends frequencies. The published models do not
+// round them, so `truncate` is false.
 void gpt_oss_fields(const GgufFields& fields, Json& config) {
   mixtral_fields(fields, config);
   config["intermediate_size"] = fields.integer(".expert_feed_forward_length");

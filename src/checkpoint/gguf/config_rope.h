@@ -9,8 +9,8 @@ namespace fettle {
 class GgufFields;
 
 // Llama 3.1 scales frequencies by a formula, but the file has only the resulting factors. Returns the settings of the
-// formula that give these factors. If there are none, returns longrope with the same factors for every length. `config`
-// has the field rope_theta.
+// formula that give these factors. If no settings give them, returns longrope with the same factors for every length.
+// `config` has the field rope_theta.
 nlohmann::json llama3_rope(const GgufFields& fields, const nlohmann::json& config, const std::vector<double>& factors);
 
 // Returns rope_scaling. Returns null when positions are not scaled, and for longrope, whose factors are in tensors.

@@ -39,7 +39,8 @@ enum class GgufForm {
   kGatesOfExperts,
   kUpsOfExperts,
   kExperts,          // all experts in one tensor, as in the checkpoint
-  kGateUpOfExperts,  // like kExperts; the gates and the up projections, [experts, 2 * size, in]
+  kGateUpOfExperts,  // like kExperts: file and checkpoint have gates and up projections in one tensor
+                     // [experts, 2 * size, in]
   // The file has two tensors, the gates and the up projections, each [size, in]. Hugging Face has one, [2 * size, in].
   kGates,
   kUps,
@@ -84,8 +85,9 @@ struct GgufFamily {
   void (*config)(const GgufFields& fields, nlohmann::json& config);
   GgufStorage storage = {};
   SetMetadata metadata = no_metadata;  // the inverse of `config`
-  std::optional<bool> experts = {};    // true: only models with experts; false: only models without; nullopt: both
-  std::optional<bool> mamba2 = {};     // the same for layers with Mamba2
+  // Which models the entry is for. true: only models with experts; false: only models without experts; nullopt: both.
+  std::optional<bool> experts = {};
+  std::optional<bool> mamba2 = {};  // the same for layers with Mamba2
 };
 
 // All families. Several entries may have the same architecture, the same model_type or both; in the last case they

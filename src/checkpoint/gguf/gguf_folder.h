@@ -10,8 +10,8 @@ namespace fettle {
 // The name of the weights in a folder that gguf_folder makes. It is a link to the GGUF file.
 inline constexpr const char* kGgufWeights = "model.gguf";
 
-// Returns whether the name is that of a GGUF model. Image projectors (mmproj) and parts after the first
-// ("x-00002-of-00003.gguf") are none.
+// Returns whether the name is that of a GGUF model. Returns false for image projectors (mmproj) and for parts after the
+// first ("x-00002-of-00003.gguf").
 bool is_gguf_model(const std::string& name);
 
 // Returns the GGUF file for the path `model`: `model` itself, or the only GGUF model in the folder `model` if the

@@ -30,14 +30,14 @@ struct GgufTarget {
   std::vector<GgufPiece> pieces;  // in the file's order; empty: the tensors have the same rows
 };
 
-// Numbers on which the order or the dims of some tensors depend.
+// Sizes of a model on which the order of rows or the dims of some tensors depend.
 struct GgufHeads {
   int64_t heads = 0, kv_heads = 0;
   int64_t groups = 1;                                    // groups of Mamba2, or key heads of linear attention
   int64_t values = 1, key_dim = 0;                       // value heads, and size of a key head, of linear attention
   int64_t plain_dim = 0;                                 // DeepSeek: dims of a key without rope
   int64_t value_dim = 0;                                 // DeepSeek and linear attention: dims of a value
-  int64_t experts = 0, expert_size = 0, width = 0;       // experts of a layer, if the checkpoint has them in one tensor
+  int64_t experts = 0, expert_size = 0, width = 0;       // set if the checkpoint has all experts in one tensor
   int64_t shared_size = 0;                               // Granite 4: inner size of the MLP for all tokens
   int64_t head_dim = 0;                                  // Baichuan
   int64_t layers = std::numeric_limits<int64_t>::max();  // tensors of layers from this one on are left out

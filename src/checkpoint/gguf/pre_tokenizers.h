@@ -9,10 +9,10 @@
 
 namespace fettle {
 
-// The entries of tokenizer.json that depend on the name.
+// The entries of tokenizer.json that depend on the name of the method.
 struct NamedPreTokenizer {
   const char* pattern;  // matches a word; null: GPT-2's pattern
-  // These patterns divide texts one after another. Then `pattern` divides the parts.
+  // These patterns divide a text first, one after another. Then `pattern` divides the resulting pieces.
   std::vector<const char*> before = {};
   bool digits_alone = false;  // each digit is a word; only with GPT-2's pattern
   bool composes = false;      // texts are brought into Unicode's form NFC

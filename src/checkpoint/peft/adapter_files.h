@@ -29,8 +29,8 @@ struct AdapterConfig {
   // exclude_modules, layers_to_transform and layers_pattern as read. They choose modules. Fettle takes the chosen
   // modules from the names of the tensors, and only writes these fields back.
   nlohmann::json selection = nlohmann::json::object();
-  // Pairs of a module's name, path or regular expression, and the rank or alpha of the modules that match. The first
-  // match counts.
+  // Each pair has a pattern (a module's name or path, or a regular expression), and the rank or alpha of the modules
+  // that match the pattern. If several patterns match a module, the first one counts.
   std::vector<std::pair<std::string, int64_t>> rank_pattern;
   std::vector<std::pair<std::string, double>> alpha_pattern;
   std::vector<std::string> modules_to_save;    // modules that are trained in full

@@ -123,8 +123,8 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
               "PEFT",
               file, options.modules[0], linear);
   std::vector<std::string> parameters = config.target_parameters;
-  // If the router is a linear layer (Gemma 4), PEFT can also name it in target_modules. The adapter has the same
-  // tensors then.
+  // If the router is a linear layer (Gemma 4), PEFT can also name the router in target_modules. The adapter's tensors
+  // are the same in both cases.
   for (const Param& param : model.params)
     if (param.role == Role::kRouter) {
       const std::string router = param.hf_name.substr(0, param.hf_name.rfind('.'));

@@ -88,8 +88,8 @@ std::vector<std::string> ids_in(const fs::path& folder) {
   return ids;
 }
 
-// Removes the small unfinished files (NAME.tmp-ID) of a dead process, and then its own file. If this process is killed
-// in between, the file that remains shows the next process that the owner is dead.
+// Removes the small unfinished files (NAME.tmp-ID) of a dead process, and then its presence file. If this process is
+// killed in between, the presence file remains and shows the next process that the owner is dead.
 void remove_presence(const fs::path& folder, const std::string& id) {
   std::vector<fs::path> files;
   std::error_code code;
@@ -299,7 +299,7 @@ bool Presence::found_another(bool wait, Owner& other) {
   }
 }
 
-// Returns whether the process `id` is alive; nothing if its file is gone. If life_of() cannot decide, a changed
+// Returns whether the process `id` is alive; nullopt if its file is gone. If life_of() cannot decide, a changed
 // heartbeat shows that the process is alive.
 std::optional<Life> Presence::life_now(const std::string& id, Heartbeats& heartbeats) const {
   const Life life = life_of(folder_, id, pace_.dead_after);

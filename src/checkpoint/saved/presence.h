@@ -34,7 +34,7 @@ struct Owner {
   std::string boot;       // boot id of the owner's kernel; empty: not known
   std::string pid_space;  // PID namespace of the owner; containers have their own
   int64_t pid = 0;
-  int64_t started = 0;   // ticks from the boot to its start; a later process with the same pid has another value
+  int64_t started = 0;   // ticks from the boot to the owner's start; a later process with this pid has another value
   std::string since;     // when the owner began to work in the folder, for messages
   bool locks = false;    // the owner has a lock on its file
   bool run = false;      // the owner is a training run, which needs the folder exclusively
@@ -81,7 +81,7 @@ class Presence {
   void become_alone();
   // Returns whether another live run is in the folder. When `wait` is false, a run that may be alive counts as alive.
   bool found_another(bool wait, Owner& other);
-  using Heartbeats = std::map<std::string, double>;  // by the ID of a process, its first heartbeat that was seen here
+  using Heartbeats = std::map<std::string, double>;  // for each process, by its ID: the first heartbeat that was seen
   std::optional<Life> life_now(const std::string& id, Heartbeats& heartbeats) const;
   bool goes_first(const Owner& other, const std::string& id, double waited) const;
   void remove_dead(const Owner& dead, const std::string& id);

@@ -38,11 +38,12 @@ class ResultFolder {
   bool counts_ = false;  // the result is in OUTPUT_DIR/.result, so it is valid
 };
 
-// Returns whether `output_dir` has a result whose move was interrupted. The root must not be read then.
+// Returns whether a run was interrupted while it moved its result into `output_dir`. If so, do not read the files
+// directly in `output_dir`: they may belong to two results.
 bool has_cut_off_result(const std::filesystem::path& output_dir);
 // Completes an interrupted move; does nothing if there is none. Throws UserError when a file cannot be moved.
 void finish_result(const std::filesystem::path& output_dir);
-// Throws UserError when the move of a result was interrupted. Call this before reading the root.
+// Throws UserError if has_cut_off_result(output_dir). Call this before you read the files directly in `output_dir`.
 void require_whole_result(const std::filesystem::path& output_dir);
 
 }  // namespace fettle

@@ -39,7 +39,8 @@ struct BatchSpec {
   int64_t shards = 1;  // devices that the lines of a micro-batch are split over; divides `sequences`
   RowGrouping grouping = RowGrouping::kNone;
   bool shuffle = true;  // true: a new order in each epoch; false: the order of the examples
-  // When shuffled and not packed, a step's rows have similar lengths, so that they need less padding.
+  // true: each step gets rows of similar length, so that they need less padding. Has an effect only with `shuffle` and
+  // without `packing`, and not for very small data sets.
   bool like_length = true;
   uint64_t seed = 42;
   int32_t pad_id = 0;

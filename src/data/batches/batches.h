@@ -25,8 +25,8 @@
 namespace fettle {
 
 // One optimizer step's rows: A micro-batches of B lines of T positions, int32 arrays [A, B, T]. Sequences are numbered
-// from 1 to S in the step's order; the number depends on the step alone, not on the layout. When an epoch has no
-// examples left for a step, the step's last numbers are filler: sequences without tokens.
+// from 1 to S in the step's order; a sequence's number does not depend on the layout. When an epoch has no examples
+// left for a step, the step's last sequences are filler: they have no tokens.
 struct Batch {
   BatchShape shape;            // shape.sequences is S; with packing, each packed document counts as a sequence
   int64_t used = 1;            // number of micro-batches to compute; the later ones (Lines::kRegrouped) are padding
@@ -68,9 +68,8 @@ class Batches {
   int64_t steps_per_epoch() const;  // the last step of an epoch may have filler sequences
   int64_t examples() const;
   int64_t groups() const;  // groups in an epoch
-  const std::vector<BatchShape>& shapes() const {
-    return shapes_;
-  }                                   // the shapes of at(), smaller lengths first; with packing, at() may raise S
+  // Returns the shapes of the batches of at(), smaller lengths first. With packing, at() may raise S.
+  const std::vector<BatchShape>& shapes() const { return shapes_; }
   const BatchShape& fullest() const;  // the shape with the largest micro-batches; in a pipeline, the largest step
   DataIdentity identity() const;
   // Returns the batch of optimizer step `step` (0-based, counted over epochs). The same step always gives the same

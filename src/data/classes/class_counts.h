@@ -15,7 +15,7 @@ namespace fettle {
 struct ClassCounts {
   std::vector<int64_t> rows;  // number of rows with each label; empty for a regression
   int64_t labelled = 0, unlabelled = 0;
-  double lowest = 0, highest = 0, mean = 0;  // of the numbers of a regression
+  double lowest = 0, highest = 0, mean = 0;  // for a regression: the smallest, the largest and the mean number
 
   // Returns the number of the most frequent label; if several are equally frequent, the first of them.
   int64_t most() const;

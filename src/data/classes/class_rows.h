@@ -11,7 +11,7 @@
 
 namespace fettle {
 
-// One text, two texts, or a conversation.
+// What a labelled row has besides its label: one text, two texts, or a conversation.
 struct ClassTexts {
   std::string first;
   std::optional<std::string> second;
@@ -31,8 +31,9 @@ ClassTexts read_class_texts(const nlohmann::ordered_json& row, const DataSource&
 // class, category and score that the row has. Returns "" when the row has no such column.
 std::string label_column(const nlohmann::ordered_json& row, const DataSource& source);
 
-// Returns whether the file in `where` ("file:line") is csv or tsv. Cells of such files have no types, so a cell that is
-// spelled like a number is a number. In other files, a text is a name.
+// Returns whether the file in `where` ("file:line") is csv or tsv. Cells of such files have no types, so a label that
+// is spelled like a number is a number. In other files, a label that is a string is a name, even if it is spelled like
+// a number.
 bool has_cells(const std::string& where);
 
 // Returns the value of the label column. A text that is a JSON array becomes that array. If `cell` is true (see

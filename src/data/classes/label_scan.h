@@ -28,8 +28,8 @@ struct LabelScan {
   int64_t list_size = -1;       // the common size of all lists; -2: sizes differ; -1: no lists
   bool reals_in_lists = false;  // some list has a real number other than 0 and 1
   bool names_in_lists = false;
-  // Names and numbers as they are written, also those in lists. Numbers with a point, such as 2.0 or 2.5, are included
-  // only if they are written as texts.
+  // The label names and numbers as the rows spell them, also those in lists. Numbers with a point, such as 2.0 or 2.5,
+  // are included only if they are written as texts.
   std::set<std::string> words;
   std::set<int64_t> numbers;  // whole numbers, also those written like 2.0
 

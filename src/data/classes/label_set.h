@@ -34,7 +34,7 @@ struct LabelSet {
   bool operator==(const LabelSet&) const = default;
 };
 
-// Return Transformers' names for labels without names: LABEL_0, LABEL_1, ...
+// Return the names that Transformers gives to labels without names: LABEL_0, LABEL_1, ...
 std::string default_label(int64_t number);
 std::vector<std::string> default_labels(int64_t count);
 

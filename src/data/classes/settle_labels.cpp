@@ -83,7 +83,7 @@ std::vector<std::string> names_of_rows(const LabelScan& scan, Problem problem, c
   return names;
 }
 
-// Returns the names that the rows give. If the recipe sets num_labels, names for the missing numbers are added.
+// Returns the label names that the rows give. If the recipe sets num_labels, adds names for the missing label numbers.
 std::vector<std::string> settle_names(const LabelScan& scan, const LabelRequest& asked, Problem problem,
                                       const DataSpec& data) {
   std::vector<std::string> names = names_of_rows(scan, problem, data);

@@ -14,10 +14,10 @@ namespace fettle {
 // - a list means several labels per row;
 // - numbers with a point, such as 2.0, mean a regression (in lists, only if one is neither 0.0 nor 1.0);
 // - labels without names are LABEL_0, LABEL_1, ...
-// Reads data.sets when the recipe and the model leave something open. If a row may have several labels and there are
-// one or two of them, reads data.sets and data.eval_sets to decide what lists mean (LabelSet::lists_are_yes_or_no).
-// Throws UserError for labels of several kinds, for requests that contradict each other, the model or the rows, and
-// when none of the three sources names the labels.
+// Reads data.sets when the recipe and the model leave something open. If a row may have several labels, and the
+// classifier has only one or two labels, reads data.sets and data.eval_sets to decide what lists mean
+// (LabelSet::lists_are_yes_or_no). Throws UserError for labels of several kinds, for requests that contradict each
+// other, the model or the rows, and when none of the three sources names the labels.
 LabelSet settle_labels(const LabelRequest& asked, const TaughtLabels& taught, const DataSpec& data);
 
 }  // namespace fettle

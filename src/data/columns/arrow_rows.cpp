@@ -100,8 +100,8 @@ ordered_json to_json(const arrow::Array& array, int64_t i) {
   }
 }
 
-// A function that returns the next batch of a Parquet file. `file` is declared before `batches`, which reads from it,
-// and so is destroyed after it.
+// A function that returns the next batch of a Parquet file. `batches` reads from `file`, so `file` is declared first
+// and destroyed last.
 struct ParquetBatches {
   std::string name;
   std::shared_ptr<parquet::arrow::FileReader> file;

@@ -19,8 +19,8 @@ struct DataSource {
   std::string name;                          // the name that the recipe gives
   std::vector<std::filesystem::path> files;  // the files of the rows, in this order
   std::string formatting;  // alpaca, sharegpt, openai, alpaca_prompt, text; "" detects it from each row's columns
-  std::map<std::string, std::string> columns;  // the column of each part (prompt, query, response, ...)
-  std::map<std::string, std::string> tags;     // the names in the rows for role_tag, content_tag, user_tag, ...
+  std::map<std::string, std::string> columns;  // the column of each part of a row (prompt, query, response, ...)
+  std::map<std::string, std::string> tags;     // the words that the rows use for role_tag, content_tag, user_tag, ...
   std::optional<int64_t> num_samples;          // number of rows to take; the seed chooses them
   std::optional<int64_t> first_rows;           // take only this many rows, from the first file on
   std::optional<double> first_share;           // take only this share of the rows, from the first file on
@@ -28,8 +28,8 @@ struct DataSource {
   bool drop_system = false;                    // the system message of a conversation is left out
   std::optional<PromptFormat> prompt;          // alpaca_prompt: the text of the prompt; none: Alpaca's
 
-  // Returns the name of the column with the part `what`, such as "prompt": the column that the entry names for this
-  // part, else `otherwise`. tag() does the same for tags.
+  // Returns the column that the entry names for the part `what` (for example "prompt"). Returns `otherwise` if the
+  // entry names none. tag() does the same for tags.
   std::string column(const std::string& what, const std::string& otherwise = "") const;
   std::string tag(const std::string& what, const std::string& otherwise) const;
 };

@@ -11,8 +11,8 @@
 
 namespace fettle {
 
-// A list in the order of the stores is cheap to copy; another order takes 8 bytes per example. Safe to read from
-// several threads at once.
+// Cheap to copy if the examples are in the order of the stores; any other order takes 8 bytes per example. Safe to read
+// from several threads at once.
 class Examples {
  public:
   Examples() = default;
@@ -42,6 +42,7 @@ class Examples {
   Examples select(const std::vector<int64_t>& rows) const;
 
  private:
+  // The rows of one store.
   struct Part {
     int64_t first;  // the number of this part's first row among the rows of all parts
     std::shared_ptr<const TokenStore> store;

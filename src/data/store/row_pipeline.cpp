@@ -19,8 +19,8 @@ namespace {
 
 constexpr size_t kChunkBytes = size_t{256} << 10;
 constexpr size_t kAhead = size_t{64} << 20;
-// Bytes that count towards kAhead: kRowBytes for each row in addition to its text, and kColumnsRowBytes for a Parquet
-// or Arrow row, which has no text.
+// A row counts towards kAhead with the bytes of its text and kRowBytes. A Parquet or Arrow row has no text, and counts
+// with kColumnsRowBytes instead.
 constexpr size_t kRowBytes = size_t{1} << 10, kColumnsRowBytes = size_t{16} << 10;
 
 // Rows of one file that one thread works on.

@@ -12,7 +12,7 @@ namespace {
 
 struct Keys {
   Tensor k_BSKH, v_BSKH;
-  Tensor index_S;  // i32: index in the row
+  Tensor index_S;  // i32: the index of each key in its row
   Tensor segments_BS;
 };
 

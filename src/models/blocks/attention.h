@@ -22,8 +22,9 @@ struct AttentionOptions {
   // the scores.
   std::vector<double> slopes;
   bool causal = true;  // false: a query also sees keys after it; then there is no cache and no slopes
-  Tensor sinks_N;      // a logit per query head that takes part in the softmax and has no value; null: none
-  Tensor chunk;  // i32 scalar: a query sees only the keys of its own chunk of this many positions; null: no chunks
+  Tensor sinks_N;      // one more logit per query head in the softmax, without a value vector; null: none
+  // i32 scalar: number of positions in a chunk; a query sees only keys of its own chunk; null: no chunks
+  Tensor chunk;
   // i32 scalar: number of keys that a query sees, its own included; null: its own and all before it. Not causal: the
   // query also sees as many keys after it as before it.
   Tensor window;
@@ -35,7 +36,7 @@ std::vector<double> alibi_slopes(int64_t heads);
 // Returns the attention of q_BTNH over k_BTKH and v_BTKH, [B, T, N, H]. The softmax is computed in f32. A query sees
 // the keys of its own document; with a causal mask, only those at or before its position. With a cache, new keys and
 // values are written to it from position f.cache->filled on, and a query sees the keys in the cache. If the cache
-// already has the new ones, k and v are null.
+// already has the new keys and values, k and v are null.
 //
 // Without a cache and sinks, and with keys and values of the same H, this is the composite "attention"
 // (graph/composite.h) of q, k, v, f.segments (with options.chunk: the numbers of the chunks) and, if there is one, the

@@ -47,7 +47,8 @@ class Decoder {
   Tensor window_of(const Layer& layer) const;  // null when no layer has a window
   Rope rope_of(const Layer& layer, const Tensor& window) const;
 
-  // i32 [layers]: the windows (null: all layers have the same), and 1 for layers with rope (null: all have it).
+  // i32 [layers]. widths_: the window of each layer; null: all layers have the same window. rotated_: 1 for layers with
+  // rope, else 0; null: all layers have rope.
   Tensor widths_, rotated_;
   Rope rope_;
   std::optional<Rope> local_rope_;

@@ -145,9 +145,9 @@ Tensor activation(const std::string& name, const Tensor& x) {
     return convert(x32 * (erf(x32 * std::sqrt(0.5)) + 1.0) * 0.5, x.dtype());
   }
   throw UserError(
-      "config.json: the activation function '{}' (hidden_act, or hidden_activation, activation_function, "
-      "mlp_hidden_act or classifier_activation) is not implemented; wanted silu, swish, gelu, gelu_new, gelu_fast, "
-      "gelu_pytorch_tanh, relu, relu2 or tanh",
+      "config.json: the activation function '{}' is not implemented; wanted silu, swish, gelu, gelu_new, gelu_fast, "
+      "gelu_pytorch_tanh, relu, relu2 or tanh (the key is hidden_act, hidden_activation, activation_function, "
+      "mlp_hidden_act or classifier_activation)",
       name);
 }
 

@@ -18,7 +18,7 @@ struct ProductForm {
   bool in_f32 = false;      // the result is f32, else of x's dtype
 };
 // Returns x_..I times weight [O.., I]. The weight is first converted to x's dtype. For x_BTI, the product is the
-// composite "linear". Without `rules`, no input is split.
+// composite "linear". If `rules` is null, no input is split over devices.
 Tensor product(const ShardingRules* rules, const Tensor& x, const Tensor& weight, ProductForm form = {});
 
 // Returns x_BTI times weight [O.., I], plus low.scale * (x a^T) b^T. This is the composite "lora".

@@ -26,7 +26,7 @@ int64_t chunk_length(const Forward& f, int64_t b, int64_t t, int64_t v, int64_t 
   return sp;
 }
 
-// Cuts [B, T, ...] into [T / c, B, c, ...]. Each chunk takes an equal share from the part of every device along sp.
+// Cuts [B, T, ...] into [T / c, B, c, ...]. Each chunk has equally many positions of every device along sp.
 // from_chunks() does the reverse.
 Tensor to_chunks(const Tensor& x, int64_t chunk, int64_t sp) {
   const int64_t b = x.dim(0), t = x.dim(1), n = t / chunk;
@@ -76,8 +76,8 @@ Tensor top_entropy(const Tensor& logits_BCV, int64_t most) {
   const Tensor x = logits_BCV - top;
   const Tensor none = zeros_like(reduce_max(x, {-1}));
   const Tensor lowest = constant(-1e30, DType::kF32);
-  // Each iteration takes the largest value below those already taken, and all values equal to it, but at most `most`
-  // values in all iterations together.
+  // Each iteration takes the largest value that is not taken yet, and all values equal to it. All iterations together
+  // take at most `most` values.
   const std::vector<Tensor> carries{none + 1.0, none + static_cast<double>(most), none, none};
   const ScanStep out =
       scan(most, carries, {}, [&](const Tensor&, const std::vector<Tensor>& c, const std::vector<Tensor>&) -> ScanStep {
@@ -122,7 +122,8 @@ ChunkObjective chunk_objective(const TokenObjective& objective, const ChunkLoss&
           out.slope_BCV + select(expand(c.trained_BC, 2), c.probs_BCV - q, zero) * objective.near};
 }
 
-// Returns the head in the dtype of the products. It is gathered once, instead of once per chunk.
+// Returns the head in the dtype of the products. The head is gathered over the devices here, once, instead of once per
+// chunk.
 TokenHead gathered(const Forward& f, const TokenHead& head) {
   return {f.sharding.constrain(convert(head.weight_VD, f.compute), {"act_vocab", ""}),
           head.bias_V ? f.sharding.constrain(head.bias_V, {"act_vocab"}) : Tensor{}};

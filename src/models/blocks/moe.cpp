@@ -205,8 +205,8 @@ Tensor router_logits(const Forward& f, const Layer& layer, const Tensor& x_nD) {
   return convert(y, DType::kF32);
 }
 
-// Returns the experts with the best scores for each token, and their weights. Adds the statistics to f.router unless it
-// is null. Among experts with equal scores, the one with the lower number comes first.
+// Returns the experts with the best scores for each token, and their routing weights. Adds the statistics to f.router
+// unless f.router is null. Among experts with equal scores, the one with the lower number comes first.
 Routes route(Forward& f, const Layer& layer, const Tensor& x_nD, const Tensor& mask_n1) {
   const ModelConfig& c = f.config;
   const Tensor logits = router_logits(f, layer, x_nD);
@@ -242,9 +242,9 @@ Routes route(Forward& f, const Layer& layer, const Tensor& x_nD, const Tensor& m
 // Blocks of tokens, which the loop slices. All tokens of a block go to one expert. Dims: the block's number, then 3
 // device dims.
 struct Blocks {
-  Tensor tokens_Z;   // i32: token number; n if the entry has no token
-  Tensor weights_Z;  // f32, from the router
-  Tensor expert_1;   // i32, numbered among the experts of the device
+  Tensor tokens_Z;   // i32: numbers of the block's tokens; n in places without a token
+  Tensor weights_Z;  // f32: routing weights of these tokens
+  Tensor expert_1;   // i32: number of the block's expert among the experts of the device
   Tensor used;       // i32 scalar: the largest number of blocks that a device uses
   int64_t count;     // upper bound of `used`
 };
@@ -275,7 +275,7 @@ Blocks make_blocks(const ModelConfig& c, const DeviceDims& devices, const Routes
   const Tensor filled = blocks_for(reshape(slice(so_far, 3, s - 1, s), dims({r})));  // number of blocks of each expert
   const Tensor ends = running_sum(filled, 3);
   const Tensor starts = (ends - filled) * static_cast<double>(z);
-  // The index of each slot in the blocks; -1 if another device stores the slot's expert.
+  // The place of each slot (token_of_slot) in the blocks of tokens; -1 if the slot's expert is on another device.
   const Tensor place = reduce_sum(to_i32(sent) * (so_far + expand(starts, 3)), {-1}) - 1.0;
 
   const Tensor zero = constant(0, DType::kI32);
@@ -334,7 +334,7 @@ struct ExpertLinear {
   double scale = 1;  // scale of LoRA
   bool in_first = false;
   Tensor bias;  // rows of `out` values; null: none
-  // Quantised weights: rows of each part and the dims of the part of one expert, instead of `weights`.
+  // For a quantised weight, instead of `weights`: each of its parts, with one row per expert, and the dims of a row.
   std::vector<std::pair<Tensor, Dims>> parts;
   std::function<Tensor(const std::vector<Tensor>& parts)> unpack;
 };

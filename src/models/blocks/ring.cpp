@@ -10,14 +10,15 @@ namespace {
 
 using Tensors = std::vector<Tensor>;
 
-// The queries or the keys of one part. Arrays of queries have the blocks in dim 0 and the devices in dim 2. Arrays of
-// keys have the devices in dim 1.
+// The queries or the keys of one part of the devices' positions (see Ring). Arrays of queries have the blocks in dim 0
+// and the devices in dim 2. Arrays of keys have the devices in dim 1.
 struct Side {
   Tensors values;  // queries: q, index, segments, and more in the backward pass. Keys: k, v, index, segments
-  Tensors sums;    // the results so far. Empty: none
+  Tensors sums;    // the sums of the results so far; empty: no sums
 };
 
-// Adds the results for some queries and some keys to their sums.
+// Computes the results for the queries of one part with the keys of one part, and adds them to queries.sums and
+// keys.sums.
 using Meet = std::function<void(Side& queries, Side& keys)>;
 
 // Splits `x`, whose dim 0 has all parts, into the parts.
@@ -44,10 +45,10 @@ Tensors take_first(Tensors& list, size_t count) {
   return out;
 }
 
-// The turns of one pass, forward or backward.
+// Computes the turns of one pass over the ring, forward or backward.
 class Turns {
  public:
-  // `operands` are those of Ring::attend.
+  // `operands` are the operands of Ring::attend.
   Turns(const Ring& ring, const Tensors& operands) : ring_(ring) {
     const Tensors q = split_parts(operands[0], ring.parts), segments = split_parts(operands[3], ring.parts);
     std::vector<Tensors> keys;
@@ -302,8 +303,8 @@ Meet meet_backward(const AttentionOptions& options) {
   };
 }
 
-// Returns the options with the window and the sinks that the operands of Ring::attend have. They begin at index
-// `first`.
+// Returns the options with the window and the sinks from the operands of Ring::attend. In `operands`, these begin at
+// index `first`.
 AttentionOptions with_operands(AttentionOptions options, const Tensors& operands, size_t first) {
   if (options.window) options.window = operands[first++];
   if (options.sinks_N) options.sinks_N = operands[first];

@@ -11,11 +11,11 @@ namespace fettle {
 // devices). Turn 0 is the first.
 //
 // The positions of a device form one contiguous part, or two: the chunks d and 2n - 1 - d of the row. With two chunks,
-// a device computes two pairs of chunks in each turn r > 0. The first pair is its second chunk of queries with the
-// first chunk of keys. If d - r >= 0, the second pair is its first chunk of queries with the first chunk of keys; else
-// it is its second chunk of queries with the second chunk of keys. In turn 0, a device computes all pairs but that of
-// its first chunk of queries with its second chunk of keys. So no device computes scores that the causal mask hides,
-// except within its own chunks.
+// a device computes two pairs of chunks in each turn r > 0. The first pair is the device's second chunk of queries with
+// the first chunk of keys. If d - r >= 0, the second pair is the device's first chunk of queries with the first chunk
+// of keys; else the second pair is the device's second chunk of queries with the second chunk of keys. In turn 0, a
+// device computes all pairs but one: its first chunk of queries with its second chunk of keys. So no device computes
+// scores that the causal mask hides, except within its own chunks.
 struct Ring {
   int64_t devices = 1;
   int64_t parts = 1;             // 1 or 2

@@ -18,8 +18,8 @@ struct GroupStack {
   Tensor slices;                 // [repeats, ...]; with a period above 1 [repeats, number of offsets, ...]
 };
 
-// Returns the slices [L, ...] of a group as [trips, slices of one period, ...], or as they are if the period is 1. Each
-// trip of the loop computes one period.
+// Returns the slices [L, ...] of a group as [repeats, slices of one period, ...], or as they are if the period is 1.
+// Each trip of the group's loop computes one repeat.
 Tensor by_trip(const Tensor& slices, const LayerGroup& group) {
   if (group.period == 1) return slices;
   Dims apart = slices.dims();
@@ -52,14 +52,14 @@ std::vector<GroupStack> stacks_of(const Forward& f, const std::string& layer_pre
   return out;
 }
 
-// A range of a group's repeats. The layers of a part save the same kinds of values.
+// A range of a group's repeats. All layers in it save the same kinds of values for the backward pass.
 struct Part {
   int64_t first, repeats;
   Remat saves;
 };
 
 std::vector<Part> parts_of(const Forward& f, const LayerGroup& group) {
-  // Layers of one stage; all stages have the same number.
+  // The number of layers of a stage, which is the same for all stages.
   const int64_t layers = f.config.num_hidden_layers / f.sharding.stages();
   const int64_t full = (f.remat.full_layers(layers) - group.first + group.period - 1) / group.period;
   if (full <= 0) return {{0, group.repeats, f.remat.saves}};
@@ -69,7 +69,7 @@ std::vector<Part> parts_of(const Forward& f, const LayerGroup& group) {
 
 class Layers {
  public:
-  // `first_trip` (i32) is the number of the first repeat; null: 0.
+  // `first_trip` (i32) is the number of the first repeat that run() computes; null: 0.
   Layers(Forward& f, LayerBody body, LayerValues& values, const Tensor& first_trip = {})
       : f_(f), body_(std::move(body)), values_(values), first_trip_(first_trip) {}
 
@@ -90,7 +90,7 @@ class Layers {
       for (auto& [name, value] : values_.kept) value = carried[next++];
   }
 
-  // Computes layer number `offset` of period number `trip` (i32) from the layer's weights.
+  // Computes layer number `offset` of repeat number `trip` (i32) from the layer's weights.
   ScanStep one(const LayerGroup& group, const Tensor& trip, int64_t offset, const std::vector<GroupStack>& stacks,
                const std::vector<Tensor>& carried, const std::vector<Tensor>& weights) {
     auto at = [&](int64_t each, int64_t first) {
@@ -103,14 +103,14 @@ class Layers {
       const bool fetched = f_.fetch && stacks[i].param != nullptr;
       layer.weights[stacks[i].name] = fetched ? f_.fetch(*stacks[i].param, weights[i]) : weights[i];
     }
-    // Compilers inline the layers of a period, and would unpack the weights of all these layers first. So each layer
-    // after the first waits for its input.
+    // Compilers inline the layers of a period, and would unpack the weights of all these layers first. So every layer
+    // but the first waits for its input before it unpacks its weights.
     Tensor input = carried[0];
     if (f_.unpack) f_.unpack(layer, offset > 0 ? &input : nullptr);
     take_others(group, carried);
     ScanStep step{carried, {}};
     LayerCache cache;
-    // Start indices of the layer's slice in each array; empty when the layer has no such array.
+    // Start indices of the layer's slice in each array of the cache; empty when the layer has no such array.
     std::vector<std::vector<Tensor>> starts(f_.cache ? f_.cache->kinds.size() : 0);
     for (size_t i = 0; i < starts.size(); ++i) {
       const CacheArray& kind = f_.cache->kinds[i];

@@ -18,7 +18,7 @@ using LayerBodyFor = std::function<LayerBody(Forward& f)>;
 
 // Values that the layers read in addition to the residual stream.
 struct LayerValues {
-  std::map<std::string, Tensor> slices;  // [L, ...]: each layer gets its slice among its weights
+  std::map<std::string, Tensor> slices;  // [L, ...]; a layer finds its slice in Layer::weights, under the same name
   // Values that each layer before `first_reader` may replace. The layers from `first_reader` on only read them.
   std::map<std::string, Tensor> kept;
   int64_t first_reader = 0;

@@ -1,4 +1,4 @@
-// Defines FolderFiles, which reads files below one folder and nothing else.
+// Defines FolderFiles, which opens only files below one folder: it reads them, lists them and opens them for appending.
 #pragma once
 
 #include <sys/types.h>

@@ -20,12 +20,12 @@ struct DiskArray {
     bool owned = true;  // this process writes the box into checkpoints; false: another process does that
   };
   std::string name;
-  Shape whole;  // all layers
-  Shape shape;  // one layer, [1, ...]; the same as `whole` for a parameter that is not stacked
+  Shape whole;  // shape of the array of all layers
+  Shape shape;  // shape of one layer, [1, ...]; the same as `whole` for a parameter that is not stacked
   Layout layout;
   std::vector<Part> parts;  // with distinct boxes
   int64_t part_bytes = 0, part_stride = 0;
-  int64_t offset = 0;  // of the array, from the start of the layer's block
+  int64_t offset = 0;  // bytes from the start of the layer's block to the array
 };
 
 // The state of a trained parameter: `layers` blocks of `block_bytes`, one after the other, from `start` in the file.
@@ -38,7 +38,7 @@ struct DiskParam {
 struct DiskLayout {
   std::vector<DiskParam> params;  // in the order of Run::trained
   int64_t file_bytes = 0;
-  int64_t state_bytes = 0;    // without the gaps between parts
+  int64_t state_bytes = 0;    // size of the optimizer state, without the gaps in the file
   int64_t staging_bytes = 0;  // host memory for the blocks that are being read, updated and written
 };
 

@@ -54,7 +54,7 @@ void DiskState::read_ahead() {
   }
 }
 
-// Waits until the oldest stage is written, and frees its memory.
+// Waits until the state of the oldest stage is written, and frees the stage's memory.
 void DiskState::make_room() {
   Stage& oldest = stages_.front();
   if (oldest.phase == Stage::kUpdated) store_updated(oldest);

@@ -70,11 +70,11 @@ class DiskState {
     size_t weight;
     int64_t layer;
   };
-  // A unit in host memory. The stages are read, updated and written in the order of the units.
+  // The state of a unit in host memory, while it is read, updated and written. This happens in the order of the units.
   struct Stage {
     size_t unit;
     std::span<std::byte> bytes;
-    TransferQueue::Ticket ticket;     // of the read, then of the write
+    TransferQueue::Ticket ticket;     // for the read, then for the write
     std::vector<DeviceBuffer> state;  // the new state, while the update runs
     enum { kRead, kUpdated, kWritten } phase = kRead;
   };

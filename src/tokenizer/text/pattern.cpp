@@ -46,7 +46,8 @@ std::string script_of(std::string_view name) {
   return long_name == nullptr ? "" : long_name;
 }
 
-// A set of characters, as items of a class in brackets.
+// A set of characters. `items` is what stands between the brackets of a regular expression's class: a-z0-9 for
+// [a-z0-9].
 struct Set {
   std::string items;
   std::string except;  // items to leave out

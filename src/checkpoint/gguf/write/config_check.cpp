@@ -107,7 +107,8 @@ struct Difference {
   std::string wanted, got;
 };
 
-// Returns the first field that differs between two ropes that rotate differently; `name` is what has the fields.
+// Returns the first field that differs between two ropes that rotate differently. `name` says in the message where the
+// fields are, for example "rope_parameters".
 Difference rope_difference(const char* name, const RopeParameters& a, const RopeParameters& b) {
   const auto differ = [&](const char* field, const auto& x, const auto& y) {
     return Difference{fmt::format("{} of {} is {}", field, name, x), fmt::format("{}", y)};
@@ -255,8 +256,8 @@ std::optional<Difference> first_difference(const ModelConfig& a, const ModelConf
   return found;
 }
 
-// llama.cpp always rounds the two ends of yarn's blend, and a file does not say what the model does. Fettle reads files
-// of GPT-OSS as the published models, which do not round them.
+// llama.cpp always rounds the two ends of the range over which YaRN blends frequencies. A GGUF file does not say
+// whether its model rounds them. Fettle reads files of GPT-OSS like the published models, which do not round them.
 void check_gpt_oss(const ModelConfig& config, const std::string& model) {
   if (config.rope.rope_type != "yarn") return;
   if (config.rope.truncate)
@@ -264,19 +265,22 @@ void check_gpt_oss(const ModelConfig& config, const std::string& model) {
         "{}: rope_parameters has truncate: true; the published models of GPT-OSS have false, and GGUF cannot express "
         "this field; export it as safetensors (without export_gguf)",
         model);
-  warn("{}: llama.cpp rounds the two ends of yarn's blend (truncate), so its logits differ from the model's", model);
+  warn(
+      "{}: llama.cpp always rounds the two ends of the range over which YaRN blends frequencies (as with truncate: "
+      "true). This model does not round them, so llama.cpp's logits differ from the model's",
+      model);
 }
 
-// llama.cpp decides by the number of layers whether a DeepSeek model has q_lora_rank. It always takes the sum of the
-// two best experts as the score of a group.
+// llama.cpp decides by the number of layers whether a DeepSeek model has q_lora_rank; for 48 layers, also by the size
+// of the vocabulary. It always takes the sum of the scores of the two best experts as the score of a group.
 void check_deepseek(const ModelConfig& config, const std::string& model) {
   const int64_t layers = config.num_hidden_layers;
   const bool lite = layers == 26 || layers == 27 || (layers == 48 && config.vocab_size == 128256);
   if ((config.latent->query_rank == 0) != lite)
     throw UserError(
-        "{}: llama.cpp cannot read this model: it expects {} q_lora_rank in DeepSeek models of {} layers; export it as "
-        "safetensors (without export_gguf)",
-        model, lite ? "no" : "a", layers);
+        "{}: llama.cpp cannot read this model: it expects {} q_lora_rank in DeepSeek models with {} layers and a "
+        "vocabulary of {} tokens; export it as safetensors (without export_gguf)",
+        model, lite ? "no" : "a", layers, config.vocab_size);
   if (config.routing.groups > 1 && !config.routing.best_two)
     throw UserError(
         "{}: GGUF cannot express this model: topk_method is group_limited_greedy, and llama.cpp would compute with "

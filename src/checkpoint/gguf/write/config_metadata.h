@@ -1,7 +1,7 @@
 // Defines set_config_metadata: the keys of a GGUF file that describe the model, from its config.json.
 //
-// It is the inverse of gguf_config(). For each model that is written, check_expressible() (config_check.h) reads the
-// config back from the keys and compares it with the model's.
+// set_config_metadata is the inverse of gguf_config(). For each model that is written, check_expressible()
+// (config_check.h) reads the config back from the keys and compares it with the model's.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -23,8 +23,8 @@ struct GgufTable {
   std::vector<float> values;
 };
 
-// Sets the keys that describe the model and returns its tables. `json` is the level of config.json with the text
-// model's fields.
+// Sets the keys that describe the model, and returns the model's tables of rope factors. `json` is the level of
+// config.json with the text model's fields.
 std::vector<GgufTable> set_config_metadata(const GgufFamily& family, const ModelConfig& config,
                                            const nlohmann::json& json, GgufMetadata& metadata);
 

@@ -28,7 +28,7 @@ struct GgufSizes {
   int64_t layers = 0;
   int64_t experts = 0;          // number of experts; 0: none
   bool tied = false;            // token_embd is also the head
-  bool is_70b = false;          // Llama or Qwen 2 with 80 layers and grouped queries
+  bool is_70b = false;          // 80 layers, and either Qwen 2 or a Llama with grouped queries
   int64_t queries_per_key = 1;  // heads of queries for each head of keys in the first layer; 0: no attention
   // The layers with the tensor attn_v or attn_qkv, and with ffn_down; empty: all.
   std::vector<int64_t> value_layers = {}, down_layers = {};

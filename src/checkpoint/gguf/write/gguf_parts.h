@@ -21,7 +21,7 @@ class GgufParts {
 
   size_t files() const { return writers_.size(); }
   std::string first_name() const { return writers_.front().path().filename().string(); }
-  int64_t bytes() const;  // of all files
+  int64_t bytes() const;  // size of all files together
   // Like GgufWriter::write; `tensor` counts the tensors of all files.
   void write(size_t tensor, std::span<const std::byte> bytes, int64_t at);
   void finish();
@@ -31,7 +31,7 @@ class GgufParts {
     size_t file, tensor;
   };
   std::vector<GgufWriter> writers_;
-  std::vector<Place> places_;  // of each tensor
+  std::vector<Place> places_;  // for each tensor: its file, and its index in the file
 };
 
 }  // namespace fettle

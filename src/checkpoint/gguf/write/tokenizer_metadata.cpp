@@ -148,8 +148,8 @@ void show_parts_of_replies(TokenLists& tokens) {
     if (const auto id = tokens.id_of(text)) tokens.type[static_cast<size_t>(*id)] = kUserToken;
 }
 
-// Adds the pieces of a tokenizer.json that was made from a SentencePiece model. The order of the merges gives the
-// scores: the earlier the merge that makes a token, the higher the token's score.
+// Adds the tokens (SentencePiece's pieces) of a tokenizer.json that was made from a SentencePiece model. The order of
+// the merges gives the scores: the earlier the merge that makes a token, the higher the token's score.
 void add_pieces_of_merges(const Json& tokenizer, const fs::path& file, TokenLists& tokens) {
   const Json& model = tokenizer["model"];
   std::map<std::string, float> scores;
