@@ -41,8 +41,8 @@ ModelConfig read_decoder_config(const ConfigReader& r, bool tied_by_default) {
     for (const auto& [key, factors] :
          {std::pair{"short_factor", &c.rope.short_factor}, std::pair{"long_factor", &c.rope.long_factor}})
       if (factors->size() != static_cast<size_t>(rotated / 2))
-        throw UserError("{}: '{}' of longrope has {} values, wanted {}, one for each two rotated dims", r.file(), key,
-                        factors->size(), rotated / 2);
+        throw UserError("{}: '{}' of longrope has {} values, wanted {}, one for each pair of rotated dims", r.file(),
+                        key, factors->size(), rotated / 2);
   return c;
 }
 
