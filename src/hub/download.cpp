@@ -20,6 +20,7 @@
 #include "hub/download_progress.h"
 #include "hub/file_lock.h"
 #include "hub/http.h"
+#include "hub/variables.h"
 
 namespace fettle {
 namespace {

@@ -9,6 +9,7 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/seconds_since.h"
+#include "hub/variables.h"
 
 namespace fettle {
 namespace {

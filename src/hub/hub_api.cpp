@@ -4,6 +4,7 @@
 
 #include "base/json_text.h"
 #include "hub/refusal.h"
+#include "hub/variables.h"
 
 namespace fettle {
 namespace {

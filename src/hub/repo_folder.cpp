@@ -11,6 +11,7 @@
 #include "base/files/private_files.h"
 #include "base/log.h"
 #include "hub/digest.h"
+#include "hub/variables.h"
 #include "hub/write_file.h"
 
 namespace fettle {

@@ -99,11 +99,6 @@ HubSettings model_scope() {
 
 }  // namespace
 
-HubVariables variables_of(Hub hub) {
-  if (hub == Hub::kModelScope) return {"MODELSCOPE_ENDPOINT", "MODELSCOPE_CACHE", "MODELSCOPE_API_TOKEN"};
-  return {"HF_ENDPOINT", "HF_HUB_CACHE", "HF_TOKEN"};
-}
-
 fs::path hugging_face_home() {
   if (const fs::path set = expanded(environment("HF_HOME")); !set.empty()) return set;
   return cache_home().empty() ? fs::path() : cache_home() / "huggingface";

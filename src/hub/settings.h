@@ -31,12 +31,6 @@ struct HubSettings {
 // and MODELSCOPE_CACHE (by default $HOME/.cache/modelscope). Throws UserError for values that cannot be used.
 HubSettings read_hub_settings(Hub hub);
 
-// The environment variables that set a hub's address, cache and token, for messages.
-struct HubVariables {
-  const char *endpoint, *cache, *token;
-};
-HubVariables variables_of(Hub hub);
-
 // Returns the folder of Hugging Face's tools: HF_HOME, else the folder `huggingface` in the user's cache folder.
 // Returns an empty path when no variable names a folder.
 std::filesystem::path hugging_face_home();

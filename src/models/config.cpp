@@ -79,12 +79,6 @@ double ConfigReader::number(const std::string& key, double otherwise) const {
   return value->get<double>();
 }
 
-double ConfigReader::positive(const std::string& key, double otherwise) const {
-  const double value = number(key, otherwise);
-  if (!(value > 0)) throw UserError("{}: '{}' is {}, wanted a number above 0", file_, key, value);
-  return value;
-}
-
 std::vector<std::string> ConfigReader::texts(const std::string& key) const {
   const nlohmann::json* value = find(key);
   if (value == nullptr) return {};

@@ -312,7 +312,6 @@ class ConfigReader {
   int64_t integer(const std::string& key, int64_t otherwise) const;  // null counts as missing
   int64_t count(const std::string& key) const;                       // >= 0; throws UserError when missing
   double number(const std::string& key, double otherwise) const;
-  double positive(const std::string& key, double otherwise) const;  // > 0
   bool flag(const std::string& key, bool otherwise) const;
   std::string text(const std::string& key, const std::string& otherwise) const;
   std::vector<std::string> texts(const std::string& key) const;  // elements of a list; empty when missing

@@ -46,6 +46,12 @@ ModelConfig read_decoder_config(const ConfigReader& r, bool tied_by_default) {
   return c;
 }
 
+double positive_number(const ConfigReader& r, const std::string& key, double otherwise) {
+  const double value = r.number(key, otherwise);
+  if (!(value > 0)) throw UserError("{}: '{}' is {}, wanted a number above 0", r.file(), key, value);
+  return value;
+}
+
 Family decoder_family(const std::string& model_type, const std::string& architecture,
                       ModelConfig (*read)(const ConfigReader& reader), const DecoderLayer& layer,
                       const DecoderNames& names) {
