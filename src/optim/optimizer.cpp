@@ -65,7 +65,8 @@ const std::string& OptimOptions::text(std::string_view argument) const {
 double OptimOptions::number(std::string_view argument) const {
   const std::string& digits = text(argument);
   double out = 0;  // std::from_chars, unlike std::stod, does not depend on the locale
-  std::from_chars(digits.data(), digits.data() + digits.size(), out);
+  const auto [rest, error] = std::from_chars(digits.data(), digits.data() + digits.size(), out);
+  internal_check(error == std::errc(), "the argument '{}' of the update rule is '{}', not a number", argument, digits);
   return out;
 }
 
