@@ -229,13 +229,22 @@ int render(const RenderOptions& options) {
   return static_cast<int>(failed ? ExitCode::kUser : ExitCode::kOk);
 }
 
+// Returns the place of the command in the program's arguments: the first word that is not a flag, because the flags
+// before it take no values. Returns argc when there is no such word.
+int place_of_command(int argc, char** argv) {
+  int at = 1;
+  while (at < argc && argv[at][0] == '-') ++at;
+  return at;
+}
+
 // Throws UserError, which suggests the nearest command, when the first word is not a command. CLI11 makes no
 // suggestions.
 void check_command(const CLI::App& app, int argc, char** argv) {
-  if (argc < 2 || argv[1][0] == '-') return;
+  const int at = place_of_command(argc, argv);
+  if (at == argc) return;
   std::vector<std::string_view> names;
   for (const CLI::App* command : app.get_subcommands(nullptr)) names.push_back(command->get_name());
-  const std::string_view asked = argv[1];
+  const std::string_view asked = argv[at];
   if (std::ranges::find(names, asked) != names.end()) return;
   const auto near = nearest(asked, names);
   throw UserError("'{}' is not a command{}; commands are {}; `fettle --help` describes them", asked,
@@ -251,16 +260,17 @@ bool reads_recipe(const CLI::App& command) {
 // Returns the other arguments of the program.
 std::vector<std::string> take_flags(const CLI::App& app, int argc, char** argv, std::vector<std::string>& words) {
   const std::vector<std::string> all(argv + 1, argv + argc);
-  const auto asked = [&](const CLI::App* command) { return !all.empty() && command->get_name() == all[0]; };
+  const auto at = place_of_command(argc, argv) - 1;
+  const auto asked = [&](const CLI::App* command) { return at < std::ssize(all) && command->get_name() == all[at]; };
   const std::vector<const CLI::App*> found = app.get_subcommands(asked);
   if (found.empty() || !reads_recipe(*found[0])) return all;
   std::vector<std::string> own;
   for (const CLI::App* level : {&app, found[0]})
     for (const CLI::Option* option : level->get_options())
       for (const std::string& name : option->get_lnames()) own.push_back("--" + name);
-  SplitFlags split = split_flags({all.begin() + 1, all.end()}, own);
+  SplitFlags split = split_flags({all.begin() + at + 1, all.end()}, own);
   words = std::move(split.words);
-  split.others.insert(split.others.begin(), all[0]);
+  split.others.insert(split.others.begin(), all.begin(), all.begin() + at + 1);
   return split.others;
 }
 

@@ -16,7 +16,7 @@ inline void require_gpu_plugin(const std::string& name) {
   if (!Plugin::find(name).empty()) return;
   if (std::getenv("FETTLE_TEST_WITHOUT_GPU_PLUGINS") != nullptr) GTEST_SKIP() << "the " << name << " plugin is missing";
   FAIL() << "the " << name
-         << " plugin is missing: run `make plugins` (about 380 MB, kept outside the checkout), or set "
+         << " plugin is missing: run `make plugins` (about 390 MB, kept outside the checkout), or set "
          << "FETTLE_TEST_WITHOUT_GPU_PLUGINS=1 to leave the vendors' compilers untested";
 }
 

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "adapters/dynamic_map.h"
+#include "base/error.h"
 
 namespace fettle {
 namespace {
@@ -71,7 +72,9 @@ const std::vector<float>& values_of(Quantisation::Type type) {
   static const std::vector<float> e2m1{0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
                                        -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
   if (type == Quantisation::Type::kMxfp4) return e2m1;
-  return type == Quantisation::Type::kNf4 ? nf4 : fp4;
+  if (type == Quantisation::Type::kNf4) return nf4;
+  internal_check(type == Quantisation::Type::kFp4, "values_of: the type has no table of 16 values");
+  return fp4;
 }
 
 const std::vector<float>& mxfp4_scales() {

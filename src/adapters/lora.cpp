@@ -105,8 +105,8 @@ std::vector<std::string> modules_that_match(const Model& model, const std::strin
       }
     if (!first.empty() && !other.empty())
       throw UserError(
-          "lora_target: '{}' matches {}, but not {}; let it match the layer numbers \\d+, and choose layers with "
-          "layers_to_transform",
+          "lora_target: '{}' matches {}, but not {}; write \\d+ for the layer's number so that it matches in every "
+          "layer, and choose layers with layers_to_transform",
           expression, first, other);
     if (first.empty()) continue;
     if (std::ranges::find(model.family->without_lora, linear) != model.family->without_lora.end())
@@ -114,10 +114,13 @@ std::vector<std::string> modules_that_match(const Model& model, const std::strin
                       first);
     out.push_back(linear);
   }
-  if (out.empty())
-    throw UserError("lora_target: '{}' matches no linear layer of {}, such as {}; use all, or some of {}", expression,
-                    model.family->model_type, model.linear(model.linears()[0])[0].stored_name(0),
-                    fmt::join(model.linears(), ", "));
+  if (out.empty()) {
+    const std::string weight = model.linear(model.linears()[0])[0].stored_name(0);
+    throw UserError(
+        "lora_target: '{}' must match the whole name of a linear layer of {}, such as {}, and matches none; use all, "
+        "or some of {}",
+        expression, model.family->model_type, weight.substr(0, weight.rfind('.')), fmt::join(model.linears(), ", "));
+  }
   return out;
 }
 
@@ -272,6 +275,7 @@ std::vector<std::string> expert_parameters(const Model& model, const std::vector
 std::string lora_of_parameter(const LoraOptions& options, const std::string& parameter) {
   const std::string holder = holder_of(parameter);
   const auto place = std::ranges::find(options.parameters, parameter);
+  internal_check(place != options.parameters.end(), "lora_of_parameter: '{}' has no LoRA", parameter);
   const bool outer = std::none_of(place + 1, options.parameters.end(),
                                   [&](const std::string& later) { return holder_of(later) == holder; });
   return outer ? holder : holder + ".base_layer";

@@ -2,16 +2,19 @@
 
 #include <openssl/evp.h>
 
+#include <algorithm>
 #include <cstdint>
 
 namespace fettle {
 
 std::string encode_base64(std::string_view bytes) {
+  constexpr size_t kPart = 3 << 20;                       // OpenSSL counts in int; 3 bytes become 4 digits
   std::string out((bytes.size() + 2) / 3 * 4 + 1, '\0');  // the last byte is the NUL that OpenSSL adds
-  const int written =
-      EVP_EncodeBlock(reinterpret_cast<unsigned char*>(out.data()),
-                      reinterpret_cast<const unsigned char*>(bytes.data()), static_cast<int>(bytes.size()));
-  out.resize(static_cast<size_t>(written));
+  for (size_t from = 0; from < bytes.size(); from += kPart)
+    EVP_EncodeBlock(reinterpret_cast<unsigned char*>(out.data() + from / 3 * 4),
+                    reinterpret_cast<const unsigned char*>(bytes.data() + from),
+                    static_cast<int>(std::min(kPart, bytes.size() - from)));
+  out.pop_back();
   return out;
 }
 

@@ -136,9 +136,10 @@ ordered_json Control::start(RunList& runs, const ordered_json& asked) {
   const std::string yaml = recipe_yaml(words_of(asked), folder.string());
   make_folder(runs.files().root(), name);
   const int file = runs.files().append(run_path(name, kTrainRecipe));
-  const bool written = file >= 0 && write(file, yaml.data(), yaml.size()) == std::ssize(yaml);
+  const ssize_t written = file < 0 ? -1 : write(file, yaml.data(), yaml.size());
+  const std::string why = written < 0 ? std::strerror(errno) : "only a part was written";
   if (file >= 0) close(file);
-  if (!written) throw UserError("cannot write {}: {}", (folder / kTrainRecipe).string(), std::strerror(errno));
+  if (written != std::ssize(yaml)) throw UserError("cannot write {}: {}", (folder / kTrainRecipe).string(), why);
   launch(runs, name, {"train", (folder / kTrainRecipe).string()});
   return {{"name", name}};
 }

@@ -21,7 +21,7 @@ namespace fettle {
 namespace fs = std::filesystem;
 namespace {
 
-std::string remedy(int error_number, const fs::path& path) {
+std::string remedy(std::string_view action, int error_number, const fs::path& path) {
   switch (error_number) {
     case ENOENT: return "check the path";
     case EACCES:
@@ -35,7 +35,7 @@ std::string remedy(int error_number, const fs::path& path) {
                                 static_cast<double>(space.available) / 1e9);
     }
     case EDQUOT: return "your quota is used up: free some space or choose another disk";
-    case EINVAL: return "name a regular file, not a pipe or a device";
+    case EINVAL: return action == "read" ? "name a regular file, not a pipe or a device" : "check the disk";
     case ENOTDIR: return "a part of the path is a file, not a folder: remove it or choose another path";
     case EISDIR: return "it is a folder, wanted a file";
     case EMFILE: return "raise the limit of open files (ulimit -n)";
@@ -65,7 +65,7 @@ void advise(std::span<const std::byte> file, int64_t offset, int64_t bytes, int 
 
 void throw_file_error(std::string_view action, const fs::path& path, int error_number) {
   const std::string text = fmt::format("cannot {} {}: {}; {}", action, path.string(), std::strerror(error_number),
-                                       remedy(error_number, path));
+                                       remedy(action, error_number, path));
   if (error_number == ENOSPC || error_number == EDQUOT || error_number == ENOMEM) throw DoesNotFit("{}", text);
   throw UserError("{}", text);
 }

@@ -32,7 +32,7 @@ double initial_value(const Param& param, const ModelConfig& config, uint64_t key
 
 // Calls visit(global index) for each element of the box in row-major order.
 template <typename Visit>
-void for_each_element(const Box& box, const Dims& dims, Visit visit) {
+void for_each_index(const Box& box, const Dims& dims, Visit visit) {
   Dims at = box.start;
   for (int64_t n = box.elements(); n > 0; --n) {
     int64_t index = 0;
@@ -167,7 +167,7 @@ DeviceBuffer random_param(const Client& client, const Param& param, const ModelC
       client, shape, layout,
       [&](const Box& box, std::byte* out) {
         int64_t next = 0;
-        for_each_element(box, shape.dims, [&](int64_t index) {
+        for_each_index(box, shape.dims, [&](int64_t index) {
           store_float(out, dtype, next++,
                       static_cast<float>(initial_value(param, config, key, static_cast<uint64_t>(index))));
         });

@@ -10,12 +10,11 @@
 namespace fettle {
 namespace {
 
-// Ranks dtypes as Hugging Face's library does. Tensors whose dtype has the highest rank come first in a file. F8_E4M3
-// is not in the list and gets the highest rank; the library ranks it between I8 and I16.
+// Ranks dtypes as Hugging Face's library does. Tensors whose dtype has the highest rank come first in a file.
 int rank_of(DType dtype) {
-  constexpr std::array kOrder{DType::kPred, DType::kU8,   DType::kI8,  DType::kI16, DType::kU16,
-                              DType::kF16,  DType::kBF16, DType::kI32, DType::kU32, DType::kF32,
-                              DType::kF64,  DType::kI64,  DType::kU64};
+  constexpr std::array kOrder{DType::kPred, DType::kU8,  DType::kI8,   DType::kF8E4M3FN, DType::kI16,
+                              DType::kU16,  DType::kF16, DType::kBF16, DType::kI32,      DType::kU32,
+                              DType::kF32,  DType::kF64, DType::kI64,  DType::kU64};
   return static_cast<int>(std::find(kOrder.begin(), kOrder.end(), dtype) - kOrder.begin());
 }
 

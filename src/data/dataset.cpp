@@ -59,6 +59,9 @@ class Loader {
       if (rows.empty() && names.size() > 1) info("data: {} has no row to train", name);
       all.append(rows);
     }
+    if (all.empty() && !whole.empty())
+      throw UserError("{}: the slice in `split` takes none of the {} examples; make it larger", fmt::join(names, ", "),
+                      units(whole));
     if (all.empty()) nothing_left(names);
     count_duplicates(whole);
     if (spec_.remove_duplicates) remove_duplicates(all, sizes);

@@ -66,6 +66,10 @@ class TransferQueue::Ring {
   void add(int fd, Piece piece) {
     const unsigned slot = free_.back();
     free_.pop_back();
+    if (broken_ != 0) {
+      pieces_[slot] = std::move(piece);
+      return;
+    }
     io_uring_sqe* request = io_uring_get_sqe(&ring_);
     const auto bytes = static_cast<unsigned>(piece.bytes);
     const auto offset = static_cast<uint64_t>(piece.offset);
@@ -77,10 +81,20 @@ class TransferQueue::Ring {
     io_uring_sqe_set_data(request, &pieces_[slot]);
   }
   // Submits the added pieces and waits until at least one is done. Returns the pieces that are done, each with its
-  // number of bytes or -errno. May return nothing after an error of the submission.
+  // number of bytes or -errno. May return nothing after EINTR, EAGAIN or EBUSY; then the caller calls again. Any other
+  // error lasts: all pieces fail with it, also those that are added later.
   std::vector<std::pair<Piece, int64_t>> wait() {
     std::vector<std::pair<Piece, int64_t>> done;
-    io_uring_submit_and_wait(&ring_, 1);  // after an error such as EINTR or EAGAIN, the caller calls again
+    const int code = broken_ != 0 ? broken_ : io_uring_submit_and_wait(&ring_, 1);
+    if (code < 0 && code != -EINTR && code != -EAGAIN && code != -EBUSY) {
+      broken_ = code;
+      for (unsigned slot = 0; slot < kRingDepth; ++slot) {
+        if (std::ranges::find(free_, slot) != free_.end()) continue;
+        done.emplace_back(std::move(pieces_[slot]), code);
+        free_.push_back(slot);
+      }
+      return done;
+    }
     for (io_uring_cqe* one = nullptr; io_uring_peek_cqe(&ring_, &one) == 0;) {
       auto* const piece = static_cast<Piece*>(io_uring_cqe_get_data(one));
       done.emplace_back(std::move(*piece), one->res);
@@ -94,6 +108,7 @@ class TransferQueue::Ring {
   io_uring ring_;
   Piece pieces_[kRingDepth];
   std::vector<unsigned> free_;
+  int broken_ = 0;  // -errno after a lasting error; the ring is not used any more
 };
 
 TransferQueue::TransferQueue(int fd, std::string place, DiskEngine engine) : fd_(fd), place_(std::move(place)) {

@@ -40,9 +40,10 @@ void check_composites(Findings& findings, const Devices& devices) {
       nlohmann::json figures = {{"id", kernel->id}, {"bound", verdict.bound}};
       if (std::isfinite(verdict.distance)) figures["distance"] = verdict.distance;
       return {name, verdict.agrees ? Verdict::kGood : Verdict::kNote,
-              fmt::format(
-                  "worst trial: {}; it differs from the plain form by {:.1e} of the plain result's norm (bound {:.0e})",
-                  verdict.trial, verdict.distance, verdict.bound),
+              verdict.failed ? "failed trial: " + verdict.trial
+                             : fmt::format("worst trial: {}; it differs from the result without the kernel by {:.1e} "
+                                           "of that result's norm (bound {:.0e})",
+                                           verdict.trial, verdict.distance, verdict.bound),
               verdict.agrees ? "" : "none needed: runs leave this kernel out, which is slower", std::move(figures)};
     });
   }

@@ -154,7 +154,7 @@ void ValueReader::read(const Box& box, float* out) const {
   const int64_t columns = dims.back(), rows = dims[dims.size() - 2], of_box = box.size[box.size.size() - 2];
   HostArray values({DType::kF32, box.size});
   const std::span<float> at = values.as<float>();
-  const std::vector<float>& table = values_of(format_.type);
+  const float* table = format_.four_bits() ? values_of(format_.type).data() : nullptr;
   for (int64_t i = 0; i < static_cast<int64_t>(at.size()); ++i) {
     const int64_t row = i / columns, start = box.start[dims.size() - 2];
     const int64_t expert = dims.size() == 3 ? box.start[0] + row / of_box : 0;

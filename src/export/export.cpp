@@ -230,7 +230,7 @@ ExportReport run_export(const Request& request) {
                     compressed ? spec.quantization : hf_name(count.narrowest),
                     compressed ? "remove export_quantization" : "set export_dtype: float32");
   if (compressed) {
-    report.compressed = true;
+    report.quantization = spec.quantization;
     report.coded = LogitReference(*devices, request).check_coded(folder.path(), spec.quantization);
   } else if (merge) {
     report.logits = check_logits(*devices, request, folder.path(), count.narrowest, labels);
@@ -250,14 +250,15 @@ std::string format_export(const ExportReport& report) {
       fmt::format("{}: {:.2f} {} of weights in {} file{}", report.folder.string(), report.bytes / (small ? 1e6 : 1e9),
                   small ? "MB" : "GB", report.files, report.files == 1 ? "" : "s");
   if (report.merged) text += fmt::format(", {} tensors merged with the adapter", report.merged_tensors);
-  if (!report.merged && !report.compressed) return text;
+  if (!report.merged && report.quantization.empty()) return text;
   if (!report.logits && !report.coded) return text + "\nlogits not compared";
   if (report.coded)
     return text + fmt::format(
-                      "\nlinear layers in few bits; on {} prompts of {} tokens, computed in f32, the logits differ "
+                      "\nlinear layers stored as {}; on {} prompts of {} tokens, computed in f32, the logits differ "
                       "from those of the original model by {:.1f} % of their standard deviation, and the most likely "
                       "token is the same at {:.1f} % of the positions",
-                      kCheckedPrompts, kCheckedLength, 100 * report.coded->error, 100 * report.coded->agreement);
+                      report.quantization, kCheckedPrompts, kCheckedLength, 100 * report.coded->error,
+                      100 * report.coded->agreement);
   return text + fmt::format(
                     "\nlargest difference of logits, {} prompts of {} tokens, f32: merged and base + adapter {:.3g} "
                     "(bound {:.3g}), merged and base {:.3g}; largest logit {:.3g}",

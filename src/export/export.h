@@ -22,7 +22,7 @@ struct ExportReport {
   int64_t merged_tensors = 0;        // weights that the merge changed
   std::optional<LogitCheck> logits;  // for a merged model without export_quantization, when the check fits the device
   std::optional<CodedLogits> coded;  // with export_quantization, when the check fits the device
-  bool compressed = false;           // export_quantization was set
+  std::string quantization = "";     // export_quantization; empty when it was not set
   std::vector<GgufReport> gguf;      // the GGUF files; if there are any, `files`, `bytes` and `logits` are not set
 };
 

@@ -20,6 +20,7 @@
 #include "hub/download_progress.h"
 #include "hub/file_lock.h"
 #include "hub/http.h"
+#include "hub/variables.h"
 
 namespace fettle {
 namespace {
@@ -29,19 +30,20 @@ namespace fs = std::filesystem;
 constexpr int kMostAttempts = 5;  // consecutive attempts without a new byte
 constexpr int kMostHops = 10;
 
-[[noreturn]] void throw_disk_error(const fs::path& file, int code) {
+[[noreturn]] void throw_disk_error(Hub hub, const fs::path& file, int code) {
   if (code == ENOSPC || code == EDQUOT)
-    throw DoesNotFit("{}: the disk is full; make room, or set HF_HUB_CACHE to another disk (what was fetched is kept)",
-                     file.string());
+    throw DoesNotFit("{}: the disk is full; make room, or set {} to another disk (what was fetched is kept)",
+                     file.string(), variables_of(hub).cache);
   throw UserError("{}: {}; check the cache folder", file.string(), std::strerror(code));
 }
 
 // The file ETAG.incomplete of a blob, with the checksum of the bytes it has so far.
 class PartFile {
  public:
-  PartFile(const fs::path& blob, const HubFile& wanted) : wanted_(wanted), path_(blob.string() + ".incomplete") {
+  PartFile(Hub hub, const fs::path& blob, const HubFile& wanted)
+      : hub_(hub), wanted_(wanted), path_(blob.string() + ".incomplete") {
     descriptor_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-    if (descriptor_ < 0) throw_disk_error(path_, errno);
+    if (descriptor_ < 0) throw_disk_error(hub_, path_, errno);
     take_over();
   }
   PartFile(const PartFile&) = delete;
@@ -68,7 +70,7 @@ class PartFile {
   }
 
   void start_again() {
-    if (ftruncate(descriptor_, 0) != 0) throw_disk_error(path_, errno);
+    if (ftruncate(descriptor_, 0) != 0) throw_disk_error(hub_, path_, errno);
     size_ = 0;
     digest_.emplace(wanted_.etag, wanted_.size);
   }
@@ -76,14 +78,14 @@ class PartFile {
   // Renames the file to `blob` if its size and checksum are right. Returns false otherwise.
   bool finish(const fs::path& blob) {
     if (size_ != wanted_.size || digest_->text() != wanted_.etag) return false;
-    if (fsync(descriptor_) != 0 || ::rename(path_.c_str(), blob.c_str()) != 0) throw_disk_error(path_, errno);
+    if (fsync(descriptor_) != 0 || ::rename(path_.c_str(), blob.c_str()) != 0) throw_disk_error(hub_, path_, errno);
     return true;
   }
 
   void remove() { ::unlink(path_.c_str()); }
   // Throws if append() could not write.
   void check() const {
-    if (error_ != 0) throw_disk_error(path_, error_);
+    if (error_ != 0) throw_disk_error(hub_, path_, error_);
   }
 
  private:
@@ -91,7 +93,7 @@ class PartFile {
   void take_over() {
     digest_.emplace(wanted_.etag, wanted_.size);
     struct stat status {};
-    if (fstat(descriptor_, &status) != 0) throw_disk_error(path_, errno);
+    if (fstat(descriptor_, &status) != 0) throw_disk_error(hub_, path_, errno);
     if (status.st_size > wanted_.size) return start_again();
     std::string block(size_t{1} << 20, '\0');
     while (size_ < status.st_size) {
@@ -103,6 +105,7 @@ class PartFile {
     }
   }
 
+  Hub hub_;
   const HubFile& wanted_;
   fs::path path_;
   int descriptor_ = -1;
@@ -125,8 +128,8 @@ struct Transfer {
   Clock::time_point not_before = Clock::now();
   bool running = false;
 
-  Transfer(const Download& download, FileLock taken, const fs::path& blob)
-      : wanted(download), lock(std::move(taken)), part(blob, wanted.file), url(wanted.url) {}
+  Transfer(Hub hub, const Download& download, FileLock taken, const fs::path& blob)
+      : wanted(download), lock(std::move(taken)), part(hub, blob, wanted.file), url(wanted.url) {}
 };
 
 // Returns the offset at which the bytes of a reply with status 206 begin; -1 when the reply has no Content-Range with
@@ -206,7 +209,8 @@ class Downloads {
         continue;
       }
       if (folder_.has_blob(next->file)) continue;  // another process finished it before the lock was taken
-      transfers_.push_back(std::make_unique<Transfer>(*next, std::move(*lock), folder_.blob(next->file.etag)));
+      transfers_.push_back(
+          std::make_unique<Transfer>(settings_.hub, *next, std::move(*lock), folder_.blob(next->file.etag)));
       next = waiting_.erase(next);
       finish_if_whole(*transfers_.back());
     }
@@ -275,9 +279,15 @@ class Downloads {
       transfer.part.start_again();
       return retry(transfer, "the server cannot continue the file");
     }
+    const HubVariables names = variables_of(settings_.hub);
+    if (code == CURLE_OK && is_redirect(status))
+      throw UserError("{}: {} redirects again and again; check {} and https_proxy", transfer.wanted.file.path,
+                      host_of(transfer.url), names.endpoint);
     if (code == CURLE_OK && !is_transient(status))
-      throw UserError("{}: {} answers with status {}{}", transfer.wanted.file.path, host_of(transfer.url), status,
-                      status == 401 || status == 403 ? "; does HF_TOKEN belong to someone who may read it?" : "");
+      throw UserError("{}: {} answers with status {}; {}", transfer.wanted.file.path, host_of(transfer.url), status,
+                      status == 401 || status == 403
+                          ? fmt::format("does {} belong to someone who may read it?", names.token)
+                          : "try again later");
     if (code == CURLE_WRITE_ERROR)
       return take_as_wrong(transfer, "is longer than the listing says, or is another part of the file");
     retry(transfer, code == CURLE_OK ? fmt::format("status {}", status) : failure_text(code, transfer.url));
@@ -311,8 +321,9 @@ class Downloads {
       transfer.part.remove();
       throw UserError(
           "{}: the content that {} sends {} ({}...). It was fetched twice. A proxy or mirror may change files: check "
-          "HF_ENDPOINT and https_proxy, or copy the model from another machine",
-          path, host_of(settings_.endpoint), how, transfer.wanted.file.etag.substr(0, 12));
+          "{} and https_proxy, or copy the model from another machine",
+          path, host_of(settings_.endpoint), how, transfer.wanted.file.etag.substr(0, 12),
+          variables_of(settings_.hub).endpoint);
     }
     warn("{}: the content that {} sends {}; it is fetched again from the start", path, host_of(settings_.endpoint),
          how);
@@ -349,7 +360,7 @@ class Downloads {
 };
 
 // Throws DoesNotFit when the missing bytes do not fit on the disk.
-void check_room(const RepoFolder& folder, const std::vector<Download>& files) {
+void check_room(Hub hub, const RepoFolder& folder, const std::vector<Download>& files) {
   int64_t needed = 0;
   for (const Download& one : files) {
     std::error_code missing;
@@ -359,8 +370,9 @@ void check_room(const RepoFolder& folder, const std::vector<Download>& files) {
   std::error_code failed;
   const fs::space_info room = fs::space(folder.path(), failed);
   if (!failed && static_cast<int64_t>(room.available) < needed)
-    throw DoesNotFit("{} needs {} more, but its disk has {} left; make room, or set HF_HUB_CACHE to another disk",
-                     folder.path().string(), size_text(needed), size_text(static_cast<int64_t>(room.available)));
+    throw DoesNotFit("{} needs {} more, but its disk has {} left; make room, or set {} to another disk",
+                     folder.path().string(), size_text(needed), size_text(static_cast<int64_t>(room.available)),
+                     variables_of(hub).cache);
 }
 
 }  // namespace
@@ -376,7 +388,7 @@ void download(const HubSettings& settings, const RepoFolder& folder, std::vector
               files.end());
   if (files.empty()) return;
   folder.make();
-  check_room(folder, files);
+  check_room(settings.hub, folder, files);
   const InterruptScope interrupts;
   Downloads(settings, folder, std::move(files), title).run();
 }

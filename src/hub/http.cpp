@@ -9,6 +9,7 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/seconds_since.h"
+#include "hub/variables.h"
 
 namespace fettle {
 namespace {
@@ -81,7 +82,7 @@ HttpReply send(CURL* easy, const std::string& url) {
   curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, take_body);
   curl_easy_setopt(easy, CURLOPT_WRITEDATA, &reply);
   const CURLcode code = curl_easy_perform(easy);
-  if (code == CURLE_ABORTED_BY_CALLBACK) InterruptScope::check("asking the hub");
+  if (code == CURLE_ABORTED_BY_CALLBACK) InterruptScope::check("talking to the hub");
   if (code != CURLE_OK) throw HttpFailure(code, failure_text(code, url));
   curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &reply.status);
   return reply;
@@ -102,12 +103,13 @@ HttpReply get_after_redirects(CURL* easy, const HubSettings& settings, std::stri
     if (!is_redirect(reply.status)) return reply;
     url = redirect_target(url, reply.header("location"));
   }
-  throw UserError("{} redirects again and again; check HF_ENDPOINT and https_proxy", host_of(url));
+  throw UserError("{} redirects again and again; check {} and https_proxy", host_of(url),
+                  variables_of(settings.hub).endpoint);
 }
 
 void pause(double seconds) {
   for (const auto start = Clock::now(); seconds_since(start) < seconds;) {
-    InterruptScope::check("asking the hub");
+    InterruptScope::check("talking to the hub");
     std::this_thread::sleep_for(std::chrono::duration<double>(std::min(0.1, seconds)));
   }
 }
@@ -136,7 +138,9 @@ bool same_origin(const std::string& a, const std::string& b) {
 }
 
 std::string redirect_target(const std::string& from, const std::string& location) {
-  if (location.empty()) throw UserError("{} sends a redirect without an address; check HF_ENDPOINT", host_of(from));
+  if (location.empty())
+    throw UserError("{} sends a redirect without an address; check {}, or for ModelScope {}", host_of(from),
+                    variables_of(Hub::kHuggingFace).endpoint, variables_of(Hub::kModelScope).endpoint);
   const Url address = parsed(from);
   const std::string before = part_of(address, CURLUPART_SCHEME);
   const CURLUcode set = curl_url_set(address.get(), CURLUPART_URL, location.c_str(), CURLU_NON_SUPPORT_SCHEME);
@@ -231,7 +235,7 @@ HttpReply send_again(const HubSettings& settings, const std::string& url, int at
                      const std::function<HttpReply()>& send) {
   double wait = settings.pause_seconds;
   for (int attempt = 1;; ++attempt, wait *= 2) {
-    InterruptScope::check("asking the hub");
+    InterruptScope::check("talking to the hub");
     const bool last = attempt >= attempts;
     try {
       HttpReply reply = send();

@@ -4,6 +4,7 @@
 
 #include "base/json_text.h"
 #include "hub/refusal.h"
+#include "hub/variables.h"
 
 namespace fettle {
 namespace {
@@ -13,13 +14,12 @@ using nlohmann::json;
 constexpr int kMostPages = 10000;
 constexpr size_t kMostFiles = 5000000;
 
-json parsed_body(const HttpReply& reply, const std::string& url) {
+json parsed_body(const HubSettings& settings, const HttpReply& reply, const std::string& url) {
   json value = parse_json_or_discard<json>(reply.body);
   if (value.is_discarded())
     throw UserError(
-        "{} answers with something other than JSON; does HF_ENDPOINT name a hub, or does the network show a login "
-        "page?",
-        url.substr(0, url.find('?')));
+        "{} answers with something other than JSON; does {} name a hub, or does the network show a login page?",
+        url.substr(0, url.find('?')), variables_of(settings.hub).endpoint);
   return value;
 }
 
@@ -71,11 +71,6 @@ HubFile model_scope_file(const json& entry) {
   return {.path = text_of(entry, "Path"), .size = size_of_entry(entry, "Size"), .etag = sum, .oid = sum};
 }
 
-std::string revision_of(const HubSettings& settings, const RepoName& repo) {
-  if (!repo.revision.empty() && !(settings.hub == Hub::kModelScope && repo.revision == "main")) return repo.revision;
-  return settings.hub == Hub::kModelScope ? "master" : "main";
-}
-
 [[noreturn]] void throw_too_many_files(const HubSettings& settings, const RepoName& repo) {
   throw UserError(
       "{} has more files than Fettle can list ({} files, or {} pages of them); fetch the files that you need with "
@@ -95,7 +90,7 @@ Listing list_hugging_face(const HubSettings& settings, const RepoName& repo, con
   for (int page = 0; !url.empty(); ++page) {
     if (page == kMostPages) throw_too_many_files(settings, repo);
     const HttpReply reply = ask(settings, repo, url, 5);
-    const json entries = parsed_body(reply, url);
+    const json entries = parsed_body(settings, reply, url);
     if (!entries.is_array())
       throw UserError("{}: found no list of files; does HF_ENDPOINT name a hub?", api_url(settings, repo));
     for (const json& entry : entries)
@@ -115,7 +110,7 @@ Listing list_model_scope(const HubSettings& settings, const RepoName& repo, cons
     std::string url = fmt::format("{}/repo/{}?Revision={}&Recursive=True", api_url(settings, repo),
                                   pages ? "tree" : "files", escaped(revision, false));
     if (pages) url += fmt::format("&PageNumber={}&PageSize={}", page, kPage);
-    const json reply = parsed_body(ask(settings, repo, url, 5), url);
+    const json reply = parsed_body(settings, ask(settings, repo, url, 5), url);
     const json* data = member(reply, "Data");
     const json* files = data != nullptr && data->is_object() ? member(*data, "Files") : data;
     if (files == nullptr || !files->is_array())
@@ -130,11 +125,16 @@ Listing list_model_scope(const HubSettings& settings, const RepoName& repo, cons
 
 }  // namespace
 
+std::string revision_of(const HubSettings& settings, const RepoName& repo) {
+  if (!repo.revision.empty() && !(settings.hub == Hub::kModelScope && repo.revision == "main")) return repo.revision;
+  return settings.hub == Hub::kModelScope ? "master" : "main";
+}
+
 std::string find_commit(const HubSettings& settings, const RepoName& repo, int attempts) {
   const std::string revision = revision_of(settings, repo);
   if (settings.hub == Hub::kModelScope) return revision;
   const std::string url = fmt::format("{}/revision/{}", api_url(settings, repo), escaped(revision, false));
-  const std::string commit = text_of(parsed_body(ask(settings, repo, url, attempts), url), "sha");
+  const std::string commit = text_of(parsed_body(settings, ask(settings, repo, url, attempts), url), "sha");
   if (!is_hex(commit, 40)) throw UserError("{}: found no commit; does HF_ENDPOINT name a hub?", url);
   return commit;
 }

@@ -30,6 +30,9 @@ std::string find_commit(const HubSettings& settings, const RepoName& repo, int a
 // Returns all files of the commit. Throws like find_commit.
 Listing list_files(const HubSettings& settings, const RepoName& repo, const std::string& commit);
 
+// Returns repo.revision, or the hub's usual branch when it is empty. ModelScope's usual branch is "master", which
+// "main" also names.
+std::string revision_of(const HubSettings& settings, const RepoName& repo);
 std::string file_url(const HubSettings& settings, const RepoName& repo, const std::string& commit,
                      const std::string& path);
 // Returns the address of the repository's web page, for messages.

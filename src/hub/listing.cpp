@@ -26,7 +26,7 @@ int64_t number_in(const json& object, const char* key) {
 
 // Returns why the entry cannot be used; "" when it can be used.
 std::string fault(const HubFile& file) {
-  if (!is_path_inside(file.path)) return "a path that leaves its folder";
+  if (!is_path_inside(file.path)) return "a path that cannot be used here";
   if (file.size < 0) return "no size";
   if (!is_hex(file.etag, 64) && !is_hex(file.etag, 40)) return "no checksum";
   return "";

@@ -11,6 +11,7 @@
 #include "base/files/private_files.h"
 #include "base/log.h"
 #include "hub/digest.h"
+#include "hub/variables.h"
 #include "hub/write_file.h"
 
 namespace fettle {
@@ -25,7 +26,8 @@ std::string with_dashes(std::string id) {
 
 fs::path place_of(const HubSettings& settings, const RepoName& repo) {
   if (settings.cache.empty())
-    throw UserError("HOME is not set, so there is no folder to keep {} in; set HF_HOME", repo.id);
+    throw UserError("HOME is not set, so there is no folder to keep {} in; set {}", repo.id,
+                    variables_of(settings.hub).cache);
   if (settings.hub == Hub::kModelScope) return settings.cache / repo.plural() / with_dashes(repo.id);
   return settings.cache / (repo.plural() + "--" + with_dashes(repo.id));
 }
@@ -46,14 +48,15 @@ bool has_content(const fs::path& file, const HubFile& wanted) {
   return digest.text() == wanted.etag;
 }
 
-[[noreturn]] void throw_unwritable(const fs::path& path, const std::string& why) {
-  throw UserError("{}: {}; check the folder's permissions, or set HF_HUB_CACHE to another folder", path.string(), why);
+[[noreturn]] void throw_unwritable(Hub hub, const fs::path& path, const std::string& why) {
+  throw UserError("{}: {}; check the folder's permissions, or set {} to another folder", path.string(), why,
+                  variables_of(hub).cache);
 }
 
 }  // namespace
 
 RepoFolder::RepoFolder(const HubSettings& settings, const RepoName& repo)
-    : cache_(settings.cache), path_(place_of(settings, repo)), links_change_(settings.hub == Hub::kModelScope) {}
+    : hub_(settings.hub), cache_(settings.cache), path_(place_of(settings, repo)) {}
 
 fs::path RepoFolder::lock(const std::string& etag) const {
   return cache_ / ".locks" / path_.filename() / (etag + ".lock");
@@ -61,7 +64,7 @@ fs::path RepoFolder::lock(const std::string& etag) const {
 
 std::string RepoFolder::read_ref(const std::string& revision) const {
   if (is_hex(revision, 40)) return revision;
-  if (links_change_) return fs::is_directory(snapshot(revision)) ? revision : "";
+  if (links_change()) return fs::is_directory(snapshot(revision)) ? revision : "";
   std::ifstream in(path_ / "refs" / revision);
   std::string commit;
   return in && std::getline(in, commit) && is_hex(commit, 40) ? commit : "";
@@ -76,7 +79,7 @@ bool RepoFolder::holds(const std::string& commit, const HubFile& file) const {
   if (size_of(pointer) != file.size) return false;
   std::error_code failed;
   const fs::path target = fs::read_symlink(pointer, failed);
-  if (!links_change_) return true;  // a file of a commit never changes
+  if (!links_change()) return true;  // a file of a commit never changes
   if (!failed) return target.filename() == file.etag;
   return has_content(pointer, file);  // ModelScope's own library stores files instead of links
 }
@@ -96,7 +99,7 @@ void RepoFolder::link(const std::string& commit, const HubFile& file, bool neede
   const fs::path pointer = snapshot(commit) / file.path;
   std::error_code failed;
   fs::create_directories(pointer.parent_path(), failed);
-  if (failed) throw_unwritable(pointer.parent_path(), failed.message());
+  if (failed) throw_unwritable(hub_, pointer.parent_path(), failed.message());
   fs::remove(pointer, failed);
   // The number of folders between link and blob varies: file.path may contain slashes, and so may a revision of
   // ModelScope.
@@ -106,7 +109,7 @@ void RepoFolder::link(const std::string& commit, const HubFile& file, bool neede
     fs::copy_file(blob(file.etag), pointer, failed);
   else
     fs::rename(blob(file.etag), pointer, failed);
-  if (failed) throw_unwritable(pointer, failed.message());
+  if (failed) throw_unwritable(hub_, pointer, failed.message());
 }
 
 void RepoFolder::mark_missing(const std::string& commit, const std::string& path) const {
@@ -116,11 +119,11 @@ void RepoFolder::mark_missing(const std::string& commit, const std::string& path
 }
 
 void RepoFolder::make() const {
-  if (!make_private_folder(cache_)) throw_unwritable(cache_, std::strerror(errno));
+  if (!make_private_folder(cache_)) throw_unwritable(hub_, cache_, std::strerror(errno));
   std::error_code failed;
   for (const char* name : {"blobs", "snapshots", "refs"}) {
     fs::create_directories(path_ / name, failed);
-    if (failed) throw_unwritable(path_ / name, failed.message());
+    if (failed) throw_unwritable(hub_, path_ / name, failed.message());
   }
 }
 

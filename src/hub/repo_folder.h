@@ -47,8 +47,11 @@ class RepoFolder {
   void make() const;
 
  private:
+  // ModelScope names snapshots by their branch, so a snapshot's content may change.
+  bool links_change() const { return hub_ == Hub::kModelScope; }
+
+  Hub hub_;
   std::filesystem::path cache_, path_;
-  bool links_change_ = false;  // ModelScope names snapshots by their branch, so a snapshot's content may change
 };
 
 }  // namespace fettle

@@ -26,10 +26,6 @@ std::string key_of(const HubSettings& settings, const RepoName& repo) {
                      repo.revision);
 }
 
-std::string main_branch(const HubSettings& settings, const RepoName& repo) {
-  return !repo.revision.empty() ? repo.revision : settings.hub == Hub::kModelScope ? "master" : "main";
-}
-
 // Lists the files of a snapshot's folder, for a commit whose listing is not in the cache. The entries have no etag.
 Listing list_folder(const fs::path& folder) {
   Listing out;
@@ -44,10 +40,9 @@ Listing list_folder(const fs::path& folder) {
 
 }  // namespace
 
-// Asks the hub for the commit and its files. Returns false when the hub fails and the copy in the cache is used
-// instead.
-bool Snapshot::ask() {
-  const std::string revision = main_branch(settings_, repo_);
+// Asks the hub for the commit and its files. When the hub fails, takes the copy in the cache instead.
+void Snapshot::ask() {
+  const std::string revision = revision_of(settings_, repo_);
   const std::string known = cached_.read_ref(revision);
   const bool copied = !known.empty() && fs::is_directory(cached_.snapshot(known));
   const std::string key = key_of(settings_, repo_);
@@ -72,12 +67,10 @@ bool Snapshot::ask() {
     }
     files_ = *std::move(listing);
     if (settings_.hub == Hub::kHuggingFace) cached_.write_ref(revision, commit_);
-    return true;
   } catch (const HttpFailure& failure) {
     if (copied) {
       info("{}: {}; using the copy of commit {} in the cache", repo_.id, failure.what(), known.substr(0, 12));
-      take_cached(failure.what());
-      return false;
+      return take_cached(failure.what());
     }
     throw UserError("{} is not on this machine and cannot be downloaded: {}. {}", repo_.id, failure.what(),
                     offline_remedy(settings_, repo_));
@@ -85,13 +78,12 @@ bool Snapshot::ask() {
     if (!copied || refusal.reason() == HubRefusal::Reason::kNoRevision) throw;
     warn("{}; using the copy of commit {} in the cache", refusal.what(), known.substr(0, 12));
     take_cached(refusal.what());
-    return false;
   }
 }
 
 void Snapshot::take_cached(const std::string& why) {
   without_network_ = why;
-  commit_ = cached_.read_ref(main_branch(settings_, repo_));
+  commit_ = cached_.read_ref(revision_of(settings_, repo_));
   if (commit_.empty() || !fs::is_directory(cached_.snapshot(commit_)))
     throw UserError("{} is not on this machine: it is not in {}, and {}. {}", repo_.id, settings_.cache.string(), why,
                     offline_remedy(settings_, repo_));

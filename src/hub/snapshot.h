@@ -38,7 +38,7 @@ class Snapshot {
  private:
   Snapshot(const HubSettings& settings, const RepoName& repo)
       : settings_(settings), repo_(repo), cached_(settings, repo) {}
-  bool ask();
+  void ask();
   void take_cached(const std::string& why);
 
   HubSettings settings_;

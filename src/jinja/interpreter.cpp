@@ -194,11 +194,12 @@ std::string Interpreter::capture(Body body) {
   return text;
 }
 
-void Interpreter::scoped(const Nodes& body) {
+Interpreter::Flow Interpreter::scoped(const Nodes& body) {
   auto outer = scope_;
   scope_ = std::make_shared<Scope>(Scope{outer, {}});
-  execute(body);
+  const Flow flow = execute(body);
   scope_ = outer;
+  return flow;
 }
 
 Interpreter::Flow Interpreter::execute(const Nodes& nodes) {
@@ -218,7 +219,9 @@ Interpreter::Flow Interpreter::execute(const Node& node) {
     case NodeKind::kFor: return loop(node, evaluate(*node.children[1]), 0);
     case NodeKind::kSet: assign(*node.children[0], evaluate(*node.children[1])); break;
     case NodeKind::kSetBlock: {
-      Value text = capture([&] { scoped(node.body); });
+      Flow flow = Flow::kNext;
+      Value text = capture([&] { flow = scoped(node.body); });
+      if (flow != Flow::kNext) return flow;  // Jinja drops the text of a block that ends early
       assign(*node.children[0], node.children[1] ? filtered(*node.children[1], &text) : text);
       break;
     }
@@ -231,7 +234,9 @@ Interpreter::Flow Interpreter::execute(const Node& node) {
       write(call_node(*node.children[0], std::make_shared<Macro>(node, scope_)).str());
       break;
     case NodeKind::kFilterBlock: {
-      const Value text = capture([&] { scoped(node.body); });
+      Flow flow = Flow::kNext;
+      const Value text = capture([&] { flow = scoped(node.body); });
+      if (flow != Flow::kNext) return flow;
       write(filtered(*node.children[0], &text).str());
       break;
     }
@@ -248,12 +253,12 @@ Interpreter::Flow Interpreter::execute(const Node& node) {
     }
     case NodeKind::kGeneration: {
       const size_t begin = out_->size();
-      scoped(node.body);
+      const Flow flow = scoped(node.body);
       if (out_ == &text_)
         generated_.emplace_back(begin, out_->size()), Budget::charge(sizeof generated_[0]);
       else
         generated_elsewhere_ = true;
-      break;
+      return flow;
     }
     case NodeKind::kBreak: return Flow::kBreak;
     case NodeKind::kContinue: return Flow::kContinue;
@@ -287,8 +292,7 @@ Interpreter::Flow Interpreter::loop(const Node& node, const Value& over, int dep
     flow = execute(node.body);
   }
   scope_ = outer;
-  if (!any) scoped(node.otherwise);
-  return Flow::kNext;
+  return any ? Flow::kNext : scoped(node.otherwise);
 }
 
 Value Interpreter::render_loop(const Node& node, const std::shared_ptr<Scope>& scope, const Value& over, int depth) {

@@ -61,7 +61,7 @@ class Interpreter {
   Flow loop(const Node& node, const Value& over, int depth);
   template <typename Body>
   std::string capture(Body body);
-  void scoped(const Nodes& body);
+  Flow scoped(const Nodes& body);
   void assign(const Node& target, Value value);
   void write(const std::string& text);
   void capture_scope();

@@ -160,8 +160,12 @@ std::vector<KernelVerdict> check_kernels(const KernelSet& kernels, const MeshAxe
       try {
         off = distance(run(trial, choose_among({&anywhere})), run(trial, {}));
       } catch (const DeviceError& error) {
-        verdict = {kernel, false, fmt::format("{} ({})", trial.title, error.what()),
-                   std::numeric_limits<double>::infinity(), trial.bound};
+        verdict = {kernel,
+                   false,
+                   fmt::format("{} ({})", trial.title, error.what()),
+                   std::numeric_limits<double>::infinity(),
+                   trial.bound,
+                   true};
         break;
       }
       if (off / trial.bound >= verdict.distance / verdict.bound)
@@ -200,12 +204,13 @@ KernelSet checked_kernels(const Devices& devices, const KernelSet& kernels) {
     }
     if (const std::optional<std::string> known = findings.read(kernel->id)) return *known;
     const KernelVerdict verdict = check_kernels({kernel}, mesh, run).front();
+    if (verdict.failed) return verdict.trial;
     const std::string said =
-        verdict.agrees
-            ? std::string(kAgrees)
-            : fmt::format(
-                  "{} differs from the plain form by {:.1e} of the plain result's norm (rounding gives at most {:.0e})",
-                  verdict.trial, verdict.distance, verdict.bound);
+        verdict.agrees ? std::string(kAgrees)
+                       : fmt::format(
+                             "{} differs from the result without the kernel by {:.1e} of that result's norm (rounding "
+                             "gives at most {:.0e})",
+                             verdict.trial, verdict.distance, verdict.bound);
     findings.write(kernel->id, said);
     return said;
   };

@@ -22,8 +22,9 @@ RunTrial run_on(const Devices& devices);
 struct KernelVerdict {
   const KernelRow* kernel;
   bool agrees;
-  std::string trial;  // the trial whose distance is largest relative to its bound, or the failure
+  std::string trial;  // the trial whose distance is largest relative to its bound, or the one that failed and why
   double distance, bound;
+  bool failed = false;  // the device reported an error, so there is no result to compare
 };
 
 // Throws DeviceError when the results of a body differ from the host's: the device computes nothing, or computes
@@ -36,7 +37,8 @@ std::vector<KernelVerdict> check_kernels(const KernelSet& kernels, const MeshAxe
 // Registers the handlers of the kernels. Returns the kernels that agree with their bodies on these devices. Leaves out
 // a kernel that does not agree or whose handlers the plugin rejects, and warns about it. Verdicts are stored in the
 // cache's folder "kernels", so each trial runs once for each plugin, number and kind of devices, and version of a
-// kernel. Throws the same errors as check_bodies.
+// kernel. If the device reports an error, nothing is stored, and the next start tries again. Throws the same errors as
+// check_bodies.
 KernelSet checked_kernels(const Devices& devices, const KernelSet& kernels);
 
 }  // namespace fettle

@@ -10,6 +10,14 @@
 #include "base/error.h"
 
 namespace fettle {
+namespace {
+
+// Returns what was found in the place of a list of another length.
+std::string length_of(const nlohmann::json& value) {
+  return value.is_array() ? fmt::format("has length {}", value.size()) : "is " + value.dump();
+}
+
+}  // namespace
 
 int64_t RopeParameters::rotary_dim(int64_t head_dim) const {
   if (rope_type == "proportional") return head_dim;
@@ -74,10 +82,10 @@ double ConfigReader::number(const std::string& key, double otherwise) const {
 std::vector<std::string> ConfigReader::texts(const std::string& key) const {
   const nlohmann::json* value = find(key);
   if (value == nullptr) return {};
-  if (!value->is_array()) throw UserError("{}: '{}' is not a list of strings", file_, key);
+  if (!value->is_array()) throw UserError("{}: '{}' is {}, wanted a list of strings", file_, key, value->dump());
   std::vector<std::string> out;
   for (const nlohmann::json& each : *value) {
-    if (!each.is_string()) throw UserError("{}: '{}' is not a list of strings", file_, key);
+    if (!each.is_string()) throw UserError("{}: '{}' contains {}, wanted a list of strings", file_, key, each.dump());
     out.push_back(each.get<std::string>());
   }
   return out;
@@ -92,10 +100,10 @@ std::vector<std::string> ConfigReader::texts_by_layer(const std::string& key, in
 std::vector<double> ConfigReader::numbers(const std::string& key) const {
   const nlohmann::json* value = find(key);
   if (value == nullptr) return {};
-  if (!value->is_array()) throw UserError("{}: '{}' is not a list of numbers", file_, key);
+  if (!value->is_array()) throw UserError("{}: '{}' is {}, wanted a list of numbers", file_, key, value->dump());
   std::vector<double> out;
   for (const nlohmann::json& each : *value) {
-    if (!each.is_number()) throw UserError("{}: '{}' is not a list of numbers", file_, key);
+    if (!each.is_number()) throw UserError("{}: '{}' contains {}, wanted a list of numbers", file_, key, each.dump());
     out.push_back(each.get<double>());
   }
   return out;
@@ -118,7 +126,7 @@ std::string ConfigReader::text(const std::string& key, const std::string& otherw
 void ConfigReader::refuse_layers(const std::string& key, int64_t layers) const {
   const nlohmann::json& list = json_->at(key);
   throw UserError("{}: '{}' {}, wanted a list with one element for each of the {} layers (num_hidden_layers)", file_,
-                  key, list.is_array() ? fmt::format("has length {}", list.size()) : "is " + list.dump(), layers);
+                  key, length_of(list), layers);
 }
 
 void ConfigReader::refuse_unless(const std::string& key, const nlohmann::json& value) const {
@@ -197,9 +205,11 @@ RopeParameters ConfigReader::rope_settings(RopeParameters out) const {
 
 std::optional<RopeParameters> ConfigReader::local_rope() const {
   if (!has("rope_parameters") || !inner("rope_parameters").has("sliding_attention")) return std::nullopt;
-  const RopeParameters local = inner("rope_parameters").inner("sliding_attention").rope_settings({});
+  const ConfigReader settings = inner("rope_parameters").inner("sliding_attention");
+  RopeParameters local = settings.rope_settings({});
   if (local.rope_type == "longrope" || local.rope_type == "dynamic")
     throw UserError("{}: {} on layers with sliding attention is not implemented", file_, local.rope_type);
+  if (local.rope_type == "yarn") finish_yarn(settings, local);
   return local;
 }
 
@@ -263,7 +273,9 @@ std::vector<bool> ConfigReader::flags_by_layer(const std::string& key, int64_t l
   const nlohmann::json* list = find(key);
   std::vector<bool> out;
   if (list == nullptr) return out;
-  if (!list->is_array() || list->size() < static_cast<size_t>(layers)) refuse_layers(key, layers);
+  if (!list->is_array() || list->size() < static_cast<size_t>(layers))
+    throw UserError("{}: '{}' {}, wanted a list with at least {} elements, one for each layer (num_hidden_layers)",
+                    file_, key, length_of(*list), layers);
   for (int64_t layer = 0; layer < layers; ++layer) {
     const nlohmann::json& each = (*list)[static_cast<size_t>(layer)];
     if (!each.is_boolean() && each != 0 && each != 1)

@@ -41,9 +41,15 @@ ModelConfig read_decoder_config(const ConfigReader& r, bool tied_by_default) {
     for (const auto& [key, factors] :
          {std::pair{"short_factor", &c.rope.short_factor}, std::pair{"long_factor", &c.rope.long_factor}})
       if (factors->size() != static_cast<size_t>(rotated / 2))
-        throw UserError("{}: '{}' of longrope has {} values, wanted {}, one for each two rotated dims", r.file(), key,
-                        factors->size(), rotated / 2);
+        throw UserError("{}: '{}' of longrope has {} values, wanted {}, one for each pair of rotated dims", r.file(),
+                        key, factors->size(), rotated / 2);
   return c;
+}
+
+double positive_number(const ConfigReader& r, const std::string& key, double otherwise) {
+  const double value = r.number(key, otherwise);
+  if (!(value > 0)) throw UserError("{}: '{}' is {}, wanted a number above 0", r.file(), key, value);
+  return value;
 }
 
 Family decoder_family(const std::string& model_type, const std::string& architecture,

@@ -24,6 +24,8 @@ struct DecoderLayer {
 
 // Reads the fields that the families of decoders have in common.
 ModelConfig read_decoder_config(const ConfigReader& reader, bool tied_by_default = false);
+// Reads a field that must be above 0, for example because other numbers are divided by it.
+double positive_number(const ConfigReader& reader, const std::string& key, double otherwise);
 // Returns the Family of a decoder. `read` reads config.json; `layer` defines the layers.
 Family decoder_family(const std::string& model_type, const std::string& architecture,
                       ModelConfig (*read)(const ConfigReader& reader), const DecoderLayer& layer = {},

@@ -249,12 +249,29 @@ void make_classifier(Model& model, int64_t num_labels) {
   }
 }
 
+// Throws UserError when the router's groups of experts do not fit the experts.
+void check_groups(const ModelConfig& c, const std::string& file) {
+  const Routing& routing = c.routing;
+  if (routing.groups == 1) return;
+  const int64_t least = routing.best_two ? 2 : 1, size = c.num_experts / routing.groups;
+  if (c.num_experts % routing.groups != 0 || size < least)
+    throw UserError(
+        "{}: n_group is {}, but the model has {} experts; wanted groups of equal size, with at least {} each", file,
+        routing.groups, c.num_experts, least);
+  if (routing.top_groups > routing.groups)
+    throw UserError("{}: topk_group ({}) is more than n_group ({})", file, routing.top_groups, routing.groups);
+  if (c.experts_per_token > routing.top_groups * size)
+    throw UserError("{}: num_experts_per_tok ({}) is more than the {} experts of topk_group ({}) groups", file,
+                    c.experts_per_token, routing.top_groups * size, routing.top_groups);
+}
+
 }  // namespace
 
 Model make_model(const nlohmann::json& config, const std::string& file, int64_t num_labels) {
   Model model{&family_of(config, file), {}, {}};
   check_use(*model.family, config, file, num_labels);
   model.config = model.family->read(ConfigReader(config, file));
+  check_groups(model.config, file);
   model.params = model.family->params(model.config);
   if (num_labels > 0) make_classifier(model, num_labels);
   return model;

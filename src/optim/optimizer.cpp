@@ -63,7 +63,11 @@ const std::string& OptimOptions::text(std::string_view argument) const {
 }
 
 double OptimOptions::number(std::string_view argument) const {
-  return std::stod(text(argument));
+  const std::string& digits = text(argument);
+  double out = 0;  // std::from_chars, unlike std::stod, does not depend on the locale
+  const auto [rest, error] = std::from_chars(digits.data(), digits.data() + digits.size(), out);
+  internal_check(error == std::errc(), "the argument '{}' of the update rule is '{}', not a number", argument, digits);
+  return out;
 }
 
 const std::vector<UpdateRule>& update_rules() {

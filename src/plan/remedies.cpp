@@ -88,14 +88,14 @@ class Search {
   void offload() {
     Variant changed = plan_.variant;
     const std::string state = size_text(plan_.memory.optimizer);
-    if (!plan_.run.offload_optimizer && !plan_.run.state_on_disk()) {
+    const bool held = !plan_.run.offload_optimizer && !plan_.run.state_on_disk();  // the devices hold the state
+    if (held) {
       changed.offload_optimizer = true;
       if (attempt(fmt::format("offload_optimizer: true ({} to the host's memory)", state), changed, machine_)) return;
     }
     if (plan_.run.offload_param) return;
     changed.offload_param = true;
-    attempt(plan_.run.offload_optimizer ? "offload_param: true" : "offload_param: true with offload_optimizer: true",
-            changed, machine_);
+    attempt(held ? "offload_param: true with offload_optimizer: true" : "offload_param: true", changed, machine_);
   }
 
   void more_devices() {

@@ -40,7 +40,7 @@ MemoryShare share_of_devices(const Plugin& plugin, const DeviceRequest& request)
   if (least.others > 0 && least.limit < least.requested())
     info(
         "gpu_memory_utilization asks for {:g} of a device's {}, but other programs use {} of it; this program takes "
-        "{} ({:.2f})",
+        "{}, a share of {:.2f}",
         least.utilization, size_text(least.total), size_text(least.others), size_text(least.limit), least.fraction());
   // Opening a device allocates a table for its allocator in host memory.
   const int64_t tables = least.limit / plugin.vendor().pool_bytes_per_host_byte * static_cast<int64_t>(there.size());
@@ -201,7 +201,7 @@ std::optional<MemoryStats> Devices::stored_by_all(const Program& program, const 
     const std::string& given = all[static_cast<size_t>(other)];
     if (given.substr(0, given.size() - 1) != all[0].substr(0, all[0].size() - 1))
       throw UserError(
-          "the training program of {} differs from that of {}; every host must have the same program, "
+          "the program that {} compiles differs from that of {}; every host must have the same program, "
           "recipe, model and devices",
           run_->name_of(other), run_->name_of(0));
     everywhere = everywhere && given.back() == '1';

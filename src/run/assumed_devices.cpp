@@ -43,7 +43,9 @@ AssumedDevices assumed_devices(const Recipe& recipe) {
   if (!is_this_machine(recipe.target))
     if (const TargetWords words = parse_target(recipe.target); words.devices)
       return {words.hosts * *words.devices, "target"};
-  return {1, "neither device_count nor mesh is set; `fettle train` uses all devices that it finds"};
+  const char* unset =
+      recipe.mesh_is_auto() ? "device_count is not set and mesh has no sizes" : "neither device_count nor mesh is set";
+  return {1, fmt::format("{}; `fettle train` uses all devices that it finds", unset)};
 }
 
 }  // namespace fettle

@@ -194,9 +194,6 @@ class Resolving {
   // Decides which parameters are trained and which are frozen.
   void divide_params() {
     const bool adapted = !recipe_.adapter_name_or_path.empty();
-    if (trains_ && recipe_.finetuning_type == "full" && adapted)
-      throw UserError("{}: finetuning_type: full cannot start from adapter_name_or_path; export the merged model first",
-                      recipe_.where("finetuning_type"));
     if (trains_ ? recipe_.finetuning_type == "lora" && !recipe_.train_from_scratch : adapted) {
       take_adapters();
       split_stored_stacks(run_, recipe_, config_.file);

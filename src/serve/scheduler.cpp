@@ -133,7 +133,7 @@ Scheduler::Scheduler(Session& session, const SchedulerLimits& limits) : session_
   session.load();
   decoding_ = std::make_unique<Decoding>(session, limits.rows);
   if (decoding_->rows() < limits.rows)
-    warn("rows: the rope of this model depends on the sequence length, so replies are written one after another");
+    warn("--rows: the rope of this model depends on the sequence length, so replies are written one after another");
   rows_.resize(static_cast<size_t>(decoding_->rows()));
   const std::vector<int32_t> first = {session.stop_ids().empty() ? 0 : session.stop_ids()[0]};
   decoding_->join(0, {.prompt = first, .options = {.max_new_tokens = 1}});

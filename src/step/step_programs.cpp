@@ -17,7 +17,7 @@ const StepPrograms::Entry* StepPrograms::find(const BatchShape& shape) const {
 
 const StepPrograms::Entry& StepPrograms::at(const BatchShape& shape) {
   if (const Entry* found = find(shape)) return *found;
-  live_line(fmt::format("compiling the step for {} x {} positions", shape.lines, shape.length));
+  live_line(fmt::format("compiling the step for {} lines of {} positions", shape.lines, shape.length));
   const Program program = build_train_step(run_, shape);
   return entries_.emplace_back(Entry{shape, devices_.compile(program), program.flops(), run_.sharding.stages()});
 }

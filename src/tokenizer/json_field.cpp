@@ -16,10 +16,11 @@ constexpr int kMostDepth = 64;
 }  // namespace
 
 std::string read_file_bytes(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
   std::error_code broken;
   const auto size = std::filesystem::file_size(path, broken);
-  if (!file || broken) throw UserError("{}: cannot be read: {}", path.string(), std::generic_category().message(errno));
+  if (broken) throw UserError("{}: cannot be read: {}", path.string(), broken.message());
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw UserError("{}: cannot be read: {}", path.string(), std::generic_category().message(errno));
   std::string bytes(size, '\0');
   file.read(bytes.data(), static_cast<std::streamsize>(size));
   if (!file) throw UserError("{}: could not be read to its end", path.string());

@@ -133,8 +133,7 @@ void add_adapter(ContentKey& key, const fs::path& folder) {
 // Returns the digest of the adapters that the run reads but does not save in its checkpoint: those that are merged into
 // weights, and the adapter that the run trains further if the reference model has a copy of it.
 std::string adapters_digest(const Run& run) {
-  std::vector<std::string> folders;
-  if (!run.frozen.empty() || (!run.reference.empty() && run.reference_folder.empty())) folders = run.merged;
+  std::vector<std::string> folders = run.merged;
   if (!run.adapter.empty() && !run.reference.empty() && run.reference_folder.empty()) folders.push_back(run.adapter);
   if (folders.empty()) return kNone;
   ContentKey key;

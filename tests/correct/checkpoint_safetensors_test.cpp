@@ -95,6 +95,20 @@ TEST(Safetensors, CopyOfALibraryFileHasTheSameBytes) {
   }
 }
 
+// The order of Hugging Face's library (Dtype in safetensors/src/tensor.rs).
+TEST(Safetensors, BytesOf8BitFloatsComeAfterWiderOnes) {
+  TempFolder folder;
+  const NamedShapes tensors{
+      {"a", {DType::kF8E4M3FN, {3}}}, {"b", {DType::kF32, {2}}}, {"c", {DType::kI8, {1}}}, {"d", {DType::kI16, {1}}}};
+  SafetensorsWriter writer(folder / "w.safetensors", tensors);
+  for (const auto& [name, shape] : tensors)
+    writer.write(name, std::vector<std::byte>(static_cast<size_t>(shape.bytes())));
+  writer.finish();
+  std::string order;
+  for (const TensorEntry& entry : SafetensorsFile::open(folder / "w.safetensors").entries()) order += entry.name;
+  EXPECT_EQ(order, "bdac");
+}
+
 TEST(Safetensors, FileWithoutTensors) {
   TempFolder folder;
   SafetensorsWriter(folder / "none.safetensors", {}, {}).finish();

@@ -107,7 +107,7 @@ TEST_P(CompressedExports, WeightsAreTheNearestCodes) {
   ASSERT_TRUE(report.coded);
   EXPECT_GT(report.coded->error, 1e-3);
   EXPECT_LT(report.coded->error, 0.1);
-  EXPECT_THAT(format_export(report), HasSubstr("in few bits"));
+  EXPECT_THAT(format_export(report), HasSubstr("linear layers stored as "));
 }
 
 TEST_P(CompressedExports, ConfigSaysHowToReadThem) {

@@ -312,6 +312,9 @@ TEST_F(HubSnapshot, ModelScope) {
   EXPECT_EQ(snapshot.folder(), hub.cache() / "models/org--small/snapshots/master");
   EXPECT_EQ(fetched(snapshot, "model.safetensors"), weights);
   for (const json& request : hub.log()) EXPECT_EQ(request["cookie"], "m_session_id=good");
+  settings.offline = true;
+  EXPECT_EQ(Snapshot::open(settings, {RepoKind::kModel, "org/small", "main"}).folder(), snapshot.folder());
+  settings.offline = false;
   const Snapshot data = [&] {
     hub.put("datasets/org/rows/train.jsonl", "{}\n");
     return Snapshot::open(settings, {RepoKind::kDataset, "org/rows", ""});

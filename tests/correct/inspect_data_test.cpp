@@ -84,6 +84,9 @@ TEST_F(Report, SaysWhichDevicesItCountsOn) {
   auto assumed = [&] { return nlohmann::json::parse(text({.json = true, .rows = 0}))["assumed"]; };
   expect_has(text({}), "assumed     one device (neither device_count nor mesh is set; ");
   EXPECT_EQ(assumed()["devices"], 1);
+  recipe.mesh = {{"auto", 1}};
+  expect_has(text({}), "assumed     one device (device_count is not set and mesh has no sizes; ");
+  recipe.mesh = {};
   recipe.target = "mi300x:2x8";
   expect_has(text({}), "assumed     16 devices, mesh fsdp 16 (target)\n");
   recipe.mesh = {{"fsdp", 2}, {"sp", 2}};

@@ -35,6 +35,21 @@ TEST(Jinja, RendersAsJinja2) {
   EXPECT_GT(recorded["cases"].size(), 100u);
 }
 
+// A break or continue within these blocks is one of the loop around them. The text of a set or filter block is dropped.
+TEST(Jinja, LoopsEndFromBlocksWithin) {
+  const auto render = [](const std::string& body) {
+    return jinja::Template("{% for x in [1, 2, 3] %}{{ x }}" + body + "x{% endfor %}")
+        .render(ordered_json::object())
+        .text;
+  };
+  const std::string odd = "a{% if x != 2 %}{% continue %}{% endif %}";
+  EXPECT_EQ(render("{% for y in [] %}{% else %}{% break %}{% endfor %}"), "1");
+  EXPECT_EQ(render("{% for y in [] %}{% else %}" + odd + "{% endfor %}"), "1a2ax3a");
+  EXPECT_EQ(render("{% set s %}" + odd + "{% endset %}{{ s }}"), "12ax3");
+  EXPECT_EQ(render("{% filter upper %}" + odd + "{% endfilter %}"), "12Ax3");
+  EXPECT_EQ(render("{% generation %}" + odd + "{% endgeneration %}"), "1a2ax3a");
+}
+
 // Half of a surrogate pair is no character, so it becomes U+FFFD.
 TEST(Jinja, PairsOfEscapesBecomeOneCharacter) {
   const auto render = [](const char* text) { return jinja::Template(text).render(ordered_json::object()).text; };

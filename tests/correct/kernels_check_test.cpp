@@ -100,10 +100,20 @@ TEST_F(KernelCheck, AWrongKernelIsSwitchedOff) {
   EXPECT_EQ(checked_kernels(cpu_devices(), {&right, &kWrong, &kAbsent, &kRefused}), KernelSet{&right});
   const std::string said = testing::internal::GetCapturedStderr();
   EXPECT_THAT(said, HasSubstr("kernel wrong_attention is switched off on "));
-  EXPECT_THAT(said, HasSubstr("attention in f32 differs from the plain form by 1.0e-02 of the plain result's norm"));
+  EXPECT_THAT(
+      said, HasSubstr("attention in f32 differs from the result without the kernel by 1.0e-02 of that result's norm"));
   EXPECT_THAT(said, HasSubstr("kernel absent is switched off on "));
   EXPECT_THAT(said, HasSubstr("kernel refused is switched off on "));
   EXPECT_THAT(said, HasSubstr("the plugin has no FFI extension"));
+}
+
+// An error of the device may pass, so the next start tries the kernel again.
+TEST_F(KernelCheck, AnErrorOfTheDeviceIsNotRemembered) {
+  constexpr KernelRow absent{"absent/2", "attention", "cpu", unknown_call, nullptr, nullptr};
+  EXPECT_EQ(checked_kernels(cpu_devices(), {&absent}), KernelSet{});
+  EXPECT_EQ(findings(), 1) << "of the bodies";
+  constexpr KernelRow same{absent.id, "attention", "cpu", cpu::attention_kernel, nullptr, cpu::register_attention};
+  EXPECT_EQ(checked_kernels(cpu_devices(), {&same}), KernelSet{&same});
 }
 
 TEST_F(KernelCheck, WhatWasFoundIsRemembered) {

@@ -265,6 +265,19 @@ TEST(Config, WindowsByLayer) {
   const ModelConfig config = make_model(mixed, "q").config;
   EXPECT_EQ(config.uniform_window(), std::nullopt);
   EXPECT_EQ(config.window, (std::vector<int64_t>{0, 8}));
+  mixed["max_window_layers"] = 0;
+  EXPECT_EQ(make_model(mixed, "q").config.window, (std::vector<int64_t>{8, 8}));
+}
+
+// Layers with a window compute the same factor as layers with full attention that have the same rope.
+TEST(Config, YarnOfLayersWithAWindow) {
+  Json json = config_of("gemma3");
+  const Json yarn = {{"rope_type", "yarn"}, {"rope_theta", 10000}, {"factor", 4}};
+  json["rope_parameters"] = {{"full_attention", yarn}, {"sliding_attention", yarn}};
+  const ModelConfig config = make_model(json, "g").config;
+  EXPECT_NEAR(config.local_rope->attention_factor, 0.1 * std::log(4) + 1, 1e-12);
+  EXPECT_EQ(config.local_rope->attention_factor, config.rope.attention_factor);
+  EXPECT_EQ(config.local_rope->original_max_position_embeddings, config.rope.original_max_position_embeddings);
 }
 
 TEST(Config, GemmaCapsAndWindows) {

@@ -39,6 +39,11 @@ TEST(Flags, OverrideTheRecipe) {
       run_fettle(folder, {"convert", (folder / "tune.yaml").string(), "lora_rank=3", "--seed", "7"});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_EQ(outcome.out, "lora_rank: 3\nlearning_rate: 0.0001\nseed: 7\n");
+  const Outcome quiet =
+      run_fettle(folder, {"-q", "convert", (folder / "tune.yaml").string(), "lora_rank=3", "--seed", "7"});
+  EXPECT_EQ(quiet.code, 0) << quiet.err;
+  EXPECT_EQ(quiet.out, outcome.out);
+  EXPECT_THAT(run_fettle(folder, {"-q", "convrt"}).err, HasSubstr("did you mean 'convert'?"));
 }
 
 TEST(Flags, ThatAreUnknownEndTheCommand) {

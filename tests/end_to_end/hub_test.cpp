@@ -207,7 +207,8 @@ TEST_F(HubCommands, GgufFilesByTheirName) {
   hub.put("models/org/two/x-Q4_K_M.gguf", "");
   const Outcome both = run({"download", "org/two"});
   EXPECT_EQ(both.code, 2);
-  EXPECT_THAT(both.err, HasSubstr("org/two: 2 of its GGUF files match; it has x-Q4_K_M.gguf, x-Q8_0.gguf"));
+  EXPECT_THAT(both.err,
+              HasSubstr("org/two has 2 GGUF files: x-Q4_K_M.gguf, x-Q8_0.gguf; name one as org/two/FILE.gguf"));
   write_text(folder / "text.txt", "ab\n");
   const std::string text = (folder / "text.txt").string();
   EXPECT_EQ(run({"tokenize", "org/two:q8_0", text}).code, 0);

@@ -44,8 +44,8 @@ TEST(Lora, AnExpressionMatchesTheWholeNameOfAllLayers) {
   const Model model = make_model(
       {{"model_type", "gpt2"}, {"vocab_size", 10}, {"n_embd", 12}, {"n_layer", 2}, {"n_head", 3}}, "config.json");
   EXPECT_THAT(user_error([&] { lora_modules(model, {"(c_fc|c_proj)"}); }),
-              testing::AllOf(testing::HasSubstr("'(c_fc|c_proj)' matches no linear layer"),
-                             testing::HasSubstr("transformer.h.0.attn.c_attn")));
+              testing::AllOf(testing::HasSubstr("'(c_fc|c_proj)' must match the whole name of a linear layer"),
+                             testing::HasSubstr("such as transformer.h.0.attn.c_attn, and matches none")));
   EXPECT_THAT(user_error([&] { lora_modules(model, {".*1.*c_fc"}); }),
               testing::AllOf(testing::HasSubstr("matches transformer.h.1.mlp.c_fc, but not transformer.h.0.mlp.c_fc"),
                              testing::HasSubstr("layers_to_transform")));

@@ -14,12 +14,14 @@ TEST(Base64, RefusesWhatIsNoWholeNumberOfBytes) {
 }
 
 TEST(Base64, PaddingIsOptional) {
-  for (const char* text : {"", "a", "ab", "abc", "abcd"}) {
+  // The last text is longer than the part that is encoded at a time.
+  for (const std::string& text : {std::string(), std::string("a"), std::string("ab"), std::string("abc"),
+                                  std::string("abcd"), std::string((6 << 20) + 1, 'x')}) {
     const std::string padded = encode_base64(text);
     for (const std::string& form : {padded, padded.substr(0, padded.find('='))}) {
       std::string bytes;
-      EXPECT_TRUE(decode_base64(form, bytes)) << form;
-      EXPECT_EQ(bytes, text);
+      EXPECT_TRUE(decode_base64(form, bytes)) << text.size();
+      EXPECT_TRUE(bytes == text) << text.size();
     }
   }
 }

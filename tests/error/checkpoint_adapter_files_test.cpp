@@ -85,9 +85,8 @@ TEST_F(BadAdapter, WrongTypes) {
 }
 
 TEST_F(BadAdapter, PatternIsNoExpression) {
-  AdapterConfig config;
-  config.rank_pattern = {{"q(", 4}};
-  EXPECT_THAT(user_error([&] { config.rank("model.q"); }), HasSubstr("the pattern 'q('"));
+  EXPECT_THAT(config_error(R"(,"rank_pattern":{"q(":4})"),
+              HasSubstr((folder_ / "adapter_config.json").string() + ": 'rank_pattern' has the pattern 'q('"));
 }
 
 const Shape kA{DType::kF32, {2, 3}}, kB{DType::kF32, {5, 2}};

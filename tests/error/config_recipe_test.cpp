@@ -214,6 +214,9 @@ TEST_F(BadRecipe, FilesThatListDataSets) {
   EXPECT_EQ(refusal("mine: {path: a, size: 5}\n"), "");
   EXPECT_EQ(refusal("mine: {path: a, size: many}\n"),
             "FILE/sets.yaml:1: size of the data set mine: found 'many', wanted a whole number");
+  EXPECT_EQ(refusal("- mine\n- other\n"), "FILE/sets.yaml: found a list, wanted a map of data set names");
+  EXPECT_EQ(refusal("mine: {path: a, weight: 1}\n"), "");
+  EXPECT_NE(refusal("mine: {path: a, weight: 2}\n").find("'weight: 2'"), std::string::npos);
   EXPECT_EQ(refusal("mine: [1\nother: 2\n").substr(0, 17), "FILE/sets.yaml:2:");
 }
 

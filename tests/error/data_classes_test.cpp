@@ -86,6 +86,13 @@ TEST_F(ClassErrors, EmptyLabelNames) {
   expect({R"({"text": "a", "label": []})"}, "is a name or a whole number; is problem_type: multi_label");
 }
 
+TEST_F(ClassErrors, OneLabelOfTheRecipe) {
+  asked.problem = Problem::kSingleLabel;
+  asked.id2label = {"ham"};
+  for (const std::vector<std::string>& rows : {std::vector<std::string>{}, {R"({"text": "a", "label": "ham"})"}})
+    expect(rows, "recipe: single_label_classification needs at least two labels; name them in id2label");
+}
+
 TEST_F(ClassErrors, UnknownLabels) {
   asked.id2label = {"ham", "spam"};
   expect({R"({"text": "a", "label": "spma"})"},

@@ -60,7 +60,7 @@ TEST_F(DataErrors, BrokenRowsNameFileAndLine) {
   expect_says(failure_of("a.jsonl", "{\"text\": " + std::string(100000, '[') + "}"), "nested more than 100 deep");
   expect_says(failure_of("a.csv", "a,b\n1,2,3\n"), "a.csv:2: the row has 3 cells, but the head line has 2 columns");
   expect_says(failure_of("a.csv", "a,b\n1,\"2\n"), "a.csv:2: a quote that opens in this row is not closed");
-  expect_says(failure_of("a.csv", "a,a\n1,2\n"), "two columns are called 'a'");
+  expect_says(failure_of("a.csv", "a,a\n1,2\n"), "two columns are called 'a'; rename one of them, or add a head line");
 }
 
 TEST_F(DataErrors, UnusableFiles) {
@@ -80,6 +80,13 @@ TEST_F(DataErrors, UnusableFiles) {
   expect_says(failure_of("b.jsonl.gz", std::string("\x1f\x8b\x08\0\0\0\0\0\0\0", 10) + std::string(40, '\xff')),
               "the gzip data is broken");
   expect_says(failure_of("a.jsonl.zst", "\x28\xb5\x2f\xfd\x20"), "the Zstandard data ends early");
+  const std::string rows = folder.write("rows.jsonl", "{\"text\": \"a\"}\n").string();
+  for (const char* count : {"#0", "#000", "#1000000000000000", "#99999999999999999999"}) {
+    spec.sets = {rows + count};
+    expect_says(failure(), "wanted a count from 1 on after #, with at most 15 digits");
+  }
+  spec.sets = {"{\"file_name\": \"" + rows + "\", \"split\": \"train[:10%]\"}"};
+  expect_says(failure(), "the slice in `split` takes none of the 1 examples; make it larger");
   spec.sets = {(folder.path() / "none.jsonl").string()};
   expect_says(failure(), "none.jsonl' is not a file, and there is no ");
   folder.write("dataset_info.json", R"({"alpaca_de": {"file_name": "a"}, "alpaca_en": {"file_name": "b"}})");

@@ -63,6 +63,24 @@ TEST_P(TransferError, AFileThatCannotBeWritten) {
   close(fd);
 }
 
+// A lasting error of the ring fails all transfers. Without that, the wait would never end.
+TEST(RingError, LastsForAllTransfers) {
+  if (choose_disk_engine() != DiskEngine::kUring) GTEST_SKIP() << "the kernel refuses io_uring";
+  TempFolder folder;
+  const ScratchFile file(folder.path(), 4 << 20, "the test");
+  StagingRing memory(4 << 20);
+  const std::span<std::byte> bytes = *memory.take(4 << 20);
+  TransferQueue queue(file.descriptor(), "offload_dir: /scratch", DiskEngine::kUring);
+  queue.wait(queue.write(0, bytes));
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    if (std::filesystem::read_symlink(entry.path(), gone) == "anon_inode:[io_uring]")
+      close(std::stoi(entry.path().filename().string()));
+  }
+  for (int i = 0; i < 2; ++i)
+    EXPECT_THAT(user_error([&] { queue.wait(queue.read(0, bytes)); }), HasSubstr("Bad file descriptor"));
+}
+
 TEST(ScratchFileError, MoreThanTheDiskHas) {
   TempFolder folder;
   try {

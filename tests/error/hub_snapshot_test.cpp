@@ -148,13 +148,15 @@ TEST_F(HubRefusals, RedirectsToOtherSchemes) {
 TEST_F(HubRefusals, EndlessRedirects) {
   hub.set_faults({{{"kind", "redirect"}, {"to", "/api/models/again"}, {"match", "/api/models"}, {"times", 99}}});
   EXPECT_THAT(open_error("org/small-model"), HasSubstr("redirects again and again"));
+  hub.set_faults({{{"kind", "redirect"}, {"to", "/again/resolve/"}, {"match", "/resolve/"}, {"times", 99}}});
+  EXPECT_THAT(fetch_error(), HasSubstr("redirects again and again; check HF_ENDPOINT and https_proxy"));
 }
 
 TEST_F(HubRefusals, ListingsThatLeaveTheFolder) {
   for (const char* path : {"../../../evil", "/etc/evil", "a/../../evil", "a//b", "", "a\\b", "a\nb", ".", "a/."}) {
     hub.put("listing.json",
             json::array({{{"type", "file"}, {"path", path}, {"size", 1}, {"oid", std::string(40, 'a')}}}).dump());
-    EXPECT_THAT(open_error("org/small-model"), HasSubstr("with a path that leaves its folder")) << path;
+    EXPECT_THAT(open_error("org/small-model"), HasSubstr("with a path that cannot be used here")) << path;
   }
   hub.put("listing.json", json::array({{{"type", "file"}, {"path", "a"}, {"size", 1}, {"oid", "../../evil"}}}).dump());
   EXPECT_THAT(open_error("org/small-model"), HasSubstr("the file \"a\" with no checksum"));
@@ -166,6 +168,8 @@ TEST_F(HubRefusals, ListingsThatLeaveTheFolder) {
 TEST_F(HubRefusals, SomethingElseThanAHub) {
   hub.set_faults({{{"kind", "status"}, {"status", 418}, {"match", "/revision/"}}});
   EXPECT_THAT(open_error("org/small-model"), HasSubstr("answers with status 418"));
+  hub.set_faults({{{"kind", "status"}, {"status", 418}, {"at", "cdn"}, {"times", 99}}});
+  EXPECT_THAT(fetch_error(), HasSubstr("answers with status 418; try again later"));
   const Environment endpoint("HF_ENDPOINT", "ftp://x");
   EXPECT_THAT(user_error([] { read_hub_settings(Hub::kHuggingFace); }),
               HasSubstr("HF_ENDPOINT: 'ftp://x' is not an address"));
@@ -178,6 +182,11 @@ TEST_F(HubRefusals, SomethingElseThanAHub) {
 TEST_F(HubRefusals, ACacheThatCannotBeWritten) {
   write_text(hub.cache().parent_path() / "hub", "a file");
   EXPECT_THAT(fetch_error(), AllOf(HasSubstr("Not a directory"), HasSubstr("set HF_HUB_CACHE to another folder")));
+  EXPECT_THAT(user_error([&] {
+                Snapshot::open(hub.settings(Hub::kModelScope), *read_repo_name(RepoKind::kModel, "org/small-model"))
+                    .fetch({"config.json"});
+              }),
+              HasSubstr("set MODELSCOPE_CACHE to another folder"));
 }
 
 TEST_F(HubRefusals, AFileThatDoesNotFitOnTheDisk) {

@@ -114,6 +114,9 @@ TEST(ModelConfig, WhatIsNotImplementedIsRefused) {
               AllOf(HasSubstr("'layer_types' contains \"chunked_attention\""), HasSubstr("full_attention")));
   EXPECT_THAT(message(changed(gemma, "layer_types", {"full_attention"})),
               HasSubstr("'layer_types' has length 1, wanted a list with one element for each of the 2 layers"));
+  EXPECT_THAT(message(changed(gemma, "query_pre_attn_scalar", 0)),
+              HasSubstr("'query_pre_attn_scalar' is 0, wanted a number above 0"));
+  EXPECT_THAT(message(changed(of_type("granite"), "logits_scaling", 0)), HasSubstr("'logits_scaling' is 0"));
   EXPECT_THAT(message(changed(gemma, "layer_types", "all")), HasSubstr("'layer_types' is \"all\", wanted a list"));
   EXPECT_THAT(message(changed(starcoder, "mlp_type", "gated")), HasSubstr("'mlp_type' is \"gated\""));
   EXPECT_THAT(message(changed(starcoder, "norm_type", "rms_norm")), HasSubstr("'norm_type'"));
@@ -125,7 +128,7 @@ TEST(ModelConfig, WhatIsNotImplementedIsRefused) {
   EXPECT_THAT(message(changed(phi, "rope_scaling", {{"type", "su"}, {"short_factor", {1, 2}}})),
               AllOf(HasSubstr("'short_factor'"), HasSubstr("2 values, wanted 8")));
   EXPECT_THAT(message(changed(phi, "rope_scaling", {{"type", "longrope"}, {"short_factor", {1, "2"}}})),
-              HasSubstr("'short_factor' is not a list of numbers"));
+              HasSubstr("'short_factor' contains \"2\", wanted a list of numbers"));
   EXPECT_THAT(message(changed(of_type("gemma3_text"), "attn_logit_softcapping", 50)),
               HasSubstr("'attn_logit_softcapping' is 50"));
   EXPECT_THAT(message(changed(of_type("baichuan"), "z_loss_weight", 0.1)), HasSubstr("'z_loss_weight' is 0.1"));
@@ -141,7 +144,7 @@ TEST(ModelConfig, WhatIsNotImplementedIsRefused) {
   EXPECT_THAT(message(changed(changed(gemma4, "attention_k_eq_v", true), "num_global_key_value_heads", 3)),
               HasSubstr("num_attention_heads (4) is not divisible by num_global_key_value_heads (3)"));
   EXPECT_THAT(message(changed(gemma4, "per_layer_config", {{"0", {{"head_dim", 64}}}})),
-              AllOf(HasSubstr("gives layer 0 other sizes"), HasSubstr("with a window")));
+              HasSubstr("layer 0 has other head sizes than the other layers with a window"));
   EXPECT_THAT(message(changed(gemma4, "per_layer_config", {{"1", {{"intermediate_size", 64}}}})),
               HasSubstr("'intermediate_size' is not implemented"));
   const Json moe =
@@ -151,6 +154,10 @@ TEST(ModelConfig, WhatIsNotImplementedIsRefused) {
              falcon = of_type("falcon_h1"), nemotron = of_type("nemotron_h");
   EXPECT_THAT(message(changed(llama4, "layer_types", {"full_attention", "chunked_attention"})),
               AllOf(HasSubstr("layer 0 has the type 'full_attention'"), HasSubstr("must be chunked_attention")));
+  EXPECT_THAT(message(changed(llama4, "floor_scale", 0)), HasSubstr("'floor_scale' is 0, wanted a number above 0"));
+  EXPECT_THAT(message(changed(of_type("ministral3"), "rope_parameters", {{"llama_4_scaling_beta", 0.1}})),
+              HasSubstr("llama_4_scaling_beta needs original_max_position_embeddings"));
+  EXPECT_THAT(message(changed(granite4, "logits_scaling", 0)), HasSubstr("'logits_scaling' is 0"));
   EXPECT_THAT(message(changed(llama4, "moe_layers", {2})), HasSubstr("'moe_layers' contains 2"));
   EXPECT_THAT(message(changed(llama4, "moe_layers", {0.5})), HasSubstr("'moe_layers' contains 0.5"));
   EXPECT_THAT(message(changed(llama4, "moe_layers", {1e300})), HasSubstr("'moe_layers' contains 1e+300"));
@@ -160,14 +167,23 @@ TEST(ModelConfig, WhatIsNotImplementedIsRefused) {
   const Json glm = changed(of_type("glm4_moe"), "moe_intermediate_size", 32);
   EXPECT_THAT(message(changed(glm, "first_k_dense_replace", 2)), HasSubstr("first_k_dense_replace leaves no layer"));
   EXPECT_THAT(message(changed(glm, "mlp_layer_types", {"dense", "dense"})), HasSubstr("mlp_layer_types leaves no"));
+  EXPECT_THAT(message(changed(glm, "n_group", 3)), HasSubstr("n_group is 3, but the model has 128 experts"));
+  EXPECT_THAT(message(changed(glm, "n_group", 128)), HasSubstr("groups of equal size, with at least 2 each"));
+  const Json groups = changed(glm, "n_group", 32);
+  EXPECT_THAT(message(changed(groups, "topk_group", 33)), HasSubstr("topk_group (33) is more than n_group (32)"));
+  EXPECT_THAT(message(groups),
+              HasSubstr("num_experts_per_tok (8) is more than the 4 experts of topk_group (1) groups"));
+  EXPECT_THAT(message(changed(groups, "topk_group", 2)), "no error");
   EXPECT_THAT(message(changed(glm, "mlp_layer_types", {"sparse"})), HasSubstr("for each of the 2 layers"));
   EXPECT_THAT(message(changed(glm, "mlp_layer_types", {"dense", "moe"})),
               HasSubstr("'mlp_layer_types' contains 'moe'; sparse and dense are implemented"));
   EXPECT_THAT(message(changed(lfm2, "layer_types", {"conv", "mamba"})),
               AllOf(HasSubstr("'layer_types' contains 'mamba'"), HasSubstr("conv and full_attention")));
   EXPECT_THAT(message(changed(lfm2, "layer_types", {"conv"})), HasSubstr("has length 1, wanted a list with one"));
-  EXPECT_THAT(message(changed(lfm2, "layer_types", Json::object())), HasSubstr("is not a list of strings"));
-  EXPECT_THAT(message(changed(llama4, "moe_layers", Json::object())), HasSubstr("is not a list of numbers"));
+  EXPECT_THAT(message(changed(lfm2, "layer_types", Json::object())),
+              HasSubstr("'layer_types' is {}, wanted a list of strings"));
+  EXPECT_THAT(message(changed(llama4, "moe_layers", Json::object())),
+              HasSubstr("'moe_layers' is {}, wanted a list of numbers"));
   EXPECT_THAT(message(changed(llama4, "layer_types", {"chunked_attention"})), HasSubstr("for each of the 2 layers"));
   EXPECT_THAT(message(changed(lfm2, "block_ffn_dim_multiplier", -1)),
               HasSubstr("block_ffn_dim_multiplier is -1, wanted a number above 0"));

@@ -63,7 +63,9 @@ struct Plan {
     if (name == "KILL_AFTER") return kKillAfter;
     for (const Named& one : kErrors)
       if (name == one.name) return one.number;
-    return EIO;
+    if (name.empty()) return EIO;
+    fprintf(stderr, "FAULT_ERRNO: unknown name %s\n", name.c_str());
+    abort();
   }();
   std::atomic<long> seen = 0;
   bool limited = !setting("FAULT_BUDGET").empty();

@@ -79,7 +79,7 @@ DType dtype_from_hf(std::string_view name) {
   if (name.substr(0, 6) == "torch.") name.remove_prefix(6);
   for (const DTypeRow& r : kRows)
     if (r.hf == name) return r.dtype;
-  throw UserError("unknown dtype '{}'; wanted bfloat16, float16 or float32", name);
+  throw UserError("unknown dtype '{}'; wanted a name such as bfloat16, float16 or float32", name);
 }
 
 int64_t product(const Dims& dims) {

@@ -138,9 +138,12 @@ fs::path fetch_gguf(const HubSettings& settings, const HubGguf& file) {
   if (found.empty() && !file.wanted.empty())
     throw UserError("{}: no GGUF file matches '{}'; it has {}; name one as {}/FILE.gguf", file.repo.id, file.wanted,
                     fmt::join(all, ", "), file.repo.id);
+  if (found.size() != 1 && file.wanted.empty())
+    throw UserError("{} has {} GGUF files: {}; name one as {}/FILE.gguf", file.repo.id, all.size(),
+                    fmt::join(all, ", "), file.repo.id);
   if (found.size() != 1)
-    throw UserError("{}: {} of its GGUF files match{}; it has {}; name one as {}/FILE.gguf", file.repo.id, found.size(),
-                    file.wanted.empty() ? "" : fmt::format(" '{}'", file.wanted), fmt::join(all, ", "), file.repo.id);
+    throw UserError("{}: {} of its GGUF files match '{}'; it has {}; name one as {}/FILE.gguf", file.repo.id,
+                    found.size(), file.wanted, fmt::join(all, ", "), file.repo.id);
   const std::string& first = found[0];
   Names parts{first};
   const std::string ending = "-00001-of-";

@@ -36,19 +36,21 @@ std::string_view suffix(AdapterPart part) {
   return "";
 }
 
-// Returns whether `pattern` matches the whole of `path`, or everything after one of its dots: `q_proj` matches
-// `layers.0.q_proj`.
-bool matches(const std::string& pattern, std::string_view path) {
+// Returns null when the pattern is not a regular expression.
+std::unique_ptr<pcre2_code, decltype(&pcre2_code_free)> compiled(const std::string& pattern) {
   const std::string whole = "(?:.*\\.)?(?:" + pattern + ")";
   int error_number = 0;
   PCRE2_SIZE at = 0;
-  const std::unique_ptr<pcre2_code, decltype(&pcre2_code_free)> code(
-      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(whole.data()), whole.size(), PCRE2_ANCHORED | PCRE2_ENDANCHORED,
-                    &error_number, &at, nullptr),
-      &pcre2_code_free);
-  if (code == nullptr)
-    throw UserError("{}: the pattern '{}' of rank_pattern or alpha_pattern is not a regular expression", kConfigFile,
-                    pattern);
+  return {pcre2_compile(reinterpret_cast<PCRE2_SPTR>(whole.data()), whole.size(), PCRE2_ANCHORED | PCRE2_ENDANCHORED,
+                        &error_number, &at, nullptr),
+          &pcre2_code_free};
+}
+
+// Returns whether `pattern` matches the whole of `path`, or everything after one of its dots: `q_proj` matches
+// `layers.0.q_proj`.
+bool matches(const std::string& pattern, std::string_view path) {
+  const auto code = compiled(pattern);
+  internal_check(code != nullptr, "the pattern '{}' is not a regular expression", pattern);
   const std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> data(
       pcre2_match_data_create_from_pattern(code.get(), nullptr), &pcre2_match_data_free);
   return pcre2_match(code.get(), reinterpret_cast<PCRE2_SPTR>(path.data()), path.size(), 0, 0, data.get(), nullptr) >=
@@ -101,6 +103,9 @@ class AdapterFields {
     for (const auto& [pattern, number] : value->items()) {
       if (!(std::is_same_v<T, int64_t> ? number.is_number_integer() : number.is_number()))
         refuse_value(name, "an object of numbers");
+      if (compiled(pattern) == nullptr)
+        throw UserError("{}: '{}' has the pattern '{}', which is not a regular expression", path_.string(), name,
+                        pattern);
       into.emplace_back(pattern, number.template get<T>());
     }
   }

@@ -21,9 +21,8 @@ void check_rows(const Param& param, const TensorEntry& found, const std::string&
   const bool table = param.role == Role::kTokenEmbedding || param.role == Role::kHead;
   if (!table || found.shape.rank() != 2 || found.shape.dims[0] == param.dims[0]) return;
   throw UserError(
-      "{}: '{}' has {} rows, but the model has {}: the adapter was trained with other tokens; give the same "
-      "add_tokens, "
-      "add_special_tokens or new_special_tokens_config as in its training",
+      "{}: '{}' has {} rows, but the model has {}: the adapter was trained with other tokens; set add_tokens, "
+      "add_special_tokens or new_special_tokens_config to the values of its training",
       file, param.hf_name, found.shape.dims[0], param.dims[0]);
 }
 

@@ -353,8 +353,8 @@ void Presence::check() {
   if (lost_)
     throw UserError(
         "output_dir: another run took over {} because this one sent no heartbeat for {} s (stopped, or cut off from "
-        "the file server); this run ends and changes nothing there",
-        folder_.string(), pace_.dead_after);
+        "the file server), or its file {} was removed; this run ends and changes nothing there",
+        folder_.string(), pace_.dead_after, file_.filename().string());
 }
 
 }  // namespace fettle

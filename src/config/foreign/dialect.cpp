@@ -51,6 +51,11 @@ std::optional<Dialect> read_dialect(const YAML::Node& root, const std::string& f
 
 std::vector<std::string> listed_sets(const YAML::Node& list, const std::string& file) {
   std::vector<std::string> out;
+  if (!list.IsMap())
+    throw UserError("{}: found {}, wanted a map of data set names", file,
+                    list.IsSequence() ? "a list"
+                    : list.IsScalar() ? "one value"
+                                      : "nothing");
   for (const auto& item : list) {
     const std::string name = item.first.Scalar(), where = fmt::format("{}:{}", file, item.first.Mark().line + 1);
     if (!item.second.IsMap() || !item.second["path"].IsDefined())
@@ -73,7 +78,8 @@ std::vector<std::string> listed_sets(const YAML::Node& list, const std::string& 
         entry["ranking"] = true;
       } else if (key == "converter" && (value == "alpaca" || value == "sharegpt")) {
         // The format is detected from the columns.
-      } else if (key == "weight" && value == "1.0") {
+      } else if (double weight = 0;
+                 key == "weight" && YAML::convert<double>::decode(field.second, weight) && weight == 1) {
       } else {
         throw UserError(
             "{}: '{}: {}' of the data set {} is not available; remove it, or describe the data set in "

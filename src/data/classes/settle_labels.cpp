@@ -157,6 +157,11 @@ LabelSet settle_labels(const LabelRequest& asked, const TaughtLabels& taught, co
   const auto count = static_cast<int64_t>(names.size());
   // Without problem_type, Transformers decides in the same way.
   if (!problem) problem = count == 1 ? Problem::kRegression : Problem::kSingleLabel;
+  if (problem == Problem::kSingleLabel && count < 2 && (asked.count || !asked.id2label.empty() || continues))
+    throw UserError("{}: single_label_classification needs at least two labels; name them in id2label",
+                    asked.count              ? asked.count_at
+                    : asked.id2label.empty() ? taught.file
+                                             : asked.names_at);
   if (problem == Problem::kSingleLabel && count < 2)
     throw UserError("{}: all rows have the same label, '{}', so there is nothing to learn; add rows with other labels",
                     fmt::join(data.sets, ", "), names[0]);

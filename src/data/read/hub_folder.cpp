@@ -183,8 +183,8 @@ Names choose_split(const DataFolder& folder, const std::string& subset, const st
     if (std::optional<Names> said = by_readme(folder, subset, split)) return *std::move(said);
   } catch (const YAML::Exception& error) {
     throw UserError(
-        "{}:{}: its `configs` do not have the Hugging Face Hub's format: each needs config_name and data_files (a "
-        "path, or a list of split and path); correct them, or name the files in `dataset`",
+        "{}:{}: its `configs` do not have the Hugging Face Hub's format: each has config_name, and data_files (a "
+        "path, or a list of split and path) or data_dir; correct them, or name the files in `dataset`",
         (folder.path / "README.md").string(), std::max(1, error.mark.line + 2));
   }
   if (files_below(folder.files, subset).empty())

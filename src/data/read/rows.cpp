@@ -99,7 +99,8 @@ class Reader {
       if (is_blank(column))
         throw UserError("{}:1: column {} of the head line has no name; give it a name", name_, &column - &head[0] + 1);
       if (std::count(head.begin(), head.end(), column) > 1)
-        throw UserError("{}:1: two columns are called '{}'; rename one of them", name_, column);
+        throw UserError("{}:1: two columns are called '{}'; rename one of them, or add a head line if line 1 is a row",
+                        name_, column);
     }
     while (true) {
       begin = number;

@@ -10,7 +10,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // Returns the text without the white space and quotes around it.
-std::string trimmed(const std::string& text) {
+std::string unquoted(const std::string& text) {
   const char* around = " \t\r\"'";
   const size_t first = text.find_first_not_of(around);
   return first == std::string::npos ? "" : text.substr(first, text.find_last_not_of(around) - first + 1);
@@ -23,13 +23,13 @@ void set_card_metadata(const fs::path& folder, GgufMetadata& metadata) {
   if (!fs::is_regular_file(card)) return;
   std::istringstream lines(read_file(card));
   std::string line;
-  if (!std::getline(lines, line) || trimmed(line) != "---") return;
-  while (std::getline(lines, line) && trimmed(line) != "---")
+  if (!std::getline(lines, line) || unquoted(line) != "---") return;
+  while (std::getline(lines, line) && unquoted(line) != "---")
     for (const auto& [field, key] : {std::pair{"license:", "general.license"},
                                      {"license_name:", "general.license.name"},
                                      {"license_link:", "general.license.link"}})
       if (line.starts_with(field))
-        if (const std::string value = trimmed(line.substr(std::string_view(field).size())); !value.empty())
+        if (const std::string value = unquoted(line.substr(std::string_view(field).size())); !value.empty())
           metadata.set(key, value);
 }
 

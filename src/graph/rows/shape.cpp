@@ -90,7 +90,7 @@ std::string dynamic_slice_text(NodeText& n, Printer&) {
 std::vector<Shape> dynamic_slice_shape(Shapes o, const Attributes& a) {
   const Dims& sizes = as<ResultDims>(a).dims;
   check(!o.empty() && static_cast<int64_t>(o.size()) == o[0].rank() + 1, "dynamic_slice_c2",
-        "found {} start indices, wanted one for each dim", o.size() - 1);
+        "found {} start indices, wanted one for each dim", o.empty() ? 0 : o.size() - 1);
   check(static_cast<int64_t>(sizes.size()) == o[0].rank(), "dynamic_slice_c2",
         "found sizes {}, wanted one for each dim of {}", to_string(sizes), o[0].to_string());
   for (size_t i = 1; i < o.size(); ++i)

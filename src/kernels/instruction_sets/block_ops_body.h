@@ -17,12 +17,13 @@ namespace {
 
 constexpr int64_t kLanes = FETTLE_LANES;
 constexpr int64_t kBytes = kLanes * 4;
-// Vector types of GCC and Clang. The `Loose` types need only the alignment of one element and may alias any type.
+// Vector types of GCC and Clang. The `Loose` types may alias any type. They need only the alignment of one element, or
+// of half an element for LooseInts, which also loads pairs of 16-bit elements.
 typedef float Floats __attribute__((vector_size(kBytes)));
 typedef int32_t Ints __attribute__((vector_size(kBytes)));
 typedef uint32_t Bits __attribute__((vector_size(kBytes)));  // sums wrap around
 typedef float LooseFloats __attribute__((vector_size(kBytes), aligned(4), may_alias));
-typedef int32_t LooseInts __attribute__((vector_size(kBytes), aligned(4), may_alias));
+typedef int32_t LooseInts __attribute__((vector_size(kBytes), aligned(2), may_alias));
 
 constexpr float kHidden = -3e38F;
 

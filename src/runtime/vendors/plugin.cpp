@@ -212,7 +212,7 @@ Opened open_plugin(const fs::path& path, const Vendor& vendor) {
   if (api == nullptr) throw DeviceError("plugin {}: GetPjrtApi returned null", path.string());
   const int major = api->pjrt_api_version.major_version, minor = api->pjrt_api_version.minor_version;
   if (major != PJRT_API_MAJOR || minor < PJRT_API_MINOR || api->struct_size < PJRT_Api_STRUCT_SIZE) {
-    throw DeviceError("plugin {} speaks PJRT API {}.{}, wanted {}.{} or a later {}.x; get a newer plugin",
+    throw DeviceError("plugin {} speaks PJRT API {}.{}, wanted {}.{} or a later {}.x; get a plugin for that version",
                       path.string(), major, minor, PJRT_API_MAJOR, PJRT_API_MINOR, PJRT_API_MAJOR);
   }
   PJRT_ARGS(PJRT_Plugin_Initialize_Args, initialize);

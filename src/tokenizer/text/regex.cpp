@@ -147,7 +147,7 @@ bool Regex::find(const Variant& variant, std::string_view text, size_t from, siz
           "{}: the pattern '{}' needs more than {} to match a text of {} bytes; rewrite it so that no part can match "
           "the same text in many ways: a repetition within a repetition, as in (a+)+, is the usual cause",
           code_->where, code_->pattern,
-          found == PCRE2_ERROR_MATCHLIMIT ? fmt::format("{} steps", step_limit(text.size())) : "1 GB of memory",
+          found == PCRE2_ERROR_MATCHLIMIT ? fmt::format("{} steps", step_limit(text.size())) : "1 GiB of memory",
           text.size());
     }
     if (found < 0) {

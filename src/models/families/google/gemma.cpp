@@ -24,7 +24,7 @@ ModelConfig read_gemma_config(const ConfigReader& r) {
 ModelConfig read_sandwich_gemma_config(const ConfigReader& r) {
   ModelConfig c = read_gemma_config(r);
   c.hidden_act = r.text("hidden_activation", "gelu_pytorch_tanh");
-  c.attention_scale = 1 / std::sqrt(r.number("query_pre_attn_scalar", 256));
+  c.attention_scale = 1 / std::sqrt(positive_number(r, "query_pre_attn_scalar", 256));
   return c;
 }
 

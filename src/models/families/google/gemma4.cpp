@@ -54,7 +54,7 @@ void read_sizes_by_layer(const ConfigReader& r, const ModelConfig& c, Gemma4& g)
   for (int64_t layer = 0; layer < c.num_hidden_layers; ++layer)
     if (sizes_of(layer) != (has_window(c, layer) ? usual : full))
       throw UserError(
-          "{}: 'per_layer_config' gives layer {} other sizes of heads than other layers {} a window have, which is not "
+          "{}: 'per_layer_config': layer {} has other head sizes than the other layers {} a window; this is not "
           "implemented",
           r.file(), layer, has_window(c, layer) ? "with" : "without");
 }

@@ -21,7 +21,7 @@ ModelConfig read_granite4(const ConfigReader& r) {
   c.embedding_scale = r.number("embedding_multiplier", 1);
   c.attention_scale = r.number("attention_multiplier", 1);
   c.residual_scale = r.number("residual_multiplier", 1);
-  c.logit_scale = 1 / r.number("logits_scaling", 1);
+  c.logit_scale = 1 / positive_number(r, "logits_scaling", 1);
   const std::string positions = r.text("position_embedding_type", "nope");
   if (positions != "rope" && positions != "nope")
     throw UserError("{}: position_embedding_type is '{}'; rope and nope are implemented", r.file(), positions);

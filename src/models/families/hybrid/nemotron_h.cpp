@@ -23,8 +23,10 @@ std::string pattern_of(const ConfigReader& r) {
   std::string out;
   for (const std::string& type : r.texts(key)) {
     if (!letters.contains(type))
-      throw UserError("{}: '{}' contains '{}'; linear_attention, full_attention, mlp and moe are implemented", r.file(),
-                      key, type);
+      throw UserError(
+          "{}: '{}' contains '{}'; mamba (or linear_attention), attention (or full_attention), mlp and moe are "
+          "implemented",
+          r.file(), key, type);
     out += letters.at(type);
   }
   if (out.empty() && !r.has("hybrid_override_pattern"))

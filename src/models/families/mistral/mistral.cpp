@@ -21,6 +21,8 @@ ModelConfig read_ministral3(const ConfigReader& r) {
   ModelConfig c = read_mistral(r);
   c.norm_eps = r.number("rms_norm_eps", 1e-5);
   c.query_growth = r.has("rope_parameters") ? r.inner("rope_parameters").number("llama_4_scaling_beta", 0) : 0;
+  if (c.query_growth != 0 && c.rope.original_max_position_embeddings == 0)
+    throw UserError("{}: llama_4_scaling_beta needs original_max_position_embeddings in rope_parameters", r.file());
   return c;
 }
 

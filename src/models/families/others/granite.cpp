@@ -15,7 +15,7 @@ ModelConfig read_granite(const ConfigReader& r) {
   c.embedding_scale = r.number("embedding_multiplier", 1);
   c.attention_scale = r.number("attention_multiplier", 1);
   c.residual_scale = r.number("residual_multiplier", 1);
-  c.logit_scale = 1 / r.number("logits_scaling", 1);
+  c.logit_scale = 1 / positive_number(r, "logits_scaling", 1);
   return c;
 }
 

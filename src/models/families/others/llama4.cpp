@@ -67,7 +67,7 @@ ModelConfig read_llama4(const ConfigReader& r) {
   c.attention_chunk = r.integer("attention_chunk_size", r.given("attention_chunk_size") ? 0 : 8192);
   c.llama4 = {.qk_norm = r.flag("use_qk_norm", true),
               .growth = flag_or_number(r, "attn_temperature_tuning", true) ? r.number("attn_scale", 0.1) : 0,
-              .unit = r.number("floor_scale", 8192)};
+              .unit = positive_number(r, "floor_scale", 8192)};
   c.mlp = Mlp::kExperts;
   c.mlp_names = MlpNames::in("feed_forward");
   c.expert_size = c.intermediate_size;
