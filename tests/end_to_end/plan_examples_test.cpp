@@ -40,7 +40,7 @@ const std::vector<Recipe> kRecipes{
     {"NewerGptOss20B", "newer-models/gpt-oss-20b-24gb.yaml", "cuda", {}, 0.80},
     {"NewerGptOss120B", "newer-models/gpt-oss-120b-80gb.yaml", "cuda", {}, 0.95},
     {"NewerDeepseekV3", "newer-models/deepseek-v3-lora-8xmi300x.yaml", "rocm", {}, 0.95},
-    {"NewerDeepseekV3Float8", "newer-models/deepseek-v3-lora-8xh200.yaml", "cuda", {}, 0.80},
+    {"NewerDeepseekV3Float8", "newer-models/deepseek-v3-lora-8xh200.yaml", "cuda", {}, 0.70},
     {"NewerDeepseekV3Qlora", "newer-models/deepseek-v3-qlora-8xh200.yaml", "cuda", {}, 0.40},
     {"NewerKimiK2Qlora", "newer-models/kimi-k2-qlora-16xmi300x.yaml", "rocm", {}, 0.95},
 };
