@@ -104,8 +104,9 @@ TEST(Safetensors, BytesOf8BitFloatsComeAfterWiderOnes) {
   for (const auto& [name, shape] : tensors)
     writer.write(name, std::vector<std::byte>(static_cast<size_t>(shape.bytes())));
   writer.finish();
+  const SafetensorsFile file = SafetensorsFile::open(folder / "w.safetensors");
   std::string order;
-  for (const TensorEntry& entry : SafetensorsFile::open(folder / "w.safetensors").entries()) order += entry.name;
+  for (const TensorEntry& entry : file.entries()) order += entry.name;
   EXPECT_EQ(order, "bdac");
 }
 
