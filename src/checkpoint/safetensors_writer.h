@@ -1,8 +1,7 @@
 // Defines SafetensorsWriter, which writes a .safetensors file piece by piece, in bounded memory.
 //
 // The layout is that of Hugging Face's library: tensors sorted by dtype (wide ones first), then by name; the header is
-// padded with spaces to a multiple of 8.
-// Reading a file of that library and writing it again gives the same bytes.
+// padded with spaces to a multiple of 8. Reading a file of that library and writing it again gives the same bytes.
 #pragma once
 
 #include <filesystem>

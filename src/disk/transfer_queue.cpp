@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "base/environment.h"
 #include "base/error.h"
@@ -66,6 +68,7 @@ class TransferQueue::Ring {
   void add(int fd, Piece piece) {
     const unsigned slot = free_.back();
     free_.pop_back();
+    waiting_.push_back(slot);
     if (broken_ != 0) {
       pieces_[slot] = std::move(piece);
       return;
@@ -81,19 +84,23 @@ class TransferQueue::Ring {
     io_uring_sqe_set_data(request, &pieces_[slot]);
   }
   // Submits the added pieces and waits until at least one is done. Returns the pieces that are done, each with its
-  // number of bytes or -errno. May return nothing after EINTR, EAGAIN or EBUSY; then the caller calls again. Any other
-  // error lasts: all pieces fail with it, also those that are added later.
+  // number of bytes or -errno. May return nothing; then the caller calls again. An error other than EINTR, EAGAIN and
+  // EBUSY lasts: the pieces that the kernel does not have fail with it, also those that are added later. The pieces
+  // that it has are still waited for, because it reads and writes their memory.
   std::vector<std::pair<Piece, int64_t>> wait() {
     std::vector<std::pair<Piece, int64_t>> done;
-    const int code = broken_ != 0 ? broken_ : io_uring_submit_and_wait(&ring_, 1);
-    if (code < 0 && code != -EINTR && code != -EAGAIN && code != -EBUSY) {
-      broken_ = code;
-      for (unsigned slot = 0; slot < kRingDepth; ++slot) {
-        if (std::ranges::find(free_, slot) != free_.end()) continue;
-        done.emplace_back(std::move(pieces_[slot]), code);
+    if (broken_ == 0) {
+      const int code = io_uring_submit_and_wait(&ring_, 1);
+      if (code < 0 && code != -EINTR && code != -EAGAIN && code != -EBUSY) broken_ = code;
+      if (io_uring_sq_ready(&ring_) == 0) waiting_.clear();
+    }
+    if (broken_ != 0) {
+      for (const unsigned slot : waiting_) {
+        done.emplace_back(std::move(pieces_[slot]), broken_);
         free_.push_back(slot);
       }
-      return done;
+      waiting_.clear();
+      if (done.empty()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     for (io_uring_cqe* one = nullptr; io_uring_peek_cqe(&ring_, &one) == 0;) {
       auto* const piece = static_cast<Piece*>(io_uring_cqe_get_data(one));
@@ -108,7 +115,8 @@ class TransferQueue::Ring {
   io_uring ring_;
   Piece pieces_[kRingDepth];
   std::vector<unsigned> free_;
-  int broken_ = 0;  // -errno after a lasting error; the ring is not used any more
+  std::vector<unsigned> waiting_;  // slots with pieces that the kernel may not have yet
+  int broken_ = 0;                 // -errno after a lasting error; nothing is submitted any more
 };
 
 TransferQueue::TransferQueue(int fd, std::string place, DiskEngine engine) : fd_(fd), place_(std::move(place)) {

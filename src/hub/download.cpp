@@ -287,7 +287,7 @@ class Downloads {
       throw UserError("{}: {} answers with status {}; {}", transfer.wanted.file.path, host_of(transfer.url), status,
                       status == 401 || status == 403
                           ? fmt::format("does {} belong to someone who may read it?", names.token)
-                          : "try again later");
+                          : "start again to list the files anew");
     if (code == CURLE_WRITE_ERROR)
       return take_as_wrong(transfer, "is longer than the listing says, or is another part of the file");
     retry(transfer, code == CURLE_OK ? fmt::format("status {}", status) : failure_text(code, transfer.url));

@@ -169,7 +169,7 @@ TEST_F(HubRefusals, SomethingElseThanAHub) {
   hub.set_faults({{{"kind", "status"}, {"status", 418}, {"match", "/revision/"}}});
   EXPECT_THAT(open_error("org/small-model"), HasSubstr("answers with status 418"));
   hub.set_faults({{{"kind", "status"}, {"status", 418}, {"at", "cdn"}, {"times", 99}}});
-  EXPECT_THAT(fetch_error(), HasSubstr("answers with status 418; try again later"));
+  EXPECT_THAT(fetch_error(), HasSubstr("answers with status 418; start again to list the files anew"));
   const Environment endpoint("HF_ENDPOINT", "ftp://x");
   EXPECT_THAT(user_error([] { read_hub_settings(Hub::kHuggingFace); }),
               HasSubstr("HF_ENDPOINT: 'ftp://x' is not an address"));
