@@ -28,8 +28,8 @@ struct KernelVerdict {
 };
 
 // Throws DeviceError when the results of a body differ from the host's: the device computes nothing, or computes
-// wrongly. On a CPU, the programs of all trials are compiled
-// without optimisation, so their results say nothing about optimised code.
+// wrongly. On a CPU, the programs of the trials are compiled without optimisation, so the check says nothing about
+// optimised code.
 void check_bodies(const std::string& device, const MeshAxes& mesh, const RunTrial& run);
 // Compares each kernel with the body of its composite. An error of the device while a kernel runs counts as a
 // disagreement.
