@@ -196,8 +196,9 @@ QuantisedWeight quantised_weight(const Param& base, const Quantisation& format, 
   if (format.type == Quantisation::Type::kFloat8) {
     const Dims codes = out.rows();
     LogicalAxes axes{base.axes.begin(), base.axes.begin() + static_cast<std::ptrdiff_t>(codes.size())};
-    const auto split = rules.fitting(axes, codes).dims;
-    add("", codes, axes, DType::kU8);
+    const LogicalAxes of_codes = axes;
+    const auto split = rules.fitting(of_codes, codes).dims;
+    add("", codes, of_codes, DType::kU8);
     Dims factors = codes;
     const size_t columns = codes.size() - 1, rows = columns - 1;
     const bool one_row_dim = rows == (base.has_experts() ? 1 : 0);
@@ -210,10 +211,15 @@ QuantisedWeight quantised_weight(const Param& base, const Quantisation& format, 
       }
       int64_t size = std::gcd(block, codes[d]);
       auto fits = [&] {
-        factors[d] = codes[d] / size;
-        return rules.fitting(axes, factors).dims[d] == split[d];
+        Dims dims = codes;
+        dims[d] /= size;
+        return rules.fitting(of_codes, dims).dims[d] == split[d];
       };
       while (!fits() && size > 1) size = size % 2 == 0 ? size / 2 : 1;
+      factors[d] = codes[d] / size;
+      // If the codes split their rows and the factors do not, a mesh axis is free. The columns must not take it.
+      const bool frees = axes[rows].empty() && !split[rows].empty();
+      if (split[d].empty() || (d == columns && frees)) axes[d] = "";
     }
     add(".factors", factors, axes, DType::kF32);
     return out;

@@ -31,7 +31,7 @@ namespace fettle {
 //   <base>                u8 [out.., in]: codes e4m3
 //   <base>.factors        f32 [blocks.., blocks of in]. A block has as many values as the checkpoint's block, or fewer:
 //                         each dim, and each device's part of it, consists of whole blocks. A single block may span a
-//                         whole dim
+//                         whole dim. If a block has all rows and devices split them, each device has all factors
 // Codes, absmax, scales, zeros and factors are split over devices like the base. When rows of nf4 or fp4 are not whole
 // blocks of 64, codes and absmax are one-dimensional, and every device stores all of them.
 struct QuantisedWeight {

@@ -154,6 +154,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"deepseek_v3", "deepseek_v3", {24, 40}, {{"{fsdp: 2, ep: 4}", 4}, {"{fsdp: 2, ep: 2, tp: 2}", 4}}},
         Case{"qwen3_moe", "qwen3_moe", {128, 16}, {{"{ep: 8}", 8}}},
         Case{"qwen3", "qwen3", {1, 0}, {{"{fsdp: 4, tp: 2}", 2}}},
+        Case{"qwen3_high_blocks", "qwen3", {128, 16}, {{"{fsdp: 8}", 1}, {"{fsdp: 4, tp: 2}", 2}}},
         Case{"phi3", "phi3", {16, 16}, {{"{fsdp: 4, tp: 2}", 2}}},
         Case{"gemma4_moe", "gemma4_moe", {16, 16}, {{"{fsdp: 2, ep: 2, tp: 2}", 4}}},
         Case{"qwen3_5_moe",
@@ -250,6 +251,46 @@ TEST(Float8BaseVariants, PartsOfDeepSeekV3) {
   }
   // 576 rows are 4.5 blocks, so a block is cut in two.
   EXPECT_EQ(parts("{ep: 8}", latent), (std::vector<Dims>{{576, 7168}, {9, 56}}));
+}
+
+// A block has all 128 rows of k_proj, and fsdp splits these rows. The factors are whole on each device, whether or not
+// fsdp divides the number of blocks in a row.
+TEST(Float8BaseVariants, FactorsOfBlocksWithAllRowsAreNotSplit) {
+  using Split = std::vector<std::vector<std::string>>;
+  nlohmann::json config = ModelRepository::open(reference_model("qwen3")).config();
+  config["head_dim"] = 64;
+  config["quantization_config"] = config_of({128, 128}, {});
+  for (const int64_t hidden : {896, 1024}) {
+    config["hidden_size"] = hidden;
+    const auto run =
+        make_run(read_recipe("", {"model_name_or_path=x", "plugin=cpu", "mesh={fsdp: 2}"}), config, "c", 2);
+    int64_t found = 0;
+    for (const QuantisedWeight& weight : run.quantised) {
+      const Param &codes = weight.parts[0], &factors = weight.parts[1];
+      EXPECT_NO_THROW(run.partition(factors)) << factors.hf_name;
+      if (!weight.base.hf_name.ends_with("k_proj.weight")) continue;
+      ++found;
+      EXPECT_EQ(codes.dims, (Dims{128, hidden}));
+      EXPECT_EQ(factors.dims, (Dims{1, hidden / 128}));
+      EXPECT_EQ(run.partition(codes).dims, (Split{{}, {"fsdp"}, {}}));
+      EXPECT_EQ(run.partition(factors).dims, (Split{{}, {}, {}}));
+    }
+    EXPECT_EQ(found, 1);
+  }
+}
+
+// If a block has all rows of o_proj, fsdp splits the rows of the codes only, and tp splits their columns. Each device's
+// columns are whole blocks.
+TEST(Float8BaseVariants, ColumnsOfFactorsDoNotTakeTheMeshAxisOfTheRows) {
+  nlohmann::json config = ModelRepository::open(reference_model("qwen3")).config();
+  config["quantization_config"] = config_of({128, 16}, {});
+  const auto run =
+      make_run(read_recipe("", {"model_name_or_path=x", "plugin=cpu", "mesh={fsdp: 4, tp: 2}"}), config, "c", 8);
+  for (const QuantisedWeight& weight : run.quantised) {
+    EXPECT_NO_THROW(run.partition(weight.parts[1])) << weight.base.hf_name;
+    EXPECT_EQ(weight.parts[1].dims, (Dims{1, weight.parts[0].dims[1] / 16})) << weight.base.hf_name;
+  }
+  EXPECT_EQ(run.quantised.size(), 7u);
 }
 
 }  // namespace

@@ -1,6 +1,9 @@
 // Tests that freeze-tuning and the variants of LoRA (DoRA, PiSSA, saved layers, experts) give the same results on eight
-// devices as on one, and that training with PiSSA starts at the base.
+// devices as on one, that training with PiSSA starts at the base, and how a linear layer outside of the layers starts.
 #include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
 
 #include "training.h"
 
@@ -58,6 +61,79 @@ TEST(Pissa, StartsAtTheBase) {
     recipe.pissa_init = true;
     recipe.pissa_iter = 4;
     EXPECT_NEAR(train(recipe, {.steps = 1}).losses[0], plain, 1e-5 * plain) << model;
+  }
+}
+
+// Starts LoRA of rank 4 on the linear layer outside of Gemma 4's layers. The arrays of this linear layer have no dim
+// for layers. Returns them by names such as "trained/lora_A.weight". The checkpoint's weight is "weight".
+std::map<std::string, Value> start_outside(const Words& keys) {
+  const std::string module = "model.language_model.per_layer_model_projection.";
+  Words words{"model_name_or_path=" + reference_model("gemma4_e2b").string(), "plugin=cpu", "lora_rank=4",
+              "lora_target=per_layer_model_projection"};
+  words.insert(words.end(), keys.begin(), keys.end());
+  const Recipe recipe = read_recipe("", words);
+  const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
+  const auto run = make_run(recipe, repository.config(), "config.json", 1);
+  const TrainState state = load_state(cpu_devices(), run, repository, false);
+  const StoredTensor weight = repository.find(module + "weight");
+  std::map<std::string, Value> out{{"weight", to_value(weight.file->read(*weight.entry).to(DType::kF32))}};
+  for (const auto& [name, buffer] : state.buffers)
+    if (const size_t at = name.find(module); at != std::string::npos)
+      out[name.substr(0, at) + name.substr(at + module.size())] = to_value(buffer.download());
+  return out;
+}
+
+// Row r of A and column r of B are singular vectors of the weight. The norm of each is the square root of the singular
+// value divided by LoRA's scale.
+TEST(Pissa, StartsALinearLayerOutsideOfTheLayers) {
+  const std::map<std::string, Value> arrays = start_outside({"pissa_init=true", "pissa_iter=-1"});
+  const Value &weight = arrays.at("weight"), &rest = arrays.at("frozen/weight");
+  const Value &a = arrays.at("trained/lora_A.weight"), &b = arrays.at("trained/lora_B.weight");
+  constexpr int64_t kRank = 4;
+  constexpr double kScale = 2;  // the default of lora_alpha is twice the rank
+  const int64_t out = weight.shape.dims[0], in = weight.shape.dims[1];
+  ASSERT_EQ(rest.shape, weight.shape);
+  ASSERT_EQ(a.shape.dims, (Dims{kRank, in}));
+  ASSERT_EQ(b.shape.dims, (Dims{out, kRank}));
+  EXPECT_EQ(arrays.at("start/lora_A.weight").elements, a.elements);
+  EXPECT_EQ(arrays.at("start/lora_B.weight").elements, b.elements);
+  double square = 0;  // the sum of the squares of all singular values
+  for (int64_t o = 0; o < out; ++o)
+    for (int64_t i = 0; i < in; ++i) {
+      const double w = weight.elements[o * in + i];
+      double sum = rest.elements[o * in + i];
+      for (int64_t r = 0; r < kRank; ++r) sum += kScale * b.elements[o * kRank + r] * a.elements[r * in + i];
+      ASSERT_NEAR(sum, w, 1e-6) << o << ' ' << i;
+      square += w * w;
+    }
+  for (int64_t r = 0; r < kRank; ++r) {
+    double value = 0;  // the singular value
+    for (int64_t i = 0; i < in; ++i) value += kScale * a.elements[r * in + i] * a.elements[r * in + i];
+    EXPECT_GT(value * value, square / static_cast<double>(in)) << r << ": not one of the leading singular values";
+    const double bound = 1e-4 * value * std::sqrt(value / kScale);
+    for (int64_t o = 0; o < out; ++o) {
+      double sum = 0;
+      for (int64_t i = 0; i < in; ++i) sum += weight.elements[o * in + i] * a.elements[r * in + i];
+      ASSERT_NEAR(sum, value * b.elements[o * kRank + r], bound) << r << ' ' << o;
+    }
+    for (int64_t i = 0; i < in; ++i) {
+      double sum = 0;
+      for (int64_t o = 0; o < out; ++o) sum += weight.elements[o * in + i] * b.elements[o * kRank + r];
+      ASSERT_NEAR(sum, value * a.elements[r * in + i], bound) << r << ' ' << i;
+    }
+  }
+}
+
+// Each magnitude is the norm of a row of the weight.
+TEST(Dora, StartsALinearLayerOutsideOfTheLayers) {
+  const std::map<std::string, Value> arrays = start_outside({"use_dora=true"});
+  const Value &weight = arrays.at("weight"), &magnitudes = arrays.at("trained/lora_magnitude_vector");
+  const int64_t out = weight.shape.dims[0], in = weight.shape.dims[1];
+  ASSERT_EQ(magnitudes.shape.dims, Dims{out});
+  for (int64_t o = 0; o < out; ++o) {
+    double square = 0;
+    for (int64_t i = 0; i < in; ++i) square += weight.elements[o * in + i] * weight.elements[o * in + i];
+    EXPECT_NEAR(magnitudes.elements[o], std::sqrt(square), 1e-5 * std::sqrt(square)) << o;
   }
 }
 

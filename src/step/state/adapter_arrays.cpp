@@ -49,12 +49,22 @@ std::vector<Param> adapted_bases(const Run& run) {
   return cut_at_groups(whole, groups_of(run.model));
 }
 
-// Adds frozen/<base parameter> as an input of the program, and its buffer to `inputs`.
+// Returns the program parameter as [L, ...]. A parameter outside of the layers gets L = 1, because the functions of
+// DoRA and PiSSA compute one layer after another.
+Tensor with_layers(const Param& param, const Tensor& stack) {
+  return param.stacked() ? stack : expand(stack, 0);
+}
+// Returns x [L, ...] in the shape of the program parameter.
+Tensor as_stack(const Param& param, const Tensor& x) {
+  return reshape(x, stacked_shape(param, x.dtype()).dims);
+}
+
+// Adds frozen/<base parameter> as an input of the program, and its buffer to `inputs`. Returns it as [L, ...].
 Tensor add_frozen(Program& program, Bindings& inputs, const Run& run, const Param& base, TrainState& state) {
   const std::string name = frozen_input(base);
   inputs[name] = &state.buffers.at(name);
   const Shape shape = stacked_shape(base, base.dtype.value_or(run.frozen_dtype));
-  return program.input(name, shape, run.partition(base));
+  return with_layers(base, program.input(name, shape, run.partition(base)));
 }
 
 void start_magnitudes(Devices& devices, const Run& run, TrainState& state) {
@@ -74,7 +84,7 @@ void start_magnitudes(Devices& devices, const Run& run, TrainState& state) {
     const Tensor norms = start_of_magnitudes(stacks, weight_of, run.model.family->fan_in_fan_out);
     for (const Param& param : lora_params_of(run.model, *run.lora, base))
       if (param.role == Role::kLoraMagnitude)
-        program.output(trained_input(param), convert(norms, run.trained_dtype), run.partition(param));
+        program.output(trained_input(param), convert(as_stack(param, norms), run.trained_dtype), run.partition(param));
   }
   apply(devices, program, inputs, state.buffers);
 }
@@ -107,6 +117,8 @@ void start_pissa(Devices& devices, const Run& run, TrainState& state) {
                                            run.lora->rank, run.lora->scale());
     auto put = [&](const Param& param, const HostArray& values) {
       HostArray shaped(stacked_shape(param, DType::kF32));
+      internal_check(values.bytes() == shaped.bytes(), "{}: PiSSA's start {} does not fit {}", param.hf_name,
+                     values.shape().to_string(), shaped.shape().to_string());
       std::memcpy(shaped.data(), values.data(), static_cast<size_t>(values.bytes()));
       const Layout layout = layout_of(run.partition(param), shaped.shape().dims, run.sharding.mesh());
       for (const std::string& name : {trained_input(param), start_array(param)})
@@ -131,10 +143,10 @@ void subtract_start(Devices& devices, const Run& run, TrainState& state) {
       const std::string name = start_array(param);
       inputs[name] = &state.buffers.at(name);
       const Shape shape = stacked_shape(param, run.trained_dtype);
-      parts.push_back(convert(program.input(name, shape, run.partition(param)), DType::kF32));
+      parts.push_back(convert(with_layers(param, program.input(name, shape, run.partition(param))), DType::kF32));
     }
     const Tensor rest = without_start(weight, parts[0], parts[1], *run.lora);
-    program.output(frozen_input(base), rest, run.partition(base), frozen_input(base));
+    program.output(frozen_input(base), as_stack(base, rest), run.partition(base), frozen_input(base));
     apply(devices, program, inputs, state.buffers);
   }
 }
