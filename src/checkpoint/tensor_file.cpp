@@ -232,6 +232,15 @@ void TensorFile::read_slice(const TensorEntry& entry, const Box& box, DType to, 
   map_.check();
 }
 
+void TensorFile::release(const TensorEntry& entry) const {
+  auto release_all = [](const auto& joined) {
+    for (size_t i = 0; i < joined.entries.size(); ++i) joined.files[i]->release(joined.entries[i]);
+  };
+  if (entry.joined_experts) return release_all(*entry.joined_experts);
+  if (entry.joined) return release_all(*entry.joined);
+  map_.release(entry.offset, entry.bytes);
+}
+
 HostArray TensorFile::read(const TensorEntry& entry) const {
   HostArray array(entry.shape);
   read_slice(entry, Box::whole(entry.shape.dims), array.data());

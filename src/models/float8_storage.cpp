@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/error.h"
 #include "models/group_storage.h"
@@ -61,6 +62,8 @@ std::optional<Float8Storage> stored_float8(const nlohmann::json& config, const s
   const nlohmann::json groups = at->value("config_groups", nlohmann::json());
   if (!groups.is_object() || groups.empty())
     throw UserError("{}: quantization_config of compressed-tensors has no config_groups", file);
+  const nlohmann::json all_linear = nlohmann::json::array({"Linear"});
+  std::set<std::string> blocks;
   for (const auto& [name, group] : groups.items()) {
     const nlohmann::json weights = group.is_object() ? group.value("weights", nlohmann::json()) : nlohmann::json();
     if (!weights.is_object() || weights.value("type", nlohmann::json()) != "float" ||
@@ -69,7 +72,10 @@ std::optional<Float8Storage> stored_float8(const nlohmann::json& config, const s
           "{}: compressed-tensors weights of {} are not implemented, only symmetric 8-bit floats. Use the original "
           "weights, with quantization_bit: 4 in the recipe if they are too large",
           file, weights.is_object() ? weights.dump() : name);
-    read_block(weights.value("block_structure", nlohmann::json()), "block_structure");
+    const nlohmann::json block = weights.value("block_structure", nlohmann::json());
+    read_block(block, "block_structure");
+    blocks.insert(block.dump());
+    out.uniform = out.uniform && blocks.size() == 1 && group.value("targets", nlohmann::json(all_linear)) == all_linear;
   }
   return out;
 }

@@ -21,10 +21,13 @@ struct Float8Storage {
   int64_t rows = 128, columns = 128;
   bool in_blocks = true;             // false: config.json says that a factor is for a row or for a whole weight
   std::vector<ModuleRule> excluded;  // modules that are not in 8-bit floats
+  // Whether all modules that are not excluded have one format. If config.json names single modules or states several
+  // formats (config_groups), it does not tell which modules are in 8-bit floats and how; only the files do.
+  bool uniform = true;
 
-  // Returns the format on the device. A factor for a whole weight is stored for each row there.
+  // Returns the format on the device, if `uniform`. A factor for a whole weight is stored for each row there.
   Quantisation format() const;
-  // Returns the layers in which the checkpoint stores all of this weight in 8-bit floats.
+  // Returns the layers in which the checkpoint stores all of this weight in 8-bit floats, if `uniform`.
   std::vector<int64_t> covered_layers(const Param& param) const;
 };
 // Returns the storage that 'quantization_config' of config.json describes; nullopt when the weights are not 8-bit

@@ -38,10 +38,10 @@ void check(const Run& run, const Quantisation& format, const std::string& where)
 }
 
 // Returns the format in which the checkpoint stores linear layers if the run can keep them so on the device: integers
-// in groups, or 8-bit floats.
+// in groups, or 8-bit floats in one format.
 std::optional<Quantisation> stored_format(const ModelConfig& config) {
   if (config.groups) return config.groups->format();
-  return config.float8 ? std::optional(config.float8->format()) : std::nullopt;
+  return config.float8 && config.float8->uniform ? std::optional(config.float8->format()) : std::nullopt;
 }
 
 // Returns the layers in which the checkpoint stores this weight in stored_format.
@@ -51,10 +51,13 @@ std::vector<int64_t> covered_layers(const ModelConfig& config, const Param& para
 
 // Returns stored_format if the weights keep it on the device. They become 16-bit floats if adapters are merged into
 // them during loading, or if training changes base weights. PiSSA changes them, too. 8-bit floats get another format
-// with quantization_bit; with fp8 their products are computed from 16-bit floats, and ref_model has 16-bit floats.
-std::optional<Quantisation> kept_on_device(const Run& run, const Recipe& recipe) {
+// with quantization_bit; when training with fp8, their products are computed from 16-bit floats; a reference model of
+// ref_model has 16-bit floats.
+std::optional<Quantisation> kept_on_device(const Run& run, const Recipe& recipe, Purpose purpose) {
   const bool stays = run.merged.empty() && !run.from_scratch && !run.pissa && (run.lora || run.trained.empty());
-  const bool replaced = run.model.config.float8 && (recipe.quantization_bit || recipe.fp8 || !recipe.ref_model.empty());
+  const bool multiplies_in_8_bits = recipe.fp8 && purpose == Purpose::kTraining;
+  const bool compares = !recipe.ref_model.empty() && purpose != Purpose::kInference && run.has_reference();
+  const bool replaced = run.model.config.float8 && (recipe.quantization_bit || multiplies_in_8_bits || compares);
   return stays && !replaced ? stored_format(run.model.config) : std::nullopt;
 }
 
@@ -70,8 +73,8 @@ std::optional<Quantisation> quantisation_of(const Recipe& recipe, const ModelCon
   return stored ? stored : wanted;
 }
 
-void split_stored_stacks(Run& run, const Recipe& recipe, const std::string& file) {
-  const std::optional<Quantisation> format = kept_on_device(run, recipe);
+void split_stored_stacks(Run& run, const Recipe& recipe, Purpose purpose, const std::string& file) {
+  const std::optional<Quantisation> format = kept_on_device(run, recipe, purpose);
   if (!format) return;
   std::vector<Param> params;
   std::vector<std::string> divided, whole;
@@ -104,7 +107,7 @@ void split_stored_stacks(Run& run, const Recipe& recipe, const std::string& file
   run.model.params = std::move(params);
 }
 
-void quantise_frozen(Run& run, const Recipe& recipe, const std::string& file) {
+void quantise_frozen(Run& run, const Recipe& recipe, Purpose purpose, const std::string& file) {
   const std::optional<Quantisation> found = quantisation_of(recipe, run.model.config, file);
   const bool stored = run.model.config.quantisation.has_value();
   // Experts in MXFP4 become floats if adapters are merged into them during loading, if training starts from random
@@ -112,10 +115,16 @@ void quantise_frozen(Run& run, const Recipe& recipe, const std::string& file) {
   const bool keeps_mxfp4 =
       run.model.config.mxfp4 && run.merged.empty() && !run.from_scratch && (run.lora || run.trained.empty());
   const std::optional<GroupStorage>& groups = run.model.config.groups;
-  const std::optional<Quantisation> kept_as = kept_on_device(run, recipe);
+  const std::optional<Float8Storage>& float8 = run.model.config.float8;
+  const std::optional<Quantisation> kept_as = kept_on_device(run, recipe, purpose);
   if (groups && recipe.quantization_bit)
     info("{}: quantization_bit has no effect, because the checkpoint ({}) is already stored as {}",
          recipe.where("quantization_bit"), file, groups->format().name());
+  if (float8 && !float8->uniform && !recipe.quantization_bit && (run.lora || run.trained.empty()))
+    info(
+        "{}: config_groups names single modules or states several formats, so all weights in 8-bit floats take 16 bits "
+        "on the device",
+        file);
   if (!found && !keeps_mxfp4 && !kept_as) return;
   if (found) check(run, *found, stored ? file : recipe.where("quantization_bit"));
 

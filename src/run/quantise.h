@@ -20,13 +20,13 @@ std::optional<Quantisation> quantisation_of(const Recipe& recipe, const ModelCon
 // parameter in run.model by two parameters, for these layers and for the other layers, and logs this. With
 // layers_to_transform, offload_param or LoRA on experts, warns instead that all layers of the weight become floats.
 // Does nothing if the run turns all such weights into floats. `file` is the config.json, for messages.
-void split_stored_stacks(Run& run, const Recipe& recipe, const std::string& file);
+void split_stored_stacks(Run& run, const Recipe& recipe, Purpose purpose, const std::string& file);
 
 // Replaces each weight of run.frozen that the run keeps quantised by the parts of its quantised form, and lists the
 // weight in run.quantised. The quantised weights are the linear weights if quantisation_of returns a format, experts
 // that stay in MXFP4, and weights that the checkpoint stores as integers in groups or as 8-bit floats. Throws UserError
 // like quantisation_of, and when quantised weights would have to be trained or changed. `file` is the config.json, for
 // messages.
-void quantise_frozen(Run& run, const Recipe& recipe, const std::string& file);
+void quantise_frozen(Run& run, const Recipe& recipe, Purpose purpose, const std::string& file);
 
 }  // namespace fettle

@@ -143,6 +143,7 @@ class Resolving {
   Resolving(const Recipe& recipe, const ModelConfigFile& config, Purpose purpose, Run& run)
       : recipe_(recipe),
         config_(config),
+        purpose_(purpose),
         trains_(purpose == Purpose::kTraining),
         compares_(purpose != Purpose::kInference && run.has_reference()),
         run_(run) {}
@@ -196,10 +197,10 @@ class Resolving {
     const bool adapted = !recipe_.adapter_name_or_path.empty();
     if (trains_ ? recipe_.finetuning_type == "lora" && !recipe_.train_from_scratch : adapted) {
       take_adapters();
-      split_stored_stacks(run_, recipe_, config_.file);
+      split_stored_stacks(run_, recipe_, purpose_, config_.file);
       divide_for_lora();
     } else if (!trains_) {
-      split_stored_stacks(run_, recipe_, config_.file);
+      split_stored_stacks(run_, recipe_, purpose_, config_.file);
       run_.frozen = run_.model.params;
     } else if (recipe_.finetuning_type == "freeze") {
       divide_for_freeze();
@@ -426,6 +427,7 @@ class Resolving {
 
   const Recipe& recipe_;
   const ModelConfigFile& config_;
+  Purpose purpose_;
   bool trains_;
   bool compares_;  // the run computes a loss that compares with a reference model
   Run& run_;
@@ -490,7 +492,7 @@ Run resolve(const Recipe& asked, const ModelConfigFile& config, const std::optio
   steps.check_offload();
   steps.check_stages();
   steps.check_offload_dir();
-  quantise_frozen(run, recipe, config.file);
+  quantise_frozen(run, recipe, purpose, config.file);
   steps.set_dtypes();
   steps.set_reference();
   steps.place_params();

@@ -37,7 +37,25 @@ std::string digest(std::span<const std::byte> bytes, size_t blocks) {
   return xxh3_128(sample);
 }
 
+std::string digest(const StoredTensor& tensor, size_t blocks);
+
+// Samples the stored tensors of evenly spaced experts, because the values of all experts would have to be computed from
+// the whole files.
+std::string digest(const JoinedExperts& experts, size_t blocks) {
+  const size_t each = static_cast<size_t>(experts.each), count = experts.entries.size() / each;
+  const size_t sampled = std::clamp(blocks / each, size_t{1}, count);
+  const size_t blocks_of_one = std::max(blocks / (sampled * each), size_t{1});
+  ContentKey key;
+  for (size_t i = 0; i < sampled; ++i)
+    for (size_t part = 0; part < each; ++part) {
+      const size_t at = i * count / sampled * each + part;
+      key.add(digest(StoredTensor{experts.files[at], &experts.entries[at]}, blocks_of_one));
+    }
+  return key.text();
+}
+
 std::string digest(const StoredTensor& tensor, size_t blocks) {
+  if (tensor.entry->joined_experts) return digest(*tensor.entry->joined_experts, blocks);
   const TensorFile& file = *tensor.file;
   std::string out;
   if (tensor.entry->dense_places()) {

@@ -15,8 +15,9 @@ namespace fettle {
 //   "adapters"  the adapters that are merged into the base, and the adapter of which a reference model has a copy
 //   "ref_model" the tensors of the recipe's ref_model
 // Also returns the recipe's paths of these files ("paths"), for messages. A digest of tensors covers each tensor's
-// name, shape and dtype, and evenly spaced blocks of the tensors' bytes, at most 32 MiB of each model or adapter. It
-// does not depend on where the files are or how they are split into shards.
+// name, shape and dtype, and evenly spaced blocks of the tensors' bytes, at most 32 MiB of each model or adapter. If
+// each expert has its own tensors, the blocks are from the tensors of evenly spaced experts. The digest does not depend
+// on where the files are or how they are split into shards.
 nlohmann::json base_identity(const Run& run, const ModelRepository& repository);
 
 }  // namespace fettle

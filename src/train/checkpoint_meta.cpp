@@ -40,7 +40,10 @@ Json identity(const Run& run) {
     out["problem_type"] = name_of(run.labels()->problem);
     out["id2label"] = run.labels()->id2label;
   }
-  out["quantization"] = run.quantised.empty() ? "none" : run.quantised[0].format.name();
+  // Weights in 8-bit floats have the same values on the device in 8 bits and in 16 bits. The base's digest identifies
+  // them.
+  const bool quantised = !run.quantised.empty() && run.quantised[0].format.type != Quantisation::Type::kFloat8;
+  out["quantization"] = quantised ? run.quantised[0].format.name() : "none";
   return out;
 }
 

@@ -3,8 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
+#include <fstream>
+
 #include "checkpoint/model_writer.h"
 #include "model_copies.h"
+#include "models/module_rules.h"
 #include "resolve_run.h"
 #include "temp_folder.h"
 #include "train/base_digest.h"
@@ -13,6 +17,30 @@ namespace fettle {
 namespace {
 
 const std::string kDownProj = "model.layers.1.mlp.down_proj.weight";
+
+// Writes the model with a tensor for each expert. The model has the experts of a layer in one tensor [E, out, in].
+void write_apart(const std::filesystem::path& model, const std::filesystem::path& folder) {
+  const ModelRepository repository = ModelRepository::open(model);
+  std::vector<std::pair<std::string, HostArray>> tensors;
+  for (const std::string& name : repository.names()) {
+    const StoredTensor stored = repository.find(name);
+    HostArray array = stored.file->read(*stored.entry);
+    const Shape shape = array.shape();
+    const bool of_experts = shape.dims.size() == 3 && !expert_modules(name, 0).empty();
+    const std::byte* from = array.data();
+    for (int64_t expert = 0; of_experts && expert < shape.dims[0]; ++expert) {
+      const std::vector<std::string> modules = expert_modules(name, expert);
+      for (const std::string& module : modules) {
+        HostArray one(Shape{shape.dtype, {shape.dims[1] / std::ssize(modules), shape.dims[2]}});
+        std::memcpy(one.data(), from, static_cast<size_t>(one.bytes()));
+        from += one.bytes();
+        tensors.emplace_back(module + ".weight", std::move(one));
+      }
+    }
+    if (!of_experts) tensors.emplace_back(name, std::move(array));
+  }
+  write_model(folder, repository.config(), tensors);
+}
 
 class BaseDigest : public testing::Test {
  protected:
@@ -56,6 +84,32 @@ TEST_F(BaseDigest, OfFrozenWeightsChangesWithEachOfThem) {
   change_tensor(folder / "other/model.safetensors", kDownProj);
   EXPECT_EQ(identity()["config"], wanted["config"]);
   EXPECT_NE(identity()["weights"], wanted["weights"]);
+}
+
+// The tensor of each expert is sampled. The values of all experts together are not read.
+TEST_F(BaseDigest, OfExpertsApartSamplesTheTensorOfEachExpert) {
+  write_apart(reference_model("qwen3_5_moe"), folder / "apart");
+  recipe.model_name_or_path = (folder / "apart").string();
+  const std::filesystem::path file = folder / "apart/model.safetensors";
+  const std::string experts = "model.language_model.layers.0.mlp.experts.";
+  nlohmann::json last = identity()["weights"];
+  const TensorEntry up = *SafetensorsFile::open(file).find(experts + "5.up_proj.weight");
+  ASSERT_EQ(up.bytes, 8192) << "the sample is the 4096 bytes in the middle";
+  for (const auto& [at, is_sampled] : {std::pair{0, false}, {8188, false}, {4096, true}}) {
+    std::fstream out(file, std::ios::in | std::ios::out | std::ios::binary);
+    out.seekp(up.offset + at);
+    out << std::string(4, '\1');
+    out.close();
+    const nlohmann::json now = identity()["weights"];
+    EXPECT_EQ(now != last, is_sampled) << at;
+    last = now;
+  }
+  for (const char* module : {"0.gate_proj", "5.up_proj", "7.down_proj"}) {
+    change_tensor(file, experts + module + ".weight");
+    const nlohmann::json now = identity()["weights"];
+    EXPECT_NE(now, last) << module;
+    last = now;
+  }
 }
 
 TEST_F(BaseDigest, OfConfigChangesWithFieldsThatAffectTheComputation) {

@@ -189,6 +189,37 @@ TEST(Float8BaseVariants, SomeRunsKeepNoWeightsIn8Bits) {
   for (const Words& keys : {Words{"fp8=true", "bf16=true"}, Words{"stage=dpo", "ref_model=x"}, Words{"pissa_init=true"},
                             Words{"finetuning_type=full"}})
     EXPECT_TRUE(make_run(recipe_of(model, keys), config, "c", target).quantised.empty()) << keys[0];
+  // Only training multiplies 8-bit floats. Inference has no reference model.
+  auto keeps = [&](const Words& keys, Purpose purpose) {
+    return !make_run(recipe_of(model, keys), config, "c", target, purpose).quantised.empty();
+  };
+  const Words fp8{"fp8=true", "bf16=true"}, ref_model{"stage=dpo", "ref_model=x"};
+  EXPECT_TRUE(keeps(fp8, Purpose::kInference));
+  EXPECT_TRUE(keeps(fp8, Purpose::kEvaluation));
+  EXPECT_TRUE(keeps(ref_model, Purpose::kInference));
+  EXPECT_FALSE(keeps(ref_model, Purpose::kEvaluation));
+}
+
+// If config.json names single modules or states several formats, only the files tell how a weight is stored. The
+// weights are floats on the device.
+TEST(Float8BaseVariants, SeveralFormatsAreFloats) {
+  TempFolder folder;
+  write_float8(reference_model("qwen3"), folder / "float8", {1, 0});
+  write_as_floats(folder / "float8", folder / "floats");
+  const TrainOptions options{.steps = 1};
+  const std::vector<double> wanted = train(recipe_of(folder / "floats"), options).losses;
+  nlohmann::json config = ModelRepository::open(folder / "float8").config();
+  const nlohmann::json one = config["quantization_config"];
+  nlohmann::json named = one, several = one;
+  named["config_groups"]["group_0"]["targets"] = nlohmann::json::array({"re:.*_proj"});
+  several["config_groups"]["group_1"] = one["config_groups"]["group_0"];
+  several["config_groups"]["group_1"]["weights"]["block_structure"] = {16, 16};
+  for (const nlohmann::json& quantisation : {named, several}) {
+    config["quantization_config"] = quantisation;
+    write_text(folder / "float8" / "config.json", config.dump());
+    EXPECT_TRUE(make_run(recipe_of(folder / "float8"), config, "c", 1).quantised.empty());
+    EXPECT_EQ(train(recipe_of(folder / "float8"), options).losses, wanted);
+  }
 }
 
 // In the checkpoint, one layer's q_proj is not in 8-bit floats. The other layer's stays in 8-bit floats.

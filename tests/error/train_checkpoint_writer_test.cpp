@@ -209,6 +209,21 @@ TEST_F(OtherRun, AnotherStageIsNamed) {
   EXPECT_THAT(error(other), HasSubstr("stage = \"sft\", but this run has \"pt\""));
 }
 
+// Whether 8-bit floats stay in 8 bits on the device does not matter, because the values are the same.
+TEST(Identity, NamesTheQuantisationUnlessTheWeightsAreIn8BitFloats) {
+  auto quantisation = [](const Recipe& recipe, Quantisation::Type type) {
+    const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
+    const auto run = make_run(recipe, repository.config(), "config.json", 1);
+    EXPECT_FALSE(run.quantised.empty());
+    for (const QuantisedWeight& weight : run.quantised) EXPECT_EQ(weight.format.type, type);
+    return checkpoint_meta(run, 1, {}, {}, {}, "")["identity"]["quantization"];
+  };
+  Recipe recipe = reference_recipe("qwen3_fp8");
+  EXPECT_EQ(quantisation(recipe, Quantisation::Type::kFloat8), "none");
+  recipe.quantization_bit = 4;
+  EXPECT_EQ(quantisation(recipe, Quantisation::Type::kNf4), "nf4 with double quantization");
+}
+
 TEST_F(OtherRun, ABaseWithOtherWeightsIsRefusedWithBothPaths) {
   Recipe other = recipe();
   other.model_name_or_path = copy_model(folder_ / "other");
