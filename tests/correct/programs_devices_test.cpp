@@ -91,7 +91,7 @@ TEST(Devices, TakeWhatOtherProgramsLeaveAndReportIt) {
   const std::string said = testing::internal::GetCapturedStderr();
   EXPECT_THAT(error, HasSubstr("memory_fraction=float 0.533333 "));
   EXPECT_THAT(said, HasSubstr("gpu_memory_utilization asks for 0.95 of a device's 24.00 GB, but other programs use "
-                              "9.20 GB of it; this program takes 12.80 GB (0.53)"));
+                              "9.20 GB of it; this program takes 12.80 GB, a share of 0.53"));
 }
 
 TEST(Devices, NothingIsReportedWhenEnoughIsFree) {
