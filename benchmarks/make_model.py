@@ -53,7 +53,8 @@ def write_model(folder, shape):
         max_position_embeddings=max(2048, shape.length), tie_word_embeddings=not shape.untied,
         bos_token_id=256, eos_token_id=256,
     )  # fmt: skip
-    model = transformers.AutoModelForCausalLM.from_config(config, dtype=getattr(torch, shape.dtype))
+    with torch.device(shape.device):
+        model = transformers.AutoModelForCausalLM.from_config(config, dtype=getattr(torch, shape.dtype))
     model.save_pretrained(folder, **({"max_shard_size": shape.shard} if shape.shard else {}))
     (folder / "tokenizer.json").write_text(json.dumps(byte_tokenizer(), ensure_ascii=False))
     names = dict(tokenizer_class="PreTrainedTokenizerFast", bos_token="<|endoftext|>", eos_token="<|endoftext|>")
@@ -71,8 +72,9 @@ def main():
     parser.add_argument("--rows", type=int, default=64, help="rows in rows.jsonl")
     parser.add_argument("--length", type=int, default=512, help="ids per row")
     parser.add_argument("--shard", help="size of the largest weight file, such as 1GB")
+    parser.add_argument("--device", default="cpu", help="where the weights are drawn; cuda is faster for large models")
     shape = parser.parse_args()
-    said = {key: str(value) for key, value in vars(shape).items() if key != "folder" and value is not None}
+    said = {k: str(v) for k, v in vars(shape).items() if k not in ("folder", "device") and v is not None}
     stamp = shape.folder / "shape.json"
     if stamp.exists() and json.loads(stamp.read_text()) == said:
         return

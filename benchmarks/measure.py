@@ -1,5 +1,5 @@
 """Runs one program on one workload. fettle() and peer() return a dict with what they measured: speed (tokens/s; of a
-reply for `generate`), prompt_speed, memory (peak, bytes), first (seconds from the command to the first step's log line;
+reply for `generate`), prompt_speed, memory (peak, bytes), device_memory (the same of a GPU), first (seconds from the command to the first step's log line;
 only of fettle), losses."""
 
 import json
@@ -52,9 +52,9 @@ def tokens_of(rows):
     return sum(len(json.loads(line)["input_ids"]) for line in rows.read_text().splitlines())
 
 
-def fettle(binary, work, model, cache, kernels="auto"):
+def fettle(binary, work, model, cache, kernels="auto", plugin="cpu"):
     bf16 = f"bf16={'true' if work.dtype == 'bfloat16' else 'false'}"
-    common = [f"model_name_or_path={model}", bf16, "plugin=cpu", f"kernels={kernels}"]
+    common = [f"model_name_or_path={model}", bf16, f"plugin={plugin}", f"kernels={kernels}"]
     if work.kind == "generate":
         prompts = [json.loads(line)["input_ids"] for line in rows_file(work, model).read_text().splitlines()[:3]]
         with tempfile.TemporaryDirectory() as folder:
@@ -85,7 +85,8 @@ def fettle(binary, work, model, cache, kernels="auto"):
         records = [json.loads(line) for line in log.read_text().splitlines()]
     records = [record for record in records if "loss" in record]
     speeds = [record["throughput"] for record in records[2:] if "throughput" in record]
-    return dict(speed=statistics.median(speeds), memory=done["memory"], first=done["first"], losses=[r["loss"] for r in records])
+    return dict(speed=statistics.median(speeds), memory=done["memory"], first=done["first"], losses=[r["loss"] for r in records],
+                device_memory=max((r.get("device_memory_bytes", 0) for r in records), default=0))  # fmt: skip
 
 
 def jax_environment(cache):
@@ -94,9 +95,9 @@ def jax_environment(cache):
     return dict(PJRT_NAMES_AND_LIBRARY_PATHS=f"fettle_cpu:{plugin}", JAX_PLATFORMS="fettle_cpu")
 
 
-def peer(python, script, work, model, **environment):
+def peer(python, script, work, model, words=(), **environment):
     done = run([python, HERE / script, model, rows_file(work, model), "--kind", work.kind, "--dtype", work.dtype,
-                "--batch", work.rows, "--steps", work.steps, "--reply", REPLY]
+                "--batch", work.rows, "--steps", work.steps, "--reply", REPLY, *words]
                + ["--remat"] * (work.remat == "full"), **environment)  # fmt: skip
     return dict(json.loads(done["out"].splitlines()[-1]), memory=done["memory"])
 

@@ -1,4 +1,4 @@
-"""Trains LoRA on a Llama checkpoint with plain JAX on the CPU: one jitted step, no kernels of its own, layers in a
+"""Trains LoRA on a Llama checkpoint with plain JAX on its default device: one jitted step, no kernels of its own, layers in a
 scan. Prints tokens/s as JSON. It shows what the compiler makes of the step without Fettle's choices.
 
 usage: peer_jax.py MODEL_FOLDER ROWS.jsonl [--dtype bfloat16|float32] [--batch 1] [--steps 6] [--remat]

@@ -1,6 +1,7 @@
-"""Does a benchmark's work with Transformers + PEFT on the CPU, as a user would write it. Prints the results as JSON.
+"""Does a benchmark's work with Transformers + PEFT, as a user would write it. Prints the results as JSON.
 
 usage: peer_peft.py MODEL_FOLDER ROWS.jsonl [--kind lora] [--dtype bfloat16|float32] [--batch 1] [--steps 6] [--remat]
+       [--device cpu|cuda]
 """
 
 import argparse
@@ -20,7 +21,7 @@ def load(options):
     """Returns the model: for LoRA the frozen base in `dtype` with float32 LoRA on all linear layers of its blocks."""
     model = transformers.AutoModelForCausalLM.from_pretrained(
         options.folder, dtype=getattr(torch, options.dtype), attn_implementation="sdpa"
-    )
+    ).to(options.device)
     if options.kind in ("eval", "generate"):
         return model.eval()
     if options.remat:
@@ -36,7 +37,7 @@ def load(options):
     return peft.get_peft_model(model, config).train()
 
 
-def padded(rows):
+def padded(rows, device):
     """Pads to the longest row of the batch, as Transformers' collators do."""
     longest = max(len(row["input_ids"]) for row in rows)
     out = dict(input_ids=[], labels=[], attention_mask=[])
@@ -47,7 +48,7 @@ def padded(rows):
         out["attention_mask"].append([1] * len(row["input_ids"]) + [0] * none)
     if all(len(row["input_ids"]) == longest for row in rows):
         del out["attention_mask"]
-    return {name: torch.tensor(value) for name, value in out.items()}
+    return {name: torch.tensor(value, device=device) for name, value in out.items()}
 
 
 def train(model, options, rows):
@@ -56,9 +57,9 @@ def train(model, options, rows):
     seconds, tokens, losses = [], [], []
     for step in range(2 + options.steps):
         taken = [rows[(step * options.batch + i) % len(rows)] for i in range(options.batch)]
-        batch = padded(taken)
+        batch = padded(taken, options.device)
         start = time.perf_counter()
-        with torch.autocast("cpu", torch.bfloat16, enabled=options.dtype == "bfloat16"):
+        with torch.autocast(options.device, torch.bfloat16, enabled=options.dtype == "bfloat16"):
             loss = model(**batch).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(trained, 1.0)
@@ -76,7 +77,7 @@ def train(model, options, rows):
 def evaluate(model, options, rows):
     total = 0.0
     for at in range(0, len(rows), options.batch):
-        total += float(model(**padded(rows[at : at + options.batch])).loss)
+        total += float(model(**padded(rows[at : at + options.batch], options.device)).loss)
     return dict(losses=[total])
 
 
@@ -84,7 +85,7 @@ def evaluate(model, options, rows):
 def generate(model, options, rows):
     prompts, replies = [], []
     for row in rows[:3]:
-        ids = torch.tensor([row["input_ids"]])
+        ids = torch.tensor([row["input_ids"]], device=options.device)
         words = dict(do_sample=False, pad_token_id=0, attention_mask=torch.ones_like(ids))
         start = time.perf_counter()
         model.generate(ids, max_new_tokens=1, min_new_tokens=1, **words)
@@ -108,6 +109,7 @@ def main():
     parser.add_argument("--rank", type=int, default=8)
     parser.add_argument("--reply", type=int, default=64)
     parser.add_argument("--remat", action="store_true", help="gradient checkpointing")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     options = parser.parse_args()
     torch.manual_seed(1)
     rows = [json.loads(line) for line in options.rows.read_text().splitlines()]
@@ -119,6 +121,8 @@ def main():
         result = generate(model, options, rows)
     else:
         result = train(model, options, rows)
+    if options.device == "cuda":
+        result["device_memory"] = torch.cuda.max_memory_allocated()
     print(json.dumps(result))
 
 

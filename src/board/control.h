@@ -12,7 +12,7 @@
 
 namespace fettle {
 
-// All functions take and return JSON, and throw UserError with a sentence for the user. Thread-safe.
+// The functions that take and return JSON throw UserError with a sentence for the user. Thread-safe.
 class Control {
  public:
   explicit Control(Jobs& jobs) : jobs_(jobs) {}

@@ -51,7 +51,8 @@ class Copy {
  public:
   explicit Copy(const Block& block) : from_(block), to_(std::make_shared<Block>()) {}
 
-  // Copies a body of `node`, and adds the stacks that its calls read to the operands of `node`.
+  // Replaces the body of the loop `node` by its copy, and adds the stacks that the copy's calls read to the operands
+  // of `node`.
   static void copy_body(Node& node) {
     Loop loop = *node.loop();
     Copy copy(*loop.body);

@@ -1,5 +1,5 @@
 // Defines the functions whose VJPs are compared with finite differences. They use f64, so that the difference is
-// precise, or integers in narrower dtypes, so that the arithmetic is exact.
+// precise, or small whole numbers in narrower float dtypes, so that the arithmetic is exact.
 #include <gtest/gtest.h>
 
 #include "graph/custom_call.h"

@@ -49,6 +49,7 @@ TEST_F(ClassErrors, LabelsOfSeveralKinds) {
   expect({R"({"text": "a", "label": ["x"]})", R"({"text": "a", "label": ["y"]})"}, "the label [\"x\"] is a list");
   asked.problem = Problem::kRegression;
   expect({R"({"text": "a", "label": "x"})"}, "the label \"x\" is not a number");
+  expect({R"({"text": "a", "label": "+-5"})"}, "the label \"+-5\" is not a number");
   expect({R"({"text": "a", "label": 1})", R"({"text": "a", "label": [1, 2]})"}, "num_labels is");
 }
 
@@ -104,9 +105,8 @@ TEST_F(ClassErrors, UnknownLabels) {
   asked.id2label.clear();
   asked.count = 2;
   expect({R"({"text": "a", "label": 0})", R"({"text": "a", "label": 2})"},
-         "a.jsonl:2: the label 2 is beyond num_labels 2 (recipe), so the label numbers are 0 to 1; the rows have 2 "
-         "labels: "
-         "number them from 0 on, or name them with id2label: [0, 2]");
+         "a.jsonl:2: the label 2 is too large: num_labels is 2 (recipe), so the label numbers are 0 to 1; the rows have "
+         "2 labels: number them from 0 on, or name them with id2label: [0, 2]");
   expect({R"({"text": "a", "label": 0})", R"({"text": "a", "label": 1})", R"({"text": "a", "label": 2})"},
          "correct the row, or raise num_labels to 3");
 }

@@ -155,7 +155,7 @@ class Sweep:
         shutil.rmtree(self.out, ignore_errors=True)
         (self.folder / "hang").unlink(missing_ok=True)
 
-    # What is left.
+    # What a run left on disk: its log, results and checkpoints.
 
     def text(self):
         return self.log.read_text(errors="replace")

@@ -40,7 +40,10 @@ bool is_integer(std::string_view text) {
 // Returns the decimal number that the whole text spells; nullopt for other texts, also for nan and infinity.
 std::optional<double> number_of(std::string_view text) {
   if (text.find_first_not_of("+-.0123456789eE") != std::string_view::npos) return std::nullopt;
-  if (text.starts_with('+')) text.remove_prefix(1);
+  if (text.starts_with('+')) {
+    text.remove_prefix(1);
+    if (text.starts_with('-')) return std::nullopt;
+  }
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (text.empty() || error != std::errc() || end != text.data() + text.size()) return std::nullopt;

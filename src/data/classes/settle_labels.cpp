@@ -60,7 +60,7 @@ void check_scan(const LabelScan& scan, bool named, std::optional<Problem> proble
           ? fmt::format("the rows have {} labels: number them from 0 on, or name them with id2label: [{}]",
                         scan.numbers.size(), fmt::join(scan.numbers, ", "))
           : fmt::format("correct the row, or raise num_labels to {}", *scan.numbers.rbegin() + 1);
-  throw UserError("{}: the label {} is beyond num_labels {} ({}), so the label numbers are 0 to {}; {}",
+  throw UserError("{}: the label {} is too large: num_labels is {} ({}), so the label numbers are 0 to {}; {}",
                   scan.largest.first, scan.largest.example, count, asked.count_at, count - 1, remedy);
 }
 
