@@ -104,9 +104,10 @@ TEST_F(ClassErrors, UnknownLabels) {
   expect({R"({"text": "a", "label": 0})"}, "the label 0 is not among the 3 labels: 1, 2, 3");
   asked.id2label.clear();
   asked.count = 2;
-  expect({R"({"text": "a", "label": 0})", R"({"text": "a", "label": 2})"},
-         "a.jsonl:2: the label 2 is too large: num_labels is 2 (recipe), so the label numbers are 0 to 1; the rows have "
-         "2 labels: number them from 0 on, or name them with id2label: [0, 2]");
+  expect(
+      {R"({"text": "a", "label": 0})", R"({"text": "a", "label": 2})"},
+      "a.jsonl:2: the label 2 is too large: num_labels is 2 (recipe), so the label numbers are 0 to 1; the rows have "
+      "2 labels: number them from 0 on, or name them with id2label: [0, 2]");
   expect({R"({"text": "a", "label": 0})", R"({"text": "a", "label": 1})", R"({"text": "a", "label": 2})"},
          "correct the row, or raise num_labels to 3");
 }
