@@ -80,6 +80,18 @@ bool write_entry(const fs::path& path, const Entry& entry) {
   return stored;
 }
 
+// Returns `options` with the flag for the folder of tuning results. A run of several processes does not use the folder:
+// the processes share the work of tuning, so all would need the same results.
+CompileOptions with_tuning_folder(const CompileOptions& options, const Client& client, const fs::path& cache) {
+  const std::string flag(client.plugin().vendor().tuning_flag);
+  if (flag.empty() || client.local_count() < static_cast<int>(client.devices().size())) return options;
+  const fs::path folder = cache / "tuning" / devices_identity(client);
+  if (!make_private_folder(folder) || !distrust(folder).empty()) return options;
+  CompileOptions out = options;
+  out.env.emplace(flag, folder.string());
+  return out;
+}
+
 }  // namespace
 
 std::string devices_identity(const Client& client) {
@@ -183,7 +195,7 @@ Executable CompileCache::compile_again(const Client& client, const std::string& 
                                        const CompileOptions& options) {
   const fs::path path = file_of(client, module_text, options);
   ++misses_;
-  Executable compiled = client.compile(module_text, std::move(signature), options);
+  Executable compiled = client.compile(module_text, std::move(signature), with_tuning_folder(options, client, folder_));
   try {
     if (write_entry(path, {compiled.program().serialize(), compiled.memory_stats()})) {
       make_room(path);

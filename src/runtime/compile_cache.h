@@ -20,6 +20,10 @@ std::string devices_identity(const Client& client);
 // renamed. If the file is damaged or truncated, or has another format, the program is compiled again. A folder that
 // cannot be written only causes a warning. Several processes may share a folder.
 //
+// GPU plugins tune programs: they measure several variants of a matrix product on the device. The folder
+// "tuning/DEVICES" keeps these results, so that another program with the same product compiles faster and takes the
+// same variant. It is not part of a file's name.
+//
 // Programs are code that runs in this process. So the cache creates folders that only this user may enter. It does not
 // load a file that another user could have changed; a warning then names the file and the remedy.
 class CompileCache {

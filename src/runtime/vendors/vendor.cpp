@@ -41,6 +41,7 @@ Vendor gpu_vendor(std::string_view name, std::string_view platform, std::string_
       .library_bytes = 800'000'000,
       .communication_bytes = 1'200'000'000,
       .xla_flag = "",
+      .tuning_flag = "xla_gpu_per_fusion_autotune_cache_dir",
       .pinned_limit = "XLA_PJRT_GPU_HOST_MEMORY_LIMIT_GB",
       .peak_bytes = reported_or_parts,
   };

@@ -51,6 +51,9 @@ struct Vendor {
   int64_t compile_bytes = 700'000'000;
   // A flag to add to XLA_FLAGS before the plugin reads them; "" = none. The user's own value takes precedence.
   std::string_view xla_flag;
+  // The compiler flag that names a folder where the plugin keeps the results of its tuning: it measures several programs
+  // for a matrix product or a fusion on the device, and keeps the fastest choice. "" = the plugin tunes nothing.
+  std::string_view tuning_flag = "";
   // The environment variable that limits how many GiB of host memory may be pinned. If the variable is not set, the
   // plugin allows 64 GiB. "" = the plugin has no such limit.
   std::string_view pinned_limit = "";
