@@ -25,7 +25,7 @@ void check_composites(Findings& findings, const Devices& devices) {
         {"kernels", Verdict::kSkipped, fmt::format("there are no kernels for plugin {}", devices.vendor()), ""});
   for (const KernelRow* kernel : kernels) {
     const std::string name = fmt::format("kernel {}", kernel->name());
-    if (!kernel->automatic && std::find(named.begin(), named.end(), kernel) == named.end()) {
+    if (!kernel->automatic(devices.capability()) && std::find(named.begin(), named.end(), kernel) == named.end()) {
       findings.add(
           {name,
            Verdict::kSkipped,

@@ -116,7 +116,8 @@ RunTrial run_on(const Devices& devices) {
     if (const auto known = plain->find(key.text()); !choose && known != plain->end()) return known->second;
     CompileOptions options{.num_partitions = static_cast<int>(program.mesh().size())};
     // A trial's program runs once, so quick compiling matters more than quick code.
-    if (devices.on_host()) options.env["xla_backend_optimization_level"] = int64_t{0};
+    const std::string effort(devices.client().plugin().vendor().effort_flag);
+    if (!effort.empty()) options.env[effort] = int64_t{0};
     const Executable executable = devices.client().compile(text, signature_of(program), options);
     std::vector<DeviceBuffer> buffers;
     std::vector<DeviceBuffer*> arguments;

@@ -26,9 +26,11 @@ constexpr std::array kRows{
     KernelRow{cpu::kRopeKernel, "rope", "cpu", cpu::rope_kernel, cpu::rows_pay, cpu::register_rope},
     KernelRow{cpu::kCrossEntropyKernel, "cross_entropy", "cpu", cpu::cross_entropy_kernel, cpu::rows_pay,
               cpu::register_cross_entropy},
-    KernelRow{gpu::kCudnnAttention, "attention", "cuda", gpu::cudnn_attention, nullptr, nullptr, true, false},
-    KernelRow{gpu::kCudaAttention, "attention", "cuda", gpu::cuda_attention, gpu::attention_pays, nullptr, true, false},
-    KernelRow{gpu::kRocmAttention, "attention", "rocm", gpu::rocm_attention, gpu::attention_pays, nullptr, true, false},
+    KernelRow{gpu::kCudnnAttention, "attention", "cuda", gpu::cudnn_attention, nullptr, nullptr, true, kNoDevice},
+    // Measured on an H100 (benchmarks/2026-11-26-h100.md), whose capability is 9.0.
+    KernelRow{gpu::kCudaAttention, "attention", "cuda", gpu::cuda_attention, gpu::attention_pays, nullptr, true, "9.0"},
+    KernelRow{gpu::kRocmAttention, "attention", "rocm", gpu::rocm_attention, gpu::attention_pays, nullptr, true,
+              kNoDevice},
 };
 
 }  // namespace
@@ -55,12 +57,13 @@ void require_kernel_names(const std::vector<std::string>& wanted, std::string_vi
                       fmt::join(known, ", "));
 }
 
-KernelSet select_kernels(std::string_view platform, const std::vector<std::string>& wanted) {
+KernelSet select_kernels(std::string_view platform, const std::vector<std::string>& wanted,
+                         std::string_view capability) {
   const bool all = is_word(wanted, "auto");
   KernelSet out;
   for (const KernelRow& row : kRows)
     if (row.platform == platform &&
-        ((all && row.automatic) || std::find(wanted.begin(), wanted.end(), row.name()) != wanted.end()))
+        ((all && row.automatic(capability)) || std::find(wanted.begin(), wanted.end(), row.name()) != wanted.end()))
       out.push_back(&row);
   return out;
 }

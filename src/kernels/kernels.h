@@ -16,6 +16,8 @@
 
 namespace fettle {
 
+inline constexpr std::string_view kAnyDevice = "", kNoDevice = "none";
+
 struct KernelRow {
   std::string_view id;         // name and version, as CustomCall::kernel: "cpu_attention/1"
   std::string_view composite;  // the composite that the kernel replaces: "attention"
@@ -30,9 +32,11 @@ struct KernelRow {
   // True: the kernel has a program for each shape, and the compiler may accept one program and refuse another. So the
   // check also tries the widths and options that models have.
   bool every_width = false;
-  // False: a run uses the kernel only if the recipe names it, because nobody has run it on its device yet.
-  bool automatic = true;
+  // The beginning of the capability (DeviceInfo::capability) of the devices on which `kernels: auto` uses the kernel.
+  // On other devices, a run uses it only if the recipe names it, because nobody has measured it there yet.
+  std::string_view automatic_on = kAnyDevice;
 
+  bool automatic(std::string_view capability) const { return capability.starts_with(automatic_on); }
   std::string_view name() const { return id.substr(0, id.find('/')); }  // the name in recipes and messages
 };
 
@@ -46,8 +50,10 @@ using KernelSet = std::vector<const KernelRow*>;
 void require_kernel_names(const std::vector<std::string>& wanted, std::string_view where);
 
 // Returns the table rows for `platform` (a Vendor::name) that a recipe's `kernels` selects: {"auto"} selects all that
-// are `automatic`, {"off"} none, and a list of names selects these kernels. Rows for other platforms are left out.
-KernelSet select_kernels(std::string_view platform, const std::vector<std::string>& wanted);
+// are automatic for devices of `capability`, {"off"} none, and a list of names selects these kernels. Rows for other
+// platforms are left out.
+KernelSet select_kernels(std::string_view platform, const std::vector<std::string>& wanted,
+                         std::string_view capability = "");
 
 // Returns a chooser that takes the first row that supports a composite's shapes and pays there. The chooser is empty
 // for an empty set.

@@ -87,7 +87,7 @@ Machine Machine::of(const Request& request) {
     throw UserError("target: {} needs plugin {}, but the recipe sets {}; remove `plugin` from the recipe", target.title,
                     target.plugin, plugin->name());
   return Machine(target, plugin, size.hosts, size.per_host, request.devices().memory_utilization,
-                 select_kernels(plugin->vendor().name, request.devices().kernels));
+                 select_kernels(plugin->vendor().name, request.devices().kernels, target.chip.capability));
 }
 
 const MemoryShare& Machine::memory() const {

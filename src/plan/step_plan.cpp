@@ -41,10 +41,10 @@ Assumptions assumptions_for(const Run& run, int64_t length) {
   return out;
 }
 
-std::vector<std::string> kernels_on_request(std::string_view platform) {
+std::vector<std::string> kernels_on_request(std::string_view platform, std::string_view capability) {
   std::vector<std::string> out;
   for (const KernelRow& row : kernel_rows())
-    if (row.platform == platform && !row.automatic) out.emplace_back(row.name());
+    if (row.platform == platform && !row.automatic(capability)) out.emplace_back(row.name());
   return out;
 }
 
@@ -69,7 +69,8 @@ StepPlan plan_step(const Request& request, const Variant& variant, const Machine
                 .memory = memory_table(run, shape, memory, machine.memory(), machine.title()),
                 .flops = program.flops(),
                 .kernels = program.kernels(),
-                .kernels_on_request = kernels_on_request(machine.run_target().platform),
+                .kernels_on_request =
+                    kernels_on_request(machine.run_target().platform, machine.run_target().capability),
                 .compile_seconds = seconds};
   const HloModule module = read_hlo(compiled.optimized);
   plan.host_traffic = host_traffic_of(module);

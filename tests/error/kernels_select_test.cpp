@@ -10,9 +10,10 @@ namespace {
 
 using testing::HasSubstr;
 
-std::vector<std::string> names(std::string_view platform, const std::vector<std::string>& wanted) {
+std::vector<std::string> names(std::string_view platform, const std::vector<std::string>& wanted,
+                               std::string_view capability = "") {
   std::vector<std::string> out;
-  for (const KernelRow* row : select_kernels(platform, wanted)) out.emplace_back(row->name());
+  for (const KernelRow* row : select_kernels(platform, wanted, capability)) out.emplace_back(row->name());
   return out;
 }
 
@@ -27,7 +28,10 @@ TEST(SelectKernels, ByWordAndName) {
   EXPECT_EQ(names("cpu", {"cpu_attention"}), Names{"cpu_attention"});
   EXPECT_EQ(names("tpu", {"auto"}), Names{});
   EXPECT_EQ(names("tpu", {"cpu_attention"}), Names{}) << "a recipe may be used on other machines";
-  EXPECT_EQ(names("cuda", {"auto"}), Names{}) << "it has not run on a device yet";
+  EXPECT_EQ(names("cuda", {"auto"}, "9.0"), Names{"cuda_attention"});
+  EXPECT_EQ(names("cuda", {"auto"}, "9.0a"), Names{"cuda_attention"}) << "as targets write it";
+  EXPECT_EQ(names("cuda", {"auto"}, "8.0"), Names{}) << "it has not run on such a device yet";
+  EXPECT_EQ(names("rocm", {"auto"}, "gfx942"), Names{}) << "it has not run on such a device yet";
   EXPECT_EQ(names("cuda", {"cuda_attention", "rocm_attention"}), Names{"cuda_attention"});
   EXPECT_EQ(names("cuda", {"cuda_attention", "cudnn_attention"}), (Names{"cudnn_attention", "cuda_attention"}))
       << "the first one that supports a shape is used";

@@ -25,7 +25,13 @@ Saved saved_of(const Node& node) {
   return op_row(node.op).saved;
 }
 
+// Returns whether the node only widens its operand, such as bf16 to f32. Saving the operand takes less memory.
+bool widens(const Node& node) {
+  return node.op == Op::kConvert && node.operands[0].shape().bytes() < node.results[0].bytes();
+}
+
 bool is_saved(const Node& node, Remat remat) {
+  if (widens(node)) return false;
   const Saved saved = saved_of(node);
   return saved == Saved::kAsProduct ? remat != Remat::kFull : saved == Saved::kAsValue && remat == Remat::kNone;
 }

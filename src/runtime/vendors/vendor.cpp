@@ -41,6 +41,7 @@ Vendor gpu_vendor(std::string_view name, std::string_view platform, std::string_
       .library_bytes = 800'000'000,
       .communication_bytes = 1'200'000'000,
       .xla_flag = "",
+      .effort_flag = "xla_gpu_autotune_level",
       .tuning_flag = "xla_gpu_per_fusion_autotune_cache_dir",
       .pinned_limit = "XLA_PJRT_GPU_HOST_MEMORY_LIMIT_GB",
       .peak_bytes = reported_or_parts,
@@ -91,6 +92,7 @@ const std::vector<Vendor>& vendors() {
           // CPU devices share the cores, so one may reach a collective late. Without this flag, the plugin would end
           // the process after 40 s.
           .xla_flag = "--xla_cpu_collective_call_terminate_timeout_seconds=86400",
+          .effort_flag = "xla_backend_optimization_level",
           .peak_bytes = sum_of_parts,
       },
   };

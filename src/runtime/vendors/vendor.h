@@ -51,6 +51,8 @@ struct Vendor {
   int64_t compile_bytes = 700'000'000;
   // A flag to add to XLA_FLAGS before the plugin reads them; "" = none. The user's own value takes precedence.
   std::string_view xla_flag;
+  // The compiler flag that makes compiling quick and programs slow when it is 0; "" = none.
+  std::string_view effort_flag = "";
   // The compiler flag that names a folder where the plugin keeps the results of its tuning: it measures several programs
   // for a matrix product or a fusion on the device, and keeps the fastest choice. "" = the plugin tunes nothing.
   std::string_view tuning_flag = "";
