@@ -120,7 +120,7 @@ std::vector<NamedTensor> kept_of_base(const Run& run, const ModelRepository& rep
   if (run.from_scratch) return {};
   std::set<std::string> names;
   for (const Param& param : run.frozen)
-    if (param.role != Role::kQuantisedParts) add_names(names, param);
+    if (param.role != Role::kQuantisedParts && !run.keeps(param)) add_names(names, param);
   if (run.reference_folder.empty() && run.adapter.empty())
     for (const Param& param : run.reference)
       if (!param.is_lora()) add_names(names, param);

@@ -110,8 +110,8 @@ TEST_F(BaseDigest, OfWeightsInFewBitsHasAllTheirTensors) {
 
 TEST_F(BaseDigest, OfExpertsApartIn8BitFloatsHasTheirFactors) {
   const AddWeight add = [](NamedArrays& out, const std::string& module, int64_t n, int64_t k, const auto&) {
-    out.emplace_back(module + ".weight", HostArray(Shape{DType::kF8E4M3FN, {n, k}}));
-    out.emplace_back(module + ".weight_scale_inv", HostArray(Shape{DType::kF32, {(n + 15) / 16, (k + 15) / 16}}));
+    out.emplace_back(module + ".weight", HostArray::zeros({DType::kF8E4M3FN, {n, k}}));
+    out.emplace_back(module + ".weight_scale_inv", HostArray::zeros({DType::kF32, {(n + 15) / 16, (k + 15) / 16}}));
   };
   const std::filesystem::path model = reference_model("qwen3_5_moe");
   nlohmann::json config = ModelRepository::open(model).config();
