@@ -54,6 +54,7 @@ struct TrainOptions {
   bool laid = false;               // true: rows share lines as the run decides; false: one row per line
   bool kernels = false;            // false: the bodies of the composites are computed
   std::vector<Example> rows = {};  // the reference rows when empty
+  std::function<void(const Batch&)> on_batch = {};  // called with the batch of each step
 };
 
 struct TrainResult {
@@ -61,6 +62,7 @@ struct TrainResult {
   std::map<std::string, std::vector<double>> metrics;  // of preference stages, one value per step
   std::map<std::string, Value> trained;                // weights by stack after the last step
   std::map<std::string, std::vector<int64_t>> layers;  // layer numbers by stack; {0} for weights outside of the layers
+  std::map<std::string, Value> corrections;            // frozen parameters that steps move (Run::moves), by stack
   std::map<std::string, Value> moments;                // AdamW's first moments: averages of gradients
   int64_t positions = 0;                               // positions computed in all steps
   std::set<std::pair<int64_t, int64_t>> shapes;        // lines and length of the micro-batches
@@ -95,6 +97,7 @@ inline TrainResult train(const Recipe& recipe, const TrainOptions& options = {})
   TrainResult result;
   for (int64_t s = 0; s < options.steps; ++s) {
     const Batch batch = batches.at(s);
+    if (options.on_batch) options.on_batch(batch);
     const StepOutcome outcome = run_step(devices, run, programs.at(batch.shape).executable, state, batch,
                                          options.rate_at ? options.rate_at(s) : options.rate);
     if (outcome.overflowed) {
@@ -113,6 +116,9 @@ inline TrainResult train(const Recipe& recipe, const TrainOptions& options = {})
     result.trained[name] = to_value(state.buffers.at(trained_input(param)).download());
     if (state.buffers.contains("m/" + name)) result.moments[name] = to_value(state.buffers.at("m/" + name).download());
   }
+  for (const Param& param : run.frozen)
+    if (run.moves(param))
+      result.corrections[param.stack_name()] = to_value(state.buffers.at(frozen_input(param)).download());
   return result;
 }
 

@@ -44,6 +44,14 @@ std::vector<Key> training_keys() {
                "output_router_logits is true, else 0.",
        .aliases = {"router_aux_loss_coef"},
        .min = 0},
+      {.name = "moe_router_bias_update_rate",
+       .group = Group::kTraining,
+       .member = &Recipe::moe_router_bias_update_rate,
+       .help =
+           "Balances experts without a loss, as DeepSeek V3 was trained: each step raises the router's correction of "
+           "an expert (e_score_correction_bias) by this rate if the expert got fewer tokens than the mean, and "
+           "lowers it if it got more. 0: the corrections do not change. Needs finetuning_type: full.",
+       .min = 0},
       {.name = "output_router_logits",
        .group = Group::kTraining,
        .member = &Recipe::output_router_logits,

@@ -127,6 +127,8 @@ struct Forward {
   // f32 [2, experts], summed over layers and over the tokens of documents. Row 0 has the number of tokens sent to each
   // expert, row 1 the probability that the router gave the expert. Null: not computed.
   Tensor router;
+  // f32 [L, experts]: the number of tokens of documents that each layer sends to each expert. Null: not counted.
+  Tensor loads;
   // Computes the layer's quantised weights from their stored parts, and puts them into Layer::weights. The parts of
   // experts go into Layer::packed instead. If `after` is given, the program waits for its value before it computes the
   // weights. The function then replaces `*after` by an equal value, which the layer must use. Null: no weights are

@@ -192,6 +192,28 @@ class Resolving {
     coefficient = balance_factor(recipe_, run_.model.config);
   }
 
+  // Sets the rate at which steps move the corrections of routers.
+  void set_correction_rate() {
+    run_.correction_rate = trains_ ? recipe_.moe_router_bias_update_rate : 0;
+    if (run_.correction_rate == 0) return;
+    auto refuse = [&](const std::string& why, const char* remedy) {
+      throw UserError("{}: moe_router_bias_update_rate: {}; {}", recipe_.where("moe_router_bias_update_rate"), why,
+                      remedy);
+    };
+    const ModelConfig& config = run_.model.config;
+    const std::string type = run_.model.family->model_type;
+    if (config.num_experts == 0) refuse(type + " has no experts to balance", "remove the key");
+    if (config.routing.correction.empty())
+      refuse(fmt::format("the routers of {} have no correction that could move", type),
+             "remove the key; moe_aux_loss_coef balances the experts with a loss");
+    if (recipe_.finetuning_type != "full")
+      refuse(
+          fmt::format("finetuning_type: {} leaves the routers of the base unchanged, and {}", recipe_.finetuning_type,
+                      recipe_.finetuning_type == "lora" ? "an adapter has no place for their corrections"
+                                                        : "most of its layers are frozen"),
+          "set finetuning_type: full, or remove the key");
+  }
+
   // Decides which parameters are trained and which are frozen.
   void divide_params() {
     const bool adapted = !recipe_.adapter_name_or_path.empty();
@@ -339,6 +361,8 @@ class Resolving {
           "{}: stage: {} compares with the model before training. No adapter is given, so set ref_model to that model",
           recipe_.where("stage"), run_.stage->name);
     run_.reference = run_.trained;
+    std::ranges::copy_if(run_.frozen, std::back_inserter(run_.reference),
+                         [&](const Param& param) { return run_.moves(param); });
     // A new adapter has no effect at the start. An adapter that is evaluated is compared with the base.
     run_.reference_adapted = trains_ && !run_.adapter.empty();
     if (!run_.reference_adapted) std::erase_if(run_.reference, [](const Param& param) { return param.is_lora(); });
@@ -351,7 +375,8 @@ class Resolving {
     for (Param& param : run_.reference) param.trained = false;
     for (std::vector<Param>* params : {&run_.frozen, &run_.trained, &run_.reference})
       for (Param& param : *params)
-        if ((run_.offload_param && param.stacked()) || run_.has_master(param)) param.memory = Memory::kHost;
+        if ((run_.offload_param && param.stacked() && !run_.moves(param)) || run_.has_master(param))
+          param.memory = Memory::kHost;
     if (run_.offload_param)
       for (QuantisedWeight& weight : run_.quantised) weight.base.memory = Memory::kHost;
   }
@@ -484,6 +509,7 @@ Run resolve(const Recipe& asked, const ModelConfigFile& config, const std::optio
   steps.check_head();
   steps.check_mesh();
   steps.set_balance();
+  steps.set_correction_rate();
   run.batch = batch_spec(recipe, stage, run.model.config, cutoff_len, sharding.mesh(), BatchUse::kTraining);
   run.eval_batch = batch_spec(recipe, stage, run.model.config, cutoff_len, sharding.mesh(), BatchUse::kEvaluation);
   steps.divide_params();

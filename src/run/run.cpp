@@ -35,6 +35,10 @@ int64_t Run::count(const std::vector<Param>& params) const {
   return total;
 }
 
+bool Run::moves(const Param& param) const {
+  return correction_rate > 0 && param.hf_name == model.family->layer_prefix + model.config.routing.correction;
+}
+
 std::vector<int64_t> Run::layers_of(const Param& param) const {
   if (!param.stacked()) return {0};
   std::vector<int64_t> out = param.layers.numbers;

@@ -104,6 +104,7 @@ struct Run {
   bool remat_auto = false;  // true: settle_remat() will choose `remat`, which is "full" before that call
   ShardingRules sharding;
   ShardingRules loss_sharding;  // for the activations of the head and the loss
+  double correction_rate = 0;   // moe_router_bias_update_rate; 0: routers' corrections do not change
   double noise_alpha = 0;       // alpha of NEFTune's noise on the embedded tokens; 0: no noise
   UpdateSpec update;
   Optimizer optimizer;
@@ -124,6 +125,10 @@ struct Run {
   const std::optional<LabelSet>& labels() const { return data.labels; }
   int64_t batch_shards() const;          // devices the batch is split over: dp x fsdp
   int64_t rows_per_micro_batch() const;  // rows of data in a micro-batch, over all devices
+  // Returns whether each step moves this frozen parameter: a router's correction, if correction_rate is above 0.
+  bool moves(const Param& param) const;
+  // Returns whether the run's checkpoints and results have this frozen parameter, because the base has no such values.
+  bool keeps(const Param& param) const { return from_scratch || moves(param); }
   DType reference_dtype() const { return lora && reference_folder.empty() ? trained_dtype : frozen_dtype; }
   int64_t count(const std::vector<Param>& params) const;  // number of elements; for `frozen`, includes `quantised`
   // Returns the numbers of the layers whose tensors the parameter contains. For a LoRA weight, these are only the

@@ -87,6 +87,7 @@ struct BatchLoss {
   Tensor correct_R;  // number of trained tokens whose largest logit is the target's; evaluation only
   Tensor metrics;    // [Stage::metric_sums]: sums over the rows; Stage::metrics reads them
   Tensor logits_SK;  // only for Head::kLabels
+  Tensor loads;      // Forward::loads of the trained model; set by batch_loss() in training
 };
 
 // A key that a stage refuses, and why.

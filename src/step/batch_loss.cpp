@@ -3,8 +3,8 @@
 #include <numeric>
 
 #include "graph/ops.h"
+#include "models/blocks/balance.h"
 #include "models/blocks/loss.h"
-#include "models/blocks/moe.h"
 #include "step/embedding_noise.h"
 
 namespace fettle {
@@ -23,6 +23,7 @@ ModelPass run_model(const Run& run, const ModelInGraph& model, const BatchInputs
   if (dropout != nullptr && run.noise_alpha > 0)
     f.disturb = [&, dropout](const Tensor& x) { return with_noise(x, run.noise_alpha, *dropout, batch.sequences); };
   if (run.model.config.router_aux_loss_coef != 0 && model.balanced) f.router = no_routes(run.model.config);
+  if (run.correction_rate > 0 && model.balanced) f.loads = no_loads(run.model.config);
   const Tensor hidden = run.model.family->forward(f);
   f.disturb = nullptr;
   const TokenHead head = run.model.classifies() ? TokenHead{} : head_of(run.model, model.weights);
@@ -81,6 +82,7 @@ BatchLoss batch_loss(const Run& run, const Models& models, const BatchInputs& ba
   const DropoutKey dropout{seed, batch.at(BatchPart::kSequences), batch.at(BatchPart::kPositions)};
   const ModelPass trained = run_model(run, models.trained, batch, remat, &dropout);
   BatchLoss out = stage_loss(run, models, batch, trained, true);
+  out.loads = trained.forward.loads;
   // The step later divides its sums by the count of all micro-batches. With the factor count_of(), the result is the
   // mean of the micro-batches' balancing losses, weighted by their counts.
   if (trained.forward.router)

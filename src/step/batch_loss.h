@@ -18,8 +18,10 @@ Tensor count_of(const Run& run, const BatchInputs& batch);
 struct ModelInGraph {
   Weights weights;
   bool adapted = false;
-  bool balanced = false;  // the loss includes the load-balancing loss of experts, if the model's config has one
-  Tensor squares = {};    // see fetch_layers (offload.h)
+  // Whether the pass computes what balances the experts: their loss, if the model's config has one, and their loads, if
+  // the run moves the routers' corrections.
+  bool balanced = false;
+  Tensor squares = {};  // see fetch_layers (offload.h)
 };
 
 // The trained model, and the reference model when the loss needs one.

@@ -4,6 +4,7 @@
 
 #include "graph/autodiff/grad.h"
 #include "graph/ops.h"
+#include "models/blocks/balance.h"
 #include "optim/clip.h"
 #include "optim/loss_scale.h"
 #include "step/batch_loss.h"
@@ -44,6 +45,7 @@ BatchInputs as_one_batch(BatchInputs batch, const Tensor& used) {
 struct Gradients {
   Tensor loss;                // sum over tokens or rows
   Tensor metrics;             // the sums that the stage's metrics need; null when it has none
+  Tensor loads;               // Forward::loads of all micro-batches; null when no corrections move
   std::vector<Tensor> grads;  // in f32 if a loop sums them, else in the weights' dtype
   Tensor host_squares;        // sum of the squares of the gradients that lie in host memory; null when none does
 };
@@ -63,7 +65,7 @@ Gradients accumulate(const Run& run, Models models, const std::vector<Tensor>& t
     // With a loop, add_by_layer() computes the squares instead, from the summed gradients.
     if (on_host && !loops) wanted.push_back(models.trained.squares = constant(0, DType::kF32));
     const BatchLoss loss = batch_loss(run, models, micro, run.remat, seed);
-    Gradients out{loss.sum, loss.metrics, grad(scale ? loss.sum * scale : loss.sum, wanted), {}};
+    Gradients out{loss.sum, loss.metrics, loss.loads, grad(scale ? loss.sum * scale : loss.sum, wanted), {}};
     if (models.trained.squares) {
       out.host_squares = out.grads.back();
       out.grads.pop_back();
@@ -80,6 +82,8 @@ Gradients accumulate(const Run& run, Models models, const std::vector<Tensor>& t
   for (size_t i = 0; i < trained.size(); ++i) carries.push_back(full(0, trained[i].shape().with_dtype(DType::kF32)));
   const bool metrics = run.stage->metric_sums > 0;
   if (metrics) carries.push_back(full(0, {DType::kF32, {run.stage->metric_sums}}));
+  const bool moves = run.correction_rate > 0;
+  if (moves) carries.push_back(no_loads(run.model.config));
   if (on_host) carries.push_back(constant(0, DType::kF32));
   const ScanStep sums =
       scan(micro_batches, carries, arrays_of(batch),
@@ -98,7 +102,9 @@ Gradients accumulate(const Run& run, Models models, const std::vector<Tensor>& t
                step.carries.push_back(sum.stack);
                squares = squares + sum.squares;
              }
-             if (metrics) step.carries.push_back(carried[1 + g.grads.size()] + g.metrics);
+             size_t next = 1 + g.grads.size();
+             if (metrics) step.carries.push_back(carried[next++] + g.metrics);
+             if (moves) step.carries.push_back(carried[next++] + g.loads);
              if (on_host) step.carries.push_back(squares);
              return step;
            },
@@ -106,6 +112,7 @@ Gradients accumulate(const Run& run, Models models, const std::vector<Tensor>& t
   const auto grads = sums.carries.begin() + 1;
   return {sums.carries[0],
           metrics ? sums.carries[1 + trained.size()] : Tensor{},
+          moves ? sums.carries[1 + trained.size() + (metrics ? 1 : 0)] : Tensor{},
           {grads, grads + static_cast<std::ptrdiff_t>(trained.size())},
           on_host ? sums.carries.back() : Tensor{}};
 }
@@ -160,6 +167,18 @@ void output_updates(Program& program, const Run& run, const std::vector<Tensor>&
     const std::vector<StateArray> arrays = optimizer_state(run, run.trained[i]);
     for (size_t s = 0; s < arrays.size(); ++s)
       program.output(arrays[s].name, updated[i].state[s], arrays[s].partition, arrays[s].name, arrays[s].memory);
+  }
+}
+
+// Adds the moved corrections of routers to the program's outputs. When `sound` is false, nothing changes.
+void output_corrections(Program& program, const Run& run, const Weights& weights, const Tensor& loads,
+                        const Tensor& sound) {
+  for (const Param& param : run.frozen) {
+    if (!run.moves(param)) continue;
+    const Tensor& now = weights.at(param.stack_name());
+    const Tensor next = moved_corrections(now, param.layers.numbers, loads, run.correction_rate);
+    program.output(frozen_input(param), select(sound, next, now), run.partition(param), frozen_input(param),
+                   param.memory);
   }
 }
 
@@ -221,11 +240,12 @@ Program build_train_step(const Run& run, const BatchShape& shape) {
   const Tensor loss = sums.loss / count, divisor = loss_scale ? loss_scale : count;
   const Tensor norm = gradient_norm(run, sums, divisor);
   const Tensor factor = run.update.max_grad_norm > 0 ? clip_factor(norm, run.update.max_grad_norm) : Tensor{};
+  const Tensor sound = logical_and(is_finite(loss), is_finite(norm));
   if (run.state_on_disk())
     output_gradients(program, run, {sums.grads, divisor, factor});
   else
-    output_updates(program, run, trained, states, {sums.grads, divisor, factor}, scalars,
-                   logical_and(is_finite(loss), is_finite(norm)));
+    output_updates(program, run, trained, states, {sums.grads, divisor, factor}, scalars, sound);
+  if (sums.loads) output_corrections(program, run, weights, sums.loads, sound);
   if (scaling) {
     const Tensor next = next_loss_scale(scaling, is_finite(norm));
     program.output(kLossScale, select(is_finite(loss), next, scaling), {}, kLossScale);

@@ -120,7 +120,7 @@ std::vector<NamedTensor> kept_of_base(const Run& run, const ModelRepository& rep
   if (run.from_scratch) return {};
   std::set<std::string> names;
   for (const Param& param : run.frozen)
-    if (param.role != Role::kQuantisedParts) add_names(names, param);
+    if (param.role != Role::kQuantisedParts && !run.keeps(param)) add_names(names, param);
   if (run.reference_folder.empty() && run.adapter.empty())
     for (const Param& param : run.reference)
       if (!param.is_lora()) add_names(names, param);
@@ -135,6 +135,32 @@ std::vector<NamedTensor> kept_of_base(const Run& run, const ModelRepository& rep
       names.insert(*it);
   }
   return found(repository, names);
+}
+
+// Adds the stored tensors that belong to the values of `entry`, but whose bytes digest(StoredTensor) does not read.
+void add_parts(const TensorEntry& entry, std::vector<NamedTensor>& parts) {
+  auto add_part = [&](const TensorFile* file, const TensorEntry& part) {
+    if (file != nullptr) parts.push_back({part.name, {file, &part}});
+  };
+  if (entry.mxfp4) {
+    add_part(entry.mxfp4->blocks_file, entry.mxfp4->blocks);
+    add_part(entry.mxfp4->scales_file, entry.mxfp4->scales);
+  }
+  if (entry.float8) add_part(entry.float8->factors_file, entry.float8->factors);
+  if (entry.groups) {
+    add_part(entry.groups->scales_file, entry.groups->scales);
+    add_part(entry.groups->zeros_file, entry.groups->zeros);
+    add_part(entry.groups->order_file, entry.groups->order);
+  }
+  if (entry.joined_experts)
+    for (const TensorEntry& expert : entry.joined_experts->entries) add_parts(expert, parts);
+}
+
+std::vector<NamedTensor> parts_of(const std::vector<NamedTensor>& tensors) {
+  std::vector<NamedTensor> parts;
+  for (const NamedTensor& tensor : tensors) add_parts(*tensor.stored.entry, parts);
+  std::ranges::sort(parts, {}, &NamedTensor::name);
+  return parts;
 }
 
 void add_adapter(ContentKey& key, const fs::path& folder) {
@@ -159,22 +185,33 @@ std::string adapters_digest(const Run& run) {
   return key.text();
 }
 
-std::string reference_digest(const Run& run) {
-  if (run.reference_folder.empty() || run.reference.empty()) return kNone;
+struct ModelDigests {
+  std::string weights, parts;
+};
+
+ModelDigests digests_of(const std::vector<NamedTensor>& tensors) {
+  return {digest(tensors), digest(parts_of(tensors))};
+}
+
+ModelDigests reference_digests(const Run& run) {
+  if (run.reference_folder.empty() || run.reference.empty()) return {kNone, kNone};
   std::set<std::string> names;
   for (const Param& param : run.reference) add_names(names, param);
   const ModelRepository other = ModelRepository::open(run.reference_folder);
-  return digest(found(other, names));
+  return digests_of(found(other, names));
 }
 
 }  // namespace
 
 Json base_identity(const Run& run, const ModelRepository& repository) {
   const std::string config = computing(repository.config()).dump();
+  const ModelDigests base = digests_of(kept_of_base(run, repository)), reference = reference_digests(run);
   return {{"config", xxh3_128(std::as_bytes(std::span(config)))},
-          {"weights", digest(kept_of_base(run, repository))},
+          {"weights", base.weights},
+          {"weights_parts", base.parts},
           {"adapters", adapters_digest(run)},
-          {"ref_model", reference_digest(run)},
+          {"ref_model", reference.weights},
+          {"ref_model_parts", reference.parts},
           {"paths",
            {{"model_name_or_path", run.model_folder},
             {"adapter_name_or_path", run.adapters()},

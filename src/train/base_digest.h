@@ -10,10 +10,14 @@ namespace fettle {
 
 // Returns digests of the files that the run reads in addition to its checkpoint. A digest is "none" when the run reads
 // no such files:
-//   "config"    config.json's fields that affect the computation
-//   "weights"   the base's frozen tensors, including those that only the reference model reads
-//   "adapters"  the adapters that are merged into the base, and the adapter of which a reference model has a copy
-//   "ref_model" the tensors of the recipe's ref_model
+//   "config"          config.json's fields that affect the computation
+//   "weights"         the base's frozen tensors, including those that only the reference model reads
+//   "weights_parts"   for those of these tensors that are stored in few bits: blocks and scales in MXFP4, factors of
+//                     8-bit floats, and scales, zeros and the order of integers in groups ("weights" has the other
+//                     bytes)
+//   "adapters"        the adapters that are merged into the base, and the adapter of which a reference model has a copy
+//   "ref_model"       the tensors of the recipe's ref_model
+//   "ref_model_parts" like "weights_parts"
 // Also returns the recipe's paths of these files ("paths"), for messages. A digest of tensors covers each tensor's
 // name, shape and dtype, and evenly spaced blocks of the tensors' bytes, at most 32 MiB of each model or adapter. If
 // each expert has its own tensors, the blocks are from the tensors of evenly spaced experts. The digest does not depend

@@ -185,10 +185,13 @@ void check_base(const StateReader& state, const Json& base) {
         "value, or start a new run",
         checkpoint_of(state), what, key, path(written), path(base));
   };
-  check("ref_model", "weights of a reference model", "ref_model");
+  // Checkpoints of earlier versions lack the digests of parts.
+  for (const char* digest : {"ref_model", "ref_model_parts"})
+    check(digest, "weights of a reference model", "ref_model");
   check("adapters", "adapters", "adapter_name_or_path");
   check("config", "settings of a model (config.json)", "model_name_or_path");
-  check("weights", "weights of a base model", "model_name_or_path");
+  for (const char* digest : {"weights", "weights_parts"})
+    check(digest, "weights of a base model", "model_name_or_path");
 }
 
 void check_data(const StateReader& state, const DataIdentity& data) {

@@ -144,6 +144,12 @@ CheckpointWriter::Written CheckpointWriter::write_once(const fs::path& path, int
     });
     for (const StateArray& array : optimizer_state(run_, param)) add_named(array.name);
   }
+  for (const Param& param : run_.frozen)
+    if (run_.keeps(param))
+      fetch(frozen_input(param), [&](const HostShards& weights) {
+        add(frozen_input(param), weights);
+        result.add(param, weights);
+      });
   if (run_.scales_loss()) add_named(kLossScale);
   result.finish();
   const std::string log = to_json(record.trainer);

@@ -150,7 +150,8 @@ ResultWriter::ResultWriter(const std::filesystem::path& folder, const Run& run, 
 template <typename Write>
 void ResultWriter::for_each_layer(const Param& param, const HostShards& weights, Write write) const {
   const Dims dims = param.stored_dims();
-  HostArray layer({weights.shape.dtype, dims}), converted({dtype_, dims});
+  const DType dtype = param.dtype.value_or(dtype_);
+  HostArray layer({weights.shape.dtype, dims}), converted({dtype, dims});
   Box box = Box::whole(weights.shape.dims);
   for (int d = 0; d < param.stack_dims(); ++d) box.size[d] = 1;
   for (const int64_t index : stored_numbers(run_, param)) {
@@ -160,7 +161,7 @@ void ResultWriter::for_each_layer(const Param& param, const HostShards& weights,
       box.start[0] = index;
     for (const HostShards::Shard& shard : weights.shards)
       copy_common(shard.box, shard.bytes.data(), box, layer.data(), byte_size(weights.shape.dtype));
-    convert_elements(layer.data(), weights.shape.dtype, converted.data(), dtype_, converted.shape().elements());
+    convert_elements(layer.data(), weights.shape.dtype, converted.data(), dtype, converted.shape().elements());
     write(param.stored_name(index), converted);
   }
 }
@@ -200,13 +201,15 @@ void ResultWriter::finish() {
   if (adapter_) adapter_->finish();
   if (model_) {
     // Copies the weights that were not trained.
-    for (const Param& param : run_.frozen)
+    for (const Param& param : run_.frozen) {
+      if (run_.keeps(param)) continue;  // add() has written it
       for (const int64_t index : stored_numbers(run_, param)) {
         const std::string name = param.stored_name(index);
         const StoredTensor stored = repository_.find(name);
         write(name, stored.file->read(*stored.entry).to(param.dtype.value_or(dtype_)));
         stored.file->release(*stored.entry);
       }
+    }
     for (const std::string& name : repository_.names()) {
       if (!is_copied(run_, name)) continue;
       const StoredTensor stored = repository_.find(name);
@@ -246,6 +249,8 @@ void write_from(const std::filesystem::path& folder, const Run& run, const Model
       writer.add(param, read(trained_input(param)), read(start_array(param)));
     else
       writer.add(param, read(trained_input(param)));
+  for (const Param& param : run.frozen)
+    if (run.keeps(param)) writer.add(param, read(frozen_input(param)));
   writer.finish();
   if (run.lora && !run.lora->parameters.empty())
     warn(
@@ -280,6 +285,8 @@ std::vector<StateArray> result_arrays(const Run& run) {
     read.insert(trained_input(param));
     if (run.pissa && param.is_lora()) read.insert(start_array(param));
   }
+  for (const Param& param : run.frozen)
+    if (run.keeps(param)) read.insert(frozen_input(param));
   std::vector<StateArray> arrays = trained_arrays(run);
   std::erase_if(arrays, [&](const StateArray& array) { return !read.contains(array.name); });
   return arrays;

@@ -16,13 +16,14 @@ class ResultWriter {
  public:
   // Creates adapter_config.json and adapter_model.safetensors, or model*.safetensors, in `folder`.
   ResultWriter(const std::filesystem::path& folder, const Run& run, const ModelRepository& repository);
-  // Writes the weights of a trained parameter, layer by layer. Parameters may come in any order, but each only once.
+  // Writes the weights of a trained parameter, or of one that the run keeps, layer by layer. Parameters may come in any
+  // order, but each only once.
   void add(const Param& param, const HostShards& weights);
   // Writes PiSSA's A or B as ordinary LoRA weights of twice the rank for the unchanged base. Their product is the
   // trained B A minus the initial B A; `start` has the initial values.
   void add(const Param& param, const HostShards& weights, const HostShards& start);
   // Completes the files and adds the tokenizer's files and, for a classifier, its labels. For a full model, also writes
-  // the weights that were not trained, and the config.
+  // the base's weights that were not trained, and the config.
   void finish();
 
  private:

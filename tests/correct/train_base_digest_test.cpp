@@ -3,12 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <fstream>
 
 #include "checkpoint/model_writer.h"
 #include "model_copies.h"
-#include "models/module_rules.h"
 #include "resolve_run.h"
 #include "temp_folder.h"
 #include "train/base_digest.h"
@@ -17,30 +15,6 @@ namespace fettle {
 namespace {
 
 const std::string kDownProj = "model.layers.1.mlp.down_proj.weight";
-
-// Writes the model with a tensor for each expert. The model has the experts of a layer in one tensor [E, out, in].
-void write_apart(const std::filesystem::path& model, const std::filesystem::path& folder) {
-  const ModelRepository repository = ModelRepository::open(model);
-  std::vector<std::pair<std::string, HostArray>> tensors;
-  for (const std::string& name : repository.names()) {
-    const StoredTensor stored = repository.find(name);
-    HostArray array = stored.file->read(*stored.entry);
-    const Shape shape = array.shape();
-    const bool of_experts = shape.dims.size() == 3 && !expert_modules(name, 0).empty();
-    const std::byte* from = array.data();
-    for (int64_t expert = 0; of_experts && expert < shape.dims[0]; ++expert) {
-      const std::vector<std::string> modules = expert_modules(name, expert);
-      for (const std::string& module : modules) {
-        HostArray one(Shape{shape.dtype, {shape.dims[1] / std::ssize(modules), shape.dims[2]}});
-        std::memcpy(one.data(), from, static_cast<size_t>(one.bytes()));
-        from += one.bytes();
-        tensors.emplace_back(module + ".weight", std::move(one));
-      }
-    }
-    if (!of_experts) tensors.emplace_back(name, std::move(array));
-  }
-  write_model(folder, repository.config(), tensors);
-}
 
 class BaseDigest : public testing::Test {
  protected:
@@ -88,7 +62,7 @@ TEST_F(BaseDigest, OfFrozenWeightsChangesWithEachOfThem) {
 
 // The tensor of each expert is sampled. The values of all experts together are not read.
 TEST_F(BaseDigest, OfExpertsApartSamplesTheTensorOfEachExpert) {
-  write_apart(reference_model("qwen3_5_moe"), folder / "apart");
+  write_experts_apart(reference_model("qwen3_5_moe"), folder / "apart");
   recipe.model_name_or_path = (folder / "apart").string();
   const std::filesystem::path file = folder / "apart/model.safetensors";
   const std::string experts = "model.language_model.layers.0.mlp.experts.";
@@ -110,6 +84,56 @@ TEST_F(BaseDigest, OfExpertsApartSamplesTheTensorOfEachExpert) {
     EXPECT_NE(now, last) << module;
     last = now;
   }
+}
+
+// The values of such weights come from several stored tensors.
+TEST_F(BaseDigest, OfWeightsInFewBitsHasAllTheirTensors) {
+  const std::string mlp = "model.layers.0.mlp.", experts = mlp + "experts.", down = mlp + "down_proj.";
+  const std::vector<std::pair<std::string, std::vector<std::string>>> models{
+      {"gpt_oss_mxfp4", {experts + "down_proj_blocks", experts + "down_proj_scales", experts + "gate_up_proj_blocks"}},
+      {"qwen3_fp8", {down + "weight", down + "weight_scale_inv"}},
+      {"qwen3_gptq", {down + "qweight", down + "qzeros", down + "scales", down + "g_idx"}},
+      {"qwen3_moe_packed", {experts + "3.up_proj.weight_packed", experts + "3.up_proj.weight_scale"}}};
+  for (const auto& [model, tensors] : models) {
+    recipe.model_name_or_path = copy_model(folder / model, model);
+    nlohmann::json last = identity();
+    for (const std::string& tensor : tensors) {
+      change_byte(folder / model / "model.safetensors", tensor);
+      const nlohmann::json now = identity();
+      EXPECT_TRUE(now["weights"] != last["weights"] || now["weights_parts"] != last["weights_parts"]) << tensor;
+      EXPECT_EQ(now["config"], last["config"]);
+      last = now;
+    }
+  }
+  EXPECT_EQ(identity(), identity());
+}
+
+TEST_F(BaseDigest, OfExpertsApartIn8BitFloatsHasTheirFactors) {
+  const AddWeight add = [](NamedArrays& out, const std::string& module, int64_t n, int64_t k, const auto&) {
+    out.emplace_back(module + ".weight", HostArray::zeros({DType::kF8E4M3FN, {n, k}}));
+    out.emplace_back(module + ".weight_scale_inv", HostArray::zeros({DType::kF32, {(n + 15) / 16, (k + 15) / 16}}));
+  };
+  const std::filesystem::path model = reference_model("qwen3_5_moe");
+  nlohmann::json config = ModelRepository::open(model).config();
+  config["quantization_config"] = {{"quant_method", "fp8"}, {"weight_block_size", {16, 16}}};
+  write_model(folder / "fp8", config, with_stored_weights(model, add, [](const std::string&) { return false; }));
+  recipe.model_name_or_path = (folder / "fp8").string();
+  const nlohmann::json wanted = identity();
+  change_byte(folder / "fp8/model.safetensors", "model.language_model.layers.0.mlp.experts.3.up_proj.weight_scale_inv");
+  EXPECT_EQ(identity()["weights"], wanted["weights"]);
+  EXPECT_NE(identity()["weights_parts"], wanted["weights_parts"]);
+}
+
+TEST_F(BaseDigest, OfAReferenceModelInFewBitsHasAllItsTensors) {
+  recipe.model_name_or_path = copy_model(folder / "floats", "qwen3");
+  recipe.finetuning_type = "full";
+  recipe.stage = "dpo";
+  recipe.ref_model = copy_model(folder / "fp8", "qwen3_fp8");
+  const nlohmann::json wanted = identity();
+  EXPECT_EQ(wanted["weights_parts"], "none");
+  change_byte(folder / "fp8/model.safetensors", "model.layers.0.mlp.down_proj.weight_scale_inv");
+  EXPECT_EQ(identity()["ref_model"], wanted["ref_model"]);
+  EXPECT_NE(identity()["ref_model_parts"], wanted["ref_model_parts"]);
 }
 
 TEST_F(BaseDigest, OfConfigChangesWithFieldsThatAffectTheComputation) {

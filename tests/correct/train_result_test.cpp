@@ -53,6 +53,32 @@ TEST_P(FullResult, HasTheBytesThatWereLoaded) {
 INSTANTIATE_TEST_SUITE_P(Families, FullResult, testing::ValuesIn(kFamilies),
                          [](const auto& info) { return info.param; });
 
+// A run from random weights has no base from which the result could copy the weights that no gradient trains.
+TEST(FromScratch, ResultsHaveTheWeightsThatAreNotTrained) {
+  for (const char* name : {"deepseek_v3", "gemma4"}) {
+    SCOPED_TRACE(name);
+    const TempFolder folder;
+    Recipe recipe;
+    recipe.model_name_or_path = source_folder().string() + "/tests/reference/models/" + name;
+    recipe.plugin = "cpu";
+    recipe.finetuning_type = "full";
+    recipe.train_from_scratch = true;
+    recipe.device_count = 1;
+    const ModelRepository repository =
+        ModelRepository::open(recipe.model_name_or_path, ModelRepository::Weights::kIgnored);
+    Devices devices(device_request(recipe));
+    const auto run = make_run(recipe, repository.config(), "config.json", 1);
+    ASSERT_FALSE(run.frozen.empty());
+    const TrainState state = load_state(devices, run, repository, true);
+    for (const StateArray& array : trained_arrays(run)) EXPECT_TRUE(state.buffers.contains(array.name)) << array.name;
+    write_result(folder.path(), run, repository, state);
+    const ModelRepository written = ModelRepository::open(folder.path());
+    for (const Param& param : run.model.params)
+      for (int64_t i = 0; i < param.stored_count(); ++i)
+        EXPECT_TRUE(written.contains(param.stored_name(i))) << param.stored_name(i);
+  }
+}
+
 // The correction of a router is not trained, and stays f32 when all other weights are bf16: rounded, it would choose
 // other experts. Transformers keeps it in f32 as well.
 TEST(RouterCorrection, KeepsItsBytesInFullTuningInBf16) {

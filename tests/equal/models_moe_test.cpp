@@ -7,6 +7,7 @@
 #include "graph/autodiff/grad.h"
 #include "graph/ops.h"
 #include "graph_run.h"
+#include "models/blocks/balance.h"
 #include "models/blocks/moe.h"
 
 namespace fettle {

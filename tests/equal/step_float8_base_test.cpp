@@ -37,10 +37,8 @@ nlohmann::json config_of(const Blocks& blocks, const std::vector<std::string>& l
           {"config_groups", {{"group_0", {{"targets", {"Linear"}}, {"weights", weights}}}}}};
 }
 
-using Tensors = std::vector<std::pair<std::string, HostArray>>;
-
 // Adds a weight [n, k] in 8-bit floats, and its factors.
-void add_float8(Tensors& out, const std::string& module, int64_t n, int64_t k, const Blocks& blocks,
+void add_float8(NamedArrays& out, const std::string& module, int64_t n, int64_t k, const Blocks& blocks,
                 const std::function<float(int64_t output, int64_t input)>& value) {
   const int64_t rows = blocks.columns > 0 ? blocks.rows : 1, columns = blocks.columns > 0 ? blocks.columns : k;
   const int64_t across = (k + columns - 1) / columns;
@@ -63,34 +61,16 @@ void add_float8(Tensors& out, const std::string& module, int64_t n, int64_t k, c
 // a layer that are in one tensor become a module each.
 void write_float8(const fs::path& model, const fs::path& folder, Blocks blocks,
                   const std::vector<std::string>& left_out = {}) {
-  const ModelRepository repository = ModelRepository::open(model);
-  Tensors tensors;
-  for (const std::string& name : repository.names()) {
-    const StoredTensor stored = repository.find(name);
-    HostArray array = stored.file->read(*stored.entry).to(DType::kF32);
-    const Dims dims = array.shape().dims;
-    const std::span<const float> values = array.as<float>();
-    const std::string module = name.ends_with(".weight") ? name.substr(0, name.size() - 7) : name;
+  const AddWeight add = [&](NamedArrays& out, const std::string& module, int64_t n, int64_t k, const auto& value) {
+    add_float8(out, module, n, k, blocks, value);
+  };
+  const NamedArrays tensors = with_stored_weights(model, add, [&](const std::string& module) {
     const bool in_layers =
-        name.find("model.layers.") != std::string::npos || name.find("language_model.layers.") != std::string::npos;
-    const std::vector<std::string> experts = dims.size() == 3 ? expert_modules(name, 0) : std::vector<std::string>{};
-    if (!experts.empty()) {
-      const int64_t each = dims[1] / static_cast<int64_t>(experts.size()), k = dims[2];
-      for (int64_t expert = 0; expert < dims[0]; ++expert)
-        for (int64_t part = 0; part < static_cast<int64_t>(experts.size()); ++part)
-          add_float8(tensors, expert_modules(name, expert)[static_cast<size_t>(part)], each, k, blocks,
-                     [&](int64_t row, int64_t i) {
-                       return values[static_cast<size_t>(((expert * dims[1]) + part * each + row) * k + i)];
-                     });
-    } else if (in_layers && dims.size() == 2 && (module.ends_with("_proj") || module.ends_with("_proj_with_mqa")) &&
-               std::ranges::find(left_out, module) == left_out.end()) {
-      add_float8(tensors, module, dims[0], dims[1], blocks,
-                 [&](int64_t row, int64_t i) { return values[static_cast<size_t>(row * dims[1] + i)]; });
-    } else {
-      tensors.emplace_back(name, std::move(array));
-    }
-  }
-  nlohmann::json config = repository.config();
+        module.find("model.layers.") != std::string::npos || module.find("language_model.layers.") != std::string::npos;
+    return in_layers && (module.ends_with("_proj") || module.ends_with("_proj_with_mqa")) &&
+           std::ranges::find(left_out, module) == left_out.end();
+  });
+  nlohmann::json config = ModelRepository::open(model).config();
   config["quantization_config"] = config_of(blocks, left_out);
   write_model(folder, config, tensors);
 }

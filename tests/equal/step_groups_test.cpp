@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 // Rounds the weights of a linear layer [.., N, K] to integers of 4 bits with a scale for each group of 16 inputs, and
 // adds the tensors that compressed-tensors stores.
-void add_packed(std::vector<std::pair<std::string, HostArray>>& out, const std::string& module, int64_t n, int64_t k,
+void add_packed(NamedArrays& out, const std::string& module, int64_t n, int64_t k,
                 const std::function<float(int64_t output, int64_t input)>& value) {
   constexpr int64_t kGroup = 16;
   HostArray words(Shape{DType::kI32, {n, k / 8}}), scales(Shape{DType::kF32, {n, k / kGroup}}),
@@ -42,39 +42,12 @@ void add_packed(std::vector<std::pair<std::string, HostArray>>& out, const std::
 // layer, which the model stores in one tensor, become a module each.
 void write_packed(const fs::path& model, const fs::path& folder, bool inputs_first,
                   const std::function<bool(const std::string&)>& wanted, const std::vector<std::string>& ignore) {
-  const ModelRepository repository = ModelRepository::open(model);
-  std::vector<std::pair<std::string, HostArray>> tensors;
-  for (const std::string& name : repository.names()) {
-    const StoredTensor stored = repository.find(name);
-    HostArray array = stored.file->read(*stored.entry).to(DType::kF32);
-    const Dims dims = array.shape().dims;
-    const std::span<const float> values = array.as<float>();
-    const std::string module = name.ends_with(".weight") ? name.substr(0, name.size() - 7) : name;
-    if (dims.size() == 3 && name.find(".experts.") != std::string::npos) {
-      const int64_t n = dims[inputs_first ? 2 : 1], k = dims[inputs_first ? 1 : 2];
-      for (int64_t expert = 0; expert < dims[0]; ++expert) {
-        const std::vector<std::string> modules = expert_modules(name, expert);
-        const int64_t each = n / static_cast<int64_t>(modules.size());
-        for (size_t m = 0; m < modules.size(); ++m)
-          add_packed(tensors, modules[m], each, k, [&](int64_t row, int64_t column) {
-            const int64_t output = static_cast<int64_t>(m) * each + row;
-            const int64_t at = inputs_first ? column * n + output : output * k + column;
-            return values[static_cast<size_t>(expert * n * k + at)];
-          });
-      }
-    } else if (dims.size() == 2 && wanted(module)) {
-      add_packed(tensors, module, dims[0], dims[1],
-                 [&](int64_t row, int64_t column) { return values[static_cast<size_t>(row * dims[1] + column)]; });
-    } else {
-      tensors.emplace_back(name, std::move(array));
-    }
-  }
-  nlohmann::json config = repository.config();
+  nlohmann::json config = ModelRepository::open(model).config();
   const nlohmann::json packed =
       ModelRepository::open(reference_model("qwen3_moe_packed")).config().at("quantization_config");
   config["quantization_config"] = packed;
   config["quantization_config"]["ignore"] = ignore;
-  write_model(folder, config, tensors);
+  write_model(folder, config, with_stored_weights(model, add_packed, wanted, inputs_first));
 }
 
 Recipe lora_recipe(const fs::path& model, const Words& more = {}) {
@@ -141,27 +114,7 @@ TEST(ExpertsApart, HaveTheValuesOfTheTensorWithAllExperts) {
   for (const auto& [model, inputs_first] : {FusedExperts{"qwen3_5_moe", false}, FusedExperts{"llama4", true}}) {
     TempFolder folder;
     const ModelRepository original = ModelRepository::open(reference_model(model));
-    std::vector<std::pair<std::string, HostArray>> tensors;
-    for (const std::string& name : original.names()) {
-      const StoredTensor stored = original.find(name);
-      HostArray array = stored.file->read(*stored.entry).to(DType::kF32);
-      const Dims dims = array.shape().dims;
-      const std::vector<std::string> modules = dims.size() == 3 ? expert_modules(name, 0) : std::vector<std::string>{};
-      const int64_t parts = std::ssize(modules);
-      for (int64_t expert = 0; parts > 0 && expert < dims[0]; ++expert)
-        for (int64_t part = 0; part < parts; ++part) {
-          const int64_t n = dims[inputs_first ? 2 : 1], k = dims[inputs_first ? 1 : 2], each = n / parts;
-          HostArray one(Shape{DType::kF32, {each, k}});
-          for (int64_t i = 0; i < each * k; ++i) {
-            const int64_t output = part * each + i / k, input = i % k;
-            const int64_t at = (expert * n * k) + (inputs_first ? input * n + output : output * k + input);
-            one.as<float>()[static_cast<size_t>(i)] = array.as<float>()[static_cast<size_t>(at)];
-          }
-          tensors.emplace_back(expert_modules(name, expert)[static_cast<size_t>(part)] + ".weight", std::move(one));
-        }
-      if (parts == 0) tensors.emplace_back(name, std::move(array));
-    }
-    write_model(folder / "apart", original.config(), tensors);
+    write_experts_apart(reference_model(model), folder / "apart", inputs_first);
     const ModelRepository apart = ModelRepository::open(folder / "apart");
     ASSERT_EQ(apart.names(), original.names());
     for (const std::string& name : original.names()) {

@@ -58,6 +58,40 @@ TEST_P(Meshes, EightTwoOneFourEqualsEight) {
 INSTANTIATE_TEST_SUITE_P(Types, Meshes, testing::Values("lora", "full"),
                          [](const auto& info) { return std::string(info.param); });
 
+// The corrections of routers are in the checkpoint and in the result.
+TEST(RouterBias, MovesOnAfterACheckpointBitForBit) {
+  TempFolder folder;
+  Recipe recipe = on_devices(2, folder / "out", "full");
+  recipe.model_name_or_path = reference_model("minimax_m2").string();
+  recipe.moe_router_bias_update_rate = 0.01;
+  TrainingRun whole(recipe);
+  whole.advance();
+  CheckpointWriter(whole.run, whole.repository, whole.batches.identity()).save(whole.state, {});
+  const ModelRepository result = ModelRepository::open(whole.folder());
+  size_t corrections = 0;
+  for (const Param& param : whole.run.frozen) {
+    ASSERT_TRUE(whole.run.moves(param)) << param.hf_name;
+    const HostArray all = whole.state.buffers.at(frozen_input(param)).download();
+    for (int64_t i = 0; i < param.stored_count(); ++i, ++corrections) {
+      const StoredTensor stored = result.find(param.stored_name(i)), base = whole.repository.find(param.stored_name(i));
+      const HostArray written = stored.file->read(*stored.entry);
+      EXPECT_EQ(std::memcmp(written.data(), all.data() + i * written.bytes(), static_cast<size_t>(written.bytes())), 0);
+      EXPECT_FALSE(same_bytes(written, base.file->read(*base.entry))) << "it has moved";
+    }
+  }
+  EXPECT_EQ(corrections, 2u);
+  StateReader from(state_folder(whole.folder()));
+  TrainingRun resumed(recipe, &from);
+  check_meta(from, resumed.run);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(resumed.advance().loss, whole.advance().loss);
+  const auto wanted = trained_values(whole.run, whole.state), got = trained_values(resumed.run, resumed.state);
+  ASSERT_EQ(got.size(), wanted.size());
+  for (const auto& [name, value] : wanted) EXPECT_TRUE(same_bytes(got.at(name), value)) << name;
+  recipe.moe_router_bias_update_rate = 0;
+  const TrainingRun frozen(recipe);
+  EXPECT_THROW(check_meta(from, frozen.run), UserError) << "it would go on from the base's corrections";
+}
+
 // A checkpoint does not depend on the number of pipeline stages.
 TEST(Pipeline, CheckpointsGoBothWays) {
   TempFolder folder;

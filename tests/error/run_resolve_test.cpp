@@ -28,6 +28,18 @@ TEST(ResolveError, MissingLayers) {
               HasSubstr("nothing is trained"));
 }
 
+TEST(ResolveError, CorrectionsThatCannotMove) {
+  const std::string key = "moe_router_bias_update_rate", word = key + "=0.001", full = "finetuning_type=full";
+  EXPECT_EQ(message("deepseek_v3", {word, full}), "no error");
+  EXPECT_THAT(message("llama", {word, full}), AllOf(HasSubstr(key), HasSubstr("llama has no experts")));
+  EXPECT_THAT(message("mixtral", {word, full}),
+              AllOf(HasSubstr("the routers of mixtral have no correction"), HasSubstr("moe_aux_loss_coef")));
+  EXPECT_THAT(message("deepseek_v3", {word}), AllOf(HasSubstr("an adapter has no place for their corrections"),
+                                                    HasSubstr("set finetuning_type: full")));
+  EXPECT_THAT(message("deepseek_v3", {word, "finetuning_type=freeze"}), HasSubstr("most of its layers are frozen"));
+  EXPECT_EQ(message("llama", {key + "=0"}), "no error");
+}
+
 TEST(ResolveError, MethodsOverWholeStacksCannotBeOffloaded) {
   const std::string adapter = source_folder().string() + "/tests/reference/models/llama/adapter_init";
   EXPECT_THAT(message("llama", {"offload_param=true", "pissa_init=true"}),

@@ -240,6 +240,29 @@ TEST_F(OtherRun, ABaseWithOtherWeightsIsRefusedWithBothPaths) {
             "no error");
 }
 
+// The values of weights in 8-bit floats change with their factors. Earlier versions had no digest of the factors.
+TEST(BaseInFewBits, WithOtherFactorsIsRefusedUnlessTheCheckpointHasNoDigestOfThem) {
+  TempFolder folder;
+  Recipe recipe = reference_recipe("qwen3_fp8");
+  recipe.model_name_or_path = copy_model(folder / "model", "qwen3_fp8");
+  auto identity = [&] {
+    const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
+    return base_identity(make_run(recipe, repository.config(), "config.json", 1), repository);
+  };
+  nlohmann::json written = identity();
+  StateWriter(folder / "new/state").finish({{"step", 1}, {"base", written}});
+  for (const char* key : {"weights_parts", "ref_model_parts"}) written.erase(key);
+  StateWriter(folder / "old/state").finish({{"step", 1}, {"base", written}});
+  auto error = [&](const char* checkpoint) {
+    return user_error([&] { check_base(StateReader(folder / checkpoint), identity()); });
+  };
+  EXPECT_EQ(error("new/state"), "no error");
+  EXPECT_EQ(error("old/state"), "no error");
+  change_byte(folder / "model/model.safetensors", "model.layers.0.mlp.down_proj.weight_scale_inv");
+  EXPECT_THAT(error("new/state"), HasSubstr("other weights of a base model"));
+  EXPECT_EQ(error("old/state"), "no error");
+}
+
 TEST_F(OtherRun, OtherDataIsRefused) {
   EXPECT_EQ(user_error([&] { check_data(*state_, data_); }), "no error");
   EXPECT_THAT(user_error([&] {

@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "graph/ops.h"
+#include "models/blocks/balance.h"
 
 namespace fettle {
 namespace {
@@ -206,7 +207,7 @@ Tensor router_logits(const Forward& f, const Layer& layer, const Tensor& x_nD) {
 }
 
 // Returns the experts with the best scores for each token, and their routing weights. Adds the statistics to f.router
-// unless f.router is null. Among experts with equal scores, the one with the lower number comes first.
+// and f.loads unless they are null. Among experts with equal scores, the one with the lower number comes first.
 Routes route(Forward& f, const Layer& layer, const Tensor& x_nD, const Tensor& mask_n1) {
   const ModelConfig& c = f.config;
   const Tensor logits = router_logits(f, layer, x_nD);
@@ -223,12 +224,7 @@ Routes route(Forward& f, const Layer& layer, const Tensor& x_nD, const Tensor& m
       factors.push_back(expand(reduce_sum(convert(layer[c.routing.factors], DType::kF32) * each.there, {-1}), -1));
     taken = taken + each.there;
   }
-  if (f.router) {
-    Dims tokens;
-    for (int64_t d = 0; d + 1 < scores.rank(); ++d) tokens.push_back(d);
-    auto add_up = [&](const Tensor& x) { return expand(reduce_sum(x * mask_n1, tokens), 0); };
-    f.router = f.router + concatenate({add_up(taken), add_up(scores)}, 0);
-  }
+  add_routes(f, layer, {taken, scores, mask_n1});
   Tensor of_all = concatenate(weights, -1);
   if (c.routing.normalised) {
     const Tensor total = expand(reduce_sum(of_all, {-1}), -1);
@@ -523,7 +519,7 @@ Tensor experts_mlp(Forward& f, const Layer& layer, const Tensor& x_BTD, const Te
   const int64_t n = devices.tokens(), d = c.expert_in();
   const Tensor x_nD = devices.split(x_BTD), routed_nD = routed_BTD ? devices.split(routed_BTD) : x_nD;
   Tensor mask;
-  if (f.router) mask = devices.split(expand(where(compare(f.segments, "NE", constant(0, DType::kI32))), 2));
+  if (f.router || f.loads) mask = devices.split(expand(where(compare(f.segments, "NE", constant(0, DType::kI32))), 2));
   const Blocks blocks = make_blocks(c, devices, route(f, layer, routed_nD, mask));
 
   const Tensor tokens = devices.broadcast_to_devices(x_nD, kData, kAll);
@@ -585,16 +581,6 @@ int64_t balanced_blocks(const ModelConfig& c, const MeshAxes& mesh, int64_t rows
   const int64_t sent = rows * length / devices * c.experts_per_token, of_device = c.num_experts / ep;
   const int64_t of_expert = (sent + c.num_experts - 1) / c.num_experts, z = block_size(c, sent);
   return of_device * ((of_expert + z - 1) / z);
-}
-
-Tensor no_routes(const ModelConfig& config) {
-  return full(0, {DType::kF32, {2, config.num_experts}});
-}
-
-Tensor balance_loss(const Forward& f) {
-  const Tensor sent = slice(f.router, 0, 0, 1), likely = slice(f.router, 0, 1, 2);
-  const Tensor tokens = maximum(reduce_sum(sent, {0, 1}) / number(f.config.experts_per_token), number(1));
-  return reduce_sum(sent / tokens * (likely / tokens), {0, 1}) * number(f.config.num_experts);
 }
 
 }  // namespace fettle

@@ -13,7 +13,7 @@ namespace fettle {
 void add_expert_params(ParamList& list, const ModelConfig& config);
 
 // Returns the mixture's result for x_BTD. The router reads `routed_BTD`, or x_BTD if `routed_BTD` is null. Adds the
-// routing statistics to f.router unless f.router is null.
+// routing statistics to f.router and f.loads unless they are null.
 Tensor experts_mlp(Forward& f, const Layer& layer, const Tensor& x_BTD, const Tensor& routed_BTD = {});
 
 // Returns how many blocks of tokens the experts of one device compute in a layer, if the `rows` x `length` tokens of a
@@ -24,12 +24,5 @@ int64_t balanced_blocks(const ModelConfig& config, const MeshAxes& mesh, int64_t
 // Each token fills `experts_per_token` slots, which have consecutive numbers. Returns for each slot number in `slots`
 // (i32) the number of the token to which the slot belongs.
 Tensor token_of_slot(const Tensor& slots, int64_t experts_per_token);
-
-// Returns zeros, the initial value of Forward::router.
-Tensor no_routes(const ModelConfig& config);
-// Returns the load-balancing loss, an f32 scalar (eq. 4 to 6 of Switch Transformer, computed like Transformers). It is
-// experts_per_token when all experts are used equally. Reads f.router, which counts the tokens of documents over all
-// layers.
-Tensor balance_loss(const Forward& f);
 
 }  // namespace fettle

@@ -77,6 +77,7 @@ class Layers {
   std::vector<Tensor> others(const LayerGroup& group) const {
     std::vector<Tensor> out;
     if (f_.router) out.push_back(f_.router);
+    if (f_.loads) out.push_back(f_.loads);
     if (group.first < values_.first_reader)
       for (const auto& [name, value] : values_.kept) out.push_back(value);
     return out;
@@ -86,6 +87,7 @@ class Layers {
   void take_others(const LayerGroup& group, const std::vector<Tensor>& carried) {
     size_t next = 1 + (f_.cache ? f_.cache->arrays.size() : 0);
     if (f_.router) f_.router = carried[next++];
+    if (f_.loads) f_.loads = carried[next++];
     if (group.first < values_.first_reader)
       for (auto& [name, value] : values_.kept) value = carried[next++];
   }
@@ -193,7 +195,7 @@ Tensor run_pipeline(Forward& f, const std::string& layer_prefix, const std::vect
                     const Tensor& x_BTD, const LayerBodyFor& body) {
   const int64_t stages = f.sharding.stages();
   const LayerGroup& group = groups[0];
-  internal_check(!f.cache && !f.router && !f.fetch && groups.size() == 1 && group.repeats % stages == 0,
+  internal_check(!f.cache && !f.router && !f.loads && !f.fetch && groups.size() == 1 && group.repeats % stages == 0,
                  "{} stages cannot share these layers", stages);
   const LayerGroup own{0, group.period, group.repeats / stages};
   const std::vector<GroupStack> stacks = stacks_of(f, layer_prefix, group, {});

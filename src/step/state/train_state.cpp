@@ -48,9 +48,11 @@ class BaseWeights {
         devices_.client(), param, dtype, layout, merge_, [&](const std::string& name) { return find(name); },
         metered ? progress : LoadProgress{}, memory_kind(param.memory));
   }
+  // Loads the frozen weights that `state` does not have.
   void frozen_into(TrainState& state) {
     for (const Param& one : run_.frozen)
-      if (one.role != Role::kQuantisedParts) state.buffers.emplace(frozen_input(one), load(one, run_.frozen_dtype));
+      if (one.role != Role::kQuantisedParts && !state.buffers.contains(frozen_input(one)))
+        state.buffers.emplace(frozen_input(one), load(one, run_.frozen_dtype));
     for (const QuantisedWeight& weight : run_.quantised) quantised_into(weight, state);
   }
   // Loads the reference model into `state`. It comes from its own folder, or else is a copy of the base or of the
@@ -127,6 +129,10 @@ std::vector<StateArray> trained_arrays(const Run& run) {
     if (run.pissa && param.is_lora())
       arrays.push_back({start_array(param), shape, stacked_axes(param), run.partition(param)});
   }
+  for (const Param& param : run.frozen)
+    if (run.keeps(param))
+      arrays.push_back({frozen_input(param), stacked_shape(param, param.dtype.value_or(run.frozen_dtype)),
+                        stacked_axes(param), run.partition(param), param.memory});
   if (run.scales_loss())
     arrays.push_back({kLossScale, {DType::kF32, {2}}, {""}, Partition{std::vector<std::vector<std::string>>(1)}});
   return arrays;

@@ -23,8 +23,9 @@ struct TrainState {
   Bindings bindings();
 };
 
-// Returns the arrays that a checkpoint stores: trained weights, optimizer state, the loss scale of float16, and PiSSA's
-// initial A and B. The arrays with `on_disk` are in TrainState::disk.
+// Returns the arrays that a checkpoint stores: trained weights, optimizer state, frozen weights that the base does not
+// have (Run::keeps), the loss scale of float16, and PiSSA's initial A and B. The arrays with `on_disk` are in
+// TrainState::disk.
 std::vector<StateArray> trained_arrays(const Run& run);
 
 // Loads the weights onto their devices: base weights from the repository (random ones for train_from_scratch), the

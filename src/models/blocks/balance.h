@@ -1,0 +1,38 @@
+// Defines what balances the experts of a mixture: the statistics of routing, the load-balancing loss that is computed
+// from them, and the rule that moves the routers' corrections.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "models/model.h"
+
+namespace fettle {
+
+// Returns zeros, the initial value of Forward::router.
+Tensor no_routes(const ModelConfig& config);
+// Returns zeros, the initial value of Forward::loads.
+Tensor no_loads(const ModelConfig& config);
+
+// How a layer routes tokens. All arrays are f32.
+struct RoutedTokens {
+  Tensor taken_E;  // [.., experts]: 1 for the experts to which a token is sent, else 0
+  Tensor scores_E;
+  Tensor mask_1;  // [.., 1]: 1 for tokens of documents, 0 for padding; null if nothing is counted
+};
+// Adds the layer's statistics to f.router and f.loads, unless they are null.
+void add_routes(Forward& f, const Layer& layer, const RoutedTokens& routed);
+
+// Returns the load-balancing loss, an f32 scalar (eq. 4 to 6 of Switch Transformer, computed like Transformers). It is
+// experts_per_token when all experts are used equally. Reads f.router, which counts the tokens of documents over all
+// layers.
+Tensor balance_loss(const Forward& f);
+
+// Returns the corrections of routers after a step (Wang et al. 2024, "Auxiliary-loss-free load balancing"; DeepSeek
+// V3): moved by `rate`, up for an expert that got fewer tokens than the mean of its layer's experts, and down for one
+// that got more. `corrections_lE` has the layers `layers`, in ascending order; `loads_LE` has all layers
+// (Forward::loads).
+Tensor moved_corrections(const Tensor& corrections_lE, const std::vector<int64_t>& layers, const Tensor& loads_LE,
+                         double rate);
+
+}  // namespace fettle
