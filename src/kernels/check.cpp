@@ -165,28 +165,30 @@ std::vector<KernelVerdict> check_kernels(const KernelSet& kernels, const MeshAxe
     anywhere.pays = nullptr;  // trials are too small for the kernel to be faster
     const bool slices = mesh.size() == 1 && kernel->register_handlers != nullptr;  // only such kernels read slices
     KernelVerdict verdict{kernel, true, "", 0, 1};
-    for (const Trial& trial : trials_of(kernel->composite, mesh, kernel->every_width)) {
-      std::vector<Results> got;
-      Results body;
+    std::vector<Trial> trials = trials_of(kernel->composite, mesh, kernel->every_width);
+    for (Trial& trial : trials) {
+      const std::string title = trial.title;
+      Results body, got;
       try {
-        got.push_back(run(slices ? also_on_slices(trial) : trial, choose_among({&anywhere})));
         body = run(trial, {});
+        if (slices) trial = also_on_slices(std::move(trial));
+        got = run(trial, choose_among({&anywhere}));
       } catch (const DeviceError& error) {
         verdict = {kernel,
                    false,
-                   fmt::format("{} ({})", trial.title, error.what()),
+                   fmt::format("{} ({})", title, error.what()),
                    std::numeric_limits<double>::infinity(),
                    trial.bound,
                    true};
         break;
       }
-      if (slices) got.push_back(split_off(got[0], body.size()));
-      for (size_t form = 0; form < got.size(); ++form) {
-        const double off = distance(got[form], body);
+      auto compare = [&](const Results& results, const std::string& what) {
+        const double off = distance(results, body);
         if (off / trial.bound >= verdict.distance / verdict.bound)
-          verdict = {kernel, verdict.agrees && off <= trial.bound, trial.title + (form == 0 ? "" : ", on slices"), off,
-                     trial.bound};
-      }
+          verdict = {kernel, verdict.agrees && off <= trial.bound, what, off, trial.bound};
+      };
+      if (slices) compare(split_off(got, body.size()), title + ", on slices");
+      compare(got, title);
     }
     out.push_back(verdict);
   }

