@@ -92,13 +92,10 @@ TEST_F(KernelCheck, EveryRowIsTriedAndAgrees) {
       KernelRow anywhere = row;
       anywhere.pays = nullptr;
       std::vector<Trial> trials = trials_of(row.composite, {});
-      bool in_place = false;
-      for (Trial& trial : trials) {
+      for (const Trial& trial : trials)
         EXPECT_EQ(program_of(trial, &anywhere).kernels().size(), 1u) << trial.title << " does not call " << row.id;
-        const std::string on_slices = program_of(also_on_slices(std::move(trial)), &anywhere).text();
-        in_place = in_place || on_slices.find("slices = array<i64") != std::string::npos;
-      }
-      EXPECT_TRUE(in_place) << "no trial of " << row.id << " reads slices in place";
+      const std::string on_slices = program_of(also_on_slices(std::move(trials.back())), &anywhere).text();
+      EXPECT_NE(on_slices.find("slices = array<i64"), std::string::npos) << row.id << " reads no slice in place";
     }
   }
 }
@@ -180,17 +177,17 @@ TEST(DeviceCheck, KernelsAreComparedWithBodies) {
   EXPECT_GT(verdict.distance, verdict.bound);
 }
 
-// On one device, a kernel's results on slices of stacked arrays are compared, too.
+// On one device, the results on slices of stacked arrays are compared, too.
 TEST(DeviceCheck, AKernelThatReadsAnotherSliceDiffers) {
-  const RunTrial other_slice = [](const Trial& trial, const ChooseKernel& choose) {
+  constexpr size_t kResults = 4;  // of a trial of attention: the output and three gradients
+  const RunTrial other_slice = [](const Trial& trial, const ChooseKernel&) {
     Results out = trial.wanted;
-    if (choose) out.back()[7] += 10;
+    if (out.size() > kResults) out.back()[7] += 10;
     return out;
   };
   const KernelVerdict verdict = check_kernels(select_kernels("cpu", {"cpu_attention"}), {}, other_slice)[0];
   EXPECT_FALSE(verdict.agrees);
-  EXPECT_THAT(verdict.trial, HasSubstr("attention in "));
-  EXPECT_THAT(verdict.trial, HasSubstr(", on slices"));
+  EXPECT_THAT(verdict.trial, testing::MatchesRegex("attention in .*, on slices"));
 }
 
 }  // namespace

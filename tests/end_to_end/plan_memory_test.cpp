@@ -153,12 +153,9 @@ INSTANTIATE_TEST_SUITE_P(
         Job4{"FullRemat",
              16,
              {"finetuning_type=full", "gradient_checkpointing=full", "per_device_train_batch_size=4"}},
-        Job4{"LoraNoRematBf16",
-             32,
-             {"finetuning_type=lora", "bf16=true", "gradient_checkpointing=none", "per_device_train_batch_size=3"}},
-        Job4{"FullRematBf16",
+        Job4{"LoraBf16",
              16,
-             {"finetuning_type=full", "bf16=true", "gradient_checkpointing=full", "per_device_train_batch_size=4"}}),
+             {"finetuning_type=lora", "bf16=true", "gradient_checkpointing=none", "per_device_train_batch_size=3"}}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace
