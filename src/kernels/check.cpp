@@ -176,12 +176,9 @@ std::vector<KernelVerdict> check_kernels(const KernelSet& kernels, const MeshAxe
         if (slices) trial = also_on_slices(std::move(trial));
         got = run(trial, choose_among({&anywhere}));
       } catch (const DeviceError& error) {
-        verdict = {kernel,
-                   false,
-                   fmt::format("{} ({})", title, error.what()),
-                   std::numeric_limits<double>::infinity(),
-                   trial.bound,
-                   true};
+        verdict = {
+            kernel,      false, fmt::format("{} ({})", title, error.what()), std::numeric_limits<double>::infinity(),
+            trial.bound, true};
         break;
       }
       auto compare = [&](const Results& results, const std::string& what) {

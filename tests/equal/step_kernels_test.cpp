@@ -102,8 +102,8 @@ TEST(TrainingWithKernelsAlike, EightDevicesEqualOne) {
   }
 }
 
-// The stages of a pipeline compute the same rows along `pp`, so the kernels that need different rows on every device are
-// not used in them.
+// The stages of a pipeline compute the same rows along `pp`, so the kernels that need different rows on every device
+// are not used in them.
 TEST(TrainingWithKernelsAlike, StagesOfAPipelineEqualOneDevice) {
   Recipe recipe = recipe_of("llama", "lora");
   recipe.gradient_accumulation_steps = 2;
@@ -115,7 +115,8 @@ TEST(TrainingWithKernelsAlike, StagesOfAPipelineEqualOneDevice) {
   const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
   const auto run = make_run(recipe, repository.config(), "config.json", training_target(cpu_devices(4), true));
   std::set<std::string> used;
-  for (const KernelUse& use : build_train_step(run, 40).kernels()) used.insert(use.kernel.substr(0, use.kernel.find('/')));
+  for (const KernelUse& use : build_train_step(run, 40).kernels())
+    used.insert(use.kernel.substr(0, use.kernel.find('/')));
   EXPECT_EQ(used, (std::set<std::string>{"cpu_attention", "cpu_gated", "cpu_rope"}));
 }
 
