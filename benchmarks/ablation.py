@@ -3,14 +3,14 @@
 usage: ablation.py FETTLE MODELS_FOLDER [--dtype bfloat16] [--isa SET] [--rounds 2] [--steps 8]
 
 The work is LoRA on the 135M shape, 1 x 512, no recomputation. The rounds alternate between the sets of kernels. The
-first run with each set only compiles its program. The script prints a table: the median of all timed steps, and how
-much longer a step takes without the kernel.
+script prints a table: the median of all timed steps, and how much longer a step takes without the kernel.
 """
 
 import argparse
 import os
 import pathlib
 import statistics
+import sys
 
 import measure
 from bench import LIMITS, model_of
@@ -32,16 +32,14 @@ def main():
     sets = {"none": KERNELS} | {left: [k for k in KERNELS if k != left] for left in KERNELS}
     seconds = {left: [] for left in sets}
 
-    def run(left, steps):
-        work = Workload("lora", "135m", options.dtype, steps=steps)
-        kernels = f"[{','.join(sets[left])}]"
-        return measure.fettle(options.fettle, work, model_of(options.models, work), options.models.parent, kernels)
-
-    for left in sets:
-        run(left, 1)
+    work = Workload("lora", "135m", options.dtype, steps=options.steps)
+    model = model_of(options.models, work)
     for number in range(options.rounds):
         for left in list(sets)[:: 1 if number % 2 == 0 else -1]:
-            seconds[left] += [512 / speed for speed in run(left, options.steps)["speeds"]]
+            kernels = f"[{','.join(sets[left])}]"
+            speeds = measure.fettle(options.fettle, work, model, options.models.parent, kernels)["speeds"]
+            seconds[left] += [512 / speed for speed in speeds]
+            print(left, " ".join(f"{512 / speed:.3f}" for speed in speeds), file=sys.stderr, flush=True)
     whole = statistics.median(seconds["none"])
     print("| left out | step, ms: median | fastest | slowest | longer by |\n|---|---|---|---|---|")
     for left, times in seconds.items():
