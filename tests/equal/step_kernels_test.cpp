@@ -102,8 +102,9 @@ TEST(TrainingWithKernelsAlike, EightDevicesEqualOne) {
   }
 }
 
-// In a stage, no rows are split over `pp`. So its layers do not use cpu_lora and cpu_rms_norm, which need different rows
-// on every device. The rows of the head and the loss are split over `pp`: cpu_linear and cpu_cross_entropy compute them.
+// In a stage, no rows are split over `pp`. So its layers do not use cpu_lora and cpu_rms_norm, which need different
+// rows on every device. The rows of the head and the loss are split over `pp`: cpu_linear and cpu_cross_entropy compute
+// them.
 TEST(TrainingWithKernelsAlike, StagesOfAPipelineEqualOneDevice) {
   Recipe recipe = recipe_of("llama", "lora");
   recipe.gradient_accumulation_steps = 2;
