@@ -85,8 +85,7 @@ def fettle(binary, work, model, cache, kernels="auto"):
         records = [json.loads(line) for line in log.read_text().splitlines()]
     records = [record for record in records if "loss" in record]
     speeds = [record["throughput"] for record in records[2:] if "throughput" in record]
-    return dict(speed=statistics.median(speeds), speeds=speeds, memory=done["memory"], first=done["first"],
-                losses=[r["loss"] for r in records])  # fmt: skip
+    return dict(speed=statistics.median(speeds), memory=done["memory"], first=done["first"], losses=[r["loss"] for r in records])
 
 
 def jax_environment(cache):
