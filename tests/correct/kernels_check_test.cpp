@@ -71,6 +71,17 @@ void refuse(const Plugin&) {
 }
 constexpr KernelRow kRefused{"refused/1", "attention", "cpu", cpu::attention_kernel, nullptr, refuse};
 
+Program program_of(const Trial& trial, const KernelRow* kernel) {
+  Program program({}, choose_among({kernel}));
+  BuildScope scope(program.block());
+  Tensors inputs;
+  for (const TrialInput& input : trial.inputs)
+    inputs.push_back(program.input(std::to_string(inputs.size()), input.value.shape()));
+  const Tensors results = trial.build(inputs);
+  for (size_t r = 0; r < results.size(); ++r) program.output("result" + std::to_string(r), results[r]);
+  return program;
+}
+
 TEST_F(KernelCheck, EveryRowIsTriedAndAgrees) {
   for (const KernelRow& row : kernel_rows()) {
     EXPECT_THAT(std::string(row.id), testing::MatchesRegex("[a-z0-9_]+/[0-9]+"));
@@ -80,16 +91,11 @@ TEST_F(KernelCheck, EveryRowIsTriedAndAgrees) {
       EXPECT_EQ(checked_kernels(cpu_devices(devices), {&row}), KernelSet{&row}) << row.id;
       KernelRow anywhere = row;
       anywhere.pays = nullptr;
-      for (const Trial& trial : trials_of(row.composite, {})) {
-        Program program({}, choose_among({&anywhere}));
-        BuildScope scope(program.block());
-        Tensors inputs;
-        for (const TrialInput& input : trial.inputs)
-          inputs.push_back(program.input(std::to_string(inputs.size()), input.value.shape()));
-        for (const Tensor& result : trial.build(inputs))
-          program.output(std::to_string(result.node()) + "." + std::to_string(result.result()), result);
-        EXPECT_EQ(program.kernels().size(), 1u) << trial.title << " does not call " << row.id;
-      }
+      std::vector<Trial> trials = trials_of(row.composite, {});
+      for (const Trial& trial : trials)
+        EXPECT_EQ(program_of(trial, &anywhere).kernels().size(), 1u) << trial.title << " does not call " << row.id;
+      const std::string on_slices = program_of(also_on_slices(std::move(trials.back())), &anywhere).text();
+      EXPECT_NE(on_slices.find("slices = array<i64"), std::string::npos) << row.id << " reads no slice in place";
     }
   }
 }
@@ -169,6 +175,19 @@ TEST(DeviceCheck, KernelsAreComparedWithBodies) {
   const KernelVerdict verdict = check_kernels(kernels, {}, half_of_kernel)[0];
   EXPECT_FALSE(verdict.agrees);
   EXPECT_GT(verdict.distance, verdict.bound);
+}
+
+// On one device, the results on slices of stacked arrays are compared, too.
+TEST(DeviceCheck, AKernelThatReadsAnotherSliceDiffers) {
+  constexpr size_t kResults = 4;  // of a trial of attention: the output and three gradients
+  const RunTrial other_slice = [](const Trial& trial, const ChooseKernel&) {
+    Results out = trial.wanted;
+    if (out.size() > kResults) out.back()[7] += 10;
+    return out;
+  };
+  const KernelVerdict verdict = check_kernels(select_kernels("cpu", {"cpu_attention"}), {}, other_slice)[0];
+  EXPECT_FALSE(verdict.agrees);
+  EXPECT_THAT(verdict.trial, testing::MatchesRegex("attention in .*, on slices"));
 }
 
 }  // namespace

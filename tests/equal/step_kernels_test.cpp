@@ -102,6 +102,25 @@ TEST(TrainingWithKernelsAlike, EightDevicesEqualOne) {
   }
 }
 
+// In a stage, no rows are split over `pp`. So its layers do not use cpu_lora and cpu_rms_norm, which need different
+// rows on every device. The rows of the head and the loss are split over `pp`: cpu_linear and cpu_cross_entropy compute
+// them.
+TEST(TrainingWithKernelsAlike, StagesOfAPipelineEqualOneDevice) {
+  Recipe recipe = recipe_of("llama", "lora");
+  recipe.gradient_accumulation_steps = 2;
+  const TrainResult bodies = train(recipe);
+  recipe.per_device_train_batch_size = 1;
+  recipe.mesh = {{"pp", 2}, {"fsdp", 2}};
+  expect_near_results(train(recipe, {.kernels = true}), bodies, 1e-6, 1e-4);
+
+  const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
+  const auto run = make_run(recipe, repository.config(), "config.json", training_target(cpu_devices(4), true));
+  std::set<std::string> used;
+  for (const KernelUse& use : build_train_step(run, 40).kernels())
+    used.insert(use.kernel.substr(0, use.kernel.find('/')));
+  EXPECT_EQ(used, (std::set<std::string>{"cpu_attention", "cpu_cross_entropy", "cpu_gated", "cpu_linear", "cpu_rope"}));
+}
+
 // With a base in 4 bits, the kernel reads the dequantised weights.
 TEST(TrainingWithKernelsAlike, LoraEqualsTheBodies) {
   Recipe recipe = recipe_of("llama", "lora");
