@@ -179,7 +179,7 @@ TEST_F(StandInHip, EachProcessOfAHostLoadsItsProgramFromTheCache) {
     }
     std::set<std::pair<std::string, ino_t>> programs;
     for (const auto& file : std::filesystem::directory_iterator(folder_ / "compiled")) {
-      struct stat status{};
+      struct stat status {};
       stat(file.path().c_str(), &status);
       programs.emplace(file.path().filename(), status.st_ino);
     }
