@@ -34,6 +34,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -46,6 +47,7 @@ KERNEL_MICROSECONDS = 12000  # how long a kernel takes on tests/stand_in_hip; a 
 LIMIT = 240  # seconds after which a run counts as hanging
 SILENCE = 8  # the default of FETTLE_HEARTBEAT_SECONDS
 GONE = 15  # seconds after which no process may be left: SILENCE, and 7 s in which the other processes notice and end
+PAUSE = 2  # seconds for which this script stands still when the machine pauses
 LAUNCHERS = ["srun", "srun-plain", "srun-redis", "mpirun", "torchrun", "launch"]
 RANKS = ["SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "RANK", "FETTLE_RANK"]
 
@@ -56,6 +58,21 @@ class Failure(Exception):
 
 def digest(path):
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+class Pauses(threading.Thread):
+    """Notices when this process stands still, as all processes do when the machine is suspended."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.longest = 0  # seconds
+        self.start()
+
+    def run(self):
+        while True:
+            before = time.monotonic()
+            time.sleep(0.1)
+            self.longest = max(self.longest, time.monotonic() - before)
 
 
 class Sweep:
@@ -84,6 +101,7 @@ class Sweep:
         self.log = self.folder / "log"
         self.references, self.seconds = {}, {}
         self.figures = collections.defaultdict(list)
+        self.pauses = Pauses()
 
     # Starting.
 
@@ -358,6 +376,15 @@ class Sweep:
                                 str(numbers.choice([1, 2, 4]))])
 
     def attempt(self, trial):
+        """Returns whether the trial passed, and a text. A trial that fails while the machine pauses is repeated."""
+        while True:
+            self.pauses.longest = 0
+            fine, word = self.attempt_once(trial)
+            if fine or self.pauses.longest < PAUSE:
+                return fine, word
+            print(f"{trial}  repeated, because the machine paused for {self.pauses.longest:.0f} s", flush=True)
+
+    def attempt_once(self, trial):
         try:
             return True, self.trial(*trial.split(":"))
         except Failure as failure:
