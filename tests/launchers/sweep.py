@@ -376,11 +376,12 @@ class Sweep:
                                 str(numbers.choice([1, 2, 4]))])
 
     def attempt(self, trial):
-        """Returns whether the trial passed, and a text. A trial that fails while the machine pauses is repeated."""
-        while True:
+        """Returns whether the trial passed, and a text. A trial that fails while the machine pauses is repeated, twice at
+        most."""
+        for left in (2, 1, 0):
             self.pauses.longest = 0
             fine, word = self.attempt_once(trial)
-            if fine or self.pauses.longest < PAUSE:
+            if fine or self.pauses.longest < PAUSE or left == 0:
                 return fine, word
             print(f"{trial}  repeated, because the machine paused for {self.pauses.longest:.0f} s", flush=True)
 
