@@ -353,7 +353,7 @@ class Sweep:
         for plugin, launcher, count in itertools.product(chosen.plugins, chosen.launchers, chosen.counts):
             training = [("kill", rank) for rank in range(count)] + [(what, numbers.randrange(count)) for what in
                                                                     ("term", "hang", "cut")]
-            faults = [(what, rank, numbers.uniform(1, STEPS - 2)) for what, rank in training]
+            faults = [(what, rank, numbers.uniform(1, STEPS / 2)) for what, rank in training]
             faults.append(("kill", numbers.randrange(count), numbers.uniform(0.05, 0.5)))
             for what, rank, moment in faults:
                 if what in chosen.what:
