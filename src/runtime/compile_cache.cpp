@@ -154,6 +154,7 @@ fs::path CompileCache::file_of(const Client& client, const std::string& module_t
   key.add(devices_identity(client)).add(client.encoded_options(options)).add(module_text);
   const char* flags = std::getenv("XLA_FLAGS");
   key.add(flags == nullptr ? "" : flags);
+  for (const DeviceInfo& device : client.devices()) key.add(std::to_string(device.process_index));
   return folder_ / (key.text() + ".pjrt");
 }
 

@@ -14,9 +14,10 @@ namespace fettle {
 // file's content and version, the number and kind of devices, and on CPUs the instruction sets of this machine.
 std::string devices_identity(const Client& client);
 
-// Each program has a file. The file's name is a hash of devices_identity(), the encoded options, the module text and
-// $XLA_FLAGS. devices_identity() includes the instruction sets of a CPU, because a program for another CPU would load
-// and then crash. A file contains a checksum of the program. The file is written under a temporary name and then
+// Each program has a file. The file's name is a hash of devices_identity(), the encoded options, the module text,
+// $XLA_FLAGS, and the process of each device. devices_identity() includes the instruction sets of a CPU, because a
+// program for another CPU would load and then crash. A compiler may treat devices of one process differently from
+// devices of several. A file contains a checksum of the program. The file is written under a temporary name and then
 // renamed. If the file is damaged or truncated, or has another format, the program is compiled again. A folder that
 // cannot be written only causes a warning. Several processes may share a folder.
 //

@@ -16,19 +16,19 @@ std::string hex(const std::string& bytes) {
 }
 
 TEST(CompileOptions, EightPartitionsWithoutDevices) {
-  // The fields are num_replicas = 1, num_partitions = 8, SPMD and Shardy.
-  EXPECT_EQ(hex(encode_compile_options({.num_partitions = 8}, {})), "1a09200128083001980101");
+  // The fields are device_ordinal = -1 (not set), num_replicas = 1, num_partitions = 8, SPMD and Shardy.
+  EXPECT_EQ(hex(encode_compile_options({.num_partitions = 8}, {})), "1a1408ffffffffffffffffff01200128083001980101");
 }
 
 TEST(CompileOptions, OnePartitionIsNotSpmd) {
-  EXPECT_EQ(hex(encode_compile_options({}, {})), "1a0720012801980101");
+  EXPECT_EQ(hex(encode_compile_options({}, {})), "1a1208ffffffffffffffffff0120012801980101");
 }
 
 TEST(CompileOptions, DeviceIdsArePackedVarints) {
   // Field 9 is the DeviceAssignmentProto {1, 2, [{[0]}, {[2049]}]}.
   const std::string bytes = hex(encode_compile_options({.num_partitions = 2}, {0, 2049}));
   EXPECT_EQ(bytes,
-            "1a1a200128023001"
+            "1a2508ffffffffffffffffff01200128023001"
             "4a0f"
             "08011002"
             "1a030a0100"
@@ -39,7 +39,7 @@ TEST(CompileOptions, DeviceIdsArePackedVarints) {
 TEST(CompileOptions, OverridesKeepTheirTypeAndFalseIsWritten) {
   const CompileOptions options = {.env = {{"a", false}, {"b", int64_t{300}}, {"c", std::string("x")}, {"d", 1.0}}};
   EXPECT_EQ(hex(encode_compile_options(options, {})),
-            "1a0720012801980101"
+            "1a1208ffffffffffffffffff0120012801980101"
             "3a070a016112021000"
             "3a080a0162120318ac02"
             "3a080a016312030a0178"

@@ -46,6 +46,41 @@ class MemoryStore : public Store {
   std::shared_ptr<Values> values_;
 };
 
+// A store that can be lost while the main thread fails: after lose(), the watching thread waits for an answer until the
+// main thread has told the store of its failure, and then neither gets one.
+class LostStore : public MemoryStore {
+ public:
+  LostStore() : MemoryStore(std::make_shared<Values>()) {}
+  // Returns when the watching thread waits for an answer.
+  void lose() {
+    lost_ = true;
+    asked_.get_future().wait();
+  }
+  // Returns when the watching thread has ended.
+  void wait_for_watcher() { ended_.get_future().wait(); }
+  void put(const std::string& key, const std::string& value) override {
+    if (!lost_ || std::this_thread::get_id() != main_) return MemoryStore::put(key, value);
+    told_.set_value();
+    throw DeviceError("the store is lost");
+  }
+  std::optional<std::string> try_get(const std::string& key, int owner) override {
+    if (!lost_) return MemoryStore::try_get(key, owner);
+    struct ThreadEnd {
+      std::promise<void>& ended;
+      ~ThreadEnd() { ended.set_value(); }
+    };
+    const thread_local ThreadEnd end{ended_};
+    asked_.set_value();
+    told_.get_future().wait();
+    throw DeviceError("the store is lost");
+  }
+
+ private:
+  const std::thread::id main_ = std::this_thread::get_id();
+  std::atomic<bool> lost_ = false;
+  std::promise<void> asked_, told_, ended_;
+};
+
 Rendezvous join(const ProcessPlace& place, Seconds wait = Seconds(20)) {
   return Rendezvous(place, open_redis_store(place, wait), wait);
 }
@@ -145,6 +180,21 @@ TEST(Rendezvous, AFailureEndsAllWithItsCode) {
     });
     EXPECT_THAT(wait_for(processes), Each(3)) << failing;
   }
+}
+
+// The store may be lost just when the main thread fails. The process still ends with the code of its own error.
+TEST(Rendezvous, AFailureWhileTheStoreIsLostKeepsItsCode) {
+  const auto processes = start_processes(1, [](const ProcessPlace& place) {
+    auto owned = std::make_unique<LostStore>();
+    LostStore& store = *owned;
+    Rendezvous run(place, std::move(owned));
+    Fate fate(run, kFast);
+    store.lose();
+    fate.fail(3, "it does not fit");
+    store.wait_for_watcher();
+    return 3;
+  });
+  EXPECT_THAT(wait_for(processes), Each(3));
 }
 
 TEST(Rendezvous, ADeathEndsTheOthersSoon) {

@@ -2,10 +2,12 @@
 #include "end_to_end/stand_in_hip.h"
 
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include <set>
 
 #include "base/size_text.h"
+#include "processes.h"
 
 namespace fettle {
 namespace {
@@ -155,6 +157,39 @@ TEST_F(StandInHip, ADeviceThatComputesNothingIsRefused) {
   EXPECT_THAT(trained.err,
               AllOf(HasSubstr("device 0 of Stand-in MI300X (2 devices) does not compute"), HasSubstr("docs/gpus.md")));
   EXPECT_FALSE(std::filesystem::exists(folder_ / "out"));
+}
+
+TEST_F(StandInHip, EachProcessOfAHostLoadsItsProgramFromTheCache) {
+  set("STAND_IN_DEVICES", 2);
+  // Returns the names and inodes of the stored programs after a run of two processes with one device each.
+  auto stored_after = [&](const std::string& output) {
+    const std::string port = std::to_string(free_port());
+    std::vector<Running> running;
+    for (const std::string rank : {"0", "1"}) {
+      const Environment variables[] = {{"RANK", rank},
+                                       {"LOCAL_RANK", rank},
+                                       {"WORLD_SIZE", "2"},
+                                       {"LOCAL_WORLD_SIZE", "2"},
+                                       {"MASTER_ADDR", "localhost"},
+                                       {"FETTLE_STORE_PORT", port}};
+      std::filesystem::create_directories(folder_ / rank);
+      running.emplace_back(folder_ / rank, words(output, {"max_steps=1"}));
+    }
+    for (const Running& one : running) {
+      const Outcome outcome = one.wait();
+      EXPECT_EQ(outcome.code, 0) << outcome.err;
+    }
+    std::set<std::pair<std::string, ino_t>> programs;
+    for (const auto& file : std::filesystem::directory_iterator(folder_ / "compiled")) {
+      struct stat status {};
+      stat(file.path().c_str(), &status);
+      programs.emplace(file.path().filename(), status.st_ino);
+    }
+    return programs;
+  };
+  const auto programs = stored_after("first");
+  EXPECT_GT(programs.size(), 1u);
+  EXPECT_EQ(stored_after("second"), programs) << "the second run compiled again";
 }
 
 // For the memory of eight MI300X, the plugin's tables need 49 GB of host memory.

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Trains with several processes under real launchers, breaks the runs, and checks what docs/hosts.md says of them.
 
-usage (root): tests/launchers/run.sh [--seconds S] [--seed N] [--launchers ...] [--plugins ...] [--repeat TRIAL] ...
+usage (root): tests/launchers/run.sh [--seconds S] [--seed N] [--launchers ...] [--plugins ...] [--each | --repeat TRIAL ...]
 
 A trial is LAUNCHER:PLUGIN:PROCESSES:WHAT:RANK:MOMENT:AGAIN. LAUNCHER is one of srun (PMIx), srun-plain (PMIx, without
 --kill-on-bad-exit), srun-redis (--mpi=none), mpirun, torchrun (its variables, set by hand) and launch (fettle launch).
 PLUGIN is cpu (tests/several; results must equal one process's to the bit) or rocm (AMD's plugin on tests/stand_in_hip,
-which computes nothing). WHAT happens to process RANK at MOMENT, a share of the unbroken run's time:
+which computes nothing, and on which a step takes half a second). WHAT happens to process RANK at MOMENT. A MOMENT below 1
+is a share of the unbroken run's time; 3.4 is 0.4 s after step 3 is reported.
 
   run    nothing                 all end with 0
   kill   SIGKILL                 the launcher ends with another code, all processes are gone 15 s later
@@ -14,12 +15,16 @@ which computes nothing). WHAT happens to process RANK at MOMENT, a share of the 
   hang   a launch never ends     the launcher ends with 4 (srun: or 143), and a table of the processes is printed
   cut    its host's network ends the processes of both sides are gone 15 s later
 
-Then AGAIN processes continue, and the run must end like an unbroken run of one process. The hosts are those of
-with_hosts.sh, which starts this script. The exit code is 1 if a trial failed.
+Then AGAIN processes continue from the newest checkpoint, and the run must end like an unbroken run of one process. The
+hosts are those of with_hosts.sh, which starts this script. The exit code is 1 if a trial failed.
+
+Trials are random until --seconds have passed. With --each, every launcher and number of processes gets a fixed list
+instead: SIGKILL to each process, SIGTERM, a hang and a cut network while it trains, and SIGKILL while it starts.
 """
 import argparse
 import collections
 import hashlib
+import itertools
 import json
 import os
 import pathlib
@@ -29,6 +34,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -37,9 +43,11 @@ import cases  # noqa: E402
 
 HOSTS = ["n1", "n2"]
 STEPS = 8
+KERNEL_MICROSECONDS = 12000  # how long a kernel takes on tests/stand_in_hip; a step launches 40 on each device
 LIMIT = 240  # seconds after which a run counts as hanging
 SILENCE = 8  # the default of FETTLE_HEARTBEAT_SECONDS
 GONE = 15  # seconds after which no process may be left: SILENCE, and 7 s in which the other processes notice and end
+PAUSE = 2  # seconds for which this script stands still when the machine pauses
 LAUNCHERS = ["srun", "srun-plain", "srun-redis", "mpirun", "torchrun", "launch"]
 RANKS = ["SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "RANK", "FETTLE_RANK"]
 
@@ -50,6 +58,21 @@ class Failure(Exception):
 
 def digest(path):
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+class Pauses(threading.Thread):
+    """Notices when this process stands still, as all processes do when the machine is suspended."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.longest = 0  # seconds
+        self.start()
+
+    def run(self):
+        while True:
+            before = time.monotonic()
+            time.sleep(0.1)
+            self.longest = max(self.longest, time.monotonic() - before)
 
 
 class Sweep:
@@ -78,6 +101,7 @@ class Sweep:
         self.log = self.folder / "log"
         self.references, self.seconds = {}, {}
         self.figures = collections.defaultdict(list)
+        self.pauses = Pauses()
 
     # Starting.
 
@@ -102,6 +126,7 @@ class Sweep:
         else:
             variables |= {"LD_LIBRARY_PATH": str(self.libraries), "FETTLE_ALLOW_DEVICE_WITHOUT_ARITHMETIC": "1",
                           "STAND_IN_DEVICES": "4" if count == 1 else "2", "STAND_IN_BYTES": "8000000000",
+                          "STAND_IN_MICROSECONDS": str(KERNEL_MICROSECONDS),
                           "XLA_FLAGS": "--xla_gpu_autotune_level=0 --xla_gpu_enable_command_buffer="}
         return variables
 
@@ -218,16 +243,37 @@ class Sweep:
             time.sleep(0.05)
         return time.monotonic() - since
 
+    def compiled(self):
+        """Returns the files of the hosts' compile caches with their inodes, which differ if a program is stored again."""
+        command = f"cd {self.folder}/local/compiled 2>/dev/null && stat -c '%n %i' -- *.pjrt"
+        return [subprocess.run(["on", host, command], capture_output=True, text=True).stdout for host in HOSTS]
+
     def unbroken_seconds(self, launcher, plugin, count):
+        """Returns the time of an unbroken run that compiles nothing, because an earlier run has filled the caches."""
         key = launcher, plugin, count
         if key not in self.seconds:
-            for _ in range(2):
+            for again in (False, True):
+                before = self.compiled()
                 self.clear()
                 started = time.monotonic()
                 code = self.wait(self.start(launcher, plugin, count))
                 self.seconds[key] = time.monotonic() - started
                 self.check_end(code, plugin)
+                if again and self.compiled() != before:
+                    raise Failure(f"the second run compiled again: {before}, then {self.compiled()}")
         return self.seconds[key]
+
+    def wait_until(self, moment, began, seconds, started):
+        """Waits until a trial's MOMENT, or until the run has ended."""
+        step, later, reported = int(moment), moment % 1, None
+        while any(one.poll() is None for one in started):
+            if step == 0 and time.monotonic() - began >= moment * seconds:
+                return
+            if reported is None and step > 0 and f"step {step}/" in self.text():
+                reported = time.monotonic()
+            if reported is not None and time.monotonic() - reported >= later:
+                return
+            time.sleep(0.01)
 
     def check_end(self, code, plugin):
         if code != 0:
@@ -272,8 +318,7 @@ class Sweep:
             self.check_end(self.wait(started), plugin)
             self.figures[f"{launcher} {plugin} {count} run"].append(time.monotonic() - began)
             return "like one process"
-        while time.monotonic() - began < moment * seconds and any(one.poll() is None for one in started):
-            time.sleep(0.01)
+        self.wait_until(moment, began, seconds, started)
         code, took = self.break_it(started, launcher, count, what, rank)
         if code is None or code == 0:
             if code is None:
@@ -296,10 +341,23 @@ class Sweep:
         newest = max(self.checkpoints(), default=0)
         (self.folder / "hang").unlink(missing_ok=True)
         code = self.wait(self.start(launcher if again > 1 else "alone", plugin, again))
-        if newest and "no checkpoint in" in self.text():
-            raise Failure(f"the next start did not use checkpoint-{newest}")
+        first = re.search(r"^step (\d+)/", self.text(), re.MULTILINE)
+        if newest < STEPS and (first is None or int(first[1]) != newest + 1):
+            raise Failure(f"the next start did not continue from checkpoint-{newest}: {self.message()}")
         self.check_end(code, plugin)
         return "continued like one process"
+
+    def each(self, numbers):
+        """Yields the trials of --each. The moments are random; the numbers of processes that continue take turns."""
+        chosen, again = self.options, itertools.cycle([4, 1, 2])
+        for plugin, launcher, count in itertools.product(chosen.plugins, chosen.launchers, chosen.counts):
+            training = [("kill", rank) for rank in range(count)] + [(what, numbers.randrange(count)) for what in
+                                                                    ("term", "hang", "cut")]
+            faults = [(what, rank, numbers.uniform(1, STEPS / 2)) for what, rank in training]
+            faults.append(("kill", numbers.randrange(count), numbers.uniform(0.05, 0.5)))
+            for what, rank, moment in faults:
+                if what in chosen.what:
+                    yield f"{launcher}:{plugin}:{count}:{what}:{rank}:{moment:.3f}:{next(again)}"
 
     def trials(self, numbers):
         """Yields a trial without a fault for each plugin and launcher, then random trials without end."""
@@ -313,10 +371,21 @@ class Sweep:
             numbers.shuffle(kinds)
             for launcher, plugin, what in kinds:
                 count = numbers.choice(chosen.counts)
-                yield ":".join([launcher, plugin, str(count), what, str(numbers.randrange(count)),
-                                f"{numbers.uniform(0.05, 1):.3f}", str(numbers.choice([1, 2, 4]))])
+                moment = numbers.choice([numbers.uniform(0.05, 1), numbers.uniform(1, STEPS)])
+                yield ":".join([launcher, plugin, str(count), what, str(numbers.randrange(count)), f"{moment:.3f}",
+                                str(numbers.choice([1, 2, 4]))])
 
     def attempt(self, trial):
+        """Returns whether the trial passed, and a text. A trial that fails while the machine pauses is repeated, twice at
+        most."""
+        for left in (2, 1, 0):
+            self.pauses.longest = 0
+            fine, word = self.attempt_once(trial)
+            if fine or self.pauses.longest < PAUSE or left == 0:
+                return fine, word
+            print(f"{trial}  repeated, because the machine paused for {self.pauses.longest:.0f} s", flush=True)
+
+    def attempt_once(self, trial):
         try:
             return True, self.trial(*trial.split(":"))
         except Failure as failure:
@@ -339,12 +408,14 @@ def main():
     parser.add_argument("--hang", type=float, default=8, help="FETTLE_HANG_SECONDS (8)")
     parser.add_argument("--build", default=ROOT / "build")
     parser.add_argument("--folder", required=True, help="that of with_hosts.sh")
-    parser.add_argument("--repeat", metavar="TRIAL", help="only this one")
+    parser.add_argument("--each", action="store_true", help="a fixed list of faults instead of random ones")
+    parser.add_argument("--repeat", metavar="TRIAL", nargs="+", help="only these")
     options = parser.parse_args()
     sweep = Sweep(options)
     print(f"seed {options.seed}", flush=True)
     end, failed, passed = time.monotonic() + options.seconds, [], collections.Counter()
-    trials = [options.repeat] if options.repeat else sweep.trials(random.Random(options.seed))
+    numbers = random.Random(options.seed)
+    trials = options.repeat or (sweep.each(numbers) if options.each else sweep.trials(numbers))
     for trial in trials:
         if time.monotonic() > end:
             break

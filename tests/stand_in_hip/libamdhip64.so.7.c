@@ -3,6 +3,7 @@
 // scripts/make_stand_ins.sh makes them.
 //
 // STAND_IN_HANG: a file; while it exists, the next kernel of the process whose number it contains never ends.
+// STAND_IN_MICROSECONDS: how long each kernel takes (0).
 // STAND_IN_DEVICES: how many devices there are (1). STAND_IN_BYTES: the memory of each device (4 GB). STAND_IN_HELD:
 // the bytes of each device that other programs use (0). STAND_IN_COUNTS: a file. When the process ends, the file gets a
 // line "NAME DEVICE CALLS BYTES" for each kind of work and device.
@@ -427,6 +428,7 @@ static int launch(int device) {
     if (named == 1 && process == getpid())
       for (;;) pause();
   }
+  usleep((useconds_t)number("STAND_IN_MICROSECONDS", 0));
   return count(kKernels, device, 0), kSuccess;
 }
 int hipModuleLoadData(void** out, const void* image) {
