@@ -61,17 +61,17 @@ StepPlan plan_step(const Request& request, const Variant& variant, const Machine
   const MemoryStats memory = with_updates(
       run, compiled.memory, [&](const Program& update) { return machine.compile(update, run.tf32).memory; });
   const double seconds = seconds_since(start);
-  StepPlan plan{.run = run,
-                .variant = variant,
-                .mesh = run.sharding.mesh(),
-                .rows = run.batch.groups_per_step(),
-                .length = shape.length,
-                .memory = memory_table(run, shape, memory, machine.memory(), machine.title()),
-                .flops = program.flops(),
-                .kernels = program.kernels(),
-                .kernels_on_request =
-                    kernels_on_request(machine.run_target().platform, machine.run_target().capability),
-                .compile_seconds = seconds};
+  StepPlan plan{
+      .run = run,
+      .variant = variant,
+      .mesh = run.sharding.mesh(),
+      .rows = run.batch.groups_per_step(),
+      .length = shape.length,
+      .memory = memory_table(run, shape, memory, machine.memory(), machine.title()),
+      .flops = program.flops(),
+      .kernels = program.kernels(),
+      .kernels_on_request = kernels_on_request(machine.run_target().platform, machine.run_target().capability),
+      .compile_seconds = seconds};
   const HloModule module = read_hlo(compiled.optimized);
   plan.host_traffic = host_traffic_of(module);
   plan.traffic = traffic_of(module, plan.mesh, machine.devices_per_host());

@@ -18,8 +18,8 @@ RunTarget target_of(const Devices& devices) {
                    .platform = std::string(devices.vendor()),
                    .title = devices.title(),
                    .capability = devices.capability(),
-                   .kernels = checked_kernels(devices, select_kernels(devices.vendor(), devices.wanted_kernels(),
-                                                                      devices.capability()))};
+                   .kernels = checked_kernels(
+                       devices, select_kernels(devices.vendor(), devices.wanted_kernels(), devices.capability()))};
   if (devices.on_host())
     target.room = {host_room(free_host_memory(), devices.count()), "three quarters of the host's free memory"};
   else

@@ -53,8 +53,9 @@ struct Vendor {
   std::string_view xla_flag;
   // The compiler flag that makes compiling quick and programs slow when it is 0; "" = none.
   std::string_view effort_flag = "";
-  // The compiler flag that names a folder where the plugin keeps the results of its tuning: it measures several programs
-  // for a matrix product or a fusion on the device, and keeps the fastest choice. "" = the plugin tunes nothing.
+  // The compiler flag that names a folder where the plugin keeps the results of its tuning: it measures several
+  // programs for a matrix product or a fusion on the device, and keeps the fastest choice. "" = the plugin tunes
+  // nothing.
   std::string_view tuning_flag = "";
   // The environment variable that limits how many GiB of host memory may be pinned. If the variable is not set, the
   // plugin allows 64 GiB. "" = the plugin has no such limit.
