@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 
 #include "graph/autodiff/grad.h"
 #include "graph/ops.h"
@@ -321,6 +322,21 @@ TEST(Scan, SavingLessTakesLessMemory) {
   EXPECT_GE(none, dots + stack);
   EXPECT_GE(dots, full + stack);
   EXPECT_LT(full, 3 * stack);
+}
+
+TEST(Scan, AWidenedValueIsSavedInItsNarrowDtype) {
+  GraphRun run;
+  const Tensor x = run.program().input("x", {DType::kBF16, {64}});
+  const ScanStep out = scan(8, {x}, {}, [](const Tensor&, const Tensors& c, const Tensors&) -> ScanStep {
+    return {{convert(sine(convert(c[0], DType::kF32)), DType::kBF16)}, {}};
+  });
+  run.output("grad", grad(sum(convert(out.carries[0], DType::kF32)), {x})[0]);
+  std::map<DType, int> stacks;
+  const Block& block = run.program().block();
+  for (int32_t id = 0; id < block.size(); ++id)
+    for (const Shape& result : block.node(id).results) stacks[result.dtype] += result.dims == Dims{8, 64} ? 1 : 0;
+  EXPECT_EQ(stacks[DType::kBF16], 1);
+  EXPECT_EQ(stacks[DType::kF32], 0);
 }
 
 // A barrier that makes a converted weight wait for the carry does not make the loop save the weight.
