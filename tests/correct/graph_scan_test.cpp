@@ -327,9 +327,11 @@ TEST(Scan, SavingLessTakesLessMemory) {
 TEST(Scan, AWidenedValueIsSavedInItsNarrowDtype) {
   GraphRun run;
   const Tensor x = run.program().input("x", {DType::kBF16, {64}});
-  const ScanStep out = scan(8, {x}, {}, [](const Tensor&, const Tensors& c, const Tensors&) -> ScanStep {
-    return {{convert(sine(convert(c[0], DType::kF32)), DType::kBF16)}, {}};
-  });
+  const ScanStep out = scan(8, {x}, {},
+                            [](const Tensor&, const Tensors& c, const Tensors&) -> ScanStep {
+                              return {{convert(sine(convert(c[0], DType::kF32)), DType::kBF16)}, {}};
+                            },
+                            {.remat = Remat::kNone});
   run.output("grad", grad(sum(convert(out.carries[0], DType::kF32)), {x})[0]);
   std::map<DType, int> stacks;
   const Block& block = run.program().block();
