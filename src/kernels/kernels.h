@@ -33,7 +33,8 @@ struct KernelRow {
   // check also tries the widths and options that models have.
   bool every_width = false;
   // The beginning of the capability (DeviceInfo::capability) of the devices on which `kernels: auto` uses the kernel.
-  // On other devices, a run uses it only if the recipe names it, because nobody has measured it there yet.
+  // On other devices, a run uses it only if the recipe names it: nobody has measured it there, or it is not
+  // deterministic.
   std::string_view automatic_on = kAnyDevice;
 
   bool automatic(std::string_view capability) const { return capability.starts_with(automatic_on); }

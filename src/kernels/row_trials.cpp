@@ -175,6 +175,7 @@ std::vector<Trial> gated_trials(const MeshAxes& mesh) {
 std::vector<Trial> rms_norm_trials(const MeshAxes& mesh) {
   std::vector<Trial> out;
   out.push_back(rms_norm_trial(mesh, DType::kF32, 1, false));
+  out.push_back(rms_norm_trial(mesh, DType::kBF16, 0, false));
   out.push_back(rms_norm_trial(mesh, DType::kBF16, 0, true));
   return out;
 }

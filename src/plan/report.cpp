@@ -24,7 +24,7 @@ std::string format_kernels(const StepPlan& plan) {
   if (!used.empty()) return fmt::format("kernels: {}\n", fmt::join(used, "; "));
   if (plan.kernels_on_request.empty()) return "";
   return fmt::format(
-      "kernels: none; kernels={} selects kernels that have not run on such a device yet (docs/kernels.md)\n",
+      "kernels: none; kernels={} selects kernels that are off by default on such a device (docs/kernels.md)\n",
       fmt::join(plan.kernels_on_request, ","));
 }
 

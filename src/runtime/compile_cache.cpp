@@ -80,12 +80,19 @@ bool write_entry(const fs::path& path, const Entry& entry) {
   return stored;
 }
 
-// Returns `options` with the flag for the folder of tuning results. A run of several processes does not use the folder:
-// the processes share the work of tuning, so all would need the same results.
+std::string xla_flags() {
+  const char* flags = std::getenv("XLA_FLAGS");
+  return flags == nullptr ? "" : flags;
+}
+
+// Returns `options` with the flag for the folder of tuning results. The folder's name has $XLA_FLAGS, because some
+// flags turn tuning off or exclude variants. The user's own folder takes precedence. A run of several processes does
+// not use the folder: the processes share the work of tuning, so all would need the same results.
 CompileOptions with_tuning_folder(const CompileOptions& options, const Client& client, const fs::path& cache) {
   const std::string flag(client.plugin().vendor().tuning_flag);
   if (flag.empty() || client.local_count() < static_cast<int>(client.devices().size())) return options;
-  const fs::path folder = cache / "tuning" / devices_identity(client);
+  if (xla_flags().find(flag) != std::string::npos) return options;
+  const fs::path folder = cache / "tuning" / ContentKey().add(devices_identity(client)).add(xla_flags()).text();
   if (!make_private_folder(folder) || !distrust(folder).empty()) return options;
   CompileOptions out = options;
   out.env.emplace(flag, folder.string());
@@ -152,8 +159,7 @@ fs::path CompileCache::file_of(const Client& client, const std::string& module_t
                                const CompileOptions& options) const {
   ContentKey key;
   key.add(devices_identity(client)).add(client.encoded_options(options)).add(module_text);
-  const char* flags = std::getenv("XLA_FLAGS");
-  key.add(flags == nullptr ? "" : flags);
+  key.add(xla_flags());
   for (const DeviceInfo& device : client.devices()) key.add(std::to_string(device.process_index));
   return folder_ / (key.text() + ".pjrt");
 }

@@ -21,9 +21,9 @@ std::string devices_identity(const Client& client);
 // renamed. If the file is damaged or truncated, or has another format, the program is compiled again. A folder that
 // cannot be written only causes a warning. Several processes may share a folder.
 //
-// GPU plugins tune programs: they measure several variants of a matrix product on the device. The folder
-// "tuning/DEVICES" keeps these results, so that another program with the same product compiles faster and takes the
-// same variant. It is not part of a file's name.
+// GPU plugins tune programs: they measure several variants of a matrix product on the device. A folder in "tuning"
+// keeps these results for the devices and $XLA_FLAGS, so that another program with the same product compiles faster and
+// takes the same variant. It is not part of a file's name, and its size is not limited: it has some KB for a product.
 //
 // Programs are code that runs in this process. So the cache creates folders that only this user may enter. It does not
 // load a file that another user could have changed; a warning then names the file and the remedy.

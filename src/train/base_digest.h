@@ -19,7 +19,7 @@ namespace fettle {
 //   "ref_model"       the tensors of the recipe's ref_model
 //   "ref_model_parts" like "weights_parts"
 // Also returns the recipe's paths of these files ("paths"), for messages. A digest of tensors covers each tensor's
-// name, shape and dtype, and evenly spaced blocks of the tensors' bytes, at most 32 MiB of each model or adapter. If
+// name, shape and dtype, and evenly spaced blocks of the tensors' bytes, at most 32 MiB for each digest. If
 // each expert has its own tensors, the blocks are from the tensors of evenly spaced experts. The digest does not depend
 // on where the files are or how they are split into shards.
 nlohmann::json base_identity(const Run& run, const ModelRepository& repository);

@@ -46,7 +46,7 @@ Compiled compiled_for(const std::string& target, const std::string& kernels) {
 TEST(PlanGpuKernels, Cuda) {
   require_gpu_plugin("cuda");
   if (testing::Test::IsSkipped() || testing::Test::HasFatalFailure()) return;
-  const Compiled off = compiled_for("h100:1", "auto"), on = compiled_for("h100:1", "cuda_attention");
+  const Compiled off = compiled_for("h100:1", "off"), on = compiled_for("h100:1", "auto");
   EXPECT_THAT(off.kernels, IsEmpty());
   ASSERT_EQ(on.kernels.size(), 1u);
   EXPECT_EQ(on.kernels[0].kernel, "cuda_attention/1");

@@ -39,8 +39,6 @@ TEST_F(StandInHip, ARunTrainsSavesResumesAndExports) {
   EXPECT_THAT(trained.err, AllOf(HasSubstr("Stand-in MI300X (1 device)"), HasSubstr("does not compute")));
   EXPECT_EQ(logged_losses(folder_ / "out").size(), 4u);
   EXPECT_GT(counted("kernels").at(0).calls, 0);
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_ / "compiled/tuning"), {}), 1)
-      << "the plugin got a folder for its tuning results";
   const std::string adapter = initial_adapter(folder_);
   EXPECT_EQ(read_text(folder_ / "out/adapter_model.safetensors"), adapter)
       << "the adapter after its upload, four steps and its download";

@@ -39,7 +39,8 @@ Tensor moved_corrections(const Tensor& corrections_lE, const std::vector<int64_t
     parts.push_back(slice(loads_LE, 0, layers[begin], layers[end - 1] + 1));
   }
   const Tensor loads_lE = concatenate(parts, 0);
-  // Compares products instead of means, because they are exact.
+  // Compares products instead of means: they are exact up to 2^24. Above, an expert very close to the mean may move in
+  // the wrong direction.
   const Tensor all_l1 = expand(reduce_sum(loads_lE, {1}), 1);
   return corrections_lE + sign(all_l1 - loads_lE * static_cast<double>(loads_lE.dim(1))) * rate;
 }
