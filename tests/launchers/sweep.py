@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Trains with several processes under real launchers, breaks the runs, and checks what docs/hosts.md says of them.
 
-usage (root): tests/launchers/run.sh [--seconds S] [--seed N] [--launchers ...] [--plugins ...] [--each | --repeat TRIAL ...]
+usage (root): tests/launchers/run.sh [--seconds S] [--seed N] [--launchers ...] [--plugins ...]
+                                     [--each | --repeat TRIAL ...]
 
 A trial is LAUNCHER:PLUGIN:PROCESSES:WHAT:RANK:MOMENT:AGAIN. LAUNCHER is one of srun (PMIx), srun-plain (PMIx, without
 --kill-on-bad-exit), srun-redis (--mpi=none), mpirun, torchrun (its variables, set by hand) and launch (fettle launch).
 PLUGIN is cpu (tests/several; results must equal one process's to the bit) or rocm (AMD's plugin on tests/stand_in_hip,
-which computes nothing, and on which a step takes half a second). WHAT happens to process RANK at MOMENT. A MOMENT below 1
-is a share of the unbroken run's time; 3.4 is 0.4 s after step 3 is reported.
+which computes nothing, and on which a step takes half a second). WHAT happens to process RANK at MOMENT. A MOMENT
+below 1 is a share of the unbroken run's time; 3.4 is 0.4 s after step 3 is reported.
 
   run    nothing                 all end with 0
   kill   SIGKILL                 the launcher ends with another code, all processes are gone 15 s later
@@ -244,7 +245,7 @@ class Sweep:
         return time.monotonic() - since
 
     def compiled(self):
-        """Returns the files of the hosts' compile caches with their inodes, which differ if a program is stored again."""
+        """Returns the files of the hosts' compile caches with their inodes, which change when a program is stored."""
         command = f"cd {self.folder}/local/compiled 2>/dev/null && stat -c '%n %i' -- *.pjrt"
         return [subprocess.run(["on", host, command], capture_output=True, text=True).stdout for host in HOSTS]
 
@@ -376,8 +377,8 @@ class Sweep:
                                 str(numbers.choice([1, 2, 4]))])
 
     def attempt(self, trial):
-        """Returns whether the trial passed, and a text. A trial that fails while the machine pauses is repeated, twice at
-        most."""
+        """Returns whether the trial passed, and a text. Repeats a trial that fails while the machine pauses, at most
+        twice."""
         for left in (2, 1, 0):
             self.pauses.longest = 0
             fine, word = self.attempt_once(trial)
