@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Trains with several processes under real launchers, breaks the runs, and checks what docs/hosts.md says of them.
 
-usage (root): tests/launchers/run.sh [--seconds S] [--seed N] [--launchers ...] [--plugins ...] [--each | --repeat TRIAL ...]
+usage (root): tests/launchers/run.sh [--seconds S] [--seed N] [--launchers ...] [--plugins ...]
+                                     [--each | --repeat TRIAL ...]
 
 A trial is LAUNCHER:PLUGIN:PROCESSES:WHAT:RANK:MOMENT:AGAIN. LAUNCHER is one of srun (PMIx), srun-plain (PMIx, without
 --kill-on-bad-exit), srun-redis (--mpi=none), mpirun, torchrun (its variables, set by hand) and launch (fettle launch).
 PLUGIN is cpu (tests/several; results must equal one process's to the bit) or rocm (AMD's plugin on tests/stand_in_hip,
-which computes nothing, and on which a step takes half a second). WHAT happens to process RANK at MOMENT. A MOMENT below 1
-is a share of the unbroken run's time; 3.4 is 0.4 s after step 3 is reported.
+which computes nothing, and on which a step takes half a second). WHAT happens to process RANK at MOMENT. A MOMENT
+below 1 is a share of the unbroken run's time; 3.4 is 0.4 s after step 3 is reported.
 
   run    nothing                 all end with 0
   kill   SIGKILL                 the launcher ends with another code, all processes are gone 15 s later
@@ -244,7 +245,7 @@ class Sweep:
         return time.monotonic() - since
 
     def compiled(self):
-        """Returns the files of the hosts' compile caches with their inodes, which differ if a program is stored again."""
+        """Returns the files of the hosts' compile caches with their inodes, which change when a program is stored."""
         command = f"cd {self.folder}/local/compiled 2>/dev/null && stat -c '%n %i' -- *.pjrt"
         return [subprocess.run(["on", host, command], capture_output=True, text=True).stdout for host in HOSTS]
 
@@ -257,10 +258,12 @@ class Sweep:
                 self.clear()
                 started = time.monotonic()
                 code = self.wait(self.start(launcher, plugin, count))
-                self.seconds[key] = time.monotonic() - started
+                seconds = time.monotonic() - started
                 self.check_end(code, plugin)
-                if again and self.compiled() != before:
-                    raise Failure(f"the second run compiled again: {before}, then {self.compiled()}")
+                after = self.compiled()
+                if again and (after != before or not all(after)):
+                    raise Failure(f"the second run compiled again, or a cache is empty: {before}, then {after}")
+            self.seconds[key] = seconds
         return self.seconds[key]
 
     def wait_until(self, moment, began, seconds, started):
@@ -376,8 +379,8 @@ class Sweep:
                                 str(numbers.choice([1, 2, 4]))])
 
     def attempt(self, trial):
-        """Returns whether the trial passed, and a text. A trial that fails while the machine pauses is repeated, twice at
-        most."""
+        """Returns whether the trial passed, and a text. Repeats a trial that fails while the machine pauses, at most
+        twice."""
         for left in (2, 1, 0):
             self.pauses.longest = 0
             fine, word = self.attempt_once(trial)
@@ -413,11 +416,12 @@ def main():
     options = parser.parse_args()
     sweep = Sweep(options)
     print(f"seed {options.seed}", flush=True)
+    finite = options.each or options.repeat  # a list of trials, which ends by itself
     end, failed, passed = time.monotonic() + options.seconds, [], collections.Counter()
     numbers = random.Random(options.seed)
     trials = options.repeat or (sweep.each(numbers) if options.each else sweep.trials(numbers))
     for trial in trials:
-        if time.monotonic() > end:
+        if not finite and time.monotonic() > end:
             break
         began = time.monotonic()
         fine, word = sweep.attempt(trial)
