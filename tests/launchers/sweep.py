@@ -261,7 +261,7 @@ class Sweep:
                 seconds = time.monotonic() - started
                 self.check_end(code, plugin)
                 after = self.compiled()
-                if again and (after != before or not all(after)):
+                if again and (after != before or (plugin == "rocm" and not all(after))):
                     raise Failure(f"the second run compiled again, or a cache is empty: {before}, then {after}")
             self.seconds[key] = seconds
         return self.seconds[key]
@@ -401,7 +401,7 @@ class Sweep:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=1200, help="how long (1200)")
+    parser.add_argument("--seconds", type=float, default=1200, help="how long random faults go on (1200)")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 31))
     parser.add_argument("--launchers", nargs="+", choices=LAUNCHERS, default=LAUNCHERS)
     parser.add_argument("--plugins", nargs="+", choices=["cpu", "rocm"], default=["cpu", "rocm"])
