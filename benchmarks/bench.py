@@ -48,11 +48,11 @@ def write_chat_rows(path, vocab, rows=91):
             out.write(json.dumps(dict(input_ids=ids, labels=[-100] * (length // 2) + ids[length // 2 :])) + "\n")
 
 
-def model_of(folder, work):
-    """Returns the workload's model, made at its first use."""
+def model_of(folder, work, device="cpu"):
+    """Returns the workload's model, made at its first use; `device` draws its weights."""
     model = folder / f"{work.shape}-{work.dtype}"
-    subprocess.run([sys.executable, HERE / "make_model.py", model, "--dtype", work.dtype, "--rows=1", *SHAPES[work.shape]],
-                   check=True, stdout=sys.stderr)  # fmt: skip
+    subprocess.run([sys.executable, HERE / "make_model.py", model, "--dtype", work.dtype, "--rows=1", "--device", device,
+                    *SHAPES[work.shape]], check=True, stdout=sys.stderr)  # fmt: skip
     vocab = json.loads((model / "config.json").read_text())["vocab_size"]
     rows = measure.rows_file(work, model)
     if not rows.exists():

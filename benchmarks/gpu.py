@@ -9,20 +9,15 @@ The page is written again after each program. A program that fails has the end o
 
 import argparse
 import datetime
-import json
 import pathlib
 import subprocess
 import sys
 import time
 
-import make_model
 import measure
-from workloads import SHAPES, Workload
+from bench import model_of
+from workloads import Workload
 
-HERE = pathlib.Path(__file__).parent
-SHAPES = SHAPES | {  # the 8B shape is Llama 3.1's
-    "8b": ["--hidden=4096", "--layers=32", "--heads=32", "--kv-heads=8", "--mlp=14336", "--vocab=128256", "--untied"],
-}
 WORKLOADS = [
     Workload("lora", "135m", "float32", rows=8, length=512, steps=10),
     Workload("lora", "135m", "bfloat16", rows=8, length=1024, steps=10),
@@ -31,16 +26,6 @@ WORKLOADS = [
     Workload("lora", "8b", "bfloat16", rows=2, length=4096, steps=6, remat="full"),
 ]
 KERNELS = ["[cuda_attention]", "[cudnn_attention]", "off"]
-
-
-def model_of(folder, work):
-    model = folder / f"{work.shape}-{work.dtype}"
-    subprocess.run([sys.executable, HERE / "make_model.py", model, "--dtype", work.dtype, "--rows=1", "--device=cuda",
-                    *SHAPES[work.shape]], check=True, stdout=sys.stderr)  # fmt: skip
-    rows = measure.rows_file(work, model)
-    if not rows.exists():
-        make_model.write_rows(rows, 32, work.length, json.loads((model / "config.json").read_text())["vocab_size"])
-    return model
 
 
 def programs(options, work, model):
@@ -74,7 +59,7 @@ def main():
     for work in WORKLOADS:
         if options.only not in work.title():
             continue
-        model = model_of(options.models, work)
+        model = model_of(options.models, work, "cuda")
         for name, call in programs(options, work, model):
             if time.perf_counter() - start > options.minutes * 60:
                 page.append(f"| {work.title()} | {name} | not started, for time | | | |")

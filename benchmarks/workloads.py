@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
-SHAPES = {  # flags of make_model.py; the 135M shape is SmolLM2's, the 1.1B shape TinyLlama's
+SHAPES = {  # flags of make_model.py; the 135M shape is SmolLM2's, the 1.1B shape TinyLlama's, the 8B shape Llama 3.1's
     "135m": [],
     "1.1b": ["--hidden=2048", "--layers=22", "--heads=32", "--kv-heads=4", "--mlp=5632", "--vocab=32000", "--untied"],
+    "8b": ["--hidden=4096", "--layers=32", "--heads=32", "--kv-heads=8", "--mlp=14336", "--vocab=128256", "--untied"],
 }
 
 
