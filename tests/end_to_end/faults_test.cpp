@@ -13,6 +13,8 @@ namespace {
 namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::AnyOf;
+using testing::Contains;
+using testing::Each;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -64,6 +66,22 @@ TEST(OneRun, HasItsOutputFolderForItself) {
   EXPECT_THAT(resumed.err, HasSubstr("was killed or crashed; this run takes over"));
   for (const auto& entry : fs::directory_iterator(out))
     EXPECT_THAT(entry.path().filename().string(), Not(AnyOf(HasSubstr(".tmp-"), HasSubstr(".fettle-"))));
+}
+
+// The last files of a run are written after its result. If it is killed there, the next run removes the unfinished file.
+TEST(OneRun, ThatIsKilledInItsLastWritesLeavesNothingToTheNext) {
+  for (const auto& [file, nth] : {std::pair{"fettle_run.json", "2"}, {"report.html", "1"}}) {
+    const TempFolder folder;
+    const fs::path out = folder / "out";
+    {
+      const Faults faults("rename", std::string("out/") + file, "KILL", nth);
+      EXPECT_EQ(run_fettle(folder, words(out)).code, 128 + SIGKILL);
+    }
+    ASSERT_THAT(list_tree(out), Contains(HasSubstr(std::string(file) + ".tmp-"))) << "it was killed elsewhere";
+    const Outcome resumed = run_fettle(folder, with(words(out), {"resume_from_checkpoint=true"}));
+    EXPECT_EQ(resumed.code, 0) << resumed.err;
+    EXPECT_THAT(list_tree(out), Each(Not(AnyOf(HasSubstr(".tmp-"), HasSubstr(".fettle-")))));
+  }
 }
 
 TEST(Faults, ALogLineWaitsForTheNextOne) {

@@ -10,7 +10,6 @@
 #include "base/log.h"
 #include "base/process_name.h"
 #include "checkpoint/files.h"
-#include "checkpoint/saved/presence.h"
 #include "inspect/data_report.h"
 #include "report/view/html_report.h"
 
@@ -104,6 +103,7 @@ ordered_json run_facts_json(const RunFacts& facts) {
 void RunFile::begin(const RunFacts& facts, bool report) {
   try {
     folder_ = fs::absolute(facts.run.output.folder);
+    presence_ = Presence::in(folder_);
     report_ = report;
     json_ = run_facts_json(facts);
     write_file(folder_ / kRunFile, json_.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n");

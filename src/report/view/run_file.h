@@ -4,10 +4,12 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "base/local_time.h"
+#include "checkpoint/saved/presence.h"
 #include "data/batches/batches.h"
 #include "data/dataset.h"
 #include "programs/devices.h"
@@ -52,6 +54,9 @@ class RunFile {
 
  private:
   std::filesystem::path folder_;
+  // Keeps this process's presence in the folder until end() has written: if the process is killed meanwhile, the next
+  // run sees that the unfinished file is a leftover.
+  std::shared_ptr<Presence> presence_;
   nlohmann::ordered_json json_;
   bool report_ = false;
 };
