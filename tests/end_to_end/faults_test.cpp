@@ -68,7 +68,8 @@ TEST(OneRun, HasItsOutputFolderForItself) {
     EXPECT_THAT(entry.path().filename().string(), Not(AnyOf(HasSubstr(".tmp-"), HasSubstr(".fettle-"))));
 }
 
-// The last files of a run are written after its result. If it is killed there, the next run removes the unfinished file.
+// The last files of a run are written after its result. If it is killed there, the next run removes the unfinished
+// file.
 TEST(OneRun, ThatIsKilledInItsLastWritesLeavesNothingToTheNext) {
   for (const auto& [file, nth] : {std::pair{"fettle_run.json", "2"}, {"report.html", "1"}}) {
     const TempFolder folder;
