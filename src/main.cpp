@@ -274,15 +274,19 @@ std::vector<std::string> take_flags(const CLI::App& app, int argc, char** argv, 
   return split.others;
 }
 
-// Adds to `--help` the text after the command's flags. Adds the flag `--help-keys` if the command reads a recipe.
-void add_help(CLI::App& command, bool reads_recipe) {
-  command.footer(command_help(command.get_name()));
-  if (!reads_recipe) return;
+void add_help_keys(CLI::App& app) {
   const auto print_keys = [] {
     fmt::print("{}", recipe_reference_text(stage_key_text()));
     throw CLI::Success();
   };
-  command.add_flag_callback("--help-keys", print_keys, "list all recipe keys");
+  app.add_flag_callback("--help-keys", print_keys, "list all recipe keys");
+}
+
+// Adds to `--help` the text after the command's flags. Adds the flag `--help-keys` if the command reads a recipe.
+void add_help(CLI::App& command, bool reads_recipe) {
+  command.footer(command_help(command.get_name()));
+  if (!reads_recipe) return;
+  add_help_keys(command);
 }
 
 // Returns the words of a command for shell completion.
@@ -313,8 +317,9 @@ int run(int argc, char** argv) {
   CLI::App app{"Fettle fine-tunes open language models on the accelerators you have.", "fettle"};
   app.footer(
       "Start with `fettle data RECIPE.yaml` and `fettle plan RECIPE.yaml`. `fettle COMMAND --help` shows a command's\n"
-      "flags, examples and most important recipe keys; `--help-keys` lists all keys.");
+      "flags, examples and most important recipe keys; `fettle train --help-keys` lists all recipe keys.");
   app.set_version_flag("--version", "fettle " FETTLE_VERSION);
+  add_help_keys(app);
   app.require_subcommand(1);
   bool verbose = false, quiet = false;
   app.add_flag("-v,--verbose", verbose, "print more on standard error");
@@ -402,8 +407,8 @@ int run(int argc, char** argv) {
   serve_command->add_option("--name", serve.name, "name for the recipe's model in requests and answers");
   serve_command->add_option("--lora-modules", serve.lora_modules,
                             "NAME=PATH ...: adapters of the model, which requests choose by name");
-  serve_command->add_option("--rows", serve.rows, "replies written at once (16)")->check(CLI::Range(1, 1024));
-  serve_command->add_option("--max-waiting", serve.max_waiting, "requests that may wait until a row is free (64)")
+  serve_command->add_option("--rows", serve.rows, "replies written at the same time (16)")->check(CLI::Range(1, 1024));
+  serve_command->add_option("--max-waiting", serve.max_waiting, "requests that may wait for their turn (64)")
       ->check(CLI::Range(0, 4096));
   BoardOptions board{.token = environment("FETTLE_BOARD_TOKEN")};
   CLI::App* board_command =
@@ -435,8 +440,8 @@ int run(int argc, char** argv) {
         return run_data(Request(recipe, Command::kData), report, std::cout);
       });
   data_command->add_flag("--json", report.json, "print JSON");
-  data_command->add_option("--rows", report.rows, "how many examples to show")->check([](const std::string& given) {
-    return given.starts_with('-') ? fmt::format("{} is not a number of examples", given) : "";
+  data_command->add_option("--rows", report.rows, "rows to show (3)")->check([](const std::string& given) {
+    return given.starts_with('-') ? fmt::format("{} is not a number of rows", given) : "";
   });
 
   DownloadOptions wanted;

@@ -8,6 +8,9 @@
 
 namespace fettle {
 
+inline const ExpertParameter kGateUpOfExperts{ExpertPart::kGateUp, "mlp.experts.gate_up_proj"},
+    kDownOfExperts{ExpertPart::kDown, "mlp.experts.down_proj"};
+
 // Writes the LoRA weights and saved modules that `options` describes. Another `seed` gives other values. `edit` may
 // change each tensor before it is written.
 inline void make_adapter(const std::filesystem::path& to, const Model& model, const LoraOptions& options, uint32_t seed,
@@ -17,7 +20,7 @@ inline void make_adapter(const std::filesystem::path& to, const Model& model, co
   config.r = options.rank;
   config.lora_alpha = options.alpha;
   config.target_modules = options.modules;
-  config.target_parameters = options.parameters;
+  for (const ExpertParameter& parameter : options.parameters) config.target_parameters.push_back(parameter.name);
   config.modules_to_save = options.saved;
   config.use_dora = options.dora;
   config.use_rslora = options.rslora;

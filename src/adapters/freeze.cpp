@@ -13,11 +13,11 @@ namespace {
 // Returns the name by which freeze-tuning selects a parameter. In a layer, this is the first word of the parameter's
 // name within the layer ("mlp" of "mlp.up_proj.weight"); outside of the layers, the last word but one ("norm" of
 // "model.norm.weight").
-std::string module_of(const Model& model, const Param& param) {
+std::string module_name(const Model& model, const Param& param) {
   const std::string& prefix = model.family->layer_prefix;
   if (param.stacked())
     return param.hf_name.substr(prefix.size(), param.hf_name.find('.', prefix.size()) - prefix.size());
-  const std::string module = param.hf_name.substr(0, param.hf_name.rfind('.'));
+  const std::string module = module_of(param.hf_name);
   return module.substr(module.rfind('.') + 1);
 }
 
@@ -74,7 +74,7 @@ FrozenAndTrained freeze_params(const Model& model, const FreezeOptions& options)
   const std::vector<bool> trained = trained_layers(model, options);
 
   std::set<std::string> in_layers{"all"}, outside;
-  for (const Param& param : model.params) (param.stacked() ? in_layers : outside).insert(module_of(model, param));
+  for (const Param& param : model.params) (param.stacked() ? in_layers : outside).insert(module_name(model, param));
   check_names("freeze_trainable_modules", options.modules, in_layers, model);
   check_names("freeze_extra_modules", options.extra, outside, model);
   auto named = [](const std::vector<std::string>& names, const std::string& name) {
@@ -83,7 +83,7 @@ FrozenAndTrained freeze_params(const Model& model, const FreezeOptions& options)
 
   FrozenAndTrained out;
   for (const Param& param : model.params) {
-    const std::string module = module_of(model, param);
+    const std::string module = module_name(model, param);
     if (!param.stacked()) {
       (named(options.extra, module) ? out.trained : out.frozen).push_back(param);
       continue;

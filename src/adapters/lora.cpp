@@ -16,28 +16,24 @@
 namespace fettle {
 namespace {
 
-// The names that Transformers 5 and PEFT use for the router's weight and for the weights of all experts of a layer.
-struct ExpertParameters {
-  std::string router, gate_up, down;
-};
-
-ExpertParameters parameters_of(const ModelConfig& c) {
+// Returns the router's weight, gate_up and down, in this order.
+std::vector<ExpertParameter> parameters_of(const ModelConfig& c) {
   const ExpertNames& names = c.experts;
+  auto all = [](std::string router, std::string gate_up, std::string down) -> std::vector<ExpertParameter> {
+    return {{ExpertPart::kRouter, std::move(router)},
+            {ExpertPart::kGateUp, std::move(gate_up)},
+            {ExpertPart::kDown, std::move(down)}};
+  };
   if (!names.module.empty())
-    return {names.router_module + ".weight", names.module + ".gate_up_proj", names.module + ".down_proj"};
-  if (names.fused()) return {names.router + ".weight", names.gate_up, names.down};
+    return all(names.router_module + ".weight", names.module + ".gate_up_proj", names.module + ".down_proj");
+  if (names.fused()) return all(names.router + ".weight", names.gate_up, names.down);
   static const std::string kOlder = "block_sparse_moe.";  // Mixtral's files have this prefix
   auto newer = [](const std::string& name) {
     return name.starts_with(kOlder) ? "mlp." + name.substr(kOlder.size()) : name;
   };
   const std::string module = newer(names.down.substr(0, names.down.find(".{}")));
-  return {newer(names.router) + ".weight", module + (names.gated() ? ".gate_up_proj" : ".up_proj"),
-          module + ".down_proj"};
-}
-
-// Returns the module that has the parameter.
-std::string holder_of(const std::string& parameter) {
-  return parameter.substr(0, parameter.rfind('.'));
+  return all(newer(names.router) + ".weight", module + (names.gated() ? ".gate_up_proj" : ".up_proj"),
+             module + ".down_proj");
 }
 
 // A 32-bit mixer: a bijection in which every output bit depends on every input bit (constants of "lowbias32").
@@ -97,8 +93,7 @@ std::vector<std::string> modules_that_match(const Model& model, const std::strin
     std::string first, other;  // the module's name in a layer where it matches, and where it does not
     for (const Param& param : model.linear(linear))
       for (int64_t i = 0; i < param.stored_count(); ++i) {
-        std::string name = param.stored_name(i);
-        name.resize(name.rfind('.'));
+        const std::string name = module_of(param.stored_name(i));
         bool matches = false;
         regex.cover(name, [&](size_t, size_t, bool is_match) { matches = matches || is_match; });
         (matches ? first : other) = name;
@@ -119,7 +114,7 @@ std::vector<std::string> modules_that_match(const Model& model, const std::strin
     throw UserError(
         "lora_target: '{}' must match the whole name of a linear layer of {}, such as {}, and matches none; use all, "
         "or some of {}",
-        expression, model.family->model_type, weight.substr(0, weight.rfind('.')), fmt::join(model.linears(), ", "));
+        expression, model.family->model_type, module_of(weight), fmt::join(model.linears(), ", "));
   }
   return out;
 }
@@ -160,7 +155,7 @@ namespace {
 
 // Returns the LoRA weights of one linear layer.
 std::vector<Param> linear_lora_params(const Model& model, const LoraOptions& options, const Param& base) {
-  const std::string name = base.hf_name.substr(0, base.hf_name.rfind('.'));
+  const std::string name = module_of(base.hf_name);
   const auto in = model.family->fan_in_fan_out ? 0 : static_cast<std::ptrdiff_t>(base.dims.size()) - 1;
   const Param a{.hf_name = name + ".lora_A.weight",
                 .dims = {options.rank, base.dims[in]},
@@ -189,10 +184,9 @@ std::vector<Param> linear_lora_params(const Model& model, const LoraOptions& opt
 
 // Returns the LoRA weights of one of options.parameters.
 std::vector<Param> parameter_lora_weights(const Model& model, const LoraOptions& options,
-                                          const std::string& parameter) {
+                                          const ExpertParameter& parameter) {
   const ModelConfig& c = model.config;
   const auto experts = std::ranges::find_if(model.params, [](const Param& param) { return param.has_experts(); });
-  const ExpertParameters all = parameters_of(c);
   const std::string name = model.family->layer_prefix + lora_of_parameter(options, parameter);
   Param a{.hf_name = name + ".lora_A.weight",
           .dims = {options.rank, c.hidden_size},
@@ -206,8 +200,8 @@ std::vector<Param> parameter_lora_weights(const Model& model, const LoraOptions&
           .role = Role::kLoraB,
           .layers = experts->layers,
           .init = Init::kZeros};
-  if (parameter == all.router) return {a, b};
-  const bool down = parameter == all.down;
+  if (parameter.part == ExpertPart::kRouter) return {a, b};
+  const bool down = parameter.part == ExpertPart::kDown;
   const int64_t rank = down ? options.rank : options.rank * options.gate_up_factor;
   a.dims = {c.num_experts, rank, down ? c.expert_size : c.expert_in()};
   a.axes = {"experts", "rank", down ? "mlp" : "embed"};
@@ -234,7 +228,7 @@ std::vector<Param> lora_params(const Model& model, const LoraOptions& options) {
 
 std::vector<Param> expert_lora_params(const Model& model, const LoraOptions& options) {
   std::vector<Param> params;
-  for (const std::string& parameter : options.parameters)
+  for (const ExpertParameter& parameter : options.parameters)
     for (Param& param : parameter_lora_weights(model, options, parameter)) params.push_back(std::move(param));
   return params;
 }
@@ -244,40 +238,43 @@ std::vector<Param> lora_params_of(const Model& model, const LoraOptions& options
     for (const std::string& module : options.modules)
       if (model.path_of(module) + ".weight" == base.hf_name) return linear_lora_params(model, options, base);
   if (!base.has_experts() && base.role != Role::kRouter) return {};
-  const ExpertParameters all = parameters_of(model.config);
   const bool down =
       base.role == Role::kExpertDown || base.hf_name == model.family->layer_prefix + model.config.experts.down;
-  const std::string& parameter = base.role == Role::kRouter ? all.router : down ? all.down : all.gate_up;
-  const bool adapted = std::ranges::find(options.parameters, parameter) != options.parameters.end();
-  return adapted ? parameter_lora_weights(model, options, parameter) : std::vector<Param>{};
+  const ExpertPart part = base.role == Role::kRouter ? ExpertPart::kRouter
+                          : down                     ? ExpertPart::kDown
+                                                     : ExpertPart::kGateUp;
+  const auto adapted = std::ranges::find(options.parameters, part, &ExpertParameter::part);
+  return adapted == options.parameters.end() ? std::vector<Param>{} : parameter_lora_weights(model, options, *adapted);
 }
 
-std::vector<std::string> expert_parameters(const Model& model, const std::vector<std::string>& targets) {
+std::vector<ExpertParameter> expert_parameters(const Model& model, const std::vector<std::string>& targets) {
   if (model.config.num_experts == 0)
     throw UserError("target_parameters: {} has no experts; name linear layers in lora_target instead: {}",
                     model.family->model_type, fmt::join(model.linears(), ", "));
-  const ExpertParameters names = parameters_of(model.config);
-  const std::vector<std::string> all{names.router, names.gate_up, names.down};
-  std::vector<std::string> out;
-  auto means = [](const std::string& target, const std::string& name) {
-    return target == name || name.ends_with("." + target);
+  const std::vector<ExpertParameter> all = parameters_of(model.config);
+  std::vector<ExpertParameter> out;
+  auto means = [](const std::string& target, const ExpertParameter& parameter) {
+    return target == parameter.name || parameter.name.ends_with("." + target);
   };
-  for (const std::string& name : all)
-    if (std::ranges::any_of(targets, [&](const std::string& target) { return means(target, name); }))
-      out.push_back(name);
+  std::vector<std::string> names;
+  for (const ExpertParameter& parameter : all) {
+    names.push_back(parameter.name);
+    if (std::ranges::any_of(targets, [&](const std::string& target) { return means(target, parameter); }))
+      out.push_back(parameter);
+  }
   for (const std::string& target : targets)
-    if (std::ranges::none_of(all, [&](const std::string& name) { return means(target, name); }))
+    if (std::ranges::none_of(all, [&](const ExpertParameter& parameter) { return means(target, parameter); }))
       throw UserError("target_parameters: '{}' matches no expert parameter of {}; use some of {}", target,
-                      model.family->model_type, fmt::join(all, ", "));
+                      model.family->model_type, fmt::join(names, ", "));
   return out;
 }
 
-std::string lora_of_parameter(const LoraOptions& options, const std::string& parameter) {
-  const std::string holder = holder_of(parameter);
+std::string lora_of_parameter(const LoraOptions& options, const ExpertParameter& parameter) {
+  const std::string holder = module_of(parameter.name);
   const auto place = std::ranges::find(options.parameters, parameter);
-  internal_check(place != options.parameters.end(), "lora_of_parameter: '{}' has no LoRA", parameter);
+  internal_check(place != options.parameters.end(), "lora_of_parameter: '{}' has no LoRA", parameter.name);
   const bool outer = std::none_of(place + 1, options.parameters.end(),
-                                  [&](const std::string& later) { return holder_of(later) == holder; });
+                                  [&](const ExpertParameter& later) { return module_of(later.name) == holder; });
   return outer ? holder : holder + ".base_layer";
 }
 
@@ -288,9 +285,8 @@ std::optional<ExpertLora> expert_lora(const LoraOptions& options) {
                  .router = {},
                  .scale = options.scale(),
                  .gate_up_scale = options.scale(options.gate_up_factor)};
-  for (const std::string& parameter : options.parameters) {
-    const bool gate_up = parameter.ends_with(".gate_up_proj") || parameter.ends_with(".up_proj"),
-               down = parameter.ends_with(".down_proj");
+  for (const ExpertParameter& parameter : options.parameters) {
+    const bool gate_up = parameter.part == ExpertPart::kGateUp, down = parameter.part == ExpertPart::kDown;
     (gate_up ? out.gate_up : down ? out.down : out.router) = lora_of_parameter(options, parameter);
   }
   return out;
@@ -328,7 +324,7 @@ std::vector<Param> saved_params(const Model& model, const LoraOptions& options) 
   std::set<std::string> modules;
   const std::string head = tied_head(model);
   for (const Param& param : model.params) {
-    const std::string module = param.hf_name.substr(0, param.hf_name.rfind('.'));
+    const std::string module = module_of(param.hf_name);
     modules.insert(module.substr(module.rfind('.') + 1));
     bool wanted = false;
     for (size_t i = 0; i < options.saved.size(); ++i)

@@ -12,6 +12,18 @@
 
 namespace fettle {
 
+// What a parameter of a mixture of experts does. kGateUp: gate and up, or up alone if the experts have no gate.
+enum class ExpertPart { kRouter, kGateUp, kDown };
+
+// The router's weight ("mlp.gate.weight"), or the weights of all experts of a layer ("mlp.experts.gate_up_proj"). The
+// name is that of Transformers 5 and PEFT, within a layer.
+struct ExpertParameter {
+  ExpertPart part;
+  std::string name;
+
+  bool operator==(const ExpertParameter&) const = default;
+};
+
 struct LoraOptions {
   int64_t rank = 8;
   double alpha = 16;
@@ -22,7 +34,7 @@ struct LoraOptions {
   bool dora = false;
   std::vector<int64_t> layers = {};  // the layers that have LoRA weights; empty: all
   // The parameters of experts and of the router that have LoRA weights, as expert_parameters() returns them.
-  std::vector<std::string> parameters = {};
+  std::vector<ExpertParameter> parameters = {};
   // The rank and alpha of gate_up are `gate_up_factor` times those of other modules. PEFT uses 2 when its config names
   // gate and up instead of gate_up.
   int64_t gate_up_factor = 1;
@@ -44,16 +56,14 @@ struct LoraOptions {
 // nothing, a linear layer in Family::without_lora, or a module in only some layers of the model.
 std::vector<std::string> lora_modules(const Model& model, const std::vector<std::string>& targets);
 
-// Returns which parameters of experts `targets` match, in the order router, gate_up, down. A parameter is the router's
-// weight ("mlp.gate.weight"), or the weights of all experts of a layer, under the name of Transformers 5 and PEFT
-// ("mlp.experts.gate_up_proj": gate and up fused). Throws UserError, which lists the possible names, when a target
-// matches nothing, or when the model has no experts.
-std::vector<std::string> expert_parameters(const Model& model, const std::vector<std::string>& targets);
+// Returns which parameters of experts `targets` match, in the order router, gate_up, down. Throws UserError, which
+// lists the possible names, when a target matches nothing, or when the model has no experts.
+std::vector<ExpertParameter> expert_parameters(const Model& model, const std::vector<std::string>& targets);
 
 // Returns the prefix, within a layer, of the LoRA weights for a parameter in options.parameters: "mlp.experts" or
 // "mlp.experts.base_layer". PEFT nests its wrappers: if a module has two such parameters, the LoRA weights of the first
 // are under "base_layer".
-std::string lora_of_parameter(const LoraOptions& options, const std::string& parameter);
+std::string lora_of_parameter(const LoraOptions& options, const ExpertParameter& parameter);
 // Returns the value of Forward::expert_lora, or nullopt when options.parameters is empty.
 std::optional<ExpertLora> expert_lora(const LoraOptions& options);
 

@@ -73,9 +73,17 @@ Json parse_json_or_discard(std::string_view text) {
   return Json::parse(text, nullptr, false);
 }
 
+template <class Json>
+std::string shown(const Json& value) {
+  const std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
+  return text.size() > 60 ? text.substr(0, 60) + "..." : text;
+}
+
 template nlohmann::json parse_json(std::string_view);
 template nlohmann::ordered_json parse_json(std::string_view);
 template nlohmann::json parse_json_or_discard(std::string_view);
 template nlohmann::ordered_json parse_json_or_discard(std::string_view);
+template std::string shown(const nlohmann::json&);
+template std::string shown(const nlohmann::ordered_json&);
 
 }  // namespace fettle

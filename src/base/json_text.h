@@ -1,7 +1,8 @@
-// Defines parse_json, which parses untrusted JSON text.
+// Defines parse_json, which parses untrusted JSON text, and shown, which shortens a JSON value for messages.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <string>
 #include <string_view>
 
 namespace fettle {
@@ -20,5 +21,9 @@ Json parse_json(std::string_view text);
 // Parses the text like parse_json, but returns nlohmann's "discarded" value where parse_json throws.
 template <class Json>
 Json parse_json_or_discard(std::string_view text);
+
+// Returns the value as JSON text in ASCII. After 60 characters, the rest is "...".
+template <class Json>
+std::string shown(const Json& value);
 
 }  // namespace fettle

@@ -46,7 +46,7 @@ int64_t number_of(const ordered_json& asked) {
 // Throws UserError if `name` cannot be the path of a new run's folder below the board's folder.
 void check_new_name(const std::string& name) {
   const std::string allowed =
-      "letters, digits, '.', '-', '_', and '/' between folders; no part begins with '.', '-' or 'checkpoint-'";
+      "letters, digits, '.', '-', '_', and '/' between folders, and no part may begin with '.', '-' or 'checkpoint-'";
   size_t begin = 0;
   int parts = 0;
   for (;;) {
@@ -56,7 +56,7 @@ void check_new_name(const std::string& name) {
                  !part.starts_with("checkpoint-") && ++parts <= 4;
     for (const char c : part)
       sound = sound && (std::isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '-' || c == '_');
-    if (!sound) throw UserError("'{}' cannot be the name of a run; a name has {}", name, allowed);
+    if (!sound) throw UserError("'{}' is not a valid name of a run; a name may have {}", name, allowed);
     if (end == name.size()) return;
     begin = end + 1;
   }

@@ -2,14 +2,11 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "base/error.h"
@@ -21,30 +18,6 @@ namespace fettle {
 namespace fs = std::filesystem;
 namespace {
 
-std::string remedy(std::string_view action, int error_number, const fs::path& path) {
-  switch (error_number) {
-    case ENOENT: return "check the path";
-    case EACCES:
-    case EPERM: return "check the owner and permissions (ls -l), or choose another folder";
-    case EROFS: return "the file system is read-only: choose another folder";
-    case ENOSPC: {
-      std::error_code code;
-      const fs::space_info space = fs::space(path.parent_path().empty() ? "." : path.parent_path(), code);
-      return code ? std::string("free some space or choose another disk")
-                  : fmt::format("that disk has {:.2f} GB left: free some space or choose another disk",
-                                static_cast<double>(space.available) / 1e9);
-    }
-    case EDQUOT: return "your quota is used up: free some space or choose another disk";
-    case EINVAL: return action == "read" ? "name a regular file, not a pipe or a device" : "check the disk";
-    case ENOTDIR: return "a part of the path is a file, not a folder: remove it or choose another path";
-    case EISDIR: return "it is a folder, wanted a file";
-    case EMFILE: return "raise the limit of open files (ulimit -n)";
-    case ENOMEM: return "this machine's memory is used up: stop other programs";
-    case EFBIG: return "the file system or ulimit -f does not allow files of this size";
-    default: return "check the disk";
-  }
-}
-
 // Reads one byte of each page.
 void touch(std::span<const std::byte> bytes) {
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
@@ -52,52 +25,7 @@ void touch(std::span<const std::byte> bytes) {
   if (!bytes.empty()) (void)*static_cast<const volatile std::byte*>(&bytes.back());
 }
 
-// Moves the start of the range back to the start of a page, as madvise requires.
-void advise(std::span<const std::byte> file, int64_t offset, int64_t bytes, int advice) {
-  if (bytes <= 0 || file.empty()) return;
-  const int64_t page = sysconf(_SC_PAGESIZE);
-  const int64_t begin = offset / page * page;
-  const int64_t end = std::min(static_cast<int64_t>(file.size()), offset + bytes);
-  if (begin < end) madvise(const_cast<std::byte*>(file.data()) + begin, static_cast<size_t>(end - begin), advice);
-}
-
 }  // namespace
-
-void throw_file_error(std::string_view action, const fs::path& path, int error_number) {
-  const std::string text = fmt::format("cannot {} {}: {}; {}", action, path.string(), std::strerror(error_number),
-                                       remedy(action, error_number, path));
-  if (error_number == ENOSPC || error_number == EDQUOT || error_number == ENOMEM) throw DoesNotFit("{}", text);
-  throw UserError("{}", text);
-}
-
-MappedFile::MappedFile(const fs::path& path) : path_(path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) throw_file_error("read", path, errno);
-  struct stat status {};
-  int error_number = fstat(fd, &status) != 0 ? errno : S_ISDIR(status.st_mode) ? EISDIR : 0;
-  if (error_number == 0 && !S_ISREG(status.st_mode)) error_number = EINVAL;
-  if (error_number != 0) {
-    ::close(fd);
-  } else {
-    mapping_ = FileMapping(fd, error_number);
-  }
-  if (error_number != 0) throw_file_error("read", path, error_number);
-}
-
-void MappedFile::check() const {
-  if (mapping_.intact()) return;
-  throw UserError(
-      "{}: the file became shorter, or its disk failed, while Fettle was reading it; stop the program that writes to "
-      "it, download the file again, then restart (dmesg shows disk errors)",
-      path_.string());
-}
-
-void MappedFile::will_need(int64_t offset, int64_t bytes) const {
-  advise(mapping_.bytes(), offset, bytes, MADV_WILLNEED);
-}
-void MappedFile::release(int64_t offset, int64_t bytes) const {
-  advise(mapping_.bytes(), offset, bytes, MADV_DONTNEED);
-}
 
 OutputFile::OutputFile(fs::path path, int64_t bytes) : path_(std::move(path)) {
   fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
@@ -153,11 +81,27 @@ void OutputFile::finish() {
   if (::close(std::exchange(fd_, -1)) != 0) throw_file_error("write", path_, errno);
 }
 
-std::string read_file(const fs::path& path) {
-  const MappedFile map(path);
-  std::string text(reinterpret_cast<const char*>(map.bytes().data()), map.bytes().size());
-  map.check();
-  return text;
+TensorOutput::TensorOutput(fs::path path, int64_t bytes, std::string_view header, std::vector<Place> tensors)
+    : tensors_(std::move(tensors)), file_(std::move(path), bytes), written_(tensors_.size(), 0) {
+  file_.write(0, std::as_bytes(std::span(header)));
+}
+
+void TensorOutput::write(size_t tensor, std::span<const std::byte> bytes, int64_t at) {
+  internal_check(tensor < tensors_.size(), "{}: it has no tensor {}", path().string(), tensor);
+  const Place& place = tensors_[tensor];
+  const auto count = static_cast<int64_t>(bytes.size());
+  internal_check(at >= 0 && at <= place.bytes && count <= place.bytes - at && written_[tensor] <= place.bytes - count,
+                 "{}: bytes [{}, {}) do not fit into tensor '{}': it has {} bytes, and {} are already written",
+                 path().string(), at, at + count, place.name, place.bytes, written_[tensor]);
+  file_.write(place.offset + at, bytes);
+  written_[tensor] += count;
+}
+
+void TensorOutput::finish() {
+  for (size_t i = 0; i < tensors_.size(); ++i)
+    internal_check(written_[i] == tensors_[i].bytes, "{}: {} of {} bytes of tensor '{}' were written", path().string(),
+                   written_[i], tensors_[i].bytes, tensors_[i].name);
+  file_.finish();
 }
 
 void write_file(const fs::path& path, std::string_view content) {

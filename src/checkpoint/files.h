@@ -1,4 +1,4 @@
-// Defines MappedFile and OutputFile, and functions that read or write small files as a whole. Errors include the
+// Defines OutputFile and TensorOutput, and functions that read or write small files as a whole. Errors include the
 // remedy.
 #pragma once
 
@@ -9,30 +9,12 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
-#include "base/files/file_mapping.h"
+#include "base/files/file_error.h"
+#include "base/files/mapped_file.h"
 
 namespace fettle {
-
-// A read-only mapping of a whole file. Move-only; const members may be called from any thread.
-class MappedFile {
- public:
-  // Throws UserError when `path` does not exist, is not a regular file or is not readable.
-  explicit MappedFile(const std::filesystem::path& path);
-  const std::filesystem::path& path() const { return path_; }
-  // Call check() after reading these bytes and before using the values.
-  std::span<const std::byte> bytes() const { return mapping_.bytes(); }
-  // Throws UserError when the bytes may be wrong because the file became shorter or its disk failed.
-  void check() const;
-  // will_need() starts reading the range [offset, offset + bytes) ahead; release() returns the pages of the range to
-  // the system.
-  void will_need(int64_t offset, int64_t bytes) const;
-  void release(int64_t offset, int64_t bytes) const;
-
- private:
-  std::filesystem::path path_;
-  FileMapping mapping_;
-};
 
 // A new file, written at any offset. Move-only. The destructor removes it unless finish() was called.
 class OutputFile {
@@ -55,7 +37,30 @@ class OutputFile {
   int fd_ = -1;
 };
 
-std::string read_file(const std::filesystem::path& path);
+// A file of a header and tensors, which are written piece by piece, in bounded memory. Move-only. The destructor
+// removes the file unless finish() was called.
+class TensorOutput {
+ public:
+  struct Place {
+    std::string name;
+    int64_t offset, bytes;
+  };
+  // Creates the file, reserves `bytes` and writes the header. Throws like OutputFile.
+  TensorOutput(std::filesystem::path path, int64_t bytes, std::string_view header, std::vector<Place> tensors);
+
+  const std::filesystem::path& path() const { return file_.path(); }
+  // Writes `bytes` of the tensor with this index from byte `at` of the tensor. Tensors and pieces may come in any
+  // order, but each byte only once.
+  void write(size_t tensor, std::span<const std::byte> bytes, int64_t at);
+  // Flushes to the disk and closes. Throws InternalError, which names the tensor, when a tensor is incomplete.
+  void finish();
+
+ private:
+  std::vector<Place> tensors_;
+  OutputFile file_;
+  std::vector<int64_t> written_;  // for each tensor, the bytes written so far
+};
+
 // Writes under a temporary name, flushes and renames. At every moment, `path` is either the complete old file or the
 // complete new file.
 void write_file(const std::filesystem::path& path, std::string_view content);
@@ -77,9 +82,5 @@ void require_free_bytes(const std::filesystem::path& path, int64_t bytes, std::s
 
 // Flushes a file or folder to the disk.
 void sync_path(const std::filesystem::path& path);
-
-// Throws UserError for a failed file operation, or DoesNotFit when the disk or the memory is full. The message has
-// `action` ("write"), `path`, the system's reason and the remedy.
-[[noreturn]] void throw_file_error(std::string_view action, const std::filesystem::path& path, int error_number);
 
 }  // namespace fettle

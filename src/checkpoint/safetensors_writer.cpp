@@ -22,6 +22,12 @@ std::string quote(const std::string& text) {
   return nlohmann::json(text).dump();
 }
 
+std::vector<TensorOutput::Place> places_of(const std::vector<TensorEntry>& entries) {
+  std::vector<TensorOutput::Place> out;
+  for (const TensorEntry& entry : entries) out.push_back({entry.name, entry.offset, entry.bytes});
+  return out;
+}
+
 }  // namespace
 
 SafetensorsWriter::Layout SafetensorsWriter::lay_out(const NamedShapes& tensors,
@@ -67,30 +73,15 @@ SafetensorsWriter::SafetensorsWriter(std::filesystem::path path, const NamedShap
 
 SafetensorsWriter::SafetensorsWriter(Layout layout, std::filesystem::path path)
     : entries_(std::move(layout.entries)),
-      file_(std::move(path), entries_.empty() ? 0 : entries_.back().offset + entries_.back().bytes),
-      written_(entries_.size(), 0) {
-  file_.write(0, std::as_bytes(std::span(layout.header)));
+      output_(std::move(path), entries_.empty() ? 0 : entries_.back().offset + entries_.back().bytes, layout.header,
+              places_of(entries_)) {
   for (size_t i = 0; i < entries_.size(); ++i) index_.emplace(entries_[i].name, i);
 }
 
 void SafetensorsWriter::write(const std::string& name, std::span<const std::byte> bytes, int64_t at) {
   const auto found = index_.find(name);
   internal_check(found != index_.end(), "{}: tensor '{}' was not declared", path().string(), name);
-  const TensorEntry& entry = entries_[found->second];
-  const int64_t count = static_cast<int64_t>(bytes.size());
-  internal_check(
-      at >= 0 && at <= entry.bytes && count <= entry.bytes - at && written_[found->second] <= entry.bytes - count,
-      "{}: bytes [{}, {}) do not fit into tensor '{}': it has {} bytes, and {} are already written", path().string(),
-      at, at + count, name, entry.bytes, written_[found->second]);
-  file_.write(entry.offset + at, bytes);
-  written_[found->second] += count;
-}
-
-void SafetensorsWriter::finish() {
-  for (size_t i = 0; i < entries_.size(); ++i)
-    internal_check(written_[i] == entries_[i].bytes, "{}: {} of {} bytes of tensor '{}' were written", path().string(),
-                   written_[i], entries_[i].bytes, entries_[i].name);
-  file_.finish();
+  output_.write(found->second, bytes, at);
 }
 
 }  // namespace fettle

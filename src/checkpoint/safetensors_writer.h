@@ -26,13 +26,13 @@ class SafetensorsWriter {
   SafetensorsWriter(std::filesystem::path path, const NamedShapes& tensors,
                     const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
 
-  const std::filesystem::path& path() const { return file_.path(); }
+  const std::filesystem::path& path() const { return output_.path(); }
   const std::vector<TensorEntry>& entries() const { return entries_; }  // in file order
   // Writes `bytes` of `name` from byte `at` of the tensor. Tensors and pieces may come in any order, but each byte only
   // once.
   void write(const std::string& name, std::span<const std::byte> bytes, int64_t at = 0);
   // Flushes to the disk and closes. Throws InternalError, which names the tensor, when a tensor is incomplete.
-  void finish();
+  void finish() { output_.finish(); }
 
  private:
   struct Layout {
@@ -44,8 +44,7 @@ class SafetensorsWriter {
 
   std::vector<TensorEntry> entries_;
   std::unordered_map<std::string, size_t> index_;
-  OutputFile file_;
-  std::vector<int64_t> written_;  // for each entry, the bytes written so far
+  TensorOutput output_;
 };
 
 }  // namespace fettle

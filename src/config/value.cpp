@@ -9,7 +9,7 @@
 #include <type_traits>
 
 #include "base/error.h"
-#include "base/trimmed.h"
+#include "base/text.h"
 
 namespace fettle {
 namespace {
@@ -272,8 +272,7 @@ void set_entry(Recipe& recipe, const Key& key, const std::string& entry, const G
 }
 
 std::optional<bool> bool_from_text(const std::string& text) {
-  std::string lower = text;
-  std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  const std::string lower = lower_case(text);
   for (const char* spelled : {"true", "yes", "on", "y", "1"}) {
     if (lower == spelled) return true;
   }

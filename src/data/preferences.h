@@ -12,8 +12,8 @@
 namespace fettle {
 
 // Returns whether the row's columns are those of `kind`: a comparison of two replies (kPreferencePairs) or a rated
-// reply (kRatedReplies). Returns false for other kinds.
-bool is_preference_row(const nlohmann::ordered_json& row, const DataSource& source, RowKind kind);
+// reply (kRatedReplies). Throws InternalError for other kinds, whose rows may have any of many formats.
+bool has_columns_of(const nlohmann::ordered_json& row, const DataSource& source, RowKind kind);
 
 // Reads a preference pair: a prompt with two replies. The prompt may have any format of formats.h; `chosen` and
 // `rejected` (or the columns that the source names) are texts, messages, or lists of messages. Without a prompt, both

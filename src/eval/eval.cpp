@@ -60,15 +60,15 @@ void check_base(const Request& base, const Request& tuned, const EvalSpec& spec)
                     spec.base_model_at, spec.base_model, tuned.model_folder());
 }
 
-// Returns the request, with a stage that can evaluate its rows. A stage of preferences has metrics only for preference
-// rows. For other rows, returns the request with the stage that measures texts and prompts.
+// Returns the request, with a stage that can evaluate its rows. A stage with Stage::measured_as has metrics only for
+// its own kind of rows. For other rows, returns the request with the stage that measures texts and prompts.
 Request with_fitting_stage(const Request& request) {
   if (request.stage().measured_as == nullptr) return request;
   const DataSpec data = request.data();
   const std::vector<std::string>& names = data.eval_sets.empty() ? data.sets : data.eval_sets;
   const std::vector<std::string> tasks = request.eval().tasks;
   const bool own = !names.empty() && std::ranges::all_of(tasks, [](const auto& task) { return task == "auto"; }) &&
-                   has_preference_rows(find_source(names.front(), data.dataset_dir), data.rows);
+                   has_rows_of(find_source(names.front(), data.dataset_dir), data.rows);
   return own ? request : request.for_other_rows();
 }
 
@@ -116,7 +116,7 @@ EvalSet set_of(RowSet&& set) {
 }
 
 Task task_of(const std::string& wanted, const DataSource& source, const Request& request) {
-  if (request.stage().measured_as != nullptr) return Task::kRows;  // with_fitting_stage() found preference rows
+  if (request.stage().measured_as != nullptr) return Task::kRows;  // with_fitting_stage() found the stage's own rows
   if (request.stage().head == Head::kTokens) return wanted == "auto" ? detect_task(source) : task_named(wanted);
   if (wanted != "auto")
     throw UserError("{}: eval_task: {} asks for text, and {} is a {}; leave eval_task out", request.eval().tasks_at,

@@ -175,11 +175,11 @@ Task detect_task(const DataSource& source) {
   return task;
 }
 
-bool has_preference_rows(const DataSource& source, RowKind kind) {
+bool has_rows_of(const DataSource& source, RowKind kind) {
   bool out = false;
   read_rows(source.files.at(0), [&](Row row) {
     row.parse();
-    out = row.bad.empty() && is_preference_row(row.value, source, kind);
+    out = row.bad.empty() && has_columns_of(row.value, source, kind);
     return false;
   });
   return out;

@@ -17,8 +17,8 @@ enum class Task {
   kLetters,     // the prompt lists the choices A, B, ...; the model answers with the most likely letter
   kGeneration,  // the model writes replies, which are compared with references
 };
-// Returns whether the first row of the source is a row of `kind`, which is kPreferencePairs or kRatedReplies.
-bool has_preference_rows(const DataSource& source, RowKind kind);
+// Returns whether the first row of the source has the columns of `kind` (has_columns_of in data/preferences.h).
+bool has_rows_of(const DataSource& source, RowKind kind);
 
 // Returns the task for a value of the key `eval_task` other than "auto".
 Task task_named(const std::string& name);

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "data/tokenise.h"
 #include "eval/eval_table.h"
 #include "eval/held_out.h"
@@ -21,11 +22,6 @@ std::string asked(const Question& question, Task task) {
   if (task == Task::kLetters)
     for (size_t i = 0; i < question.choices.size(); ++i) text += "\n" + letter(i) + ". " + question.choices[i];
   return text;
-}
-
-double characters(const std::string& text) {
-  return static_cast<double>(
-      std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
 }
 
 size_t largest(const std::vector<double>& values) {
@@ -62,7 +58,7 @@ Measured choices(const EvalSet& set, Devices& devices, OpenModel& model, const S
     std::vector<double> likely, by_length;
     for (const std::string& choice : question.choices) {
       likely.push_back(-losses[at++]);
-      by_length.push_back(likely.back() / characters(choice));
+      by_length.push_back(likely.back() / static_cast<double>(count_characters(choice)));
     }
     right += largest(likely) == question.answer ? 1 : 0;
     right_norm += largest(by_length) == question.answer ? 1 : 0;
@@ -140,7 +136,11 @@ Example choice_example(const Question& question, size_t i, Task task, const Sess
   }
   auto prompt = static_cast<size_t>(std::ranges::mismatch(ids, whole).in2 - whole.begin());
   prompt = std::min(prompt, whole.size() - 1);
-  if (prompt == 0) throw UserError("{}: the question has no token before the choice", question.where);
+  if (prompt == 0)
+    throw UserError(
+        "{}: the question gives no tokens before the choice, so the choice's likelihood is not defined; write a longer "
+        "question",
+        question.where);
   if (static_cast<int64_t>(whole.size() - prompt) >= longest)
     throw UserError("{}: choice {} has {} tokens, and cutoff_len is {}; raise cutoff_len", question.where, i + 1,
                     whole.size() - prompt, longest);

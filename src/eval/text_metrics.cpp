@@ -8,6 +8,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/text.h"
 
 namespace fettle {
 namespace {
@@ -54,7 +55,7 @@ Words split(std::string_view text) {
   return out;
 }
 
-std::string_view trimmed(std::string_view text) {
+std::string_view stripped(std::string_view text) {
   size_t first = 0;
   while (first < text.size())
     if (const size_t space = space_at(text, first))
@@ -126,11 +127,6 @@ int64_t longest_common_subsequence(const Words& a, const Words& b) {
   return row[b.size()];
 }
 
-void replace_all(std::string& text, std::string_view from, std::string_view to) {
-  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
-    text.replace(at, from.size(), to);
-}
-
 // Returns whether the character is a token by itself: the space, and all ASCII punctuation except the apostrophe, dash,
 // full stop and comma.
 bool is_mark(char c) {
@@ -143,7 +139,7 @@ constexpr size_t kOrder = 4;
 }  // namespace
 
 bool exact_match(std::string_view reply, const std::vector<std::string>& references) {
-  return std::ranges::any_of(references, [&](const std::string& one) { return trimmed(one) == trimmed(reply); });
+  return std::ranges::any_of(references, [&](const std::string& one) { return stripped(one) == stripped(reply); });
 }
 
 Rouge rouge(std::string_view reply, const std::vector<std::string>& references) {
@@ -161,11 +157,11 @@ Rouge rouge(std::string_view reply, const std::vector<std::string>& references) 
 
 std::vector<std::string> bleu_tokens(std::string_view text) {
   std::string line(text);
-  replace_all(line, "<skipped>", "");
-  replace_all(line, "-\n", "");
-  replace_all(line, "\n", " ");
+  line = replace_all(line, "<skipped>", "");
+  line = replace_all(line, "-\n", "");
+  line = replace_all(line, "\n", " ");
   for (const auto& [entity, mark] : {std::pair{"&quot;", "\""}, {"&amp;", "&"}, {"&lt;", "<"}, {"&gt;", ">"}})
-    replace_all(line, entity, mark);
+    line = replace_all(line, entity, mark);
   line = " " + line + " ";
   std::string apart;
   for (char c : line) apart += is_mark(c) ? std::string{' ', c, ' '} : std::string(1, c);

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/interrupt.h"
-#include "base/trimmed.h"
+#include "base/text.h"
 #include "generate/session.h"
 
 namespace fettle {

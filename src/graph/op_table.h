@@ -129,9 +129,19 @@ using Late = bool (*)(const Node& node, bool operand_late);
 
 // When a result is saved for the reverse loop of a scan. If it is not saved, the reverse loop computes it again.
 enum class Saved : uint8_t {
-  kNever,      // cheap: constants, and ops that only move or mark values
+  kNever,      // cheap: constants, and ops that only move, mark or widen values
   kAsProduct,  // expensive: saved under Remat::kDots and kNone
   kAsValue,    // saved under Remat::kNone if it depends on a carry
+};
+
+// The same Saved for all nodes of an op, or a function of the node.
+struct SavedRule {
+  constexpr SavedRule(Saved saved) : always(saved) {}                   // NOLINT: implicit, so that a table row
+  constexpr SavedRule(Saved (*saved)(const Node&)) : of_node(saved) {}  // NOLINT: can state either
+  Saved operator()(const Node& node) const { return of_node == nullptr ? always : of_node(node); }
+
+  Saved always = Saved::kNever;
+  Saved (*of_node)(const Node& node) = nullptr;
 };
 
 // A column that every table row must state; nullptr says that the op has no such function.
@@ -151,7 +161,7 @@ struct OpRow {
   Stated<Vjp> vjp;      // null: gradients do not flow through the op
   Stated<Flops> flops;  // null: not counted
   Stated<Needs> needs;
-  Stated<Saved> saved;
+  Stated<SavedRule> saved;
   // Columns that few ops state.
   Activity activity = nullptr;  // null: all float results depend on every operand
   Shrink shrink = nullptr;      // null: if one result is live, pruning keeps all results

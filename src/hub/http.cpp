@@ -9,6 +9,7 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/seconds_since.h"
+#include "base/text.h"
 #include "hub/variables.h"
 
 namespace fettle {
@@ -32,11 +33,6 @@ std::string part_of(const Url& url, CURLUPart part) {
   const std::string out = text;
   curl_free(text);
   return out;
-}
-
-std::string in_lower_case(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
-  return text;
 }
 
 // Returns the path of a bundle of trusted certificates that the user has set for other tools; null when none is set.
@@ -133,7 +129,7 @@ std::string host_of(const std::string& url) {
 bool same_origin(const std::string& a, const std::string& b) {
   const Url one = parsed(a), other = parsed(b);
   for (const CURLUPart part : {CURLUPART_SCHEME, CURLUPART_HOST, CURLUPART_PORT})
-    if (in_lower_case(part_of(one, part)) != in_lower_case(part_of(other, part))) return false;
+    if (lower_case(part_of(one, part)) != lower_case(part_of(other, part))) return false;
   return true;
 }
 
@@ -193,7 +189,7 @@ std::string failure_text(CURLcode code, const std::string& url) {
           "SSL_CERT_FILE",
           host);
     case CURLE_WRITE_ERROR: return fmt::format("{} sends an answer that is too long", host);
-    default: return fmt::format("{}: {}", host, in_lower_case(curl_easy_strerror(code)));
+    default: return fmt::format("{}: {}", host, lower_case(curl_easy_strerror(code)));
   }
 }
 
@@ -228,7 +224,7 @@ void take_header_line(HttpReply& reply, std::string_view line) {
   if (colon == std::string_view::npos) return;
   std::string_view value = line.substr(colon + 1);
   while (!value.empty() && value.front() == ' ') value.remove_prefix(1);
-  reply.headers[in_lower_case(std::string(line.substr(0, colon)))] = value;
+  reply.headers[lower_case(std::string(line.substr(0, colon)))] = value;
 }
 
 HttpReply send_again(const HubSettings& settings, const std::string& url, int attempts,

@@ -5,7 +5,7 @@
 
 #include "base/environment.h"
 #include "base/error.h"
-#include "base/trimmed.h"
+#include "base/text.h"
 
 namespace fettle {
 namespace {

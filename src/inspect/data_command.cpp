@@ -34,7 +34,8 @@ int run_data(const Request& request, const DataOptions& options, std::ostream& o
   const Tokenizer tokenizer = Tokenizer::open(request.model_folder());
   const int64_t vocabulary = model_vocabulary(request.repository().config(), request.config_file());
   const Datasets data = load_datasets(spec, tokenizer, vocabulary);
-  const DataReading reading{spec, data, batches, eval_batches, {devices, mesh, request.mesh_is_auto()}};
+  const DataReading reading{request.stage(), spec,         data,
+                            batches,         eval_batches, {devices, mesh, request.mesh_is_auto()}};
 
   const auto all = static_cast<int64_t>(data.train.size());
   const int64_t shown = std::clamp<int64_t>(options.rows * examples_per_row(spec.rows), 0, all);

@@ -52,10 +52,6 @@ int64_t quantile(const std::vector<int64_t>& sorted, double share) {
   return sorted[static_cast<size_t>(std::max(1.0, within)) - 1];
 }
 
-bool can_be_packed(RowKind rows) {
-  return rows == RowKind::kTexts || rows == RowKind::kConversations;
-}
-
 // The numbers in the report that are known only when the examples are laid out in batches.
 struct Counted {
   explicit Counted(const DataReading& reading) : train(reading.data.train, reading.batches), use(train.use()) {
@@ -65,7 +61,7 @@ struct Counted {
         eval_problem = error.what();
       }
     packed_use = use;
-    if (reading.batches.packing || !can_be_packed(reading.spec.rows)) return;
+    if (reading.batches.packing || !reading.stage.can_pack()) return;
     BatchSpec packed = reading.batches;
     packed.packing = true;
     packed_use = Batches(reading.data.train, packed).use();
@@ -178,7 +174,7 @@ std::string format_data_report(const DataReading& reading) {
   if (batches.eval) line("", "to evaluate: " + format_batches(*batches.eval, ""));
   if (!batches.eval_problem.empty()) line("", "to evaluate: " + batches.eval_problem);
   const std::string use = fmt::format("{:.1f} % of the positions hold tokens", 100 * batches.use);
-  line("use", reading.batches.packing || !can_be_packed(spec.rows)
+  line("use", reading.batches.packing || !reading.stage.can_pack()
                   ? use
                   : use + fmt::format("; with `packing: true` {:.1f} %", 100 * batches.packed_use));
   for (const std::string& note : report.notes) line("note", note);

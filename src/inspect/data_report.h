@@ -8,6 +8,7 @@
 #include "data/dataset.h"
 #include "graph/tensor.h"
 #include "run/assumed_devices.h"
+#include "stages/stage.h"
 
 namespace fettle {
 
@@ -20,6 +21,7 @@ struct AssumedTarget {
 
 // The data that was read, and the batches that it gives. Stores only references.
 struct DataReading {
+  const Stage& stage;
   const DataSpec& spec;
   const Datasets& data;
   const BatchSpec& batches;       // the batches of the training rows

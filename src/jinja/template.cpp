@@ -38,11 +38,3 @@ bool Template::reads(const std::string& variable) const {
 }
 
 }  // namespace fettle::jinja
-
-namespace fettle {
-
-std::string render_jinja(std::string_view source, const nlohmann::ordered_json& context, const std::string& name) {
-  return jinja::Template(source, name).render(context).text;
-}
-
-}  // namespace fettle

@@ -43,11 +43,3 @@ class Template {
 };
 
 }  // namespace fettle::jinja
-
-namespace fettle {
-
-// Renders `source` with the variables in `context` (messages, tools, add_generation_prompt, bos_token, ...).
-std::string render_jinja(std::string_view source, const nlohmann::ordered_json& context,
-                         const std::string& name = "template");
-
-}  // namespace fettle

@@ -83,8 +83,8 @@ std::vector<Param> encoder_params(const ModelConfig& c, const std::string& prefi
   list.embedding(embeddings + "token_type_embeddings", c.type_vocab_size, d.size, Role::kTypeEmbedding);
   list.norm(embeddings + "LayerNorm", d.size, Init::kOnes, true);
   list.in_layers();
-  list.linear("attention.self.query", heads, d, {.bias = true});
-  list.linear("attention.self.key", heads, d, {.bias = true});
+  list.linear("attention.self.query", heads, d, {.bias = true, .head_rows = c.head_dim});
+  list.linear("attention.self.key", heads, d, {.bias = true, .head_rows = c.head_dim});
   list.linear("attention.self.value", heads, d, {.bias = true});
   list.linear("attention.output.dense", d, heads, {.bias = true});
   list.norm("attention.output.LayerNorm", d.size, Init::kOnes, true);

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "models/config.h"
 
 namespace fettle {
@@ -31,9 +32,7 @@ class Settings {
   std::string text(const char* key, const std::string& otherwise) const {
     const Json value = at(key, otherwise);
     if (!value.is_string()) refuse(key, value, "a string");
-    std::string out = value;
-    std::ranges::transform(out, out.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    return out;
+    return lower_case(value);
   }
   // Returns the strings in a list or in the lists within it.
   std::vector<std::string> texts(const char* key) const {

@@ -123,10 +123,7 @@ bool is_unused(const Family& family, const ModelConfig& config, std::string_view
   int64_t layer = -1;
   std::from_chars(tensor.data() + head.size(), tensor.data() + tensor.size(), layer);
   if (layer >= config.num_hidden_layers) return true;
-  static const std::vector<std::string_view> kKeysAndValues{".k_proj.weight", ".v_proj.weight", ".k_norm.weight",
-                                                            ".v_norm.weight"};
-  return config.gemma4 && layer >= config.num_hidden_layers - config.gemma4->shared_layers &&
-         std::ranges::any_of(kKeysAndValues, [&](std::string_view end) { return tensor.ends_with(end); });
+  return family.unused && std::ranges::any_of(family.unused(config), [&](const auto& name) { return name == tensor; });
 }
 
 const Param& Model::param(const std::string& hf_name) const {
@@ -236,7 +233,8 @@ void make_classifier(Model& model, int64_t num_labels) {
                                 .dims = {d},
                                 .axes = {"norm"},
                                 .role = Role::kClassifierNorm,
-                                .init = Init::kZeros});
+                                .init = Init::kZeros,
+                                .norm_offset = true});
     }
     model.params.push_back(
         {.hf_name = module + ".weight", .dims = {out, d}, .axes = {"", "embed"}, .role = Role::kClassifier});

@@ -189,6 +189,9 @@ struct Family {
   // Prefixes of tensors that belong to the checkpoint but not to the text model (a vision tower). They are not loaded;
   // export and full tuning copy them.
   std::vector<std::string> carried = {};
+  // Returns the names of tensors in the model's layers that checkpoints may have and no computation uses; export and
+  // full tuning copy them. Null: there are none.
+  std::function<std::vector<std::string>(const ModelConfig& config)> unused = nullptr;
   // Linear layers within a layer that LoRA leaves out, because PEFT refuses adapters with them.
   std::vector<std::string> without_lora = {};
   std::string head = "lm_head";  // the module that gives the logits of tokens
@@ -198,8 +201,7 @@ struct Family {
 // Returns whether the tensor has a prefix of Family::carried, so that export and full tuning copy it unchanged.
 bool carries(const Family& family, std::string_view tensor);
 // Returns whether no computation uses the tensor, so that export and full tuning copy it. Such a tensor belongs to a
-// layer after the last one (a head that predicts tokens further ahead), or to the keys and values of a layer that uses
-// the keys and values of an earlier layer.
+// layer after the last one (a head that predicts tokens further ahead), or Family::unused names it.
 bool is_unused(const Family& family, const ModelConfig& config, std::string_view tensor);
 
 const std::vector<Family>& families();

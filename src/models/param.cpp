@@ -25,9 +25,13 @@ bool Param::is_embedding() const {
          role == Role::kLayerEmbedding;
 }
 
+bool Param::is_bias() const {
+  return role == Role::kBias || role == Role::kExpertBias || role == Role::kClassifierBias || role == Role::kHeadBias ||
+         norm_offset;
+}
+
 bool Param::is_bias_or_norm() const {
-  return role == Role::kBias || role == Role::kExpertBias || role == Role::kClassifierBias ||
-         role == Role::kClassifierNorm || role == Role::kHeadBias || role == Role::kNorm;
+  return is_bias() || role == Role::kClassifierNorm || role == Role::kNorm;
 }
 
 std::string Param::stack_name() const {
@@ -54,6 +58,10 @@ std::string Param::stored_name(int64_t index) const {
   if (stacked()) fill(layers.numbers[static_cast<size_t>(of_experts() ? index / dims[0] : index)]);
   if (of_experts()) fill(index % dims[0]);
   return out;
+}
+
+std::string module_of(const std::string& name) {
+  return name.substr(0, name.rfind('.'));
 }
 
 Shape stacked_shape(const Param& param, DType dtype) {
@@ -121,7 +129,9 @@ void ParamList::head(const std::string& module, int64_t vocab, int64_t width, bo
 
 void ParamList::norm(const std::string& module, int64_t size, Init init, bool bias) {
   add(module + ".weight", {size}, {"norm"}, Role::kNorm, init);
-  if (bias) add(module + ".bias", {size}, {"norm"}, Role::kNorm, Init::kZeros);
+  if (!bias) return;
+  add(module + ".bias", {size}, {"norm"}, Role::kNorm, Init::kZeros);
+  if (!skips_) params_.back().norm_offset = true;
 }
 
 void ParamList::linear(const std::string& module, const SizedAxis& out, const SizedAxis& in,
@@ -140,6 +150,7 @@ void ParamList::linear(const std::string& module, const SizedAxis& out, const Si
   LogicalAxes axes{out.axis, in.axis};
   if (options.in_first) std::swap(dims[0], dims[1]), std::swap(axes[0], axes[1]);
   add_one(".weight", dims, axes, at, Role::kLinear, Init::kNormal);
+  if (!skips_) params_.back().head_rows = options.head_rows;
   if (options.bias)
     add_one(".bias", {out.size}, {out.axis == "embed" ? "norm" : out.axis}, 0, Role::kBias, Init::kZeros);
 }

@@ -63,6 +63,8 @@ struct Param {
   std::optional<DType> dtype = {};  // nullopt: the dtype that the run gives to all parameters without a dtype
   Memory memory = Memory::kDevice;  // the memory in which the program parameter is
   bool trained = false;
+  bool norm_offset = false;  // is added to a norm's result; false for other parameters and for scales of norms
+  int64_t head_rows = 0;     // rows of one head in the weight of a query or key projection; 0: another parameter
 
   bool stacked() const { return !layers.numbers.empty(); }
   bool of_experts() const;     // the checkpoint has one tensor per expert
@@ -70,6 +72,7 @@ struct Param {
   bool of_classifier() const;  // belongs to a classifier's head
   bool is_lora() const;
   bool is_embedding() const;  // a table whose rows are selected by ids
+  bool is_bias() const;       // is added to the result of a linear layer, a convolution, experts or a norm
   bool is_bias_or_norm() const;
 
   // Returns how many leading dims of the program parameter count tensors of the checkpoint: 0, 1 (layers) or 2 (layers
@@ -87,6 +90,9 @@ struct Param {
   std::string stored_name(int64_t index) const;
 };
 
+// Returns the module that the parameter or tensor belongs to: "model.norm" for "model.norm.weight".
+std::string module_of(const std::string& name);
+
 // Returns the shape of the program parameter and its axes: [L, ...] when stacked.
 Shape stacked_shape(const Param& param, DType dtype);
 LogicalAxes stacked_axes(const Param& param);
@@ -101,6 +107,7 @@ struct LinearOptions {
   bool bias = false;
   bool in_first = false;  // the weight is [in, out] (Conv1D)
   int64_t parts = 1;      // this many modules with `out` outputs each, fused into one
+  int64_t head_rows = 0;  // Param::head_rows of the weight
 };
 
 // Collects a model's parameters. Modules are named without ".weight" and ".bias".

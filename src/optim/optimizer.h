@@ -29,7 +29,7 @@ struct OptimWeight {
   // dims: the parts of a fused module, and the outputs of a part (Param::fused).
   int64_t columns = 1;
   bool embedding = false;  // a table whose rows are selected by ids
-  bool bias = false;       // the parameter's name ends with "bias"
+  bool bias = false;       // is added to the result of a linear layer, a convolution, experts or a norm
   int64_t head_rows = 0;   // rows of a head in a query or key projection; 0: another weight
   bool low_rank = false;   // APOLLO projects the gradient, if the weight is a matrix
   uint32_t key = 0;        // selects the random numbers of the weight; the layers of a stack share it

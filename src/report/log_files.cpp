@@ -110,15 +110,6 @@ void write_trainer_state(const fs::path& file, const TrainerState& state) {
   write_file(file, to_json(state));
 }
 
-void cut_after(TrainerState& state, int64_t step) {
-  std::erase_if(state.log_history, [&](const LogRecord& record) { return record.step > step; });
-  if (state.best_global_step && *state.best_global_step > step) {
-    state.best_global_step.reset();
-    state.best_metric.reset();
-    state.best_model_checkpoint.clear();
-  }
-}
-
 std::string format_duration(double seconds) {
   const int64_t all = std::max<int64_t>(0, static_cast<int64_t>(seconds));
   const int64_t days = all / 86400;

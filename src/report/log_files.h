@@ -39,9 +39,6 @@ std::string to_json(const TrainerState& state);
 // names the file and the field.
 TrainerState read_trainer_state(const std::filesystem::path& file);
 void write_trainer_state(const std::filesystem::path& file, const TrainerState& state);
-// Removes the records of steps after `step`, so that a resumed run continues the log. Also forgets the best evaluation
-// if it was after `step`.
-void cut_after(TrainerState& state, int64_t step);
 
 // One line of trainer_log.jsonl.
 struct ProgressRecord {

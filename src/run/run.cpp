@@ -95,20 +95,6 @@ double rate_factor(const Run& run, const Param& param) {
   return update.embedding_lr && embedding ? *update.embedding_lr / update.learning_rate : 1;
 }
 
-// Returns the number of rows of one head if the parameter is a query or key projection, else 0. Like the package
-// adam-mini, recognises these projections by Hugging Face's names.
-int64_t head_rows(const Run& run, const Param& param) {
-  const ModelConfig& c = run.model.config;
-  int64_t rows = c.head_dim;
-  // Gemma 4's layers without a window have heads of another size.
-  if (c.gemma4 && param.stacked() && c.window[static_cast<size_t>(param.layers.numbers.front())] == 0)
-    rows = c.gemma4->full_head_dim;
-  if (param.role != Role::kLinear || param.dims.size() != 2 || rows == 0 || param.dims[0] % rows != 0) return 0;
-  for (const char* name : {".q_proj.weight", ".k_proj.weight", ".query.weight", ".key.weight"})
-    if (param.hf_name.ends_with(name)) return rows;
-  return 0;
-}
-
 bool is_low_rank(const Run& run, const Param& param) {
   if (param.role != Role::kLinear || !param.stacked()) return false;
   return std::ranges::any_of(run.update.low_rank, [&](const std::string& target) {
@@ -130,8 +116,8 @@ OptimWeight optim_weight(const Run& run, const Param& param) {
           .rate = rate_factor(run, param),
           .columns = param.fused >= 0 && param.fused + 2 == static_cast<int>(param.dims.size()) ? 2 : 1,
           .embedding = param.is_embedding(),
-          .bias = param.hf_name.ends_with("bias"),
-          .head_rows = head_rows(run, param),
+          .bias = param.is_bias(),
+          .head_rows = param.head_rows,
           .low_rank = is_low_rank(run, param),
           .key = random_key(run, param)};
 }

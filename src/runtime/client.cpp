@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/host_memory.h"
 #include "base/parallel.h"
+#include "base/text.h"
 #include "runtime/handles.h"
 #include "runtime/rendezvous/plugin_store.h"
 #include "runtime/rendezvous/rendezvous.h"
@@ -96,7 +97,7 @@ PJRT_Client* create_client(const Plugin& plugin, const ClientOptions& options) {
     PJRT_CALL(plugin.api(), PJRT_Client_Create, args);
   } catch (const DeviceError& error) {
     if (options.run != nullptr && vendor.device_file.empty())
-      throw DeviceError("plugin {} cannot work together with other processes: {}", plugin.name(), error.what());
+      throw DeviceError("plugin {} does not connect several processes: {}", plugin.name(), error.what());
     if (vendor.device_file.empty()) throw;
     throw DeviceError(
         "plugin {} finds no device that it can use: {}; check that the GPU and its driver are installed, set "
@@ -142,8 +143,8 @@ void check_processes(const ClientHandle& handle, const Rendezvous& run) {
   for (const DeviceInfo& info : handle.infos) processes.insert(info.process_index);
   if (handle.process_index == run.rank() && static_cast<int>(processes.size()) == run.size()) return;
   throw DeviceError(
-      "plugin {} cannot work together with other processes: {} of {} sees {}; start one process only, or use plugin "
-      "cuda or rocm",
+      "plugin {} does not connect several processes: {} of {} sees {}; start one process only, or use plugin cuda or "
+      "rocm",
       handle.plugin->name(), run.name_of(run.rank()), run.size(),
       processes.size() == 1 ? "only its own devices" : fmt::format("the devices of {} processes", processes.size()));
 }
@@ -153,9 +154,7 @@ void describe_client(ClientHandle& handle) {
   PJRT_ARGS(PJRT_Client_PlatformName_Args, name);
   name.client = handle.client;
   PJRT_CALL(api, PJRT_Client_PlatformName, name);
-  handle.platform_name.assign(name.platform_name, name.platform_name_size);
-  std::transform(handle.platform_name.begin(), handle.platform_name.end(), handle.platform_name.begin(),
-                 [](unsigned char c) { return std::tolower(c); });
+  handle.platform_name = lower_case({name.platform_name, name.platform_name_size});
   PJRT_ARGS(PJRT_Client_PlatformVersion_Args, version);
   version.client = handle.client;
   PJRT_CALL(api, PJRT_Client_PlatformVersion, version);

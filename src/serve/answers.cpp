@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/process_name.h"
+#include "base/text.h"
 
 namespace fettle {
 namespace {
@@ -20,10 +21,6 @@ std::string dumped(const ordered_json& value) {
 // Returns the value for JSON, which has no infinity. Like OpenAI, writes -9999 for a token that cannot be drawn.
 double finite(double logprob) {
   return std::max(logprob, -9999.0);
-}
-
-int64_t characters(const std::string& text) {
-  return std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
 }
 
 ordered_json token_json(const TokenText& token, double logprob) {
@@ -56,7 +53,7 @@ ordered_json text_chances(const std::vector<TokenChance>& chances, int64_t offse
       if (!top.contains(other.text)) top[other.text] = finite(logprob);
     out["top_logprobs"].push_back(std::move(top));
     out["text_offset"].push_back(offset);
-    offset += characters(chance.token.text);
+    offset += count_characters(chance.token.text);
   }
   return out;
 }
@@ -156,7 +153,7 @@ std::string AnswerWriter::piece(const ReplyPart& part, const std::vector<TokenCh
   }
   choice["logprobs"] = nullptr;
   if (chances_) choice["logprobs"] = chat_ ? chat_chances(chances) : text_chances(chances, offset_);
-  for (const TokenChance& chance : chances) offset_ += characters(chance.token.text);
+  for (const TokenChance& chance : chances) offset_ += count_characters(chance.token.text);
   choice["finish_reason"] = nullptr;
   return event(dumped(choice));
 }

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "base/trimmed.h"
+#include "base/text.h"
 
 namespace fettle {
 namespace {

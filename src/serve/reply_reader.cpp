@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/json_text.h"
-#include "base/trimmed.h"
+#include "base/text.h"
 #include "data/tool_formats.h"
 
 namespace fettle {

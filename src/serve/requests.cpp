@@ -43,11 +43,6 @@ template <typename... Args>
                      std::string(field));
 }
 
-std::string shown(const ordered_json& value) {
-  const std::string text = value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
-  return text.size() > 60 ? text.substr(0, 60) + "..." : text;
-}
-
 // The fields of a body.
 class BodyFields {
  public:

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/json_text.h"
-#include "base/trimmed.h"
+#include "base/text.h"
 #include "data/tool_formats.h"
 #include "serve/loose_json.h"
 

@@ -1,14 +1,15 @@
 // Defines Stage: one kind of training as one table row.
 //
 // The table row of a stage has everything that distinguishes the stage: how its data is read and grouped, the model's
-// head, the reference model, the loss, the metrics and the recipe keys. Code outside of this folder never compares the
-// name of a stage.
+// head, the reference model, the loss, the metrics and the recipe keys. Code outside of this folder does not compare
+// the name of a stage, except src/config/foreign, which translates other tools' defaults.
 //
 // Letters for dims: B lines of a micro-batch (a line is one row of its arrays), T positions, S sequences of a step, R
 // rows of data (two sequences each for preferences, else one), K labels. Several sequences may share a line, and a
 // micro-batch may have only some of a step's sequences; values of the missing sequences are 0.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <optional>
@@ -126,11 +127,14 @@ struct Stage {
 
   // The name of this stage's own task in `eval`. With Head::kTokens, `eval` also has tasks with questions and replies.
   std::string_view eval_task = "loss";
-  // Returns the stage that evaluates rows of other kinds than this stage's own. Null: the stage evaluates only its own
-  // rows. For example, dpo and kto evaluate preference rows, and sft evaluates other rows for them.
+  // Returns the stage that evaluates rows of other kinds than this stage's own, which has_columns_of
+  // (data/preferences.h) recognises. Null: the stage evaluates only its own rows. For example, dpo evaluates preference
+  // pairs, kto evaluates rated replies, and sft evaluates other rows for them.
   const Stage& (*measured_as)() = nullptr;
 
   int64_t sequences_per_row() const { return sequences_per_group(grouping); }
+  // Returns whether several rows may share a sequence (the key `packing`).
+  bool can_pack() const { return std::ranges::find(refused, "packing", &RefusedKey::key) == refused.end(); }
   bool has_reference(const KeyValues& values) const { return compares != nullptr && compares(values); }
 };
 

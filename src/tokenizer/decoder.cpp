@@ -3,6 +3,7 @@
 #include <charconv>
 #include <map>
 
+#include "base/text.h"
 #include "tokenizer/text/regex.h"
 #include "tokenizer/text/unicode.h"
 
@@ -15,12 +16,6 @@ std::string join(const Tokens& tokens) {
   std::string text;
   for (const std::string& token : tokens) text += token;
   return text;
-}
-
-void replace_all(std::string& text, std::string_view from, std::string_view to) {
-  if (from.empty()) return;
-  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
-    text.replace(at, from.size(), to);
 }
 
 // Joins the bytes of all tokens into one text, and replaces invalid UTF-8. A token with characters outside the byte
@@ -104,7 +99,7 @@ Decoder read_metaspace_decoder(const JsonField& field) {
   const bool prefix = field.boolean_or("add_prefix_space", true);
   const bool strips = prefix && field.string_or("prepend_scheme", "always") != "never";
   return [=](Tokens& tokens) {
-    for (size_t i = 0; i < tokens.size(); ++i) replace_all(tokens[i], mark, i == 0 && strips ? "" : " ");
+    for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = replace_all(tokens[i], mark, i == 0 && strips ? "" : " ");
   };
 }
 
@@ -121,7 +116,7 @@ Decoder read_word_piece(const JsonField& field) {
         tokens[i].insert(0, " ");
       }
       if (!cleanup) continue;
-      for (const auto& [from, to] : kCleanups) replace_all(tokens[i], from, to);
+      for (const auto& [from, to] : kCleanups) tokens[i] = replace_all(tokens[i], from, to);
     }
   };
 }
@@ -129,7 +124,8 @@ Decoder read_word_piece(const JsonField& field) {
 Decoder read_bpe_decoder(const JsonField& field) {
   field.expect_only({"type", "suffix"});
   return [suffix = field.string_or("suffix", "</w>")](Tokens& tokens) {
-    for (size_t i = 0; i < tokens.size(); ++i) replace_all(tokens[i], suffix, i + 1 == tokens.size() ? "" : " ");
+    for (size_t i = 0; i < tokens.size(); ++i)
+      tokens[i] = replace_all(tokens[i], suffix, i + 1 == tokens.size() ? "" : " ");
   };
 }
 

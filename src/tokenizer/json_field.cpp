@@ -1,9 +1,8 @@
 #include "tokenizer/json_field.h"
 
 #include <algorithm>
-#include <cstdio>
-#include <fstream>
 
+#include "base/files/mapped_file.h"
 #include "base/json_text.h"
 
 namespace fettle {
@@ -15,20 +14,8 @@ constexpr int kMostDepth = 64;
 
 }  // namespace
 
-std::string read_file_bytes(const std::filesystem::path& path) {
-  std::error_code broken;
-  const auto size = std::filesystem::file_size(path, broken);
-  if (broken) throw UserError("{}: cannot be read: {}", path.string(), broken.message());
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw UserError("{}: cannot be read: {}", path.string(), std::generic_category().message(errno));
-  std::string bytes(size, '\0');
-  file.read(bytes.data(), static_cast<std::streamsize>(size));
-  if (!file) throw UserError("{}: could not be read to its end", path.string());
-  return bytes;
-}
-
 JsonField JsonField::read_file(const std::filesystem::path& path) {
-  const std::string text = read_file_bytes(path);
+  const std::string text = fettle::read_file(path);
   try {
     return of_value(parse_json<json>(text), path.string());
   } catch (const UserError& error) {

@@ -16,9 +16,6 @@
 
 namespace fettle {
 
-// Reads the bytes of a file. Throws UserError, which names the file, when the file cannot be read.
-std::string read_file_bytes(const std::filesystem::path& path);
-
 class JsonField {
  public:
   // Parses a file. Throws UserError with file, line and column when it is not valid JSON.

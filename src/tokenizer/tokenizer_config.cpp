@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/files/mapped_file.h"
 #include "tokenizer/json_field.h"
 #include "tokenizer/text/unicode.h"
 
@@ -101,12 +102,12 @@ TokenizerConfig TokenizerConfig::read(const fs::path& model_dir) {
     }
   }
   if (const fs::path path = model_dir / "chat_template.jinja"; present(path)) {
-    config.chat_templates["default"] = replace_invalid_utf8(read_file_bytes(path));
+    config.chat_templates["default"] = replace_invalid_utf8(read_file(path));
   }
   if (const fs::path folder = model_dir / "additional_chat_templates"; fs::is_directory(folder)) {
     for (const auto& entry : fs::directory_iterator(folder)) {
       if (entry.path().extension() != ".jinja" || !present(entry.path())) continue;
-      config.chat_templates[entry.path().stem().string()] = replace_invalid_utf8(read_file_bytes(entry.path()));
+      config.chat_templates[entry.path().stem().string()] = replace_invalid_utf8(read_file(entry.path()));
     }
   }
   return config;

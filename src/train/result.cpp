@@ -102,12 +102,12 @@ AdapterConfig adapter_config(const Run& run) {
   config.modules_to_save = run.lora->saved;
   if (saves_tied_head(run.model, *run.lora))
     for (const std::string& name : {run.model.head().hf_name, tied_head(run.model)}) {
-      const std::string module = name.substr(0, name.rfind('.'));
+      const std::string module = module_of(name);
       if (std::ranges::none_of(config.modules_to_save,
                                [&](const std::string& saved) { return saved_with(name, saved); }))
         config.modules_to_save.push_back(module.substr(module.rfind('.') + 1));
     }
-  config.target_parameters = run.lora->parameters;
+  for (const ExpertParameter& parameter : run.lora->parameters) config.target_parameters.push_back(parameter.name);
   if (const int64_t factor = run.lora->gate_up_factor; factor != 1) {
     const std::string pattern = ".*\\.gate_up_proj";
     config.rank_pattern = {{pattern, factor * run.lora->rank}};

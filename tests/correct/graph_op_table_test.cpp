@@ -7,6 +7,7 @@
 #include <set>
 
 #include "graph/autodiff/grad.h"
+#include "graph/custom_call.h"
 #include "graph/ops.h"
 #include "graph/rows/rows.h"
 #include "graph/scan.h"
@@ -223,6 +224,22 @@ TEST(OpTable, OperandsThatANodeNeeds) {
     ASSERT_EQ(node.op, c.op) << name_of(c);
     EXPECT_EQ(op_row(c.op).needs.value(node, c.live), c.expected) << name_of(c);
   }
+}
+
+TEST(OpTable, WhatLoopsSaveOfConversionsAndCalls) {
+  Program program;
+  BuildScope scope(program.block());
+  const auto saved = [](const Tensor& x) {
+    const Node& node = Block::current().node(x.node());
+    return op_row(node.op).saved.value(node);
+  };
+  const Tensor x = program.input("x", {DType::kF32, {2}}), narrow = program.input("narrow", {DType::kBF16, {2}});
+  EXPECT_EQ(saved(convert(narrow, DType::kF32)), Saved::kNever);
+  EXPECT_EQ(saved(convert(x, DType::kBF16)), Saved::kAsValue);
+  CustomCall call{.target = "handler", .results = {{DType::kF32, {}}}};
+  EXPECT_EQ(saved(custom_call(call, {x})[0]), Saved::kAsProduct);
+  call.elementwise = true;
+  EXPECT_EQ(saved(custom_call(call, {x})[0]), Saved::kAsValue);
 }
 
 TEST(OpTable, AttributesOfTheWrongKindAreRefused) {

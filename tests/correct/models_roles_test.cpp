@@ -72,6 +72,26 @@ TEST(Roles, FollowFromTheShape) {
     }
 }
 
+// The package adam-mini finds biases, queries and keys by these ends of the names.
+TEST(Roles, BiasesQueriesAndKeysAreMarked) {
+  for (const Model& model : all_models())
+    for (const Param& param : model.params) {
+      SCOPED_TRACE(model.family->model_type + " " + param.hf_name);
+      EXPECT_EQ(param.is_bias(), param.hf_name.ends_with("bias") && param.role != Role::kBuffer);
+      const ModelConfig& c = model.config;
+      int64_t rows = c.latent ? c.latent->plain_dim + c.latent->rotary_dim : c.head_dim;
+      if (c.gemma4 && param.stacked() && c.window[static_cast<size_t>(param.layers.numbers.front())] == 0)
+        rows = c.gemma4->full_head_dim;
+      const bool head =
+          std::ranges::any_of(std::array{".q_proj.weight", ".k_proj.weight", ".query.weight", ".key.weight"},
+                              [&](const char* end) { return param.hf_name.ends_with(end); });
+      EXPECT_EQ(param.head_rows, head ? rows : 0);
+      if (head) {
+        EXPECT_EQ(param.dims.at(0) % rows, 0);
+      }
+    }
+}
+
 TEST(Roles, OneEmbeddingAndOneHead) {
   for (const Model& model : all_models()) {
     SCOPED_TRACE(model.family->model_type);

@@ -41,18 +41,6 @@ TEST(TrainerStateFile, ValuesThatJsonDoesNotHaveAreLeftOut) {
   EXPECT_EQ(row, (nlohmann::json{{"step", 3}, {"epoch", 0.5}, {"loss", 2.0}}));
 }
 
-TEST(TrainerStateFile, IsCutAtTheResumedStep) {
-  TrainerState state = read_trainer_state(kRecorded);
-  cut_after(state, 20);
-  EXPECT_EQ(state.log_history.size(), 3u);
-  EXPECT_TRUE(state.best_metric.has_value());
-  cut_after(state, 19);
-  ASSERT_EQ(state.log_history.size(), 1u);
-  EXPECT_EQ(state.log_history[0].step, 10);
-  EXPECT_FALSE(state.best_metric.has_value());
-  EXPECT_EQ(state.best_model_checkpoint, "");
-}
-
 ProgressRecord progress(int64_t step) {
   ProgressRecord record;
   record.current_steps = step;

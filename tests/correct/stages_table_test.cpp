@@ -8,6 +8,7 @@
 
 #include "config/keys.h"
 #include "config/recipe.h"
+#include "data/preferences.h"
 #include "graph_run.h"
 #include "stages/stages.h"
 
@@ -45,9 +46,9 @@ TEST_P(EveryStage, ReadsWhatItsHeadNeeds) {
   }
   EXPECT_EQ(stage.grouping != RowGrouping::kNone,
             stage.rows == RowKind::kPreferencePairs || stage.rows == RowKind::kRatedReplies);
-  if (stage.packs) {
-    EXPECT_EQ(stage.grouping, RowGrouping::kNone) << "grouped rows cannot be packed";
-  }
+  EXPECT_EQ(stage.can_pack(), stage.head == Head::kTokens && stage.grouping == RowGrouping::kNone)
+      << "Batches packs neither grouped rows nor rows with labels";
+  EXPECT_TRUE(stage.can_pack() || !stage.packs);
 }
 
 // The batch has four sequences of three positions. The last two sequences are filler.
@@ -79,6 +80,7 @@ TEST_P(EveryStage, IsEvaluatedByAStageWithTheSameHead) {
   if (stage.measured_as == nullptr) return;
   EXPECT_EQ(stage.measured_as().head, stage.head);
   EXPECT_EQ(stage.measured_as().measured_as, nullptr);
+  EXPECT_FALSE(has_columns_of(nlohmann::ordered_json::object(), {}, stage.rows)) << "its rows must be recognised";
 }
 
 INSTANTIATE_TEST_SUITE_P(Stages, EveryStage, testing::ValuesIn(stages()),

@@ -290,7 +290,7 @@ TEST(Board, NamesOfNewRunsStayBelowTheFolder) {
     const Answer answer = board.post("/api/start", form(name));
     EXPECT_EQ(answer.status, 400) << name;
     EXPECT_THAT(answer.parsed()["error"].get<std::string>(),
-                testing::AnyOf(HasSubstr("cannot be the name of a run"), HasSubstr("is a link"),
+                testing::AnyOf(HasSubstr("is not a valid name of a run"), HasSubstr("is a link"),
                                HasSubstr("choose another name")))
         << name;
   }

@@ -129,8 +129,11 @@ TEST(Help, NamesEveryCommandAndNoKeys) {
   for (const char* command : {"train", "launch", "plan", "eval", "generate", "chat", "serve", "board", "export", "data",
                               "devices", "download", "upload", "doctor", "tokenize", "render"})
     EXPECT_THAT(help.out, HasSubstr("\n  " + std::string(command) + " "));
-  EXPECT_THAT(help.out, HasSubstr("--help-keys"));
+  EXPECT_THAT(help.out, HasSubstr("fettle train --help-keys"));
   EXPECT_THAT(help.out, Not(HasSubstr("lora_rank")));
+  const Outcome keys = run_fettle(folder, {"--help-keys"});
+  EXPECT_EQ(keys.code, 0) << keys.err;
+  EXPECT_EQ(keys.out, recipe_reference_text(stage_key_text()));
 }
 
 }  // namespace

@@ -238,7 +238,7 @@ TEST_F(SeveralProcesses, ThePluginMustSupportThem) {
   const auto outcomes = run(2, words("out"), {{0, {"plugin=cpu"}}, {1, {"plugin=cpu"}}});
   for (const Outcome& one : outcomes) {
     EXPECT_EQ(one.code, 4);
-    EXPECT_THAT(one.err, HasSubstr("plugin cpu cannot work together with other processes"));
+    EXPECT_THAT(one.err, HasSubstr("plugin cpu does not connect several processes"));
   }
 }
 

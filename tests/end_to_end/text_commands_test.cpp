@@ -78,7 +78,7 @@ TEST_F(TextCommands, MissingFilesAndFoldersAreRefused) {
     for (const std::string& none : {folder.path().string(), (folder / "missing").string()}) {
       const Outcome outcome = run({command, kLlama3, none});
       EXPECT_EQ(outcome.code, 2) << command;
-      EXPECT_THAT(outcome.err, HasSubstr(none + ": cannot be read"));
+      EXPECT_THAT(outcome.err, HasSubstr("cannot read " + none));
     }
   }
   EXPECT_THAT(run({"tokenize", folder.path().string(), file("x", "a")}).err,
@@ -121,7 +121,7 @@ TEST_F(TextCommands, UnknownWordsPointToTheRightHelp) {
   for (const auto& [words, said] : std::vector<Case>{
            {{"trian", "x.yaml"}, "'trian' is not a command (did you mean 'train'?); commands are train, launch, plan,"},
            {{"foo"}, "'foo' is not a command; commands are train, launch, plan,"},
-           {{"data", "x.yaml", "--rows", "-1"}, "--rows: -1 is not a number of examples; see `fettle data --help`"},
+           {{"data", "x.yaml", "--rows", "-1"}, "--rows: -1 is not a number of rows; see `fettle data --help`"},
            {{"data", "x.yaml", "--rowz", "1"},
             "--rowz: neither a flag of this command nor a recipe key; did you mean '--rows'?"},
            {{}, "see `fettle --help`"},

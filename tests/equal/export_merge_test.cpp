@@ -185,19 +185,15 @@ INSTANTIATE_TEST_SUITE_P(
                   {{.rank = 4, .modules = kAllOfGpt2, .dora = true}, {.rank = 2, .modules = kAllOfGpt2, .dora = true}}},
         MergeCase{"phi3", {{.rank = 4, .modules = {"self_attn.qkv_proj", "mlp.gate_up_proj"}}}},
         MergeCase{"mixtral",
-                  {{.rank = 4,
-                    .modules = {"self_attn.q_proj"},
-                    .parameters = {"mlp.experts.gate_up_proj", "mlp.experts.down_proj"}},
-                   {.rank = 2, .parameters = {"mlp.experts.down_proj"}}}},
-        MergeCase{"qwen3_moe", {{.rank = 2, .parameters = {"mlp.experts.gate_up_proj"}}}},
-        MergeCase{
-            "gpt_oss",
-            {{.rank = 2, .parameters = {"mlp.router.weight", "mlp.experts.gate_up_proj", "mlp.experts.down_proj"}}}},
-        MergeCase{"qwen3_5_moe",
+                  {{.rank = 4, .modules = {"self_attn.q_proj"}, .parameters = {kGateUpOfExperts, kDownOfExperts}},
+                   {.rank = 2, .parameters = {kDownOfExperts}}}},
+        MergeCase{"qwen3_moe", {{.rank = 2, .parameters = {kGateUpOfExperts}}}},
+        MergeCase{"gpt_oss",
                   {{.rank = 2,
-                    .rslora = true,
-                    .parameters = {"mlp.experts.gate_up_proj", "mlp.experts.down_proj"},
-                    .gate_up_factor = 2}}}),
+                    .parameters = {{ExpertPart::kRouter, "mlp.router.weight"}, kGateUpOfExperts, kDownOfExperts}}}},
+        MergeCase{
+            "qwen3_5_moe",
+            {{.rank = 2, .rslora = true, .parameters = {kGateUpOfExperts, kDownOfExperts}, .gate_up_factor = 2}}}),
     [](const auto& info) { return std::string(info.param.model) + "_" + std::to_string(info.index); });
 
 // If all weights of an output are zero, DoRA's norm of this output is zero too. The output stays zero, also when

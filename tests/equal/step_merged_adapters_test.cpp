@@ -41,8 +41,7 @@ TEST(MergedAdapters, AModuleTrainedWholeStartsMerged) {
 TEST(MergedAdapters, ExpertsTrainedWholeStartMerged) {
   const TempFolder folder;
   const std::string a1 = (folder / "a1").string();
-  make_adapter(a1, model_of("mixtral"),
-               {.rank = 4, .parameters = {"mlp.experts.gate_up_proj", "mlp.experts.down_proj"}}, 1);
+  make_adapter(a1, model_of("mixtral"), {.rank = 4, .parameters = {kGateUpOfExperts, kDownOfExperts}}, 1);
   const double wanted = first_loss(new_adapter("mixtral", {a1}));
   EXPECT_GT(std::abs(first_loss(new_adapter("mixtral", {})) - wanted), 1e-4 * wanted);
   EXPECT_NEAR(first_loss(new_adapter("mixtral", {a1}), {"w1", "w2", "w3"}), wanted, 1e-6 * wanted);

@@ -3,11 +3,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cctype>
 #include <functional>
 #include <set>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "checkpoint/files.h"
 #include "checkpoint/gguf/gguf_folder.h"
 #include "checkpoint/model_files.h"
@@ -52,15 +52,10 @@ Names gguf_models(const Snapshot& snapshot) {
   return files_where(snapshot, [](const std::string& path) { return is_gguf_model(file_name(path)); });
 }
 
-std::string lower(std::string text) {
-  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return text;
-}
-
 // Returns whether the file's name has `word`, in upper or lower case, with a '-', a '.' or an end of the name on each
 // side. For example, "x-Q4_K_M.gguf" has the word "q4_k_m", but not "Q4_K". An empty word is in every name.
 bool contains_word(const std::string& path, const std::string& word) {
-  const std::string in = "." + lower(file_name(path)) + ".", wanted = lower(word);
+  const std::string in = "." + lower_case(file_name(path)) + ".", wanted = lower_case(word);
   auto ends = [](char c) { return c == '-' || c == '.'; };
   for (size_t at = in.find(wanted, 1); at != std::string::npos; at = in.find(wanted, at + 1))
     if (wanted.empty() || (ends(in[at - 1]) && at + wanted.size() < in.size() && ends(in[at + wanted.size()])))

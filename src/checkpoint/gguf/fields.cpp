@@ -4,16 +4,9 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/json_text.h"
 
 namespace fettle {
-namespace {
-
-std::string shown(const nlohmann::json& value) {
-  const std::string text = value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
-  return text.size() > 60 ? text.substr(0, 60) + "..." : text;
-}
-
-}  // namespace
 
 GgufFields::GgufFields(const GgufHeader& header, std::span<const std::byte> bytes, std::string file)
     : header_(header), bytes_(bytes), file_(std::move(file)) {

@@ -126,16 +126,16 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
   // are the same in both cases.
   for (const Param& param : model.params)
     if (param.role == Role::kRouter) {
-      const std::string router = param.hf_name.substr(0, param.hf_name.rfind('.'));
+      const std::string router = module_of(param.hf_name);
       if (adapter.find(name_of_layer(router, param.layers.numbers.front()), AdapterPart::kLoraA) != nullptr)
         parameters.push_back(param.hf_name.substr(model.family->layer_prefix.size()));
     }
   if (!parameters.empty()) {
     options.parameters = expert_parameters(model, parameters);
-    for (const std::string& parameter : options.parameters) {
+    for (const auto& [part, parameter] : options.parameters) {
       const std::string path = name_of_layer(model.family->layer_prefix + parameter, 0);
       const int64_t factor = config.rank(path) / config.r;
-      const bool gate_up = parameter.ends_with(".gate_up_proj");
+      const bool gate_up = part == ExpertPart::kGateUp && model.config.experts.gated();
       if (gate_up) options.gate_up_factor = factor;
       if (config.rank(path) != factor * config.r ||
           config.alpha(path) != static_cast<double>(factor) * config.lora_alpha || (factor != 1 && !gate_up))

@@ -75,7 +75,7 @@ StoredQuantised find_quantised(const FindTensor& find, const std::string& name, 
   out.codes = get(name);
   if (!format.four_bits()) {
     check_dtype_and_elements(out.codes, name, DType::kI8, elements);
-    const std::string module = name.substr(0, name.rfind('.'));
+    const std::string module = module_of(name);
     out.absmax = get(module + ".SCB");
     check_dtype_and_elements(out.absmax, module + ".SCB", DType::kF32, elements / dims.back());
     out.names.insert(module + ".weight_format");

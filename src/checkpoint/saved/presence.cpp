@@ -165,25 +165,10 @@ fs::path presence_file(const fs::path& folder, const std::string& id) {
   return folder / (std::string(kFilePrefix) + id);
 }
 
-Life life_of(const fs::path& folder, const std::string& id, double dead_after) {
-  if (id == process_name()) return Life::kAlive;
-  const fs::path file = presence_file(folder, id);
-  double last = 0, present = 0;
-  if (!changed_at(file, last)) return Life::kDead;
-  const Owner owner = read_owner(file), own = Owner::own();
-  const bool same_kernel = !owner.boot.empty() && owner.boot == own.boot;
-  const Lock lock = lock_on(file);
-  if (lock == Lock::kHeld) return Life::kAlive;
-  if (same_kernel && owner.locks && lock == Lock::kFree) return Life::kDead;
-  if (same_kernel && owner.pid_space == own.pid_space)
-    return owner.started != 0 && start_of(owner.pid) == owner.started ? Life::kAlive : Life::kDead;
-  const fs::path now = presence_file(folder, process_name());
-  utimensat(AT_FDCWD, now.c_str(), nullptr, 0);
-  changed_at(now, present);
-  return present - last > dead_after ? Life::kDead : Life::kUnknown;
-}
+namespace {
 
-bool is_alive(const fs::path& file) {
+// Returns whether the owner of the file is alive; nullopt if only its heartbeat can decide.
+std::optional<bool> alive_by_lock(const fs::path& file) {
   const Owner owner = read_owner(file), own = Owner::own();
   const bool same_kernel = !owner.boot.empty() && owner.boot == own.boot;
   const Lock lock = lock_on(file);
@@ -191,6 +176,25 @@ bool is_alive(const fs::path& file) {
   if (same_kernel && owner.locks && lock == Lock::kFree) return false;
   if (same_kernel && owner.pid_space == own.pid_space)
     return owner.started != 0 && start_of(owner.pid) == owner.started;
+  return std::nullopt;
+}
+
+}  // namespace
+
+Life life_of(const fs::path& folder, const std::string& id, double dead_after) {
+  if (id == process_name()) return Life::kAlive;
+  const fs::path file = presence_file(folder, id);
+  double last = 0, present = 0;
+  if (!changed_at(file, last)) return Life::kDead;
+  if (const auto alive = alive_by_lock(file)) return *alive ? Life::kAlive : Life::kDead;
+  const fs::path now = presence_file(folder, process_name());
+  utimensat(AT_FDCWD, now.c_str(), nullptr, 0);
+  changed_at(now, present);
+  return present - last > dead_after ? Life::kDead : Life::kUnknown;
+}
+
+bool is_alive(const fs::path& file) {
+  if (const auto alive = alive_by_lock(file)) return *alive;
   double last = 0;
   return changed_at(file, last) && static_cast<double>(std::time(nullptr)) - last < Pace().dead_after;
 }

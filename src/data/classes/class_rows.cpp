@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/json_text.h"
-#include "base/trimmed.h"
+#include "base/text.h"
 #include "data/formats.h"
 #include "data/read/columns.h"
 #include "data/read/rows.h"

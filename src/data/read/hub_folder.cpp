@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/pattern.h"
+#include "base/text.h"
 #include "config/yaml_text.h"
 #include "data/read/rows.h"
 
@@ -19,11 +20,6 @@ namespace {
 namespace fs = std::filesystem;
 using Names = std::vector<std::string>;
 using Splits = std::map<std::string, Names>;
-
-std::string lower_path(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
-  return text;
-}
 
 std::string names_of(const Splits& splits) {
   Names names;
@@ -62,7 +58,7 @@ std::string split_of_words(const std::string& path) {
       {"evaluation", "test"},
   };
   static const Pattern kWord("[a-z]+");
-  for (const Pattern::Groups& word : kWord.find_all(lower_path(path)))
+  for (const Pattern::Groups& word : kWord.find_all(lower_case(path)))
     if (const auto known = kWords.find(word[0]); known != kWords.end()) return known->second;
   return "";
 }

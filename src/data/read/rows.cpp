@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "data/read/byte_stream.h"
 #include "data/read/repeated_key.h"
 
@@ -24,11 +25,6 @@ constexpr size_t kLargestRow = size_t{1} << 28;
 constexpr size_t kMostColumns = 100'000;
 constexpr std::array<std::string_view, 10> kEnds = {".json", ".jsonl", ".ndjson",  ".csv",   ".tsv",
                                                     ".txt",  ".text",  ".parquet", ".arrow", ".feather"};
-
-std::string lower_end(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
-  return text;
-}
 
 bool is_blank(std::string_view text) {
   return text.find_first_not_of(" \t\r\n\v\f") == std::string_view::npos;
@@ -337,8 +333,8 @@ void Row::parse() {
 
 std::string kind_of(const std::filesystem::path& file) {
   std::filesystem::path name = file.filename();
-  if (const std::string end = lower_end(name.extension().string()); end == ".gz" || end == ".zst") name = name.stem();
-  return lower_end(name.extension().string());
+  if (const std::string end = lower_case(name.extension().string()); end == ".gz" || end == ".zst") name = name.stem();
+  return lower_case(name.extension().string());
 }
 
 bool is_data_file(const std::filesystem::path& file) {

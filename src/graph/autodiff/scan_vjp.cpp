@@ -10,7 +10,6 @@
 
 #include "base/error.h"
 #include "graph/autodiff/grad.h"
-#include "graph/custom_call.h"
 #include "graph/ops.h"
 #include "graph/print.h"
 #include "graph/scan.h"
@@ -20,19 +19,8 @@ namespace {
 
 using Tensors = std::vector<Tensor>;
 
-Saved saved_of(const Node& node) {
-  if (node.op == Op::kCustomCall && node.get<std::shared_ptr<const CustomCall>>()->elementwise) return Saved::kAsValue;
-  return op_row(node.op).saved;
-}
-
-// Returns whether the node only widens its operand, such as bf16 to f32. Saving the operand takes less memory.
-bool widens(const Node& node) {
-  return node.op == Op::kConvert && node.operands[0].shape().bytes() < node.results[0].bytes();
-}
-
 bool is_saved(const Node& node, Remat remat) {
-  if (widens(node)) return false;
-  const Saved saved = saved_of(node);
+  const Saved saved = op_row(node.op).saved.value(node);
   return saved == Saved::kAsProduct ? remat != Remat::kFull : saved == Saved::kAsValue && remat == Remat::kNone;
 }
 

@@ -182,6 +182,11 @@ double call_flops(const Node& node) {
   return static_cast<double>(call_of(node.attributes).cost.flops);
 }
 
+// An elementwise call is as cheap as the ops that it replaces.
+Saved call_saved(const Node& node) {
+  return call_of(node.attributes).elementwise ? Saved::kAsValue : Saved::kAsProduct;
+}
+
 constexpr std::array kCallRows{
     OpRow{.op = Op::kCustomCall,
           .name = "custom_call",
@@ -190,7 +195,7 @@ constexpr std::array kCallRows{
           .vjp = call_vjp,
           .flops = call_flops,
           .needs = all_operands,
-          .saved = Saved::kAsProduct},
+          .saved = call_saved},
 };
 
 }  // namespace

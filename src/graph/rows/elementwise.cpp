@@ -172,6 +172,11 @@ std::vector<Shape> bitcast_shape(Shapes o, const Attributes& a) {
   return out;
 }
 
+// A conversion to a wider dtype, such as bf16 to f32, is computed again from its operand, which takes less memory.
+Saved convert_saved(const Node& node) {
+  return node.operands[0].shape().bytes() < node.results[0].bytes() ? Saved::kNever : Saved::kAsValue;
+}
+
 constexpr std::array kOthers{
     simple_row(Op::kCompare, "compare", compare_text, compare_shape, nullptr),
     simple_row(Op::kSelect, "select", select_text, select_shape,
@@ -180,7 +185,8 @@ constexpr std::array kOthers{
                }),
     simple_row(
         Op::kConvert, "convert", typed_text, convert_shape,
-        [](const VjpArgs& a) -> Tensors { return {is_float(x(a).dtype()) ? convert(ct(a), x(a).dtype()) : Tensor{}}; }),
+        [](const VjpArgs& a) -> Tensors { return {is_float(x(a).dtype()) ? convert(ct(a), x(a).dtype()) : Tensor{}}; },
+        convert_saved),
     simple_row(Op::kBitcastConvert, "bitcast_convert", typed_text, bitcast_shape, nullptr),
 };
 

@@ -32,7 +32,7 @@ std::vector<bool> first_operand(const Node& node, const std::vector<bool>& live)
 
 // Makes the table row of an op that needs all its operands and whose arithmetic is not counted.
 constexpr OpRow simple_row(Op op, std::string_view name, Spell spell, ShapeRule shape, Vjp vjp,
-                           Saved saved = Saved::kAsValue) {
+                           SavedRule saved = Saved::kAsValue) {
   return {.op = op,
           .name = name,
           .spell = spell,

@@ -144,14 +144,14 @@ void add_norm(ParamList& list, const ModelConfig& c, const std::string& module, 
 void add_attention(ParamList& list, const ModelConfig& c) {
   const SizedAxis d{c.hidden_size, "embed"}, q{c.num_attention_heads * c.head_dim, "heads"},
       kv{c.num_key_value_heads * c.head_dim, "kv_heads"};
-  const LinearOptions options{.bias = c.attention_bias};
+  const LinearOptions options{.bias = c.attention_bias}, heads{.bias = c.attention_bias, .head_rows = c.head_dim};
   const std::string module = c.attention_module + ".";
   if (!c.fused_qkv.empty()) {
     // All parts of the fused dim have the size of k. The first q.size / kv.size parts are q; the last two are k and v.
     list.linear(module + c.fused_qkv, kv, d, {.bias = c.attention_bias, .parts = q.size / kv.size + 2});
   } else {
-    list.linear(module + "q_proj", q, d, options);
-    list.linear(module + "k_proj", kv, d, options);
+    list.linear(module + "q_proj", q, d, heads);
+    list.linear(module + "k_proj", kv, d, heads);
     list.linear(module + "v_proj", kv, d, options);
   }
   list.linear(module + "o_proj", d, q, {.bias = c.output_bias.value_or(c.attention_bias)});

@@ -87,7 +87,7 @@ void train_tables(Recipe& recipe, const std::string& at) {
   const bool writes = stage_named(recipe.stage, at).head == Head::kTokens;
   for (const Param& param : family->params(family->read(ConfigReader(config, file.string()))))
     if (param.role == Role::kTokenEmbedding || (param.role == Role::kHead && writes)) {
-      const std::string module = param.hf_name.substr(0, param.hf_name.rfind('.'));
+      const std::string module = module_of(param.hf_name);
       recipe.additional_target.push_back(module.substr(module.rfind('.') + 1));
     }
   info("additional_target is set to {}, because the rows of new tokens ({}) must be trained",

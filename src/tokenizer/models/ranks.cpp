@@ -2,6 +2,7 @@
 #include <charconv>
 
 #include "base/base64.h"
+#include "base/files/mapped_file.h"
 #include "tokenizer/models/bpe.h"
 #include "tokenizer/pipeline.h"
 #include "tokenizer/text/unicode.h"
@@ -38,7 +39,7 @@ void add_rank(RankFile& file, const std::string& bytes, int64_t rank, int64_t id
 
 RankFile read_lines(const std::filesystem::path& path) {
   RankFile file;
-  const std::string text = read_file_bytes(path);
+  const std::string text = read_file(path);
   std::string bytes;
   size_t number = 0;
   for (size_t start = 0; start < text.size();) {
@@ -202,7 +203,7 @@ void name_tokens(const RankFile& file, TokenizerConfig& config) {
 }  // namespace
 
 bool is_rank_file(const std::filesystem::path& path) {
-  const std::string text = read_file_bytes(path);
+  const std::string text = read_file(path);
   const std::string_view line(text.data(), std::min<size_t>(text.find('\n'), std::min<size_t>(text.size(), 200)));
   const size_t space = line.find(' ');
   std::string bytes;

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <limits>
 
+#include "base/files/mapped_file.h"
 #include "tokenizer/models/bpe.h"
 #include "tokenizer/models/unigram.h"
 #include "tokenizer/pipeline.h"
@@ -171,7 +172,7 @@ Decoder make_decoder(const sentencepiece::NormalizerSpec& spec) {
 
 Pipeline read_sentencepiece(const std::filesystem::path& path, TokenizerConfig& config) {
   const std::string origin = path.string();
-  const std::string bytes = read_file_bytes(path);
+  const std::string bytes = read_file(path);
   const ModelProto proto = parse(bytes, origin);
   const TrainerSpec& trainer = proto.trainer_spec();
   const sentencepiece::NormalizerSpec& spaces = proto.normalizer_spec();

@@ -7,6 +7,7 @@
 #include <cctype>
 #include <vector>
 
+#include "base/text.h"
 #include "tokenizer/text/newer_unicode.h"
 
 namespace fettle {
@@ -67,8 +68,7 @@ class Sets {
   Set property(std::string_view name) {
     static constexpr std::string_view kPosix[] = {"alnum", "alpha", "blank", "cntrl", "digit",  "graph",
                                                   "lower", "print", "space", "upper", "xdigit", "word"};
-    std::string lower(name);
-    std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
+    const std::string lower = lower_case(std::string(name));
     if (std::find(std::begin(kPosix), std::end(kPosix), lower) != std::end(kPosix)) return posix(lower);
     if (is_ascii()) return {ascii(name), ""};
     if (const std::string category = category_of(name); !category.empty()) {

@@ -20,27 +20,25 @@ class GgufWriter {
   // in their order. Throws UserError when the folder is not writable, and DoesNotFit when the disk is full.
   GgufWriter(std::filesystem::path path, const GgufMetadata& metadata, std::vector<GgufTensor> tensors);
 
-  const std::filesystem::path& path() const { return file_.path(); }
+  const std::filesystem::path& path() const { return output_.path(); }
   int64_t bytes() const { return bytes_; }  // size of the whole file
   // Writes `bytes` of the tensor with this index from byte `at` of the tensor. Pieces may come in any order, but each
   // byte only once.
-  void write(size_t tensor, std::span<const std::byte> bytes, int64_t at);
+  void write(size_t tensor, std::span<const std::byte> bytes, int64_t at) { output_.write(tensor, bytes, at); }
   // Flushes to the disk and closes. Throws InternalError that names an incomplete tensor.
-  void finish();
+  void finish() { output_.finish(); }
 
  private:
   struct Layout {
-    std::vector<GgufTensor> tensors;
+    std::vector<TensorOutput::Place> tensors;
     std::string header;
     int64_t bytes = 0;
   };
   static Layout lay_out(const GgufMetadata& metadata, std::vector<GgufTensor> tensors);
   GgufWriter(Layout layout, std::filesystem::path path);
 
-  std::vector<GgufTensor> tensors_;  // the tensors, with offsets from the first byte of the file
   int64_t bytes_;
-  OutputFile file_;
-  std::vector<int64_t> written_;  // bytes written so far, by tensor
+  TensorOutput output_;
 };
 
 }  // namespace fettle

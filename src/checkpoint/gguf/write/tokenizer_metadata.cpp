@@ -10,6 +10,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "checkpoint/files.h"
 #include "checkpoint/gguf/pre_tokenizers.h"
 #include "checkpoint/gguf/tokenizer_files.h"
@@ -60,12 +61,6 @@ bool looks_special(const std::string& token) {
   return kAlways.contains(token) || (token.starts_with("<|") && token.ends_with("|>")) ||
          (token.starts_with("<\uFF5C") && token.ends_with("\uFF5C>")) ||
          (token.starts_with("<unused") && token.ends_with(">"));
-}
-
-std::string replace_all(std::string text, std::string_view from, std::string_view to) {
-  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
-    text.replace(at, from.size(), to);
-  return text;
 }
 
 void add_token(TokenLists& tokens, int64_t id, const std::string& content, bool special, const fs::path& file) {

@@ -126,13 +126,13 @@ void add_heads(ParamList& list, const ModelConfig& c, bool window) {
   const Gemma4& g = *c.gemma4;
   const int64_t h = window ? c.head_dim : g.full_head_dim, keys = window ? c.num_key_value_heads : g.full_key_heads;
   const SizedAxis d{c.hidden_size, "embed"}, q{c.num_attention_heads * h, "heads"}, kv{keys * h, "kv_heads"};
-  const LinearOptions options{.bias = c.attention_bias};
+  const LinearOptions options{.bias = c.attention_bias}, heads{.bias = c.attention_bias, .head_rows = h};
   const std::vector<int64_t> all = layers_of(c, window, 0, c.num_hidden_layers),
                              own = layers_of(c, window, 0, first_shared(c));
   if (all.empty()) return;
-  list.in_layers(all).linear("self_attn.q_proj", q, d, options);
+  list.in_layers(all).linear("self_attn.q_proj", q, d, heads);
   add_norm(list, c, "self_attn.q_norm", h);
-  list.in_layers(own).linear("self_attn.k_proj", kv, d, options);
+  list.in_layers(own).linear("self_attn.k_proj", kv, d, heads);
   if (window || !g.values_are_keys) list.linear("self_attn.v_proj", kv, d, options);
   add_norm(list, c, "self_attn.k_norm", h);
   list.in_layers(all).linear("self_attn.o_proj", d, q, options);
@@ -334,6 +334,14 @@ Family text_family(const std::string& model_type, const std::string& architectur
   };
   family.forward = [prefix](Forward& f) { return TextModel(f, prefix).forward(); };
   family.cache = gemma4_cache;
+  // Layers that use the keys and values of an earlier layer.
+  family.unused = [prefix](const ModelConfig& c) {
+    std::vector<std::string> out;
+    for (int64_t layer = first_shared(c); layer < c.num_hidden_layers; ++layer)
+      for (const char* module : {"k_proj", "v_proj", "k_norm", "v_norm"})
+        out.push_back(prefix + "layers." + std::to_string(layer) + ".self_attn." + module + ".weight");
+    return out;
+  };
   family.classifier.architecture = "";
   return family;
 }

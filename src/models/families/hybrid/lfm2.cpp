@@ -96,8 +96,8 @@ void add_lfm2_layer(ParamList& list, const ModelConfig& c) {
   const Lfm2& conv = *c.lfm2;
   add_norm(list, c, "operator_norm", d.size);
   list.in_layers(layers_without(conv.layers, c.num_hidden_layers).numbers);
-  list.linear("self_attn.q_proj", q, d);
-  list.linear("self_attn.k_proj", kv, d);
+  list.linear("self_attn.q_proj", q, d, {.head_rows = c.head_dim});
+  list.linear("self_attn.k_proj", kv, d, {.head_rows = c.head_dim});
   list.linear("self_attn.v_proj", kv, d);
   list.linear("self_attn.out_proj", d, q);
   add_norm(list, c, "self_attn.q_layernorm", c.head_dim);

@@ -121,7 +121,7 @@ void add_latent_attention(ParamList& list, const ModelConfig& c) {
   const int64_t n = c.num_attention_heads;
   const SizedAxis d{c.hidden_size, "embed"}, q{n * (a.plain_dim + a.rotary_dim), "heads"}, latent{a.key_rank, ""};
   if (a.query_rank == 0) {
-    list.linear("self_attn.q_proj", q, d);
+    list.linear("self_attn.q_proj", q, d, {.head_rows = a.plain_dim + a.rotary_dim});
   } else {
     list.linear("self_attn.q_a_proj", {a.query_rank, ""}, d, {.bias = c.attention_bias});
     list.norm("self_attn.q_a_layernorm", a.query_rank, Init::kOnes, false);

@@ -32,8 +32,8 @@ void add_phi_layer(ParamList& list, const ModelConfig& c) {
   const SizedAxis d{c.hidden_size, "embed"}, q{c.num_attention_heads * c.head_dim, "heads"},
       kv{c.num_key_value_heads * c.head_dim, "kv_heads"};
   add_norm(list, c, "input_layernorm", d.size);
-  list.linear("self_attn.q_proj", q, d, {.bias = true});
-  list.linear("self_attn.k_proj", kv, d, {.bias = true});
+  list.linear("self_attn.q_proj", q, d, {.bias = true, .head_rows = c.head_dim});
+  list.linear("self_attn.k_proj", kv, d, {.bias = true, .head_rows = c.head_dim});
   list.linear("self_attn.v_proj", kv, d, {.bias = true});
   list.linear("self_attn.dense", d, q, {.bias = true});
   if (c.qk_norm) {

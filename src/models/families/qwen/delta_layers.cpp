@@ -25,9 +25,9 @@ Tensor to_length_one(const Tensor& x) {
 void add_gated_attention(ParamList& list, const ModelConfig& c) {
   const SizedAxis d{c.hidden_size, "embed"}, q{c.num_attention_heads * c.head_dim, "heads"},
       kv{c.num_key_value_heads * c.head_dim, "kv_heads"};
-  const LinearOptions options{.bias = c.attention_bias};
-  list.linear("self_attn.q_proj", {2 * q.size, "heads"}, d, options);
-  list.linear("self_attn.k_proj", kv, d, options);
+  const LinearOptions options{.bias = c.attention_bias}, heads{.bias = c.attention_bias, .head_rows = c.head_dim};
+  list.linear("self_attn.q_proj", {2 * q.size, "heads"}, d, heads);
+  list.linear("self_attn.k_proj", kv, d, heads);
   list.linear("self_attn.v_proj", kv, d, options);
   list.linear("self_attn.o_proj", d, q, options);
   add_norm(list, c, "self_attn.q_norm", c.head_dim);

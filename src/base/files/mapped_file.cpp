@@ -1,0 +1,65 @@
+#include "base/files/mapped_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/error.h"
+#include "base/files/file_error.h"
+
+namespace fettle {
+namespace fs = std::filesystem;
+namespace {
+
+// Moves the start of the range back to the start of a page, as madvise requires.
+void advise(std::span<const std::byte> file, int64_t offset, int64_t bytes, int advice) {
+  if (bytes <= 0 || file.empty()) return;
+  const int64_t page = sysconf(_SC_PAGESIZE);
+  const int64_t begin = offset / page * page;
+  const int64_t end = std::min(static_cast<int64_t>(file.size()), offset + bytes);
+  if (begin < end) madvise(const_cast<std::byte*>(file.data()) + begin, static_cast<size_t>(end - begin), advice);
+}
+
+}  // namespace
+
+MappedFile::MappedFile(const fs::path& path) : path_(path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) throw_file_error("read", path, errno);
+  struct stat status {};
+  int error_number = fstat(fd, &status) != 0 ? errno : S_ISDIR(status.st_mode) ? EISDIR : 0;
+  if (error_number == 0 && !S_ISREG(status.st_mode)) error_number = EINVAL;
+  if (error_number != 0) {
+    ::close(fd);
+  } else {
+    mapping_ = FileMapping(fd, error_number);
+  }
+  if (error_number != 0) throw_file_error("read", path, error_number);
+}
+
+void MappedFile::check() const {
+  if (mapping_.intact()) return;
+  throw UserError(
+      "{}: the file became shorter, or its disk failed, while Fettle was reading it; stop the program that writes to "
+      "it, download the file again, then restart (dmesg shows disk errors)",
+      path_.string());
+}
+
+void MappedFile::will_need(int64_t offset, int64_t bytes) const {
+  advise(mapping_.bytes(), offset, bytes, MADV_WILLNEED);
+}
+void MappedFile::release(int64_t offset, int64_t bytes) const {
+  advise(mapping_.bytes(), offset, bytes, MADV_DONTNEED);
+}
+
+std::string read_file(const fs::path& path) {
+  const MappedFile map(path);
+  std::string text(reinterpret_cast<const char*>(map.bytes().data()), map.bytes().size());
+  map.check();
+  return text;
+}
+
+}  // namespace fettle

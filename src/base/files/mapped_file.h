@@ -1,0 +1,37 @@
+// Defines MappedFile, which reads a file through a mapping, and read_file. Errors include the remedy.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+
+#include "base/files/file_mapping.h"
+
+namespace fettle {
+
+// A read-only mapping of a whole file. Move-only; const members may be called from any thread.
+class MappedFile {
+ public:
+  // Throws UserError when `path` does not exist, is not a regular file or is not readable.
+  explicit MappedFile(const std::filesystem::path& path);
+  const std::filesystem::path& path() const { return path_; }
+  // Call check() after reading these bytes and before using the values.
+  std::span<const std::byte> bytes() const { return mapping_.bytes(); }
+  // Throws UserError when the bytes may be wrong because the file became shorter or its disk failed.
+  void check() const;
+  // will_need() starts reading the range [offset, offset + bytes) ahead; release() returns the pages of the range to
+  // the system.
+  void will_need(int64_t offset, int64_t bytes) const;
+  void release(int64_t offset, int64_t bytes) const;
+
+ private:
+  std::filesystem::path path_;
+  FileMapping mapping_;
+};
+
+// Returns the bytes of a file. Throws the errors of MappedFile.
+std::string read_file(const std::filesystem::path& path);
+
+}  // namespace fettle

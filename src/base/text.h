@@ -1,0 +1,40 @@
+// Defines small functions on texts: trimmed, lower_case, replace_all and count_characters.
+#pragma once
+
+#include <algorithm>
+#include <cctype>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace fettle {
+
+inline constexpr std::string_view kSpaces = " \t\r\n";
+
+// Removes the white space at both ends. The result points into `text`.
+inline std::string_view trimmed(std::string_view text) {
+  const size_t first = text.find_first_not_of(kSpaces);
+  if (first == std::string_view::npos) return "";
+  return text.substr(first, text.find_last_not_of(kSpaces) - first + 1);
+}
+
+// Returns the text with its ASCII letters in lower case.
+inline std::string lower_case(std::string text) {
+  std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
+// Returns the text with `to` in place of each `from`. An empty `from` replaces nothing.
+inline std::string replace_all(std::string text, std::string_view from, std::string_view to) {
+  if (from.empty()) return text;
+  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
+    text.replace(at, from.size(), to);
+  return text;
+}
+
+// Returns the number of characters (code points) of UTF-8 text.
+inline int64_t count_characters(std::string_view text) {
+  return std::ranges::count_if(text, [](unsigned char c) { return (c & 0xc0) != 0x80; });
+}
+
+}  // namespace fettle
