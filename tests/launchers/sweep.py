@@ -11,7 +11,7 @@ which computes nothing, and on which a step takes half a second). WHAT happens t
 below 1 is a share of the unbroken run's time; 3.4 is 0.4 s after step 3 is reported.
 
   run    nothing                 all end with 0
-  kill   SIGKILL                 the launcher ends with another code, all processes are gone 15 s later
+  kill   SIGKILL                 the launcher ends with another code, all processes are gone 10 s later
   term   SIGTERM                 the launcher ends with 143 and a checkpoint is there
   hang   a launch never ends     the launcher ends with 4 (srun: or 143), and a table of the processes is printed
   cut    its host's network ends the processes of both sides are gone 15 s later
@@ -47,7 +47,8 @@ STEPS = 8
 KERNEL_MICROSECONDS = 12000  # how long a kernel takes on tests/stand_in_hip; a step launches 40 on each device
 LIMIT = 240  # seconds after which a run counts as hanging
 SILENCE = 8  # the default of FETTLE_HEARTBEAT_SECONDS
-GONE = 15  # seconds after which no process may be left: SILENCE, and 7 s in which the other processes notice and end
+# Seconds after which no process may be left. Where the network is cut, both sides first wait for SILENCE.
+GONE = {"kill": 10, "cut": 15}
 PAUSE = 2  # seconds for which this script stands still when the machine pauses
 LAUNCHERS = ["srun", "srun-plain", "srun-redis", "mpirun", "torchrun", "launch"]
 RANKS = ["SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "RANK", "FETTLE_RANK"]
@@ -235,12 +236,12 @@ class Sweep:
         for process in started:
             process.wait()
 
-    def gone(self, since):
+    def gone(self, since, limit):
         while left := self.processes():
-            if time.monotonic() - since > GONE:
+            if time.monotonic() - since > limit:
                 for process in left.values():
                     os.kill(process, signal.SIGKILL)
-                raise Failure(f"process {sorted(left)} is still there after {GONE} s: {self.message()}")
+                raise Failure(f"process {sorted(left)} is still there after {limit} s: {self.message()}")
             time.sleep(0.05)
         return time.monotonic() - since
 
@@ -300,14 +301,14 @@ class Sweep:
             subprocess.run(["ip", "link", "set", f"to-{HOSTS[rank * len(HOSTS) // count]}", "down"], check=True)
         began = time.monotonic()
         try:
-            if what in ("kill", "cut"):
-                self.gone(began)
+            if what in GONE:
+                self.gone(began, GONE[what])
         finally:  # the network is restored before wait(), because SLURM waits minutes for a lost host
             if what == "cut":
                 for host in HOSTS:
                     subprocess.run(["ip", "link", "set", f"to-{host}", "up"], check=True)
         code = self.wait(started)
-        self.gone(time.monotonic())
+        self.gone(time.monotonic(), max(GONE.values()))
         return code, time.monotonic() - began
 
     def trial(self, launcher, plugin, count, what, rank, moment, again):
