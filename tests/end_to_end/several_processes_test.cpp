@@ -314,6 +314,28 @@ TEST_F(SeveralProcesses, LaunchStartsThemAndPassesSignalsOn) {
   EXPECT_THAT(ended.err, HasSubstr("interrupted: step"));
 }
 
+// The shell of the second host ignores the end of its input, as ssh does when its host is lost.
+TEST_F(SeveralProcesses, LaunchKillsShellsThatDoNotEnd) {
+  write_text(folder_ / "shell", "#!/bin/sh\ntest $1 = a && exit 7\nsleep 1000\n");
+  std::filesystem::permissions(folder_ / "shell", std::filesystem::perms::owner_all);
+  const Environment quickly("FETTLE_HEARTBEAT_SECONDS", "1");
+  const auto start = Clock::now();
+  const Outcome one =
+      run_fettle(folder_, {"launch", "--hosts", "a,b", "--shell", (folder_ / "shell").string(), "tune.yaml"});
+  EXPECT_EQ(one.code, 7);
+  EXPECT_THAT(one.err, HasSubstr("the shell for b does not end"));
+  EXPECT_LT(seconds_since(start), 60);
+}
+
+// Tests the options for ssh with a program of the same name.
+TEST_F(SeveralProcesses, LaunchLetsSshAskForNothing) {
+  write_text(folder_ / "ssh", "#!/bin/sh\necho \"$1 $2 $3 $4\"\nexit 7\n");
+  std::filesystem::permissions(folder_ / "ssh", std::filesystem::perms::owner_all);
+  const Outcome one =
+      run_fettle(folder_, {"launch", "--hosts", "a", "--shell", (folder_ / "ssh").string(), "tune.yaml"});
+  EXPECT_EQ(one.out, "-oBatchMode=yes -oServerAliveInterval=2 -oServerAliveCountMax=4 a\n");
+}
+
 TEST_F(SeveralProcesses, LaunchShowsNoToken) {
   const Outcome one = run_fettle(folder_, {"launch", "--hosts", "a,b", "--shell", "/bin/false", "hub_token=hf_secret"});
   EXPECT_EQ(one.code, 2);
