@@ -14,6 +14,7 @@
 #include "checkpoint/files.h"
 #include "programs/arithmetic.h"
 #include "programs/signature.h"
+#include "runtime/rendezvous/fate.h"
 #include "runtime/rendezvous/rendezvous.h"
 #include "runtime/vendors/plugin.h"
 #include "runtime/vendors/vendor.h"
@@ -187,13 +188,17 @@ bool Devices::on_host() const {
   return plugin_->vendor().staging == Staging::kHostMemory;
 }
 
-namespace {
-
-CompileOptions options_of(const Program& program) {
-  return {.num_partitions = static_cast<int>(program.mesh().size())};
+// With several processes, the plugin ends a process whose program hangs, if Fate cannot do that. Fate prints a table
+// first, so the plugin waits longer.
+CompileOptions Devices::options_of(const Program& program) const {
+  CompileOptions options{.num_partitions = static_cast<int>(program.mesh().size())};
+  if (run_ == nullptr) return options;
+  constexpr double kLonger = 600;
+  for (const std::string_view flag : plugin_->vendor().timeout_flags)
+    if (environment("XLA_FLAGS").find(flag) == std::string::npos)
+      options.env[std::string(flag)] = fmt::format("{:.0f}s", FateTimes::from_environment().hang + kLonger);
+  return options;
 }
-
-}  // namespace
 
 MemoryStats Devices::memory_stats(const Program& program) {
   const std::string text = program.text(tf32_);

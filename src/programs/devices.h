@@ -69,6 +69,7 @@ class Devices {
   int64_t local_count() const { return client_.local_count(); }  // devices that this process controls
 
  private:
+  CompileOptions options_of(const Program& program) const;
   Executable compile(const Program& program, const std::string& text);
   std::optional<MemoryStats> stored_by_all(const Program& program, const std::string& text) const;
 
