@@ -118,6 +118,10 @@ AssumedDevices Request::assumed_devices() const {
   return fettle::assumed_devices(*recipe_);
 }
 
+nlohmann::json Request::changed_keys() const {
+  return KeyValues(*recipe_).changed_values();
+}
+
 bool Request::mesh_is_auto() const {
   return recipe_->mesh_is_auto();
 }

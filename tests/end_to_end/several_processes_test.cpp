@@ -212,12 +212,14 @@ TEST_F(SeveralProcesses, ADeathEndsAllAndLeavesTheLastCheckpoint) {
   }
 }
 
+// Some keys change the number of programs that a process runs before the first step. All processes must still end.
 TEST_F(SeveralProcesses, AHostWithAnotherRecipeIsNamed) {
-  const auto outcomes = run(2, words("out"), {{1, {"learning_rate=0.003"}}});
-  for (const Outcome& one : outcomes) {
-    EXPECT_EQ(one.code, 2);
-    EXPECT_THAT(one.err, HasSubstr("the recipe differs between process 1"));
-  }
+  for (const std::string key : {"learning_rate=0.003", "kernels=off", "mesh=auto"})
+    for (const Outcome& one : run(2, words("out", {"kernels=auto"}), {{1, {key}}})) {
+      EXPECT_EQ(one.code, 2) << one.err;
+      EXPECT_THAT(one.err, HasSubstr("the recipe differs between process 1"));
+      EXPECT_THAT(one.err, HasSubstr(key.substr(0, key.find('=')) + "\":")) << "only the key that differs is shown";
+    }
 }
 
 // The processes meet before they read the recipe and fetch the model. So if one process ends with an error, the others
@@ -310,6 +312,28 @@ TEST_F(SeveralProcesses, LaunchStartsThemAndPassesSignalsOn) {
   const Outcome ended = running.wait();
   EXPECT_EQ(ended.code, 143) << ended.err;
   EXPECT_THAT(ended.err, HasSubstr("interrupted: step"));
+}
+
+// The shell of the second host ignores the end of its input, as ssh does when its host is lost.
+TEST_F(SeveralProcesses, LaunchKillsShellsThatDoNotEnd) {
+  write_text(folder_ / "shell", "#!/bin/sh\ntest $1 = a && exit 7\nsleep 1000\n");
+  std::filesystem::permissions(folder_ / "shell", std::filesystem::perms::owner_all);
+  const Environment quickly("FETTLE_HEARTBEAT_SECONDS", "1");
+  const auto start = Clock::now();
+  const Outcome one =
+      run_fettle(folder_, {"launch", "--hosts", "a,b", "--shell", (folder_ / "shell").string(), "tune.yaml"});
+  EXPECT_EQ(one.code, 7);
+  EXPECT_THAT(one.err, HasSubstr("the shell for b does not end"));
+  EXPECT_LT(seconds_since(start), 60);
+}
+
+// Tests the options for ssh with a program of the same name.
+TEST_F(SeveralProcesses, LaunchLetsSshAskForNothing) {
+  write_text(folder_ / "ssh", "#!/bin/sh\necho \"$1 $2 $3 $4\"\nexit 7\n");
+  std::filesystem::permissions(folder_ / "ssh", std::filesystem::perms::owner_all);
+  const Outcome one =
+      run_fettle(folder_, {"launch", "--hosts", "a", "--shell", (folder_ / "ssh").string(), "tune.yaml"});
+  EXPECT_EQ(one.out, "-oBatchMode=yes -oServerAliveInterval=2 -oServerAliveCountMax=4 a\n");
 }
 
 TEST_F(SeveralProcesses, LaunchShowsNoToken) {
