@@ -159,6 +159,9 @@ void ResultWriter::for_each_layer(const Param& param, const HostShards& weights,
       box.start[0] = index / param.dims[0], box.start[1] = index % param.dims[0];
     else if (param.stacked())
       box.start[0] = index;
+    if (std::ranges::none_of(weights.shards,
+                             [&](const auto& shard) { return intersect(shard.box, box).elements() > 0; }))
+      continue;
     for (const HostShards::Shard& shard : weights.shards)
       copy_common(shard.box, shard.bytes.data(), box, layer.data(), byte_size(weights.shape.dtype));
     convert_elements(layer.data(), weights.shape.dtype, converted.data(), dtype, converted.shape().elements());
@@ -239,18 +242,16 @@ void ResultWriter::finish() {
 
 namespace {
 
-using ReadArray = std::function<HostShards(const std::string& name)>;
-
 void write_from(const std::filesystem::path& folder, const Run& run, const ModelRepository& repository,
-                const ReadArray& read) {
+                const FetchArray& fetch) {
   ResultWriter writer(folder, run, repository);
   for (const Param& param : run.trained)
-    if (run.pissa && param.is_lora())
-      writer.add(param, read(trained_input(param)), read(start_array(param)));
-    else
-      writer.add(param, read(trained_input(param)));
+    fetch(trained_input(param), [&](const HostShards& weights) {
+      if (!run.pissa || !param.is_lora()) return writer.add(param, weights);
+      fetch(start_array(param), [&](const HostShards& start) { writer.add(param, weights, start); });
+    });
   for (const Param& param : run.frozen)
-    if (run.keeps(param)) writer.add(param, read(frozen_input(param)));
+    if (run.keeps(param)) fetch(frozen_input(param), [&](const HostShards& weights) { writer.add(param, weights); });
   writer.finish();
   if (run.lora && !run.lora->parameters.empty())
     warn(
@@ -266,16 +267,16 @@ void write_from(const std::filesystem::path& folder, const Run& run, const Model
 
 void write_result(const std::filesystem::path& folder, const Run& run, const ModelRepository& repository,
                   const TrainState& state) {
-  write_from(folder, run, repository, [&](const std::string& name) { return download_shards(state.buffers.at(name)); });
+  write_from(folder, run, repository, fetch_from(state));
 }
 
 void write_result(const std::filesystem::path& folder, const Run& run, const ModelRepository& repository,
                   StateReader& state) {
-  write_from(folder, run, repository, [&](const std::string& name) {
+  write_from(folder, run, repository, [&](const std::string& name, const auto& use) {
     HostShards array{state.shape(name), {}};
     array.shards.push_back({Box::whole(array.shape.dims), state.read(name)});
     state.release(name);
-    return array;
+    use(array);
   });
 }
 

@@ -17,7 +17,7 @@ class ResultWriter {
   // Creates adapter_config.json and adapter_model.safetensors, or model*.safetensors, in `folder`.
   ResultWriter(const std::filesystem::path& folder, const Run& run, const ModelRepository& repository);
   // Writes the weights of a trained parameter, or of one that the run keeps, layer by layer. Parameters may come in any
-  // order, but each only once.
+  // order, but each only once. A stacked parameter may come in several calls, each with whole layers.
   void add(const Param& param, const HostShards& weights);
   // Writes PiSSA's A or B as ordinary LoRA weights of twice the rank for the unchanged base. Their product is the
   // trained B A minus the initial B A; `start` has the initial values.
