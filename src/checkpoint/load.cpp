@@ -144,27 +144,23 @@ DeviceBuffer load_layers(const Client& client, const Shape& shape, const Layout&
   return builder.finish();
 }
 
-FillBox layer_values(const Shape& shape, std::vector<LayerTensor> layers, LoadProgress progress,
-                     std::function<void(size_t layer, const Box& box, std::byte* out)> read) {
-  const size_t lead = shape.dims.size() - layers[0].entry.shape.dims.size();
-  return [=](const Box& whole, std::byte* out) {
-    for (const BoxPiece& piece :
-         pieces_of({whole}, byte_size(shape.dtype), lead, std::numeric_limits<int64_t>::max())) {
-      const size_t number = number_of(piece, shape.dims, lead);
-      const auto& [file, entry] = layers[number];
-      const Box box = inner_box(piece.box, lead);
-      if (read)
-        read(number, box, out + piece.offset);
-      else
-        file->read_slice(entry, box, shape.dtype, out + piece.offset);
-      if (progress) progress(box.elements() * byte_size(entry.shape.dtype));
-    }
-  };
-}
-
 DeviceBuffer load_param(const Client& client, const Param& param, DType dtype, const Layout& layout,
                         const FindTensor& find, const LoadProgress& progress, const std::string& memory_kind) {
   return load_layers(client, stacked_shape(param, dtype), layout, find_layers(param, find), progress, memory_kind);
+}
+
+FillBox param_values(const Param& param, DType dtype, const FindTensor& find, const LoadProgress& progress) {
+  const std::vector<LayerTensor> layers = find_layers(param, find);
+  const Dims dims = stacked_shape(param, dtype).dims;
+  const size_t lead = dims.size() - layers[0].entry.shape.dims.size();
+  return [=](const Box& whole, std::byte* out) {
+    for (const BoxPiece& piece : pieces_of({whole}, byte_size(dtype), lead, std::numeric_limits<int64_t>::max())) {
+      const auto& [file, entry] = layers[number_of(piece, dims, lead)];
+      const Box box = inner_box(piece.box, lead);
+      file->read_slice(entry, box, dtype, out + piece.offset);
+      if (progress) progress(box.elements() * byte_size(entry.shape.dtype));
+    }
+  };
 }
 
 DeviceBuffer fill_in_pieces(const Client& client, const Shape& shape, const Layout& layout, const FillBox& fill,

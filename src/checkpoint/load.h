@@ -45,11 +45,6 @@ DeviceBuffer load_layers(const Client& client, const Shape& shape, const Layout&
                          const std::vector<LayerTensor>& layers, const LoadProgress& progress,
                          const std::string& memory_kind = "", const LayerReads& reads = {});
 
-// Returns a function that writes boxes of the array that load_layers() returns. Several threads may call it. `layers`
-// has tensors in files that stay open.
-FillBox layer_values(const Shape& shape, std::vector<LayerTensor> layers, LoadProgress progress,
-                     std::function<void(size_t layer, const Box& box, std::byte* out)> read = {});
-
 // The number of threads that read files. It may exceed the number of cores: threads mostly wait for the disk, and disks
 // are faster with several reads at once.
 inline constexpr int kReaders = 8;
@@ -58,6 +53,9 @@ inline constexpr int kReaders = 8;
 // array, in all functions of this file (see ArgInfo). Throws UserError like find_layers.
 DeviceBuffer load_param(const Client& client, const Param& param, DType dtype, const Layout& layout,
                         const FindTensor& find, const LoadProgress& progress, const std::string& memory_kind = "");
+
+// Returns a function that writes boxes of that array. Several threads may call it while the files stay open.
+FillBox param_values(const Param& param, DType dtype, const FindTensor& find, const LoadProgress& progress);
 
 // Returns random values from the distribution of the parameter's Init, as in Hugging Face's models. Each value depends
 // only on the seed, the parameter's name, and the element's index in the whole array.

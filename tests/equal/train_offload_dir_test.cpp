@@ -75,11 +75,11 @@ TEST_P(OffloadDirRun, Float32WeightsGoBothWays) {
   apart.output_dir = (folder_ / "whole").string();
   TrainingRun whole(apart);
   std::vector<double> wanted, got;
-  while (wanted.size() < 4) wanted.push_back(whole.advance().loss);
+  while (wanted.size() < 3) wanted.push_back(whole.advance().loss);
   CheckpointWriter(whole.run, whole.repository, whole.batches.identity()).save(whole.state, {});
   const auto values = trained_values(whole.run, whole.state);
   std::optional<StateReader> from;
-  for (const bool weights : {true, false, true, true}) {
+  for (const bool weights : {true, false, true}) {
     Recipe other = weights ? on_disk(recipe, folder_) : recipe;
     other.offload_dir_weights = weights;
     TrainingRun run(other, from ? &*from : nullptr);
@@ -92,7 +92,7 @@ TEST_P(OffloadDirRun, Float32WeightsGoBothWays) {
     for (const Param& param : run.run.trained)
       copies += run.state.buffers.at(trained_input(param)).shape().dtype == DType::kBF16 ? 1 : 0;
     EXPECT_EQ(copies, weights ? 7 : 0);  // four matrices of attention, three of the MLP
-    if (run.state.step < 4) continue;
+    if (run.state.step < 3) continue;
     for (const auto& [name, value] : trained_values(run.run, run.state))
       EXPECT_TRUE(same_bytes(value, values.at(name))) << name;
     const std::string file = "model.safetensors";

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <memory>
 #include <mutex>
 
 #include "base/error.h"
@@ -35,9 +34,9 @@ class LayerMerges {
     std::once_flag once;
     TensorMerge merge;
   };
-  const Param param_;
+  const Param& param_;
   const AdapterMerge& merge_;
-  const FindTensor find_;
+  const FindTensor& find_;
   std::vector<Slot> slots_;
 };
 
@@ -49,50 +48,30 @@ bool all_finite(const std::vector<float>& values, const std::byte* rounded, DTyp
   return true;
 }
 
-bool is_changed(const Param& param, const AdapterMerge& merge) {
-  for (int64_t i = 0; i < param.stored_count(); ++i)
-    if (merge.adds_to(param.stored_name(i))) return true;
-  return false;
-}
-
-// Writes a box of a layer's tensor, with the adapters merged into it, in `dtype`.
-void read_merged(const Param& param, const AdapterMerge& merge, const LayerTensor& tensor, const TensorMerge& changes,
-                 DType dtype, const Box& box, std::byte* out) {
-  thread_local std::vector<float> values;
-  values.resize(static_cast<size_t>(box.elements()));
-  tensor.file->read_slice(tensor.entry, box, DType::kF32, reinterpret_cast<std::byte*>(values.data()));
-  changes.apply(box, tensor.entry.shape.dims, values.data());
-  convert_elements(reinterpret_cast<const std::byte*>(values.data()), DType::kF32, out, dtype, box.elements());
-  if (!all_finite(values, out, dtype))
-    throw UserError(
-        "merging {} into {} gives values that are not finite in {}; {}", merge.names(), param.hf_name, hf_name(dtype),
-        dtype == DType::kF16 ? "set bf16: true instead of fp16" : "train the adapter again or leave it out");
-}
-
 }  // namespace
 
 DeviceBuffer load_merged(const Client& client, const Param& param, DType dtype, const Layout& layout,
                          const AdapterMerge& merge, const FindTensor& find, const LoadProgress& progress,
                          const std::string& memory_kind) {
-  if (!is_changed(param, merge)) return load_param(client, param, dtype, layout, find, progress, memory_kind);
+  bool changed = false;
+  for (int64_t i = 0; i < param.stored_count() && !changed; ++i) changed = merge.adds_to(param.stored_name(i));
+  if (!changed) return load_param(client, param, dtype, layout, find, progress, memory_kind);
   const std::vector<LayerTensor> layers = find_layers(param, find);
   LayerMerges merges(param, merge, find);
   auto read = [&](size_t layer, const Box& box, std::byte* out) {
-    read_merged(param, merge, layers[layer], merges.of(layer), dtype, box, out);
+    const auto& [file, entry] = layers[layer];
+    thread_local std::vector<float> values;
+    values.resize(static_cast<size_t>(box.elements()));
+    file->read_slice(entry, box, DType::kF32, reinterpret_cast<std::byte*>(values.data()));
+    merges.of(layer).apply(box, entry.shape.dims, values.data());
+    convert_elements(reinterpret_cast<const std::byte*>(values.data()), DType::kF32, out, dtype, box.elements());
+    if (!all_finite(values, out, dtype))
+      throw UserError(
+          "merging {} into {} gives values that are not finite in {}; {}", merge.names(), param.hf_name, hf_name(dtype),
+          dtype == DType::kF16 ? "set bf16: true instead of fp16" : "train the adapter again or leave it out");
   };
   return load_layers(client, stacked_shape(param, dtype), layout, layers, progress, memory_kind,
                      {read, [&](size_t layer) { merges.release(layer); }});
-}
-
-FillBox merged_values(const Param& param, DType dtype, const AdapterMerge& merge, const FindTensor& find,
-                      const LoadProgress& progress) {
-  const std::vector<LayerTensor> layers = find_layers(param, find);
-  if (!is_changed(param, merge)) return layer_values(stacked_shape(param, dtype), layers, progress);
-  const auto merges = std::make_shared<LayerMerges>(param, merge, find);
-  return layer_values(stacked_shape(param, dtype), layers, progress,
-                      [=, &merge](size_t layer, const Box& box, std::byte* out) {
-                        read_merged(param, merge, layers[layer], merges->of(layer), dtype, box, out);
-                      });
 }
 
 }  // namespace fettle

@@ -1,4 +1,4 @@
-// Defines load_merged and merged_values, which load a parameter and merge adapters into it.
+// Defines load_merged, which loads a parameter and merges adapters into it.
 #pragma once
 
 #include "checkpoint/load.h"
@@ -12,8 +12,5 @@ namespace fettle {
 DeviceBuffer load_merged(const Client& client, const Param& param, DType dtype, const Layout& layout,
                          const AdapterMerge& merge, const FindTensor& find, const LoadProgress& progress,
                          const std::string& memory_kind = "");
-// Returns a function that writes boxes of that array. Several threads may call it. `merge` must outlive it.
-FillBox merged_values(const Param& param, DType dtype, const AdapterMerge& merge, const FindTensor& find,
-                      const LoadProgress& progress);
 
 }  // namespace fettle

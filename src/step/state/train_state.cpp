@@ -51,11 +51,11 @@ class BaseWeights {
   }
   // Puts a trained weight on the disk, and its 16-bit copy into `state`.
   void on_disk_into(const Param& param, TrainState& state) {
-    const FillBox values =
-        run_.from_scratch ? random_values(param, run_.model.config, run_.trained_dtype, run_.seed)
-                          : merged_values(
-                                param, run_.trained_dtype, merge_, [&](const std::string& name) { return find(name); },
-                                [&](int64_t bytes) { meter_.add(bytes); });
+    const FillBox values = run_.from_scratch
+                               ? random_values(param, run_.model.config, run_.trained_dtype, run_.seed)
+                               : param_values(
+                                     param, run_.trained_dtype, [&](const std::string& name) { return find(name); },
+                                     [&](int64_t bytes) { meter_.add(bytes); });
     state.disk->write(trained_input(param), values);
     state.buffers.emplace(trained_input(param), load(param, run_.trained_dtype, false));
   }
