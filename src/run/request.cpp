@@ -264,6 +264,7 @@ Request Request::exact(int64_t num_labels, const std::string& merged) const {
   recipe.lora_dtype = "float32";
   recipe.offload_param = recipe.offload_optimizer = false;
   recipe.offload_dir.clear();
+  recipe.offload_dir_weights = false;
   const Stage& stage = stage_with(num_labels > 0 ? Head::kLabels : Head::kTokens);
   recipe.stage = stage.name;
   Request out(recipe, *this);

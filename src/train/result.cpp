@@ -149,13 +149,20 @@ ResultWriter::ResultWriter(const std::filesystem::path& folder, const Run& run, 
 
 ReadableArray::ReadableArray(const HostShards& shards)
     : shape(shards.shape), read([&shards](const Box& box, std::byte* out) {
-        for (const HostShards::Shard& shard : shards.shards)
+        bool any = false;
+        for (const HostShards::Shard& shard : shards.shards) {
+          any |= intersect(shard.box, box).elements() > 0;
           copy_common(shard.box, shard.bytes.data(), box, out, byte_size(shards.shape.dtype));
+        }
+        return any;
       }) {}
 
 ReadableArray::ReadableArray(StateReader& state, const std::string& name)
     : shape(state.shape(name)),
-      read([&state, name](const Box& box, std::byte* out) { state.read_slice(name, box, out); }) {}
+      read([&state, name](const Box& box, std::byte* out) {
+        state.read_slice(name, box, out);
+        return true;
+      }) {}
 
 template <typename Write>
 void ResultWriter::for_each_layer(const Param& param, const ReadableArray& weights, Write write) const {
@@ -169,7 +176,7 @@ void ResultWriter::for_each_layer(const Param& param, const ReadableArray& weigh
       box.start[0] = index / param.dims[0], box.start[1] = index % param.dims[0];
     else if (param.stacked())
       box.start[0] = index;
-    weights.read(box, layer.data());
+    if (!weights.read(box, layer.data())) continue;
     convert_elements(layer.data(), weights.shape.dtype, converted.data(), dtype, converted.shape().elements());
     write(param.stored_name(index), converted);
   }
@@ -248,7 +255,7 @@ void ResultWriter::finish() {
 
 namespace {
 
-// Calls `use` with the array of this name. The array need not exist longer.
+// Calls `use` with the array of this name, or one by one with its parts (FetchArray). The array need not exist longer.
 using UseArray = std::function<void(const ReadableArray& array)>;
 using WithArray = std::function<void(const std::string& name, const UseArray& use)>;
 
@@ -278,8 +285,10 @@ void write_from(const std::filesystem::path& folder, const Run& run, const Model
 
 void write_result(const std::filesystem::path& folder, const Run& run, const ModelRepository& repository,
                   const TrainState& state) {
-  write_from(folder, run, repository,
-             [&](const std::string& name, const UseArray& use) { use(download_shards(state.buffers.at(name))); });
+  const FetchArray fetch = fetch_from(state);
+  write_from(folder, run, repository, [&](const std::string& name, const UseArray& use) {
+    fetch(name, [&](const HostShards& array) { use(array); });
+  });
 }
 
 void write_result(const std::filesystem::path& folder, const Run& run, const ModelRepository& repository,

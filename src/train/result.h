@@ -20,7 +20,8 @@ struct ReadableArray {
   ReadableArray(StateReader& state, const std::string& name);
 
   Shape shape;
-  std::function<void(const Box& box, std::byte* out)> read;  // copies the box, dense, to `out`
+  // Copies the box, dense, to `out`. Returns false if the array has nothing of the box.
+  std::function<bool(const Box& box, std::byte* out)> read;
 };
 
 class ResultWriter {
@@ -28,7 +29,7 @@ class ResultWriter {
   // Creates adapter_config.json and adapter_model.safetensors, or model*.safetensors, in `folder`.
   ResultWriter(const std::filesystem::path& folder, const Run& run, const ModelRepository& repository);
   // Writes the weights of a trained parameter, or of one that the run keeps, layer by layer. Parameters may come in any
-  // order, but each only once.
+  // order, but each only once. A stacked parameter may come in several calls, each with whole layers.
   void add(const Param& param, const ReadableArray& weights);
   // Writes PiSSA's A or B as ordinary LoRA weights of twice the rank for the unchanged base. Their product is the
   // trained B A minus the initial B A; `start` has the initial values.

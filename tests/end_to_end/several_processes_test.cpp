@@ -141,15 +141,20 @@ TEST_F(SeveralProcesses, AnyNumberResumesWhatAnyOtherWrote) {
   expect_same_result("whole", "by-four", weights);
 }
 
-// Each process has the state of its own devices in a file of its own. With dp=2, each part of the state is in the files
-// of both processes.
+// Each process has the state of its own devices, or also their weights, in a file of its own. With dp=2, each part of
+// the state is in the files of both processes.
 TEST_F(SeveralProcesses, OptimizerStateOnDisksIsThatOfOne) {
   const TempFolder disk(program_file().parent_path());
   const std::string weights = "model.safetensors";
-  for (const std::string mesh : {"mesh=fsdp=4", "mesh=dp=2,fsdp=2"}) {
-    const std::vector<std::string> more{"finetuning_type=full", mesh, "offload_dir=" + disk.path().string(),
-                                        "save_strategy=steps", "save_steps=3"};
-    const std::string one = "one-" + mesh, two = "two-" + mesh;
+  const std::vector<std::string> with_weights{"bf16=true", "offload_dir_weights=true"};
+  for (const auto& [mesh, keys] : {std::pair{std::string("mesh=fsdp=4"), std::vector<std::string>()},
+                                   {"mesh=dp=2,fsdp=2", {}},
+                                   {"mesh=dp=2,fsdp=2", with_weights}}) {
+    const std::vector<std::string> more = with(
+        keys,
+        {"finetuning_type=full", mesh, "offload_dir=" + disk.path().string(), "save_strategy=steps", "save_steps=3"});
+    const std::string one = fmt::format("one-{}-{}", mesh, keys.size()),
+                      two = fmt::format("two-{}-{}", mesh, keys.size());
     const Outcome alone = run_fettle(folder_, words(one, more));
     ASSERT_EQ(alone.code, 0) << alone.err;
     const auto together = run(2, words(two, more));
