@@ -9,9 +9,9 @@
 #include <string>
 
 #include "base/arrays/host_array.h"
+#include "environment.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/attention_blocks.h"
-#include "environment.h"
 
 namespace fettle::cpu {
 namespace {
