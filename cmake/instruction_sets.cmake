@@ -1,10 +1,8 @@
 # Each file of src/kernels/instruction_sets is compiled for one instruction set, and the program chooses among them at
-# run time. Other files must not be compiled with these options, so these files share neither batches nor precompiled
-# headers.
+# run time. Other files must not be compiled with these options, so these files are not compiled in batches with others.
 function(fettle_instruction_set name)
   set(file ${CMAKE_SOURCE_DIR}/src/kernels/instruction_sets/${name}.cpp)
-  set_source_files_properties(
-    ${file} PROPERTIES COMPILE_OPTIONS "-O3;-ffp-contract=fast;-Wno-psabi;${ARGN}" SKIP_PRECOMPILE_HEADERS ON)
+  set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS "-O3;-ffp-contract=fast;-Wno-psabi;${ARGN}")
   target_sources(fettle_kernels PRIVATE ${file})
 endfunction()
 

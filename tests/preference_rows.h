@@ -1,4 +1,4 @@
-// Defines the preference pairs and judged replies of tests/reference/preferences.py, made from the reference rows in
+// Defines the preference pairs and rated replies of tests/reference/preferences.py, made from the reference rows in
 // the same way.
 #pragma once
 
@@ -42,9 +42,9 @@ inline std::vector<Example> preference_pairs() {
   return out;
 }
 
-// Goes over the pairs twice and returns one judged reply per pair each time. Every fourth pair, starting with the
+// Goes over the pairs twice and returns one rated reply per pair each time. Every fourth pair, starting with the
 // second, gives its bad (rejected) reply. The other pairs give their good (chosen) reply.
-inline std::vector<Example> judged_replies() {
+inline std::vector<Example> rated_replies() {
   const std::vector<Example> pairs = preference_pairs();
   std::vector<Example> out;
   for (size_t i = 0; i < pairs.size(); ++i) out.push_back(pairs[(2 * i + (i % 4 == 1 ? 1 : 0)) % pairs.size()]);

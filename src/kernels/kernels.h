@@ -24,8 +24,8 @@ struct KernelRow {
   std::string_view platform;   // Vendor::name: "cpu"
   // Returns the kernel if it supports the site's dtypes, shapes and partitions; else nullopt.
   std::optional<Kernel> (*build)(const CompositeSite& site);
-  // Returns whether the kernel is faster than the body at these shapes, according to the measurements in benchmarks/
-  // (GPU kernels: expected, not measured). Null: always. Checks run the kernel at any shape.
+  // Returns whether the kernel is faster than the body at these shapes, according to measurements in benchmarks/, or
+  // expected where the function says so. Null: always. Checks run the kernel at any shape.
   bool (*pays)(const CompositeSite& site);
   // Registers the kernel's custom calls with the plugin. Null: the plugin itself provides them.
   void (*register_handlers)(const Plugin& plugin);

@@ -21,7 +21,7 @@ namespace fettle {
 // loss_scale halves. With offload_dir, the program has no inputs for optimizer state and scalars, and updates nothing:
 // its outputs are loss, grad_norm and what build_update reads (disk/update_program.h).
 //
-// With preferences, a data row has two sequences: the chosen reply and then the rejected one; in stage kto, the judged
+// With preferences, a data row has two sequences: the chosen reply and then the rejected one; in stage kto, the rated
 // reply and then another row's reply. There are reference/* inputs for the parameters in Run::reference. The loss is
 // the mean over the data rows, and `metrics` (stages/preferences.h) is another output.
 Program build_train_step(const Run& run, const BatchShape& shape);

@@ -128,7 +128,7 @@ TEST_F(Preferences, PairsAreCutOrDroppedTogether) {
   EXPECT_EQ(load().report.dropped, 2);
 }
 
-TEST_F(Preferences, JudgedRepliesOfEveryFormat) {
+TEST_F(Preferences, RatedRepliesOfEveryFormat) {
   spec.rows = RowKind::kRatedReplies;
   EXPECT_EQ(rows("{\"prompt\": \"Q\", \"completion\": \"yes\", \"label\": true}\n"
                  "{\"prompt\": \"Q\", \"completion\": \"no\", \"label\": false}\n"),

@@ -94,8 +94,8 @@ TEST(CpuProduct, IsTheSumOfProducts) {
           }
 }
 
-// Smaller products are computed without threads. Here, the rows of each panel (some columns of b) are divided into
-// several tasks, and those of the last panels into more (matrix_product.cpp).
+// Large products are divided among threads: a task computes a range of rows of one panel (64 columns of b); the last
+// panels get smaller ranges (matrix_product.cpp). Smaller products use one thread.
 TEST(CpuProduct, ManyRowsHaveTheSameBitsForAnyNumberOfThreads) {
   uint32_t seed = 200;
   for (const DType dtype : {DType::kF32, DType::kBF16})

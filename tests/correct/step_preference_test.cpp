@@ -26,16 +26,16 @@ TrainResult twenty_steps(const Json& wanted, std::vector<std::string> more = {})
     words.push_back(key + "=" + (value.is_string() ? value.get<std::string>() : value.dump()));
   words.insert(words.end(), more.begin(), more.end());
   Recipe recipe = read_recipe("", words);
-  const bool judged = recipe.stage == "kto";
-  recipe.per_device_train_batch_size = judged ? 4 : 1;
-  recipe.gradient_accumulation_steps = judged ? 1 : 2;
+  const bool rated = recipe.stage == "kto";
+  recipe.per_device_train_batch_size = rated ? 4 : 1;
+  recipe.gradient_accumulation_steps = rated ? 1 : 2;
   if (wanted.contains("start"))
     recipe.adapter_name_or_path = {(reference_model("llama") / wanted["start"].get<std::string>()).string()};
   const Schedule schedule{"cosine", 5, 20};
   const double rate = wanted.value("learning_rate", 2e-3);
   return train(recipe, {.steps = 20,
                         .rate_at = [&](int64_t step) { return rate * schedule.multiplier(step); },
-                        .rows = judged ? judged_replies() : preference_pairs()});
+                        .rows = rated ? rated_replies() : preference_pairs()});
 }
 
 class PreferenceParity : public testing::TestWithParam<const char*> {};

@@ -1,4 +1,5 @@
-// Tests that `fettle data`, `plan`, `train` and `eval` count the same steps and lay out batches in the same way.
+// Tests that `fettle data` and `train` count the same steps and lay out batches in the same way, that `plan` compiles
+// the same rows and length, and that `eval` lays out the same batches (for stages that train tokens).
 #include <gtest/gtest.h>
 
 #include "run_fettle.h"

@@ -125,8 +125,8 @@ INSTANTIATE_TEST_SUITE_P(Families, CacheMesh,
                                           kMeshes),
                          name_of);
 
-// One family of each other kind of block: sinks, latent attention, gated delta net, short convolution, Mamba2, keys and
-// values that layers share, no rope on the layers without a window.
+// One family for each kind of block that the families above lack: sinks, latent attention, gated delta net, short
+// convolution, Mamba2, keys and values that layers share, no rope on the layers without a window.
 INSTANTIATE_TEST_SUITE_P(Blocks, CacheMesh,
                          testing::Combine(testing::Values("gpt_oss", "deepseek_v2", "qwen3_5_text", "lfm2", "granite4",
                                                           "gemma4_e2b", "exaone4"),

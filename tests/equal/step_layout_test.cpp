@@ -33,7 +33,7 @@ std::vector<Example> labelled_rows(const std::string& problem) {
 
 std::vector<Example> rows_of(const Setting& setting) {
   if (setting.stage == "dpo" || setting.stage == "rm") return preference_pairs();
-  if (setting.stage == "kto") return judged_replies();
+  if (setting.stage == "kto") return rated_replies();
   if (setting.stage == "cls") return labelled_rows(setting.problem);
   std::vector<Example> rows = reference_rows();
   if (setting.weighted)

@@ -18,7 +18,7 @@ Recipe recipe_of(const std::string& stage, const std::string& type = "lora") {
 
 TrainResult three_steps(const Recipe& recipe) {
   return train(recipe, {.rate = recipe.finetuning_type == "full" ? 5e-4 : 2e-3,
-                        .rows = recipe.stage == "kto" ? judged_replies() : preference_pairs()});
+                        .rows = recipe.stage == "kto" ? rated_replies() : preference_pairs()});
 }
 
 void expect_same(const TrainResult& got, const TrainResult& wanted, double bound) {

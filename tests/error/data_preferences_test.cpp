@@ -43,7 +43,7 @@ TEST_F(PreferenceErrors, RowsThatAreNotPairs) {
   expect(R"({"prompt": "q", "chosen": "same", "rejected": "same"})", "the chosen and the rejected reply are the same");
 }
 
-TEST_F(PreferenceErrors, RowsThatAreNotJudged) {
+TEST_F(PreferenceErrors, RowsThatAreNotRated) {
   spec.rows = RowKind::kRatedReplies;
   expect(R"({"prompt": "q", "completion": "a"})", "the column 'label' is missing; it must be true for a good reply");
   expect(R"({"prompt": "q", "completion": "a", "label": "maybe"})",
@@ -64,7 +64,7 @@ TEST_F(PreferenceErrors, PackedPairsAndStepsOfOneRow) {
   EXPECT_THROW(Batches(pair, {.sequences = 2, .grouping = RowGrouping::kWithMismatched}), UserError);
 }
 
-TEST_F(PreferenceErrors, ASingleJudgedRow) {
+TEST_F(PreferenceErrors, ASingleRatedRow) {
   const std::vector<Example> one = {{.input_ids = {1, 2}, .labels = {kIgnore, 2}, .source = "rows.jsonl:1"}};
   try {
     const Batches batches(one, {.sequences = 4, .grouping = RowGrouping::kWithMismatched});

@@ -42,7 +42,7 @@ def pairs():
     return out
 
 
-def judged():
+def rated():
     """Goes over the pairs twice. Returns each prompt with the chosen reply (good) or the rejected reply (bad): good,
     bad, good, good, and so on. Each row also has the reply of the next row in its step; the last row of a step has the
     reply of the first."""
@@ -158,7 +158,7 @@ def main():
     dpo = lambda folder, settings=SETTINGS, **options: trained_by_trl(
         trl.DPOTrainer, trl.DPOConfig, pairs(), folder, settings, 1, 2, **options
     )
-    kto = trained_by_trl(trl.KTOTrainer, trl.KTOConfig, judged(), "adapter_init", SETTINGS, KTO_MICRO, 1, beta=0.5,
+    kto = trained_by_trl(trl.KTOTrainer, trl.KTOConfig, rated(), "adapter_init", SETTINGS, KTO_MICRO, 1, beta=0.5,
                          desirable_weight=1.0, undesirable_weight=1.5)  # fmt: skip
     out = dict(
         versions=dict(torch=torch.__version__, trl=trl.__version__),

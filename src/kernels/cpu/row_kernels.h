@@ -16,8 +16,9 @@ namespace fettle::cpu {
 std::optional<Kernel> gated_kernel(const CompositeSite& site);
 // Requires that the mesh is one device, or that the rows are split over the whole mesh.
 std::optional<Kernel> rms_norm_kernel(const CompositeSite& site);
-// Of the rotated dims of a head, dim i must be rotated together with dim i + half of their number, not with its
-// neighbour (`interleaved`). The cosines and sines must be f32, and have the rows and positions of x.
+// Supports the layout in which dim i of a head is rotated together with dim i + half of the rotated dims. Refuses
+// `interleaved`, in which neighbouring dims are rotated together. The cosines and sines must be f32, with the rows and
+// positions of x.
 std::optional<Kernel> rope_kernel(const CompositeSite& site);
 // Requires that the mesh is one device, or that the rows are split over the whole mesh.
 std::optional<Kernel> cross_entropy_kernel(const CompositeSite& site);

@@ -78,7 +78,8 @@ Shape lora_sums(const LoraSite& site, const Shape& weight) {
   return out;
 }
 
-// The forward call's operands are x, weight, a and b. Its results are y, scale (x a^T) and the scratch memory.
+// The forward call's operands are x, weight, a and b. Its results are y, the product scale * (x a^T), and the scratch
+// memory.
 Tensors lora_gradient(const LoraSite& site, const VjpArgs& args) {
   Tensors out(4);
   const Tensor& dy = args.cotangents[0];
