@@ -25,7 +25,7 @@ bool tiles_are_permitted() {
 }
 
 // Returns whether two products of f32 take less time than one product of pairs of bf16. This is true on Intel's cores
-// with AMX (benchmarks/kernels_202611.md). Cooper Lake has no AMX, and its products of pairs are fast, as AMD's are.
+// that have AMX (benchmarks/kernels_202611.md). Cooper Lake, an older one, was not measured and keeps the pairs.
 bool pairs_are_slow() {
   return __builtin_cpu_is("intel") && !__builtin_cpu_is("cooperlake");
 }
