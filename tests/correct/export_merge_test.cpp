@@ -122,6 +122,8 @@ TEST(ExportFiles, LoraWeightsOfExpertsAreMerged) {
       {"qwen2_moe", "all_linear_final", 2 * 4 + 3 * 4 + 3},  // the routed experts have no LoRA weights
       {"qwen3_next", "all_linear_final", 7 * (8 * 3 + 2) + 6 * 3 + 2 * 4},
       {"minimax_m2", "all_linear_final", 2 * (8 * 3 + 1 + 4)},
+      {"ernie4_5_moe", "all_linear_final", 2 * (8 * 3 + 1) + 3 * 4},
+      {"granitemoe", "experts_final", 2 * 3 + 2},
       {"gemma4_moe", "all_linear_final", 4 * 4 + 2 * 3 + 6 * 4},
       {"gemma4_e2b", "all_linear_final", 8 * 7 + 4 * 2 + 1}};  // keys and values of 4 layers; one outside of the layers
   for (const auto& [model, adapter, tensors] : adapters) {

@@ -162,9 +162,11 @@ INSTANTIATE_TEST_SUITE_P(
                     Method{"all_linear_qwen3_next", 1e-4}, Method{"all_linear_minimax_m2", 1e-4},
                     Method{"all_linear_gemma4_moe", 1e-4}, Method{"all_linear_gemma4_e2b", 1e-4},
                     Method{"experts_nemotron_h_moe", 1e-4}, Method{"experts_lfm2_moe", 1e-4},
-                    Method{"experts_llama4", 1e-4}, Method{"experts_granite4", 1e-4}, Method{"lora_fp16", 1e-3},
-                    Method{"full_fp16", 1e-3}, Method{"full_bf16", 6e-3}, Method{"pure_bf16", 6e-3},
-                    Method{"lora_dtype", 3e-3}, Method{"full_decay", 1e-4}, Method{"embedding_lr", 1e-4}),
+                    Method{"experts_llama4", 1e-4}, Method{"experts_granite4", 1e-4},
+                    Method{"experts_granitemoe", 1e-4}, Method{"all_linear_ernie4_5_moe", 1e-4},
+                    Method{"lora_fp16", 1e-3}, Method{"full_fp16", 1e-3}, Method{"full_bf16", 6e-3},
+                    Method{"pure_bf16", 6e-3}, Method{"lora_dtype", 3e-3}, Method{"full_decay", 1e-4},
+                    Method{"embedding_lr", 1e-4}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

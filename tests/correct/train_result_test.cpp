@@ -82,7 +82,8 @@ TEST(FromScratch, ResultsHaveTheWeightsThatAreNotTrained) {
 // The correction of a router is not trained, and stays f32 when all other weights are bf16: rounded, it would choose
 // other experts. Transformers keeps it in f32 as well.
 TEST(RouterCorrection, KeepsItsBytesInFullTuningInBf16) {
-  for (const char* name : {"deepseek_v3", "glm4_moe", "glm4_moe_lite", "minimax_m2", "lfm2_moe", "nemotron_h_moe"}) {
+  for (const char* name :
+       {"deepseek_v3", "glm4_moe", "glm4_moe_lite", "minimax_m2", "lfm2_moe", "nemotron_h_moe", "ernie4_5_moe"}) {
     SCOPED_TRACE(name);
     const TempFolder model, folder;
     const std::filesystem::path source = source_folder() / "tests/reference/models" / name;
@@ -123,15 +124,26 @@ TEST(RouterCorrection, KeepsItsBytesInFullTuningInBf16) {
 
 // PEFT's LoRA weights of experts are loaded, split over a mesh, and written with the same names, shapes and bytes.
 TEST(AdapterResult, LoraWeightsOfExpertsHaveTheBytesThatWereLoaded) {
-  for (const char* adapter :
-       {"mixtral/variants/experts_final", "mixtral/variants/experts_down", "qwen3_moe/variants/experts",
-        "gpt_oss/variants/experts_final", "qwen3_5_moe/variants/experts_final", "glm4_moe/variants/all_linear_final",
-        "nemotron_h_moe/variants/experts_final", "lfm2_moe/variants/experts_final", "llama4/variants/experts_final",
-        "granite4/variants/experts_final", "deepseek_v2/variants/all_linear_final",
-        "deepseek_v3/variants/all_linear_final", "glm4_moe_lite/variants/all_linear_final",
-        "qwen2_moe/variants/all_linear_final", "qwen3_next/variants/all_linear_final",
-        "minimax_m2/variants/all_linear_final", "gemma4_moe/variants/all_linear_final",
-        "gemma4_e2b/variants/all_linear_final"}) {
+  for (const char* adapter : {"mixtral/variants/experts_final",
+                              "mixtral/variants/experts_down",
+                              "qwen3_moe/variants/experts",
+                              "gpt_oss/variants/experts_final",
+                              "qwen3_5_moe/variants/experts_final",
+                              "glm4_moe/variants/all_linear_final",
+                              "nemotron_h_moe/variants/experts_final",
+                              "lfm2_moe/variants/experts_final",
+                              "llama4/variants/experts_final",
+                              "granite4/variants/experts_final",
+                              "deepseek_v2/variants/all_linear_final",
+                              "deepseek_v3/variants/all_linear_final",
+                              "glm4_moe_lite/variants/all_linear_final",
+                              "qwen2_moe/variants/all_linear_final",
+                              "qwen3_next/variants/all_linear_final",
+                              "minimax_m2/variants/all_linear_final",
+                              "gemma4_moe/variants/all_linear_final",
+                              "gemma4_e2b/variants/all_linear_final",
+                              "ernie4_5_moe/variants/all_linear_final",
+                              "granitemoe/variants/experts_final"}) {
     const std::filesystem::path models = source_folder() / "tests/reference/models";
     Recipe recipe;
     recipe.model_name_or_path = (models / std::string(adapter).substr(0, std::string(adapter).find('/'))).string();
