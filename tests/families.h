@@ -81,7 +81,9 @@ inline const std::vector<std::string> kFamilies{"llama",
                                                 "deepseek_v2_lite",
                                                 "llama4_scout",
                                                 "llama4_maverick",
-                                                "qwen3_5_groups"};
+                                                "qwen3_5_groups",
+                                                "ernie4_5_moe",
+                                                "granitemoe"};
 
 // Encoders, which can only classify. classifiers.py makes their folders.
 inline const std::vector<std::string> kEncoders{"bert", "roberta", "modernbert", "modernbert_mean"};

@@ -158,8 +158,7 @@ ReadableArray::ReadableArray(const HostShards& shards)
       }) {}
 
 ReadableArray::ReadableArray(StateReader& state, const std::string& name)
-    : shape(state.shape(name)),
-      read([&state, name](const Box& box, std::byte* out) {
+    : shape(state.shape(name)), read([&state, name](const Box& box, std::byte* out) {
         state.read_slice(name, box, out);
         return true;
       }) {}

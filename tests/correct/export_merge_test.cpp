@@ -142,6 +142,8 @@ const std::vector<AdapterOfExperts> kAdaptersOfExperts{
     {"qwen2_moe", "all_linear", 2 * 4 + 3 * 4 + 3},  // the routed experts have no LoRA weights
     {"qwen3_next", "all_linear", 7 * (8 * 3 + 2) + 6 * 3 + 2 * 4},
     {"minimax_m2", "all_linear", 2 * (8 * 3 + 1 + 4)},
+    {"ernie4_5_moe", "all_linear", 2 * (8 * 3 + 1) + 3 * 4},
+    {"granitemoe", "experts", 2 * 3 + 2},
     {"gemma4_moe", "all_linear", 4 * 4 + 2 * 3 + 6 * 4},
     {"qwen2_moe", "experts", 2 * 25 + 3},        // 2 layers: 8 experts of 3 weights, router; 3 layers: q_proj
     {"gemma4_moe", "experts", 6 * (2 + 1 + 1)},  // 6 layers: gate_up, down, router, q_proj

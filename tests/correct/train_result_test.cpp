@@ -102,7 +102,8 @@ TEST(FromScratch, ResultsHaveTheWeightsThatAreNotTrained) {
 // The correction of a router is not trained, and stays f32 when all other weights are bf16: rounded, it would choose
 // other experts. Transformers keeps it in f32 as well.
 TEST(RouterCorrection, KeepsItsBytesInFullTuningInBf16) {
-  for (const char* name : {"deepseek_v3", "glm4_moe", "glm4_moe_lite", "minimax_m2", "lfm2_moe", "nemotron_h_moe"}) {
+  for (const char* name :
+       {"deepseek_v3", "glm4_moe", "glm4_moe_lite", "minimax_m2", "lfm2_moe", "nemotron_h_moe", "ernie4_5_moe"}) {
     SCOPED_TRACE(name);
     const TempFolder model, folder;
     const std::filesystem::path source = source_folder() / "tests/reference/models" / name;
@@ -170,7 +171,9 @@ TEST(AdapterResult, LoraWeightsOfExpertsHaveTheBytesThatWereLoaded) {
                               "lfm2_moe/variants/all_linear_final",
                               "nemotron_h_moe/variants/all_linear_final",
                               "qwen2_moe/variants/experts_final",
-                              "gemma4_moe/variants/experts_final"}) {
+                              "gemma4_moe/variants/experts_final",
+                              "ernie4_5_moe/variants/all_linear_final",
+                              "granitemoe/variants/experts_final"}) {
     SCOPED_TRACE(adapter);
     const std::filesystem::path models = source_folder() / "tests/reference/models";
     Recipe recipe;

@@ -135,7 +135,7 @@ OF_EXPERTS = [
     "gpt_oss_mxfp4", "deepseek_v2", "glm4_moe_lite", "minimax_m2", "gemma4_moe", "llama4", "lfm2_moe", "granite4",
     "nemotron_h_moe", "qwen3_moe_packed", "qwen2_moe_sparse", "deepseek_r1", "qwen3_next_sparse",
     "qwen3_5_moe_small", "glm4_moe_air", "moonlight", "kimi_k2", "nemotron_h_nano", "deepseek_v2_lite", "llama4_scout",
-    "llama4_maverick",
+    "llama4_maverick", "ernie4_5_moe", "granitemoe",
 ]  # fmt: skip
 # The balancing loss of experts is computed per micro-batch, not per row.
 AT_ONCE = ["mixtral"]
@@ -158,7 +158,9 @@ def make_model(family):
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             noise = torch.randn_like(parameter)
-            if parameter.ndim == 1 and name.endswith("bias"):
+            if name.endswith("e_score_correction_bias"):  # as below, where it is a buffer
+                value = 0.1 * noise
+            elif parameter.ndim == 1 and name.endswith("bias"):
                 value = 0.2 * noise
             elif parameter.ndim == 1:
                 value = 0.2 * noise + (0 if norm_of_zero else 1)
@@ -199,7 +201,7 @@ def stored_tensors(model):
     short = mixtral or model.config.model_type == "lfm2_moe"
     gate, up, down = ("w1", "w3", "w2") if short else ("gate_proj", "up_proj", "down_proj")
     for name, parameter in model.named_parameters():
-        if any(part in name for part in more_families.TOWER):
+        if any(part in name for part in more_families.TOWER) or name.endswith("e_score_correction_bias"):
             continue
         if model.config.model_type == "gpt_neox":  # Transformers renames the head when it loads a checkpoint
             name = name.replace("lm_head.", "embed_out.")

@@ -249,6 +249,13 @@ METHODS = {
         target_parameters=["experts.gate_up_proj", "experts.down_proj"],
     )
     | dict(family="gemma4_moe"),
+    "experts_granitemoe": lambda: adapter(
+        "experts", "granitemoe", keep=True, target_modules=["q_proj"],
+        target_parameters=[
+            "block_sparse_moe.experts.gate_up_proj", "block_sparse_moe.experts.down_proj", "block_sparse_moe.router.weight",
+        ],
+    )
+    | dict(family="granitemoe"),
     # PEFT adapts the experts' gate and up with one pair of twice the rank, and it also adapts the router.
     "all_linear_glm4_moe": lambda: adapter(
         "all_linear", "glm4_moe", keep=True, target_modules="all-linear", use_rslora=True
@@ -260,6 +267,7 @@ METHODS = {
     "all_linear_qwen2_moe": lambda: all_linear("qwen2_moe"),
     "all_linear_qwen3_next": lambda: all_linear("qwen3_next"),
     "all_linear_minimax_m2": lambda: all_linear("minimax_m2"),
+    "all_linear_ernie4_5_moe": lambda: all_linear("ernie4_5_moe"),
     "all_linear_gemma4_moe": lambda: all_linear("gemma4_moe"),
     "all_linear_gemma4_e2b": lambda: all_linear("gemma4_e2b"),
     "all_linear_gpt_oss": lambda: all_linear("gpt_oss"),

@@ -45,16 +45,18 @@ WRAPPED = (
     "llama4", "llama4_scout", "llama4_maverick", "mistral_small",
 )  # fmt: skip
 # One tensor of the checkpoint has the weights of all experts of a layer.
-FUSED = ("gpt_oss", "qwen3_5_moe", "gemma4", "llama4", "granitemoehybrid")
+FUSED = ("gpt_oss", "qwen3_5_moe", "gemma4", "llama4", "granitemoe", "granitemoehybrid")
 # In these families, the weights of all experts are [experts, in, out]. In other families, they are [experts, out, in].
 IN_FIRST = ("gpt_oss", "llama4")
 # Maps names of parameters in Transformers to their names in checkpoints. Transformers renames them when it loads a
 # checkpoint.
+GRANITE_EXPERTS = {
+    "experts.gate_up_proj": "input_linear.weight", "experts.down_proj": "output_linear.weight",
+    "router.weight": "router.layer.weight",
+}  # fmt: skip
 IN_FILES = dict(
-    granitemoehybrid={
-        "experts.gate_up_proj": "input_linear.weight", "experts.down_proj": "output_linear.weight",
-        "router.weight": "router.layer.weight",
-    },
+    granitemoe=GRANITE_EXPERTS,
+    granitemoehybrid=GRANITE_EXPERTS,
     nemotron_h={"model.": "backbone."},
 )  # fmt: skip
 # Transformers does not know the model_type of these models. Their code is that of the config that is recorded here.
@@ -121,6 +123,14 @@ def granite(common):
     )  # fmt: skip
 
 
+def granitemoe(common):
+    return transformers.GraniteMoeConfig(
+        **common | dict(tie_word_embeddings=True, intermediate_size=32), embedding_multiplier=6.0,
+        attention_multiplier=0.125, residual_multiplier=0.22, logits_scaling=2.0, rms_norm_eps=1e-6,
+        num_local_experts=6, num_experts_per_tok=3, rope_parameters=dict(rope_type="default", rope_theta=10000000.0),
+    )  # fmt: skip
+
+
 def seed_oss(common):
     return transformers.SeedOssConfig(
         **common, head_dim=32, attention_dropout=0.0, residual_dropout=0.0, pad_token_id=None
@@ -129,6 +139,13 @@ def seed_oss(common):
 
 def ernie4_5(common):
     return transformers.Ernie4_5Config(**common | dict(tie_word_embeddings=True), head_dim=32, pad_token_id=None)
+
+
+def ernie4_5_moe(common):  # a dense layer first; the correction changes which experts are chosen
+    return transformers.Ernie4_5_MoeConfig(
+        **common | dict(tie_word_embeddings=True, num_hidden_layers=3), moe_num_experts=8, moe_k=3, moe_intermediate_size=32,
+        moe_num_shared_experts=2, moe_layer_start_index=1, pad_token_id=None,
+    )  # fmt: skip
 
 
 def glm(common):
@@ -654,4 +671,5 @@ CONFIGS = dict(
     glm4_moe_air=glm4_moe_air, moonlight=moonlight, kimi_k2=kimi_k2, nemotron_h_nano=nemotron_h_nano,
     mistral_small=mistral_small, deepseek_v2_lite=deepseek_v2_lite, llama4_scout=llama4_scout,
     llama4_maverick=llama4_maverick, qwen3_5_groups=qwen3_5_groups,
+    ernie4_5_moe=ernie4_5_moe, granitemoe=granitemoe,
 )  # fmt: skip
