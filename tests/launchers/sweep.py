@@ -344,7 +344,7 @@ class Sweep:
             return "like one process"
         if what == "fail":
             self.check_failure(self.wait(started), count, host)
-            self.gone(time.monotonic())
+            self.gone(time.monotonic(), GONE["kill"])
             self.figures[f"{launcher} {plugin} {count} fail"].append(time.monotonic() - began)
             return "all ended with its code"
         self.wait_until(moment, began, seconds, started)
