@@ -109,6 +109,9 @@ int launch(const LaunchOptions& options) {
             std::string(key).substr(0, std::strlen(key) - 1));
   if (std::set<std::string>(hosts.begin(), hosts.end()).size() != hosts.size())
     throw UserError("--hosts: a host is named twice; to start several processes on each host, set --per-host");
+  // How long the other processes may take to end by themselves after one has failed: they notice the death of a process
+  // after FateTimes::silence. When the time has passed again, the shells that still run are killed.
+  const double patience = 2.5 * FateTimes::from_environment().silence;
   const InterruptScope interrupts;
   signal(SIGPIPE, SIG_IGN);
   const std::string job = random_hex(4), password = random_hex(4);
@@ -116,9 +119,6 @@ int launch(const LaunchOptions& options) {
   for (int rank = 0; rank < static_cast<int>(hosts.size()) * options.per_host; ++rank)
     running.push_back(start(options, hosts, rank, job, password));
 
-  // How long the other processes may take to end by themselves after one has failed: they notice the death of a process
-  // after FateTimes::silence. When the time has passed again, the shells that still run are killed.
-  const double patience = 2.5 * FateTimes::from_environment().silence;
   int first_code = 0;
   Clock::time_point failed_at;
   bool passed_on = false, killed = false;

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 
 #include "base/environment.h"
@@ -93,6 +94,9 @@ Client make_client(const std::shared_ptr<const Plugin>& plugin, const DeviceRequ
   options.memory_fraction = share.total > 0 ? share.fraction() : request.memory_utilization;
   return Client(plugin, options);
 }
+
+// Older plugins do not know the flags of Vendor::timeout_flags. A process has one plugin.
+std::atomic<bool> knows_timeouts = true;
 
 // Returns "2 x NVIDIA H100 80GB HBM3 9.0" for the devices of this process.
 std::string own_kinds(const Client& client) {
@@ -192,11 +196,12 @@ bool Devices::on_host() const {
 // first, so the plugin waits longer.
 CompileOptions Devices::options_of(const Program& program) const {
   CompileOptions options{.num_partitions = static_cast<int>(program.mesh().size())};
-  if (run_ == nullptr) return options;
-  constexpr double kLonger = 600;
+  if (run_ == nullptr || !knows_timeouts) return options;
+  constexpr double kLonger = 600, kMost = 1e9;  // seconds
   for (const std::string_view flag : plugin_->vendor().timeout_flags)
     if (environment("XLA_FLAGS").find(flag) == std::string::npos)
-      options.env[std::string(flag)] = fmt::format("{:.0f}s", FateTimes::from_environment().hang + kLonger);
+      options.env[std::string(flag)] =
+          fmt::format("{:.0f}s", std::min(FateTimes::from_environment().hang, kMost) + kLonger);
   return options;
 }
 
@@ -261,7 +266,14 @@ Executable Devices::compile(const Program& program, const std::string& text) {
   } catch (const DeviceError& error) {
     // Plugins older than 2026 have pinned host memory, but lack the op that moves arrays there or support it on one
     // device only.
-    if (std::string(error.what()).find("annotate_device_placement") != std::string::npos) throw no_host_memory(client_);
+    const std::string text_of_error = error.what();
+    if (text_of_error.find("annotate_device_placement") != std::string::npos) throw no_host_memory(client_);
+    for (const auto& [flag, value] : options.env) {
+      if (text_of_error.find(flag) == std::string::npos) continue;
+      warn("plugin {} does not know {}, so a program that hangs on a device is not ended by it", plugin_->name(), flag);
+      knows_timeouts = false;
+      return compile(program, text);
+    }
     throw;
   }
 }

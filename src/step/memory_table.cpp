@@ -102,6 +102,13 @@ std::string describe(const MemoryShare& share) {
   return text + ")";
 }
 
+// Returns whether offload_dir_weights would put weights on the disk that are not there yet.
+bool could_put_weights_on_disk(Run run) {
+  if (!run.state_on_disk() || run.offload_dir_weights) return false;
+  run.offload_dir_weights = true;
+  return std::ranges::any_of(run.trained, [&](const Param& param) { return run.on_disk(param); });
+}
+
 // Returns changes of the recipe that reduce the step's memory. If temporaries are more than half of the peak, those
 // that reduce activations come first; else those that reduce weights and state.
 std::vector<std::string> remedies(const Run& run, const MemoryTable& table) {
@@ -116,7 +123,7 @@ std::vector<std::string> remedies(const Run& run, const MemoryTable& table) {
   if (run.compute == DType::kF32) weights.push_back("bf16: true");
   if (!run.offload_optimizer && table.optimizer > 0)
     weights.push_back(fmt::format("offload_optimizer: true ({} to the host's memory)", size_text(table.optimizer)));
-  if (run.state_on_disk() && !run.offload_dir_weights && run.trained_dtype == DType::kF32 && run.compute != DType::kF32)
+  if (could_put_weights_on_disk(run))
     weights.push_back("offload_dir_weights: true (the layers' float32 weights to the disk)");
   if (!run.offload_param)
     weights.push_back(fmt::format("offload_param: true ({} to the host's memory)", size_text(layer_bytes(run))));

@@ -1,6 +1,7 @@
 // ERNIE 4.5: Llama, but rope rotates neighbouring dims together. Larger models have dense layers first and then layers
 // with experts and shared experts; the router adds a correction to its softmax. Sources: transformers/models/ernie4_5,
 // ernie4_5_moe.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -44,7 +45,8 @@ ModelConfig read_ernie4_5_moe(const ConfigReader& r) {
   c.experts = ExpertNames::one_by_one();
   // moe_norm_min, the least sum by which the scores are divided, only prevents a division by zero.
   c.routing = {.in_f32 = true, .correction = "mlp.moe_statics.e_score_correction_bias"};
-  r.read_experts(c, r.integer("moe_num_experts", r.integer("num_experts", 64)), 6);
+  const int64_t experts = r.integer("moe_num_experts", r.integer("num_experts", 64));
+  r.read_experts(c, experts, std::min<int64_t>(6, experts));
   c.experts_per_token = r.integer("moe_k", c.experts_per_token);
   if (c.experts_per_token > c.num_experts)
     throw UserError("{}: moe_k ({}) is more than the {} experts", r.file(), c.experts_per_token, c.num_experts);
