@@ -14,6 +14,7 @@
 #include "report/view/run_file.h"
 #include "run/preflight.h"
 #include "step/memory_table.h"
+#include "step/state/batch_arrays.h"
 #include "step/step_programs.h"
 #include "tokenizer/tokenizer.h"
 #include "train/best_checkpoint.h"
@@ -148,7 +149,7 @@ int train(const Request& request, const Processes& processes, RunFile& run_file)
     return 128 + signal;
   };
 
-  BatchPrefetcher prefetcher(batches);
+  BatchPrefetcher prefetcher(batches, own_lines(devices, run));
   while (state.step < length.total_steps && !recorder.ends_early()) {
     if (const int signal = processes.stop_before(state.step); signal != 0) return stop(signal);
     recorder.start_step();
