@@ -189,8 +189,7 @@ std::string format_memory_table(const MemoryTable& table) {
   if (table.disk > 0)
     text += fmt::format(
         "\n  {:<26}{:>12}  {}optimizer state of all devices; a step reads and writes all of it once, through {} of "
-        "host "
-        "memory",
+        "host memory",
         "on the disk of offload_dir", size_text(table.disk), table.disk_has_weights ? "float32 weights and " : "",
         size_text(table.disk_staging));
   const MemoryShare& share = table.share;
