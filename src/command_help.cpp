@@ -21,14 +21,17 @@ struct Help {
 };
 
 constexpr std::string_view kSeveralHosts =
-    "Several hosts: a launcher starts the same command on each (docs/hosts.md has a ready file for each launcher):\n"
-    "  ssh        fettle launch --hosts gpu01,gpu02 tune.yaml\n"
-    "  SLURM      srun --mpi=pmix --kill-on-bad-exit=1 fettle train tune.yaml\n"
-    "  Open MPI   mpirun -H gpu01,gpu02 -N 1 fettle train tune.yaml\n"
-    "  torchrun   torchrun --no-python --nnodes 2 --node-rank N --nproc-per-node 1 --master-addr gpu01 fettle train "
-    "\\\n"
-    "             tune.yaml\n"
-    "  PyTorchJob, Kubeflow Trainer, MPIJob, JobSet, SkyPilot, dstack:  fettle train tune.yaml";
+    "Several hosts: a launcher starts the same command on each (docs/hosts.md). Ready files in examples/launchers:\n"
+    "  launch.sh         ssh: fettle launch --hosts gpu01,gpu02 tune.yaml\n"
+    "  train.sbatch      SLURM: srun --mpi=pmix --kill-on-bad-exit=1 fettle train tune.yaml\n"
+    "  mpirun.sh         Open MPI: mpirun -H gpu01,gpu02 -N 1 fettle train tune.yaml\n"
+    "  torchrun.sh       torchrun --no-python --nnodes 2 --node-rank N ... fettle train tune.yaml\n"
+    "  pytorchjob.yaml   Kubernetes: PyTorchJob\n"
+    "  trainjob.yaml     Kubernetes: Kubeflow Trainer\n"
+    "  mpijob.yaml       Kubernetes: MPIJob\n"
+    "  jobset.yaml       Kubernetes: JobSet\n"
+    "  tune.sky.yaml     SkyPilot\n"
+    "  tune.dstack.yaml  dstack";
 
 const std::vector<Help>& all_help() {
   static const std::vector<Help> rows = {

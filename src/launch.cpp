@@ -20,14 +20,16 @@
 #include "base/log.h"
 #include "base/process_name.h"
 #include "base/seconds_since.h"
+#include "runtime/rendezvous/fate.h"
 
 namespace fettle {
 namespace {
 
 namespace fs = std::filesystem;
 
-// Seconds in which the other processes can end by themselves after one process has failed.
-constexpr double kPatience = 20;
+// ssh ends with an error instead of asking for a password, because a program in the background cannot ask. It also ends
+// 8 seconds after the host stops answering.
+constexpr const char* kSsh[] = {"-oBatchMode=yes", "-oServerAliveInterval=2", "-oServerAliveCountMax=4"};
 
 std::string quoted(const std::string& text) {
   std::string out = "'";
@@ -74,8 +76,11 @@ Started start(const LaunchOptions& options, const std::vector<std::string>& host
   internal_check(process >= 0, "launch: fork: {}", std::strerror(errno));
   if (process == 0) {
     dup2(in[0], 0);
-    setpgid(0, 0);  // so that Ctrl-C reaches only this program, which ends the others
-    execlp(options.shell.c_str(), options.shell.c_str(), host.c_str(), command.c_str(), nullptr);
+    setpgid(0, 0);  // so that Ctrl-C reaches only this program, which ends the others, and so that kill() reaches all
+    std::vector<const char*> words{options.shell.c_str()};
+    if (fs::path(options.shell).filename() == "ssh") words.insert(words.end(), std::begin(kSsh), std::end(kSsh));
+    for (const char* word : {host.c_str(), command.c_str(), static_cast<const char*>(nullptr)}) words.push_back(word);
+    execvp(words[0], const_cast<char* const*>(words.data()));
     dprintf(2, "error: cannot run %s: %s\n", options.shell.c_str(), std::strerror(errno));
     _exit(127);
   }
@@ -104,6 +109,9 @@ int launch(const LaunchOptions& options) {
             std::string(key).substr(0, std::strlen(key) - 1));
   if (std::set<std::string>(hosts.begin(), hosts.end()).size() != hosts.size())
     throw UserError("--hosts: a host is named twice; to start several processes on each host, set --per-host");
+  // How long the other processes may take to end by themselves after one has failed: they notice the death of a process
+  // after FateTimes::silence. When the time has passed again, the shells that still run are killed.
+  const double patience = 2.5 * FateTimes::from_environment().silence;
   const InterruptScope interrupts;
   signal(SIGPIPE, SIG_IGN);
   const std::string job = random_hex(4), password = random_hex(4);
@@ -113,7 +121,7 @@ int launch(const LaunchOptions& options) {
 
   int first_code = 0;
   Clock::time_point failed_at;
-  bool passed_on = false;
+  bool passed_on = false, killed = false;
   const auto end_all = [&] {
     for (Started& one : running)
       if (one.input >= 0) close(std::exchange(one.input, -1));
@@ -135,9 +143,17 @@ int launch(const LaunchOptions& options) {
       passed_on = true;
       end_all();
     }
-    if (first_code != 0 && seconds_since(failed_at) > kPatience && !passed_on) {
+    if (first_code != 0 && seconds_since(failed_at) > patience && !passed_on) {
       passed_on = true;
       end_all();
+    }
+    if (first_code != 0 && seconds_since(failed_at) > 2 * patience && InterruptScope::signal() == 0 && !killed) {
+      killed = true;
+      for (const Started& one : running) {
+        if (one.process < 0) continue;
+        warn("launch: the shell for {} does not end, so it is killed; the process there may still run", one.host);
+        kill(-one.process, SIGKILL);
+      }
     }
     if (left > 0) poll(nullptr, 0, 50);
   }

@@ -15,9 +15,9 @@
 
 #include "base/environment.h"
 #include "base/error.h"
-#include "base/files/file_error.h"
 #include "base/json_text.h"
 #include "base/log.h"
+#include "base/report_error.h"
 #include "board/board.h"
 #include "command_help.h"
 #include "completion.h"
@@ -544,20 +544,7 @@ int main(int argc, char** argv) {
   using namespace fettle;
   try {
     return run(argc, argv);
-  } catch (const Error& error) {
-    const bool ours = error.code() == ExitCode::kInternal;
-    log_line(LogLevel::kQuiet, fmt::format("{}: {}", ours ? "internal error" : "error", error.what()));
-    if (ours)
-      log_line(LogLevel::kQuiet, "this is a bug in fettle " FETTLE_VERSION "; please report it with the recipe");
-    return static_cast<int>(error.code());
-  } catch (const std::filesystem::filesystem_error& error) {
-    log_line(LogLevel::kQuiet, fmt::format("error: {}", file_error(error).what()));
-    return static_cast<int>(ExitCode::kUser);
-  } catch (const std::bad_alloc&) {
-    log_line(LogLevel::kQuiet, "error: this machine has no free memory left");
-    return static_cast<int>(ExitCode::kDoesNotFit);
-  } catch (const std::exception& error) {
-    log_line(LogLevel::kQuiet, fmt::format("internal error: {}; please report it with the recipe", error.what()));
-    return static_cast<int>(ExitCode::kInternal);
+  } catch (const std::exception&) {
+    return report_error();
   }
 }

@@ -72,7 +72,18 @@ inline const std::vector<std::string> kFamilies{"llama",
                                                 "qwen3_5_small",
                                                 "qwen3_5_moe_small",
                                                 "exaone4",
-                                                "exaone4_small"};
+                                                "exaone4_small",
+                                                "glm4_moe_air",
+                                                "moonlight",
+                                                "kimi_k2",
+                                                "nemotron_h_nano",
+                                                "mistral_small",
+                                                "deepseek_v2_lite",
+                                                "llama4_scout",
+                                                "llama4_maverick",
+                                                "qwen3_5_groups",
+                                                "ernie4_5_moe",
+                                                "granitemoe"};
 
 // Encoders, which can only classify. classifiers.py makes their folders.
 inline const std::vector<std::string> kEncoders{"bert", "roberta", "modernbert", "modernbert_mean"};

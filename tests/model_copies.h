@@ -1,6 +1,9 @@
 // Defines functions that copy models of tests/reference and change the copies.
 #pragma once
 
+#include <gtest/gtest.h>
+
+#include <cstring>
 #include <fstream>
 #include <functional>
 
@@ -97,6 +100,58 @@ inline std::string copy_model(const std::filesystem::path& folder, const std::st
   for (const char* file : {"config.json", "model.safetensors"})
     std::filesystem::copy(reference_model(model) / file, folder);
   return folder.string();
+}
+
+// Writes the model with further layers that predict tokens further ahead (MTP), as published: Qwen's `mtp.*`, or a
+// layer after the last one. Each of their values is different. Returns the names of the added tensors.
+inline std::vector<std::string> write_with_later_layers(const std::filesystem::path& folder, const std::string& model) {
+  const ModelRepository repository = ModelRepository::open(reference_model(model));
+  NamedArrays tensors;
+  std::vector<std::string> added;
+  float next = 1;
+  auto add = [&](const std::string& name, const Dims& dims) {
+    HostArray values(Shape{DType::kF32, dims});
+    for (float& value : values.as<float>()) value = next++;
+    added.push_back(name);
+    tensors.emplace_back(name, std::move(values));
+  };
+  const bool qwen = model.starts_with("qwen");
+  const nlohmann::json& config = repository.config();
+  const nlohmann::json& text = config.contains("text_config") ? config["text_config"] : config;
+  const int64_t hidden = text["hidden_size"], layers = text["num_hidden_layers"];
+  const std::string copied = "layers." + std::to_string(qwen ? 2 : layers - 1) + ".";  // Qwen's has full attention
+  const std::string to = qwen ? "mtp.layers.0." : "model.layers." + std::to_string(layers) + ".";
+  for (const std::string& name : repository.names()) {
+    const StoredTensor stored = repository.find(name);
+    tensors.emplace_back(name, stored.file->read(*stored.entry));
+    if (const size_t at = name.find(copied); at != std::string::npos && name.find("visual") == std::string::npos)
+      add(to + name.substr(at + copied.size()), stored.entry->shape.dims);
+  }
+  if (qwen) {
+    add("mtp.fc.weight", {hidden, 2 * hidden});
+    for (const char* norm : {"norm", "pre_fc_norm_embedding", "pre_fc_norm_hidden"})
+      add("mtp." + std::string(norm) + ".weight", {hidden});
+  } else {
+    add(to + "eh_proj.weight", {hidden, 2 * hidden});
+    for (const char* norm : {"enorm", "hnorm", "shared_head.norm"}) add(to + norm + ".weight", {hidden});
+    for (const char* table : {"embed_tokens", "shared_head.head"})
+      add(to + table + ".weight", {text["vocab_size"], hidden});
+  }
+  write_model(folder, config, tensors);
+  return added;
+}
+
+// Checks that both folders have these tensors with the same dtypes, shapes and bytes.
+inline void expect_same_tensors(const std::filesystem::path& got, const std::filesystem::path& wanted,
+                                const std::vector<std::string>& names) {
+  const ModelRepository a = ModelRepository::open(got), b = ModelRepository::open(wanted);
+  for (const std::string& name : names) {
+    ASSERT_TRUE(a.contains(name)) << name;
+    const StoredTensor x = a.find(name), y = b.find(name);
+    ASSERT_EQ(x.entry->shape, y.entry->shape) << name;
+    const HostArray left = x.file->read(*x.entry), right = y.file->read(*y.entry);
+    EXPECT_EQ(std::memcmp(left.data(), right.data(), static_cast<size_t>(right.bytes())), 0) << name;
+  }
 }
 
 // Sets all values of the tensor `name` in a safetensors file to zero.

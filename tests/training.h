@@ -11,12 +11,14 @@
 #include <string>
 #include <vector>
 
+#include "base/arrays/box_copy.h"
 #include "data/batches/batches.h"
 #include "graph_run.h"
 #include "kernels_anywhere.h"
 #include "reference_models.h"
 #include "resolve_run.h"
 #include "run/batch_spec.h"
+#include "step/state/snapshot.h"
 #include "step/state/train_state.h"
 #include "step/step.h"
 #include "step/step_programs.h"
@@ -76,6 +78,17 @@ inline RunTarget training_target(Devices& devices, bool kernels = false) {
   return target;
 }
 
+// Returns the current values of an array of trained_arrays(), from the devices or from the disk.
+inline HostArray values_of(const TrainState& state, const std::string& name) {
+  HostArray out;
+  fetch_from(state)(name, [&](const HostShards& part) {
+    if (out.data() == nullptr) out = HostArray(part.shape);
+    for (const HostShards::Shard& shard : part.shards)
+      copy_common(shard.box, shard.bytes.data(), Box::whole(part.shape.dims), out.data(), byte_size(part.shape.dtype));
+  });
+  return out;
+}
+
 inline TrainResult train(const Recipe& recipe, const TrainOptions& options = {}) {
   int64_t count = 1;
   for (const auto& [axis, size] : recipe.mesh) count *= size;
@@ -113,7 +126,7 @@ inline TrainResult train(const Recipe& recipe, const TrainOptions& options = {})
   for (const Param& param : run.trained) {
     const std::string name = param.stack_name();
     result.layers[name] = run.layers_of(param);
-    result.trained[name] = to_value(state.buffers.at(trained_input(param)).download());
+    result.trained[name] = to_value(values_of(state, trained_input(param)));
     if (state.buffers.contains("m/" + name)) result.moments[name] = to_value(state.buffers.at("m/" + name).download());
   }
   for (const Param& param : run.frozen)

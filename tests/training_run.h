@@ -2,7 +2,6 @@
 // in finetune(). The learning rate is constant, and nothing is logged or saved.
 #pragma once
 
-#include "base/arrays/box_copy.h"
 #include "resolve_run.h"
 #include "train/checkpoint_writer.h"
 #include "training.h"
@@ -71,16 +70,7 @@ inline Recipe run_recipe(const std::filesystem::path& output, const std::string&
 // Returns the current content of the trained arrays by name.
 inline std::map<std::string, HostArray> trained_values(const Run& run, const TrainState& state) {
   std::map<std::string, HostArray> out;
-  for (const StateArray& array : trained_arrays(run)) {
-    if (!array.on_disk) {
-      out.emplace(array.name, state.buffers.at(array.name).download());
-      continue;
-    }
-    HostArray& whole = out.emplace(array.name, HostArray(array.shape)).first->second;
-    state.disk->read(array.name, [&](const Box& box, const HostArray& values) {
-      copy_common(box, values.data(), Box::whole(array.shape.dims), whole.data(), byte_size(array.shape.dtype));
-    });
-  }
+  for (const StateArray& array : trained_arrays(run)) out.emplace(array.name, values_of(state, array.name));
   return out;
 }
 

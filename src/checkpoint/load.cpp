@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <limits>
 #include <set>
 #include <span>
 
@@ -76,6 +77,14 @@ TensorEntry as_param(TensorEntry entry, const Param& param) {
   return entry;
 }
 
+// Returns the number of the tensor that a piece of a parameter's array belongs to. The first `lead` dims index the
+// tensors; the piece has one index in each of them.
+size_t number_of(const BoxPiece& piece, const Dims& dims, size_t lead) {
+  int64_t number = 0;
+  for (size_t d = 0; d < lead; ++d) number = number * dims[d] + piece.box.start[d];
+  return static_cast<size_t>(number);
+}
+
 }  // namespace
 
 std::string name_of_layer(const std::string& name, int64_t layer) {
@@ -101,16 +110,11 @@ DeviceBuffer load_layers(const Client& client, const Shape& shape, const Layout&
   const size_t lead = shape.dims.size() - layers[0].entry.shape.dims.size();
   const std::vector<BoxPiece> pieces = pieces_of(builder.parts(), byte_size(shape.dtype), lead, kPieceBytes);
   std::vector<std::atomic<int64_t>> left(layers.size());  // pieces of each layer that are not read yet
-  auto number_of = [&](const BoxPiece& piece) {
-    int64_t number = 0;
-    for (size_t d = 0; d < lead; ++d) number = number * shape.dims[d] + piece.box.start[d];
-    return static_cast<size_t>(number);
-  };
-  for (const BoxPiece& piece : pieces) ++left[number_of(piece)];
+  for (const BoxPiece& piece : pieces) ++left[number_of(piece, shape.dims, lead)];
 
   parallel_for(static_cast<int64_t>(pieces.size()), kReaders, [&](int64_t i) {
     const BoxPiece& piece = pieces[static_cast<size_t>(i)];
-    const size_t number = number_of(piece);
+    const size_t number = number_of(piece, shape.dims, lead);
     const auto& [file, entry] = layers[number];
     const Dims& dims = entry.shape.dims;
     const Box box = inner_box(piece.box, lead);
@@ -145,6 +149,20 @@ DeviceBuffer load_param(const Client& client, const Param& param, DType dtype, c
   return load_layers(client, stacked_shape(param, dtype), layout, find_layers(param, find), progress, memory_kind);
 }
 
+FillBox param_values(const Param& param, DType dtype, const FindTensor& find, const LoadProgress& progress) {
+  const std::vector<LayerTensor> layers = find_layers(param, find);
+  const Dims dims = stacked_shape(param, dtype).dims;
+  const size_t lead = dims.size() - layers[0].entry.shape.dims.size();
+  return [=](const Box& whole, std::byte* out) {
+    for (const BoxPiece& piece : pieces_of({whole}, byte_size(dtype), lead, std::numeric_limits<int64_t>::max())) {
+      const auto& [file, entry] = layers[number_of(piece, dims, lead)];
+      const Box box = inner_box(piece.box, lead);
+      file->read_slice(entry, box, dtype, out + piece.offset);
+      if (progress) progress(box.elements() * byte_size(entry.shape.dtype));
+    }
+  };
+}
+
 DeviceBuffer fill_in_pieces(const Client& client, const Shape& shape, const Layout& layout, const FillBox& fill,
                             const std::string& memory_kind) {
   BufferBuilder builder(client, shape, layout, memory_kind);
@@ -158,21 +176,30 @@ DeviceBuffer fill_in_pieces(const Client& client, const Shape& shape, const Layo
   return builder.finish();
 }
 
-DeviceBuffer random_param(const Client& client, const Param& param, const ModelConfig& config, DType dtype,
-                          const Layout& layout, uint64_t seed, const std::string& memory_kind) {
+void fill_box_in_pieces(const Box& box, int64_t width, std::byte* out, const FillBox& fill) {
+  const std::vector<BoxPiece> pieces = pieces_of({box}, width, 0, kPieceBytes);
+  parallel_for(static_cast<int64_t>(pieces.size()), kReaders, [&](int64_t i) {
+    const BoxPiece& piece = pieces[static_cast<size_t>(i)];
+    fill(piece.box, out + piece.offset);
+  });
+}
+
+FillBox random_values(const Param& param, const ModelConfig& config, DType dtype, uint64_t seed) {
   const std::string name = param.stack_name();
   const uint64_t key = XXH3_64bits_withSeed(name.data(), name.size(), seed);
-  const Shape shape = stacked_shape(param, dtype);
-  return fill_in_pieces(
-      client, shape, layout,
-      [&](const Box& box, std::byte* out) {
-        int64_t next = 0;
-        for_each_index(box, shape.dims, [&](int64_t index) {
-          store_float(out, dtype, next++,
-                      static_cast<float>(initial_value(param, config, key, static_cast<uint64_t>(index))));
-        });
-      },
-      memory_kind);
+  return [param, &config, dtype, key, dims = stacked_shape(param, dtype).dims](const Box& box, std::byte* out) {
+    int64_t next = 0;
+    for_each_index(box, dims, [&](int64_t index) {
+      store_float(out, dtype, next++,
+                  static_cast<float>(initial_value(param, config, key, static_cast<uint64_t>(index))));
+    });
+  };
+}
+
+DeviceBuffer random_param(const Client& client, const Param& param, const ModelConfig& config, DType dtype,
+                          const Layout& layout, uint64_t seed, const std::string& memory_kind) {
+  return fill_in_pieces(client, stacked_shape(param, dtype), layout, random_values(param, config, dtype, seed),
+                        memory_kind);
 }
 
 bool is_added_bias(const ModelRepository& repository, const std::string& name) {

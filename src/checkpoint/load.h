@@ -54,14 +54,22 @@ inline constexpr int kReaders = 8;
 DeviceBuffer load_param(const Client& client, const Param& param, DType dtype, const Layout& layout,
                         const FindTensor& find, const LoadProgress& progress, const std::string& memory_kind = "");
 
+// Returns a function that writes boxes of that array. Several threads may call it while the files stay open.
+FillBox param_values(const Param& param, DType dtype, const FindTensor& find, const LoadProgress& progress);
+
 // Returns random values from the distribution of the parameter's Init, as in Hugging Face's models. Each value depends
 // only on the seed, the parameter's name, and the element's index in the whole array.
 DeviceBuffer random_param(const Client& client, const Param& param, const ModelConfig& config, DType dtype,
                           const Layout& layout, uint64_t seed, const std::string& memory_kind = "");
+// Returns a function that writes boxes of that array. Several threads may call it. `config` must outlive it.
+FillBox random_values(const Param& param, const ModelConfig& config, DType dtype, uint64_t seed);
 
 // Returns a device array whose pieces `fill` writes. Several threads call `fill`.
 DeviceBuffer fill_in_pieces(const Client& client, const Shape& shape, const Layout& layout, const FillBox& fill,
                             const std::string& memory_kind = "");
+
+// Fills the memory of a box, dense and row-major, in pieces. Elements have `width` bytes. Several threads call `fill`.
+void fill_box_in_pieces(const Box& box, int64_t width, std::byte* out, const FillBox& fill);
 
 // Returns whether the tensor is a bias of zeros in a linear layer whose weight is stored in groups (GroupStorage). Some
 // quantisers add such biases to linear layers without a bias. These biases do not belong to the model.

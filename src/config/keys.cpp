@@ -476,6 +476,11 @@ std::vector<Key> hardware_keys() {
        .help =
            "Keep the optimizer state of full or freeze-tuning in a file of this folder, on a local disk, and read and "
            "write it layer by layer in each step. Takes the place of offload_optimizer."},
+      {.name = "offload_dir_weights",
+       .group = Group::kHardware,
+       .member = &Recipe::offload_dir_weights,
+       .help = "Keep the layers' float32 weights in the file of offload_dir too. Memory then has only their 16-bit "
+               "copies, from which a step with bf16 or fp16 computes."},
       {.name = "plugin",
        .group = Group::kHardware,
        .member = &Recipe::plugin,

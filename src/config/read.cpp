@@ -77,7 +77,7 @@ class Reader {
   void report() {
     const auto wishes = std::exchange(wishes_, {});
     for (const auto& [key, wish] : wishes) {
-      if (recipe_.set_at.contains(key.substr(0, key.find('.')))) continue;
+      if (recipe_.set_at.contains(key.substr(0, key.find('.'))) || !suits(key)) continue;
       take(key, {YAML::Node(wish.value), wish.where});
       info("{}: {} sets {} to {}", wish.where, wish.by, key, wish.value == "true" ? "on" : wish.value);
     }
@@ -98,6 +98,12 @@ class Reader {
   }
 
  private:
+  // Returns whether a wish suits the keys that are set. Weights go to the disk only if offload_dir is set and the run
+  // has float32 weights beside 16-bit ones.
+  bool suits(const std::string& key) const {
+    return key != "offload_dir_weights" ||
+           (!recipe_.offload_dir.empty() && (recipe_.bf16 || recipe_.fp16) && !recipe_.pure_bf16);
+  }
   // Returns whether a value of one of Fettle's own keys must be translated, such as `stage: orpo`.
   static bool has_own_translation(const std::string& name, const GivenValue& given) {
     return given.node.IsScalar() && std::ranges::any_of(translations(), [&](const Translation& row) {

@@ -190,6 +190,7 @@ struct Recipe {
   bool offload_optimizer = false;               // keep the optimizer state in host memory
   bool offload_param = false;                   // keep the weights of the layers in host memory
   std::string offload_dir;               // keep the optimizer state in a file of this folder; empty: keep it in memory
+  bool offload_dir_weights = false;      // keep the float32 weights of the layers in that file too
   std::string plugin;                    // cpu, cuda, rocm, or a file; empty: a GPU's plugin if there, else cpu
   std::optional<int64_t> device_count;   // devices to use; the CPU plugin creates this many
   double gpu_memory_utilization = 0.95;  // share of a GPU's memory that the program may take

@@ -216,12 +216,15 @@ KernelSet checked_kernels(const Devices& devices, const KernelSet& kernels) {
     check_bodies(devices.title(), mesh, run);
     findings.write(bodies_subject(), kAgrees);
   }
+  const std::string elsewhere = "it does not work in another process";
   auto verdict_of = [&](const KernelRow* kernel) {
+    std::string fault;
     try {
       register_handlers({kernel}, devices.client().plugin());
     } catch (const DeviceError& error) {
-      return std::string(error.what());
+      fault = error.what();
     }
+    if (!devices.all_have(fault.empty())) return fault.empty() ? elsewhere : fault;
     if (const std::optional<std::string> known = findings.read(kernel->id)) return *known;
     const KernelVerdict verdict = check_kernels({kernel}, mesh, run).front();
     if (verdict.failed) return verdict.trial;
@@ -236,7 +239,9 @@ KernelSet checked_kernels(const Devices& devices, const KernelSet& kernels) {
   };
   KernelSet out;
   for (const KernelRow* kernel : kernels) {
-    const std::string said = verdict_of(kernel);
+    std::string said = verdict_of(kernel);
+    // All processes must run the same programs, so they all use the kernel or none does.
+    if (!devices.all_have(said == kAgrees) && said == kAgrees) said = elsewhere;
     if (said == kAgrees)
       out.push_back(kernel);
     else

@@ -11,13 +11,27 @@
 
 namespace fettle {
 
+int64_t linked_devices(const Target& target, int64_t hosts, int64_t per_host) {
+  const int64_t hosts_of_rack = target.domain_devices / per_host;
+  if (hosts_of_rack < 2) return per_host;
+  if (hosts <= hosts_of_rack) return hosts * per_host;
+  return hosts % hosts_of_rack == 0 ? hosts_of_rack * per_host : per_host;
+}
+
+std::string topology_shape(const Target& target, int64_t hosts, int64_t per_host) {
+  const int64_t linked = linked_devices(target, hosts, per_host);
+  return fmt::format("{}x{}x{}", hosts * per_host / linked, linked / per_host, per_host);
+}
+
 Machine::Machine(Target target, std::shared_ptr<const Plugin> plugin, int64_t hosts, int64_t per_host,
                  double utilization, KernelSet kernels)
-    : target_(std::move(target)), plugin_(std::move(plugin)), hosts_(hosts), per_host_(per_host) {
+    : target_(std::move(target)),
+      plugin_(std::move(plugin)),
+      hosts_(hosts),
+      per_host_(per_host),
+      linked_(fettle::linked_devices(*target_, hosts, per_host)) {
   memory_ = share_memory(plugin_->vendor(), target_->memory_bytes, 0, utilization, count());
-  // The shape is "slices x hosts x devices"; hosts that NVLink connects form a slice. Here each host is a slice of its
-  // own, because Fettle plans a rack of connected hosts as one host (gb200:72).
-  topology_ = Topology::create(plugin_, target_->config, fmt::format("{}x1x{}", hosts, per_host));
+  topology_ = Topology::create(plugin_, target_->config, topology_shape(*target_, hosts, per_host));
   run_target_ = {.count = count(),
                  .platform = std::string(plugin_->vendor().name),
                  .title = fmt::format("{} x {}", count(), target_->title),
@@ -52,6 +66,7 @@ Machine::Machine(Devices& devices, const std::string& target)
     : target_(rates_of(devices, target)),
       hosts_(devices.host_count()),
       per_host_(devices.count() / hosts_),
+      linked_(target_ ? fettle::linked_devices(*target_, hosts_, per_host_) : per_host_),
       run_target_(target_of(devices)),
       here_(&devices) {}
 

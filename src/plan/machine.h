@@ -25,6 +25,12 @@ struct MachineSize {
 // as Machine::of.
 MachineSize machine_size(const Request& request);
 
+// Returns how many devices the target's links connect: those of one host, or those of a rack (Target::domain_devices)
+// in which all hosts are, or which the hosts fill.
+int64_t linked_devices(const Target& target, int64_t hosts, int64_t per_host);
+// Returns the machine for the compiler, as "racks x hosts x devices": "2x1x8", or "1x2x8" if links connect both hosts.
+std::string topology_shape(const Target& target, int64_t hosts, int64_t per_host);
+
 // The compiler's output for a program.
 struct CompiledStep {
   MemoryStats memory;     // includes the kernels' workspace
@@ -46,7 +52,8 @@ class Machine {
 
   int64_t count() const { return hosts_ * per_host_; }
   int64_t hosts() const { return hosts_; }
-  int64_t devices_per_host() const { return per_host_; }
+  // Returns how many devices the links connect. Traffic between others goes over the network.
+  int64_t linked_devices() const { return linked_; }
   const std::string& title() const { return run_target_.title; }  // "8 x AMD Instinct MI300X"
   const std::string& capability() const { return run_target_.capability; }
   const RunTarget& run_target() const { return run_target_; }
@@ -65,7 +72,7 @@ class Machine {
 
   std::optional<Target> target_;
   std::shared_ptr<const Plugin> plugin_;
-  int64_t hosts_ = 1, per_host_ = 1;
+  int64_t hosts_ = 1, per_host_ = 1, linked_ = 1;
   std::optional<Topology> topology_;
   MemoryShare memory_;
   std::unique_ptr<Devices> owned_;

@@ -53,12 +53,12 @@ double guess_seconds(const Run& run, int64_t length, const Machine& machine) {
   const double passes = run.remat.saves == Remat::kNone ? 2 : 3;
   auto share = [](double ways) { return (ways - 1) / ways; };
   // Returns the seconds in which a device sends `sent` bytes along an axis of `ways` devices. The axes that come later
-  // in the mesh have `inside` devices together. If m of the axis's devices are on one host, each sends 1/m of its bytes
-  // to other hosts (traffic.h).
-  const double per_host = static_cast<double>(machine.devices_per_host());
+  // in the mesh have `inside` devices together. If links connect m of the axis's devices, each sends 1/m of its bytes
+  // over the network (traffic.h).
+  const double linked = static_cast<double>(machine.linked_devices());
   auto sending = [&](double sent, double inside, double ways) {
-    const double on_host = std::clamp(per_host / inside, 1.0, ways);
-    const double outside = on_host < ways ? sent / on_host : 0;
+    const double near = std::clamp(linked / inside, 1.0, ways);
+    const double outside = near < ways ? sent / near : 0;
     return outside / rates.network + (sent - outside) / rates.link;
   };
 
@@ -216,7 +216,9 @@ std::string assumed_rates(const Machine& machine) {
       "rates of {}: links {:g} GB/s{}; if yours differ, name a file with them in `target` "
       "(docs/targets.md)",
       target.title, target.link_gb_per_s,
-      machine.hosts() == 1 ? "" : fmt::format(", network {:g} GB/s for each device", target.network_gb_per_s));
+      machine.linked_devices() == machine.count()
+          ? ""
+          : fmt::format(", network {:g} GB/s for each device", target.network_gb_per_s));
 }
 
 }  // namespace
@@ -230,7 +232,7 @@ Variant choose_variant(const Request& request, Devices& devices) {
 }
 
 std::string format_choice(const MeshChoice& choice, const Machine& machine) {
-  const bool several = machine.hosts() > 1;
+  const bool several = machine.linked_devices() < machine.count();
   auto row = [&](const MeshCandidate& c, const std::string& peak, const std::string& bound, const std::string& schedule,
                  const std::string& links, const std::string& between) {
     return fmt::format("{:<28}{:>10}{:>12}{:>12}{:>12}{:>14}{}  ", c.text,

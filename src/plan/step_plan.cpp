@@ -74,10 +74,10 @@ StepPlan plan_step(const Request& request, const Variant& variant, const Machine
       .compile_seconds = seconds};
   const HloModule module = read_hlo(compiled.optimized);
   plan.host_traffic = host_traffic_of(module);
-  plan.traffic = traffic_of(module, plan.mesh, machine.devices_per_host());
+  plan.traffic = traffic_of(module, plan.mesh, machine.linked_devices());
   if (machine.target())
     plan.timeline =
-        estimate(module, plan.mesh, *machine.target(), machine.devices_per_host(), assumptions_for(run, shape.length));
+        estimate(module, plan.mesh, *machine.target(), machine.linked_devices(), assumptions_for(run, shape.length));
   return plan;
 }
 

@@ -49,6 +49,7 @@ const std::vector<Key<Target>> kFigures = {
     {"memory_gb_per_s", &Target::memory_gb_per_s, 1e-3, 1e7},
     {"link_gb_per_s", &Target::link_gb_per_s, 1e-3, 1e7},
     {"link_peers", &Target::link_peers, 0, 1e4, 1, "", false},
+    {"domain_devices", &Target::domain_devices, 0, 1e5, 1, "", false},
     {"network_gb_per_s", &Target::network_gb_per_s, 1e-3, 1e7},
     {"host_gb_per_s", &Target::host_gb_per_s, 1e-3, 1e7, 1, "", false},
     {"config", &Target::config, 0, 0, 1, "", false, "a GpuTargetConfigProto"},

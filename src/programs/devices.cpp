@@ -1,6 +1,9 @@
 #include "programs/devices.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 
 #include "base/environment.h"
@@ -12,6 +15,7 @@
 #include "checkpoint/files.h"
 #include "programs/arithmetic.h"
 #include "programs/signature.h"
+#include "runtime/rendezvous/fate.h"
 #include "runtime/rendezvous/rendezvous.h"
 #include "runtime/vendors/plugin.h"
 #include "runtime/vendors/vendor.h"
@@ -91,6 +95,33 @@ Client make_client(const std::shared_ptr<const Plugin>& plugin, const DeviceRequ
   return Client(plugin, options);
 }
 
+// Older plugins do not know the flags of Vendor::timeout_flags. A process has one plugin.
+std::atomic<bool> knows_timeouts = true;
+
+// Returns "2 x NVIDIA H100 80GB HBM3 9.0" for the devices of this process.
+std::string own_kinds(const Client& client) {
+  std::map<std::string, int> kinds;
+  for (const DeviceInfo& device : client.devices())
+    if (client.is_local(device.ordinal)) ++kinds[device.kind + " " + device.capability];
+  std::vector<std::string> texts;
+  for (const auto& [kind, count] : kinds) texts.push_back(fmt::format("{} x {}", count, kind));
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
+
+// Returns the smallest memory limit of all processes, because all must choose the same mesh and the same programs.
+// Throws UserError in every process if the processes have different devices.
+int64_t agreed_limit(Rendezvous& run, const Client& client, int64_t limit) {
+  const std::vector<std::string> kinds = run.exchange("kinds of devices", own_kinds(client));
+  for (int other = 1; other < run.size(); ++other)
+    if (const std::string& found = kinds[static_cast<size_t>(other)]; found != kinds[0])
+      throw UserError(
+          "the devices differ between {} and {}: {} and {}; all processes need the same number of devices of one kind",
+          run.name_of(other), run.name_of(0), found, kinds[0]);
+  for (const std::string& one : run.exchange("memory of devices", std::to_string(limit)))
+    limit = std::min<int64_t>(limit, std::stoll(one));
+  return limit;
+}
+
 }  // namespace
 
 Devices::Devices(const DeviceRequest& request)
@@ -117,11 +148,7 @@ Devices::Devices(const DeviceRequest& request)
           request.count, count_, count_);
     count_ = request.count;
   }
-  if (run_ != nullptr) {
-    // All processes must choose the same mesh and the same programs, so the device with the least memory decides.
-    for (const std::string& limit : run_->exchange("memory of devices", std::to_string(memory_.limit)))
-      memory_.limit = std::min<int64_t>(memory_.limit, std::stoll(limit));
-  }
+  if (run_ != nullptr) memory_.limit = agreed_limit(*run_, client_, memory_.limit);
   if (request.compile_cache != "off")
     cache_.emplace(request.compile_cache.empty() ? cache_folder("compiled")
                                                  : std::filesystem::path(request.compile_cache));
@@ -165,13 +192,18 @@ bool Devices::on_host() const {
   return plugin_->vendor().staging == Staging::kHostMemory;
 }
 
-namespace {
-
-CompileOptions options_of(const Program& program) {
-  return {.num_partitions = static_cast<int>(program.mesh().size())};
+// With several processes, the plugin ends a process whose program hangs, if Fate cannot do that. Fate prints a table
+// first, so the plugin waits longer.
+CompileOptions Devices::options_of(const Program& program) const {
+  CompileOptions options{.num_partitions = static_cast<int>(program.mesh().size())};
+  if (run_ == nullptr || !knows_timeouts) return options;
+  constexpr double kLonger = 600, kMost = 1e9;  // seconds
+  for (const std::string_view flag : plugin_->vendor().timeout_flags)
+    if (environment("XLA_FLAGS").find(flag) == std::string::npos)
+      options.env[std::string(flag)] =
+          fmt::format("{:.0f}s", std::min(FateTimes::from_environment().hang, kMost) + kLonger);
+  return options;
 }
-
-}  // namespace
 
 MemoryStats Devices::memory_stats(const Program& program) {
   const std::string text = program.text(tf32_);
@@ -234,7 +266,14 @@ Executable Devices::compile(const Program& program, const std::string& text) {
   } catch (const DeviceError& error) {
     // Plugins older than 2026 have pinned host memory, but lack the op that moves arrays there or support it on one
     // device only.
-    if (std::string(error.what()).find("annotate_device_placement") != std::string::npos) throw no_host_memory(client_);
+    const std::string text_of_error = error.what();
+    if (text_of_error.find("annotate_device_placement") != std::string::npos) throw no_host_memory(client_);
+    for (const auto& [flag, value] : options.env) {
+      if (text_of_error.find(flag) == std::string::npos) continue;
+      warn("plugin {} does not know {}, so a program that hangs on a device is not ended by it", plugin_->name(), flag);
+      knows_timeouts = false;
+      return compile(program, text);
+    }
     throw;
   }
 }

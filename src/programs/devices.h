@@ -36,9 +36,10 @@ class Devices {
  public:
   // Loads the plugin and opens the devices. On a GPU, reserves the requested share of the memory. If other programs use
   // so much that less is free, reserves what is free and logs this. Throws UserError when there are fewer devices than
-  // requested, when the processes cannot share them evenly or would leave some unused, or when the compile cache has no
-  // folder. Throws DoesNotFit when other programs leave no memory, or when the host has too little memory for the
-  // plugin's tables. Throws DeviceError when the plugin does not load or a device computes wrongly.
+  // requested, when the processes cannot share them evenly, would leave some unused or have devices of different kinds,
+  // or when the compile cache has no folder. Throws DoesNotFit when other programs leave no memory, or when the host
+  // has too little memory for the plugin's tables. Throws DeviceError when the plugin does not load or a device
+  // computes wrongly.
   explicit Devices(const DeviceRequest& request);
 
   const Client& client() const { return client_; }
@@ -68,6 +69,7 @@ class Devices {
   int64_t local_count() const { return client_.local_count(); }  // devices that this process controls
 
  private:
+  CompileOptions options_of(const Program& program) const;
   Executable compile(const Program& program, const std::string& text);
   std::optional<MemoryStats> stored_by_all(const Program& program, const std::string& text) const;
 

@@ -118,6 +118,10 @@ AssumedDevices Request::assumed_devices() const {
   return fettle::assumed_devices(*recipe_);
 }
 
+nlohmann::json Request::changed_keys() const {
+  return KeyValues(*recipe_).changed_values();
+}
+
 bool Request::mesh_is_auto() const {
   return recipe_->mesh_is_auto();
 }
@@ -260,6 +264,7 @@ Request Request::exact(int64_t num_labels, const std::string& merged) const {
   recipe.lora_dtype = "float32";
   recipe.offload_param = recipe.offload_optimizer = false;
   recipe.offload_dir.clear();
+  recipe.offload_dir_weights = false;
   const Stage& stage = stage_with(num_labels > 0 ? Head::kLabels : Head::kTokens);
   recipe.stage = stage.name;
   Request out(recipe, *this);

@@ -89,6 +89,7 @@ class Request {
   std::optional<int64_t> device_count() const;  // the number of devices that the recipe asks for
 
   bool plan_only() const;
+  nlohmann::json changed_keys() const;  // the recipe's keys that differ from their defaults, without secrets
   GenerationSpec generation() const;
   EvalSpec eval() const;
   ExportSpec exported() const;

@@ -332,6 +332,25 @@ class Resolving {
                       run_.optimizer.rule->name);
   }
 
+  // Refuses offload_dir_weights if no weight has f32 values beside those with which the step computes.
+  void check_offload_dir_weights() const {
+    if (!trains_ || !recipe_.offload_dir_weights) return;
+    auto refuse = [&](const std::string& why) {
+      throw UserError("{}: offload_dir_weights: {}", recipe_.where("offload_dir_weights"), why);
+    };
+    const std::string instead = "remove the key (offload_param: true keeps the layers' weights in host memory)";
+    if (recipe_.offload_dir.empty())
+      refuse(
+          "the weights are kept in the file of offload_dir, which is not set; set offload_dir to a folder on a disk");
+    if (run_.trained_dtype != DType::kF32)
+      refuse("with pure_bf16, there are no float32 weights; set bf16: true instead of pure_bf16, or " + instead);
+    if (run_.compute == DType::kF32)
+      refuse("without bf16 or fp16, the step computes with the float32 weights themselves; set bf16: true, or " +
+             instead);
+    if (std::ranges::none_of(run_.trained, [&](const Param& param) { return run_.on_disk(param); }))
+      refuse("no matrix of the layers is trained; remove the key");
+  }
+
   void set_dtypes() {
     const bool low = recipe_.bf16 || recipe_.pure_bf16 || recipe_.fp16;
     run_.dtype_by_default =
@@ -491,6 +510,7 @@ Run resolve(const Recipe& asked, const ModelConfigFile& config, const std::optio
           .offload_param = recipe.offload_param,
           .offload_dir = recipe.offload_dir,
           .offload_dir_at = recipe.where("offload_dir"),
+          .offload_dir_weights = recipe.offload_dir_weights,
           .remat = remat_policy(recipe.remat_is_auto() ? "full" : recipe.gradient_checkpointing),
           .remat_auto = recipe.remat_is_auto(),
           .sharding = sharding,
@@ -522,6 +542,7 @@ Run resolve(const Recipe& asked, const ModelConfigFile& config, const std::optio
   steps.set_dtypes();
   steps.set_reference();
   steps.place_params();
+  steps.check_offload_dir_weights();
   steps.check_remat();
   steps.set_float8();
   steps.warn_of_dropouts();

@@ -51,11 +51,27 @@ Partition Run::partition(const Param& param) const {
   return sharding.partition(stacked_axes(param), stacked_shape(param, DType::kF32).dims, param.hf_name);
 }
 
+namespace {
+
+// Returns whether the parameter is a matrix of the layers that is trained in f32 while the step computes in 16 bits.
+bool is_trained_above_compute(const Run& run, const Param& param) {
+  return run.trained_dtype == DType::kF32 && run.compute != DType::kF32 && param.trained && param.stacked() &&
+         (param.role == Role::kLinear || param.has_experts());
+}
+
+}  // namespace
+
 bool Run::has_master(const Param& param) const {
-  if (!offload_optimizer || offload_param || trained_dtype != DType::kF32 || compute == DType::kF32 ||
-      !reference.empty())
-    return false;
-  return param.trained && param.stacked() && param.role == Role::kLinear;
+  return offload_optimizer && !offload_param && reference.empty() && param.role == Role::kLinear &&
+         is_trained_above_compute(*this, param);
+}
+
+bool Run::on_disk(const Param& param) const {
+  return offload_dir_weights && is_trained_above_compute(*this, param);
+}
+
+DType Run::dtype_of(const Param& param, DType usual) const {
+  return on_disk(param) ? compute : param.dtype.value_or(usual);
 }
 
 bool Run::trains_layers_on_host() const {
@@ -130,6 +146,15 @@ std::vector<StateArray> optimizer_state(const Run& run, const Param& param) {
                    run.state_memory(), run.state_on_disk()});
   }
   return out;
+}
+
+StateArray trained_array(const Run& run, const Param& param) {
+  return {trained_input(param),
+          stacked_shape(param, run.trained_dtype),
+          stacked_axes(param),
+          run.partition(param),
+          run.on_disk(param) ? Memory::kDevice : param.memory,
+          run.on_disk(param)};
 }
 
 }  // namespace fettle

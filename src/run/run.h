@@ -98,8 +98,9 @@ struct Run {
   DType trained_dtype = DType::kF32;
   bool tf32 = false;
   bool offload_optimizer = false, offload_param = false;  // offload_optimizer is false if offload_dir is set
-  std::string offload_dir;     // the folder on whose disk the optimizer state is; empty: it is not on a disk
-  std::string offload_dir_at;  // where offload_dir was set, for messages
+  std::string offload_dir;           // the folder on whose disk the optimizer state is; empty: it is not on a disk
+  std::string offload_dir_at;        // where offload_dir was set, for messages
+  bool offload_dir_weights = false;  // the file of offload_dir also has the float32 weights (on_disk)
   RematPolicy remat = {};
   bool remat_auto = false;  // true: settle_remat() will choose `remat`, which is "full" before that call
   ShardingRules sharding;
@@ -139,6 +140,12 @@ struct Run {
   // offload_optimizer, while each step makes a 16-bit copy on the device. A run that computes in f32, or has
   // offload_param or a reference model, has no master weights.
   bool has_master(const Param& param) const;
+  // Returns whether the parameter's f32 values are in the file of offload_dir: a trained f32 matrix of the layers under
+  // offload_dir_weights. The array of the program is then a 16-bit copy of these values, in the dtype `compute`.
+  bool on_disk(const Param& param) const;
+  // Returns the dtype of a parameter's array in programs. `usual` is the dtype of parameters without a dtype of their
+  // own.
+  DType dtype_of(const Param& param, DType usual) const;
   // Returns whether weights of the layers are trained in host memory. Then one loop over all layers writes the
   // gradients of these weights to host memory, so all layers must save the same values for the backward pass.
   bool trains_layers_on_host() const;
@@ -174,5 +181,7 @@ struct StateArray {
   bool on_disk = false;  // the array is in a file; programs get a layer of it in the device's memory
 };
 std::vector<StateArray> optimizer_state(const Run& run, const Param& param);
+// Returns a trained parameter's own array: its values as they are trained.
+StateArray trained_array(const Run& run, const Param& param);
 
 }  // namespace fettle

@@ -5,7 +5,7 @@
 namespace fettle {
 
 Tensor add_param(Program& program, const Run& run, const Param& param, const std::string& name, DType dtype) {
-  const Shape shape = stacked_shape(param, param.dtype.value_or(dtype));
+  const Shape shape = stacked_shape(param, run.dtype_of(param, dtype));
   return program.input(name, shape, run.partition(param), param.memory);
 }
 

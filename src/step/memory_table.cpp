@@ -13,16 +13,18 @@
 namespace fettle {
 namespace {
 
+// Returns the number of a parameter's elements on one device.
+int64_t shard_elements(const Run& run, const Param& param) {
+  const Dims dims = stacked_shape(param, DType::kF32).dims;
+  return layout_of(run.partition(param), dims, run.sharding.mesh()).boxes[0].elements();
+}
+
 // Returns one device's bytes of the parameters for which `wanted` is true.
 template <typename Wanted>
 int64_t shard_bytes(const Run& run, const std::vector<Param>& params, DType dtype, const Wanted& wanted) {
   int64_t total = 0;
-  for (const Param& param : params) {
-    if (!wanted(param)) continue;
-    const Dims dims = stacked_shape(param, dtype).dims;
-    const int64_t elements = layout_of(run.partition(param), dims, run.sharding.mesh()).boxes[0].elements();
-    total += elements * byte_size(param.dtype.value_or(dtype));
-  }
+  for (const Param& param : params)
+    if (wanted(param)) total += shard_elements(run, param) * byte_size(run.dtype_of(param, dtype));
   return total;
 }
 
@@ -37,6 +39,14 @@ int64_t frozen_bytes(const Run& run, Memory memory) {
 
 int64_t trained_bytes(const Run& run, Memory memory) {
   return shard_bytes(run, run.trained, run.trained_dtype, memory);
+}
+
+// Returns an upper limit for the gradients of the parameters on the device: all in f32.
+int64_t gradient_bytes(const Run& run) {
+  int64_t total = 0;
+  for (const Param& param : run.trained)
+    if (param.memory == Memory::kDevice) total += shard_elements(run, param) * byte_size(DType::kF32);
+  return total;
 }
 
 int64_t optimizer_bytes(const Run& run, Memory memory) {
@@ -92,6 +102,13 @@ std::string describe(const MemoryShare& share) {
   return text + ")";
 }
 
+// Returns whether offload_dir_weights would put weights on the disk that are not there yet.
+bool could_put_weights_on_disk(Run run) {
+  if (!run.state_on_disk() || run.offload_dir_weights) return false;
+  run.offload_dir_weights = true;
+  return std::ranges::any_of(run.trained, [&](const Param& param) { return run.on_disk(param); });
+}
+
 // Returns changes of the recipe that reduce the step's memory. If temporaries are more than half of the peak, those
 // that reduce activations come first; else those that reduce weights and state.
 std::vector<std::string> remedies(const Run& run, const MemoryTable& table) {
@@ -106,6 +123,8 @@ std::vector<std::string> remedies(const Run& run, const MemoryTable& table) {
   if (run.compute == DType::kF32) weights.push_back("bf16: true");
   if (!run.offload_optimizer && table.optimizer > 0)
     weights.push_back(fmt::format("offload_optimizer: true ({} to the host's memory)", size_text(table.optimizer)));
+  if (could_put_weights_on_disk(run))
+    weights.push_back("offload_dir_weights: true (the layers' float32 weights to the disk)");
   if (!run.offload_param)
     weights.push_back(fmt::format("offload_param: true ({} to the host's memory)", size_text(layer_bytes(run))));
   weights.push_back("more devices (device_count, mesh: {fsdp: N})");
@@ -129,7 +148,7 @@ MemoryTable memory_table(const Run& run, const BatchShape& shape, const MemorySt
   MemoryTable table{.device = std::move(device), .adapters = run.lora.has_value(), .peak = stats.peak, .share = share};
   table.frozen = frozen_bytes(run, Memory::kDevice);
   table.trained = trained_bytes(run, Memory::kDevice);
-  table.gradients = shard_bytes(run, run.trained, DType::kF32, Memory::kDevice);
+  table.gradients = gradient_bytes(run);
   table.optimizer = optimizer_bytes(run, Memory::kDevice);
   table.host_frozen = frozen_bytes(run, Memory::kHost);
   table.host_trained = trained_bytes(run, Memory::kHost);
@@ -139,6 +158,7 @@ MemoryTable memory_table(const Run& run, const BatchShape& shape, const MemorySt
   if (run.state_on_disk()) {
     const DiskLayout disk = disk_layout(run);
     table.disk = disk.file_bytes;
+    table.disk_has_weights = run.offload_dir_weights;
     table.disk_staging = disk.staging_bytes;
   }
   table.batch = batch_bytes(run, shape);
@@ -168,8 +188,10 @@ std::string format_memory_table(const MemoryTable& table) {
                     size_text(table.host_optimizer), size_text(table.host_temporaries));
   if (table.disk > 0)
     text += fmt::format(
-        "\n  {:<26}{:>12}  optimizer state of all devices; a step reads and writes it once, through {} of host memory",
-        "on the disk of offload_dir", size_text(table.disk), size_text(table.disk_staging));
+        "\n  {:<26}{:>12}  {}optimizer state of all devices; a step reads and writes all of it once, through {} of "
+        "host memory",
+        "on the disk of offload_dir", size_text(table.disk), table.disk_has_weights ? "float32 weights and " : "",
+        size_text(table.disk_staging));
   const MemoryShare& share = table.share;
   if (!share.known()) return text + "\n  the device's memory limit is not known";
   text += fmt::format("\n  {:<26}{:>12}", "limit", size_text(share.limit));

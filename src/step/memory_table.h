@@ -30,9 +30,10 @@ struct MemoryTable {
   int64_t host_frozen = 0, host_trained = 0, host_optimizer = 0;
   int64_t host_temporaries = 0;  // gradients and scratch: the compiler's count of host bytes, minus the three above
 
-  // With offload_dir: the optimizer state of all devices on the disk, and the host memory through which a step reads
-  // and writes it.
+  // With offload_dir: the size of the file, for all devices, and the host memory through which a step reads and writes
+  // it. The file has the optimizer state and, with offload_dir_weights, the layers' float32 weights.
   int64_t disk = 0, disk_staging = 0;
+  bool disk_has_weights = false;
 
   int64_t head_room() const { return share.limit - peak; }
   int64_t host() const { return host_frozen + host_trained + host_optimizer + host_temporaries; }

@@ -102,10 +102,13 @@ Updated update_layer(const Run& run, const Param& param, const Tensor& index, co
   const Partition partition = run.partition(param);
   const Memory grad_memory = gradient_on_host(run, param) ? Memory::kHost : Memory::kDevice;
   const LayerSlice weight(held.weight, partition, param.memory, index);
-  const Tensor old = weight.read();
+  const bool on_disk = run.on_disk(param);
+  const Tensor old = on_disk ? held.state.front() : weight.read();
+  const std::vector<Tensor> state(held.state.begin() + (on_disk ? 1 : 0), held.state.end());
   const Tensor grad = LayerSlice(held.grad, partition, grad_memory, index).read();
-  Updated next = run.optimizer.update(one, {convert(old, DType::kF32), layer_grad(grad), held.state, scalars});
-  const Tensor stored = convert(next.weight, old.dtype());
+  Updated next = run.optimizer.update(one, {convert(old, DType::kF32), layer_grad(grad), state, scalars});
+  if (on_disk) next.state.insert(next.state.begin(), next.weight);
+  const Tensor stored = convert(next.weight, held.weight.dtype());
   next.weight = weight.written(sound ? select(sound, stored, old) : stored);
   return next;
 }

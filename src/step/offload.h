@@ -39,13 +39,15 @@ struct HostSum {
 // `sum`.
 HostSum add_by_layer(const Tensor& sum, const Tensor& grad, const Partition& partition, const Tensor& first);
 
-// A stacked weight with its gradient and its optimizer state.
+// A stacked weight with its gradient and its optimizer state. If the weight's f32 values are on a disk (Run::on_disk),
+// `state` begins with them.
 struct HeldParam {
   Tensor weight, grad;
   std::vector<Tensor> state;
 };
 // Updates one layer of a stacked weight: the layer with the number `index`, an i32 scalar. `held.state` has the layer's
-// state [1, ...] on the device. Returns the whole stack of weights with the new layer, and the layer's new state.
+// state [1, ...] on the device. Returns the whole stack of weights with the new layer, and the layer's new state. The
+// state begins with the layer's f32 values if they are on a disk; the new layer of the stack is then a copy of them.
 // `layer_grad` is like that of update_by_layer. If `sound` (a scalar predicate) is given and false, the weight does not
 // change.
 Updated update_layer(const Run& run, const Param& param, const Tensor& index, const HeldParam& held,

@@ -186,7 +186,7 @@ void output_corrections(Program& program, const Run& run, const Weights& weights
 void output_gradients(Program& program, const Run& run, const ScaledGradients& gradients) {
   for (size_t i = 0; i < run.trained.size(); ++i) {
     const Param& param = run.trained[i];
-    internal_check(gradients.grads[i].dtype() == gradient_dtype(run), "the gradient of {} is {}", param.hf_name,
+    internal_check(gradients.grads[i].dtype() == gradient_dtype(run, param), "the gradient of {} is {}", param.hf_name,
                    gradients.grads[i].shape().to_string());
     program.output(gradient_output(param), gradients.grads[i], run.partition(param), "",
                    gradient_on_host(run, param) ? Memory::kHost : Memory::kDevice);

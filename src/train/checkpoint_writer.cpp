@@ -69,20 +69,13 @@ double CheckpointWriter::save(const TrainState& state, const RunRecord& record) 
   hurried_ = false;
   const double before = seconds_since(start);
   const fs::path path = checkpoint_path(run_.output.folder, state.step);
-  // Training waits until the files are written if the optimizer state is on a disk, because the next step changes it
-  // there, or if there is no memory for a copy.
+  // Training waits until the files are written if arrays are on a disk, because the next step changes them there, or if
+  // there is no memory for a copy.
   if (state.disk || !has_room(state)) {
     std::promise<Written> now;
     written_ = now.get_future();
     try {
-      now.set_value(write(path, state.step, record, [&](const std::string& name, const Use& use) {
-        if (!state.disk || !state.disk->contains(name)) return use(download_shards(state.buffers.at(name)));
-        state.disk->read(name, [&](const Box& box, HostArray values) {
-          HostShards part{state.disk->shape(name), {}};
-          part.shards.push_back({box, std::move(values)});
-          use(part);
-        });
-      }));
+      now.set_value(write(path, state.step, record, fetch_from(state)));
     } catch (...) {
       now.set_exception(std::current_exception());
     }
@@ -92,7 +85,7 @@ double CheckpointWriter::save(const TrainState& state, const RunRecord& record) 
   }
   const auto snapshot = std::make_shared<const Snapshot>(take_snapshot(run_, state));
   written_ = std::async(std::launch::async, [this, folder = path, step = state.step, record, snapshot] {
-    return write(folder, step, record, [&](const std::string& name, const Use& use) { use(snapshot->at(name)); });
+    return write(folder, step, record, [&](const std::string& name, const auto& use) { use(snapshot->at(name)); });
   });
   pending_ = path;
   stall_ = {seconds_since(start), before};
@@ -100,7 +93,7 @@ double CheckpointWriter::save(const TrainState& state, const RunRecord& record) 
 }
 
 CheckpointWriter::Written CheckpointWriter::write(const fs::path& path, int64_t step, const RunRecord& record,
-                                                  const Fetch& fetch) {
+                                                  const FetchArray& fetch) {
   // All processes must make the same number of attempts. `hurried_` may differ between them, so it is not used here.
   if (processes_ != nullptr)
     return retry_files(path.filename().string(), [&] { return write_together(path, step, record, fetch); });
@@ -118,7 +111,7 @@ void CheckpointWriter::delete_old(const fs::path& newest, const RunRecord& recor
 }
 
 CheckpointWriter::Written CheckpointWriter::write_once(const fs::path& path, int64_t step, const RunRecord& record,
-                                                       const Fetch& fetch) {
+                                                       const FetchArray& fetch) {
   const Clock::time_point start = Clock::now();
   AtomicFolder folder(path, AtomicFolder::Existing::kReplace);
   ResultWriter result(folder.path(), run_, repository_);
@@ -169,7 +162,7 @@ void write_state(StateWriter& state, const std::vector<StateArray>& arrays, cons
 }
 
 CheckpointWriter::Written CheckpointWriter::write_together(const fs::path& path, int64_t step, const RunRecord& record,
-                                                           const Fetch& fetch) {
+                                                           const FetchArray& fetch) {
   const Clock::time_point start = Clock::now();
   const std::string name = path.filename().string();
   std::optional<AtomicFolder> folder;

@@ -16,9 +16,6 @@
 
 namespace fettle {
 
-// A function that calls `use` with the array called `name`. For optimizer state on a disk, it calls `use` with one part
-// of the array after another. The same array may be fetched several times.
-using FetchArray = std::function<void(const std::string& name, const std::function<void(const HostShards&)>& use)>;
 // Writes the parts of these arrays that this process owns.
 void write_state(StateWriter& state, const std::vector<StateArray>& arrays, const FetchArray& fetch);
 
@@ -28,7 +25,7 @@ void write_state(StateWriter& state, const std::vector<StateArray>& arrays, cons
 //
 // Training waits only while the arrays are copied to the host. Another thread then writes and hashes the files, flushes
 // them to the disk and renames the folder. If this thread is still writing a checkpoint, the next save() first waits
-// for it. If the copy does not fit into host memory, or the optimizer state is on a disk (offload_dir), training waits
+// for it. If the copy does not fit into host memory, or arrays are on a disk (offload_dir), training waits
 // until the files are written.
 //
 // With several processes, writing a checkpoint succeeds in all of them or fails in all of them.
@@ -61,15 +58,14 @@ class CheckpointWriter {
     int64_t bytes = 0;
     double seconds = 0;
   };
-  using Use = std::function<void(const HostShards&)>;
-  using Fetch = FetchArray;
   bool has_room(const TrainState& state) const;
-  Written write(const std::filesystem::path& folder, int64_t step, const RunRecord& record, const Fetch& fetch);
-  Written write_once(const std::filesystem::path& folder, int64_t step, const RunRecord& record, const Fetch& fetch);
+  Written write(const std::filesystem::path& folder, int64_t step, const RunRecord& record, const FetchArray& fetch);
+  Written write_once(const std::filesystem::path& folder, int64_t step, const RunRecord& record,
+                     const FetchArray& fetch);
   // Does the same as write_once with several processes. Each process writes its parts. The first process makes the
   // result from all parts and commits the folder.
   Written write_together(const std::filesystem::path& folder, int64_t step, const RunRecord& record,
-                         const Fetch& fetch);
+                         const FetchArray& fetch);
   void delete_old(const std::filesystem::path& newest, const RunRecord& record) const;
   void finish(bool required);
 

@@ -4,6 +4,7 @@
 #include "base/host_memory.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "base/report_error.h"
 #include "base/seconds_since.h"
 #include "data/dataset.h"
 #include "eval/held_out.h"
@@ -13,6 +14,7 @@
 #include "report/view/run_file.h"
 #include "run/preflight.h"
 #include "step/memory_table.h"
+#include "step/state/batch_arrays.h"
 #include "step/step_programs.h"
 #include "tokenizer/tokenizer.h"
 #include "train/best_checkpoint.h"
@@ -49,6 +51,7 @@ int train(const Request& request, const Processes& processes, RunFile& run_file)
   Phases phases;
   // Checks the recipe against the model and the devices, before any weight is read.
   const ModelRepository& repository = request.repository();
+  require_same_start(processes, request);
   Devices devices(shared_by(processes, request.devices()));
   phases.done("opened the devices");
   const Run asked = request.resolve(target_of(devices), Purpose::kTraining, choose_variant(request, devices));
@@ -56,7 +59,7 @@ int train(const Request& request, const Processes& processes, RunFile& run_file)
   require_fit(asked, held);
   require_offload_dir(asked, devices, processes.several() ? processes.run()->place().local_size : 1);
   require_host_fit(held, devices.local_count(), free_host_memory());
-  require_same_run(processes, asked, repository, devices);
+  require_same_base(processes, asked, repository);
   const OutputFolder output = check_output(asked, processes);
   auto resume = find_resume_point(asked, repository);
   phases.done("checked the recipe");
@@ -146,7 +149,7 @@ int train(const Request& request, const Processes& processes, RunFile& run_file)
     return 128 + signal;
   };
 
-  BatchPrefetcher prefetcher(batches);
+  BatchPrefetcher prefetcher(batches, own_lines(devices, run));
   while (state.step < length.total_steps && !recorder.ends_early()) {
     if (const int signal = processes.stop_before(state.step); signal != 0) return stop(signal);
     recorder.start_step();
@@ -197,7 +200,7 @@ int train(const Request& request, const Processes& processes, RunFile& run_file)
 int finetune(const std::function<Request()>& open) {
   const InterruptScope interrupts;
   Processes processes = Processes::join();
-  return processes.end_together([&] {
+  const auto body = [&] {
     processes.enter("downloading");
     const Request request = open();
     processes.enter("starting");
@@ -210,7 +213,15 @@ int finetune(const std::function<Request()>& open) {
       run_file.end("failed", error.what());
       throw;
     }
-  });
+  };
+  try {
+    return processes.end_together(body);
+  } catch (const std::exception& error) {
+    if (!processes.several()) throw;
+    const int code = report_error();  // prints the message before the launcher ends this process
+    processes.end_job(code, error.what());
+    return code;
+  }
 }
 
 }  // namespace fettle

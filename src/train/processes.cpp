@@ -1,6 +1,7 @@
 #include "train/processes.h"
 
 #include <fstream>
+#include <new>
 
 #include "base/error.h"
 #include "base/files/file_error.h"
@@ -37,6 +38,15 @@ std::string shorten(const std::string& text) {
   return text.size() <= kMost ? text : text.substr(0, kMost) + "...";
 }
 
+// Returns the members of the object `one` that `other` lacks or has with another value. Returns other JSON unchanged.
+Json differing(const Json& one, const Json& other) {
+  if (!one.is_object() || !other.is_object()) return one;
+  Json out = Json::object();
+  for (const auto& [key, value] : one.items())
+    if (!other.contains(key) || other[key] != value) out[key] = value;
+  return out;
+}
+
 }  // namespace
 
 Processes Processes::join() {
@@ -65,10 +75,17 @@ int Processes::end_together(const std::function<int()>& body) {
   } catch (const fs::filesystem_error& error) {
     fate_->fail(static_cast<int>(ExitCode::kUser), file_error(error).what());
     throw;
+  } catch (const std::bad_alloc&) {
+    fate_->fail(static_cast<int>(ExitCode::kDoesNotFit), "its host has no free memory left");
+    throw;
   } catch (const std::exception& error) {
     fate_->fail(static_cast<int>(ExitCode::kInternal), error.what());
     throw;
   }
+}
+
+void Processes::end_job(int exit_code, const std::string& message) {
+  if (several()) fate_->end_job(exit_code, message);
 }
 
 void Processes::enter(const std::string& phase) const {
@@ -99,16 +116,19 @@ std::vector<std::string> Processes::agree(const std::string& name, const std::fu
 }
 
 void Processes::require_same(const std::string& name, const Json& values) const {
-  const std::vector<std::string> all = agree(name, [&] { return values.dump(); });
+  const std::vector<std::string> all =
+      agree(name, [&] { return values.dump(-1, ' ', false, Json::error_handler_t::replace); });
   const Json wanted = Json::parse(all[0]);
   for (int other = 1; other < static_cast<int>(all.size()); ++other) {
     const Json found = Json::parse(all[static_cast<size_t>(other)]);
-    for (const auto& [key, value] : wanted.items())
-      if (!found.contains(key) || found[key] != value)
+    for (const auto& [key, value] : wanted.items()) {
+      const Json given = found.value(key, Json());
+      if (given != value)
         throw UserError(
             "{} differs between {} and {}: {} and {}; every host must have the same program, recipe, model and data",
-            key, run_->name_of(other), run_->name_of(0), shorten(found.value(key, Json()).dump()),
-            shorten(value.dump()));
+            key, run_->name_of(other), run_->name_of(0), shorten(differing(given, value).dump()),
+            shorten(differing(value, given).dump()));
+    }
   }
 }
 

@@ -35,6 +35,8 @@ class Processes {
   // Runs `body` and returns its exit code. If `body` throws in one process, this process throws the error again, and
   // all processes end with the exit code of that error.
   int end_together(const std::function<int()>& body);
+  // Call it after end_together has thrown, when the message is printed (Fate::end_job).
+  void end_job(int exit_code, const std::string& message);
   // Records the current phase of this process ("compiling"), for the table that is printed when a run hangs.
   void enter(const std::string& phase) const;
   // Call this before each step. Returns 0 when the step may run. After any process has received a signal, all processes

@@ -147,8 +147,24 @@ ResultWriter::ResultWriter(const std::filesystem::path& folder, const Run& run, 
     model_.emplace(folder, result_shapes(run, repository), kShardBytes);
 }
 
+ReadableArray::ReadableArray(const HostShards& shards)
+    : shape(shards.shape), read([&shards](const Box& box, std::byte* out) {
+        bool any = false;
+        for (const HostShards::Shard& shard : shards.shards) {
+          any |= intersect(shard.box, box).elements() > 0;
+          copy_common(shard.box, shard.bytes.data(), box, out, byte_size(shards.shape.dtype));
+        }
+        return any;
+      }) {}
+
+ReadableArray::ReadableArray(StateReader& state, const std::string& name)
+    : shape(state.shape(name)), read([&state, name](const Box& box, std::byte* out) {
+        state.read_slice(name, box, out);
+        return true;
+      }) {}
+
 template <typename Write>
-void ResultWriter::for_each_layer(const Param& param, const HostShards& weights, Write write) const {
+void ResultWriter::for_each_layer(const Param& param, const ReadableArray& weights, Write write) const {
   const Dims dims = param.stored_dims();
   const DType dtype = param.dtype.value_or(dtype_);
   HostArray layer({weights.shape.dtype, dims}), converted({dtype, dims});
@@ -159,8 +175,7 @@ void ResultWriter::for_each_layer(const Param& param, const HostShards& weights,
       box.start[0] = index / param.dims[0], box.start[1] = index % param.dims[0];
     else if (param.stacked())
       box.start[0] = index;
-    for (const HostShards::Shard& shard : weights.shards)
-      copy_common(shard.box, shard.bytes.data(), box, layer.data(), byte_size(weights.shape.dtype));
+    if (!weights.read(box, layer.data())) continue;
     convert_elements(layer.data(), weights.shape.dtype, converted.data(), dtype, converted.shape().elements());
     write(param.stored_name(index), converted);
   }
@@ -173,11 +188,11 @@ void ResultWriter::write(const std::string& name, const HostArray& weight) {
   if (!adapter_) model_->write(written_name(run_, repository_, name), bytes);
 }
 
-void ResultWriter::add(const Param& param, const HostShards& weights) {
+void ResultWriter::add(const Param& param, const ReadableArray& weights) {
   for_each_layer(param, weights, [&](const std::string& name, const HostArray& weight) { write(name, weight); });
 }
 
-void ResultWriter::add(const Param& param, const HostShards& weights, const HostShards& start) {
+void ResultWriter::add(const Param& param, const ReadableArray& weights, const ReadableArray& start) {
   std::map<std::string, HostArray> starts;
   for_each_layer(param, start,
                  [&](const std::string& name, const HostArray& weight) { starts.emplace(name, weight.clone()); });
@@ -239,18 +254,21 @@ void ResultWriter::finish() {
 
 namespace {
 
-using ReadArray = std::function<HostShards(const std::string& name)>;
+// Calls `use` with the array of this name, or one by one with its parts (FetchArray). The array need not exist longer.
+using UseArray = std::function<void(const ReadableArray& array)>;
+using WithArray = std::function<void(const std::string& name, const UseArray& use)>;
 
 void write_from(const std::filesystem::path& folder, const Run& run, const ModelRepository& repository,
-                const ReadArray& read) {
+                const WithArray& with_array) {
   ResultWriter writer(folder, run, repository);
   for (const Param& param : run.trained)
-    if (run.pissa && param.is_lora())
-      writer.add(param, read(trained_input(param)), read(start_array(param)));
-    else
-      writer.add(param, read(trained_input(param)));
+    with_array(trained_input(param), [&](const ReadableArray& weights) {
+      if (!run.pissa || !param.is_lora()) return writer.add(param, weights);
+      with_array(start_array(param), [&](const ReadableArray& start) { writer.add(param, weights, start); });
+    });
   for (const Param& param : run.frozen)
-    if (run.keeps(param)) writer.add(param, read(frozen_input(param)));
+    if (run.keeps(param))
+      with_array(frozen_input(param), [&](const ReadableArray& weights) { writer.add(param, weights); });
   writer.finish();
   if (run.lora && !run.lora->parameters.empty())
     warn(
@@ -266,16 +284,17 @@ void write_from(const std::filesystem::path& folder, const Run& run, const Model
 
 void write_result(const std::filesystem::path& folder, const Run& run, const ModelRepository& repository,
                   const TrainState& state) {
-  write_from(folder, run, repository, [&](const std::string& name) { return download_shards(state.buffers.at(name)); });
+  const FetchArray fetch = fetch_from(state);
+  write_from(folder, run, repository, [&](const std::string& name, const UseArray& use) {
+    fetch(name, [&](const HostShards& array) { use(array); });
+  });
 }
 
 void write_result(const std::filesystem::path& folder, const Run& run, const ModelRepository& repository,
                   StateReader& state) {
-  write_from(folder, run, repository, [&](const std::string& name) {
-    HostShards array{state.shape(name), {}};
-    array.shards.push_back({Box::whole(array.shape.dims), state.read(name)});
+  write_from(folder, run, repository, [&](const std::string& name, const UseArray& use) {
+    use(ReadableArray(state, name));
     state.release(name);
-    return array;
   });
 }
 

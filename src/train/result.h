@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -12,23 +13,34 @@
 
 namespace fettle {
 
+// An array whose boxes are read one by one, so that an array on disk need not fit into the host's memory. The shards or
+// the state must outlive it.
+struct ReadableArray {
+  ReadableArray(const HostShards& shards);
+  ReadableArray(StateReader& state, const std::string& name);
+
+  Shape shape;
+  // Copies the box, dense, to `out`. Returns false if the array has nothing of the box.
+  std::function<bool(const Box& box, std::byte* out)> read;
+};
+
 class ResultWriter {
  public:
   // Creates adapter_config.json and adapter_model.safetensors, or model*.safetensors, in `folder`.
   ResultWriter(const std::filesystem::path& folder, const Run& run, const ModelRepository& repository);
   // Writes the weights of a trained parameter, or of one that the run keeps, layer by layer. Parameters may come in any
-  // order, but each only once.
-  void add(const Param& param, const HostShards& weights);
+  // order, but each only once. A stacked parameter may come in several calls, each with whole layers.
+  void add(const Param& param, const ReadableArray& weights);
   // Writes PiSSA's A or B as ordinary LoRA weights of twice the rank for the unchanged base. Their product is the
   // trained B A minus the initial B A; `start` has the initial values.
-  void add(const Param& param, const HostShards& weights, const HostShards& start);
+  void add(const Param& param, const ReadableArray& weights, const ReadableArray& start);
   // Completes the files and adds the tokenizer's files and, for a classifier, its labels. For a full model, also writes
   // the base's weights that were not trained, and the config.
   void finish();
 
  private:
   template <typename Write>
-  void for_each_layer(const Param& param, const HostShards& weights, Write write) const;
+  void for_each_layer(const Param& param, const ReadableArray& weights, Write write) const;
   void write(const std::string& name, const HostArray& weight);
 
   std::filesystem::path folder_;

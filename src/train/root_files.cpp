@@ -89,10 +89,7 @@ void write_root(const Run& run, const ModelRepository& repository, const TrainSt
   }
   write_in_parts(
       processes, "result", [&] { return make() / "parts"; },
-      [&](StateWriter& own) {
-        write_state(own, result_arrays(run),
-                    [&](const std::string& name, const auto& use) { use(download_shards(state.buffers.at(name))); });
-      },
+      [&](StateWriter& own) { write_state(own, result_arrays(run), fetch_from(state)); },
       [&](StateWriter& all) {
         const fs::path parts = result->path() / "parts";
         all.finish({});

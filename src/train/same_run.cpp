@@ -2,23 +2,27 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/environment.h"
 #include "runtime/vendors/plugin.h"
 #include "train/base_digest.h"
 
 namespace fettle {
 
-void require_same_run(const Processes& processes, const Run& run, const ModelRepository& repository,
-                      const Devices& devices) {
+void require_same_start(const Processes& processes, const Request& request) {
+  if (!processes.several()) return;
+  nlohmann::json values{{"the version of Fettle", FETTLE_VERSION},
+                        {"the recipe", request.changed_keys()},
+                        {"the plugin", Plugin::load(request.devices().plugin)->content_hash()}};
+  for (const char* variable : {"XLA_FLAGS", "FETTLE_ALLOW_DEVICE_WITHOUT_ARITHMETIC"})
+    values[variable] = environment(variable);
+  processes.require_same("recipe and plugin", values);
+}
+
+void require_same_base(const Processes& processes, const Run& run, const ModelRepository& repository) {
   if (!processes.several()) return;
   nlohmann::json base = base_identity(run, repository);
   base.erase("paths");  // hosts may have the model in different folders
-  nlohmann::json kinds = nlohmann::json::array();
-  for (const DeviceInfo& device : devices.client().devices())
-    if (devices.client().is_local(device.ordinal)) kinds.push_back(device.kind + " " + device.capability);
-  processes.require_same("recipe and devices", {{"the recipe", nlohmann::json::parse(run.output.changed_keys)},
-                                                {"the base model", base},
-                                                {"the plugin", devices.client().plugin().content_hash()},
-                                                {"the list of devices", kinds}});
+  processes.require_same("base model", {{"the base model", base}});
 }
 
 void require_same_data(const Processes& processes, const DataIdentity& data, int64_t resumed_step) {

@@ -3,16 +3,19 @@
 
 #include "checkpoint/repository.h"
 #include "data/batches/batches.h"
-#include "programs/devices.h"
+#include "run/request.h"
 #include "run/run.h"
 #include "train/processes.h"
 
 namespace fettle {
 
-// Throws UserError in every process if one process has another recipe, base, plugin or kind of devices; the message
-// names the host that differs.
-void require_same_run(const Processes& processes, const Run& run, const ModelRepository& repository,
-                      const Devices& devices);
+// Throws UserError in every process if one process has another recipe, plugin or version of Fettle, or another value of
+// a variable that decides which programs run. The message names the host that differs. Call it before the devices are
+// opened: from then on, all processes must run the same programs in the same order, and a process that runs others
+// would make them wait.
+void require_same_start(const Processes& processes, const Request& request);
+// Throws UserError in every process if one process has another base model.
+void require_same_base(const Processes& processes, const Run& run, const ModelRepository& repository);
 // Throws UserError in every process if one process has other tokens, or continues from a checkpoint of another step.
 void require_same_data(const Processes& processes, const DataIdentity& data, int64_t resumed_step);
 

@@ -159,10 +159,23 @@ TEST_F(RecipeFile, DeepSpeedsNvmeBecomesOffloadDir) {
       read(R"(deepspeed: {"zero_optimization": {"offload_param": {"device": "nvme", "nvme_path": "/nvme"}}})"
            "\n");
   EXPECT_EQ(weights.offload_dir, "");
-  EXPECT_TRUE(weights.offload_param);
+  EXPECT_TRUE(weights.offload_param && !weights.offload_dir_weights);
+  // With 16-bit compute, the float32 weights follow. A run without such weights gets no key that it would refuse.
+  const std::string all =
+      R"(deepspeed: {"zero_optimization": {"offload_param": {"device": "nvme", "nvme_path": "/nvme"},)"
+      R"( "offload_optimizer": {"device": "nvme", "nvme_path": "/nvme"}}})"
+      "\n";
+  for (const auto& [dtype, moves] : {std::pair{"bf16", true}, {"fp16", true}, {"pure_bf16", false}, {"tf32", false}}) {
+    const Recipe both = read(all + dtype + ": true\n");
+    EXPECT_TRUE(both.offload_dir == "/nvme" && both.offload_param);
+    EXPECT_EQ(both.offload_dir_weights, moves) << dtype;
+  }
+  EXPECT_FALSE(read(all + "bf16: true\noffload_dir_weights: false\n").offload_dir_weights);
   const Recipe accelerate = read(
-      "accelerate_config: {deepspeed_config: {offload_optimizer_device: nvme, offload_optimizer_nvme_path: /nvme}}\n");
+      "accelerate_config: {mixed_precision: bf16, deepspeed_config: {offload_optimizer_device: nvme, "
+      "offload_optimizer_nvme_path: /nvme, offload_param_device: nvme}}\n");
   EXPECT_EQ(accelerate.offload_dir, "/nvme");
+  EXPECT_TRUE(accelerate.offload_dir_weights);
   // Without a folder, host memory is used.
   const Recipe nowhere = read(R"(deepspeed: {"zero_optimization": {"offload_optimizer": {"device": "nvme"}}})"
                               "\n");

@@ -297,6 +297,35 @@ TEST(Batches, AreIdentifiedByTheirTokensAndLabels) {
   EXPECT_NE(digest({example(2, 3, 1), example(1, 5)}), first);
 }
 
+// A process of several fills only the lines that its devices read, but counts the tokens of all.
+TEST(Batches, FillOnlyTheLinesThatAreNeeded) {
+  std::vector<Example> examples;
+  for (int32_t i = 0; i < 8; ++i) examples.push_back(example(i, 5 + i, 2));
+  const Batches batches(examples,
+                        {.micro_batches = 2, .sequences = 4, .max_length = 16, .shuffle = false, .pad_id = 9});
+  const Batch all = batches.at(0);
+  int64_t lines = 0;
+  const Batch some = batches.at(0, [&](const BatchShape& shape) {
+    lines = shape.lines;
+    std::vector<bool> own(static_cast<size_t>(shape.lines), false);
+    own[1] = true;
+    return own;
+  });
+  ASSERT_EQ(lines, all.shape.lines);
+  ASSERT_EQ(some.tokens.shape(), all.tokens.shape());
+  for (const auto part :
+       {&Batch::tokens, &Batch::targets, &Batch::positions, &Batch::segments, &Batch::sequence_numbers})
+    for (int64_t line = 0; line < 2 * lines; ++line) {
+      const int32_t filler = part == &Batch::tokens ? 9 : part == &Batch::targets ? kIgnore : 0;
+      EXPECT_EQ(row(some.*part, line), line % lines == 1
+                                           ? row(all.*part, line)
+                                           : std::vector<int32_t>(static_cast<size_t>(all.shape.length), filler));
+    }
+  EXPECT_EQ(some.trained_tokens, all.trained_tokens);
+  EXPECT_EQ(some.real_tokens, all.real_tokens);
+  EXPECT_EQ(some.sources, all.sources);
+}
+
 TEST(Batches, SeekingGivesTheSameBytes) {
   std::vector<Example> examples;
   for (int32_t i = 0; i < 50; ++i) examples.push_back(example(i, 1 + i % 30));

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "checkpoint/load.h"
 #include "checkpoint/model_writer.h"
@@ -12,6 +13,7 @@
 #include "families.h"
 #include "gguf_reference.h"
 #include "graph/ops.h"
+#include "model_copies.h"
 #include "models/blocks/loss.h"
 #include "paths.h"
 #include "resolve_run.h"
@@ -103,38 +105,62 @@ TEST_P(Export, MergedLogitsAreThoseOfTheAdapter) {
 
 INSTANTIATE_TEST_SUITE_P(Families, Export, testing::ValuesIn(kFamilies), [](const auto& info) { return info.param; });
 
-TEST(ExportFiles, LoraWeightsOfExpertsAreMerged) {
-  // Some checkpoints have one tensor per expert. Others have one tensor for all experts, as [E, in, out] or as [E, out,
-  // in]. The LoRA weights of a fused gate_up have twice the rank.
-  const std::vector<std::tuple<std::string, std::string, int64_t>> adapters{
-      {"mixtral", "experts_final", 2 * (8 * 3 + 2)},     // 2 layers: 8 experts of 3 weights, q_proj, v_proj
-      {"gpt_oss", "experts_final", 2 * (2 + 1)},         // 2 layers: gate_up and down of all experts, q_proj
-      {"qwen3_5_moe", "experts_final", 8 * 3 + 6},       // 8 layers: gate_up, down, router; 6 layers: out_proj
-      {"glm4_moe", "all_linear_final", 2 * 25 + 3 * 4},  // 2 layers: 8 experts of 3, router; 3 layers: attention
-      {"nemotron_h_moe", "experts_final", 3 * 17 + 1},   // 3 layers: 8 experts of 2 weights, router; 1 layer: q_proj
-      {"lfm2_moe", "experts_final", 3 * 25 + 1},         // 3 layers: 8 experts of 3 weights, router; 1 layer: q_proj
-      {"llama4", "experts_final", 2 * 2 + 4},            // 2 layers: gate_up and down; 4 layers: q_proj
-      {"granite4", "experts_final", 5 * 3 + 1},          // 5 layers: gate_up, down, router; 1 layer: q_proj
-      {"deepseek_v2", "all_linear_final",
-       2 * (16 * 3 + 1) + 3 * 4},  // 2 layers: 16 experts, router; 3 layers: attention
-      {"deepseek_v3", "all_linear_final", 2 * (16 * 3 + 1) + 3 * 5},
-      {"glm4_moe_lite", "all_linear_final", 2 * (8 * 3 + 1) + 3 * 5},
-      {"qwen2_moe", "all_linear_final", 2 * 4 + 3 * 4 + 3},  // the routed experts have no LoRA weights
-      {"qwen3_next", "all_linear_final", 7 * (8 * 3 + 2) + 6 * 3 + 2 * 4},
-      {"minimax_m2", "all_linear_final", 2 * (8 * 3 + 1 + 4)},
-      {"gemma4_moe", "all_linear_final", 4 * 4 + 2 * 3 + 6 * 4},
-      {"gemma4_e2b", "all_linear_final", 8 * 7 + 4 * 2 + 1}};  // keys and values of 4 layers; one outside of the layers
-  for (const auto& [model, adapter, tensors] : adapters) {
-    const TempFolder folder;
-    Recipe recipe = export_recipe(kModels / model, folder / "merged");
-    recipe.adapter_name_or_path = {(kModels / model / "variants" / adapter).string()};
-    const ExportReport report = run_export(Request(recipe, Command::kExport));
-    EXPECT_EQ(report.merged_tensors, tensors) << model;
-    EXPECT_LT(report.logits->difference_from_adapter, 1e-4 * report.logits->scale) << model;
-    EXPECT_GT(report.logits->difference_from_base, 1e-2 * report.logits->scale) << model;
-    EXPECT_NEAR(report.logits->kept, 1, 1e-3) << model;
-  }
+struct AdapterOfExperts {
+  const char* model;
+  const char* adapter;
+  int64_t tensors;  // of the checkpoint, that the merge changes
+};
+
+class MergedExperts : public testing::TestWithParam<AdapterOfExperts> {};
+
+TEST_P(MergedExperts, AreThoseOfTheAdapter) {
+  const auto& [model, adapter, tensors] = GetParam();
+  const TempFolder folder;
+  Recipe recipe = export_recipe(kModels / model, folder / "merged");
+  recipe.adapter_name_or_path = {(kModels / model / "variants" / (adapter + std::string("_final"))).string()};
+  const ExportReport report = run_export(Request(recipe, Command::kExport));
+  EXPECT_EQ(report.merged_tensors, tensors);
+  EXPECT_LT(report.logits->difference_from_adapter, 1e-4 * report.logits->scale);
+  EXPECT_GT(report.logits->difference_from_base, 1e-2 * report.logits->scale);
+  EXPECT_NEAR(report.logits->kept, 1, 1e-3);
 }
+
+// Some checkpoints have one tensor per expert. Others have one tensor for all experts, as [E, in, out] or as [E, out,
+// in]. The LoRA weights of a fused gate_up have twice the rank.
+const std::vector<AdapterOfExperts> kAdaptersOfExperts{
+    {"mixtral", "experts", 2 * (8 * 3 + 2)},     // 2 layers: 8 experts of 3 weights, q_proj, v_proj
+    {"gpt_oss", "experts", 2 * (2 + 1)},         // 2 layers: gate_up and down of all experts, q_proj
+    {"qwen3_5_moe", "experts", 8 * 3 + 6},       // 8 layers: gate_up, down, router; 6 layers: out_proj
+    {"glm4_moe", "all_linear", 2 * 25 + 3 * 4},  // 2 layers: 8 experts of 3, router; 3 layers: attention
+    {"nemotron_h_moe", "experts", 3 * 17 + 1},   // 3 layers: 8 experts of 2 weights, router; 1 layer: q_proj
+    {"lfm2_moe", "experts", 3 * 25 + 1},         // 3 layers: 8 experts of 3 weights, router; 1 layer: q_proj
+    {"llama4", "experts", 2 * 2 + 4},            // 2 layers: gate_up and down; 4 layers: q_proj
+    {"granite4", "experts", 5 * 3 + 1},          // 5 layers: gate_up, down, router; 1 layer: q_proj
+    {"deepseek_v2", "all_linear", 2 * (16 * 3 + 1) + 3 * 4},  // 2 layers: 16 experts, router; 3 layers: attention
+    {"deepseek_v3", "all_linear", 2 * (16 * 3 + 1) + 3 * 5},
+    {"glm4_moe_lite", "all_linear", 2 * (8 * 3 + 1) + 3 * 5},
+    {"qwen2_moe", "all_linear", 2 * 4 + 3 * 4 + 3},  // the routed experts have no LoRA weights
+    {"qwen3_next", "all_linear", 7 * (8 * 3 + 2) + 6 * 3 + 2 * 4},
+    {"minimax_m2", "all_linear", 2 * (8 * 3 + 1 + 4)},
+    {"ernie4_5_moe", "all_linear", 2 * (8 * 3 + 1) + 3 * 4},
+    {"granitemoe", "experts", 2 * 3 + 2},
+    {"gemma4_moe", "all_linear", 4 * 4 + 2 * 3 + 6 * 4},
+    {"qwen2_moe", "experts", 2 * 25 + 3},        // 2 layers: 8 experts of 3 weights, router; 3 layers: q_proj
+    {"gemma4_moe", "experts", 6 * (2 + 1 + 1)},  // 6 layers: gate_up, down, router, q_proj
+    // PEFT's all-linear leaves the experts of these models without LoRA weights, except those of qwen3_moe and
+    // mixtral.
+    {"gpt_oss", "all_linear", 2 * 4},
+    {"qwen3_5_moe", "all_linear", 6 * 5 + 8 * 4 + 2 * 4},
+    {"qwen3_moe", "all_linear", 2 * (16 * 3 + 1 + 4)},
+    {"mixtral", "all_linear", 2 * (8 * 3 + 1 + 4)},
+    {"llama4", "all_linear", 2 * 3 + 2 * 3 + 4 * 4},
+    {"granite4", "all_linear", 4 * 2 + 5 * 2 + 4},
+    {"lfm2_moe", "all_linear", 3 * 2 + 3 + 4},
+    {"nemotron_h_moe", "all_linear", 3 * 5 + 4},
+    {"gemma4_e2b", "all_linear", 8 * 7 + 4 * 2 + 1}};  // keys and values of 4 layers; one outside of the layers
+
+INSTANTIATE_TEST_SUITE_P(Adapters, MergedExperts, testing::ValuesIn(kAdaptersOfExperts),
+                         [](const auto& info) { return info.param.model + std::string("_") + info.param.adapter; });
 
 // A run rounds the weights of a GGUF file to bfloat16. The merge starts from the same rounded values, even if it writes
 // float32.
@@ -169,24 +195,67 @@ TEST(ExportFiles, BasesIn4BitsHaveTheValuesOfTheRun) {
   }
 }
 
-TEST(ExportFiles, OnlyTheAdaptersWeightsChange) {
+class ChangedTensors : public testing::TestWithParam<std::string> {};
+
+TEST_P(ChangedTensors, AreThoseOfTheAdapter) {
+  const std::string model = GetParam();
   const TempFolder folder;
-  const ExportReport report = run_export(Request(merge_recipe("llama", folder / "merged"), Command::kExport));
-  auto base = tensors(kModels / "llama"), merged = tensors(folder / "merged");
-  int64_t changed = 0;
+  const ExportReport report = run_export(Request(merge_recipe(model, folder / "merged"), Command::kExport));
+  // The adapter may name a module in another way than the checkpoint, but only before "layers.".
+  std::set<std::string> adapted;
+  const std::string end = ".lora_A.weight";
+  const SafetensorsFile adapter = SafetensorsFile::open(kModels / model / "adapter_final/adapter_model.safetensors");
+  for (const TensorEntry& entry : adapter.entries())
+    if (entry.name.ends_with(end)) {
+      const std::string module = entry.name.substr(0, entry.name.size() - end.size());
+      const size_t layers = module.find("layers.");
+      adapted.insert(module.substr(layers != std::string::npos ? layers : module.rfind('.') + 1) + ".weight");
+    }
+  auto base = tensors(kModels / model), merged = tensors(folder / "merged");
+  int64_t changed = 0, of_encoder = 0;
   for (const auto& [name, value] : base) {
     ASSERT_TRUE(merged.contains(name)) << name;
-    const bool linear = name.find("_proj") != std::string::npos;
-    EXPECT_EQ(merged[name] != value, linear) << name;
-    changed += linear;
+    const bool text = model == "llama" || name.find("language_model.") != std::string::npos;
+    const size_t layers = name.find("layers.");
+    const bool has_lora =
+        text &&
+        adapted.contains(name.substr(layers != std::string::npos ? layers : name.rfind('.', name.size() - 8) + 1));
+    EXPECT_EQ(merged[name] != value, has_lora) << name;
+    changed += has_lora;
+    of_encoder += !text;
   }
   EXPECT_EQ(merged.size(), base.size());
+  EXPECT_EQ(static_cast<size_t>(changed), adapted.size());
   EXPECT_EQ(report.merged_tensors, changed);
-  EXPECT_EQ(read_text(folder / "merged/config.json"), read_text(kModels / "llama/config.json"));
-  EXPECT_EQ(read_text(folder / "merged/tokenizer.json"), read_text(kModels / "llama/tokenizer.json"));
-  EXPECT_EQ(read_text(folder / "merged/generation_config.json"), read_text(kModels / "llama/generation_config.json"));
+  EXPECT_EQ(of_encoder > 0, model != "llama");
+  for (const char* file : {"config.json", "tokenizer.json", "generation_config.json"})
+    EXPECT_EQ(read_text(folder / "merged" / file), read_text(kModels / model / file)) << file;
   EXPECT_FALSE(fs::exists(folder / "merged/adapter_config.json"));
 }
+
+// All except llama also have an encoder for images. Its layers have names like those of the text model.
+INSTANTIATE_TEST_SUITE_P(Models, ChangedTensors,
+                         testing::Values("llama", "gemma3_wrapped", "mistral3", "qwen3_5", "llama4", "gemma4_e2b"),
+                         [](const auto& info) { return info.param; });
+
+class LaterLayers : public testing::TestWithParam<std::string> {};
+
+// Layers that predict tokens further ahead (MTP) are copied.
+TEST_P(LaterLayers, KeepTheirBytes) {
+  const std::string model = GetParam();
+  const TempFolder folder;
+  const std::vector<std::string> later = write_with_later_layers(folder / "base", model);
+  Recipe recipe = merge_recipe(model, folder / "merged");
+  recipe.model_name_or_path = (folder / "base").string();
+  const ExportReport report = run_export(Request(recipe, Command::kExport));
+  EXPECT_GT(report.merged_tensors, 0);
+  EXPECT_GT(later.size(), 10u);
+  expect_same_tensors(folder / "merged", folder / "base", later);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, LaterLayers,
+                         testing::Values("qwen3_5", "qwen3_5_text", "qwen3_next", "deepseek_v3", "glm4_moe"),
+                         [](const auto& info) { return info.param; });
 
 TEST(ExportFiles, AllChatTemplatesGoAlong) {
   const TempFolder folder;

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/arrays/host_array.h"
+#include "environment.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/attention_blocks.h"
 
@@ -317,6 +318,18 @@ TEST(CpuAttentionTables, EachInstructionSetHasItsOwn) {
   for (const BlockOps* ops : bf16) EXPECT_TRUE(names.insert(ops->name).second) << ops->name;
   for (const BlockOps* ops : f32) EXPECT_FALSE(ops->pairs) << ops->name << " would round f32";
 }
+
+#ifdef __x86_64__
+// On Intel's CPUs that have AMX, products of pairs with AVX-512 are slower than products of f32.
+TEST(CpuAttentionTables, SlowProductsOfPairsAreNotChosen) {
+  const Environment limit("FETTLE_MAX_CPU_ISA", "avx512_bf16");
+  if (std::string(usable_block_ops(DType::kBF16).back()->name) != "avx512_bf16") GTEST_SKIP() << "no AVX-512 with bf16";
+  EXPECT_EQ(std::string(block_ops(DType::kF32).name), "avx512");
+  const bool slow = __builtin_cpu_is("intel") && !__builtin_cpu_is("cooperlake");
+  if (slow) EXPECT_EQ(std::string(block_ops(DType::kBF16).name), "avx512");
+  if (__builtin_cpu_is("amd")) EXPECT_EQ(std::string(block_ops(DType::kBF16).name), "avx512_bf16");
+}
+#endif
 
 }  // namespace
 }  // namespace fettle::cpu

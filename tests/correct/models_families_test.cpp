@@ -156,6 +156,7 @@ TEST(Config, ExamplesHaveThePublishedNumbersOfParameters) {
       {"deepseek-v3", 671},
       {"deepseek-v3-fp8", 671},
       {"ernie-4.5-0.3b", 0.36},
+      {"ernie-4.5-21b-a3b", 21.8},
       {"exaone-4-1.2b", 1.28},
       {"exaone-4-32b", 32.0},
       {"falcon-h1-7b", 7.59},

@@ -36,7 +36,9 @@ std::string form_of(const Model& model) {
   const ModelConfig& c = model.config;
   const std::string& type = model.family->model_type;
   if (type == "granitemoehybrid") return c.mamba2 ? type : type + "_dense";
-  if (type == "qwen2_moe" || type == "qwen3_next") return c.expert_layers ? type : type + "_sparse";
+  if (type == "qwen2_moe" || type == "qwen3_next" || type == "llama4") return c.expert_layers ? type : type + "_sparse";
+  if (type == "deepseek_v3") return c.latent->query_rank > 0 ? type : "moonlight";
+  if (c.nemotron_h && c.expert_width == 0 && c.num_experts > 0) return "nemotron_h_nano";
   const bool moe = (c.gemma4 || c.nemotron_h) && c.num_experts > 0;
   return type + (moe ? "_moe" : c.gemma4 && c.gemma4->layer_size > 0 ? "_e2b" : "");
 }
@@ -167,9 +169,11 @@ TEST(Roles, LinearLayers) {
   Names gemma4_e2b = decoder;
   gemma4_e2b.insert(gemma4_e2b.end(), {"per_layer_input_gate", "per_layer_projection",
                                        "model.language_model.per_layer_model_projection"});
-  Names llama4 = attention;
-  for (const char* module : {"feed_forward.shared_expert.", "feed_forward."})
+  Names llama4 = attention, llama4_sparse;
+  for (const char* module : {"feed_forward.shared_expert.", "feed_forward."}) {
     for (const char* name : {"gate_proj", "up_proj", "down_proj"}) llama4.push_back(std::string(module) + name);
+    if (llama4_sparse.empty()) llama4_sparse = llama4;
+  }
   const Names lfm2{"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.out_proj", "conv.in_proj",
                    "conv.out_proj",    "feed_forward.w1",  "feed_forward.w3",  "feed_forward.w2"};
   Names granite4_dense = attention, falcon_h1 = attention;
@@ -181,17 +185,21 @@ TEST(Roles, LinearLayers) {
   Names nemotron{"mixer.in_proj", "mixer.out_proj", "mixer.q_proj", "mixer.k_proj", "mixer.v_proj", "mixer.o_proj"};
   Names nemotron_moe = nemotron;
   nemotron.insert(nemotron.end(), {"mixer.up_proj", "mixer.down_proj"});
-  nemotron_moe.insert(nemotron_moe.end(), {"mixer.shared_experts.up_proj", "mixer.shared_experts.down_proj",
-                                           "mixer.fc1_latent_proj", "mixer.fc2_latent_proj"});
+  nemotron_moe.insert(nemotron_moe.end(), {"mixer.shared_experts.up_proj", "mixer.shared_experts.down_proj"});
+  const Names nemotron_nano = nemotron_moe;
+  nemotron_moe.insert(nemotron_moe.end(), {"mixer.fc1_latent_proj", "mixer.fc2_latent_proj"});
   const std::map<std::string, Names> others{
       {"llama4", llama4},
+      {"llama4_sparse", llama4_sparse},
       {"lfm2", lfm2},
       {"lfm2_moe", lfm2},
+      {"granitemoe", attention},
       {"granitemoehybrid", granite4},
       {"granitemoehybrid_dense", granite4_dense},
       {"falcon_h1", falcon_h1},
       {"nemotron_h", nemotron},
       {"nemotron_h_moe", nemotron_moe},
+      {"nemotron_h_nano", nemotron_nano},
       {"gemma4_e2b", gemma4_e2b},
       {"phi3", {"self_attn.qkv_proj", "self_attn.o_proj", "mlp.gate_up_proj", "mlp.down_proj"}},
       {"glm",
@@ -211,7 +219,10 @@ TEST(Roles, LinearLayers) {
       {"qwen2_moe", qwen2_moe},
       {"qwen2_moe_sparse", qwen2_moe_sparse},
       {"glm4_moe", glm4_moe},
+      {"ernie4_5_moe", glm4_moe},
       {"deepseek_v3", deepseek},
+      {"kimi_k2", deepseek},
+      {"moonlight", deepseek_v2},
       {"deepseek_v2", deepseek_v2},
       {"glm4_moe_lite", deepseek},
       {"minimax_m2", attention},
@@ -242,7 +253,10 @@ TEST(Roles, RouterAndExperts) {
       {"qwen2_moe", per_expert},
       {"qwen2_moe_sparse", per_expert},
       {"glm4_moe", per_expert},
+      {"ernie4_5_moe", per_expert},
       {"deepseek_v3", per_expert},
+      {"kimi_k2", per_expert},
+      {"moonlight", per_expert},
       {"qwen3_next", per_expert},
       {"qwen3_next_sparse", per_expert},
       {"deepseek_v2", per_expert},
@@ -253,10 +267,13 @@ TEST(Roles, RouterAndExperts) {
       {"qwen3_5_moe", {"mlp.gate", "", "", ""}},
       {"gemma4_moe", {"router.proj", "", "", ""}},
       {"llama4", {"feed_forward.router", "", "", ""}},
+      {"llama4_sparse", {"feed_forward.router", "", "", ""}},
       {"lfm2_moe",
        {"feed_forward.gate", "feed_forward.experts.{}.w1", "feed_forward.experts.{}.w3", "feed_forward.experts.{}.w2"}},
+      {"granitemoe", {"block_sparse_moe.router.layer", "", "", ""}},
       {"granitemoehybrid", {"block_sparse_moe.router.layer", "", "", ""}},
-      {"nemotron_h_moe", {"mixer.gate", "", "mixer.experts.{}.up_proj", "mixer.experts.{}.down_proj"}}};
+      {"nemotron_h_moe", {"mixer.gate", "", "mixer.experts.{}.up_proj", "mixer.experts.{}.down_proj"}},
+      {"nemotron_h_nano", {"mixer.gate", "", "mixer.experts.{}.up_proj", "mixer.experts.{}.down_proj"}}};
   const Role roles[] = {Role::kRouter, Role::kExpertGate, Role::kExpertUp, Role::kExpertDown};
   for (const Model& model : all_models())
     for (size_t i = 0; i < 4; ++i) {

@@ -40,7 +40,7 @@ Compiled compiled_for(const std::string& target, const std::string& kernels) {
   const auto run = make_run(recipe, config, "config.json", machine.run_target());
   const Program program = build_train_step(run, 640);
   const HloModule module = read_hlo(machine.compile(program, false).optimized);
-  return {program.kernels(), estimate(module, run.sharding.mesh(), *machine.target(), machine.devices_per_host(), {})};
+  return {program.kernels(), estimate(module, run.sharding.mesh(), *machine.target(), machine.linked_devices(), {})};
 }
 
 TEST(PlanGpuKernels, Cuda) {

@@ -37,7 +37,7 @@ std::vector<Traffic> traffic_at(int64_t length) {
   const Machine machine = Machine::of(Request(recipe, Command::kPlan));
   const auto run = make_run(recipe, config, "config.json", machine.run_target());
   const HloModule module = read_hlo(machine.compile(build_train_step(run, length), false).optimized);
-  return traffic_of(module, run.sharding.mesh(), machine.devices_per_host());
+  return traffic_of(module, run.sharding.mesh(), machine.linked_devices());
 }
 
 TEST(PlanRing, KeysAreSentAroundAndNotGathered) {

@@ -54,6 +54,38 @@ INSTANTIATE_TEST_SUITE_P(
                      1,
                      8,
                      "gpu01"},
+        LauncherCase{"pytorchjob_with_nproc_per_node",  // WORLD_SIZE counts eight processes for each of two pods
+                     {{"RANK", "1"},
+                      {"WORLD_SIZE", "16"},
+                      {"PET_NPROC_PER_NODE", "8"},
+                      {"PET_NNODES", "2"},
+                      {"PET_NODE_RANK", "1"},
+                      {"MASTER_ADDR", "tune-master-0"},
+                      {"MASTER_PORT", "23456"}},
+                     1,
+                     2,
+                     0,
+                     1,
+                     "tune-master-0"},
+        LauncherCase{"pytorchjob_with_nproc_per_node_and_torchrun",
+                     {{"RANK", "9"},
+                      {"WORLD_SIZE", "16"},
+                      {"LOCAL_RANK", "1"},
+                      {"LOCAL_WORLD_SIZE", "8"},
+                      {"PET_NPROC_PER_NODE", "8"},
+                      {"MASTER_ADDR", "tune-master-0"}},
+                     9,
+                     16,
+                     1,
+                     8,
+                     "tune-master-0"},
+        LauncherCase{"pytorchjob_with_automatic_nproc_per_node",
+                     {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"PET_NPROC_PER_NODE", "auto"}, {"MASTER_ADDR", "a"}},
+                     1,
+                     2,
+                     0,
+                     1,
+                     "a"},
         LauncherCase{"plain_on_one_host",
                      {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "2"}},
                      1,
@@ -126,6 +158,13 @@ INSTANTIATE_TEST_SUITE_P(
                      2,
                      0,
                      1,
+                     "tune-workers-0-0.tune"},
+        LauncherCase{"jobset_without_name",
+                     {{"JOB_COMPLETION_INDEX", "1"}, {"FETTLE_SIZE", "2"}, {"FETTLE_ADDRESS", "tune-workers-0-0.tune"}},
+                     1,
+                     2,
+                     0,
+                     1,
                      "tune-workers-0-0.tune"}),
     [](const auto& one) { return one.param.name; });
 
@@ -134,6 +173,17 @@ TEST(Launchers, NoneMeansOneProcess) {
   EXPECT_FALSE(place_with({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"MASTER_ADDR", "here"}}));
   // The script of a batch job has these variables, too, although srun did not start it.
   EXPECT_FALSE(place_with({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}, {"SLURM_JOB_ID", "7"}}));
+}
+
+TEST(Launchers, APodWithOnlyItsIndexTrainsAloneWithAWarning) {
+  testing::internal::CaptureStderr();
+  EXPECT_FALSE(place_with({{"JOB_COMPLETION_INDEX", "1"}}));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              testing::AllOf(testing::HasSubstr("this pod trains alone"), testing::HasSubstr("FETTLE_SIZE"),
+                             testing::HasSubstr("FETTLE_ADDRESS")));
+  testing::internal::CaptureStderr();
+  EXPECT_FALSE(place_with({{"PET_NNODES", "1"}, {"PET_NODE_RANK", "0"}, {"JOB_COMPLETION_INDEX", "0"}}));
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
 TEST(Launchers, ThePortIsTheStoresOwn) {

@@ -93,7 +93,9 @@ TEST(PmixStore, DISABLED_Process) {
         Fate fate(*run, {.beat = 0.05, .silence = 5, .hang = 60});
         if (run->rank() == 2) {
           fate.fail(3, "it does not fit");
-          _exit(3);
+          fate.end_job(3, "it does not fit");
+          sleep(10);
+          _exit(18);  // the launcher has not ended this process
         }
         run->get("never", Seconds(20));
         code = 16;

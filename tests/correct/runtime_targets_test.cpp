@@ -122,6 +122,19 @@ TEST_P(AheadOfTime, SeveralHostsAndDevicesToSpare) {
   EXPECT_GT(topology.compile(kStepText, {.num_partitions = 8}).memory_stats().peak, 0);
 }
 
+// Runs of several processes set these flags.
+TEST_P(AheadOfTime, TheCompilerTakesTheTimeouts) {
+  const Topology topology = Topology::create(plugin, target_of(GetParam()).config, "1x1x8");
+  EXPECT_EQ(plugin->vendor().timeout_flags.size(), 2u);
+  for (const std::string_view flag : plugin->vendor().timeout_flags) {
+    auto compile = [&](const std::string& name) {
+      return topology.compile(kStepText, {.num_partitions = 8, .env = {{name, std::string("4200s")}}});
+    };
+    EXPECT_NO_THROW(compile(std::string(flag))) << flag;
+    EXPECT_THROW(compile(std::string(flag) + "_"), DeviceError) << "unknown flags are refused";
+  }
+}
+
 TEST_P(AheadOfTime, WrongTextBringsTheCompilersMessage) {
   const Target& target = target_of(GetParam());
   const Topology topology = Topology::create(plugin, target.config, "1x1x8");

@@ -152,19 +152,25 @@ TEST_P(MethodParity, TwentySteps) {
 
 INSTANTIATE_TEST_SUITE_P(
     Methods, MethodParity,
-    testing::Values(Method{"dora", 1e-4}, Method{"dora_gpt2", 1e-4}, Method{"saved", 1e-4}, Method{"layers", 1e-4},
-                    Method{"lora_plus", 1e-4}, Method{"pissa", 1e-4}, Method{"two_adapters", 1e-4},
-                    Method{"freeze_last", 1e-4}, Method{"freeze_first", 1e-4}, Method{"experts", 1e-4},
-                    Method{"experts_qwen3_moe", 1e-4}, Method{"experts_down", 1e-4}, Method{"experts_gpt_oss", 1e-4},
-                    Method{"experts_qwen3_5_moe", 1e-4}, Method{"all_linear_glm4_moe", 1e-4},
-                    Method{"all_linear_deepseek_v2", 1e-4}, Method{"all_linear_deepseek_v3", 1e-4},
-                    Method{"all_linear_glm4_moe_lite", 1e-4}, Method{"all_linear_qwen2_moe", 1e-4},
-                    Method{"all_linear_qwen3_next", 1e-4}, Method{"all_linear_minimax_m2", 1e-4},
-                    Method{"all_linear_gemma4_moe", 1e-4}, Method{"all_linear_gemma4_e2b", 1e-4},
-                    Method{"experts_nemotron_h_moe", 1e-4}, Method{"experts_lfm2_moe", 1e-4},
-                    Method{"experts_llama4", 1e-4}, Method{"experts_granite4", 1e-4}, Method{"lora_fp16", 1e-3},
-                    Method{"full_fp16", 1e-3}, Method{"full_bf16", 6e-3}, Method{"pure_bf16", 6e-3},
-                    Method{"lora_dtype", 3e-3}, Method{"full_decay", 1e-4}, Method{"embedding_lr", 1e-4}),
+    testing::Values(
+        Method{"dora", 1e-4}, Method{"dora_gpt2", 1e-4}, Method{"saved", 1e-4}, Method{"layers", 1e-4},
+        Method{"lora_plus", 1e-4}, Method{"pissa", 1e-4}, Method{"two_adapters", 1e-4}, Method{"freeze_last", 1e-4},
+        Method{"freeze_first", 1e-4}, Method{"experts", 1e-4}, Method{"experts_qwen3_moe", 1e-4},
+        Method{"experts_down", 1e-4}, Method{"experts_gpt_oss", 1e-4}, Method{"experts_qwen3_5_moe", 1e-4},
+        Method{"all_linear_glm4_moe", 1e-4}, Method{"all_linear_deepseek_v2", 1e-4},
+        Method{"all_linear_deepseek_v3", 1e-4}, Method{"all_linear_glm4_moe_lite", 1e-4},
+        Method{"all_linear_qwen2_moe", 1e-4}, Method{"all_linear_qwen3_next", 1e-4},
+        Method{"all_linear_minimax_m2", 1e-4}, Method{"all_linear_gemma4_moe", 1e-4},
+        Method{"all_linear_gemma4_e2b", 1e-4}, Method{"experts_nemotron_h_moe", 1e-4}, Method{"experts_lfm2_moe", 1e-4},
+        Method{"experts_llama4", 1e-4}, Method{"experts_granite4", 1e-4}, Method{"experts_qwen2_moe", 1e-4},
+        Method{"experts_gemma4_moe", 1e-4}, Method{"experts_granitemoe", 1e-4}, Method{"all_linear_ernie4_5_moe", 1e-4},
+        Method{"all_linear_gpt_oss", 1e-4}, Method{"all_linear_qwen3_5_moe", 1e-4},
+        Method{"all_linear_qwen3_moe", 1e-4}, Method{"all_linear_mixtral", 1e-4}, Method{"all_linear_llama4", 1e-4},
+        Method{"all_linear_granite4", 1e-4}, Method{"all_linear_nemotron_h_moe", 1e-4},
+        Method{"all_linear_lfm2_moe", 1e-4}, Method{"balanced_qwen2_moe", 1e-4}, Method{"balanced_gpt_oss", 1e-4},
+        Method{"balanced_granite4", 1e-4}, Method{"balanced_qwen3_5_moe", 1e-4}, Method{"lora_fp16", 1e-3},
+        Method{"full_fp16", 1e-3}, Method{"full_bf16", 6e-3}, Method{"pure_bf16", 6e-3}, Method{"lora_dtype", 3e-3},
+        Method{"full_decay", 1e-4}, Method{"embedding_lr", 1e-4}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

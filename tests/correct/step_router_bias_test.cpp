@@ -64,8 +64,13 @@ std::vector<size_t> largest(const std::vector<double>& values, int64_t count) {
 // group counts with the sum of its two best scores.
 std::vector<size_t> experts_of(const ModelConfig& c, const std::vector<double>& logits,
                                const std::vector<double>& corrections) {
+  double powers = 0;
+  for (const double logit : logits) powers += std::exp(logit);
   std::vector<double> scores;
-  for (size_t e = 0; e < logits.size(); ++e) scores.push_back(1 / (1 + std::exp(-logits[e])) + corrections[e]);
+  for (size_t e = 0; e < logits.size(); ++e) {
+    const double power = std::exp(logits[e]);
+    scores.push_back(power / (c.routing.sigmoid ? 1 + power : powers) + corrections[e]);
+  }
   const auto of_group = static_cast<std::ptrdiff_t>(scores.size()) / c.routing.groups;
   std::vector<double> groups;
   for (int64_t g = 0; g < c.routing.groups; ++g) {
@@ -155,7 +160,8 @@ TEST_P(RouterBias, MovesTowardEqualLoads) {
 
 INSTANTIATE_TEST_SUITE_P(Models, RouterBias,
                          testing::Values(RouterCase{"deepseek_v3", "post_attention_layernorm", false},
-                                         RouterCase{"nemotron_h_moe", "norm", true}),
+                                         RouterCase{"nemotron_h_moe", "norm", true},
+                                         RouterCase{"ernie4_5_moe", "post_attention_layernorm", false}),
                          [](const auto& info) { return info.param.model; });
 
 TEST(RouterBiasOfAReferenceModel, DoesNotMove) {

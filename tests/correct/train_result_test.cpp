@@ -6,6 +6,7 @@
 
 #include "checkpoint/peft/adapter_files.h"
 #include "families.h"
+#include "model_copies.h"
 #include "paths.h"
 #include "resolve_run.h"
 #include "run/device_request.h"
@@ -53,6 +54,25 @@ TEST_P(FullResult, HasTheBytesThatWereLoaded) {
 INSTANTIATE_TEST_SUITE_P(Families, FullResult, testing::ValuesIn(kFamilies),
                          [](const auto& info) { return info.param; });
 
+// Full tuning copies layers that predict tokens further ahead (MTP).
+TEST(LaterLayers, HaveTheBytesThatWereLoaded) {
+  for (const char* model : {"qwen3_5", "qwen3_5_text", "qwen3_next", "deepseek_v3", "glm4_moe"}) {
+    SCOPED_TRACE(model);
+    const TempFolder folder;
+    const std::vector<std::string> later = write_with_later_layers(folder / "base", model);
+    Recipe recipe = reference_recipe(model);
+    recipe.model_name_or_path = (folder / "base").string();
+    recipe.finetuning_type = "full";
+    const ModelRepository repository = ModelRepository::open(folder / "base");
+    Devices& devices = cpu_devices();
+    const auto run = make_run(recipe, repository.config(), "config.json", 1);
+    std::filesystem::create_directories(folder / "tuned");
+    write_result(folder / "tuned", run, repository, load_state(devices, run, repository, false));
+    EXPECT_GT(later.size(), 10u);
+    expect_same_tensors(folder / "tuned", folder / "base", later);
+  }
+}
+
 // A run from random weights has no base from which the result could copy the weights that no gradient trains.
 TEST(FromScratch, ResultsHaveTheWeightsThatAreNotTrained) {
   for (const char* name : {"deepseek_v3", "gemma4"}) {
@@ -82,7 +102,8 @@ TEST(FromScratch, ResultsHaveTheWeightsThatAreNotTrained) {
 // The correction of a router is not trained, and stays f32 when all other weights are bf16: rounded, it would choose
 // other experts. Transformers keeps it in f32 as well.
 TEST(RouterCorrection, KeepsItsBytesInFullTuningInBf16) {
-  for (const char* name : {"deepseek_v3", "glm4_moe", "glm4_moe_lite", "minimax_m2", "lfm2_moe", "nemotron_h_moe"}) {
+  for (const char* name :
+       {"deepseek_v3", "glm4_moe", "glm4_moe_lite", "minimax_m2", "lfm2_moe", "nemotron_h_moe", "ernie4_5_moe"}) {
     SCOPED_TRACE(name);
     const TempFolder model, folder;
     const std::filesystem::path source = source_folder() / "tests/reference/models" / name;
@@ -123,15 +144,37 @@ TEST(RouterCorrection, KeepsItsBytesInFullTuningInBf16) {
 
 // PEFT's LoRA weights of experts are loaded, split over a mesh, and written with the same names, shapes and bytes.
 TEST(AdapterResult, LoraWeightsOfExpertsHaveTheBytesThatWereLoaded) {
-  for (const char* adapter :
-       {"mixtral/variants/experts_final", "mixtral/variants/experts_down", "qwen3_moe/variants/experts",
-        "gpt_oss/variants/experts_final", "qwen3_5_moe/variants/experts_final", "glm4_moe/variants/all_linear_final",
-        "nemotron_h_moe/variants/experts_final", "lfm2_moe/variants/experts_final", "llama4/variants/experts_final",
-        "granite4/variants/experts_final", "deepseek_v2/variants/all_linear_final",
-        "deepseek_v3/variants/all_linear_final", "glm4_moe_lite/variants/all_linear_final",
-        "qwen2_moe/variants/all_linear_final", "qwen3_next/variants/all_linear_final",
-        "minimax_m2/variants/all_linear_final", "gemma4_moe/variants/all_linear_final",
-        "gemma4_e2b/variants/all_linear_final"}) {
+  for (const char* adapter : {"mixtral/variants/experts_final",
+                              "mixtral/variants/experts_down",
+                              "qwen3_moe/variants/experts",
+                              "gpt_oss/variants/experts_final",
+                              "qwen3_5_moe/variants/experts_final",
+                              "glm4_moe/variants/all_linear_final",
+                              "nemotron_h_moe/variants/experts_final",
+                              "lfm2_moe/variants/experts_final",
+                              "llama4/variants/experts_final",
+                              "granite4/variants/experts_final",
+                              "deepseek_v2/variants/all_linear_final",
+                              "deepseek_v3/variants/all_linear_final",
+                              "glm4_moe_lite/variants/all_linear_final",
+                              "qwen2_moe/variants/all_linear_final",
+                              "qwen3_next/variants/all_linear_final",
+                              "minimax_m2/variants/all_linear_final",
+                              "gemma4_moe/variants/all_linear_final",
+                              "gemma4_e2b/variants/all_linear_final",
+                              "gpt_oss/variants/all_linear_final",
+                              "qwen3_5_moe/variants/all_linear_final",
+                              "qwen3_moe/variants/all_linear_final",
+                              "mixtral/variants/all_linear_final",
+                              "llama4/variants/all_linear_final",
+                              "granite4/variants/all_linear_final",
+                              "lfm2_moe/variants/all_linear_final",
+                              "nemotron_h_moe/variants/all_linear_final",
+                              "qwen2_moe/variants/experts_final",
+                              "gemma4_moe/variants/experts_final",
+                              "ernie4_5_moe/variants/all_linear_final",
+                              "granitemoe/variants/experts_final"}) {
+    SCOPED_TRACE(adapter);
     const std::filesystem::path models = source_folder() / "tests/reference/models";
     Recipe recipe;
     recipe.model_name_or_path = (models / std::string(adapter).substr(0, std::string(adapter).find('/'))).string();
@@ -151,7 +194,8 @@ TEST(AdapterResult, LoraWeightsOfExpertsHaveTheBytesThatWereLoaded) {
     size_t compared = 0;
     for (const TensorEntry& entry : wanted.entries()) {
       // The file that Fettle wrote has no LoRA weights of the image encoder. PEFT's all-linear adds them.
-      if (entry.name.find("vision") != std::string::npos) continue;
+      const auto has = [&](const char* part) { return entry.name.find(part) != std::string::npos; };
+      if (has("vision") || has("visual") || has("multi_modal_projector")) continue;
       ++compared;
       const TensorEntry* found = got.find(entry.name);
       ASSERT_NE(found, nullptr) << adapter << ' ' << entry.name;

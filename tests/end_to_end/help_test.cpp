@@ -114,9 +114,14 @@ INSTANTIATE_TEST_SUITE_P(
                     Command{"render", false, {"--name", "--jsonl"}}),
     [](const auto& info) { return info.param.name; });
 
-TEST(Help, TrainNamesEveryLauncher) {
+TEST(Help, TrainNamesEveryLauncherAndItsFile) {
   TempFolder folder;
   const Outcome help = run_fettle(folder, {"train", "--help"});
+  const std::string guide = read_text(source_folder() / "docs/hosts.md");
+  for (const std::string& file : list_tree(source_folder() / "examples/launchers")) {
+    EXPECT_THAT(help.out, HasSubstr("  " + file + " "));
+    EXPECT_THAT(guide, HasSubstr("examples/launchers/" + file));
+  }
   for (const char* launcher : {"fettle launch", "srun --mpi=pmix", "mpirun", "torchrun --no-python", "PyTorchJob",
                                "Kubeflow Trainer", "MPIJob", "JobSet", "SkyPilot", "dstack", "docs/hosts.md"})
     EXPECT_THAT(help.out, HasSubstr(launcher));

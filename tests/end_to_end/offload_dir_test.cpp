@@ -24,19 +24,19 @@ std::vector<std::string> words(const fs::path& output, const fs::path& disk) {
                                     "resume_from_checkpoint=true", "offload_dir=" + disk.string()});
 }
 
-TEST(OffloadDir, KilledRunsResumeBitIdenticallyAndLeaveNothing) {
+void expect_kills_change_nothing(const std::vector<std::string>& more) {
   const auto seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
   const TempFolder folder(program_file().parent_path());
   const fs::path disk = folder / "disk", whole = folder / "whole", cut = folder / "cut";
-  const Outcome unbroken = run_fettle(folder, words(whole, disk));
+  const Outcome unbroken = run_fettle(folder, with(words(whole, disk), more));
   ASSERT_EQ(unbroken.code, 0) << unbroken.err;
   EXPECT_THAT(unbroken.err, AllOf(HasSubstr("on the disk of offload_dir"), HasSubstr("offload_dir: " + disk.string()),
                                   HasSubstr("s of updates")));
   int kills = 0;
   for (Outcome outcome{.code = 1}; outcome.code != 0;) {
-    Running running(folder.path(), words(cut, disk));
+    Running running(folder.path(), with(words(cut, disk), more));
     const auto newest = newest_checkpoint(cut);
     const int64_t next = (newest ? newest->step : 0) + 1 + random() % 3;
     if (kills < 5) {
@@ -56,6 +56,14 @@ TEST(OffloadDir, KilledRunsResumeBitIdenticallyAndLeaveNothing) {
   EXPECT_THAT(logged_losses(cut), ElementsAreArray(logged_losses(whole)));
   EXPECT_EQ(read_text(cut / "model.safetensors"), read_text(whole / "model.safetensors"));
   EXPECT_TRUE(fs::is_empty(disk));
+}
+
+TEST(OffloadDir, KilledRunsResumeBitIdenticallyAndLeaveNothing) {
+  expect_kills_change_nothing({});
+}
+
+TEST(OffloadDir, KilledRunsWithWeightsOnTheDiskResumeBitIdentically) {
+  expect_kills_change_nothing({"bf16=true", "offload_dir_weights=true"});
 }
 
 TEST(OffloadDir, AFullDiskEndsTheRun) {
@@ -103,6 +111,13 @@ TEST(OffloadDir, PlanShowsTheDisk) {
   EXPECT_EQ(on_disk.at("optimizer_bytes"), 0);
   EXPECT_GE(on_disk.at("disk_bytes"), on_device.at("optimizer_bytes"));
   EXPECT_EQ(on_device.at("disk_bytes"), 0);
+  // The file gets 4 bytes for each element of the matrices, and the device keeps 2 of 4.
+  const nlohmann::json state = planned(with(with_disk, {"bf16=true"})),
+                       weights = planned(with(with_disk, {"bf16=true", "offload_dir_weights=true"}));
+  const int64_t moved = state.at("trained_bytes").get<int64_t>() - weights.at("trained_bytes").get<int64_t>();
+  EXPECT_GT(moved, 0);
+  EXPECT_EQ(weights.at("disk_bytes").get<int64_t>() - state.at("disk_bytes").get<int64_t>(), 2 * moved);
+  EXPECT_LT(weights.at("peak_bytes"), state.at("peak_bytes"));
   EXPECT_FALSE(fs::exists(folder / "disk"));
 }
 

@@ -141,15 +141,20 @@ TEST_F(SeveralProcesses, AnyNumberResumesWhatAnyOtherWrote) {
   expect_same_result("whole", "by-four", weights);
 }
 
-// Each process has the state of its own devices in a file of its own. With dp=2, each part of the state is in the files
-// of both processes.
+// Each process has the state of its own devices, or also their weights, in a file of its own. With dp=2, each part of
+// the state is in the files of both processes.
 TEST_F(SeveralProcesses, OptimizerStateOnDisksIsThatOfOne) {
   const TempFolder disk(program_file().parent_path());
   const std::string weights = "model.safetensors";
-  for (const std::string mesh : {"mesh=fsdp=4", "mesh=dp=2,fsdp=2"}) {
-    const std::vector<std::string> more{"finetuning_type=full", mesh, "offload_dir=" + disk.path().string(),
-                                        "save_strategy=steps", "save_steps=3"};
-    const std::string one = "one-" + mesh, two = "two-" + mesh;
+  const std::vector<std::string> with_weights{"bf16=true", "offload_dir_weights=true"};
+  for (const auto& [mesh, keys] : {std::pair{std::string("mesh=fsdp=4"), std::vector<std::string>()},
+                                   {"mesh=dp=2,fsdp=2", {}},
+                                   {"mesh=dp=2,fsdp=2", with_weights}}) {
+    const std::vector<std::string> more = with(
+        keys,
+        {"finetuning_type=full", mesh, "offload_dir=" + disk.path().string(), "save_strategy=steps", "save_steps=3"});
+    const std::string one = fmt::format("one-{}-{}", mesh, keys.size()),
+                      two = fmt::format("two-{}-{}", mesh, keys.size());
     const Outcome alone = run_fettle(folder_, words(one, more));
     ASSERT_EQ(alone.code, 0) << alone.err;
     const auto together = run(2, words(two, more));
@@ -212,12 +217,14 @@ TEST_F(SeveralProcesses, ADeathEndsAllAndLeavesTheLastCheckpoint) {
   }
 }
 
+// Some keys change the number of programs that a process runs before the first step. All processes must still end.
 TEST_F(SeveralProcesses, AHostWithAnotherRecipeIsNamed) {
-  const auto outcomes = run(2, words("out"), {{1, {"learning_rate=0.003"}}});
-  for (const Outcome& one : outcomes) {
-    EXPECT_EQ(one.code, 2);
-    EXPECT_THAT(one.err, HasSubstr("the recipe differs between process 1"));
-  }
+  for (const std::string key : {"learning_rate=0.003", "kernels=off", "mesh=auto"})
+    for (const Outcome& one : run(2, words("out", {"kernels=auto"}), {{1, {key}}})) {
+      EXPECT_EQ(one.code, 2) << one.err;
+      EXPECT_THAT(one.err, HasSubstr("the recipe differs between process 1"));
+      EXPECT_THAT(one.err, HasSubstr(key.substr(0, key.find('=')) + "\":")) << "only the key that differs is shown";
+    }
 }
 
 // The processes meet before they read the recipe and fetch the model. So if one process ends with an error, the others
@@ -310,6 +317,28 @@ TEST_F(SeveralProcesses, LaunchStartsThemAndPassesSignalsOn) {
   const Outcome ended = running.wait();
   EXPECT_EQ(ended.code, 143) << ended.err;
   EXPECT_THAT(ended.err, HasSubstr("interrupted: step"));
+}
+
+// The shell of the second host ignores the end of its input, as ssh does when its host is lost.
+TEST_F(SeveralProcesses, LaunchKillsShellsThatDoNotEnd) {
+  write_text(folder_ / "shell", "#!/bin/sh\ntest $1 = a && exit 7\nsleep 1000\n");
+  std::filesystem::permissions(folder_ / "shell", std::filesystem::perms::owner_all);
+  const Environment quickly("FETTLE_HEARTBEAT_SECONDS", "1");
+  const auto start = Clock::now();
+  const Outcome one =
+      run_fettle(folder_, {"launch", "--hosts", "a,b", "--shell", (folder_ / "shell").string(), "tune.yaml"});
+  EXPECT_EQ(one.code, 7);
+  EXPECT_THAT(one.err, HasSubstr("the shell for b does not end"));
+  EXPECT_LT(seconds_since(start), 60);
+}
+
+// Tests the options for ssh with a program of the same name.
+TEST_F(SeveralProcesses, LaunchLetsSshAskForNothing) {
+  write_text(folder_ / "ssh", "#!/bin/sh\necho \"$1 $2 $3 $4\"\nexit 7\n");
+  std::filesystem::permissions(folder_ / "ssh", std::filesystem::perms::owner_all);
+  const Outcome one =
+      run_fettle(folder_, {"launch", "--hosts", "a", "--shell", (folder_ / "ssh").string(), "tune.yaml"});
+  EXPECT_EQ(one.out, "-oBatchMode=yes -oServerAliveInterval=2 -oServerAliveCountMax=4 a\n");
 }
 
 TEST_F(SeveralProcesses, LaunchShowsNoToken) {

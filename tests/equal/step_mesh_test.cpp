@@ -161,6 +161,11 @@ INSTANTIATE_TEST_SUITE_P(Families, FamilyMeshTest,
                                          FamilyMesh{"deepseek_v2", "full", {{"fsdp", 2}, {"ep", 2}, {"tp", 2}}},
                                          FamilyMesh{"glm4_moe_lite", "lora", {{"ep", 4}, {"tp", 2}}},
                                          FamilyMesh{"minimax_m2", "full", {{"ep", 4}, {"tp", 2}}},
+                                         FamilyMesh{"ernie4_5_moe", "full", {{"fsdp", 2}, {"ep", 2}, {"tp", 2}}},
+                                         FamilyMesh{"granitemoe", "lora", {{"fsdp", 2}, {"ep", 2}, {"tp", 2}}},
+                                         FamilyMesh{"moonlight", "lora", {{"fsdp", 2}, {"ep", 2}, {"tp", 2}}},
+                                         FamilyMesh{"nemotron_h_nano", "full", {{"dp", 2}, {"ep", 2}, {"tp", 2}}},
+                                         FamilyMesh{"llama4_scout", "full", {{"fsdp", 2}, {"ep", 2}, {"tp", 2}}},
                                          FamilyMesh{"llama", "lora", {{"fsdp", 2}, {"tp", 4}}}),
                          [](const auto& info) {
                            return info.param.model + "_" + info.param.type + "_" + name_of(info.param.mesh);

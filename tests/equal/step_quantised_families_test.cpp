@@ -60,7 +60,7 @@ TEST_P(QloraOfFamily, HasTheGradientsOfTheDequantisedModel) {
   const std::filesystem::path model = reference_model(GetParam());
   // If the model has a recorded adapter of its experts, this test uses it.
   std::string adapter = "adapter_final";
-  for (const char* variant : {"variants/experts_final", "variants/all_linear_final"})
+  for (const char* variant : {"variants/all_linear_final", "variants/experts_final"})
     if (std::filesystem::exists(model / variant)) adapter = variant;
   TempFolder folder;
   write_dequantised(model, folder.path());

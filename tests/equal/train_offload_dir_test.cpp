@@ -1,4 +1,5 @@
-// Tests runs with their optimizer state in a file: checkpoints, steps that change nothing, and a disk that fails.
+// Tests runs with their optimizer state, or also their weights, in a file: checkpoints, steps that change nothing, and
+// a disk that fails.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +9,7 @@
 #include "checkpoint/saved/checkpoint_list.h"
 #include "temp_folder.h"
 #include "train/checkpoint_meta.h"
+#include "train/result.h"
 #include "training_run.h"
 
 namespace fettle {
@@ -59,6 +61,48 @@ TEST_P(OffloadDirRun, CheckpointsGoBothWays) {
     for (size_t i = 0; i < a.elements.size(); ++i)
       ASSERT_NEAR(b.elements[i], a.elements[i], 1e-6 * std::max(1.0, std::abs(a.elements[i]))) << name;
   }
+}
+
+// The float32 weights in the file are those of the run without it: in checkpoints, which go both ways, and in results.
+// The devices have only 16-bit copies.
+TEST_P(OffloadDirRun, Float32WeightsGoBothWays) {
+  if (environment("XLA_FLAGS").find("algsimp") == std::string::npos)
+    GTEST_SKIP()
+        << "XLA_FLAGS does not disable algsimp and fusion (step_offload_dir_test.cpp); run this test with ctest";
+  Recipe recipe = plain();
+  recipe.bf16 = true;
+  Recipe apart = recipe;
+  apart.output_dir = (folder_ / "whole").string();
+  TrainingRun whole(apart);
+  std::vector<double> wanted, got;
+  while (wanted.size() < 3) wanted.push_back(whole.advance().loss);
+  CheckpointWriter(whole.run, whole.repository, whole.batches.identity()).save(whole.state, {});
+  const auto values = trained_values(whole.run, whole.state);
+  std::optional<StateReader> from;
+  for (const bool weights : {true, false, true}) {
+    Recipe other = weights ? on_disk(recipe, folder_) : recipe;
+    other.offload_dir_weights = weights;
+    TrainingRun run(other, from ? &*from : nullptr);
+    if (from) check_meta(*from, run.run);
+    got.push_back(run.advance().loss);
+    CheckpointWriter(run.run, run.repository, run.batches.identity()).save(run.state, {});
+    from.emplace(state_folder(run.folder()));
+    from->verify();
+    int copies = 0;
+    for (const Param& param : run.run.trained)
+      copies += run.state.buffers.at(trained_input(param)).shape().dtype == DType::kBF16 ? 1 : 0;
+    EXPECT_EQ(copies, weights ? 7 : 0);  // four matrices of attention, three of the MLP
+    if (run.state.step < 3) continue;
+    for (const auto& [name, value] : trained_values(run.run, run.state))
+      EXPECT_TRUE(same_bytes(value, values.at(name))) << name;
+    const std::string file = "model.safetensors";
+    EXPECT_EQ(read_text(std::filesystem::path(run.folder()) / file),
+              read_text(std::filesystem::path(whole.folder()) / file));
+    std::filesystem::create_directory(folder_ / "result");
+    write_result(folder_ / "result", run.run, run.repository, run.state);
+    EXPECT_EQ(read_text(folder_ / "result" / file), read_text(std::filesystem::path(whole.folder()) / file));
+  }
+  EXPECT_EQ(got, wanted);
 }
 
 // A checkpoint has the state of its step, although the file changes in the next step.

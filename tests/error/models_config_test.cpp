@@ -177,6 +177,13 @@ TEST(ModelConfig, WhatIsNotImplementedIsRefused) {
   EXPECT_THAT(message(changed(glm, "mlp_layer_types", {"sparse"})), HasSubstr("for each of the 2 layers"));
   EXPECT_THAT(message(changed(glm, "mlp_layer_types", {"dense", "moe"})),
               HasSubstr("'mlp_layer_types' contains 'moe'; sparse and dense are implemented"));
+  const Json ernie = of_type("ernie4_5_moe");
+  EXPECT_THAT(message(changed(ernie, "moe_k", 65)), HasSubstr("moe_k (65) is more than the 64 experts"));
+  EXPECT_THAT(message(changed(changed(ernie, "moe_num_experts", 4), "moe_k", 2)), "no error");
+  EXPECT_THAT(message(changed(ernie, "moe_layer_start_index", 2)),
+              HasSubstr("moe_layer_start_index, moe_layer_end_index and moe_layer_interval leave no layer with"));
+  EXPECT_THAT(message(changed(ernie, "use_bias", true)), HasSubstr("'use_bias' is true; only false"));
+  EXPECT_THAT(message(changed(ernie, "output_router_logits", true)), HasSubstr("'output_router_logits' is true"));
   EXPECT_THAT(message(changed(lfm2, "layer_types", {"conv", "mamba"})),
               AllOf(HasSubstr("'layer_types' contains 'mamba'"), HasSubstr("conv and full_attention")));
   EXPECT_THAT(message(changed(lfm2, "layer_types", {"conv"})), HasSubstr("has length 1, wanted a list with one"));

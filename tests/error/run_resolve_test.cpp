@@ -95,6 +95,23 @@ TEST(ResolveError, StateOnADiskNeedsWholeWeightsAndState) {
               AllOf(HasSubstr("offload_dir does not work with pp"), HasSubstr("use fsdp or tp")));
 }
 
+TEST(ResolveError, WeightsOnADiskNeedFloat32WeightsBesideThoseOfTheStep) {
+  const auto refused = [](std::vector<std::string> words) {
+    words.insert(words.begin(), {"offload_dir_weights=true", "finetuning_type=full"});
+    return message("llama", words);
+  };
+  EXPECT_EQ(refused({"offload_dir=/nvme", "bf16=true"}), "no error");
+  EXPECT_EQ(refused({"offload_dir=/nvme", "fp16=true"}), "no error");
+  EXPECT_THAT(refused({"bf16=true"}), AllOf(HasSubstr("'offload_dir_weights=true'"), HasSubstr("set offload_dir to")));
+  EXPECT_THAT(refused({"offload_dir=/nvme", "pure_bf16=true"}),
+              AllOf(HasSubstr("there are no float32 weights"), HasSubstr("set bf16: true instead of pure_bf16")));
+  EXPECT_THAT(refused({"offload_dir=/nvme"}),
+              AllOf(HasSubstr("computes with the float32 weights themselves"), HasSubstr("set bf16: true")));
+  EXPECT_THAT(
+      refused({"offload_dir=/nvme", "bf16=true", "finetuning_type=freeze", "freeze_trainable_modules=input_layernorm"}),
+      AllOf(HasSubstr("no matrix of the layers is trained"), HasSubstr("remove the key")));
+}
+
 TEST(ResolveError, MissingModules) {
   EXPECT_THAT(message("llama", {"additional_target=score"}), AllOf(HasSubstr("'score'"), HasSubstr("lm_head")));
   EXPECT_THAT(message("llama", {"additional_target=q_proj"}), HasSubstr("q_proj has LoRA weights"));

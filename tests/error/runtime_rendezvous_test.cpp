@@ -73,6 +73,9 @@ TEST(Launchers, NameTheVariableThatIsWrong) {
   EXPECT_THAT(find, ThrowsMessage<UserError>(HasSubstr("MASTER_ADDR is not set")));
   variables["WORLD_SIZE"] = "";
   EXPECT_THAT(find, ThrowsMessage<UserError>(HasSubstr("WORLD_SIZE is ''")));
+  variables["WORLD_SIZE"] = "15";
+  variables["PET_NPROC_PER_NODE"] = "8";
+  EXPECT_THAT(find, ThrowsMessage<UserError>(HasSubstr("WORLD_SIZE is 15, which is not a multiple of")));
 }
 
 }  // namespace

@@ -11,16 +11,19 @@ which computes nothing, and on which a step takes half a second). WHAT happens t
 below 1 is a share of the unbroken run's time; 3.4 is 0.4 s after step 3 is reported.
 
   run    nothing                 all end with 0
-  kill   SIGKILL                 the launcher ends with another code, all processes are gone 15 s later
+  kill   SIGKILL                 the launcher ends with another code, all processes are gone 10 s later
   term   SIGTERM                 the launcher ends with 143 and a checkpoint is there
   hang   a launch never ends     the launcher ends with 4 (srun: or 143), and a table of the processes is printed
   cut    its host's network ends the processes of both sides are gone 15 s later
+  fail   a wrong key in the      the launcher ends with 2, and all processes of other hosts print why (this happens at
+         recipe of its host      the start, not at MOMENT)
 
 Then AGAIN processes continue from the newest checkpoint, and the run must end like an unbroken run of one process. The
 hosts are those of with_hosts.sh, which starts this script. The exit code is 1 if a trial failed.
 
 Trials are random until --seconds have passed. With --each, every launcher and number of processes gets a fixed list
-instead: SIGKILL to each process, SIGTERM, a hang and a cut network while it trains, and SIGKILL while it starts.
+instead: SIGKILL to each process, SIGTERM, a hang and a cut network while it trains, SIGKILL while it starts, and a
+wrong recipe on each host.
 """
 import argparse
 import collections
@@ -47,7 +50,8 @@ STEPS = 8
 KERNEL_MICROSECONDS = 12000  # how long a kernel takes on tests/stand_in_hip; a step launches 40 on each device
 LIMIT = 240  # seconds after which a run counts as hanging
 SILENCE = 8  # the default of FETTLE_HEARTBEAT_SECONDS
-GONE = 15  # seconds after which no process may be left: SILENCE, and 7 s in which the other processes notice and end
+# Seconds after which no process may be left. Where the network is cut, both sides first wait for SILENCE.
+GONE = {"kill": 10, "cut": 15}
 PAUSE = 2  # seconds for which this script stands still when the machine pauses
 LAUNCHERS = ["srun", "srun-plain", "srun-redis", "mpirun", "torchrun", "launch"]
 RANKS = ["SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "RANK", "FETTLE_RANK"]
@@ -131,9 +135,9 @@ class Sweep:
                           "XLA_FLAGS": "--xla_gpu_autotune_level=0 --xla_gpu_enable_command_buffer="}
         return variables
 
-    def commands(self, launcher, plugin, count):
+    def commands(self, launcher, plugin, count, more=()):
         """Returns the commands that start the run; with torchrun's variables one for each process."""
-        train = [str(self.fettle), "train", *self.words(plugin)]
+        train = [str(self.fettle), "train", *more, *self.words(plugin)]
         if count == 1:
             return [["on", HOSTS[0], *train]]
         each = count // len(HOSTS)
@@ -152,12 +156,12 @@ class Sweep:
                       "MASTER_ADDR=n1", "MASTER_PORT=29500"] for rank in range(count)]
         return [["on", HOSTS[rank // each], "env", *variables[rank], *train] for rank in range(count)]
 
-    def start(self, launcher, plugin, count):
+    def start(self, launcher, plugin, count, more=()):
         environment = os.environ | self.environment(plugin, count)
         with open(self.log, "w") as log:
             return [subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment,
                                      cwd=self.folder)
-                    for command in self.commands(launcher, plugin, count)]
+                    for command in self.commands(launcher, plugin, count, more)]
 
     def processes(self):
         """Returns {rank: process id} of the training processes that live."""
@@ -235,12 +239,12 @@ class Sweep:
         for process in started:
             process.wait()
 
-    def gone(self, since):
+    def gone(self, since, limit):
         while left := self.processes():
-            if time.monotonic() - since > GONE:
+            if time.monotonic() - since > limit:
                 for process in left.values():
                     os.kill(process, signal.SIGKILL)
-                raise Failure(f"process {sorted(left)} is still there after {GONE} s: {self.message()}")
+                raise Failure(f"process {sorted(left)} is still there after {limit} s: {self.message()}")
             time.sleep(0.05)
         return time.monotonic() - since
 
@@ -278,6 +282,22 @@ class Sweep:
                 return
             time.sleep(0.01)
 
+    def recipes_with_fault(self, host):
+        """Writes a recipe on the disk of each host, with a wrong key on this host, and returns its path."""
+        path = self.folder / "local/recipe.yaml"
+        for one in HOSTS:
+            text = "learning_rat: 1" if one == host else "seed: 42"
+            subprocess.run(["on", one, f"echo '{text}' >{path}"], check=True)
+        return [str(path)]
+
+    def check_failure(self, code, count, host):
+        text = self.text()
+        if code != 2:
+            raise Failure(f"exit code {code}, wanted 2: {self.message()}")
+        told = len(re.findall(rf"the run ends: process \d+ \({host}\): .*learning_rat", text))
+        if told < count - count // len(HOSTS):
+            raise Failure(f"{told} processes of the other hosts print why: {self.message()}")
+
     def check_end(self, code, plugin):
         if code != 0:
             raise Failure(f"exit code {code}: {self.message()}")
@@ -300,14 +320,14 @@ class Sweep:
             subprocess.run(["ip", "link", "set", f"to-{HOSTS[rank * len(HOSTS) // count]}", "down"], check=True)
         began = time.monotonic()
         try:
-            if what in ("kill", "cut"):
-                self.gone(began)
+            if what in GONE:
+                self.gone(began, GONE[what])
         finally:  # the network is restored before wait(), because SLURM waits minutes for a lost host
             if what == "cut":
                 for host in HOSTS:
                     subprocess.run(["ip", "link", "set", f"to-{host}", "up"], check=True)
         code = self.wait(started)
-        self.gone(time.monotonic())
+        self.gone(time.monotonic(), max(GONE.values()))
         return code, time.monotonic() - began
 
     def trial(self, launcher, plugin, count, what, rank, moment, again):
@@ -316,11 +336,17 @@ class Sweep:
         seconds = self.unbroken_seconds(launcher, plugin, count)
         self.clear()
         began = time.monotonic()
-        started = self.start(launcher, plugin, count)
+        host = HOSTS[rank * len(HOSTS) // count]
+        started = self.start(launcher, plugin, count, self.recipes_with_fault(host) if what == "fail" else ())
         if what == "run":
             self.check_end(self.wait(started), plugin)
             self.figures[f"{launcher} {plugin} {count} run"].append(time.monotonic() - began)
             return "like one process"
+        if what == "fail":
+            self.check_failure(self.wait(started), count, host)
+            self.gone(time.monotonic(), GONE["kill"])
+            self.figures[f"{launcher} {plugin} {count} fail"].append(time.monotonic() - began)
+            return "all ended with its code"
         self.wait_until(moment, began, seconds, started)
         code, took = self.break_it(started, launcher, count, what, rank)
         if code is None or code == 0:
@@ -358,6 +384,7 @@ class Sweep:
                                                                     ("term", "hang", "cut")]
             faults = [(what, rank, numbers.uniform(1, STEPS / 2)) for what, rank in training]
             faults.append(("kill", numbers.randrange(count), numbers.uniform(0.05, 0.5)))
+            faults += [("fail", 0, 0), ("fail", count - 1, 0)]
             for what, rank, moment in faults:
                 if what in chosen.what:
                     yield f"{launcher}:{plugin}:{count}:{what}:{rank}:{moment:.3f}:{next(again)}"
@@ -405,8 +432,8 @@ def main():
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 31))
     parser.add_argument("--launchers", nargs="+", choices=LAUNCHERS, default=LAUNCHERS)
     parser.add_argument("--plugins", nargs="+", choices=["cpu", "rocm"], default=["cpu", "rocm"])
-    parser.add_argument("--what", nargs="+", choices=["kill", "term", "hang", "cut"],
-                        default=["kill", "term", "hang", "cut"])
+    parser.add_argument("--what", nargs="+", choices=["kill", "term", "hang", "cut", "fail"],
+                        default=["kill", "term", "hang", "cut", "fail"])
     parser.add_argument("--counts", nargs="+", type=int, choices=[2, 4], default=[2, 4])
     parser.add_argument("--hang", type=float, default=8, help="FETTLE_HANG_SECONDS (8)")
     parser.add_argument("--build", default=ROOT / "build")

@@ -134,7 +134,8 @@ OF_EXPERTS = [
     "mixtral", "qwen3_moe", "gpt_oss", "qwen2_moe", "glm4_moe", "deepseek_v3", "qwen3_next", "qwen3_5_moe",
     "gpt_oss_mxfp4", "deepseek_v2", "glm4_moe_lite", "minimax_m2", "gemma4_moe", "llama4", "lfm2_moe", "granite4",
     "nemotron_h_moe", "qwen3_moe_packed", "qwen2_moe_sparse", "deepseek_r1", "qwen3_next_sparse",
-    "qwen3_5_moe_small",
+    "qwen3_5_moe_small", "glm4_moe_air", "moonlight", "kimi_k2", "nemotron_h_nano", "deepseek_v2_lite", "llama4_scout",
+    "llama4_maverick", "ernie4_5_moe", "granitemoe",
 ]  # fmt: skip
 # The balancing loss of experts is computed per micro-batch, not per row.
 AT_ONCE = ["mixtral"]
@@ -157,7 +158,9 @@ def make_model(family):
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             noise = torch.randn_like(parameter)
-            if parameter.ndim == 1 and name.endswith("bias"):
+            if name.endswith("e_score_correction_bias"):  # as below, where it is a buffer
+                value = 0.1 * noise
+            elif parameter.ndim == 1 and name.endswith("bias"):
                 value = 0.2 * noise
             elif parameter.ndim == 1:
                 value = 0.2 * noise + (0 if norm_of_zero else 1)
@@ -198,7 +201,7 @@ def stored_tensors(model):
     short = mixtral or model.config.model_type == "lfm2_moe"
     gate, up, down = ("w1", "w3", "w2") if short else ("gate_proj", "up_proj", "down_proj")
     for name, parameter in model.named_parameters():
-        if any(part in name for part in more_families.TOWER):
+        if any(part in name for part in more_families.TOWER) or name.endswith("e_score_correction_bias"):
             continue
         if model.config.model_type == "gpt_neox":  # Transformers renames the head when it loads a checkpoint
             name = name.replace("lm_head.", "embed_out.")
@@ -309,6 +312,8 @@ def write_model(family):
         config |= dict(use_sliding_window=False, sliding_window=16, max_window_layers=1)
     if family in ("llama2", "qwen2"):
         config = old_spelling(config)
+    if family in more_families.UNKNOWN_TYPES:
+        config["model_type"] = family
     more_families.as_published(config)
     write_json(path, config)
     if family == "llama":
@@ -339,6 +344,11 @@ def load_rows():
     return [json.loads(line) for line in ROWS.read_text().splitlines()]
 
 
+def config_of(family):
+    """Returns the arguments of from_pretrained for a model whose config.json has a type that Transformers does not know."""
+    return dict(config=make_config(family)) if family in more_families.UNKNOWN_TYPES else {}
+
+
 def load_model(family, dtype=torch.float32):
     if family in IN_BIN:
         folder = MODELS / family
@@ -348,5 +358,5 @@ def load_model(family, dtype=torch.float32):
     if family in (more_families.MXFP4, more_families.FLOAT8, *grouped.CONFIGS):  # their readers need a GPU or packages
         return make_model(family).to(dtype)
     return auto_class(family).from_pretrained(
-        MODELS / family, dtype=dtype, attn_implementation="eager"
+        MODELS / family, dtype=dtype, attn_implementation="eager", **config_of(family)
     ).eval()

@@ -5,6 +5,7 @@ usage: methods.py [METHOD ...]      (updates methods.json and models/*/variants/
 """
 
 import json
+import re
 import sys
 
 import peft
@@ -50,8 +51,8 @@ def adapter(name, family=FAMILY, keep=False, **options):
     return dict(start=f"variants/{name}", recipe=batch) | out | dict(final=final_adapter(model))
 
 
-def all_linear(family):
-    return adapter("all_linear", family, keep=True, target_modules="all-linear") | dict(family=family)
+def all_linear(family, **options):
+    return adapter("all_linear", family, keep=True, target_modules="all-linear", **options) | dict(family=family)
 
 
 def lora_plus():
@@ -112,9 +113,23 @@ def freeze(recipe, trained):
 def full(family=FAMILY, optimizer=loop.adamw, **recipe):
     """Does full tuning with the recipe's keys. `optimizer` gets the groups of loop.train."""
     model = families.load_model(family)
+    if recipe.get("output_router_logits"):
+        config = model.config.get_text_config()
+        config.output_router_logits = True
+        config.router_aux_loss_coef = model.router_aux_loss_coef = recipe["moe_aux_loss_coef"]
     out = train(model, loop.FULL | {key: recipe[key] for key in recipe if key in loop.FULL}, optimizer=optimizer)
     final = {name: record.summary(name, p) for name, p in families.stored_tensors(model)}
     return dict(family=family, recipe=dict(finetuning_type="full") | recipe) | out | dict(final=final)
+
+
+def balanced(family):
+    """Does full tuning with the loss that balances the experts. Transformers adds the loss of each micro-batch, Fettle
+    their mean, so each step has one micro-batch."""
+    at_once = dict(per_device_train_batch_size=4, gradient_accumulation_steps=1)
+    out = full(family, output_router_logits=True, moe_aux_loss_coef=0.05, **at_once)
+    # The test reads no tensors of single experts.
+    final = {name: value for name, value in out["final"].items() if not re.search(r"\.experts\.\d", name)}
+    return out | dict(final=final)
 
 
 def slow_embeddings(rate):
@@ -224,6 +239,23 @@ METHODS = {
         ],
     )
     | dict(family="granite4"),
+    "experts_qwen2_moe": lambda: adapter(
+        "experts", "qwen2_moe", keep=True, target_modules=["q_proj"], target_parameters=[*PARAMETERS, "mlp.gate.weight"]
+    )
+    | dict(family="qwen2_moe"),
+    "experts_gemma4_moe": lambda: adapter(
+        "experts", "gemma4_moe", keep=True,
+        target_modules=r"model\.language_model\.layers\.\d+\.(self_attn\.q_proj|router\.proj)",
+        target_parameters=["experts.gate_up_proj", "experts.down_proj"],
+    )
+    | dict(family="gemma4_moe"),
+    "experts_granitemoe": lambda: adapter(
+        "experts", "granitemoe", keep=True, target_modules=["q_proj"],
+        target_parameters=[
+            "block_sparse_moe.experts.gate_up_proj", "block_sparse_moe.experts.down_proj", "block_sparse_moe.router.weight",
+        ],
+    )
+    | dict(family="granitemoe"),
     # PEFT adapts the experts' gate and up with one pair of twice the rank, and it also adapts the router.
     "all_linear_glm4_moe": lambda: adapter(
         "all_linear", "glm4_moe", keep=True, target_modules="all-linear", use_rslora=True
@@ -235,8 +267,18 @@ METHODS = {
     "all_linear_qwen2_moe": lambda: all_linear("qwen2_moe"),
     "all_linear_qwen3_next": lambda: all_linear("qwen3_next"),
     "all_linear_minimax_m2": lambda: all_linear("minimax_m2"),
+    "all_linear_ernie4_5_moe": lambda: all_linear("ernie4_5_moe"),
     "all_linear_gemma4_moe": lambda: all_linear("gemma4_moe"),
     "all_linear_gemma4_e2b": lambda: all_linear("gemma4_e2b"),
+    "all_linear_gpt_oss": lambda: all_linear("gpt_oss"),
+    "all_linear_qwen3_5_moe": lambda: all_linear("qwen3_5_moe"),
+    "all_linear_qwen3_moe": lambda: all_linear("qwen3_moe"),
+    "all_linear_mixtral": lambda: all_linear("mixtral"),
+    # PEFT cannot compute Llama 4's router with LoRA weights, and refuses out_proj of Mamba2.
+    "all_linear_llama4": lambda: all_linear("llama4", exclude_modules=r".*\.router"),
+    "all_linear_granite4": lambda: all_linear("granite4"),
+    "all_linear_nemotron_h_moe": lambda: all_linear("nemotron_h_moe", exclude_modules=r".*\.out_proj"),
+    "all_linear_lfm2_moe": lambda: all_linear("lfm2_moe"),
     "lora_plus": lora_plus,
     "pissa": pissa,
     "two_adapters": two_adapters,
@@ -250,6 +292,10 @@ METHODS = {
     "full_bf16": lambda: low_precision(torch.bfloat16, True),
     "full_decay": lambda: full("gpt2", weight_decay=2.0),
     "embedding_lr": lambda: full(optimizer=slow_embeddings(5e-5), embedding_lr=5e-5, learning_rate=5e-4),
+    "balanced_qwen2_moe": lambda: balanced("qwen2_moe"),
+    "balanced_gpt_oss": lambda: balanced("gpt_oss"),
+    "balanced_granite4": lambda: balanced("granite4"),
+    "balanced_qwen3_5_moe": lambda: balanced("qwen3_5_moe"),
     "pure_bf16": lambda: bfloat16_weights(lora=False),
     "lora_dtype": lambda: bfloat16_weights(lora=True),
 }

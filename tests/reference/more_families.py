@@ -18,6 +18,9 @@ TARGETS = dict(
     qwen2_moe_sparse=["q_proj", "k_proj", "v_proj", "o_proj", "shared_expert_gate"],
     deepseek_r1=["q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"],
     deepseek_v2=["q_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"],
+    deepseek_v2_lite=["q_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"],
+    moonlight=["q_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"],
+    kimi_k2=["q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"],
     glm4_moe_lite=["q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"],
     qwen3_next=["q_proj", "k_proj", "v_proj", "o_proj", "in_proj_qkvz", "in_proj_ba", "out_proj", "shared_expert_gate"],
     qwen3_next_sparse=["q_proj", "k_proj", "v_proj", "o_proj", "in_proj_qkvz", "in_proj_ba", "out_proj", "shared_expert_gate"],
@@ -29,28 +32,35 @@ TARGETS = dict(
     falcon_h1_gated=["q_proj", "k_proj", "v_proj", "o_proj", "in_proj", *MLP],
     nemotron_h=["q_proj", "k_proj", "v_proj", "o_proj", "in_proj", "up_proj", "down_proj"],
     nemotron_h_moe=["q_proj", "k_proj", "v_proj", "o_proj", "in_proj", "fc1_latent_proj", "fc2_latent_proj"],
+    nemotron_h_nano=["q_proj", "k_proj", "v_proj", "o_proj", "in_proj"],
     llama4=r"language_model\.model\.layers\.\d+\.(self_attn|feed_forward|feed_forward\.shared_expert)\.\w+_proj",
+    llama4_scout=r"language_model\.model\.layers\.\d+\.(self_attn|feed_forward\.shared_expert)\.\w+_proj",
+    llama4_maverick=r"language_model\.model\.layers\.\d+\.(self_attn|feed_forward|feed_forward\.shared_expert)\.\w+_proj",
     qwen3_5_moe_small=r"model\.language_model\.layers\.\d+\.(self_attn|linear_attn|mlp|mlp\.shared_expert)\.\w+_(proj\w*|gate)",
     qwen3_5_moe=r"model\.language_model\.layers\.\d+\.(self_attn|linear_attn|mlp|mlp\.shared_expert)\.\w+_(proj\w*|gate)",
 )  # fmt: skip
 # These models also have a tower for images. Only their text model is recorded.
 WRAPPED = (
     "gemma3_wrapped", "mistral3", "qwen3_5", "qwen3_5_moe", "qwen3_5_moe_small", "gemma4", "gemma4_moe", "gemma4_e2b", "gemma4_unified",
-    "llama4",
+    "llama4", "llama4_scout", "llama4_maverick", "mistral_small",
 )  # fmt: skip
 # One tensor of the checkpoint has the weights of all experts of a layer.
-FUSED = ("gpt_oss", "qwen3_5_moe", "gemma4", "llama4", "granitemoehybrid")
+FUSED = ("gpt_oss", "qwen3_5_moe", "gemma4", "llama4", "granitemoe", "granitemoehybrid")
 # In these families, the weights of all experts are [experts, in, out]. In other families, they are [experts, out, in].
 IN_FIRST = ("gpt_oss", "llama4")
 # Maps names of parameters in Transformers to their names in checkpoints. Transformers renames them when it loads a
 # checkpoint.
+GRANITE_EXPERTS = {
+    "experts.gate_up_proj": "input_linear.weight", "experts.down_proj": "output_linear.weight",
+    "router.weight": "router.layer.weight",
+}  # fmt: skip
 IN_FILES = dict(
-    granitemoehybrid={
-        "experts.gate_up_proj": "input_linear.weight", "experts.down_proj": "output_linear.weight",
-        "router.weight": "router.layer.weight",
-    },
+    granitemoe=GRANITE_EXPERTS,
+    granitemoehybrid=GRANITE_EXPERTS,
     nemotron_h={"model.": "backbone."},
 )  # fmt: skip
+# Transformers does not know the model_type of these models. Their code is that of the config that is recorded here.
+UNKNOWN_TYPES = ("kimi_k2",)
 # The experts are stored in MXFP4.
 MXFP4 = "gpt_oss_mxfp4"
 # The linear layers are stored in 8-bit floats.
@@ -113,6 +123,14 @@ def granite(common):
     )  # fmt: skip
 
 
+def granitemoe(common):
+    return transformers.GraniteMoeConfig(
+        **common | dict(tie_word_embeddings=True, intermediate_size=32), embedding_multiplier=6.0,
+        attention_multiplier=0.125, residual_multiplier=0.22, logits_scaling=2.0, rms_norm_eps=1e-6,
+        num_local_experts=6, num_experts_per_tok=3, rope_parameters=dict(rope_type="default", rope_theta=10000000.0),
+    )  # fmt: skip
+
+
 def seed_oss(common):
     return transformers.SeedOssConfig(
         **common, head_dim=32, attention_dropout=0.0, residual_dropout=0.0, pad_token_id=None
@@ -121,6 +139,13 @@ def seed_oss(common):
 
 def ernie4_5(common):
     return transformers.Ernie4_5Config(**common | dict(tie_word_embeddings=True), head_dim=32, pad_token_id=None)
+
+
+def ernie4_5_moe(common):  # a dense layer first; the correction changes which experts are chosen
+    return transformers.Ernie4_5_MoeConfig(
+        **common | dict(tie_word_embeddings=True, num_hidden_layers=3), moe_num_experts=8, moe_k=3, moe_intermediate_size=32,
+        moe_num_shared_experts=2, moe_layer_start_index=1, pad_token_id=None,
+    )  # fmt: skip
 
 
 def glm(common):
@@ -152,14 +177,16 @@ def text_keys(common, family, **more):
     return transformers.AutoConfig.for_model(family, **common | more).to_dict()
 
 
-def gemma3_wrapped(common):  # like the 4B model: full layers have rope_scaling; only the outer config ties the head
+def gemma3_wrapped(common):
+    """Like the 4B to 27B models: a window on five of six layers and then two further layers, rope_scaling on full
+    layers. Only the outer config ties the head."""
     rope = dict(
         full_attention=dict(rope_type="linear", rope_theta=50000.0, factor=4.0),
         sliding_attention=dict(rope_type="default", rope_theta=1000.0),
     )
     text = text_keys(
-        common | dict(tie_word_embeddings=True, num_hidden_layers=3), "gemma3_text", head_dim=32,
-        query_pre_attn_scalar=24, sliding_window=12, sliding_window_pattern=3, rope_parameters=rope, pad_token_id=None,
+        common | dict(tie_word_embeddings=True, num_hidden_layers=8), "gemma3_text", head_dim=32,
+        query_pre_attn_scalar=24, sliding_window=12, sliding_window_pattern=6, rope_parameters=rope, pad_token_id=None,
     )  # fmt: skip
     vision = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=2, image_size=28, patch_size=14)
     return transformers.Gemma3Config(
@@ -169,9 +196,7 @@ def gemma3_wrapped(common):  # like the 4B model: full layers have rope_scaling;
     )  # fmt: skip
 
 
-def mistral3(common):
-    rope = YARN | dict(mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.1, original_max_position_embeddings=16)
-    text = text_keys(common, "ministral3", head_dim=32, rope_parameters=rope, pad_token_id=None)
+def with_pixtral(common, text):
     vision = dict(
         model_type="pixtral", hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=2,
         head_dim=16, image_size=28, patch_size=14, vocab_size=common["vocab_size"],
@@ -179,6 +204,17 @@ def mistral3(common):
     return transformers.Mistral3Config(
         text_config=text, vision_config=vision, image_token_index=252, tie_word_embeddings=False
     )
+
+
+def mistral3(common):
+    rope = YARN | dict(mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.1, original_max_position_embeddings=16)
+    return with_pixtral(common, text_keys(common, "ministral3", head_dim=32, rope_parameters=rope, pad_token_id=None))
+
+
+def mistral_small(common):  # Mistral Small 3.1 and 3.2: the text part is of type mistral, without a window
+    rope = dict(rope_type="default", rope_theta=1000000000.0)
+    text = text_keys(common, "mistral", head_dim=32, sliding_window=None, rope_parameters=rope, pad_token_id=None)
+    return with_pixtral(common, text)
 
 
 def gpt_oss(common):  # a window on the first layer; yarn whose blend ends between two dims
@@ -238,6 +274,13 @@ def glm4_moe(common):  # a dense layer, then two with experts; the correction bi
     )  # fmt: skip
 
 
+def glm4_moe_air(common):  # GLM-4.5 Air: biases on q, k and v, no norms on q and k
+    return transformers.Glm4MoeConfig(
+        **common, head_dim=32, n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=32,
+        first_k_dense_replace=1, attention_bias=True, use_qk_norm=False, routed_scaling_factor=1.0, pad_token_id=None,
+    )  # fmt: skip
+
+
 def deepseek_v3(common):  # the best 2 of 4 groups of experts, latent attention, yarn that also scales the scores
     rope = YARN | dict(mscale=1.0, mscale_all_dim=0.8)
     return transformers.DeepseekV3Config(
@@ -266,6 +309,31 @@ def deepseek_v2(common):  # queries without a low-rank projection, the best 2 of
         **common | LATENT, q_lora_rank=None, n_routed_experts=16, num_experts_per_tok=3, n_group=4, topk_group=2,
         topk_method="group_limited_greedy", n_shared_experts=2, first_k_dense_replace=1, routed_scaling_factor=4.0,
         rope_parameters=YARN | dict(mscale=0.7, mscale_all_dim=0.7),
+    )  # fmt: skip
+
+
+def deepseek_v2_lite(common):  # no groups of experts
+    return transformers.DeepseekV2Config(
+        **common | LATENT | dict(num_hidden_layers=2), q_lora_rank=None, n_routed_experts=6, num_experts_per_tok=3,
+        n_group=1, topk_group=1, topk_method="greedy", n_shared_experts=2, first_k_dense_replace=1,
+        routed_scaling_factor=1.0, rope_parameters=YARN | dict(mscale=0.707, mscale_all_dim=0.707),
+    )  # fmt: skip
+
+
+def moonlight(common):  # DeepSeek V3 without a low-rank projection of queries, groups and yarn; two shared experts
+    return transformers.DeepseekV3Config(
+        **common | LATENT | dict(num_hidden_layers=2), q_lora_rank=None, n_routed_experts=6, num_experts_per_tok=3,
+        n_group=1, topk_group=1, n_shared_experts=2, first_k_dense_replace=1, routed_scaling_factor=2.446,
+        rope_parameters=dict(rope_type="default", rope_theta=50000.0),
+    )  # fmt: skip
+
+
+def kimi_k2(common):  # equal beta_fast and beta_slow: yarn's blend is a step
+    rope = YARN | dict(mscale=1.0, mscale_all_dim=1.0, rope_theta=50000.0, beta_fast=1.0)
+    return transformers.DeepseekV3Config(
+        **common | LATENT | dict(num_hidden_layers=2), q_lora_rank=24, n_routed_experts=6, num_experts_per_tok=3,
+        n_group=1, topk_group=1, n_shared_experts=1, first_k_dense_replace=1, routed_scaling_factor=2.827,
+        rope_parameters=rope,
     )  # fmt: skip
 
 
@@ -311,6 +379,13 @@ def qwen3_5_small(common):
     return transformers.Qwen3_5TextConfig(**published_delta_keys(qwen3_5_keys(common | dict(tie_word_embeddings=True))))
 
 
+def qwen3_5_groups(common):  # like the published models: three linear layers, then a full one, repeated
+    keys = published_delta_keys(qwen3_5_keys(common)) | dict(
+        num_hidden_layers=8, layer_types=(["linear_attention"] * 3 + ["full_attention"]) * 2
+    )
+    return transformers.Qwen3_5TextConfig(**keys)
+
+
 def qwen3_5_moe(common):
     keys = {key: value for key, value in delta_experts(common).items() if key != "intermediate_size"}
     text = transformers.Qwen3_5MoeTextConfig(**keys).to_dict()
@@ -324,21 +399,31 @@ def qwen3_5_moe_small(common):
     return transformers.Qwen3_5MoeConfig(text_config=text, vision_config=VISION, tie_word_embeddings=False)
 
 
-def llama4(common):  # experts on every second layer; the last layer without rope; rows longer than a chunk
+def llama4(common, **more):  # experts on every second layer; the last layer without rope; rows longer than a chunk
     rope = dict(
         rope_type="llama3", rope_theta=500000.0, factor=16.0, low_freq_factor=1.0, high_freq_factor=1.0,
         original_max_position_embeddings=32,
     )  # fmt: skip
-    text = text_keys(
-        common | dict(num_hidden_layers=4), "llama4_text", head_dim=32, intermediate_size=48, intermediate_size_mlp=96,
-        num_local_experts=8, interleave_moe_layer_step=2, no_rope_layer_interval=4, attention_chunk_size=12,
-        attn_temperature_tuning=True, floor_scale=8, attn_scale=0.1, rope_parameters=rope, pad_token_id=None,
+    keys = common | dict(
+        num_hidden_layers=4, head_dim=32, intermediate_size=48, intermediate_size_mlp=96, num_local_experts=8,
+        interleave_moe_layer_step=2, no_rope_layer_interval=4, attention_chunk_size=12, attn_temperature_tuning=True,
+        floor_scale=8, attn_scale=0.1, rope_parameters=rope, pad_token_id=None,
     )  # fmt: skip
+    text = text_keys(keys | more, "llama4_text")
     vision = dict(
         hidden_size=32, intermediate_size=128, num_hidden_layers=1, num_attention_heads=2, image_size=28, patch_size=14,
         vision_output_dim=32, projector_input_dim=32, projector_output_dim=32,
     )  # fmt: skip
     return transformers.Llama4Config(text_config=text, vision_config=vision, tie_word_embeddings=False)
+
+
+def llama4_scout(common):  # experts on every layer
+    return llama4(common, interleave_moe_layer_step=1, num_local_experts=4)
+
+
+def llama4_maverick(common):  # no norms on q and k, no scaling of rope
+    rope = dict(rope_type="default", rope_theta=500000.0)
+    return llama4(common, use_qk_norm=False, num_local_experts=4, rope_parameters=rope)
 
 
 def lfm2(common):  # an adjusted size of the MLP: 2/3 of 132, rounded up to a multiple of 48
@@ -409,7 +494,15 @@ def nemotron_h(common):  # like Nemotron Nano 9B v2
     return transformers.NemotronHConfig(**nemotron_keys(common), **NEMOTRON, hybrid_override_pattern="M-M*-M-")
 
 
-def nemotron_h_moe(common):  # like Nemotron 3 Nano and Super; the latter's experts read a smaller vector
+def nemotron_h_nano(common):  # like Nemotron 3 Nano
+    return transformers.NemotronHConfig(
+        **nemotron_keys(common), **NEMOTRON, hybrid_override_pattern="MEM*E", n_routed_experts=4,
+        num_experts_per_tok=2, moe_intermediate_size=32, moe_shared_expert_intermediate_size=64,
+        routed_scaling_factor=2.5,
+    )  # fmt: skip
+
+
+def nemotron_h_moe(common):  # like Nemotron 3 Super, whose experts read a smaller vector
     return transformers.NemotronHConfig(
         **nemotron_keys(common), **NEMOTRON, hybrid_override_pattern="MEM*EME", n_routed_experts=8,
         num_experts_per_tok=2, moe_intermediate_size=32, moe_shared_expert_intermediate_size=48,
@@ -575,4 +668,8 @@ CONFIGS = dict(
     qwen3_gptq=qwen3_gptq, qwen2_awq=qwen2_awq, qwen3_moe_packed=qwen3_moe_packed, phi_normed=phi_normed,
     qwen2_moe_sparse=qwen2_moe_sparse, deepseek_r1=deepseek_r1, qwen3_next_sparse=qwen3_next_sparse,
     qwen3_5_small=qwen3_5_small, qwen3_5_moe_small=qwen3_5_moe_small, exaone4=exaone4, exaone4_small=exaone4_small,
+    glm4_moe_air=glm4_moe_air, moonlight=moonlight, kimi_k2=kimi_k2, nemotron_h_nano=nemotron_h_nano,
+    mistral_small=mistral_small, deepseek_v2_lite=deepseek_v2_lite, llama4_scout=llama4_scout,
+    llama4_maverick=llama4_maverick, qwen3_5_groups=qwen3_5_groups,
+    ernie4_5_moe=ernie4_5_moe, granitemoe=granitemoe,
 )  # fmt: skip

@@ -127,7 +127,9 @@ def check_lora(table, family, fettle, live):
     table.add(family, "logits: Fettle's adapter in PEFT", float((logits - wanted).abs().max()), 1e-3)
     merged = fettle.folder / f"{family}-merged"
     fettle.run("export", f"export-{family}", model_name_or_path=model, adapter_name_or_path=[output], export_dir=merged)
-    exported = transformers.AutoModelForCausalLM.from_pretrained(merged, dtype=torch.float32).eval()
+    exported = transformers.AutoModelForCausalLM.from_pretrained(
+        merged, dtype=torch.float32, **families.config_of(family)
+    ).eval()
     difference = float((record.logits(exported, record.sequence(40)) - logits).abs().max())
     table.add(family, "logits: Fettle's merge in Transformers", difference, 1e-4)
 
@@ -137,7 +139,9 @@ def check_full(table, family, fettle, live):
         f"{family}-full", loop.FULL, model_name_or_path=families.MODELS / family, finetuning_type="full"
     )
     table.add(family, "full losses, 20 steps", relative(losses, live["full"]["loss"]), 1e-4)
-    model = transformers.AutoModelForCausalLM.from_pretrained(output, dtype=torch.float32)
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        output, dtype=torch.float32, **families.config_of(family)
+    )
     weights = compared_weights({name: p.detach() for name, p in model.named_parameters()})
     table.add(family, "final weights of full tuning", tensor_difference(weights, live["full_weights"]), 1e-3)
 

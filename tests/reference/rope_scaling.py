@@ -3,7 +3,8 @@
     "$(tests/reference/python_env.sh)" tests/reference/rope_scaling.py
 
 Each case has a model of models/, the kind of scaling, the length of the longest row, token ids, and the logits after
-the last id. The factor and the fields are those that LLaMA-Factory sets.
+the last id. The factor and the fields are those that LLaMA-Factory sets. Fields that do not belong to a scaling stay,
+such as the part of a head's dims that is rotated.
 """
 import json
 import math
@@ -14,6 +15,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 HERE = pathlib.Path(__file__).parent
+KEPT = ("rope_theta", "partial_rotary_factor", "mrope_section", "mrope_interleaved")
 
 
 def scaled(name, kind, length):
@@ -22,7 +24,7 @@ def scaled(name, kind, length):
     rope = rope.get("full_attention", rope)
     original = rope.get("original_max_position_embeddings") or config.max_position_embeddings
     factor = math.ceil(length / original)
-    new = {"rope_type": kind, "factor": float(factor), "rope_theta": rope["rope_theta"]}
+    new = {"rope_type": kind, "factor": float(factor)} | {key: rope[key] for key in KEPT if key in rope}
     if kind != "linear":
         new["original_max_position_embeddings"] = original
     if kind == "llama3":
@@ -35,7 +37,7 @@ def scaled(name, kind, length):
 
 def main():
     cases = []
-    for name, length in [("qwen3", 300), ("llama", 100), ("gemma3", 300)]:
+    for name, length in [("qwen3", 300), ("llama", 100), ("gemma3", 300), ("qwen3_5_text", 300), ("glm4_moe", 300)]:
         for kind in ["linear", "dynamic", "yarn", "llama3"]:
             config = scaled(name, kind, length)
             model = AutoModelForCausalLM.from_pretrained(

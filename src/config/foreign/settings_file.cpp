@@ -57,12 +57,18 @@ void offload(Settings& out, bool optimizer, bool param) {
   if (param) out.wishes["offload_param"] = "true";
 }
 
-// Takes over the folder if DeepSpeed's optimizer state is on NVMe. Without a folder, host memory is used instead.
-void offload_to_disk(Settings& out, const YAML::Node& device, const YAML::Node& folder) {
-  if (!device.IsDefined() || !device.IsScalar() || device.Scalar() != "nvme") return;
+bool is_nvme(const YAML::Node& device) {
+  return device.IsDefined() && device.IsScalar() && device.Scalar() == "nvme";
+}
+
+// Takes over the folder if DeepSpeed's optimizer state is on NVMe. Without a folder, host memory is used instead. If
+// DeepSpeed's weights are on NVMe too, the float32 weights go to the same folder.
+void offload_to_disk(Settings& out, const YAML::Node& device, const YAML::Node& folder, const YAML::Node& of_weights) {
+  if (!is_nvme(device)) return;
   if (!folder.IsDefined() || !folder.IsScalar() || folder.Scalar().empty() || folder.Scalar() == "none") return;
   out.wishes["offload_dir"] = folder.Scalar();
   out.wishes.erase("offload_optimizer");
+  if (is_nvme(of_weights)) out.wishes["offload_dir_weights"] = "true";
 }
 
 void copy_number(Settings& out, const YAML::Node& from, const char* key) {
@@ -82,7 +88,8 @@ Settings of_deepspeed(const YAML::Node& given, const fs::path& recipe) {
   offload(out, names_device(inner(zero, "offload_optimizer")) || is_on(inner(zero, "cpu_offload")),
           names_device(inner(zero, "offload_param")) || is_on(inner(zero, "cpu_offload_params")));
   const YAML::Node optimizer = inner(zero, "offload_optimizer");
-  offload_to_disk(out, inner(optimizer, "device"), inner(optimizer, "nvme_path"));
+  offload_to_disk(out, inner(optimizer, "device"), inner(optimizer, "nvme_path"),
+                  inner(inner(zero, "offload_param"), "device"));
   if (is_on(inner(inner(config, "bf16"), "enabled"))) out.wishes["bf16"] = "true";
   if (is_on(inner(inner(config, "fp16"), "enabled"))) out.wishes["fp16"] = "true";
   copy_number(out, inner(config, "train_micro_batch_size_per_gpu"), "per_device_train_batch_size");
@@ -113,7 +120,8 @@ Settings of_fsdp_config(const YAML::Node& given, const fs::path& recipe) {
       return device.IsDefined() && device.IsScalar() && (device.Scalar() == "cpu" || device.Scalar() == "nvme");
     };
     offload(out, on_cpu("offload_optimizer_device"), on_cpu("offload_param_device"));
-    offload_to_disk(out, inner(zero, "offload_optimizer_device"), inner(zero, "offload_optimizer_nvme_path"));
+    offload_to_disk(out, inner(zero, "offload_optimizer_device"), inner(zero, "offload_optimizer_nvme_path"),
+                    inner(zero, "offload_param_device"));
     copy_number(out, inner(zero, "gradient_accumulation_steps"), "gradient_accumulation_steps");
     copy_number(out, inner(zero, "gradient_clipping"), "max_grad_norm");
   }

@@ -301,7 +301,7 @@ std::vector<int64_t> Batches::groups_of_step(int64_t step, const std::optional<W
   return chosen;
 }
 
-Batch Batches::at(int64_t step) const {
+Batch Batches::at(int64_t step, const OwnLines& own) const {
   internal_check(step >= 0, "Batches::at: step {} is negative", step);
   const std::vector<Sequence> sequences = laid_out(groups_of_step(step, window_of(step)));
   auto [layout_shape, layout] = lay(sequences);
@@ -336,6 +336,7 @@ Batch Batches::at(int64_t step) const {
     batch.weights = HostArray::zeros(shape.with_dtype(DType::kF32));
     weights = batch.weights.as<float>();
   }
+  const std::vector<bool> filled = own ? own(layout_shape) : std::vector<bool>(static_cast<size_t>(B), true);
   std::fill(tokens.begin(), tokens.end(), spec_.pad_id);
   std::fill(targets.begin(), targets.end(), kIgnore);
   int64_t row = 0;
@@ -347,12 +348,13 @@ Batch Batches::at(int64_t step) const {
       if (skips(document.example)) continue;
       const auto length = static_cast<size_t>(document.length());
       for (size_t i = 0; i < length; ++i, ++at) {
+        batch.trained_tokens += i + 1 < length && document[i + 1].label() != kIgnore;
+        if (!filled[static_cast<size_t>(place.line)]) continue;
         tokens[at] = document[i].id();
         positions[at] = static_cast<int32_t>(i);
         rows[at] = static_cast<int32_t>(number + 1);
         if (K > 0) token_types[at] = document[i].second() ? 1 : 0;
         if (i + 1 < length) targets[at] = document[i + 1].label();
-        batch.trained_tokens += targets[at] != kIgnore;
         if (!weights.empty() && targets[at] != kIgnore)
           weights[at] = document.weights.empty() ? 1 : document.weights[i + 1];
       }
@@ -392,9 +394,9 @@ std::string format_batches(const Batches& batches, std::string_view per) {
 }
 
 Batch BatchPrefetcher::at(int64_t step) {
-  Batch batch = coming_step_ == step && coming_.valid() ? coming_.get() : batches_.at(step);
+  Batch batch = coming_step_ == step && coming_.valid() ? coming_.get() : batches_.at(step, own_);
   coming_step_ = step + 1;
-  coming_ = std::async(std::launch::async, [this, next = step + 1] { return batches_.at(next); });
+  coming_ = std::async(std::launch::async, [this, next = step + 1] { return batches_.at(next, own_); });
   return batch;
 }
 

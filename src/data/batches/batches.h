@@ -9,12 +9,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <future>
 #include <optional>
 #include <set>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/arrays/host_array.h"
@@ -53,6 +55,9 @@ struct DataIdentity {
   std::string digest;  // hash of Examples::digest of all examples, in order
 };
 
+// Returns for each line of a batch of this shape whether this process needs it.
+using OwnLines = std::function<std::vector<bool>(const BatchShape& shape)>;
+
 // Safe to use from several threads at once.
 class Batches {
  public:
@@ -73,8 +78,8 @@ class Batches {
   const BatchShape& fullest() const;  // the shape with the largest micro-batches; in a pipeline, the largest step
   DataIdentity identity() const;
   // Returns the batch of optimizer step `step` (0-based, counted over epochs). The same step always gives the same
-  // bytes.
-  Batch at(int64_t step) const;
+  // bytes. With `own`, the lines that are not needed are filler; the counts of tokens are those of all lines.
+  Batch at(int64_t step, const OwnLines& own = {}) const;
   // Returns the share of an epoch's positions that are real tokens. Does not count unused micro-batches. With
   // Lines::kOwn, does not count the lines of filler either.
   double use() const;
@@ -129,12 +134,14 @@ std::string format_batches(const Batches& batches, std::string_view per);
 // Prefetches batches in the order of training: while the device works on one batch, another thread makes the next one.
 class BatchPrefetcher {
  public:
-  explicit BatchPrefetcher(const Batches& batches) : batches_(batches) {}  // keeps `batches` by reference
+  // Keeps `batches` by reference.
+  explicit BatchPrefetcher(const Batches& batches, OwnLines own = {}) : batches_(batches), own_(std::move(own)) {}
   // Like Batches::at; fast when the steps are requested in order.
   Batch at(int64_t step);
 
  private:
   const Batches& batches_;
+  OwnLines own_;
   int64_t coming_step_ = -1;
   std::future<Batch> coming_;
 };

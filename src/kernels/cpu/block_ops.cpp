@@ -24,6 +24,12 @@ bool tiles_are_permitted() {
   return permitted;
 }
 
+// Returns whether two products of f32 take less time than one product of pairs of bf16. This is true on Intel's cores
+// that have AMX (benchmarks/kernels_202611.md). Cooper Lake, an older one, was not measured and keeps the pairs.
+bool pairs_are_slow() {
+  return __builtin_cpu_is("intel") && !__builtin_cpu_is("cooperlake");
+}
+
 }  // namespace
 #endif
 
@@ -46,7 +52,11 @@ std::vector<const BlockOps*> usable_block_ops(DType dtype) {
 }
 
 const BlockOps& block_ops(DType dtype) {
-  return *usable_block_ops(dtype).back();
+  const BlockOps& best = *usable_block_ops(dtype).back();
+#ifdef __x86_64__
+  if (&best == &k_avx512_bf16 && pairs_are_slow()) return k_avx512;
+#endif
+  return best;
 }
 
 }  // namespace fettle::cpu

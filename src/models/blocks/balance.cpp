@@ -31,7 +31,7 @@ Tensor balance_loss(const Forward& f) {
   return reduce_sum(sent / tokens * (likely / tokens), {0, 1}) * static_cast<double>(f.config.num_experts);
 }
 
-Tensor moved_corrections(const Tensor& corrections_lE, const std::vector<int64_t>& layers, const Tensor& loads_LE,
+Tensor moved_corrections(const Tensor& corrections, const std::vector<int64_t>& layers, const Tensor& loads_LE,
                          double rate) {
   std::vector<Tensor> parts;  // each has layers with successive numbers
   for (size_t begin = 0, end; begin < layers.size(); begin = end) {
@@ -42,7 +42,8 @@ Tensor moved_corrections(const Tensor& corrections_lE, const std::vector<int64_t
   // Compares products instead of means: they are exact up to 2^24. Above, an expert very close to the mean may move in
   // the wrong direction.
   const Tensor all_l1 = expand(reduce_sum(loads_lE, {1}), 1);
-  return corrections_lE + sign(all_l1 - loads_lE * static_cast<double>(loads_lE.dim(1))) * rate;
+  const Tensor moves_lE = sign(all_l1 - loads_lE * static_cast<double>(loads_lE.dim(1))) * rate;
+  return corrections + reshape(moves_lE, corrections.dims());
 }
 
 }  // namespace fettle

@@ -30,9 +30,9 @@ Tensor balance_loss(const Forward& f);
 
 // Returns the corrections of routers after a step (Wang et al. 2024, "Auxiliary-loss-free load balancing"; DeepSeek
 // V3): moved by `rate`, up for an expert that got fewer tokens than the mean of its layer's experts, and down for one
-// that got more. `corrections_lE` has the layers `layers`, in ascending order; `loads_LE` has all layers
-// (Forward::loads).
-Tensor moved_corrections(const Tensor& corrections_lE, const std::vector<int64_t>& layers, const Tensor& loads_LE,
+// that got more. `corrections` is [l, E] or [l, 1, E] for the l layers `layers`, in ascending order; `loads_LE` has all
+// layers (Forward::loads).
+Tensor moved_corrections(const Tensor& corrections, const std::vector<int64_t>& layers, const Tensor& loads_LE,
                          double rate);
 
 }  // namespace fettle

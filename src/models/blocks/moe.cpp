@@ -214,7 +214,8 @@ Routes route(Forward& f, const Layer& layer, const Tensor& x_nD, const Tensor& m
   const Tensor scores = c.routing.sigmoid ? logistic(logits) : softmax(logits);
   // Llama 4 (on_inputs) compares logits: the sigmoids of two large logits may round to the same number.
   Tensor choice = c.routing.on_inputs ? logits : scores;
-  if (!c.routing.correction.empty()) choice = choice + convert(layer[c.routing.correction], DType::kF32);
+  if (!c.routing.correction.empty())
+    choice = choice + reshape(convert(layer[c.routing.correction], DType::kF32), {c.num_experts});
   std::vector<Tensor> experts, weights, factors;
   Tensor taken = full(0, scores.shape());
   for (const Largest& each : largest_of(within_best_groups(c.routing, choice), c.experts_per_token)) {

@@ -96,6 +96,12 @@ void Fate::fail(int exit_code, const std::string& message) {
   }
 }
 
+void Fate::end_job(int exit_code, const std::string& message) {
+  // Process 0 knows of the failure, and the others read its status once in `beat` seconds.
+  std::this_thread::sleep_for(std::chrono::duration<double>(2 * times_.beat));
+  run_.store().end_job(exit_code, message);
+}
+
 bool Fate::is_silent(int rank) {
   const std::lock_guard lock(mutex_);
   return seconds_since(seen_[static_cast<size_t>(rank)].changed) > times_.silence;

@@ -45,6 +45,10 @@ class Fate {
   // Tells the others that this process ends with this exit code. Waits until process 0 knows it; process 0 itself waits
   // until all others know it. Waits FateTimes::farewell at most.
   void fail(int exit_code, const std::string& message);
+  // Ends all processes through the launcher, which then returns this exit code, if the launcher can do that; otherwise
+  // returns. Call it after fail(), when the message is printed. Waits first, so that the other processes can print the
+  // message, too.
+  void end_job(int exit_code, const std::string& message);
   // Waits until all processes have called leave(), and then stops watching.
   void leave();
 

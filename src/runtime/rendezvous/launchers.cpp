@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/log.h"
 
 namespace fettle {
 namespace {
@@ -17,6 +18,8 @@ struct Launcher {
   const char* address;  // a host, or a list of hosts, whose first entry is used
   const char* port;     // a port that the launcher uses itself; the store uses this port + 2
   const char* job;      // a name or number of the run; runs without one may have the same ProcessPlace::job
+  // A number of processes for each pod that `size` counts and `rank` does not, if the process has no `local_rank`.
+  const char* per_pod = "";
 };
 
 // In the rows with kPmix, the variables give rank and size at first. If the size is above 1, and there is a PMIx
@@ -25,7 +28,7 @@ constexpr Launcher kLaunchers[] = {
     {"fettle launch", Engine::kRedis, "FETTLE_RANK", "FETTLE_RANK", "FETTLE_SIZE", "FETTLE_LOCAL_RANK",
      "FETTLE_LOCAL_SIZE", "FETTLE_ADDRESS", "", "FETTLE_JOB"},
     {"torchrun or PyTorchJob", Engine::kRedis, "RANK", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
-     "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID"},
+     "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "PET_NPROC_PER_NODE"},
     {"mpirun", Engine::kPmix, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
      "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "", "", "PMIX_NAMESPACE"},
     {"srun", Engine::kPmix, "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "",
@@ -40,6 +43,8 @@ constexpr Launcher kLaunchers[] = {
      "DSTACK_MASTER_NODE_IP", "", "DSTACK_RUN_NAME"},
     {"JobSet", Engine::kRedis, "JOBSET_NAME", "JOB_COMPLETION_INDEX", "FETTLE_SIZE", "", "", "FETTLE_ADDRESS", "",
      "JOBSET_NAME"},
+    // Kubernetes sets the index, also in a Job whose pods train alone; only FETTLE_SIZE says that they train together.
+    {"JobSet", Engine::kRedis, "FETTLE_SIZE", "JOB_COMPLETION_INDEX", "FETTLE_SIZE", "", "", "FETTLE_ADDRESS", "", ""},
 };
 
 constexpr int kPort = 29631, kMostProcesses = 100'000;
@@ -54,6 +59,22 @@ int read_number(const Launcher& launcher, const ReadVariable& variable, const ch
         "train with this process alone",
         launcher.name, launcher.mark, name, text, least, most, launcher.mark);
   return value;
+}
+
+// Returns the number of processes. PyTorchJob's WORLD_SIZE counts nprocPerNode processes for each pod, which torchrun
+// would start. Without torchrun, a pod has one process with all of its devices.
+int read_size(const Launcher& launcher, const ReadVariable& variable) {
+  const int size = read_number(launcher, variable, launcher.size, 1, kMostProcesses);
+  const std::string text = *launcher.per_pod == '\0' ? "" : variable(launcher.per_pod);
+  const bool number = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+  if (!number || !variable(launcher.local_rank).empty()) return size;
+  const int per_pod = read_number(launcher, variable, launcher.per_pod, 1, kMostProcesses);
+  if (size % per_pod != 0)
+    throw UserError(
+        "{} is {}, which is not a multiple of {} ({}); start one process in each pod and leave out nprocPerNode, or "
+        "start the processes with torchrun",
+        launcher.size, size, launcher.per_pod, per_pod);
+  return size / per_pod;
 }
 
 // Removes a port: "head:1234" gives "head". An IPv6 address keeps its colons.
@@ -78,7 +99,7 @@ std::string find_address(const Launcher& launcher, const ReadVariable& variable,
 ProcessPlace read_place(const Launcher& launcher, const ReadVariable& variable) {
   ProcessPlace place{.launcher = launcher.name, .engine = launcher.engine};
   auto has = [&](const char* name) { return *name != '\0' && !variable(name).empty(); };
-  place.size = read_number(launcher, variable, launcher.size, 1, kMostProcesses);
+  place.size = read_size(launcher, variable);
   place.rank = read_number(launcher, variable, launcher.rank, 0, place.size - 1);
   place.local_known = has(launcher.local_size) && has(launcher.local_rank);
   if (place.local_known) {
@@ -116,6 +137,10 @@ std::optional<ProcessPlace> find_place(const ReadVariable& variable) {
     if (place.size == 1) return std::nullopt;
     return place;
   }
+  if (!variable("JOB_COMPLETION_INDEX").empty())
+    warn(
+        "JOB_COMPLETION_INDEX is set but FETTLE_SIZE is not, so this pod trains alone; to train with all pods of a "
+        "JobSet, set FETTLE_SIZE to their number and FETTLE_ADDRESS to the name of the first one (docs/hosts.md)");
   return std::nullopt;
 }
 

@@ -97,7 +97,8 @@ constexpr int64_t gib(double count) {
 }
 
 // The memory of each device is the smallest that public reports show (sources: docs/targets.md). Columns: name, title,
-// plugin, memory, bf16 and f32 TFLOP/s, memory GB/s, link GB/s, link peers, network GB/s, host GB/s, chip
+// plugin, memory, bf16 and f32 TFLOP/s, memory GB/s, link GB/s, link peers, network GB/s, host GB/s, chip, devices of a
+// rack
 std::vector<Target> table() {
   std::vector<Target> rows = {
       {"mi210", "AMD Instinct MI210", "rocm", 65520 * kMiB, 181, 45.3, 1638.4, 150, 3, 12.5, 32, kMI200},
@@ -117,9 +118,9 @@ std::vector<Target> table() {
       {"h100-pcie", "NVIDIA H100 PCIe", "cuda", 84942979072, 756.4, 51.2, 2039, 64, 0, 25, 64, kH100Pcie},
       {"h200", "NVIDIA H200 141GB", "cuda", 143072 * kMiB, 989.4, 66.9, 4800, 450, 0, 50, 64, kH100},
       {"b200", "NVIDIA B200", "cuda", gib(178.35), 2250, 75, 7672.3, 900, 0, 50, 64, kB200},
-      {"gb200", "NVIDIA GB200", "cuda", 188730 * kMiB, 2500, 80, 7928, 900, 0, 50, 225, kGB200},
+      {"gb200", "NVIDIA GB200", "cuda", 188730 * kMiB, 2500, 80, 7928, 900, 0, 50, 225, kGB200, 72},
       {"b300", "NVIDIA B300", "cuda", 274113 * kMiB, 2250, 75, 7936, 900, 0, 100, 128, kB300},
-      {"gb300", "NVIDIA GB300", "cuda", gib(276.50), 2500, 80, 7928, 900, 0, 100, 225, kGB300},
+      {"gb300", "NVIDIA GB300", "cuda", gib(276.50), 2500, 80, 7928, 900, 0, 100, 225, kGB300, 72},
       {"l4", "NVIDIA L4", "cuda", 22478 * kMiB, 121, 30.3, 300, 32, 0, 12.5, 32, kL4},
       {"l40", "NVIDIA L40", "cuda", gib(44.40), 181, 90.5, 864, 32, 0, 12.5, 32, kL40},
       {"l40s", "NVIDIA L40S", "cuda", 45372 * kMiB, 362, 91.6, 864, 32, 0, 12.5, 32, kL40S},

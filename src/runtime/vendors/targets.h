@@ -32,11 +32,12 @@ struct Target {
   double bf16_tflops = 0;    // the rate of f16, too
   double f32_tflops = 0;     // true f32 (no TF32)
   double memory_gb_per_s = 0;
-  double link_gb_per_s = 0;     // rate to the other devices of the host, over all links together
+  double link_gb_per_s = 0;     // rate to the other devices of the host or rack, over all links together
   int link_peers = 0;           // number of directly connected devices, which share the links; 0: a switch
   double network_gb_per_s = 0;  // rate to other hosts: this device's share of the host's network adapters
   double host_gb_per_s = 32;    // each way between host memory and device: PCIe x16, or the maker's own link
   Chip chip;
+  int domain_devices = 0;  // devices that the links connect across hosts, such as a rack's; 0: only a host's devices
   // The rate of 8-bit float products, for devices that have them (float8_of): all data sheets give twice the 16-bit
   // rate.
   double f8_tflops() const { return 2 * bf16_tflops; }

@@ -43,6 +43,7 @@ Vendor gpu_vendor(std::string_view name, std::string_view platform, std::string_
       .xla_flag = "",
       .effort_flag = "xla_gpu_autotune_level",
       .tuning_flag = "xla_gpu_per_fusion_autotune_cache_dir",
+      .timeout_flags = {"xla_gpu_execution_terminate_timeout", "xla_gpu_device_execution_terminate_timeout"},
       .pinned_limit = "XLA_PJRT_GPU_HOST_MEMORY_LIMIT_GB",
       .peak_bytes = reported_or_parts,
   };

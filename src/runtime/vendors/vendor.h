@@ -57,6 +57,8 @@ struct Vendor {
   // programs for a matrix product or a fusion on the device, and keeps the fastest choice. "" = the plugin tunes
   // nothing.
   std::string_view tuning_flag = "";
+  // The compiler flags with the time ("600s") after which the plugin ends a process whose program does not end.
+  std::vector<std::string_view> timeout_flags = {};
   // The environment variable that limits how many GiB of host memory may be pinned. If the variable is not set, the
   // plugin allows 64 GiB. "" = the plugin has no such limit.
   std::string_view pinned_limit = "";

@@ -32,7 +32,7 @@ DiskLayout layout_for(const Run& run, const IsLocal& is_local) {
   int64_t largest = 0;
   for (const Param& param : run.trained) {
     DiskParam one{.layers = param.layer_count(), .arrays = {}, .start = out.file_bytes};
-    const std::vector<StateArray> whole = optimizer_state(run, param), layer = layer_state(run, param);
+    const std::vector<StateArray> whole = disk_arrays(run, param), layer = layer_arrays(run, param);
     for (size_t i = 0; i < layer.size(); ++i) {
       DiskArray array{.name = layer[i].name, .whole = whole[i].shape, .shape = layer[i].shape};
       array.layout = layout_of(layer[i].partition, layer[i].shape.dims, run.sharding.mesh());
@@ -42,7 +42,6 @@ DiskLayout layout_for(const Run& run, const IsLocal& is_local) {
       array.offset = one.block_bytes;
       const auto parts = static_cast<int64_t>(array.parts.size());
       one.block_bytes += parts * array.part_stride;
-      out.state_bytes += one.layers * parts * array.part_bytes;
       one.arrays.push_back(std::move(array));
     }
     out.file_bytes += one.layers * one.block_bytes;

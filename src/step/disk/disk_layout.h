@@ -1,4 +1,4 @@
-// Defines DiskLayout: where the optimizer state is in the file of offload_dir.
+// Defines DiskLayout: where arrays are in the file of offload_dir.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace fettle {
 
-// One layer of an array of optimizer state. In the file, each part begins at a multiple of kDiskBlock.
+// One layer of an array of disk_arrays() (update_program.h). In the file, each part begins at a multiple of kDiskBlock.
 struct DiskArray {
   // A box of the array, which at least one device of this process has.
   struct Part {
@@ -28,7 +28,7 @@ struct DiskArray {
   int64_t offset = 0;  // bytes from the start of the layer's block to the array
 };
 
-// The state of a trained parameter: `layers` blocks of `block_bytes`, one after the other, from `start` in the file.
+// The arrays of a trained parameter: `layers` blocks of `block_bytes`, one after the other, from `start` in the file.
 struct DiskParam {
   int64_t layers = 1;
   std::vector<DiskArray> arrays;
@@ -38,7 +38,6 @@ struct DiskParam {
 struct DiskLayout {
   std::vector<DiskParam> params;  // in the order of Run::trained
   int64_t file_bytes = 0;
-  int64_t state_bytes = 0;    // size of the optimizer state, without the gaps in the file
   int64_t staging_bytes = 0;  // host memory for the blocks that are being read, updated and written
 };
 

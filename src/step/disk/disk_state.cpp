@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/size_text.h"
+#include "checkpoint/load.h"
 #include "step/disk/update_program.h"
 
 namespace fettle {
@@ -147,13 +148,8 @@ void DiskState::finish_writes() {
     if (stage.phase == Stage::kWritten) queue_.wait(stage.ticket);
 }
 
-const Shape& DiskState::shape(const std::string& name) const {
-  const Place& place = arrays_.at(name);
-  return layout_.params[place.weight].arrays[place.array].whole;
-}
-
-// Calls visit(part, box of the whole array, array of one layer, offset in the file, memory for the box) for each part
-// of each layer.
+// Calls visit(array of one layer, number of the part, box in the whole array, offset in the file, memory for the box)
+// for each part of each layer.
 template <typename Visit>
 void DiskState::for_each_box(const std::string& name, const Visit& visit) {
   finish_writes();
@@ -165,28 +161,31 @@ void DiskState::for_each_box(const std::string& name, const Visit& visit) {
     for (size_t part = 0; part < array.parts.size(); ++part) {
       Box box = array.parts[part].box;
       if (weights_[place.weight].stacked) box.start[0] += layer;
-      visit(array.parts[part], box, array,
+      visit(array, part, box,
             file_offset({place.weight, layer}) + array.offset + static_cast<int64_t>(part) * array.part_stride, bytes);
     }
 }
 
-void DiskState::read(const std::string& name, const std::function<void(const Box&, HostArray)>& use) {
-  for_each_box(name, [&](const DiskArray::Part& part, const Box& box, const DiskArray& array, int64_t offset,
-                         std::span<std::byte> bytes) {
-    if (!part.owned) return;
-    queue_.wait(queue_.read(offset, bytes));
-    HostArray values(Shape{array.shape.dtype, box.size});
-    std::memcpy(values.data(), bytes.data(), static_cast<size_t>(array.part_bytes));
-    use(box, std::move(values));
+void DiskState::read(const std::string& name, const std::function<void(const HostShards&)>& use) {
+  HostShards of_layer;
+  for_each_box(name, [&](const DiskArray& array, size_t part, const Box& box, int64_t offset, std::span<std::byte> to) {
+    if (array.parts[part].owned) {
+      queue_.wait(queue_.read(offset, to));
+      HostArray values(Shape{array.shape.dtype, box.size});
+      std::memcpy(values.data(), to.data(), static_cast<size_t>(array.part_bytes));
+      of_layer.shards.push_back({box, std::move(values)});
+    }
+    if (part + 1 < array.parts.size() || of_layer.shards.empty()) return;
+    of_layer.shape = array.whole;
+    use(std::exchange(of_layer, {}));
   });
 }
 
 void DiskState::write(const std::string& name, const FillBox& fill) {
-  for_each_box(
-      name, [&](const DiskArray::Part&, const Box& box, const DiskArray&, int64_t offset, std::span<std::byte> bytes) {
-        fill(box, bytes.data());
-        queue_.wait(queue_.write(offset, bytes));
-      });
+  for_each_box(name, [&](const DiskArray& array, size_t, const Box& box, int64_t offset, std::span<std::byte> from) {
+    fill_box_in_pieces(box, byte_size(array.shape.dtype), from.data(), fill);
+    queue_.wait(queue_.write(offset, from));
+  });
 }
 
 std::string DiskState::describe() const {

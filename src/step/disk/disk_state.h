@@ -1,4 +1,5 @@
 // Defines DiskState: the optimizer state of this process's devices in a file, and the updates that read and write it.
+// With offload_dir_weights, the file also has the f32 weights of the layers' matrices.
 //
 // A step first computes all gradients, whose norm the clipping needs. Then a small program runs for each layer of each
 // weight, one after another, and updates this layer. While it runs, the state of the next layers is read from the file,
@@ -18,14 +19,15 @@
 #include "disk/transfer_queue.h"
 #include "programs/devices.h"
 #include "step/disk/disk_layout.h"
+#include "step/state/host_shards.h"
 
 namespace fettle {
 
 // What the updates have done so far.
 struct DiskTraffic {
   int64_t read = 0, written = 0;  // bytes
-  // `during` and `seconds` leave out the first call of update(): in a new run, the file has no data yet, so nothing is
-  // read from the disk.
+  // `during` and `seconds` leave out the first call of update(): in a new run, the file has no optimizer state yet, so
+  // no such state is read from the disk.
   int64_t during = 0;  // bytes that were read and written while update() ran
   double seconds = 0;  // duration of the calls of update()
 };
@@ -45,11 +47,10 @@ class DiskState {
               std::map<std::string, DeviceBuffer>& gradients, std::map<std::string, DeviceBuffer>& scalars);
 
   bool contains(const std::string& name) const { return arrays_.contains(name); }
-  const Shape& shape(const std::string& name) const;
-  // Calls `use` with each box that this process owns. A box is the part of one layer that a device has. The boxes of
-  // all processes together cover the array.
-  void read(const std::string& name, const std::function<void(const Box&, HostArray)>& use);
-  // Writes the boxes of this process's devices, which `fill` provides.
+  // Calls `use` for one layer after another, with the boxes of the layer that this process owns. A box is the part of a
+  // layer that a device has. The boxes of all processes together cover the array.
+  void read(const std::string& name, const std::function<void(const HostShards&)>& use);
+  // Writes the boxes of this process's devices, which `fill` provides in pieces. Several threads call `fill`.
   void write(const std::string& name, const FillBox& fill);
 
   const DiskTraffic& traffic() const { return traffic_; }

@@ -13,8 +13,8 @@ std::string gradient_output(const Param& param) {
   return "gradient/" + param.stack_name();
 }
 
-DType gradient_dtype(const Run& run) {
-  return run.batch.micro_batches > 1 ? DType::kF32 : run.trained_dtype;
+DType gradient_dtype(const Run& run, const Param& param) {
+  return run.batch.micro_batches > 1 ? DType::kF32 : run.dtype_of(param, run.trained_dtype);
 }
 
 Tensor scaled_gradient(const Tensor& gradient, const Tensor& divisor, const Tensor& factor) {
@@ -22,8 +22,14 @@ Tensor scaled_gradient(const Tensor& gradient, const Tensor& divisor, const Tens
   return factor ? mean * factor : mean;
 }
 
-std::vector<StateArray> layer_state(const Run& run, const Param& param) {
+std::vector<StateArray> disk_arrays(const Run& run, const Param& param) {
   std::vector<StateArray> arrays = optimizer_state(run, param);
+  if (run.on_disk(param)) arrays.insert(arrays.begin(), trained_array(run, param));
+  return arrays;
+}
+
+std::vector<StateArray> layer_arrays(const Run& run, const Param& param) {
+  std::vector<StateArray> arrays = disk_arrays(run, param);
   for (StateArray& array : arrays)
     if (param.stacked()) array.shape.dims[0] = 1;
   return arrays;
@@ -35,10 +41,10 @@ Program build_update(const Run& run, const Param& param) {
   PathScope path("update");
   const Partition partition = run.partition(param);
   HeldParam held{.weight = add_param(program, run, param, "weight", run.trained_dtype)};
-  held.grad = program.input("gradient", held.weight.shape().with_dtype(gradient_dtype(run)), partition,
+  held.grad = program.input("gradient", held.weight.shape().with_dtype(gradient_dtype(run, param)), partition,
                             gradient_on_host(run, param) ? Memory::kHost : Memory::kDevice);
   const Tensor layer = param.stacked() ? program.input("layer", {DType::kI32, {}}) : Tensor{};
-  const std::vector<StateArray> arrays = layer_state(run, param);
+  const std::vector<StateArray> arrays = layer_arrays(run, param);
   for (size_t s = 0; s < arrays.size(); ++s)
     held.state.push_back(program.input(fmt::format("state/{}", s), arrays[s].shape, arrays[s].partition));
   const Tensor divisor = program.input(kDivisor, {DType::kF32, {}});
@@ -63,12 +69,11 @@ Program build_update(const Run& run, const Param& param) {
 
 namespace {
 
-// Returns one device's bytes of a parameter; 0 if the parameter lies in host memory.
+// Returns one device's bytes of a parameter, or of its gradient; 0 if they lie in host memory.
 int64_t device_bytes(const Run& run, const Param& param, DType dtype, Memory memory) {
   if (memory != Memory::kDevice) return 0;
   const Dims dims = stacked_shape(param, dtype).dims;
-  return layout_of(run.partition(param), dims, run.sharding.mesh()).boxes[0].elements() *
-         byte_size(param.dtype.value_or(dtype));
+  return layout_of(run.partition(param), dims, run.sharding.mesh()).boxes[0].elements() * byte_size(dtype);
 }
 
 }  // namespace
@@ -76,16 +81,18 @@ int64_t device_bytes(const Run& run, const Param& param, DType dtype, Memory mem
 MemoryStats with_updates(const Run& run, MemoryStats step, const std::function<MemoryStats(const Program&)>& stats_of) {
   if (!run.state_on_disk()) return step;
   int64_t all = 0, most = 0;
-  for (const Param& param : run.frozen) all += device_bytes(run, param, run.frozen_dtype, param.memory);
-  for (const Param& param : run.reference) all += device_bytes(run, param, run.reference_dtype(), param.memory);
+  for (const Param& param : run.frozen)
+    all += device_bytes(run, param, run.dtype_of(param, run.frozen_dtype), param.memory);
+  for (const Param& param : run.reference)
+    all += device_bytes(run, param, run.dtype_of(param, run.reference_dtype()), param.memory);
   for (const Param& param : run.trained) {
     const Memory grad_memory = gradient_on_host(run, param) ? Memory::kHost : Memory::kDevice;
-    const int64_t own = device_bytes(run, param, run.trained_dtype, param.memory) +
-                        device_bytes(run, param, gradient_dtype(run), grad_memory);
+    const int64_t own = device_bytes(run, param, run.dtype_of(param, run.trained_dtype), param.memory) +
+                        device_bytes(run, param, gradient_dtype(run, param), grad_memory);
     all += own;
     most = std::max(most, stats_of(build_update(run, param)).peak - own);
   }
-  // The state of two layers may be on the device: one is copied to the host while the next one is updated.
+  // The arrays of two layers may be on the device: one is copied to the host while the next one is updated.
   step.peak = std::max(step.peak, all + 2 * most);
   return step;
 }

@@ -1,6 +1,9 @@
 #include "step/state/batch_arrays.h"
 
+#include <algorithm>
+
 #include "base/error.h"
+#include "programs/signature.h"
 
 namespace fettle {
 namespace {
@@ -54,6 +57,24 @@ std::vector<BatchArray> batch_arrays(const Run& run, const BatchShape& shape, Ba
     out.push_back(std::move(array));
   }
   return out;
+}
+
+OwnLines own_lines(const Devices& devices, const Run& run) {
+  if (devices.local_count() == devices.count()) return {};
+  return [&](const BatchShape& shape) {
+    const std::vector<BatchArray> arrays = batch_arrays(run, shape, BatchExtent::kStep);
+    const BatchArray& tokens = *std::ranges::find(arrays, BatchPart::kTokens, &BatchArray::part);
+    const Layout layout = layout_of(run.sharding.partition(tokens.axes, tokens.shape.dims, "the batch"),
+                                    tokens.shape.dims, run.sharding.mesh());
+    std::vector<bool> own(static_cast<size_t>(shape.lines), false);
+    for (int position = 0; position < layout.count(); ++position) {
+      if (!devices.client().is_local(layout.ordinal(position))) continue;
+      const Box& box = layout.boxes[static_cast<size_t>(position)];
+      for (int64_t line = box.start[1]; line < box.start[1] + box.size[1]; ++line)
+        own[static_cast<size_t>(line)] = true;
+    }
+    return own;
+  };
 }
 
 }  // namespace fettle

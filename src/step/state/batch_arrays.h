@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "data/batches/batches.h"
+#include "programs/devices.h"
 #include "run/run.h"
 
 namespace fettle {
@@ -21,6 +22,10 @@ struct BatchArray {
 // Arrays with one entry per sequence have the same shape in both.
 enum class BatchExtent { kStep, kMicroBatch };
 std::vector<BatchArray> batch_arrays(const Run& run, const BatchShape& shape, BatchExtent extent);
+
+// Returns which lines of a training step the devices of this process read; null if they read all. Both arguments must
+// outlive the function that is returned.
+OwnLines own_lines(const Devices& devices, const Run& run);
 
 // The program input that says how many micro-batches a step uses, an i32 scalar. Only programs for shapes with
 // BatchShape::counted have it.

@@ -31,7 +31,7 @@ std::vector<PlacedArray> placed_arrays(const Run& run, int64_t length) {
   };
   auto add_params = [&](const std::string& kind, const std::vector<Param>& params, DType dtype) {
     for (const Param& param : params)
-      add(kind, param.hf_name, short_name(run, param.hf_name), stacked_shape(param, param.dtype.value_or(dtype)),
+      add(kind, param.hf_name, short_name(run, param.hf_name), stacked_shape(param, run.dtype_of(param, dtype)),
           stacked_axes(param));
   };
   add_params("frozen weights", run.frozen, run.frozen_dtype);

@@ -30,6 +30,13 @@ HostShards download_shards(const DeviceBuffer& buffer) {
   return out;
 }
 
+FetchArray fetch_from(const TrainState& state) {
+  return [&state](const std::string& name, const std::function<void(const HostShards&)>& use) {
+    if (state.disk && state.disk->contains(name)) return state.disk->read(name, use);
+    use(download_shards(state.buffers.at(name)));
+  };
+}
+
 Snapshot take_snapshot(const Run& run, const TrainState& state) {
   struct Copy {
     const DeviceBuffer* from;

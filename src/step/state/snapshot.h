@@ -3,26 +3,16 @@
 
 #include <map>
 #include <string>
-#include <vector>
 
-#include "base/arrays/host_array.h"
+#include "step/state/host_shards.h"
 #include "step/state/train_state.h"
 
 namespace fettle {
 
-// A global array as its distinct boxes (rectangular parts). The bytes of a box are contiguous. With several processes,
-// this has only the boxes that this process owns: a box belongs to the process of the first device that stores the box.
-struct HostShards {
-  struct Shard {
-    Box box;
-    HostArray bytes;
-  };
-  Shape shape;  // the global shape
-  std::vector<Shard> shards;
-};
-
 // Waits for the array, then copies each box of this process once.
 HostShards download_shards(const DeviceBuffer& buffer);
+// Returns a function that copies arrays of `state`, which must outlive it.
+FetchArray fetch_from(const TrainState& state);
 
 // The keys are the names in trained_arrays().
 using Snapshot = std::map<std::string, HostShards>;

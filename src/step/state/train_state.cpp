@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "checkpoint/convert.h"
 #include "checkpoint/load.h"
 #include "checkpoint/peft/load_merged.h"
 #include "checkpoint/quantised/load_quantised.h"
@@ -35,7 +36,7 @@ class BaseWeights {
   }
   // Loads one parameter of the base, with adapters merged into it. Its own dtype takes precedence over `otherwise`.
   DeviceBuffer load(const Param& param, DType otherwise, bool metered = true) {
-    const DType dtype = param.dtype.value_or(otherwise);
+    const DType dtype = run_.dtype_of(param, otherwise);
     const Layout layout = param_layout(run_, param);
     const bool made = param.of_classifier() && !has(param.hf_name);
     if (made && !run_.from_scratch)
@@ -47,6 +48,16 @@ class BaseWeights {
     return load_merged(
         devices_.client(), param, dtype, layout, merge_, [&](const std::string& name) { return find(name); },
         metered ? progress : LoadProgress{}, memory_kind(param.memory));
+  }
+  // Puts a trained weight on the disk, and its 16-bit copy into `state`.
+  void on_disk_into(const Param& param, TrainState& state) {
+    const FillBox values = run_.from_scratch
+                               ? random_values(param, run_.model.config, run_.trained_dtype, run_.seed)
+                               : param_values(
+                                     param, run_.trained_dtype, [&](const std::string& name) { return find(name); },
+                                     [&](int64_t bytes) { meter_.add(bytes); });
+    state.disk->write(trained_input(param), values);
+    state.buffers.emplace(trained_input(param), load(param, run_.trained_dtype, false));
   }
   // Loads the frozen weights that `state` does not have.
   void frozen_into(TrainState& state) {
@@ -108,6 +119,21 @@ class BaseWeights {
   AdapterMerge merge_;
 };
 
+// Returns a 16-bit copy of a trained weight, whose f32 values are in the checkpoint.
+DeviceBuffer copy_of(Devices& devices, const Run& run, const Param& param, StateReader& checkpoint) {
+  const std::string name = trained_input(param);
+  const FillBox read = [&](const Box& box, std::byte* out) {
+    thread_local std::vector<std::byte> values;
+    values.resize(static_cast<size_t>(box.elements() * byte_size(run.trained_dtype)));
+    checkpoint.read_slice(name, box, values.data());
+    convert_elements(values.data(), run.trained_dtype, out, run.compute, box.elements());
+  };
+  DeviceBuffer out = fill_in_pieces(devices.client(), stacked_shape(param, run.compute), param_layout(run, param), read,
+                                    memory_kind(param.memory));
+  checkpoint.release(name);
+  return out;
+}
+
 }  // namespace
 
 bool StepOutcome::finite() const {
@@ -123,11 +149,11 @@ Bindings TrainState::bindings() {
 std::vector<StateArray> trained_arrays(const Run& run) {
   std::vector<StateArray> arrays;
   for (const Param& param : run.trained) {
-    const Shape shape = stacked_shape(param, run.trained_dtype);
-    arrays.push_back({trained_input(param), shape, stacked_axes(param), run.partition(param), param.memory});
+    arrays.push_back(trained_array(run, param));
     for (StateArray& array : optimizer_state(run, param)) arrays.push_back(std::move(array));
     if (run.pissa && param.is_lora())
-      arrays.push_back({start_array(param), shape, stacked_axes(param), run.partition(param)});
+      arrays.push_back(
+          {start_array(param), stacked_shape(param, run.trained_dtype), stacked_axes(param), run.partition(param)});
   }
   for (const Param& param : run.frozen)
     if (run.keeps(param))
@@ -148,6 +174,10 @@ TrainState load_state(Devices& devices, const Run& run, const ModelRepository& r
   std::optional<AdapterFolder> adapter;
   if (!run.adapter.empty()) adapter = open_adapter(run.adapter);
   for (const Param& param : run.trained) {
+    if (state.disk && run.on_disk(param)) {
+      base.on_disk_into(param, state);
+      continue;
+    }
     DeviceBuffer weight;
     // An adapter of a language model has no classifier head.
     const bool given =
@@ -195,6 +225,8 @@ TrainState load_state(Devices& devices, const Run& run, const ModelRepository& r
                             fill_in_pieces(devices.client(), array.shape, layout, read, memory_kind(array.memory)));
     checkpoint.release(array.name);
   }
+  for (const Param& param : run.trained)
+    if (run.on_disk(param)) state.buffers.emplace(trained_input(param), copy_of(devices, run, param, checkpoint));
   BaseWeights base(devices, run, repository);
   base.frozen_into(state);
   base.reference_into(state);

@@ -17,8 +17,10 @@ namespace fettle {
 
 struct TrainState {
   std::map<std::string, DeviceBuffer> buffers;  // frozen/*, reference/*, trained/*; in training also optimizer state
-  std::unique_ptr<DiskState> disk = {};         // the optimizer state of a run with offload_dir; else null
-  int64_t step = 0;                             // number of optimizer steps done
+  // The optimizer state of a run with offload_dir, and the weights with Run::on_disk, whose arrays in `buffers` are
+  // 16-bit copies; null without offload_dir.
+  std::unique_ptr<DiskState> disk = {};
+  int64_t step = 0;  // number of optimizer steps done
 
   Bindings bindings();
 };

@@ -11,6 +11,7 @@
 #include "models/decoder.h"
 #include "models/families/families.h"
 #include "models/families/hybrid/mamba_config.h"
+#include "models/families/others/granite.h"
 
 namespace fettle {
 namespace {
@@ -39,12 +40,7 @@ ModelConfig read_granite4(const ConfigReader& r) {
   c.expert_size = c.intermediate_size;
   c.intermediate_size = r.integer("shared_intermediate_size", 1024);
   if (r.has("num_local_experts") && r.count("num_local_experts") == 0) return c;
-  c.experts = {.router = "block_sparse_moe.router.layer",
-               .down = "block_sparse_moe.output_linear.weight",
-               .gate_up = "block_sparse_moe.input_linear.weight",
-               .router_module = "block_sparse_moe.router",
-               .module = "block_sparse_moe.experts"};
-  r.read_experts(c, r.integer("num_local_experts", 8), 2);
+  read_granite_experts(r, c);
   return c;
 }
 

@@ -1,5 +1,7 @@
-// Granite 3: Llama with factors on the embedding, the scores, the residual stream and the logits. Source:
-// transformers/models/granite.
+// Granite 3: Llama with factors on the embedding, the scores, the residual stream and the logits. The small sizes
+// 1B-A400M and 3B-A800M have experts instead of the MLP. Sources: transformers/models/granite, granitemoe.
+#include "models/families/others/granite.h"
+
 #include <nlohmann/json.hpp>
 
 #include "models/decoder.h"
@@ -19,10 +21,32 @@ ModelConfig read_granite(const ConfigReader& r) {
   return c;
 }
 
+ModelConfig read_granitemoe(const ConfigReader& r) {
+  ModelConfig c = read_granite(r);
+  c.mlp = Mlp::kExperts;
+  read_granite_experts(r, c);
+  return c;
+}
+
 }  // namespace
+
+void read_granite_experts(const ConfigReader& r, ModelConfig& c) {
+  c.experts = {.router = "block_sparse_moe.router.layer",
+               .down = "block_sparse_moe.output_linear.weight",
+               .gate_up = "block_sparse_moe.input_linear.weight",
+               .router_module = "block_sparse_moe.router",
+               .module = "block_sparse_moe.experts"};
+  r.read_experts(c, r.integer("num_local_experts", 8), 2);
+}
 
 Family granite_family() {
   Family family = decoder_family("granite", "GraniteForCausalLM", read_granite);
+  family.classifier.architecture = "";
+  return family;
+}
+
+Family granitemoe_family() {
+  Family family = decoder_family("granitemoe", "GraniteMoeForCausalLM", read_granitemoe);
   family.classifier.architecture = "";
   return family;
 }

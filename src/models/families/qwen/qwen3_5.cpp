@@ -54,8 +54,7 @@ Family text_family(bool experts, const DecoderNames& names) {
                                  experts ? "Qwen3_5MoeForCausalLM" : "Qwen3_5ForCausalLM",
                                  experts ? read_qwen3_5_moe : read_qwen3_5, {add_qwen3_5_layer, qwen3_5_layer}, names);
   family.cache = delta_cache;
-  // The weights of a head that predicts two tokens ahead, which Transformers does not load.
-  family.ignored.push_back("mtp.*");
+  family.carried = {"mtp."};  // a head that predicts two tokens ahead, which Transformers does not load
   family.classifier.architecture = "";
   return family;
 }

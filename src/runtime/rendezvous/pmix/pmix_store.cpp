@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <xxhash.h>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <future>
@@ -49,7 +50,10 @@ void take_answer(pmix_status_t status, pmix_value_t* value, void* data) {
 class PmixStore : public Store {
  public:
   PmixStore(const pmix_proc_t& self, int size) : self_(self), size_(size) {}
-  ~PmixStore() override { PMIx_Finalize(nullptr, 0); }
+  // Finalising would wait for ever for a server that gave no answer to end_job().
+  ~PmixStore() override {
+    if (server_answers_) PMIx_Finalize(nullptr, 0);
+  }
 
   void put(const std::string& key, const std::string& value) override {
     const std::lock_guard lock(mutex_);
@@ -82,7 +86,7 @@ class PmixStore : public Store {
       PMIx_Abort(exit_code, message.c_str(), nullptr, 0);
       answered->set_value();
     }).detach();
-    answered->get_future().wait_for(std::chrono::seconds(1));
+    server_answers_ = answered->get_future().wait_for(std::chrono::seconds(1)) == std::future_status::ready;
   }
 
  private:
@@ -109,6 +113,7 @@ class PmixStore : public Store {
 
   pmix_proc_t self_;
   int size_;
+  std::atomic<bool> server_answers_ = true;
   std::mutex mutex_;
 };
 

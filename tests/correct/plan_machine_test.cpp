@@ -1,0 +1,50 @@
+// Tests which hosts of a planned machine count as connected by fast links.
+#include <gtest/gtest.h>
+
+#include "gpu_plugin.h"
+#include "paths.h"
+#include "plan/machine.h"
+#include "plan/step_plan.h"
+#include "resolve_run.h"
+
+namespace fettle {
+namespace {
+
+// "racks x hosts x devices"
+TEST(Machine, OnlyHostsOfARackAreOneDomain) {
+  const Target &h100 = target_named("h100"), &gb200 = target_named("gb200");
+  EXPECT_EQ(topology_shape(h100, 1, 8), "1x1x8");
+  EXPECT_EQ(topology_shape(h100, 2, 8), "2x1x8");
+  EXPECT_EQ(topology_shape(gb200, 1, 4), "1x1x4");
+  EXPECT_EQ(topology_shape(gb200, 2, 8), "1x2x8");
+  EXPECT_EQ(topology_shape(gb200, 18, 4), "1x18x4");
+  EXPECT_EQ(topology_shape(target_named("gb300"), 18, 4), "1x18x4");
+  EXPECT_EQ(topology_shape(gb200, 36, 4), "2x18x4");
+  EXPECT_EQ(topology_shape(gb200, 20, 4), "20x1x4") << "neither one rack nor full racks";
+  EXPECT_EQ(linked_devices(h100, 2, 8), 8);
+  EXPECT_EQ(linked_devices(gb200, 18, 4), 72);
+  EXPECT_EQ(linked_devices(gb200, 36, 4), 72);
+  EXPECT_EQ(linked_devices(gb200, 20, 4), 4);
+}
+
+TEST(Machine, OnlyHostsOutsideARackUseTheNetwork) {
+  require_gpu_plugin("cuda");
+  if (IsSkipped()) return;
+  for (const std::string target : {"gb200:2x2", "h100:2x2"}) {
+    Recipe recipe;
+    recipe.model_name_or_path = (source_folder() / "tests/reference/models/llama").string();
+    recipe.target = target;
+    recipe.mesh = {{"fsdp", 4}};
+    recipe.lora_rank = 4;
+    recipe.cutoff_len = 64;
+    const Request request(recipe, Command::kPlan);
+    double network = 0, links = 0;
+    for (const Traffic& row : plan_step(request, {}, Machine::of(request)).traffic)
+      network += row.network_bytes, links += row.link_bytes;
+    EXPECT_GT(links, 0) << target;
+    EXPECT_EQ(network > 0, target == "h100:2x2") << target;
+  }
+}
+
+}  // namespace
+}  // namespace fettle
