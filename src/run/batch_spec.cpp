@@ -4,11 +4,23 @@
 #include <numeric>
 
 #include "config/recipe.h"
+#include "sharding/rules.h"
 
 namespace fettle {
 
 int64_t batch_shards(const MeshAxes& mesh) {
   return mesh.size_of("dp") * mesh.size_of("fsdp");
+}
+
+MeshAxes mesh_of(const Recipe& recipe, int64_t devices, Purpose purpose, int64_t hidden_size) {
+  std::map<std::string, int64_t> axes = recipe.mesh;
+  const auto stages = purpose == Purpose::kTraining ? decltype(axes)::node_type() : axes.extract(kStageAxis);
+  if (!stages.empty()) {
+    int64_t& fsdp = axes.try_emplace("fsdp", 1).first->second;
+    const bool even = hidden_size % (fsdp * stages.mapped()) == 0;
+    (even ? fsdp : axes.try_emplace("dp", 1).first->second) *= stages.mapped();
+  }
+  return make_mesh(axes, devices);
 }
 
 nlohmann::json with_asked_balance(const Recipe& recipe, nlohmann::json config) {

@@ -1,4 +1,5 @@
-// Defines batch_spec, which derives a run's batches from the recipe, for `train`, `eval`, `plan` and `data` alike.
+// Defines mesh_of and batch_spec, which derive a run's mesh and batches from the recipe, for `train`, `eval`, `plan`
+// and `data` alike.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +9,7 @@
 #include "data/batches/batch_spec.h"
 #include "graph/tensor.h"
 #include "models/config.h"
+#include "run/run.h"
 #include "stages/stage.h"
 
 namespace fettle {
@@ -16,6 +18,11 @@ struct Recipe;
 
 // Returns the number of devices that the rows of a batch are split over: dp x fsdp.
 int64_t batch_shards(const MeshAxes& mesh);
+
+// Returns the mesh of a run with this purpose on `devices` devices. Without training there are no micro-batches, so
+// only one stage of a pipeline would work at a time. So pp's devices move to fsdp, or to dp if fsdp could not split the
+// weights evenly. Throws UserError like make_mesh.
+MeshAxes mesh_of(const Recipe& recipe, int64_t devices, Purpose purpose, int64_t hidden_size);
 
 // Returns `config` (config.json) with the recipe's output_router_logits. Returns it unchanged if the key is auto.
 nlohmann::json with_asked_balance(const Recipe& recipe, nlohmann::json config);

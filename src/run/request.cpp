@@ -138,13 +138,14 @@ MeshAxes Request::mesh(int64_t devices) const {
   return make_mesh(recipe_->mesh, devices);
 }
 
-BatchSpec Request::batch(int64_t devices, BatchUse use) const {
+BatchSpec Request::batch(int64_t devices, BatchUse use, Purpose purpose) const {
   const nlohmann::json& json = repository_->config();
   // For an unknown family, uses a default config: the rows can be counted even if Fettle cannot train the model.
   const Family* family = find_family(json);
   const nlohmann::json asked = with_asked_balance(*recipe_, json);
   const ModelConfig config = family == nullptr ? ModelConfig{} : family->read(ConfigReader(asked, config_file()));
-  return batch_spec(*recipe_, *stage_, config, cutoff_len_of(*recipe_, *stage_, json), mesh(devices), use);
+  return batch_spec(*recipe_, *stage_, config, cutoff_len_of(*recipe_, *stage_, json),
+                    mesh_of(*recipe_, devices, purpose, config.hidden_size), use);
 }
 
 const std::string& Request::target() const {

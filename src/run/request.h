@@ -79,9 +79,9 @@ class Request {
   bool mesh_is_auto() const;
   bool remat_is_auto() const;
   bool names_mesh() const;  // true when the recipe's mesh gives sizes of axes
-  // Returns the batch specification for this number of devices, for commands that open no device. With `mesh: auto`,
-  // all devices are on fsdp.
-  BatchSpec batch(int64_t devices, BatchUse use) const;
+  // Returns the batch specification for this number of devices, for commands that open no device: of `train` for
+  // Purpose::kTraining, of `eval` for Purpose::kEvaluation. With `mesh: auto`, all devices are on fsdp.
+  BatchSpec batch(int64_t devices, BatchUse use, Purpose purpose = Purpose::kTraining) const;
   MeshAxes mesh(int64_t devices) const;
   // Returns the hardware to plan for: NAME[:DEVICES | :HOSTSxDEVICES], or the path of a target file instead of NAME.
   // "this" and "" mean this machine.

@@ -125,18 +125,6 @@ OutputSpec output_spec(const Recipe& r) {
           .changed_keys = KeyValues(r).changed_values().dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)};
 }
 
-// Returns the mesh for `purpose`. Without training there are no micro-batches, so only one stage of a pipeline would
-// work at a time. So pp's devices move to fsdp, or to dp if fsdp could not split the weights evenly.
-std::map<std::string, int64_t> axes_for(std::map<std::string, int64_t> mesh, Purpose purpose, int64_t hidden_size) {
-  if (purpose == Purpose::kTraining) return mesh;
-  const auto stages = mesh.extract(kStageAxis);
-  if (stages.empty()) return mesh;
-  int64_t& fsdp = mesh.try_emplace("fsdp", 1).first->second;
-  const bool even = hidden_size % (fsdp * stages.mapped()) == 0;
-  (even ? fsdp : mesh.try_emplace("dp", 1).first->second) *= stages.mapped();
-  return mesh;
-}
-
 // Fills in a Run step by step. Each step may read the values that earlier steps set.
 class Resolving {
  public:
@@ -495,8 +483,7 @@ Run resolve(const Recipe& asked, const ModelConfigFile& config, const std::optio
   if (purpose == Purpose::kTraining) check_stage_keys(stage, keys);
   const int64_t cutoff_len = variant.cutoff_len ? recipe.cutoff_len : cutoff_len_of(recipe, stage, config.json);
   Model model = make_model(with_asked_balance(recipe, config.json), config.file, num_labels_of(recipe, stage, labels));
-  const auto axes = axes_for(recipe.mesh, purpose, model.config.hidden_size);
-  const ShardingRules sharding(make_mesh(axes, target.count), recipe.sharding);
+  const ShardingRules sharding(mesh_of(recipe, target.count, purpose, model.config.hidden_size), recipe.sharding);
   Run run{.stage = &stage,
           .keys = keys.only(stage.keys),
           .target = target,
