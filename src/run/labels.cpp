@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "config/recipe.h"
 #include "run/data_spec.h"
-#include "run/hub_names.h"
 
 namespace fettle {
 namespace {
@@ -39,11 +38,7 @@ std::optional<LabelSet> settled_labels(const Recipe& recipe, const Stage& stage,
   const LabelRequest asked = label_request(recipe);
   const TaughtLabels taught = taught_labels(recipe.adapter_name_or_path, config, config_file);
   if (!recipe.train_from_scratch) check_taught(asked, taught);
-  DataSpec rows{.sets = recipe.dataset,
-                .eval_sets = recipe.eval_dataset,
-                .dataset_dir = recipe.dataset_dir,
-                .hub = hub_settings(recipe),
-                .on_bad_row = recipe.on_bad_row == "skip" ? OnBadRow::kSkip : OnBadRow::kError};
+  DataSpec rows = data_spec(recipe, stage, std::nullopt, recipe.cutoff_len);
   if (read == ReadLabels::kIfUnnamed && (asked.count || !asked.id2label.empty())) rows.sets.clear();
   return settle_labels(asked, taught, rows);
 }

@@ -168,8 +168,6 @@ class Resolving {
 
   // Sets the weight of the load-balancing loss of experts.
   void set_balance() {
-    double& coefficient = run_.model.config.router_aux_loss_coef;
-    if (run_.model.classifies()) coefficient = 0;  // as in Transformers
     const auto wants_experts = [&](const char* key, bool asked) {
       if (asked && run_.model.config.num_experts == 0)
         throw UserError("{}: {}: {} has no experts to balance; remove the key", recipe_.where(key), key,
@@ -177,7 +175,7 @@ class Resolving {
     };
     wants_experts("moe_aux_loss_coef", recipe_.moe_aux_loss_coef.has_value());
     wants_experts("output_router_logits", recipe_.output_router_logits == "true");
-    coefficient = balance_factor(recipe_, run_.model.config);
+    run_.model.config.router_aux_loss_coef = balance_factor(recipe_, *run_.stage, run_.model.config);
   }
 
   // Sets the rate at which steps move the corrections of routers.
@@ -505,8 +503,8 @@ Run resolve(const Recipe& asked, const ModelConfigFile& config, const std::optio
           .noise_alpha = recipe.neftune_noise_alpha,
           .update = update_spec(recipe),
           .optimizer = make_optimizer(optim_spec(recipe)),
-          .rows_per_device = recipe.per_device_train_batch_size,
-          .eval_rows_per_device = recipe.per_device_eval_batch_size.value_or(recipe.per_device_train_batch_size),
+          .rows_per_device = rows_per_device(recipe, BatchUse::kTraining),
+          .eval_rows_per_device = rows_per_device(recipe, BatchUse::kEvaluation),
           .data = data_spec(recipe, stage, labels, cutoff_len),
           .length = length_spec(recipe),
           .best = best_spec(recipe),
