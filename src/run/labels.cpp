@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "config/recipe.h"
+#include "models/model.h"
 #include "run/data_spec.h"
 
 namespace fettle {
@@ -14,7 +15,8 @@ namespace {
 using nlohmann::json;
 
 void check_template(const Recipe& r, const json& config, const std::string& config_file) {
-  if (encoder_positions(config) > 0 && !r.template_name.empty())
+  const Family* family = find_family(config);
+  if (family != nullptr && family->encoder && !r.template_name.empty())
     throw UserError(
         "{}: template is for models that read conversations, but {} describes an encoder, which reads plain texts; "
         "remove template",

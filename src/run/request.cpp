@@ -107,7 +107,7 @@ const std::optional<LabelSet>& Request::labels() const {
 }
 
 DataSpec Request::data() const {
-  return data_spec(*recipe_, *stage_, labels(), cutoff_len_of(*recipe_, *stage_, repository_->config()));
+  return data_spec(*recipe_, *stage_, labels(), cutoff_len_of(*recipe_, *stage_, repository_->config(), config_file()));
 }
 
 DeviceRequest Request::devices() const {
@@ -144,7 +144,7 @@ BatchSpec Request::batch(int64_t devices, BatchUse use, Purpose purpose) const {
   const Family* family = find_family(json);
   const nlohmann::json asked = with_asked_balance(*recipe_, json);
   const ModelConfig config = family == nullptr ? ModelConfig{} : family->read(ConfigReader(asked, config_file()));
-  return batch_spec(*recipe_, *stage_, config, cutoff_len_of(*recipe_, *stage_, json),
+  return batch_spec(*recipe_, *stage_, config, cutoff_len_of(*recipe_, *stage_, json, config_file()),
                     mesh_of(*recipe_, devices, purpose, config.hidden_size), use);
 }
 

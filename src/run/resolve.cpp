@@ -479,7 +479,8 @@ Run resolve(const Recipe& asked, const ModelConfigFile& config, const std::optio
   const Stage& stage = stage_named(recipe.stage, recipe.where("stage"));
   const KeyValues keys(recipe);
   if (purpose == Purpose::kTraining) check_stage_keys(stage, keys);
-  const int64_t cutoff_len = variant.cutoff_len ? recipe.cutoff_len : cutoff_len_of(recipe, stage, config.json);
+  const int64_t cutoff_len =
+      variant.cutoff_len ? recipe.cutoff_len : cutoff_len_of(recipe, stage, config.json, config.file);
   Model model = make_model(with_asked_balance(recipe, config.json), config.file, num_labels_of(recipe, stage, labels));
   const ShardingRules sharding(mesh_of(recipe, target.count, purpose, model.config.hidden_size), recipe.sharding);
   Run run{.stage = &stage,
