@@ -59,10 +59,6 @@ Request::Request(const Recipe& recipe, Command command)
     const bool said = recipe.set_at.contains("stage");
     if (stage_->head == Head::kTokens && !said && has_taught_head()) stage_ = &stage_with(Head::kLabels);
   }
-  if (own.stage == stage_->name) return;
-  own = *recipe_;
-  own.stage = stage_->name;
-  recipe_ = std::make_shared<const Recipe>(own);
 }
 
 Request::Request(const Recipe& recipe, const Request& like)
@@ -195,7 +191,7 @@ ExportSpec Request::exported() const {
 }
 
 Run Request::resolve(const RunTarget& target, Purpose purpose, const Variant& variant) const {
-  return fettle::resolve(*recipe_, {repository_->config(), config_file()}, labels(), target, purpose, variant);
+  return fettle::resolve(*recipe_, *stage_, {repository_->config(), config_file()}, labels(), target, purpose, variant);
 }
 
 bool Request::has_taught_head() const {
@@ -222,11 +218,8 @@ std::optional<Quantisation> Request::quantisation(const ModelConfig& config) con
 
 Request Request::for_other_rows() const {
   if (!stage_->measured_as) return *this;
-  Recipe recipe = *recipe_;
   Request out = *this;
   out.stage_ = &stage_->measured_as();
-  recipe.stage = out.stage_->name;
-  out.recipe_ = std::make_shared<const Recipe>(recipe);
   return out;
 }
 
@@ -266,10 +259,8 @@ Request Request::exact(int64_t num_labels, const std::string& merged) const {
   recipe.offload_param = recipe.offload_optimizer = false;
   recipe.offload_dir.clear();
   recipe.offload_dir_weights = false;
-  const Stage& stage = stage_with(num_labels > 0 ? Head::kLabels : Head::kTokens);
-  recipe.stage = stage.name;
   Request out(recipe, *this);
-  out.stage_ = &stage;
+  out.stage_ = &stage_with(num_labels > 0 ? Head::kLabels : Head::kTokens);
   std::optional<LabelSet> labels;
   if (num_labels > 0) labels = LabelSet{Problem::kSingleLabel, default_labels(num_labels)};
   out.labels_ = std::make_shared<const std::optional<LabelSet>>(labels);

@@ -131,7 +131,7 @@ class Request {
 
   std::shared_ptr<const Recipe> recipe_;
   Command command_ = Command::kTrain;
-  const Stage* stage_ = nullptr;
+  const Stage* stage_ = nullptr;  // the recipe's stage, unless `eval` or a comparison of logits needs another one
   std::shared_ptr<const ModelRepository> repository_;
   mutable std::shared_ptr<const std::optional<LabelSet>> labels_;  // null: not settled yet
 };

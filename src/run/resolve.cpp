@@ -17,7 +17,6 @@
 #include "run/lora_request.h"
 #include "run/quantise.h"
 #include "runtime/vendors/vendor.h"
-#include "stages/stages.h"
 
 namespace fettle {
 namespace {
@@ -472,19 +471,16 @@ int64_t num_labels_of(const Recipe& recipe, const Stage& stage, const std::optio
   throw UserError("{}: num_labels is missing; set it, or set dataset, so that the rows give it", recipe.where("stage"));
 }
 
-Run resolve(const Recipe& asked, const ModelConfigFile& config, const std::optional<LabelSet>& labels,
-            const RunTarget& target, Purpose purpose, const Variant& variant) {
+Run resolve(const Recipe& asked, const Stage& stage, const ModelConfigFile& config,
+            const std::optional<LabelSet>& labels, const RunTarget& target, Purpose purpose, const Variant& variant) {
   const Recipe recipe = with_variant(asked, variant);
   check_schedule_type(recipe.lr_scheduler_type);
-  const Stage& stage = stage_named(recipe.stage, recipe.where("stage"));
-  const KeyValues keys(recipe);
-  if (purpose == Purpose::kTraining) check_stage_keys(stage, keys);
   const int64_t cutoff_len =
       variant.cutoff_len ? recipe.cutoff_len : cutoff_len_of(recipe, stage, config.json, config.file);
   Model model = make_model(with_asked_balance(recipe, config.json), config.file, num_labels_of(recipe, stage, labels));
   const ShardingRules sharding(mesh_of(recipe, target.count, purpose, model.config.hidden_size), recipe.sharding);
   Run run{.stage = &stage,
-          .keys = keys.only(stage.keys),
+          .keys = KeyValues(recipe).only(stage.keys),
           .target = target,
           .model_folder = recipe.model_name_or_path,
           .model_name = recipe.name_of(recipe.model_name_or_path),

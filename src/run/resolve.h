@@ -19,10 +19,13 @@ struct ModelConfigFile {
   std::string file;
 };
 
-// Returns the run. `labels` is the result of settled_labels. An adapter that is trained further keeps its own options
-// (lora_options). Throws UserError on combinations that are not possible for this model, mesh or target.
-Run resolve(const Recipe& recipe, const ModelConfigFile& config, const std::optional<LabelSet>& labels,
-            const RunTarget& target, Purpose purpose = Purpose::kTraining, const Variant& variant = {});
+// Returns the run. `stage` may differ from the recipe's: it can be the stage with which `eval` measures. For training,
+// the caller has checked the recipe with check_stage_keys. `labels` is the result of settled_labels. An adapter that is
+// trained further keeps its own options (lora_options). Throws UserError on combinations that are not possible for this
+// model, mesh or target.
+Run resolve(const Recipe& recipe, const Stage& stage, const ModelConfigFile& config,
+            const std::optional<LabelSet>& labels, const RunTarget& target, Purpose purpose = Purpose::kTraining,
+            const Variant& variant = {});
 
 // Returns the number of outputs of the classifier that the stage trains: one per label, or one score; 0 for a language
 // model. Throws UserError when the stage needs labels and there are none.
