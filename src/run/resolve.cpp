@@ -420,6 +420,15 @@ class Resolving {
       warn("{}: '{}' asks for dropout in the base model, which Fettle does not apply", config_.file, key);
   }
 
+  // Applies these adapters side by side, as one joined LoRA.
+  void set_side_by_side(const std::vector<SideAdapter>& adapters) {
+    if (adapters.empty()) return;
+    internal_check(!trains_ && !run_.lora, "adapters are applied side by side only to a base, and without training");
+    run_.side_by_side = adapters;
+    run_.lora = joined_options(run_.model, adapters);
+    run_.trained = cut_at_groups(lora_params(run_.model, *run_.lora), groups_of(run_.model));
+  }
+
  private:
   // The last adapter is trained or applied; the adapters before it are merged. With create_new_adapter, training merges
   // all adapters and makes a new one. It also makes a new one if the recipe names none.
@@ -528,6 +537,7 @@ Run resolve(const Recipe& asked, const Stage& stage, const ModelConfigFile& conf
   steps.check_remat();
   steps.set_float8();
   steps.warn_of_dropouts();
+  steps.set_side_by_side(variant.side_by_side);
   if (variant.merges_in_f32 && !run.merged.empty() && run.quantised.empty()) run.frozen_dtype = DType::kF32;
   return run;
 }

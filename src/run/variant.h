@@ -5,6 +5,9 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
+
+#include "adapters/side_by_side.h"
 
 namespace fettle {
 
@@ -19,6 +22,7 @@ struct Variant {
   bool any_device_count = false;  // ignores the recipe's device_count
   // When adapters are merged during loading, keeps the merged base in f32, like an export does.
   bool merges_in_f32 = false;
+  std::vector<SideAdapter> side_by_side = {};  // Run::side_by_side; the recipe must then name no adapters
 };
 
 }  // namespace fettle
