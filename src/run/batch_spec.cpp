@@ -47,9 +47,7 @@ Lines lines_of(const Recipe& recipe, const Stage& stage, const ModelConfig& conf
   // Some models use other rope frequencies for texts above a certain length, and take the length of the line as the
   // length of the text. When rows may be that long, each row gets a line of its own.
   if (config.rope_turn() > 0 && longest > config.rope_turn()) return Lines::kOwn;
-  // KTO's loss is not a sum over rows: the loss of a row depends on the other rows of its micro-batch, so these rows
-  // must stay together.
-  if (stage.grouping == RowGrouping::kWithMismatched) return Lines::kShared;
+  if (stage.mixes_rows) return Lines::kShared;
   if (use == BatchUse::kEvaluation) return Lines::kRegrouped;
   // The loss that balances the load of experts depends on all rows of a micro-batch, too.
   if (balance_factor(recipe, stage, config) != 0) return Lines::kShared;
