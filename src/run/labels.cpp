@@ -33,12 +33,13 @@ LabelRequest label_request(const Recipe& recipe) {
           .names_at = recipe.where("id2label")};
 }
 
-std::optional<LabelSet> settled_labels(const Recipe& recipe, const Stage& stage, const json& config,
+std::optional<LabelSet> settled_labels(const Recipe& recipe, const Stage& stage,
+                                       const std::vector<std::string>& adapters, const json& config,
                                        const std::string& config_file, ReadLabels read) {
   if (stage.head != Head::kLabels) return std::nullopt;
   check_template(recipe, config, config_file);
   const LabelRequest asked = label_request(recipe);
-  const TaughtLabels taught = taught_labels(recipe.adapter_name_or_path, config, config_file);
+  const TaughtLabels taught = taught_labels(adapters, config, config_file);
   if (!recipe.train_from_scratch) check_taught(asked, taught);
   DataSpec rows = data_spec(recipe, stage, std::nullopt, recipe.cutoff_len);
   if (read == ReadLabels::kIfUnnamed && (asked.count || !asked.id2label.empty())) rows.sets.clear();

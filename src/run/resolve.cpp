@@ -21,23 +21,6 @@
 namespace fettle {
 namespace {
 
-Recipe with_variant(Recipe recipe, const Variant& variant) {
-  auto take = [](auto& value, const auto& changed) {
-    if (changed) value = *changed;
-  };
-  take(recipe.per_device_train_batch_size, variant.per_device_train_batch_size);
-  if (variant.per_device_eval_batch_size) recipe.per_device_eval_batch_size = variant.per_device_eval_batch_size;
-  take(recipe.gradient_accumulation_steps, variant.gradient_accumulation_steps);
-  take(recipe.cutoff_len, variant.cutoff_len);
-  take(recipe.gradient_checkpointing, variant.gradient_checkpointing);
-  take(recipe.finetuning_type, variant.finetuning_type);
-  take(recipe.offload_optimizer, variant.offload_optimizer);
-  take(recipe.offload_param, variant.offload_param);
-  take(recipe.mesh, variant.mesh);
-  if (variant.any_device_count) recipe.device_count.reset();
-  return recipe;
-}
-
 Interval interval(const std::string& strategy, double steps) {
   if (strategy == "no" || strategy == "best") return {};
   return {strategy == "epoch" ? Interval::Every::kEpoch : Interval::Every::kSteps, steps};
@@ -127,9 +110,10 @@ OutputSpec output_spec(const Recipe& r) {
 // Fills in a Run step by step. Each step may read the values that earlier steps set.
 class Resolving {
  public:
-  Resolving(const Recipe& recipe, const ModelConfigFile& config, Purpose purpose, Run& run)
+  Resolving(const Recipe& recipe, const RunSource& source, Purpose purpose, Run& run)
       : recipe_(recipe),
-        config_(config),
+        models_(source.models),
+        config_(source.config),
         purpose_(purpose),
         trains_(purpose == Purpose::kTraining),
         compares_(purpose != Purpose::kInference && run.has_reference()),
@@ -201,7 +185,7 @@ class Resolving {
 
   // Decides which parameters are trained and which are frozen.
   void divide_params() {
-    const bool adapted = !recipe_.adapter_name_or_path.empty();
+    const bool adapted = !models_.adapters.empty();
     if (trains_ ? recipe_.finetuning_type == "lora" && !recipe_.train_from_scratch : adapted) {
       take_adapters();
       split_stored_stacks(run_, recipe_, purpose_, config_.file);
@@ -349,7 +333,7 @@ class Resolving {
 
   void set_reference() {
     if (!compares_) return;
-    run_.reference_folder = recipe_.ref_model;
+    run_.reference_folder = models_.reference;
     run_.reference_at = recipe_.where("ref_model");
     if (!run_.reference_folder.empty()) {
       run_.reference = cut_at_groups(run_.model.params, groups_of(run_.model));
@@ -433,11 +417,11 @@ class Resolving {
   // The last adapter is trained or applied; the adapters before it are merged. With create_new_adapter, training merges
   // all adapters and makes a new one. It also makes a new one if the recipe names none.
   void take_adapters() {
-    const std::vector<std::string>& adapters = recipe_.adapter_name_or_path;
+    const std::vector<std::string>& adapters = models_.adapters;
     const bool fresh = adapters.empty() || (trains_ && recipe_.create_new_adapter);
     run_.merged.assign(adapters.begin(), fresh ? adapters.end() : adapters.end() - 1);
     run_.adapter = fresh ? "" : adapters.back();
-    run_.lora = lora_options(recipe_, run_.model, run_.adapter);
+    run_.lora = lora_options(recipe_, run_.model, run_.adapter, models_.added_targets);
     run_.pissa = trains_ && fresh && recipe_.pissa_init;
     run_.pissa_iterations = recipe_.pissa_iter;
   }
@@ -464,6 +448,7 @@ class Resolving {
   }
 
   const Recipe& recipe_;
+  const ModelFolders& models_;
   const ModelConfigFile& config_;
   Purpose purpose_;
   bool trains_;
@@ -480,8 +465,8 @@ int64_t num_labels_of(const Recipe& recipe, const Stage& stage, const std::optio
   throw UserError("{}: num_labels is missing; set it, or set dataset, so that the rows give it", recipe.where("stage"));
 }
 
-Run resolve(const Recipe& asked, const Stage& stage, const ModelConfigFile& config,
-            const std::optional<LabelSet>& labels, const RunTarget& target, Purpose purpose, const Variant& variant) {
+Run resolve(const RunSource& source, const RunTarget& target, Purpose purpose, const Variant& variant) {
+  const auto& [asked, stage, models, config, labels] = source;
   const Recipe recipe = with_variant(asked, variant);
   check_schedule_type(recipe.lr_scheduler_type);
   const int64_t cutoff_len =
@@ -491,8 +476,8 @@ Run resolve(const Recipe& asked, const Stage& stage, const ModelConfigFile& conf
   Run run{.stage = &stage,
           .keys = KeyValues(recipe).only(stage.keys),
           .target = target,
-          .model_folder = recipe.model_name_or_path,
-          .model_name = recipe.name_of(recipe.model_name_or_path),
+          .model_folder = models.model,
+          .model_name = models.name_of(models.model),
           .model = std::move(model),
           .from_scratch = recipe.train_from_scratch,
           .lora = {},
@@ -516,7 +501,7 @@ Run resolve(const Recipe& asked, const Stage& stage, const ModelConfigFile& conf
           .best = best_spec(recipe),
           .output = output_spec(recipe),
           .seed = static_cast<uint64_t>(recipe.seed)};
-  Resolving steps(recipe, config, purpose, run);
+  Resolving steps(recipe, source, purpose, run);
   steps.check_head();
   steps.check_mesh();
   steps.set_balance();

@@ -95,13 +95,13 @@ TEST(SettledLabels, AreReadFromTheRowsOnlyWhenTheyMustBe) {
 {"text": "a", "label": "y"}
 )")
                         .string()};
-  const LabelSet all = *settled_labels(recipe, cls_stage(), json::object(), "config.json");
+  const LabelSet all = *settled_labels(recipe, cls_stage(), {}, json::object(), "config.json");
   EXPECT_EQ(all.id2label, (std::vector<std::string>{"x", "y"}));
   recipe.num_labels = 2;
-  EXPECT_EQ(settled_labels(recipe, cls_stage(), json::object(), "config.json")->id2label, all.id2label);
-  EXPECT_EQ(settled_labels(recipe, cls_stage(), json::object(), "config.json", ReadLabels::kIfUnnamed)->id2label,
+  EXPECT_EQ(settled_labels(recipe, cls_stage(), {}, json::object(), "config.json")->id2label, all.id2label);
+  EXPECT_EQ(settled_labels(recipe, cls_stage(), {}, json::object(), "config.json", ReadLabels::kIfUnnamed)->id2label,
             default_labels(2));
-  EXPECT_FALSE(settled_labels(recipe, sft_stage(), json::object(), "config.json").has_value());
+  EXPECT_FALSE(settled_labels(recipe, sft_stage(), {}, json::object(), "config.json").has_value());
 }
 
 }  // namespace
