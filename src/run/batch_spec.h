@@ -35,8 +35,7 @@ double balance_factor(const Recipe& recipe, const Stage& stage, const ModelConfi
 int64_t rows_per_device(const Recipe& recipe, BatchUse use);
 
 // Returns how batches are made for `use`. `cutoff_len` is the result of cutoff_len_of. For `mesh: auto`, `mesh` may
-// have all devices on fsdp, because a step has the same number of rows with every mesh that Fettle can choose. The
-// caller sets pad_id when it has opened the tokenizer.
+// have all devices on fsdp, because a step has the same number of rows with every mesh that Fettle can choose.
 BatchSpec batch_spec(const Recipe& recipe, const Stage& stage, const ModelConfig& config, int64_t cutoff_len,
                      const MeshAxes& mesh, BatchUse use);
 

@@ -37,11 +37,6 @@ DataSpec started_at(const LocalTime& started, DataSpec spec) {
   return spec;
 }
 
-BatchSpec padded_with(BatchSpec spec, const Tokenizer& tokenizer) {
-  spec.pad_id = tokenizer.pad_id().value_or(0);
-  return spec;
-}
-
 DeviceRequest shared_by(const Processes& processes, DeviceRequest devices) {
   devices.run = processes.run();
   return devices;
@@ -72,7 +67,7 @@ int train(const Request& request, const Processes& processes, RunFile& run_file)
   });
   check_positions(asked, data.train);
   check_positions(asked, data.eval);
-  const Batches batches(data.train, padded_with(asked.batch, tokenizer));
+  const Batches batches(data.train, asked.batch, tokenizer.pad_id().value_or(0));
   require_same_data(processes, batches.identity(), resume ? resume->step : 0);
   if (resume) check_data(resume->state, batches.identity());
   const RunLength length = run_length(asked.length, batches.steps_per_epoch());

@@ -40,10 +40,10 @@ std::vector<std::string> sources_of_epoch(const Batches& batches, int64_t epoch)
 
 TEST(SkippedRows, LeaveFillerInTheirPlaces) {
   const std::vector<Example> rows{example(1, 5), example(2, 6), example(3, 7), example(4, 8)};
-  const BatchSpec spec{.sequences = 2, .max_length = 16, .shuffle = false, .pad_id = 9};
+  const BatchSpec spec{.sequences = 2, .max_length = 16, .shuffle = false};
   BatchSpec without = spec;
   without.skip_rows = {"rows.jsonl:3"};
-  const Batches all(rows, spec), some(rows, without);
+  const Batches all(rows, spec, 9), some(rows, without, 9);
   EXPECT_EQ(some.identity().digest, all.identity().digest) << "a checkpoint of the run fits";
   EXPECT_EQ(some.steps_per_epoch(), 2);
   EXPECT_EQ(row(some.at(0).tokens, 0), row(all.at(0).tokens, 0));
@@ -141,7 +141,7 @@ TEST(Batches, ContainTheRowsClasses) {
 
 TEST(Batches, ShiftsTargetsAndPads) {
   std::vector<Example> examples = {example(1, 3, 2), example(2, 2)};
-  Batches batches(examples, {.sequences = 2, .max_length = 4, .shuffle = false, .pad_id = 9});
+  Batches batches(examples, {.sequences = 2, .max_length = 4, .shuffle = false}, 9);
   EXPECT_EQ(batches.steps_per_epoch(), 1);
   Batch batch = batches.at(0);
   EXPECT_EQ(batch.tokens.shape().dims, (Dims{1, 2, 8}));
@@ -159,7 +159,7 @@ TEST(Batches, ShiftsTargetsAndPads) {
 
 TEST(Batches, AnEndTokenThatIsAlsoThePaddingIsTrained) {
   const std::vector<Example> examples = {{{7, 8, 2}, {kIgnore, 8, 2}, "a:1"}};
-  const Batch batch = Batches(examples, {.max_length = 8, .shuffle = false, .pad_id = 2}).at(0);
+  const Batch batch = Batches(examples, {.max_length = 8, .shuffle = false}, 2).at(0);
   EXPECT_EQ(row(batch.tokens, 0), (std::vector<int32_t>{7, 8, 2, 2, 2, 2, 2, 2}));
   EXPECT_EQ(row(batch.targets, 0), (std::vector<int32_t>{8, 2, kIgnore, kIgnore, kIgnore, kIgnore, kIgnore, kIgnore}));
 }
@@ -218,7 +218,7 @@ TEST(Batches, GroupingByLengthReducesPadding) {
 
 TEST(Batches, PackingKeepsDocumentsApart) {
   std::vector<Example> examples = {example(1, 5, 2), example(2, 3), example(3, 8, 7)};
-  Batches batches(examples, {.max_length = 8, .packing = true, .shuffle = false, .pad_id = 9});
+  Batches batches(examples, {.max_length = 8, .packing = true, .shuffle = false}, 9);
   EXPECT_EQ(batches.steps_per_epoch(), 2);
   Batch batch = batches.at(0);
   EXPECT_EQ(row(batch.tokens, 0), (std::vector<int32_t>{100, 101, 102, 103, 104, 200, 201, 202}));
@@ -301,8 +301,7 @@ TEST(Batches, AreIdentifiedByTheirTokensAndLabels) {
 TEST(Batches, FillOnlyTheLinesThatAreNeeded) {
   std::vector<Example> examples;
   for (int32_t i = 0; i < 8; ++i) examples.push_back(example(i, 5 + i, 2));
-  const Batches batches(examples,
-                        {.micro_batches = 2, .sequences = 4, .max_length = 16, .shuffle = false, .pad_id = 9});
+  const Batches batches(examples, {.micro_batches = 2, .sequences = 4, .max_length = 16, .shuffle = false}, 9);
   const Batch all = batches.at(0);
   int64_t lines = 0;
   const Batch some = batches.at(0, [&](const BatchShape& shape) {

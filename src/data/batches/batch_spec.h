@@ -43,7 +43,6 @@ struct BatchSpec {
   // without `packing`, and not for very small data sets.
   bool like_length = true;
   uint64_t seed = 42;
-  int32_t pad_id = 0;
   std::vector<std::string> skip_rows = {};  // "file:line" of rows to leave out; filler (batches.h) replaces them
   // Lengths for T. With Lines::kOwn, T is the smallest length into which the step's longest sequence fits; few lengths
   // mean few compilations. With other Lines, T is at most the largest of these lengths that the rows need. If empty,

@@ -31,7 +31,8 @@ std::vector<int64_t> default_lengths(int64_t max_length, int64_t multiple) {
 
 }  // namespace
 
-Batches::Batches(Examples examples, BatchSpec spec) : examples_(std::move(examples)), spec_(std::move(spec)) {
+Batches::Batches(Examples examples, BatchSpec spec, int32_t pad_id)
+    : examples_(std::move(examples)), spec_(std::move(spec)), pad_id_(pad_id) {
   internal_check(spec_.sequences > 0 && spec_.micro_batches > 0 && spec_.max_length > 0,
                  "Batches: found sequences {}, micro_batches {} and max_length {}, wanted numbers above 0",
                  spec_.sequences, spec_.micro_batches, spec_.max_length);
@@ -337,7 +338,7 @@ Batch Batches::at(int64_t step, const OwnLines& own) const {
     weights = batch.weights.as<float>();
   }
   const std::vector<bool> filled = own ? own(layout_shape) : std::vector<bool>(static_cast<size_t>(B), true);
-  std::fill(tokens.begin(), tokens.end(), spec_.pad_id);
+  std::fill(tokens.begin(), tokens.end(), pad_id_);
   std::fill(targets.begin(), targets.end(), kIgnore);
   int64_t row = 0;
   for (size_t s = 0; s < sequences.size(); ++s) {

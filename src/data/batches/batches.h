@@ -67,7 +67,8 @@ class Batches {
   // - for packing with a grouping or with labelled rows;
   // - when RowGrouping::kWithMismatched finds no other row in the data set or in a step.
   // Rows of spec.skip_rows still count as rows, but at() makes them filler.
-  Batches(Examples examples, BatchSpec spec);
+  // `pad_id` is the token of positions without a token.
+  Batches(Examples examples, BatchSpec spec, int32_t pad_id = 0);
 
   const BatchSpec& spec() const { return spec_; }
   int64_t steps_per_epoch() const;  // the last step of an epoch may have filler sequences
@@ -121,6 +122,7 @@ class Batches {
 
   Examples examples_;
   BatchSpec spec_;
+  int32_t pad_id_;
   std::vector<BatchShape> shapes_;
   std::set<int64_t> skipped_;  // numbers of the skipped examples
   // With packing, group i has the examples packed_[packed_starts_[i] .. packed_starts_[i + 1]).
