@@ -432,7 +432,8 @@ void ModelRepository::join_pieces() {
 
 void ModelRepository::grow_tables() {
   const TensorFile& rows_file = files_.back();
-  const int64_t size = text_level(config_).at("vocab_size").get<int64_t>();
+  const std::optional<int64_t> size = vocab_size_of(config_);
+  internal_check(size.has_value(), "{} adds rows, but config.json lacks vocab_size", kNewRows);
   for (const TensorEntry& rows : rows_file.entries()) {
     const auto found = tensors_.find(rows.name);
     internal_check(found != tensors_.end(), "{} has rows of '{}', which is no tensor of the model", kNewRows,
@@ -440,9 +441,9 @@ void ModelRepository::grow_tables() {
     const auto [table_file, table] = stored_at(found->second);
     TensorEntry entry;
     entry.name = rows.name;
-    entry.shape = {table->shape.dtype, {size, rows.shape.dims[1]}};
-    entry.grown =
-        std::make_shared<const GrownTable>(GrownTable{table_file, &rows_file, *table, rows, size - rows.shape.dims[0]});
+    entry.shape = {table->shape.dtype, {*size, rows.shape.dims[1]}};
+    entry.grown = std::make_shared<const GrownTable>(
+        GrownTable{table_file, &rows_file, *table, rows, *size - rows.shape.dims[0]});
     total_bytes_ += entry.shape.bytes() - table->shape.bytes();
     found->second.joined = &(joined_[rows.name] = std::move(entry));
   }

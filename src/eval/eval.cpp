@@ -97,16 +97,11 @@ struct TextSide {
   const Tokenizer& tokenizer() const { return session ? session->tokenizer() : *own; }
 };
 
-// Returns 0 if config.json has no vocab_size. resolve() refuses such a file later.
-int64_t vocab_size_of(const Request& request) {
-  const nlohmann::json size = text_level(request.repository().config()).value("vocab_size", nlohmann::json());
-  return size.is_number_integer() ? size.get<int64_t>() : 0;
-}
-
 TextSide text_side(const Request& request) {
-  if (request.stage().head != Head::kTokens)
-    return {nullptr, Tokenizer::open(request.model_folder()), vocab_size_of(request)};
-  return {std::make_unique<const Session>(request, Session::Template::kIfThere), std::nullopt, vocab_size_of(request)};
+  // Without vocab_size, the size is 0 here; resolve() refuses such a config.json later.
+  const int64_t vocab_size = vocab_size_of(request.repository().config()).value_or(0);
+  if (request.stage().head != Head::kTokens) return {nullptr, Tokenizer::open(request.model_folder()), vocab_size};
+  return {std::make_unique<const Session>(request, Session::Template::kIfThere), std::nullopt, vocab_size};
 }
 
 EvalSet set_of(RowSet&& set) {

@@ -1,7 +1,6 @@
 #include "inspect/data_command.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -16,11 +15,9 @@ namespace {
 
 using nlohmann::ordered_json;
 
-int64_t model_vocabulary(const nlohmann::json& config, const std::filesystem::path& file) {
-  const nlohmann::json& level = text_level(config);
-  if (level.contains("vocab_size") && level["vocab_size"].is_number_integer())
-    return level["vocab_size"].get<int64_t>();
-  throw UserError("{}: vocab_size is missing; download the model's config.json again", file.string());
+int64_t model_vocabulary(const Request& request) {
+  if (const auto size = vocab_size_of(request.repository().config())) return *size;
+  throw UserError("{}: vocab_size is missing; download the model's config.json again", request.config_file());
 }
 
 }  // namespace
@@ -33,7 +30,7 @@ int run_data(const Request& request, const DataOptions& options, std::ostream& o
   const BatchSpec eval_batches = request.batch(devices.count, BatchUse::kEvaluation);
   const BatchSpec eval_command = request.batch(devices.count, BatchUse::kEvaluation, Purpose::kEvaluation);
   const Tokenizer tokenizer = Tokenizer::open(request.model_folder());
-  const int64_t vocabulary = model_vocabulary(request.repository().config(), request.config_file());
+  const int64_t vocabulary = model_vocabulary(request);
   const Datasets data = load_datasets(spec, tokenizer, vocabulary);
   const DataReading reading{
       request.stage(), spec, data, batches, eval_batches, eval_command, {devices, mesh, request.mesh_is_auto()}};

@@ -28,6 +28,12 @@ LayerSet DeltaNet::other_layers() const {
   return layers_without(layers, all);
 }
 
+std::vector<std::pair<const char*, int64_t>> ModelConfig::key_heads() const {
+  std::vector<std::pair<const char*, int64_t>> out{{"num_key_value_heads", num_key_value_heads}};
+  if (gemma4) out.emplace_back("num_global_key_value_heads", gemma4->full_key_heads);
+  return out;
+}
+
 std::optional<int64_t> ModelConfig::uniform_window() const {
   if (window.empty()) return 0;
   for (int64_t w : window)
@@ -38,6 +44,13 @@ std::optional<int64_t> ModelConfig::uniform_window() const {
 const nlohmann::json& text_level(const nlohmann::json& config) {
   const auto inner = config.find("text_config");
   return inner != config.end() && inner->is_object() ? *inner : config;
+}
+
+std::optional<int64_t> vocab_size_of(const nlohmann::json& config) {
+  const nlohmann::json& level = text_level(config);
+  const auto size = level.find("vocab_size");
+  if (size == level.end() || !size->is_number_integer()) return std::nullopt;
+  return size->get<int64_t>();
 }
 
 const nlohmann::json* ConfigReader::find(const std::string& key) const {

@@ -8,6 +8,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/arrays/shape.h"
@@ -300,12 +301,19 @@ struct ModelConfig {
     const bool turns = rope.rope_type == "longrope" || rope.rope_type == "dynamic";
     return turns ? rope.original_max_position_embeddings : 0;
   }
+  // Returns the numbers of key heads that layers have, with their fields of config.json.
+  std::vector<std::pair<const char*, int64_t>> key_heads() const;
+  // Returns whether layers may read more than the residual stream, such as the keys and values of an earlier layer.
+  bool links_layers() const { return gemma4.has_value(); }
   // Returns the window when all layers have the same one (0: no window), else nullopt.
   std::optional<int64_t> uniform_window() const;
 };
 
 // Returns the part of config.json that has the text model's fields: `text_config` if there is one, else all of it.
 const nlohmann::json& text_level(const nlohmann::json& config);
+
+// Returns vocab_size of config.json, which text_level has. Returns nullopt when it is missing or not an integer.
+std::optional<int64_t> vocab_size_of(const nlohmann::json& config);
 
 // Reads fields of config.json. Throws UserError on a field of a wrong type; the message names the file and the field.
 class ConfigReader {

@@ -151,7 +151,9 @@ UpdateRule apollo_rule() {
            {"scale_front", "false", {"true", "false"}}},
           apollo_state,
           apollo_scalars,
-          apollo_update};
+          apollo_update,
+          nullptr,
+          true};
 }
 
 }  // namespace fettle

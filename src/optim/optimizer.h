@@ -31,7 +31,7 @@ struct OptimWeight {
   bool embedding = false;  // a table whose rows are selected by ids
   bool bias = false;       // is added to the result of a linear layer, a convolution, experts or a norm
   int64_t head_rows = 0;   // rows of a head in a query or key projection; 0: another weight
-  bool low_rank = false;   // APOLLO projects the gradient, if the weight is a matrix
+  bool low_rank = false;   // UpdateRule::projects: the gradient is projected, if the weight is a matrix
   uint32_t key = 0;        // selects the random numbers of the weight; the layers of a stack share it
 
   int64_t first_column() const { return shape.rank() - columns; }
@@ -106,6 +106,7 @@ struct UpdateRule {
   Updated (*update)(const OptimWeight& weight, const OptimOptions& options, const UpdateInputs& in);
   // Throws UserError on hyperparameters that exclude each other. Null: all combinations are allowed.
   void (*check)(const OptimOptions& options, const OptimSpec& spec) = nullptr;
+  bool projects = false;  // the rule projects the gradients of matrices with OptimWeight::low_rank
 };
 
 struct Optimizer {

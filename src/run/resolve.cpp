@@ -141,9 +141,7 @@ class Resolving {
       throw UserError("mesh: tp {} does not divide num_attention_heads ({}) of {}", tp, heads, config_.file);
     // When tp has more devices than there are key heads, each device stores a copy of the key heads that its query
     // heads need.
-    std::vector<std::pair<const char*, int64_t>> counts{{"num_key_value_heads", config.num_key_value_heads}};
-    if (config.gemma4) counts.emplace_back("num_global_key_value_heads", config.gemma4->full_key_heads);
-    for (const auto& [key, key_heads] : counts)
+    for (const auto& [key, key_heads] : config.key_heads())
       if (key_heads % tp != 0 && tp % key_heads != 0)
         throw UserError("mesh: tp {} neither divides {} ({}) of {} nor is a multiple of it", tp, key, key_heads,
                         config_.file);
@@ -221,9 +219,9 @@ class Resolving {
           recipe_.where("embedding_lr"));
   }
 
-  // Refuses APOLLO if it projects no gradient.
+  // Refuses an update rule that projects gradients (APOLLO) if it would project none.
   void check_low_rank() const {
-    if (run_.optimizer.rule->name != "apollo_adamw" || run_.trained.empty()) return;
+    if (!run_.optimizer.rule->projects || run_.trained.empty()) return;
     if (std::ranges::any_of(run_.trained, [&](const Param& param) { return optim_weight(run_, param).low_rank; }))
       return;
     throw UserError("{}: apollo_target: no linear layer that is trained has one of {} in its name",
@@ -265,7 +263,7 @@ class Resolving {
     if (layers % stages != 0)
       refuse(fmt::format("the {} layers of {} do not divide into {} equal stages", layers, config_.file, stages),
              "choose a pp that divides the number of layers");
-    if (run_.model.config.gemma4 || model_groups.size() > 1 || model_groups[0].repeats % stages != 0)
+    if (run_.model.config.links_layers() || model_groups.size() > 1 || model_groups[0].repeats % stages != 0)
       refuse(fmt::format("the layers of {} are of several kinds, so that stages would differ", type), other_axes);
     if (groups.size() > 1 || groups[0].repeats % stages != 0)
       refuse(

@@ -81,10 +81,10 @@ bool grow(Changed& changed, const fs::path& model, const NewTokens& tokens) {
   internal_check(!fs::exists(model / kNewRows), "{} has new tokens already", model.string());
   GrownTokenizer tokenizer = add_to_tokenizer(model, tokens);
   if (!tokens.resize && tokenizer.added.empty() && tokenizer.files.empty()) return false;
-  const Json size = text_level(changed.config).value("vocab_size", Json());
-  if (!size.is_number_integer())
+  const std::optional<int64_t> size = vocab_size_of(changed.config);
+  if (!size)
     throw UserError("{}: {} lacks vocab_size, so no token can be added", tokens.at, (model / "config.json").string());
-  changed.rows = vocabulary_rows(size.get<int64_t>(), tokenizer);
+  changed.rows = vocabulary_rows(*size, tokenizer);
   const bool grows = changed.rows.after > changed.rows.before;
   if (tokenizer.files.empty() && !grows) return false;
   if (grows) set_vocab_size(changed.config, changed.rows.after);
