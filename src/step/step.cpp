@@ -97,7 +97,7 @@ Gradients accumulate(const Run& run, Models models, const std::vector<Tensor>& t
                  step.carries.push_back(carried[1 + i] + convert(g.grads[i], DType::kF32));
                  continue;
                }
-               const Tensor first = compare(index, "EQ", constant(0, DType::kI32));
+               const Tensor first = compare(index, Direction::kEQ, constant(0, DType::kI32));
                const HostSum sum = add_by_layer(carried[1 + i], g.grads[i], run.partition(param), first);
                step.carries.push_back(sum.stack);
                squares = squares + sum.squares;

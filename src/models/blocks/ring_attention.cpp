@@ -66,7 +66,7 @@ Tensor even_devices(int64_t devices, int64_t rank) {
   const Tensor number = iota({DType::kI32, {devices}}, 0);
   Dims dims(rank, 1);
   dims[1] = devices;
-  return reshape(compare(remainder(number, constant(2, DType::kI32)), "EQ", constant(0, DType::kI32)), dims);
+  return reshape(compare(remainder(number, constant(2, DType::kI32)), Direction::kEQ, constant(0, DType::kI32)), dims);
 }
 
 // Reshapes [B, T, ...] to [B, D, P, C, ...], and with two parts sends each chunk to the device that computes it.
