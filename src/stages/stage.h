@@ -127,9 +127,9 @@ struct Stage {
 
   // The name of this stage's own task in `eval`. With Head::kTokens, `eval` also has tasks with questions and replies.
   std::string_view eval_task = "loss";
-  // Returns the stage that evaluates rows of other kinds than this stage's own, which has_columns_of
-  // (data/preferences.h) recognises. Null: the stage evaluates only its own rows. For example, dpo evaluates preference
-  // pairs, kto evaluates rated replies, and sft evaluates other rows for them.
+  // Returns the stage that evaluates rows of other kinds than this stage's own, which RowReader::has_columns
+  // recognises. Null: the stage evaluates only its own rows. For example, dpo evaluates preference pairs, kto evaluates
+  // rated replies, and sft evaluates other rows for them.
   const Stage& (*measured_as)() = nullptr;
 
   int64_t sequences_per_row() const { return sequences_per_group(grouping); }
