@@ -86,10 +86,8 @@ void train_tables(Recipe& recipe, const std::string& at) {
   if (family == nullptr) return;  // make_model refuses the model later
   const bool writes = stage_named(recipe.stage, at).head == Head::kTokens;
   for (const Param& param : family->params(family->read(ConfigReader(config, file.string()))))
-    if (param.role == Role::kTokenEmbedding || (param.role == Role::kHead && writes)) {
-      const std::string module = module_of(param.hf_name);
-      recipe.additional_target.push_back(module.substr(module.rfind('.') + 1));
-    }
+    if (param.role == Role::kTokenEmbedding || (param.role == Role::kHead && writes))
+      recipe.additional_target.push_back(last_part(module_of(param.hf_name)));
   info("additional_target is set to {}, because the rows of new tokens ({}) must be trained",
        fmt::join(recipe.additional_target, ","), at);
 }
