@@ -106,11 +106,6 @@ int64_t Generator::known(std::span<const int32_t> ids, int64_t adapter) const {
   return at == caches_.end() ? 0 : known(at->second, ids);
 }
 
-int64_t Generator::cached(int64_t adapter) const {
-  const auto at = caches_.find(adapter);
-  return at == caches_.end() ? 0 : std::ssize(at->second.ids);
-}
-
 int64_t Generator::capacity(int64_t adapter) const {
   const auto at = caches_.find(adapter);
   return at == caches_.end() ? 0 : at->second.capacity;

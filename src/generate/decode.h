@@ -49,9 +49,7 @@ class Generator {
   }
 
   int64_t max_length() const { return run_.model.config.max_position_embeddings; }
-  // These functions describe an adapter's cache: the number of its tokens, the number of its positions, and its arrays,
-  // which have one row.
-  int64_t cached(int64_t adapter = kNoAdapter) const;
+  // These functions describe an adapter's cache: the number of its positions, and its arrays, which have one row.
   int64_t capacity(int64_t adapter = kNoAdapter) const;
   CacheBuffers& cache(int64_t adapter = kNoAdapter) { return caches_[adapter].arrays; }
 

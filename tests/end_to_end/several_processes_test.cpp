@@ -246,6 +246,7 @@ TEST_F(SeveralProcesses, ThePluginMustSupportThem) {
   for (const Outcome& one : outcomes) {
     EXPECT_EQ(one.code, 4);
     EXPECT_THAT(one.err, HasSubstr("plugin cpu does not connect several processes"));
+    EXPECT_THAT(one.err, HasSubstr("or use plugin cuda or rocm"));
   }
 }
 
