@@ -14,7 +14,7 @@
 #include "base/size_text.h"
 #include "checkpoint/files.h"
 #include "programs/arithmetic.h"
-#include "programs/signature.h"
+#include "programs/layouts.h"
 #include "runtime/rendezvous/fate.h"
 #include "runtime/rendezvous/rendezvous.h"
 #include "runtime/vendors/plugin.h"

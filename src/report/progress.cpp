@@ -10,7 +10,7 @@
 #include "base/seconds_since.h"
 #include "base/size_text.h"
 #include "graph/ops.h"
-#include "programs/signature.h"
+#include "programs/layouts.h"
 #include "report/log_files.h"
 #include "runtime/vendors/targets.h"
 

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "programs/signature.h"
+#include "programs/layouts.h"
 #include "step/disk/disk_layout.h"
 #include "step/state/batch_arrays.h"
 

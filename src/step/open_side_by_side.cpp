@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "checkpoint/peft/adapter_options.h"
 #include "models/layer_groups.h"
-#include "programs/signature.h"
+#include "programs/layouts.h"
 
 namespace fettle {
 namespace {

@@ -21,7 +21,7 @@
 #include "train/checkpoint_meta.h"
 #include "train/checkpoint_writer.h"
 #include "train/not_finite.h"
-#include "train/output.h"
+#include "train/output_folder.h"
 #include "train/processes.h"
 #include "train/resume.h"
 #include "train/retry.h"
