@@ -216,10 +216,10 @@ int finetune(const std::function<Request()>& open) {
   };
   try {
     return processes.end_together(body);
-  } catch (const std::exception& error) {
+  } catch (const std::exception&) {
     if (!processes.several()) throw;
     const int code = report_error();  // prints the message before the launcher ends this process
-    processes.end_job(code, error.what());
+    processes.end_job(code, current_failure().text);
     return code;
   }
 }
