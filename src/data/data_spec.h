@@ -41,7 +41,7 @@ struct DataSpec {
   Overlength overlength = Overlength::kCut;
   bool train_on_prompt = false;
   bool mask_history = false;       // trains only the last assistant turn
-  std::optional<LabelSet> labels;  // set exactly when rows is kLabelled
+  std::optional<LabelSet> labels;  // set exactly when row_reader(rows).labelled()
   bool labels_optional = false;    // rows without a label are kept; else they are bad rows
 
   // Which rows are taken, and in what order.
