@@ -62,6 +62,15 @@ struct RecipeWords {
     return out;
   }
 
+  // Adds the value of the flag --target. Throws UserError if the words set the key `target` to another value.
+  void set_target(const std::string& target) {
+    const std::string key = "target=";
+    for (const std::string& word : all())
+      if (word.starts_with(key) && word != key + target)
+        throw UserError("--target {} and {} are given together; keep one of them", target, word);
+    flags.push_back(key + target);
+  }
+
   Recipe read() const {
     std::vector<std::string> overrides = all();
     std::filesystem::path file;
@@ -364,15 +373,11 @@ int run(int argc, char** argv) {
 
   PlanOptions plan;
   std::string target;
-  CLI::App* plan_command =
-      recipe_command("plan", "compile the training step and show its memory and time", [&](Recipe recipe) {
-        const bool twice = recipe.where("target").starts_with("override") && recipe.target != target;
-        if (!target.empty() && twice)
-          throw UserError("--target {} and target={} are given together; keep one of them", target, recipe.target);
-        if (!target.empty()) recipe.target = target;
-        plan.colour = isatty(STDOUT_FILENO) == 1;
-        return run_plan(Request(recipe, Command::kPlan), plan, std::cout);
-      });
+  CLI::App* plan_command = words_command("plan", "compile the training step and show its memory and time", [&] {
+    if (!target.empty()) words.set_target(target);
+    plan.colour = isatty(STDOUT_FILENO) == 1;
+    return run_plan(Request(words.read(), Command::kPlan), plan, std::cout);
+  });
   plan_command->add_option("--target", target, "hardware to plan for, present or not: mi300x:8, a100-80:2x8, this");
   plan_command->add_option("--fit", plan.fit, "search for the largest batch or sequence length that fits")
       ->check(CLI::IsMember({"batch", "seq"}));

@@ -15,8 +15,10 @@ namespace fettle {
 inline Run make_run(const Recipe& recipe, const nlohmann::json& config, const std::string& file,
                     const RunTarget& target, Purpose purpose = Purpose::kTraining) {
   const Stage& stage = stage_named(recipe.stage, recipe.where("stage"));
-  const auto labels = settled_labels(recipe, stage, config, file, ReadLabels::kIfUnnamed);
-  return resolve(recipe, {config, file}, labels, target, purpose);
+  const ModelFolders models = named_models(recipe);
+  const auto labels = settled_labels(recipe, stage, models.adapters, config, file, ReadLabels::kIfUnnamed);
+  if (purpose == Purpose::kTraining) check_stage_keys(stage, KeyValues(recipe));
+  return resolve({recipe, stage, models, {config, file}, labels}, target, purpose);
 }
 
 inline Run make_run(const Recipe& recipe, const nlohmann::json& config, const std::string& file, int64_t devices,

@@ -242,11 +242,6 @@ std::vector<double> Recipe::interleave_weights() const {
   return weights;
 }
 
-const std::string& Recipe::name_of(const std::string& folder) const {
-  const auto found = hub_names.find(folder);
-  return found == hub_names.end() ? folder : found->second;
-}
-
 std::string Recipe::where(const std::string& key) const {
   auto found = set_at.find(key);
   if (found != set_at.end()) return found->second;

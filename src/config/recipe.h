@@ -199,9 +199,8 @@ struct Recipe {
   std::string compile_cache;                    // folder; empty: the default folder; "off": no cache
   std::vector<std::string> kernels = {"auto"};  // auto, off, or names of kernels
 
-  std::filesystem::path file;                    // the file read; paths in it are relative to the current folder
-  std::map<std::string, std::string> set_at;     // where each key was set: "recipe.yaml:12" or "override 'key=value'"
-  std::map<std::string, std::string> hub_names;  // by folder: the name on a hub that the folder replaced
+  std::filesystem::path file;                 // the file read; paths in it are relative to the current folder
+  std::map<std::string, std::string> set_at;  // where each key was set: "recipe.yaml:12" or "override 'key=value'"
 
   // Returns interleave_probs as numbers; empty if the key is empty. Throws UserError if the key is set but does not
   // have one number above 0 for each item of `dataset`.
@@ -211,8 +210,6 @@ struct Recipe {
   // Returns whether the recipe says `mesh: auto`. If so, choose_mesh (plan/mesh_choice.h) chooses among meshes that all
   // take the same number of rows per step: per_device_train_batch_size x devices x gradient_accumulation_steps.
   bool mesh_is_auto() const { return mesh.contains("auto"); }
-  // Returns the hub name in hub_names that `folder` replaced; if there is none, returns `folder`.
-  const std::string& name_of(const std::string& folder) const;
   // Returns where the key was set, for messages ("recipe.yaml:12"). If it was not set, returns `file`, or "recipe"
   // without a file.
   std::string where(const std::string& key) const;

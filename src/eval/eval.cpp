@@ -34,11 +34,10 @@ bool has_head(const Request& request) {
 // Throws UserError if the stage needs a head for labels or scores, and the model has no head that was trained for them.
 void require_head(const Request& request) {
   if (has_head(request)) return;
-  const bool scores = request.stage().head == Head::kScore;
   throw UserError(
       "{}: neither this model nor an adapter was trained to give {}; train one with stage: {}, or name the adapter in "
       "adapter_name_or_path",
-      request.model_folder(), scores ? "scores" : "labels", request.stage().name);
+      request.model_folder(), request.stage().output, request.stage().name);
 }
 
 bool same_labels(const Request& a, const Request& b) {
@@ -52,9 +51,9 @@ void check_base(const Request& base, const Request& tuned, const EvalSpec& spec)
     throw UserError("{}: eval_base_model is model_name_or_path itself; there is nothing to compare",
                     spec.base_model_at);
   if (!has_head(base))
-    throw UserError("{}: {} was not trained to give {}, or leave the key out", spec.base_model_at, spec.base_model,
-                    tuned.stage().head == Head::kScore ? "scores; name a reward model"
-                                                       : "labels; name a classifier with the same labels");
+    throw UserError("{}: {} was not trained to give {}; name a {}{}, or leave the key out", spec.base_model_at,
+                    spec.base_model, tuned.stage().output, tuned.stage().model,
+                    tuned.stage().head == Head::kLabels ? " with the same labels" : "");
   if (!same_labels(base, tuned))
     throw UserError("{}: {} has other labels than {}, or another problem_type; there is nothing to compare",
                     spec.base_model_at, spec.base_model, tuned.model_folder());
@@ -117,11 +116,11 @@ EvalSet set_of(RowSet&& set) {
 
 Task task_of(const std::string& wanted, const DataSource& source, const Request& request) {
   if (request.stage().measured_as != nullptr) return Task::kRows;  // with_fitting_stage() found the stage's own rows
-  if (request.stage().head == Head::kTokens) return wanted == "auto" ? detect_task(source) : task_named(wanted);
+  if (request.stage().head == Head::kTokens)
+    return wanted == "auto" ? detect_task(source) : task_named(wanted, request.stage());
   if (wanted != "auto")
     throw UserError("{}: eval_task: {} asks for text, and {} is a {}; leave eval_task out", request.eval().tasks_at,
-                    wanted, request.model_folder(),
-                    request.stage().head == Head::kScore ? "reward model" : "classifier");
+                    wanted, request.model_folder(), request.stage().model);
   return Task::kRows;
 }
 

@@ -148,8 +148,8 @@ std::string task_name(Task task, const Stage& stage) {
   return "";
 }
 
-Task task_named(const std::string& name) {
-  if (name == "loss") return Task::kRows;
+Task task_named(const std::string& name, const Stage& stage) {
+  if (name == stage.eval_task) return Task::kRows;
   if (name == "choice") return Task::kChoice;
   if (name == "letters") return Task::kLetters;
   if (name == "generation") return Task::kGeneration;

@@ -20,8 +20,8 @@ enum class Task {
 // Returns whether the first row of the source has the columns of `kind` (RowReader::has_columns).
 bool has_rows_of(const DataSource& source, RowKind kind);
 
-// Returns the task for a value of the key `eval_task` other than "auto".
-Task task_named(const std::string& name);
+// Returns the task for a value of the key `eval_task` other than "auto", for a stage that trains tokens.
+Task task_named(const std::string& name, const Stage& stage);
 // Returns the name of a task. For Task::kRows, this is the stage's own name for it ("loss", "classes", "reward").
 std::string task_name(Task task, const Stage& stage);
 

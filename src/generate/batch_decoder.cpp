@@ -21,7 +21,7 @@ DeviceBuffer numbers(const Devices& devices, const Dims& dims, const std::vector
 
 BatchDecoder::BatchDecoder(Devices& devices, const Run& run, TrainState& state, int64_t rows)
     : devices_(devices),
-      run_(run),
+      run_(with_unsplit_rows(run)),
       state_(state),
       rows_(rows),
       one_(devices, run, state),
@@ -29,7 +29,6 @@ BatchDecoder::BatchDecoder(Devices& devices, const Run& run, TrainState& state, 
       adapters_(rows, kNoAdapter) {
   internal_check(rows > 1 && supports(run),
                  "a batch needs several rows and a family whose sequences can be decoded together");
-  run_.sharding = run.sharding.for_one_row();
 }
 
 void BatchDecoder::make_room(int64_t positions) {

@@ -11,12 +11,6 @@ namespace {
 constexpr int64_t kShortestPiece = 16, kLongestPiece = 512;
 constexpr size_t kMostCaches = 4;  // adapters whose last prompt stays in memory
 
-// Returns the run with shardings for a batch of one row.
-Run for_one_row(Run run) {
-  run.sharding = run.sharding.for_one_row();
-  return run;
-}
-
 // Returns how many positions the next piece takes when `left` tokens remain: the smallest piece length that is at least
 // `left`, or else 512. A piece longer than `left` ends with padding. If this piece does not fit into `room` positions,
 // returns the longest piece length that needs no padding. Later pieces overwrite the padding, and no token attends to
@@ -43,7 +37,7 @@ DeviceBuffer scalar(const Devices& devices, int64_t value) {
 }  // namespace
 
 Generator::Generator(Devices& devices, const Run& run, TrainState& state)
-    : devices_(devices), run_(for_one_row(run)), state_(state) {}
+    : devices_(devices), run_(with_unsplit_rows(run)), state_(state) {}
 
 const Executable& Generator::piece_program(int64_t length, int64_t capacity) {
   const auto at = pieces_.find({length, capacity});

@@ -4,8 +4,9 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "checkpoint/peft/adapter_options.h"
 #include "data/batches/order.h"
-#include "step/open_side_by_side.h"
+#include "step/open_model.h"
 
 namespace fettle {
 namespace {
@@ -34,6 +35,29 @@ void require_text(const Request& request) {
         request.config_file(), request.stage().name);
 }
 
+// Reads the options of adapter folders. Throws UserError, which names the folder, when an adapter is not one of this
+// model, or cannot be applied beside others.
+std::vector<SideAdapter> side_adapters(const Model& model, const std::vector<std::string>& folders) {
+  std::vector<SideAdapter> out;
+  for (const std::string& folder : folders) {
+    SideAdapter one{folder, adapter_options(open_adapter(folder), model)};
+    if (const std::string obstacle = side_obstacle(one.options); !obstacle.empty())
+      throw UserError(
+          "{}: this adapter cannot be served beside the base or other adapters: {}; serve it alone "
+          "(adapter_name_or_path), or export a merged model and serve that folder",
+          folder, obstacle);
+    out.push_back(std::move(one));
+  }
+  return out;
+}
+
+// Loads the model. If `side_by_side` is given, these adapters replace those of the request.
+OpenModel opened(Devices& devices, const Request& request,
+                 const std::optional<std::vector<SideAdapter>>& side_by_side) {
+  if (!side_by_side) return open_model(devices, request);
+  return open_model(devices, request.without_adapters(), Purpose::kInference, {.side_by_side = *side_by_side});
+}
+
 }  // namespace
 
 struct Session::Weights {
@@ -43,7 +67,7 @@ struct Session::Weights {
 
   Weights(const Request& request, const std::optional<std::vector<SideAdapter>>& side_by_side)
       : devices(request.devices()),
-        model(side_by_side ? open_side_by_side(devices, request, *side_by_side) : open_model(devices, request)),
+        model(opened(devices, request, side_by_side)),
         generator(devices, model.run, model.state) {}
 };
 

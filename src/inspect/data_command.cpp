@@ -31,11 +31,12 @@ int run_data(const Request& request, const DataOptions& options, std::ostream& o
   const DataSpec spec = request.data();
   const BatchSpec batches = request.batch(devices.count, BatchUse::kTraining);
   const BatchSpec eval_batches = request.batch(devices.count, BatchUse::kEvaluation);
+  const BatchSpec eval_command = request.batch(devices.count, BatchUse::kEvaluation, Purpose::kEvaluation);
   const Tokenizer tokenizer = Tokenizer::open(request.model_folder());
   const int64_t vocabulary = model_vocabulary(request.repository().config(), request.config_file());
   const Datasets data = load_datasets(spec, tokenizer, vocabulary);
-  const DataReading reading{request.stage(), spec,         data,
-                            batches,         eval_batches, {devices, mesh, request.mesh_is_auto()}};
+  const DataReading reading{
+      request.stage(), spec, data, batches, eval_batches, eval_command, {devices, mesh, request.mesh_is_auto()}};
 
   const auto all = static_cast<int64_t>(data.train.size());
   const int64_t shown = std::clamp<int64_t>(options.rows * row_reader(spec.rows).examples_per_row, 0, all);

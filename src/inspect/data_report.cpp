@@ -57,6 +57,7 @@ struct Counted {
   explicit Counted(const DataReading& reading) : train(reading.data.train, reading.batches), use(train.use()) {
     if (!reading.data.eval.empty()) try {
         eval.emplace(reading.data.eval, reading.eval_batches);
+        if (reading.eval_command != reading.eval_batches) eval_command.emplace(reading.data.eval, reading.eval_command);
       } catch (const UserError& error) {
         eval_problem = error.what();
       }
@@ -68,7 +69,7 @@ struct Counted {
   }
 
   Batches train;
-  std::optional<Batches> eval;
+  std::optional<Batches> eval, eval_command;  // eval_command: only if it differs from `eval`
   std::string eval_problem;  // why there are no evaluation batches; empty when there are some, or when none are needed
   double use, packed_use;    // share of positions that have tokens: with the recipe's setting, and with packing
 };
@@ -172,6 +173,7 @@ std::string format_data_report(const DataReading& reading) {
   line("assumed", devices_text(reading.target));
   line("batches", format_batches(batches.train, " an epoch"));
   if (batches.eval) line("", "to evaluate: " + format_batches(*batches.eval, ""));
+  if (batches.eval_command) line("", "with `fettle eval`: " + format_batches(*batches.eval_command, ""));
   if (!batches.eval_problem.empty()) line("", "to evaluate: " + batches.eval_problem);
   const std::string use = fmt::format("{:.1f} % of the positions hold tokens", 100 * batches.use);
   line("use", reading.batches.packing || !reading.stage.can_pack()
@@ -200,6 +202,7 @@ ordered_json data_report_json(const DataReading& reading) {
       {"use", batches.use},
       {"packed_use", batches.packed_use}};
   if (batches.eval) out["eval_batches"] = batches_json(*batches.eval);
+  if (batches.eval_command) out["eval_command_batches"] = batches_json(*batches.eval_command);
   if (!spec.eval_sets.empty()) out["eval_data"] = counts_json(data.eval_report);
   if (spec.labels) {
     out["problem_type"] = name_of(spec.labels->problem);

@@ -4,11 +4,23 @@
 #include <numeric>
 
 #include "config/recipe.h"
+#include "sharding/rules.h"
 
 namespace fettle {
 
 int64_t batch_shards(const MeshAxes& mesh) {
   return mesh.size_of("dp") * mesh.size_of("fsdp");
+}
+
+MeshAxes mesh_of(const Recipe& recipe, int64_t devices, Purpose purpose, int64_t hidden_size) {
+  std::map<std::string, int64_t> axes = recipe.mesh;
+  const auto stages = purpose == Purpose::kTraining ? decltype(axes)::node_type() : axes.extract(kStageAxis);
+  if (!stages.empty()) {
+    int64_t& fsdp = axes.try_emplace("fsdp", 1).first->second;
+    const bool even = hidden_size % (fsdp * stages.mapped()) == 0;
+    (even ? fsdp : axes.try_emplace("dp", 1).first->second) *= stages.mapped();
+  }
+  return make_mesh(axes, devices);
 }
 
 nlohmann::json with_asked_balance(const Recipe& recipe, nlohmann::json config) {
@@ -19,8 +31,13 @@ nlohmann::json with_asked_balance(const Recipe& recipe, nlohmann::json config) {
   return config;
 }
 
-double balance_factor(const Recipe& recipe, const ModelConfig& config) {
-  return recipe.moe_aux_loss_coef.value_or(config.router_aux_loss_coef);
+double balance_factor(const Recipe& recipe, const Stage& stage, const ModelConfig& config) {
+  return recipe.moe_aux_loss_coef.value_or(stage.head == Head::kTokens ? config.router_aux_loss_coef : 0);
+}
+
+int64_t rows_per_device(const Recipe& recipe, BatchUse use) {
+  const int64_t training = recipe.per_device_train_batch_size;
+  return use == BatchUse::kTraining ? training : recipe.per_device_eval_batch_size.value_or(training);
 }
 
 namespace {
@@ -30,14 +47,10 @@ Lines lines_of(const Recipe& recipe, const Stage& stage, const ModelConfig& conf
   // Some models use other rope frequencies for texts above a certain length, and take the length of the line as the
   // length of the text. When rows may be that long, each row gets a line of its own.
   if (config.rope_turn() > 0 && longest > config.rope_turn()) return Lines::kOwn;
-  // KTO's loss is not a sum over rows: the loss of a row depends on the other rows of its micro-batch, so these rows
-  // must stay together.
-  if (stage.grouping == RowGrouping::kWithMismatched) return Lines::kShared;
+  if (stage.mixes_rows) return Lines::kShared;
   if (use == BatchUse::kEvaluation) return Lines::kRegrouped;
   // The loss that balances the load of experts depends on all rows of a micro-batch, too.
-  const double balance =
-      stage.head == Head::kTokens ? balance_factor(recipe, config) : recipe.moe_aux_loss_coef.value_or(0);
-  if (balance != 0) return Lines::kShared;
+  if (balance_factor(recipe, stage, config) != 0) return Lines::kShared;
   // kRegrouped may need several micro-batches. This has two costs: gradients are summed in f32, which takes little
   // memory only for adapters, and each micro-batch copies the weights in host memory to the device again. With gradient
   // accumulation, a step has these costs anyway.
@@ -51,12 +64,9 @@ Lines lines_of(const Recipe& recipe, const Stage& stage, const ModelConfig& conf
 BatchSpec batch_spec(const Recipe& recipe, const Stage& stage, const ModelConfig& config, int64_t cutoff_len,
                      const MeshAxes& mesh, BatchUse use) {
   const bool trains = use == BatchUse::kTraining;
-  const int64_t rows_per_device = trains
-                                      ? recipe.per_device_train_batch_size
-                                      : recipe.per_device_eval_batch_size.value_or(recipe.per_device_train_batch_size);
   const bool packs = recipe.set_at.contains("packing") ? recipe.packing : recipe.packing || stage.packs;
   return {.micro_batches = trains ? recipe.gradient_accumulation_steps : 1,
-          .sequences = rows_per_device * batch_shards(mesh) * stage.sequences_per_row(),
+          .sequences = rows_per_device(recipe, use) * batch_shards(mesh) * stage.sequences_per_row(),
           .max_length = cutoff_len,
           // Ring attention cuts a line into 2 x sp equal chunks (models/blocks/ring_attention.h).
           .multiple = std::lcm<int64_t>(8, mesh.size_of("sp") > 1 ? 2 * mesh.size_of("sp") : 1),

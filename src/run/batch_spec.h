@@ -1,4 +1,5 @@
-// Defines batch_spec, which derives a run's batches from the recipe, for `train`, `eval`, `plan` and `data` alike.
+// Defines mesh_of and batch_spec, which derive a run's mesh and batches from the recipe, for `train`, `eval`, `plan`
+// and `data` alike.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +9,7 @@
 #include "data/batches/batch_spec.h"
 #include "graph/tensor.h"
 #include "models/config.h"
+#include "run/run.h"
 #include "stages/stage.h"
 
 namespace fettle {
@@ -17,12 +19,20 @@ struct Recipe;
 // Returns the number of devices that the rows of a batch are split over: dp x fsdp.
 int64_t batch_shards(const MeshAxes& mesh);
 
+// Returns the mesh of a run with this purpose on `devices` devices. Without training there are no micro-batches, so
+// only one stage of a pipeline would work at a time. So pp's devices move to fsdp, or to dp if fsdp could not split the
+// weights evenly. Throws UserError like make_mesh.
+MeshAxes mesh_of(const Recipe& recipe, int64_t devices, Purpose purpose, int64_t hidden_size);
+
 // Returns `config` (config.json) with the recipe's output_router_logits. Returns it unchanged if the key is auto.
 nlohmann::json with_asked_balance(const Recipe& recipe, nlohmann::json config);
 
-// Returns the factor of the loss that balances the load of the experts: moe_aux_loss_coef if the recipe sets it, else
-// the value in config.json.
-double balance_factor(const Recipe& recipe, const ModelConfig& config);
+// Returns the factor of the loss that balances the load of the experts: moe_aux_loss_coef if the recipe sets it. If
+// not, it is the value in config.json for a language model, and 0 for a classifier, as in Transformers.
+double balance_factor(const Recipe& recipe, const Stage& stage, const ModelConfig& config);
+
+// Returns the number of rows in a micro-batch for each device.
+int64_t rows_per_device(const Recipe& recipe, BatchUse use);
 
 // Returns how batches are made for `use`. `cutoff_len` is the result of cutoff_len_of. For `mesh: auto`, `mesh` may
 // have all devices on fsdp, because a step has the same number of rows with every mesh that Fettle can choose. The

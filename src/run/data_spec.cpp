@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "config/recipe.h"
+#include "models/model.h"
 #include "run/hub_names.h"
 
 namespace fettle {
@@ -61,21 +62,11 @@ DataSpec data_spec(const Recipe& recipe, const Stage& stage, const std::optional
           .cache = recipe.data_cache};
 }
 
-int64_t encoder_positions(const nlohmann::json& config) {
-  const auto named = config.find("model_type");
-  const std::string type = named != config.end() && named->is_string() ? named->get<std::string>() : "";
-  const auto most = config.find("max_position_embeddings");
-  if (most == config.end() || !most->is_number_integer()) return 0;
-  if (type == "bert" || type == "modernbert") return most->get<int64_t>();
-  if (!type.ends_with("roberta") && type != "camembert") return 0;
-  const auto pad = config.find("pad_token_id");  // the first position of a text is this number + 1
-  return most->get<int64_t>() - (pad != config.end() && pad->is_number_integer() ? pad->get<int64_t>() : 1) - 1;
-}
-
-int64_t cutoff_len_of(const Recipe& recipe, const Stage& stage, const nlohmann::json& config) {
-  const int64_t most = encoder_positions(config);
-  const bool bounded = stage.head == Head::kLabels && most > 0 && !recipe.set_at.contains("cutoff_len");
-  return bounded ? std::min(recipe.cutoff_len, most) : recipe.cutoff_len;
+int64_t cutoff_len_of(const Recipe& recipe, const Stage& stage, const nlohmann::json& config, const std::string& file) {
+  if (stage.head != Head::kLabels || recipe.set_at.contains("cutoff_len")) return recipe.cutoff_len;
+  const Family* family = find_family(config);
+  if (family == nullptr || !family->encoder) return recipe.cutoff_len;
+  return std::min(recipe.cutoff_len, family->read(ConfigReader(config, file)).max_position_embeddings);
 }
 
 }  // namespace fettle

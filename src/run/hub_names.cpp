@@ -35,14 +35,23 @@ HubSettings hub_settings(const Recipe& recipe) {
   return settings;
 }
 
-void fetch_models(Recipe& recipe, ModelRepository::Weights weights) {
+const std::string& ModelFolders::name_of(const std::string& folder) const {
+  const auto found = names.find(folder);
+  return found == names.end() ? folder : found->second;
+}
+
+ModelFolders named_models(const Recipe& recipe) {
+  return {.model = recipe.model_name_or_path, .adapters = recipe.adapter_name_or_path, .reference = recipe.ref_model};
+}
+
+ModelFolders fetch_models(const Recipe& recipe, ModelFolders models, ModelRepository::Weights weights) {
   const auto replace = [&](std::string& name, const std::string& revision, bool adapter) {
     std::error_code ignored;
     std::optional<HubGguf> gguf = fs::exists(fs::symlink_status(name, ignored)) ? std::nullopt : read_hub_gguf(name);
     if (gguf && !adapter) {
       if (gguf->repo.revision.empty()) gguf->repo.revision = revision;
       const std::string file = fetch_gguf(hub_settings(recipe), *gguf).string();
-      recipe.hub_names[file] = name;
+      models.names[file] = name;
       name = file;
       return;
     }
@@ -54,7 +63,7 @@ void fetch_models(Recipe& recipe, ModelRepository::Weights weights) {
     }
     const HubSettings settings = hub_settings(recipe);
     const fs::path folder = adapter ? fetch_adapter(settings, *repo) : fetch_model(settings, *repo, weights);
-    recipe.hub_names[folder.string()] = repo->id;
+    models.names[folder.string()] = repo->id;
     name = folder.string();
   };
   // Turns a GGUF file into a folder in Hugging Face's layout.
@@ -62,21 +71,22 @@ void fetch_models(Recipe& recipe, ModelRepository::Weights weights) {
     const std::optional<fs::path> file = name.empty() ? std::nullopt : find_gguf(name);
     if (!file) return;
     const std::string folder = gguf_folder(*file).string();
-    recipe.hub_names[folder] = recipe.name_of(name);
+    models.names[folder] = models.name_of(name);
     name = folder;
   };
-  replace(recipe.model_name_or_path, recipe.model_revision, false);
-  for (std::string& adapter : recipe.adapter_name_or_path) replace(adapter, "", true);
-  replace(recipe.ref_model, "", false);
-  unpack(recipe.model_name_or_path);
-  unpack(recipe.ref_model);
+  replace(models.model, recipe.model_revision, false);
+  for (std::string& adapter : models.adapters) replace(adapter, "", true);
+  replace(models.reference, "", false);
+  unpack(models.model);
+  unpack(models.reference);
+  return models;
 }
 
-void fetch_recipe(const Recipe& asked, std::ostream& out) {
-  Recipe recipe = asked;
-  fetch_models(recipe,
-               recipe.train_from_scratch ? ModelRepository::Weights::kIgnored : ModelRepository::Weights::kRequired);
-  for (const auto& [folder, name] : recipe.hub_names) out << folder << "\n";
+void fetch_recipe(const Recipe& recipe, std::ostream& out) {
+  const auto weights =
+      recipe.train_from_scratch ? ModelRepository::Weights::kIgnored : ModelRepository::Weights::kRequired;
+  const ModelFolders models = fetch_models(recipe, named_models(recipe), weights);
+  for (const auto& [folder, name] : models.names) out << folder << "\n";
   for (const std::vector<std::string>* names : {&recipe.dataset, &recipe.eval_dataset})
     for (const std::string& name : *names)
       for (const fs::path& file : find_source(name, recipe.dataset_dir, hub_settings(recipe)).files)
@@ -84,10 +94,7 @@ void fetch_recipe(const Recipe& asked, std::ostream& out) {
 }
 
 std::string local_tokenizer(const std::string& name) {
-  Recipe recipe;
-  recipe.model_name_or_path = name;
-  fetch_models(recipe, ModelRepository::Weights::kIgnored);
-  return recipe.model_name_or_path;
+  return fetch_models(Recipe(), {.model = name}, ModelRepository::Weights::kIgnored).model;
 }
 
 }  // namespace fettle

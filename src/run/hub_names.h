@@ -1,9 +1,11 @@
-// Defines fetch_models, fetch_recipe and local_tokenizer, which fetch what a recipe or a command names on a hub. Also
-// defines hub_settings.
+// Defines ModelFolders, and fetch_models, fetch_recipe and local_tokenizer, which fetch what a recipe or a command
+// names on a hub. Also defines hub_settings.
 #pragma once
 
+#include <map>
 #include <ostream>
 #include <string>
+#include <vector>
 
 #include "checkpoint/repository.h"
 #include "hub/settings.h"
@@ -15,11 +17,26 @@ struct Recipe;
 // Returns the settings of the environment, changed by the keys use_modelscope, hub_token and cache_dir.
 HubSettings hub_settings(const Recipe& recipe);
 
-// If model_name_or_path, adapter_name_or_path or ref_model is a name on a hub, fetches its missing files and replaces
-// the name by the folder in the hub's cache. A file or folder on this machine with that name takes precedence. Replaces
-// a model that is a GGUF file by a folder in Hugging Face's layout (gguf_folder). `weights` says whether the command
-// reads the model's weights; adapters are always fetched, because they are small. Throws UserError like Snapshot.
-void fetch_models(Recipe& recipe, ModelRepository::Weights weights);
+// The folders of the models that a recipe names.
+struct ModelFolders {
+  std::string model;                              // model_name_or_path
+  std::vector<std::string> adapters = {};         // adapter_name_or_path
+  std::string reference = {};                     // ref_model; empty: the recipe names none
+  std::map<std::string, std::string> names = {};  // by folder: the name in the recipe that the folder replaced
+  std::vector<std::string> added_targets = {};    // modules that change_model adds to additional_target
+
+  // Returns the name that `folder` replaced; if there is none, returns `folder`.
+  const std::string& name_of(const std::string& folder) const;
+};
+
+// Returns the names in the recipe as they are.
+ModelFolders named_models(const Recipe& recipe);
+
+// If a model or an adapter of `models` is a name on a hub, fetches its missing files and replaces the name by the
+// folder in the hub's cache. A file or folder on this machine with that name takes precedence. Replaces a model that is
+// a GGUF file by a folder in Hugging Face's layout (gguf_folder). `weights` says whether the command reads the model's
+// weights; adapters are always fetched, because they are small. Throws UserError like Snapshot.
+ModelFolders fetch_models(const Recipe& recipe, ModelFolders models, ModelRepository::Weights weights);
 
 // Fetches the models and the rows that the recipe names, so that the user can copy them to machines without a network.
 // Writes their paths to `out`.

@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 #include "config/recipe.h"
+#include "models/model.h"
 #include "run/data_spec.h"
-#include "run/hub_names.h"
 
 namespace fettle {
 namespace {
@@ -15,7 +15,8 @@ namespace {
 using nlohmann::json;
 
 void check_template(const Recipe& r, const json& config, const std::string& config_file) {
-  if (encoder_positions(config) > 0 && !r.template_name.empty())
+  const Family* family = find_family(config);
+  if (family != nullptr && family->encoder && !r.template_name.empty())
     throw UserError(
         "{}: template is for models that read conversations, but {} describes an encoder, which reads plain texts; "
         "remove template",
@@ -32,18 +33,15 @@ LabelRequest label_request(const Recipe& recipe) {
           .names_at = recipe.where("id2label")};
 }
 
-std::optional<LabelSet> settled_labels(const Recipe& recipe, const Stage& stage, const json& config,
+std::optional<LabelSet> settled_labels(const Recipe& recipe, const Stage& stage,
+                                       const std::vector<std::string>& adapters, const json& config,
                                        const std::string& config_file, ReadLabels read) {
   if (stage.head != Head::kLabels) return std::nullopt;
   check_template(recipe, config, config_file);
   const LabelRequest asked = label_request(recipe);
-  const TaughtLabels taught = taught_labels(recipe.adapter_name_or_path, config, config_file);
+  const TaughtLabels taught = taught_labels(adapters, config, config_file);
   if (!recipe.train_from_scratch) check_taught(asked, taught);
-  DataSpec rows{.sets = recipe.dataset,
-                .eval_sets = recipe.eval_dataset,
-                .dataset_dir = recipe.dataset_dir,
-                .hub = hub_settings(recipe),
-                .on_bad_row = recipe.on_bad_row == "skip" ? OnBadRow::kSkip : OnBadRow::kError};
+  DataSpec rows = data_spec(recipe, stage, std::nullopt, recipe.cutoff_len);
   if (read == ReadLabels::kIfUnnamed && (asked.count || !asked.id2label.empty())) rows.sets.clear();
   return settle_labels(asked, taught, rows);
 }

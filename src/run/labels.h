@@ -4,6 +4,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "data/classes/settle_labels.h"
 #include "stages/stage.h"
@@ -19,10 +20,12 @@ LabelRequest label_request(const Recipe& recipe);
 // labels. The second is for a plan, which needs only the number of labels.
 enum class ReadLabels { kAlways, kIfUnnamed };
 
-// Returns the labels of a stage that trains labels, and nullopt for other stages. `config` is the model's config.json,
+// Returns the labels of a stage that trains labels, and nullopt for other stages. `adapters` are the folders of
+// the model's adapters, and `config` is the model's config.json,
 // called `config_file` in messages. Throws UserError like settle_labels and check_taught, and when the recipe sets
 // `template` for an encoder.
-std::optional<LabelSet> settled_labels(const Recipe& recipe, const Stage& stage, const nlohmann::json& config,
+std::optional<LabelSet> settled_labels(const Recipe& recipe, const Stage& stage,
+                                       const std::vector<std::string>& adapters, const nlohmann::json& config,
                                        const std::string& config_file, ReadLabels read = ReadLabels::kAlways);
 
 }  // namespace fettle

@@ -50,7 +50,8 @@ void check_expert_lora(const Recipe& recipe) {
 
 }  // namespace
 
-LoraOptions lora_options(const Recipe& recipe, const Model& model, const std::string& adapter) {
+LoraOptions lora_options(const Recipe& recipe, const Model& model, const std::string& adapter,
+                         const std::vector<std::string>& added_targets) {
   // A classifier's head is trained in full, and saved with the adapter.
   auto with_head = [&](LoraOptions options) {
     if (model.classifies())
@@ -81,6 +82,7 @@ LoraOptions lora_options(const Recipe& recipe, const Model& model, const std::st
   options.dora = recipe.use_dora;
   options.layers = layer_numbers(recipe, model);
   options.saved = recipe.additional_target;
+  options.saved.insert(options.saved.end(), added_targets.begin(), added_targets.end());
   return with_head(options);
 }
 

@@ -46,38 +46,25 @@ const Stage& stage_with(Head head) {
 }  // namespace
 
 Request::Request(const Recipe& recipe, Command command)
-    : recipe_(std::make_shared<const Recipe>(recipe)),
-      command_(command),
-      stage_(&stage_named(recipe.stage, recipe.where("stage"))) {
+    : command_(command), stage_(&stage_named(recipe.stage, recipe.where("stage"))), models_(named_models(recipe)) {
   require_command_keys(recipe, command);
-  Recipe own = recipe;
-  if (!trains(command)) own.train_from_scratch = false;  // other commands need trained weights
-  recipe_ = std::make_shared<const Recipe>(own);
-  if (trains(command)) check_stage_keys(*stage_, KeyValues(own));
+  Variant variant;
+  if (!trains(command)) variant.train_from_scratch = false;  // other commands need trained weights
+  recipe_ = std::make_shared<const Recipe>(with_variant(recipe, variant));
+  if (trains(command)) check_stage_keys(*stage_, KeyValues(*recipe_));
   open(true);
   if (command == Command::kEval) {
     const bool said = recipe.set_at.contains("stage");
     if (stage_->head == Head::kTokens && !said && has_taught_head()) stage_ = &stage_with(Head::kLabels);
   }
-  if (own.stage == stage_->name) return;
-  own = *recipe_;
-  own.stage = stage_->name;
-  recipe_ = std::make_shared<const Recipe>(own);
-}
-
-Request::Request(const Recipe& recipe, const Request& like)
-    : recipe_(std::make_shared<const Recipe>(recipe)), command_(like.command_), stage_(like.stage_) {
-  open(false);
 }
 
 void Request::open(bool changes) {
   const bool weights = command_ == Command::kTrain ? !recipe_->train_from_scratch : !trains(command_);
   const auto wanted = weights ? ModelRepository::Weights::kRequired : ModelRepository::Weights::kIgnored;
-  Recipe local = *recipe_;
-  fetch_models(local, wanted);
-  if (changes) change_model(local, trains(command_), wanted);
-  recipe_ = std::make_shared<const Recipe>(local);
-  repository_ = std::make_shared<const ModelRepository>(ModelRepository::open(recipe_->model_name_or_path, wanted));
+  models_ = fetch_models(*recipe_, std::move(models_), wanted);
+  if (changes) models_ = change_model(*recipe_, *stage_, std::move(models_), trains(command_), wanted);
+  repository_ = std::make_shared<const ModelRepository>(ModelRepository::open(models_.model, wanted));
 }
 
 std::string Request::config_file() const {
@@ -85,16 +72,16 @@ std::string Request::config_file() const {
 }
 
 const std::string& Request::model_folder() const {
-  return recipe_->model_name_or_path;
+  return models_.model;
 }
 
 const std::vector<std::string>& Request::adapters() const {
-  return recipe_->adapter_name_or_path;
+  return models_.adapters;
 }
 
 std::string Request::model_title() const {
-  std::string title = recipe_->name_of(model_folder());
-  for (const std::string& adapter : adapters()) title += " + " + recipe_->name_of(adapter);
+  std::string title = models_.name_of(model_folder());
+  for (const std::string& adapter : adapters()) title += " + " + models_.name_of(adapter);
   return title;
 }
 
@@ -102,12 +89,12 @@ const std::optional<LabelSet>& Request::labels() const {
   const ReadLabels read = command_ == Command::kPlan ? ReadLabels::kIfUnnamed : ReadLabels::kAlways;
   if (!labels_)
     labels_ = std::make_shared<const std::optional<LabelSet>>(
-        settled_labels(*recipe_, *stage_, repository_->config(), config_file(), read));
+        settled_labels(*recipe_, *stage_, adapters(), repository_->config(), config_file(), read));
   return *labels_;
 }
 
 DataSpec Request::data() const {
-  return data_spec(*recipe_, *stage_, labels(), cutoff_len_of(*recipe_, *stage_, repository_->config()));
+  return data_spec(*recipe_, *stage_, labels(), cutoff_len_of(*recipe_, *stage_, repository_->config(), config_file()));
 }
 
 DeviceRequest Request::devices() const {
@@ -138,13 +125,14 @@ MeshAxes Request::mesh(int64_t devices) const {
   return make_mesh(recipe_->mesh, devices);
 }
 
-BatchSpec Request::batch(int64_t devices, BatchUse use) const {
+BatchSpec Request::batch(int64_t devices, BatchUse use, Purpose purpose) const {
   const nlohmann::json& json = repository_->config();
   // For an unknown family, uses a default config: the rows can be counted even if Fettle cannot train the model.
   const Family* family = find_family(json);
   const nlohmann::json asked = with_asked_balance(*recipe_, json);
   const ModelConfig config = family == nullptr ? ModelConfig{} : family->read(ConfigReader(asked, config_file()));
-  return batch_spec(*recipe_, *stage_, config, cutoff_len_of(*recipe_, *stage_, json), mesh(devices), use);
+  return batch_spec(*recipe_, *stage_, config, cutoff_len_of(*recipe_, *stage_, json, config_file()),
+                    mesh_of(*recipe_, devices, purpose, config.hidden_size), use);
 }
 
 const std::string& Request::target() const {
@@ -194,7 +182,8 @@ ExportSpec Request::exported() const {
 }
 
 Run Request::resolve(const RunTarget& target, Purpose purpose, const Variant& variant) const {
-  return fettle::resolve(*recipe_, {repository_->config(), config_file()}, labels(), target, purpose, variant);
+  return fettle::resolve({*recipe_, *stage_, models_, {repository_->config(), config_file()}, labels()}, target,
+                         purpose, variant);
 }
 
 bool Request::has_taught_head() const {
@@ -221,11 +210,8 @@ std::optional<Quantisation> Request::quantisation(const ModelConfig& config) con
 
 Request Request::for_other_rows() const {
   if (!stage_->measured_as) return *this;
-  Recipe recipe = *recipe_;
   Request out = *this;
   out.stage_ = &stage_->measured_as();
-  recipe.stage = out.stage_->name;
-  out.recipe_ = std::make_shared<const Recipe>(recipe);
   return out;
 }
 
@@ -234,9 +220,11 @@ bool Request::has_reference() const {
 }
 
 Request Request::with_adapters(const std::vector<std::string>& adapters) const {
-  Recipe recipe = *recipe_;
-  recipe.adapter_name_or_path = adapters;
-  return Request(recipe, *this);
+  Request out = *this;
+  out.models_.adapters = adapters;
+  out.labels_.reset();
+  out.open(false);
+  return out;
 }
 
 Request Request::without_adapters() const {
@@ -244,31 +232,24 @@ Request Request::without_adapters() const {
 }
 
 Request Request::with_model(const std::string& folder) const {
-  Recipe recipe = *recipe_;
-  recipe.model_name_or_path = folder;
-  recipe.adapter_name_or_path.clear();
-  recipe.problem_type.clear();
-  recipe.num_labels.reset();
-  recipe.id2label.clear();
-  return Request(recipe, *this);
+  Request out = *this;
+  out.models_.model = folder;
+  out.models_.adapters.clear();
+  out.recipe_ = std::make_shared<const Recipe>(with_variant(*recipe_, {.any_labels = true}));
+  out.labels_.reset();
+  out.open(false);
+  return out;
 }
 
 Request Request::exact(int64_t num_labels, const std::string& merged) const {
-  Recipe recipe = *recipe_;
+  Request out = *this;
   if (!merged.empty()) {
-    recipe.model_name_or_path = merged;
-    recipe.adapter_name_or_path.clear();
-    recipe.quantization_bit.reset();
+    out.models_.model = merged;
+    out.models_.adapters.clear();
   }
-  recipe.bf16 = recipe.pure_bf16 = recipe.fp16 = recipe.tf32 = false;
-  recipe.lora_dtype = "float32";
-  recipe.offload_param = recipe.offload_optimizer = false;
-  recipe.offload_dir.clear();
-  recipe.offload_dir_weights = false;
-  const Stage& stage = stage_with(num_labels > 0 ? Head::kLabels : Head::kTokens);
-  recipe.stage = stage.name;
-  Request out(recipe, *this);
-  out.stage_ = &stage;
+  out.recipe_ = std::make_shared<const Recipe>(with_variant(*recipe_, {.any_bits = !merged.empty(), .exact = true}));
+  out.stage_ = &stage_with(num_labels > 0 ? Head::kLabels : Head::kTokens);
+  out.open(false);
   std::optional<LabelSet> labels;
   if (num_labels > 0) labels = LabelSet{Problem::kSingleLabel, default_labels(num_labels)};
   out.labels_ = std::make_shared<const std::optional<LabelSet>>(labels);

@@ -10,6 +10,7 @@
 #include "data/classes/taught_labels.h"
 #include "programs/devices.h"
 #include "run/assumed_devices.h"
+#include "run/hub_names.h"
 #include "run/run.h"
 #include "run/variant.h"
 
@@ -79,9 +80,9 @@ class Request {
   bool mesh_is_auto() const;
   bool remat_is_auto() const;
   bool names_mesh() const;  // true when the recipe's mesh gives sizes of axes
-  // Returns the batch specification for this number of devices, for commands that open no device. With `mesh: auto`,
-  // all devices are on fsdp.
-  BatchSpec batch(int64_t devices, BatchUse use) const;
+  // Returns the batch specification for this number of devices, for commands that open no device: of `train` for
+  // Purpose::kTraining, of `eval` for Purpose::kEvaluation. With `mesh: auto`, all devices are on fsdp.
+  BatchSpec batch(int64_t devices, BatchUse use, Purpose purpose = Purpose::kTraining) const;
   MeshAxes mesh(int64_t devices) const;
   // Returns the hardware to plan for: NAME[:DEVICES | :HOSTSxDEVICES], or the path of a target file instead of NAME.
   // "this" and "" mean this machine.
@@ -125,13 +126,14 @@ class Request {
   Request exact(int64_t num_labels, const std::string& merged = "") const;
 
  private:
-  Request(const Recipe& recipe, const Request& like);
-  // Fetches and opens the model folder. With `changes`, first applies the recipe's changes to the model (change_model).
+  // Fetches models_ and opens the model's folder. With `changes`, first applies the recipe's changes to the model
+  // (change_model).
   void open(bool changes);
 
   std::shared_ptr<const Recipe> recipe_;
   Command command_ = Command::kTrain;
-  const Stage* stage_ = nullptr;
+  const Stage* stage_ = nullptr;  // the recipe's stage, unless `eval` or a comparison of logits needs another one
+  ModelFolders models_;
   std::shared_ptr<const ModelRepository> repository_;
   mutable std::shared_ptr<const std::optional<LabelSet>> labels_;  // null: not settled yet
 };

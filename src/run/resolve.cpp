@@ -17,27 +17,9 @@
 #include "run/lora_request.h"
 #include "run/quantise.h"
 #include "runtime/vendors/vendor.h"
-#include "stages/stages.h"
 
 namespace fettle {
 namespace {
-
-Recipe with_variant(Recipe recipe, const Variant& variant) {
-  auto take = [](auto& value, const auto& changed) {
-    if (changed) value = *changed;
-  };
-  take(recipe.per_device_train_batch_size, variant.per_device_train_batch_size);
-  if (variant.per_device_eval_batch_size) recipe.per_device_eval_batch_size = variant.per_device_eval_batch_size;
-  take(recipe.gradient_accumulation_steps, variant.gradient_accumulation_steps);
-  take(recipe.cutoff_len, variant.cutoff_len);
-  take(recipe.gradient_checkpointing, variant.gradient_checkpointing);
-  take(recipe.finetuning_type, variant.finetuning_type);
-  take(recipe.offload_optimizer, variant.offload_optimizer);
-  take(recipe.offload_param, variant.offload_param);
-  take(recipe.mesh, variant.mesh);
-  if (variant.any_device_count) recipe.device_count.reset();
-  return recipe;
-}
 
 Interval interval(const std::string& strategy, double steps) {
   if (strategy == "no" || strategy == "best") return {};
@@ -125,24 +107,13 @@ OutputSpec output_spec(const Recipe& r) {
           .changed_keys = KeyValues(r).changed_values().dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)};
 }
 
-// Returns the mesh for `purpose`. Without training there are no micro-batches, so only one stage of a pipeline would
-// work at a time. So pp's devices move to fsdp, or to dp if fsdp could not split the weights evenly.
-std::map<std::string, int64_t> axes_for(std::map<std::string, int64_t> mesh, Purpose purpose, int64_t hidden_size) {
-  if (purpose == Purpose::kTraining) return mesh;
-  const auto stages = mesh.extract(kStageAxis);
-  if (stages.empty()) return mesh;
-  int64_t& fsdp = mesh.try_emplace("fsdp", 1).first->second;
-  const bool even = hidden_size % (fsdp * stages.mapped()) == 0;
-  (even ? fsdp : mesh.try_emplace("dp", 1).first->second) *= stages.mapped();
-  return mesh;
-}
-
 // Fills in a Run step by step. Each step may read the values that earlier steps set.
 class Resolving {
  public:
-  Resolving(const Recipe& recipe, const ModelConfigFile& config, Purpose purpose, Run& run)
+  Resolving(const Recipe& recipe, const RunSource& source, Purpose purpose, Run& run)
       : recipe_(recipe),
-        config_(config),
+        models_(source.models),
+        config_(source.config),
         purpose_(purpose),
         trains_(purpose == Purpose::kTraining),
         compares_(purpose != Purpose::kInference && run.has_reference()),
@@ -180,8 +151,6 @@ class Resolving {
 
   // Sets the weight of the load-balancing loss of experts.
   void set_balance() {
-    double& coefficient = run_.model.config.router_aux_loss_coef;
-    if (run_.model.classifies()) coefficient = 0;  // as in Transformers
     const auto wants_experts = [&](const char* key, bool asked) {
       if (asked && run_.model.config.num_experts == 0)
         throw UserError("{}: {}: {} has no experts to balance; remove the key", recipe_.where(key), key,
@@ -189,7 +158,7 @@ class Resolving {
     };
     wants_experts("moe_aux_loss_coef", recipe_.moe_aux_loss_coef.has_value());
     wants_experts("output_router_logits", recipe_.output_router_logits == "true");
-    coefficient = balance_factor(recipe_, run_.model.config);
+    run_.model.config.router_aux_loss_coef = balance_factor(recipe_, *run_.stage, run_.model.config);
   }
 
   // Sets the rate at which steps move the corrections of routers.
@@ -216,7 +185,7 @@ class Resolving {
 
   // Decides which parameters are trained and which are frozen.
   void divide_params() {
-    const bool adapted = !recipe_.adapter_name_or_path.empty();
+    const bool adapted = !models_.adapters.empty();
     if (trains_ ? recipe_.finetuning_type == "lora" && !recipe_.train_from_scratch : adapted) {
       take_adapters();
       split_stored_stacks(run_, recipe_, purpose_, config_.file);
@@ -364,7 +333,7 @@ class Resolving {
 
   void set_reference() {
     if (!compares_) return;
-    run_.reference_folder = recipe_.ref_model;
+    run_.reference_folder = models_.reference;
     run_.reference_at = recipe_.where("ref_model");
     if (!run_.reference_folder.empty()) {
       run_.reference = cut_at_groups(run_.model.params, groups_of(run_.model));
@@ -435,15 +404,24 @@ class Resolving {
       warn("{}: '{}' asks for dropout in the base model, which Fettle does not apply", config_.file, key);
   }
 
+  // Applies these adapters side by side, as one joined LoRA.
+  void set_side_by_side(const std::vector<SideAdapter>& adapters) {
+    if (adapters.empty()) return;
+    internal_check(!trains_ && !run_.lora, "adapters are applied side by side only to a base, and without training");
+    run_.side_by_side = adapters;
+    run_.lora = joined_options(run_.model, adapters);
+    run_.trained = cut_at_groups(lora_params(run_.model, *run_.lora), groups_of(run_.model));
+  }
+
  private:
   // The last adapter is trained or applied; the adapters before it are merged. With create_new_adapter, training merges
   // all adapters and makes a new one. It also makes a new one if the recipe names none.
   void take_adapters() {
-    const std::vector<std::string>& adapters = recipe_.adapter_name_or_path;
+    const std::vector<std::string>& adapters = models_.adapters;
     const bool fresh = adapters.empty() || (trains_ && recipe_.create_new_adapter);
     run_.merged.assign(adapters.begin(), fresh ? adapters.end() : adapters.end() - 1);
     run_.adapter = fresh ? "" : adapters.back();
-    run_.lora = lora_options(recipe_, run_.model, run_.adapter);
+    run_.lora = lora_options(recipe_, run_.model, run_.adapter, models_.added_targets);
     run_.pissa = trains_ && fresh && recipe_.pissa_init;
     run_.pissa_iterations = recipe_.pissa_iter;
   }
@@ -470,6 +448,7 @@ class Resolving {
   }
 
   const Recipe& recipe_;
+  const ModelFolders& models_;
   const ModelConfigFile& config_;
   Purpose purpose_;
   bool trains_;
@@ -486,22 +465,19 @@ int64_t num_labels_of(const Recipe& recipe, const Stage& stage, const std::optio
   throw UserError("{}: num_labels is missing; set it, or set dataset, so that the rows give it", recipe.where("stage"));
 }
 
-Run resolve(const Recipe& asked, const ModelConfigFile& config, const std::optional<LabelSet>& labels,
-            const RunTarget& target, Purpose purpose, const Variant& variant) {
+Run resolve(const RunSource& source, const RunTarget& target, Purpose purpose, const Variant& variant) {
+  const auto& [asked, stage, models, config, labels] = source;
   const Recipe recipe = with_variant(asked, variant);
   check_schedule_type(recipe.lr_scheduler_type);
-  const Stage& stage = stage_named(recipe.stage, recipe.where("stage"));
-  const KeyValues keys(recipe);
-  if (purpose == Purpose::kTraining) check_stage_keys(stage, keys);
-  const int64_t cutoff_len = variant.cutoff_len ? recipe.cutoff_len : cutoff_len_of(recipe, stage, config.json);
+  const int64_t cutoff_len =
+      variant.cutoff_len ? recipe.cutoff_len : cutoff_len_of(recipe, stage, config.json, config.file);
   Model model = make_model(with_asked_balance(recipe, config.json), config.file, num_labels_of(recipe, stage, labels));
-  const auto axes = axes_for(recipe.mesh, purpose, model.config.hidden_size);
-  const ShardingRules sharding(make_mesh(axes, target.count), recipe.sharding);
+  const ShardingRules sharding(mesh_of(recipe, target.count, purpose, model.config.hidden_size), recipe.sharding);
   Run run{.stage = &stage,
-          .keys = keys.only(stage.keys),
+          .keys = KeyValues(recipe).only(stage.keys),
           .target = target,
-          .model_folder = recipe.model_name_or_path,
-          .model_name = recipe.name_of(recipe.model_name_or_path),
+          .model_folder = models.model,
+          .model_name = models.name_of(models.model),
           .model = std::move(model),
           .from_scratch = recipe.train_from_scratch,
           .lora = {},
@@ -518,14 +494,14 @@ Run resolve(const Recipe& asked, const ModelConfigFile& config, const std::optio
           .noise_alpha = recipe.neftune_noise_alpha,
           .update = update_spec(recipe),
           .optimizer = make_optimizer(optim_spec(recipe)),
-          .rows_per_device = recipe.per_device_train_batch_size,
-          .eval_rows_per_device = recipe.per_device_eval_batch_size.value_or(recipe.per_device_train_batch_size),
+          .rows_per_device = rows_per_device(recipe, BatchUse::kTraining),
+          .eval_rows_per_device = rows_per_device(recipe, BatchUse::kEvaluation),
           .data = data_spec(recipe, stage, labels, cutoff_len),
           .length = length_spec(recipe),
           .best = best_spec(recipe),
           .output = output_spec(recipe),
           .seed = static_cast<uint64_t>(recipe.seed)};
-  Resolving steps(recipe, config, purpose, run);
+  Resolving steps(recipe, source, purpose, run);
   steps.check_head();
   steps.check_mesh();
   steps.set_balance();
@@ -546,6 +522,7 @@ Run resolve(const Recipe& asked, const ModelConfigFile& config, const std::optio
   steps.check_remat();
   steps.set_float8();
   steps.warn_of_dropouts();
+  steps.set_side_by_side(variant.side_by_side);
   if (variant.merges_in_f32 && !run.merged.empty() && run.quantised.empty()) run.frozen_dtype = DType::kF32;
   return run;
 }

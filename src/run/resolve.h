@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "run/hub_names.h"
 #include "run/run.h"
 #include "run/variant.h"
 
@@ -19,10 +20,20 @@ struct ModelConfigFile {
   std::string file;
 };
 
-// Returns the run. `labels` is the result of settled_labels. An adapter that is trained further keeps its own options
-// (lora_options). Throws UserError on combinations that are not possible for this model, mesh or target.
-Run resolve(const Recipe& recipe, const ModelConfigFile& config, const std::optional<LabelSet>& labels,
-            const RunTarget& target, Purpose purpose = Purpose::kTraining, const Variant& variant = {});
+// What a run is resolved from. `stage` may differ from the recipe's: it can be the stage with which `eval` measures.
+// For training, the recipe has passed check_stage_keys. `labels` is the result of settled_labels.
+struct RunSource {
+  const Recipe& recipe;
+  const Stage& stage;
+  const ModelFolders& models;
+  ModelConfigFile config;
+  const std::optional<LabelSet>& labels;
+};
+
+// Returns the run. An adapter that is trained further keeps its own options (lora_options). Throws UserError on
+// combinations that are not possible for this model, mesh or target.
+Run resolve(const RunSource& source, const RunTarget& target, Purpose purpose = Purpose::kTraining,
+            const Variant& variant = {});
 
 // Returns the number of outputs of the classifier that the stage trains: one per label, or one score; 0 for a language
 // model. Throws UserError when the stage needs labels and there are none.

@@ -51,23 +51,18 @@ Partition Run::partition(const Param& param) const {
   return sharding.partition(stacked_axes(param), stacked_shape(param, DType::kF32).dims, param.hf_name);
 }
 
-namespace {
-
-// Returns whether the parameter is a matrix of the layers that is trained in f32 while the step computes in 16 bits.
-bool is_trained_above_compute(const Run& run, const Param& param) {
-  return run.trained_dtype == DType::kF32 && run.compute != DType::kF32 && param.trained && param.stacked() &&
+bool Run::trained_above_compute(const Param& param) const {
+  return trained_dtype == DType::kF32 && compute != DType::kF32 && param.trained && param.stacked() &&
          (param.role == Role::kLinear || param.has_experts());
 }
 
-}  // namespace
-
 bool Run::has_master(const Param& param) const {
   return offload_optimizer && !offload_param && reference.empty() && param.role == Role::kLinear &&
-         is_trained_above_compute(*this, param);
+         trained_above_compute(param);
 }
 
 bool Run::on_disk(const Param& param) const {
-  return offload_dir_weights && is_trained_above_compute(*this, param);
+  return offload_dir_weights && trained_above_compute(param);
 }
 
 DType Run::dtype_of(const Param& param, DType usual) const {
@@ -83,6 +78,11 @@ bool Run::trains_layers_on_host() const {
 Run with_remat(Run run, const RematPolicy& policy) {
   run.remat = policy;
   run.remat_auto = false;
+  return run;
+}
+
+Run with_unsplit_rows(Run run) {
+  run.sharding = run.sharding.for_one_row();
   return run;
 }
 

@@ -143,6 +143,8 @@ struct Run {
   // Returns whether the parameter's f32 values are in the file of offload_dir: a trained f32 matrix of the layers under
   // offload_dir_weights. The array of the program is then a 16-bit copy of these values, in the dtype `compute`.
   bool on_disk(const Param& param) const;
+  // Returns whether the parameter is a matrix of the layers that is trained in f32 while the step computes in 16 bits.
+  bool trained_above_compute(const Param& param) const;
   // Returns the dtype of a parameter's array in programs. `usual` is the dtype of parameters without a dtype of their
   // own.
   DType dtype_of(const Param& param, DType usual) const;
@@ -158,6 +160,8 @@ struct Run {
 
 // Returns the same run with another policy of rematerialisation.
 Run with_remat(Run run, const RematPolicy& policy);
+// Returns the same run for small batches: neither rows nor positions are split over the devices.
+Run with_unsplit_rows(Run run);
 
 // Names of program inputs and outputs.
 std::string frozen_input(const Param& param);

@@ -36,7 +36,9 @@ const Stage& cls_stage() {
       .refused = {{"packing", kOneLabel}, {"train_on_prompt", kOneLabel}, {"mask_history", kOneLabel}},
       .counts = filled_sequences,
       .loss = cls_loss,
-      .eval_task = "classes"};
+      .eval_task = "classes",
+      .output = "labels",
+      .model = "classifier"};
   return stage;
 }
 

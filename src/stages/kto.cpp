@@ -60,6 +60,7 @@ const Stage& kto_stage() {
                            .learned = "which replies are good and which are bad",
                            .rows = RowKind::kRatedReplies,
                            .grouping = RowGrouping::kWithMismatched,
+                           .mixes_rows = true,
                            .batch = {BatchPart::kTokens, BatchPart::kTargets, BatchPart::kPositions,
                                      BatchPart::kSegments, BatchPart::kSequences, BatchPart::kPreferences},
                            .keys = {"pref_beta", "kto_chosen_weight", "kto_rejected_weight", "ref_model"},

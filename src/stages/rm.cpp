@@ -55,7 +55,9 @@ const Stage& rm_stage() {
       .loss = bradley_terry_loss,
       .metric_sums = kPreferenceSums,
       .metrics = rm_metrics,
-      .eval_task = "reward"};
+      .eval_task = "reward",
+      .output = "scores",
+      .model = "reward model"};
   return stage;
 }
 

@@ -102,6 +102,9 @@ struct Stage {
   std::string_view learned;  // what the model learns, for the help of the key `stage`
   RowKind rows;
   RowGrouping grouping = RowGrouping::kNone;
+  // The loss is not a sum over rows: the loss of a row depends on the other rows of its micro-batch, so these rows must
+  // stay together.
+  bool mixes_rows = false;
   Head head = Head::kTokens;
   bool packs = false;  // the default of the key `packing`
   std::vector<BatchPart> batch;
@@ -127,6 +130,8 @@ struct Stage {
 
   // The name of this stage's own task in `eval`. With Head::kTokens, `eval` also has tasks with questions and replies.
   std::string_view eval_task = "loss";
+  // What a model with this head gives, and what such a model is called, for messages.
+  std::string_view output = "text", model = "language model";
   // Returns the stage that evaluates rows of other kinds than this stage's own, which RowReader::has_columns
   // recognises. Null: the stage evaluates only its own rows. For example, dpo evaluates preference pairs, kto evaluates
   // rated replies, and sft evaluates other rows for them.

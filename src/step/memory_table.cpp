@@ -103,10 +103,9 @@ std::string describe(const MemoryShare& share) {
 }
 
 // Returns whether offload_dir_weights would put weights on the disk that are not there yet.
-bool could_put_weights_on_disk(Run run) {
+bool could_put_weights_on_disk(const Run& run) {
   if (!run.state_on_disk() || run.offload_dir_weights) return false;
-  run.offload_dir_weights = true;
-  return std::ranges::any_of(run.trained, [&](const Param& param) { return run.on_disk(param); });
+  return std::ranges::any_of(run.trained, [&](const Param& param) { return run.trained_above_compute(param); });
 }
 
 // Returns changes of the recipe that reduce the step's memory. If temporaries are more than half of the peak, those

@@ -2,8 +2,8 @@
 
 namespace fettle {
 
-OpenModel open_model(Devices& devices, const Request& request, Purpose purpose) {
-  Run run = request.resolve(target_of(devices), purpose);
+OpenModel open_model(Devices& devices, const Request& request, Purpose purpose, const Variant& variant) {
+  Run run = request.resolve(target_of(devices), purpose, variant);
   TrainState state = load_state(devices, run, request.repository(), false);
   return {std::move(run), std::move(state)};
 }

@@ -13,6 +13,7 @@ struct OpenModel {
 
 // Resolves the request on these devices and loads the weights: the base with its adapters, and for kEvaluation also the
 // reference model. Shows progress. Throws UserError like Request::resolve and load_state.
-OpenModel open_model(Devices& devices, const Request& request, Purpose purpose = Purpose::kInference);
+OpenModel open_model(Devices& devices, const Request& request, Purpose purpose = Purpose::kInference,
+                     const Variant& variant = {});
 
 }  // namespace fettle

@@ -10,6 +10,10 @@
 namespace fettle {
 namespace {
 
+ModelFolders changed_models(const Recipe& recipe, bool trains) {
+  return change_model(recipe, sft_stage(), named_models(recipe), trains, ModelRepository::Weights::kRequired);
+}
+
 class ScaledRope : public testing::TestWithParam<std::string> {};
 
 TEST_P(ScaledRope, HasTheLogitsOfTransformers) {
@@ -21,11 +25,12 @@ TEST_P(ScaledRope, HasTheLogitsOfTransformers) {
     Recipe recipe = reference_recipe(each["model"]);
     recipe.rope_scaling = each["rope_scaling"];
     recipe.cutoff_len = each["cutoff_len"];
-    change_model(recipe, true, ModelRepository::Weights::kRequired);
+    const ModelFolders models = changed_models(recipe, true);
+    EXPECT_EQ(models.name_of(models.model), recipe.model_name_or_path);
+    recipe.model_name_or_path = models.model;
     Loaded model(recipe);
     const std::string name = recipe.rope_scaling + " of " + each["model"].get<std::string>();
     EXPECT_EQ(model.run.model.config.max_position_embeddings, each["max_position_embeddings"]) << name;
-    EXPECT_EQ(model.run.model_name, reference_recipe(each["model"]).model_name_or_path) << name;
     Generator generator(model.devices, model.run, model.state);
     const std::vector<int32_t> ids = each["ids"];
     EXPECT_LT(largest_difference(generator.logits(ids), each["logits"].get<std::vector<float>>()), 1e-4) << name;
@@ -42,11 +47,9 @@ TEST(RopeScaling, LeavesTheModelAsItIsWhenRowsFit) {
   const std::string folder = recipe.model_name_or_path;
   recipe.rope_scaling = "linear";
   recipe.cutoff_len = 128;
-  change_model(recipe, true, ModelRepository::Weights::kRequired);
-  EXPECT_EQ(recipe.model_name_or_path, folder);
+  EXPECT_EQ(changed_models(recipe, true).model, folder);
   // Commands that do not train use cutoff_len only if the recipe sets it.
-  change_model(recipe, false, ModelRepository::Weights::kRequired);
-  const auto config = read_json_file(std::filesystem::path(recipe.model_name_or_path) / "config.json");
+  const auto config = read_json_file(std::filesystem::path(changed_models(recipe, false).model) / "config.json");
   EXPECT_EQ(config["max_position_embeddings"], 256);
   EXPECT_EQ(config["rope_parameters"]["factor"], 2.0);
 }

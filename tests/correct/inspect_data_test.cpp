@@ -107,6 +107,11 @@ TEST_F(Report, CountsTheStepsOfAnEvaluation) {
   EXPECT_EQ(report["eval_batches"]["rows"], 6);
   EXPECT_EQ(report["eval_batches"]["steps"], 1);
   EXPECT_EQ(report["batches"]["rows"], 4);
+  EXPECT_FALSE(report.contains("eval_command_batches"));
+  // `fettle eval` splits the rows over the devices of pp.
+  recipe.mesh = {{"pp", 2}};
+  expect_has(text({}), "            to evaluate: 1 steps of 3 rows, laid into ");
+  expect_has(text({}), "            with `fettle eval`: 1 steps of 6 rows, laid into ");
 }
 
 TEST_F(Report, EvaluationRowsWithoutBatchesAreNamed) {

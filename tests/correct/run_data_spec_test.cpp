@@ -53,15 +53,26 @@ TEST(Packing, IsOnInPretrainingUnlessTheRecipeSaysOtherwise) {
 }
 
 TEST(CutoffLen, IsAtMostAnEncodersPositionsUnlessItIsSet) {
-  const json bert = {{"model_type", "bert"}, {"max_position_embeddings", 512}};
-  const json roberta = {{"model_type", "roberta"}, {"max_position_embeddings", 514}, {"pad_token_id", 1}};
   Recipe recipe;
-  EXPECT_EQ(cutoff_len_of(recipe, sft_stage(), bert), 2048);
-  EXPECT_EQ(cutoff_len_of(recipe, cls_stage(), bert), 512);
-  EXPECT_EQ(cutoff_len_of(recipe, cls_stage(), roberta), 512);
-  EXPECT_EQ(cutoff_len_of(recipe, cls_stage(), {{"model_type", "llama"}, {"max_position_embeddings", 512}}), 2048);
+  const auto length = [&](const Stage& stage, const json& fields) {
+    json config = {{"vocab_size", 32},
+                   {"hidden_size", 8},
+                   {"intermediate_size", 8},
+                   {"num_hidden_layers", 1},
+                   {"num_attention_heads", 2}};
+    config.update(fields);
+    return cutoff_len_of(recipe, stage, config, "config.json");
+  };
+  const json bert = {{"model_type", "bert"}, {"max_position_embeddings", 128}};
+  EXPECT_EQ(length(sft_stage(), bert), 2048);
+  EXPECT_EQ(length(cls_stage(), bert), 128);
+  EXPECT_EQ(length(cls_stage(), {{"model_type", "bert"}}), 512);  // Transformers' default
+  EXPECT_EQ(length(cls_stage(), {{"model_type", "roberta"}, {"max_position_embeddings", 514}, {"pad_token_id", 1}}),
+            512);
+  EXPECT_EQ(length(cls_stage(), {{"model_type", "xlm-roberta"}, {"max_position_embeddings", 514}}), 512);
+  EXPECT_EQ(length(cls_stage(), {{"model_type", "llama"}, {"max_position_embeddings", 512}}), 2048);
   recipe.set_at["cutoff_len"] = "recipe.yaml:1";
-  EXPECT_EQ(cutoff_len_of(recipe, cls_stage(), bert), 2048);
+  EXPECT_EQ(length(cls_stage(), bert), 2048);
 }
 
 TEST(Problems, HaveTheNamesOfTheKey) {
@@ -84,13 +95,13 @@ TEST(SettledLabels, AreReadFromTheRowsOnlyWhenTheyMustBe) {
 {"text": "a", "label": "y"}
 )")
                         .string()};
-  const LabelSet all = *settled_labels(recipe, cls_stage(), json::object(), "config.json");
+  const LabelSet all = *settled_labels(recipe, cls_stage(), {}, json::object(), "config.json");
   EXPECT_EQ(all.id2label, (std::vector<std::string>{"x", "y"}));
   recipe.num_labels = 2;
-  EXPECT_EQ(settled_labels(recipe, cls_stage(), json::object(), "config.json")->id2label, all.id2label);
-  EXPECT_EQ(settled_labels(recipe, cls_stage(), json::object(), "config.json", ReadLabels::kIfUnnamed)->id2label,
+  EXPECT_EQ(settled_labels(recipe, cls_stage(), {}, json::object(), "config.json")->id2label, all.id2label);
+  EXPECT_EQ(settled_labels(recipe, cls_stage(), {}, json::object(), "config.json", ReadLabels::kIfUnnamed)->id2label,
             default_labels(2));
-  EXPECT_FALSE(settled_labels(recipe, sft_stage(), json::object(), "config.json").has_value());
+  EXPECT_FALSE(settled_labels(recipe, sft_stage(), {}, json::object(), "config.json").has_value());
 }
 
 }  // namespace

@@ -65,6 +65,11 @@ TEST_P(EveryStage, CountsFillerAsNothing) {
   for (int64_t row = 0; row < rows; ++row) EXPECT_EQ(got[row] > 0, row < rows / 2) << row;
 }
 
+TEST_P(EveryStage, SaysWhatItsModelGives) {
+  EXPECT_EQ(stage.output == Stage().output, stage.head == Head::kTokens);
+  EXPECT_EQ(stage.model == Stage().model, stage.head == Head::kTokens);
+}
+
 TEST_P(EveryStage, MetricsReadTheirSums) {
   EXPECT_EQ(stage.metric_sums > 0, stage.metrics != nullptr);
   if (stage.metrics == nullptr) return;

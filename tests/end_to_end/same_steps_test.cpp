@@ -20,6 +20,7 @@ struct Case {
 std::vector<Case> cases() {
   const Stage* sft = &stage_named("sft", "");
   std::vector<Case> out{{"AutoMesh", sft, {"mesh=auto", "device_count=2", "per_device_eval_batch_size=3"}},
+                        {"Pipeline", sft, {"mesh={pp: 2}", "gradient_accumulation_steps=2"}},
                         {"SequenceAxis", sft, {"mesh={sp: 3}", "gradient_accumulation_steps=2"}},
                         {"SeveralDevices", sft, {"mesh={dp: 2, fsdp: 2}", "per_device_eval_batch_size=1"}},
                         {"Packed", sft, {"device_count=2", "packing=true"}},
@@ -76,7 +77,10 @@ TEST_P(SameSteps, InAllCommands) {
   EXPECT_EQ(after(train, "batches: "), after(text, "batches     "));
   EXPECT_EQ(after(train, "Total optimization steps = "), std::to_string(data["steps_per_epoch"].get<int64_t>()));
   if (!eval.empty()) {
-    EXPECT_EQ(after(eval, "evaluation: "), after(text, "to evaluate: "));
+    // With a pipeline, `train` and `eval` use other meshes for evaluation.
+    const bool pipeline = data["assumed"]["mesh"].contains("pp");
+    EXPECT_EQ(data.contains("eval_command_batches"), pipeline);
+    EXPECT_EQ(after(eval, "evaluation: "), after(text, pipeline ? "with `fettle eval`: " : "to evaluate: "));
   }
   EXPECT_GT(data["eval_batches"]["steps"], 0);
 }

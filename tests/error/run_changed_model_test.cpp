@@ -6,6 +6,7 @@
 #include "config/recipe.h"
 #include "paths.h"
 #include "run/changes/changed_model.h"
+#include "stages/stages.h"
 #include "temp_folder.h"
 
 namespace fettle {
@@ -14,8 +15,9 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-std::string refusal(Recipe recipe) {
-  return user_error([&] { change_model(recipe, true, ModelRepository::Weights::kRequired); });
+std::string refusal(const Recipe& recipe) {
+  return user_error(
+      [&] { change_model(recipe, sft_stage(), named_models(recipe), true, ModelRepository::Weights::kRequired); });
 }
 
 Recipe recipe_of(const std::string& family) {

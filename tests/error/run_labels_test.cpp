@@ -27,7 +27,7 @@ struct LabelKeys : ::testing::Test {
   }
   void expect(const std::string& part, const json& config = json::object()) {
     try {
-      settled_labels(recipe, cls_stage(), config, "config.json");
+      settled_labels(recipe, cls_stage(), {}, config, "config.json");
       ADD_FAILURE() << "no error; wanted: " << part;
     } catch (const UserError& error) {
       EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
@@ -55,7 +55,7 @@ TEST_F(LabelKeys, MustMatchTheModelsLabels) {
   expect("recipe.yaml:3: num_labels has 5 labels, but config.json belongs to a classifier with 2", taught);
   // A model that is trained from scratch has no trained head.
   recipe.train_from_scratch = true;
-  EXPECT_EQ(settled_labels(recipe, cls_stage(), taught, "config.json")->size(), 5);
+  EXPECT_EQ(settled_labels(recipe, cls_stage(), {}, taught, "config.json")->size(), 5);
 }
 
 }  // namespace

@@ -11,7 +11,6 @@
 #include "config/recipe.h"
 #include "config/yaml_text.h"
 #include "models/model.h"
-#include "stages/stages.h"
 #include "tokenizer/tokenizer.h"
 
 namespace fettle {
@@ -72,41 +71,43 @@ bool adds_rows(const NewTokens& tokens, const std::string& model) {
   return !tokens.eos.empty() && !Tokenizer::open(model).token_id(tokens.eos);
 }
 
-// Adds the embedding and the head to additional_target if a new LoRA adapter is trained and the recipe does not set the
-// key: without this, the rows of new tokens would not be trained. With freeze-tuning, only warns, and only if
-// freeze_extra_modules is empty.
-void train_tables(Recipe& recipe, const std::string& at) {
+// Sets added_targets to the embedding and the head if a new LoRA adapter is trained and the recipe does not set
+// additional_target: without this, the rows of new tokens would not be trained. With freeze-tuning, only warns, and
+// only if freeze_extra_modules is empty.
+void train_tables(const Recipe& recipe, const Stage& stage, ModelFolders& models, const std::string& at) {
   const bool freezes = recipe.finetuning_type == "freeze" && recipe.freeze_extra_modules.empty();
   if (freezes) warn("{}: the rows of new tokens are not trained; name the embedding in freeze_extra_modules", at);
-  const bool fresh = recipe.adapter_name_or_path.empty() || recipe.create_new_adapter;
+  const bool fresh = models.adapters.empty() || recipe.create_new_adapter;
   if (recipe.finetuning_type != "lora" || recipe.set_at.contains("additional_target") || !fresh) return;
-  const std::filesystem::path file = std::filesystem::path(recipe.model_name_or_path) / "config.json";
+  const std::filesystem::path file = std::filesystem::path(models.model) / "config.json";
   const nlohmann::json config = read_json_file(file);
   const Family* family = find_family(config);
   if (family == nullptr) return;  // make_model refuses the model later
-  const bool writes = stage_named(recipe.stage, at).head == Head::kTokens;
+  const bool writes = stage.head == Head::kTokens;
   for (const Param& param : family->params(family->read(ConfigReader(config, file.string()))))
     if (param.role == Role::kTokenEmbedding || (param.role == Role::kHead && writes))
-      recipe.additional_target.push_back(last_part(module_of(param.hf_name)));
+      models.added_targets.push_back(last_part(module_of(param.hf_name)));
   info("additional_target is set to {}, because the rows of new tokens ({}) must be trained",
-       fmt::join(recipe.additional_target, ","), at);
+       fmt::join(models.added_targets, ","), at);
 }
 
 }  // namespace
 
-void change_model(Recipe& recipe, bool trains, ModelRepository::Weights weights) {
+ModelFolders change_model(const Recipe& recipe, const Stage& stage, ModelFolders models, bool trains,
+                          ModelRepository::Weights weights) {
   ModelChanges changes;
   changes.rope = {.type = recipe.rope_scaling, .length = {}, .at = recipe.where("rope_scaling")};
   if (trains || recipe.set_at.contains("cutoff_len")) changes.rope.length = recipe.cutoff_len;
   changes.tokens = new_tokens(recipe);
-  if (!changes.any()) return;
-  const bool adds = trains && adds_rows(changes.tokens, recipe.model_name_or_path);
-  const std::string folder = changed_folder(recipe.model_name_or_path, changes, weights).string();
-  if (folder != recipe.model_name_or_path) {
-    recipe.hub_names[folder] = recipe.name_of(recipe.model_name_or_path);
-    recipe.model_name_or_path = folder;
+  if (!changes.any()) return models;
+  const bool adds = trains && adds_rows(changes.tokens, models.model);
+  const std::string folder = changed_folder(models.model, changes, weights).string();
+  if (folder != models.model) {
+    models.names[folder] = models.name_of(models.model);
+    models.model = folder;
   }
-  if (adds) train_tables(recipe, changes.tokens.at);
+  if (adds) train_tables(recipe, stage, models, changes.tokens.at);
+  return models;
 }
 
 }  // namespace fettle

@@ -14,6 +14,7 @@
 #include "step/state/adapter_arrays.h"
 #include "step/state/batch_arrays.h"
 #include "step/state/load_meter.h"
+#include "step/state/side_adapter_arrays.h"
 
 namespace fettle {
 namespace {
@@ -173,6 +174,8 @@ TrainState load_state(Devices& devices, const Run& run, const ModelRepository& r
   base.reference_into(state);
   std::optional<AdapterFolder> adapter;
   if (!run.adapter.empty()) adapter = open_adapter(run.adapter);
+  std::vector<AdapterFolder> side_by_side;
+  for (const SideAdapter& one : run.side_by_side) side_by_side.push_back(open_adapter(one.folder));
   for (const Param& param : run.trained) {
     if (state.disk && run.on_disk(param)) {
       base.on_disk_into(param, state);
@@ -182,7 +185,9 @@ TrainState load_state(Devices& devices, const Run& run, const ModelRepository& r
     // An adapter of a language model has no classifier head.
     const bool given =
         adapter && !(param.of_classifier() && adapter->find(param.hf_name, AdapterPart::kSaved) == nullptr);
-    if (given)
+    if (!side_by_side.empty())
+      weight = load_joined(devices, run, param, side_by_side);
+    else if (given)
       weight = load_trained(devices, run, param, *adapter);
     else if (param.is_lora())
       weight = random_param(client, param, run.model.config, run.trained_dtype, param_layout(run, param), run.seed,
@@ -201,7 +206,7 @@ TrainState load_state(Devices& devices, const Run& run, const ModelRepository& r
     state.buffers.emplace(kLossScale,
                           replicate(devices, HostArray::from<float>({DType::kF32, {2}}, {kFirstLossScale, 0})));
   base.finish();
-  if (run.lora && run.adapter.empty()) start_adapter(devices, run, state);
+  if (run.lora && run.adapter.empty() && side_by_side.empty()) start_adapter(devices, run, state);
   return state;
 }
 

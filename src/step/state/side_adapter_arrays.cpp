@@ -1,12 +1,9 @@
-#include "step/open_side_by_side.h"
+#include "step/state/side_adapter_arrays.h"
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "base/error.h"
-#include "checkpoint/peft/adapter_options.h"
-#include "models/layer_groups.h"
 #include "programs/layouts.h"
 
 namespace fettle {
@@ -29,8 +26,10 @@ void copy_ranks(const AdapterFolder& adapter, const TensorEntry& entry, bool is_
   }
 }
 
-DeviceBuffer joined_param(const Devices& devices, const Run& run, const Param& param,
-                          const std::vector<AdapterFolder>& folders) {
+}  // namespace
+
+DeviceBuffer load_joined(const Devices& devices, const Run& run, const Param& param,
+                         const std::vector<AdapterFolder>& folders) {
   const Shape shape = stacked_shape(param, DType::kF32);
   HostArray all = HostArray::zeros(shape);
   const bool is_a = param.role == Role::kLoraA;
@@ -50,35 +49,6 @@ DeviceBuffer joined_param(const Devices& devices, const Run& run, const Param& p
   return DeviceBuffer::upload(devices.client(),
                               run.trained_dtype == DType::kF32 ? std::move(all) : all.to(run.trained_dtype),
                               layout_of(run.partition(param), shape.dims, run.sharding.mesh()));
-}
-
-}  // namespace
-
-std::vector<SideAdapter> side_adapters(const Model& model, const std::vector<std::string>& folders) {
-  std::vector<SideAdapter> out;
-  for (const std::string& folder : folders) {
-    SideAdapter one{folder, adapter_options(open_adapter(folder), model)};
-    if (const std::string obstacle = side_obstacle(one.options); !obstacle.empty())
-      throw UserError(
-          "{}: this adapter cannot be served beside the base or other adapters: {}; serve it alone "
-          "(adapter_name_or_path), or export a merged model and serve that folder",
-          folder, obstacle);
-    out.push_back(std::move(one));
-  }
-  return out;
-}
-
-OpenModel open_side_by_side(Devices& devices, const Request& request, std::vector<SideAdapter> adapters) {
-  OpenModel out = open_model(devices, request.without_adapters());
-  if (adapters.empty()) return out;
-  out.run.side_by_side = std::move(adapters);
-  out.run.lora = joined_options(out.run.model, out.run.side_by_side);
-  out.run.trained = cut_at_groups(lora_params(out.run.model, *out.run.lora), groups_of(out.run.model));
-  std::vector<AdapterFolder> folders;
-  for (const SideAdapter& adapter : out.run.side_by_side) folders.push_back(open_adapter(adapter.folder));
-  for (const Param& param : out.run.trained)
-    out.state.buffers.emplace(trained_input(param), joined_param(devices, out.run, param, folders));
-  return out;
 }
 
 }  // namespace fettle
