@@ -204,7 +204,7 @@ QuantisedWeight quantised_weight(const Param& base, const Quantisation& format, 
     const bool one_row_dim = rows == (base.has_experts() ? 1 : 0);
     for (const size_t d : {rows, columns}) {
       const int64_t block = d == rows ? format.block_rows : format.group;
-      // If a block has the whole dim, all devices need its factor.
+      // If one block covers the whole dim, there is only one factor. Every device needs it, so it is not split.
       if (block == 0 || (block >= codes[d] && (d == columns || one_row_dim))) {
         factors[d] = 1, axes[d] = "";
         continue;

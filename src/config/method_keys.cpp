@@ -115,16 +115,15 @@ std::vector<Key> method_keys() {
       {.name = "problem_type",
        .group = Group::kMethod,
        .member = &Recipe::problem_type,
-       .help =
-           "What `stage: cls` learns: one label per row, several labels, or numbers. Empty takes the type of a model "
-           "or adapter that is a classifier, otherwise detects it from the rows.",
+       .help = "What `stage: cls` learns: one label per row, several labels, or numbers. If empty, the type comes from "
+               "the model or adapter if it is a classifier, otherwise from the rows.",
        .values = {"single_label_classification", "multi_label_classification", "regression"},
        .spellings = {{"single_label", "single_label_classification"}, {"multi_label", "multi_label_classification"}}},
       {.name = "num_labels",
        .group = Group::kMethod,
        .member = &Recipe::num_labels,
-       .help = "Number of labels of `stage: cls`, or of numbers in a regression. Empty takes the number of a model or "
-               "adapter that is a classifier, otherwise counts the labels in the rows.",
+       .help = "Number of labels in `stage: cls`. In a regression, how many numbers each row has. If empty, the number "
+               "comes from the model or adapter if it is a classifier, otherwise from the rows.",
        .min = 1},
       {.name = "id2label",
        .group = Group::kMethod,

@@ -40,7 +40,7 @@ std::vector<Key> training_keys() {
       {.name = "moe_aux_loss_coef",
        .group = Group::kTraining,
        .member = &Recipe::moe_aux_loss_coef,
-       .help = "Weight of the loss that balances experts. Empty means router_aux_loss_coef of config.json if "
+       .help = "Weight of the loss that balances experts. If empty, router_aux_loss_coef of config.json if "
                "output_router_logits is true, else 0.",
        .aliases = {"router_aux_loss_coef"},
        .min = 0},
@@ -280,10 +280,11 @@ std::vector<Key> training_keys() {
       {.name = "gradient_checkpointing",
        .group = Group::kTraining,
        .member = &Recipe::gradient_checkpointing,
-       .help = "Values that the backward pass computes again instead of storing them. none: nothing; attention: the "
-               "scores of attention; dots: all but the results of matrix products; linear: all but the results of "
-               "linear layers; 25%, 50% or 75%: as linear, but everything in that share of the layers; full (or true): "
-               "everything in all layers. auto: the least recomputation with which the step fits into memory.",
+       .help =
+           "Values that the backward pass computes again instead of storing them. none: nothing; attention: the scores "
+           "of attention; dots: all but the results of matrix products; linear: all but the results of linear layers; "
+           "25%, 50% or 75%: everything in that share of the layers, and as `linear` in the others; full (or true): "
+           "everything in all layers. auto: the least recomputation with which the step fits into memory.",
        .aliases = {"activation_checkpointing", "grad_checkpoint", "enable_activation_checkpointing", "remat_policy"},
        .values = {"auto", "none", "attention", "dots", "linear", "25%", "50%", "75%", "full"},
        .later = {"offload", "offload_disk"},

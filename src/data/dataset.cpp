@@ -71,8 +71,8 @@ class Loader {
     }
     for (size_t set = 0; set < names.size(); ++set)
       if (sizes[set] == 0)
-        throw UserError("mix_strategy: {} has no row that can be trained{}; remove it from `dataset`", names[set],
-                        spec_.remove_duplicates ? " and that no earlier set has" : "");
+        throw UserError("mix_strategy: {} has no row to train{}; remove it from `dataset`", names[set],
+                        spec_.remove_duplicates ? " (remove_duplicates drops rows that an earlier set has)" : "");
     const std::vector<int64_t> order = mix_sets(sizes, spec_.mix, spec_.mix_weights, spec_.seed);
     for (int64_t set = 0, first = 0; set < std::ssize(names); first += sizes[set++])
       report_.sets.emplace_back(names[set], std::count_if(order.begin(), order.end(), [&](int64_t row) {

@@ -174,8 +174,8 @@ class Resolving {
     if (config.gemma4) counts.emplace_back("num_global_key_value_heads", config.gemma4->full_key_heads);
     for (const auto& [key, key_heads] : counts)
       if (key_heads % tp != 0 && tp % key_heads != 0)
-        throw UserError("mesh: tp {} neither divides {} ({}) of {} nor is a multiple of it", tp, key, key_heads,
-                        config_.file);
+        throw UserError("mesh: tp {} does not fit {} ({}) of {}: tp must divide this number or be a multiple of it", tp,
+                        key, key_heads, config_.file);
   }
 
   // Sets the weight of the load-balancing loss of experts.
@@ -247,8 +247,8 @@ class Resolving {
     });
     if (recipe_.embedding_lr && !run_.trained.empty() && !embedding)
       throw UserError(
-          "{}: embedding_lr: neither the embedding nor the head is trained; name them in additional_target, "
-          "or remove the key",
+          "{}: embedding_lr has no effect, because the embedding and the head are not trained; name them in "
+          "additional_target, or remove the key",
           recipe_.where("embedding_lr"));
   }
 

@@ -181,7 +181,7 @@ struct StateArray {
   bool on_disk = false;  // the array is in a file; programs get a layer of it in the device's memory
 };
 std::vector<StateArray> optimizer_state(const Run& run, const Param& param);
-// Returns a trained parameter's own array: its values as they are trained.
+// Returns the array that training updates for this parameter.
 StateArray trained_array(const Run& run, const Param& param);
 
 }  // namespace fettle

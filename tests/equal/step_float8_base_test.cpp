@@ -264,8 +264,8 @@ TEST(Float8BaseVariants, PartsOfDeepSeekV3) {
   EXPECT_EQ(parts("{ep: 8}", latent), (std::vector<Dims>{{576, 7168}, {9, 56}}));
 }
 
-// A block has all 128 rows of k_proj, and fsdp splits these rows. The factors are whole on each device, whether or not
-// fsdp divides the number of blocks in a row.
+// One block covers all 128 rows of k_proj, and fsdp splits these rows. Each device has all factors, even if fsdp
+// divides the number of blocks in a row.
 TEST(Float8BaseVariants, FactorsOfBlocksWithAllRowsAreNotSplit) {
   using Split = std::vector<std::vector<std::string>>;
   nlohmann::json config = ModelRepository::open(reference_model("qwen3")).config();

@@ -204,7 +204,7 @@ Batches::Document Batches::mismatched(int64_t example, int64_t other) const {
 
 std::vector<Batches::Sequence> Batches::laid_out(const std::vector<int64_t>& groups) const {
   // Returns the first group after groups[g] that is not skipped. Looks first among the groups of the step, then among
-  // all groups of the data set. In both, the first group follows the last.
+  // all groups of the data set. Both searches wrap around from the last group to the first.
   auto next = [&](size_t g) {
     for (size_t n = 1; n < groups.size(); ++n)
       if (const int64_t other = groups[(g + n) % groups.size()]; !skips(other)) return other;

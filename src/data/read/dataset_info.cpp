@@ -285,7 +285,7 @@ DataSource find_source(const std::string& name, const fs::path& dataset_dir, con
     return source;
   }
   if (name.find_first_of("*?[") != std::string::npos)
-    throw UserError("dataset: no file matches {}, neither in the current folder nor in {}", name, dataset_dir.string());
+    throw UserError("dataset: no file matches {} in the current folder or in {}", name, dataset_dir.string());
   throw UserError("dataset: '{}' is {}{}", name,
                   names.empty() ? fmt::format("not a file, and there is no {} to look it up in", info.string())
                                 : fmt::format("neither a file nor a data set of {}", info.string()),

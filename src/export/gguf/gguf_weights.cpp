@@ -96,8 +96,8 @@ void scale_rows(std::vector<float>& values, size_t columns) {
   }
 }
 
-// Returns the values that the file's reader gives for the rows from `first` on, if the type of the file stores them
-// exactly: the merged values, times the factors that are part of the file's weights (RowFactors). If rows of the file
+// Returns what a reader of the file would get for the rows from `first` on if the file stored the values without
+// rounding: the merged values, times the factors that are part of the file's weights (RowFactors). If rows of the file
 // are columns of the base, transposes them.
 std::vector<float> as_read(const PlannedTensor& tensor, const FileRows& shape, int64_t first, const HostArray& merged) {
   const std::span<const float> from = merged.as<float>();
