@@ -217,7 +217,8 @@ QuantisedWeight quantised_weight(const Param& base, const Quantisation& format, 
       };
       while (!fits() && size > 1) size = size % 2 == 0 ? size / 2 : 1;
       factors[d] = codes[d] / size;
-      // If the codes split their rows and the factors do not, a mesh axis is free. The columns must not take it.
+      // If devices split the rows of the codes, but not the rows of the factors, then the factors have an unused mesh
+      // axis. It must not split the columns of the factors.
       const bool frees = axes[rows].empty() && !split[rows].empty();
       if (split[d].empty() || (d == columns && frees)) axes[d] = "";
     }

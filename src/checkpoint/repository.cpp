@@ -435,7 +435,7 @@ void ModelRepository::grow_tables() {
   const int64_t size = text_level(config_).at("vocab_size").get<int64_t>();
   for (const TensorEntry& rows : rows_file.entries()) {
     const auto found = tensors_.find(rows.name);
-    internal_check(found != tensors_.end(), "{} has rows of '{}', which is no tensor of the model", kNewRows,
+    internal_check(found != tensors_.end(), "{} has rows of '{}', which is not a tensor of the model", kNewRows,
                    rows.name);
     const auto [table_file, table] = stored_at(found->second);
     TensorEntry entry;

@@ -27,7 +27,7 @@ std::vector<Key> model_keys() {
        .help = "Start from random weights. The model folder then needs only its config and tokenizer."},
       {.name = "template",
        .member = &Recipe::template_name,
-       .help = "Name of a built-in chat template; empty means the model's own template.",
+       .help = "Name of a built-in chat template. If empty, the model's own template.",
        .aliases = {"chat_template"},
        .spellings = {{"tokenizer_default", ""}}},
       {.name = "tool_format",
@@ -80,9 +80,8 @@ std::vector<Key> model_keys() {
        .values = {"noise_init", "desc_init", "desc_init_w_noise"}},
       {.name = "eos_token",
        .member = &Recipe::eos_token,
-       .help =
-           "The token that ends a text. It becomes the tokenizer's eos_token. If the tokenizer lacks it, it is added "
-           "like those of add_special_tokens."},
+       .help = "The token that ends a text. It becomes the tokenizer's eos_token. If the tokenizer lacks it, it is "
+               "added as a special token."},
       {.name = "use_modelscope",
        .member = &Recipe::use_modelscope,
        .help =
@@ -164,8 +163,8 @@ std::vector<Key> data_keys() {
       {.name = "remove_duplicates",
        .group = Group::kData,
        .member = &Recipe::remove_duplicates,
-       .help = "Leave out rows that have the same tokens and labels as an earlier row, also of another data set. The "
-               "training rows and eval_dataset are compared separately.",
+       .help = "Leave out rows that have the same tokens and labels as an earlier row of any data set. The training "
+               "rows and eval_dataset are compared separately.",
        .aliases = {"dataset_exact_deduplication"}},
       {.name = "disable_shuffling",
        .group = Group::kData,
@@ -261,8 +260,8 @@ std::vector<Key> output_keys() {
       {.name = "eval_base_model",
        .group = Group::kOutput,
        .member = &Recipe::eval_base_model,
-       .help = "Folder of the model that `eval` compares the tuned model with. With adapter_name_or_path, empty means "
-               "the adapter's base."},
+       .help = "Folder of the model with which `eval` compares the tuned model. If empty and adapter_name_or_path is "
+               "set, the adapter's base."},
       {.name = "eval_steps",
        .group = Group::kOutput,
        .member = &Recipe::eval_steps,
@@ -294,8 +293,8 @@ std::vector<Key> output_keys() {
       {.name = "early_stopping_threshold",
        .group = Group::kOutput,
        .member = &Recipe::early_stopping_threshold,
-       .help = "How much better than the best so far an evaluation must be to restart the count of "
-               "early_stopping_patience.",
+       .help = "An evaluation restarts the count of early_stopping_patience only if it is better than the best so far "
+               "by more than this.",
        .min = 0},
       {.name = "plot_loss",
        .group = Group::kOutput,
@@ -319,7 +318,7 @@ std::vector<Key> output_keys() {
       {.name = "run_name",
        .group = Group::kOutput,
        .member = &Recipe::run_name,
-       .help = "The run's name in trackers; empty means the name of output_dir.",
+       .help = "The run's name in trackers. If empty, the name of output_dir.",
        .aliases = {"wandb_name", "trackio_run_name"}},
       {.name = "project",
        .group = Group::kOutput,
@@ -329,7 +328,7 @@ std::vector<Key> output_keys() {
       {.name = "logging_dir",
        .group = Group::kOutput,
        .member = &Recipe::logging_dir,
-       .help = "Folder of TensorBoard's event files; empty means runs/DATE_TIME in output_dir."},
+       .help = "Folder of TensorBoard's event files. If empty, runs/DATE_TIME in output_dir."},
       {.name = "resume_from_checkpoint",
        .group = Group::kOutput,
        .member = &Recipe::resume_from_checkpoint,
@@ -468,14 +467,13 @@ std::vector<Key> hardware_keys() {
       {.name = "offload_dir",
        .group = Group::kHardware,
        .member = &Recipe::offload_dir,
-       .help =
-           "Keep the optimizer state of full or freeze-tuning in a file of this folder, on a local disk, and read and "
-           "write it layer by layer in each step. Takes the place of offload_optimizer."},
+       .help = "Folder on a local disk. A file there keeps the optimizer state of full or freeze-tuning; each step "
+               "reads and writes it layer by layer. Replaces offload_optimizer."},
       {.name = "offload_dir_weights",
        .group = Group::kHardware,
        .member = &Recipe::offload_dir_weights,
-       .help = "Keep the layers' float32 weights in the file of offload_dir too. Memory then has only their 16-bit "
-               "copies, from which a step with bf16 or fp16 computes."},
+       .help = "Keep the layers' float32 weights in the file of offload_dir, too. Memory then has only 16-bit copies "
+               "of them, with which a step in bf16 or fp16 computes."},
       {.name = "plugin",
        .group = Group::kHardware,
        .member = &Recipe::plugin,

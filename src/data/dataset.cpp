@@ -165,8 +165,8 @@ class Loader {
     }
     if (tally.rewritten)
       report_.notes.push_back(
-          fmt::format("template: {} earlier turns are rendered in another way than as the last turn (templates that "
-                      "remove thoughts do this)",
+          fmt::format("template: {} turns are rendered differently than they would be at the end of the conversation "
+                      "(templates that remove thoughts do this)",
                       tally.rewritten));
     if (tally.prompt_thinks)
       report_.notes.push_back(fmt::format("template: {} prompts open a thinking block, but their rows have no thoughts",

@@ -204,7 +204,7 @@ class Resolving {
     const std::string type = run_.model.family->model_type;
     if (config.num_experts == 0) refuse(type + " has no experts to balance", "remove the key");
     if (config.routing.correction.empty())
-      refuse(fmt::format("the routers of {} have no correction that could move", type),
+      refuse(fmt::format("the routers of {} have no corrections that a step could change", type),
              "remove the key; moe_aux_loss_coef balances the experts with a loss");
     if (recipe_.finetuning_type != "full")
       refuse(
@@ -257,7 +257,7 @@ class Resolving {
     if (run_.optimizer.rule->name != "apollo_adamw" || run_.trained.empty()) return;
     if (std::ranges::any_of(run_.trained, [&](const Param& param) { return optim_weight(run_, param).low_rank; }))
       return;
-    throw UserError("{}: apollo_target: no linear layer that is trained has one of {} in its name",
+    throw UserError("{}: apollo_target: no trained linear layer has one of {} in its name",
                     recipe_.where("apollo_target"), fmt::join(run_.update.low_rank, ", "));
   }
 

@@ -5,7 +5,7 @@
 
 namespace fettle {
 
-// Reads the options of adapter folders. Throws UserError, which names the folder, when an adapter is not one of this
+// Reads the options of adapter folders. Throws UserError, which names the folder, when an adapter belongs to another
 // model, or cannot be applied beside others.
 std::vector<SideAdapter> side_adapters(const Model& model, const std::vector<std::string>& folders);
 

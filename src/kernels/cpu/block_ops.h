@@ -26,7 +26,7 @@ struct ScoreBlock {
   float scale, softcap;   // softcap 0: none
   float slope;            // slope * (distance of query and key) is subtracted; 0: none
   int64_t first_query, first_key;
-  // Row r sees the columns [low[r], high[r]); when `segments` is true, only those of its own segment.
+  // Row r sees the columns [low[r], high[r]); when `segments` is true, only the columns of its own segment among them.
   const int32_t *low, *high;
   bool masked;  // false: every row sees every column
   bool segments;
