@@ -146,8 +146,8 @@ TEST(GgufFileTypes, ChooseTypesAsLlamaCpp) {
     EXPECT_EQ(type(file, "position_embd.weight", wide, dense), "F32");
   }
   EXPECT_EQ(type("bf16", "token_embd.weight", odd, tied), "BF16");
-  // In 4-bit files, the head gets more bits than most weights. In a tied model, the embedding is the head, so it gets
-  // them.
+  // In 4-bit files, the head gets more bits than most weights. In a tied model, the embedding is also the head, so the
+  // embedding gets these bits.
   EXPECT_EQ(type("q4_k_m", "output.weight", wide, dense), "Q6_K");
   EXPECT_EQ(type("q4_k_m", "token_embd.weight", wide, dense), "Q4_K");
   EXPECT_EQ(type("q4_k_m", "token_embd.weight", wide, tied), "Q6_K");

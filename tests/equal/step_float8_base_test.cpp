@@ -127,7 +127,8 @@ TEST_P(Float8Base, EqualsTheDequantisedModelOnAnyMesh) {
   }
 }
 
-// Blocks that the dims and the parts of devices are not whole numbers of, blocks larger than a dim, and rows.
+// Tests blocks that do not divide the dims or the devices' parts, blocks larger than a dim, and one factor for each
+// row.
 INSTANTIATE_TEST_SUITE_P(
     Models, Float8Base,
     testing::Values(
@@ -290,8 +291,8 @@ TEST(Float8BaseVariants, FactorsOfBlocksWithAllRowsAreNotSplit) {
   }
 }
 
-// If a block has all rows of o_proj, fsdp splits the rows of the codes only, and tp splits their columns. Each device's
-// columns are whole blocks.
+// If one block covers all rows of o_proj, fsdp splits the rows of the codes only, and tp splits their columns. Each
+// device's columns are whole blocks.
 TEST(Float8BaseVariants, ColumnsOfFactorsDoNotTakeTheMeshAxisOfTheRows) {
   nlohmann::json config = ModelRepository::open(reference_model("qwen3")).config();
   config["quantization_config"] = config_of({128, 16}, {});
