@@ -165,7 +165,7 @@ struct OpRow {
   // Columns that few ops state.
   Activity activity = nullptr;  // null: all float results depend on every operand
   Shrink shrink = nullptr;      // null: if one result is live, pruning keeps all results
-  Late late = nullptr;          // null: printed where it was made
+  Late late = nullptr;          // null: printed in its own place
 };
 
 const OpRow& op_row(Op op);

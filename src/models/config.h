@@ -323,7 +323,7 @@ class ConfigReader {
   // Reads a list with one text for each layer. Returns {} when the field is missing or an empty list.
   std::vector<std::string> texts_by_layer(const std::string& key, int64_t layers) const;
   bool has(const std::string& key) const;    // present and not null
-  bool given(const std::string& key) const;  // present, perhaps null; null switches a default off
+  bool given(const std::string& key) const;  // present, also if null: a null may switch a default off
   // Throws UserError unless the field is absent, null or equal to `value`, which is the only implemented value.
   void refuse_unless(const std::string& key, const nlohmann::json& value) const;
   // Reads the fields that all families share: model_type, vocab_size, tie_word_embeddings, initializer_range, dtype,

@@ -70,8 +70,8 @@ TEST_P(BlocksOfLlamaCpp, HaveNoLargerError) {
     const auto width = static_cast<size_t>(values_.shape().dims[1]);
     const std::span<const float> numbers = values_.as<float>().subspan(static_cast<size_t>(row) * width, width);
     if (std::set<float>(numbers.begin(), numbers.end()).size() <= 2) {
-      // With at most two different values, only the scale of a block is rounded. So it is chance which encoder has the
-      // smaller error.
+      // With at most two different values, only the scale of a block is rounded. So either encoder may have the smaller
+      // error.
       float largest = 0;
       for (const float number : numbers) largest = std::max(largest, std::abs(number));
       EXPECT_LE(std::sqrt(ours), 1e-2 * largest) << "row " << row;
