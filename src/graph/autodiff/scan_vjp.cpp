@@ -128,8 +128,8 @@ class ReverseLoop {
   // Returns the values of the copy that depend on the carries. The other values depend only on the slices (for example,
   // weights converted to another dtype). If such a value were saved in every trip, the whole stack would be stored a
   // second time. So a value that does not depend on the carries is saved only if Remat::kDots saves it (a matrix
-  // product, for example). A result of an op depends on all its operands; but a result of a barrier depends on one
-  // operand only.
+  // product, for example). In general, a result of an op depends on all operands of the op. The exception is a barrier:
+  // each of its results depends on one operand only.
   std::set<ValueId> made_of_carries() const {
     std::set<ValueId> out;
     for (int64_t c = 0; c < carries(); ++c) out.insert(id_of(copy_of_input(c)));
