@@ -204,7 +204,7 @@ QuantisedWeight quantised_weight(const Param& base, const Quantisation& format, 
     const bool one_row_dim = rows == (base.has_experts() ? 1 : 0);
     for (const size_t d : {rows, columns}) {
       const int64_t block = d == rows ? format.block_rows : format.group;
-      // If a block has the whole dim, all devices need its factor.
+      // If one block covers the whole dim, there is only one factor. Every device needs it, so it is not split.
       if (block == 0 || (block >= codes[d] && (d == columns || one_row_dim))) {
         factors[d] = 1, axes[d] = "";
         continue;
@@ -217,7 +217,8 @@ QuantisedWeight quantised_weight(const Param& base, const Quantisation& format, 
       };
       while (!fits() && size > 1) size = size % 2 == 0 ? size / 2 : 1;
       factors[d] = codes[d] / size;
-      // If the codes split their rows and the factors do not, a mesh axis is free. The columns must not take it.
+      // If devices split the rows of the codes, but not the rows of the factors, then the factors have an unused mesh
+      // axis. It must not split the columns of the factors.
       const bool frees = axes[rows].empty() && !split[rows].empty();
       if (split[d].empty() || (d == columns && frees)) axes[d] = "";
     }

@@ -71,8 +71,8 @@ class Loader {
     }
     for (size_t set = 0; set < names.size(); ++set)
       if (sizes[set] == 0)
-        throw UserError("mix_strategy: {} has no row that can be trained{}; remove it from `dataset`", names[set],
-                        spec_.remove_duplicates ? " and that no earlier set has" : "");
+        throw UserError("mix_strategy: {} has no row to train{}; remove it from `dataset`", names[set],
+                        spec_.remove_duplicates ? " (remove_duplicates drops rows that an earlier set has)" : "");
     const std::vector<int64_t> order = mix_sets(sizes, spec_.mix, spec_.mix_weights, spec_.seed);
     for (int64_t set = 0, first = 0; set < std::ssize(names); first += sizes[set++])
       report_.sets.emplace_back(names[set], std::count_if(order.begin(), order.end(), [&](int64_t row) {
@@ -165,8 +165,8 @@ class Loader {
     }
     if (tally.rewritten)
       report_.notes.push_back(
-          fmt::format("template: {} earlier turns are rendered in another way than as the last turn (templates that "
-                      "remove thoughts do this)",
+          fmt::format("template: {} turns are rendered differently than they would be at the end of the conversation "
+                      "(templates that remove thoughts do this)",
                       tally.rewritten));
     if (tally.prompt_thinks)
       report_.notes.push_back(fmt::format("template: {} prompts open a thinking block, but their rows have no thoughts",

@@ -171,7 +171,7 @@ struct OpRow {
   bool view = false;                // on one device, the result has the elements of the operand in the same order
   Accumulate accumulate = nullptr;  // null: adds the result, converted to f32
   Shrink shrink = nullptr;          // null: if one result is live, pruning keeps all results
-  Late late = nullptr;              // null: printed where it was made
+  Late late = nullptr;              // null: printed in its own place
 };
 
 const OpRow& op_row(Op op);

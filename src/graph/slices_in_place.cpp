@@ -16,8 +16,8 @@ bool reads_slices(const Node& node) {
   return node.op == Op::kCustomCall && node.get<Call>()->reads_slices;
 }
 
-// The slices of a loop that its calls can read in place: the xs (numbers of operands of the loop) for each value of the
-// body that is such a slice, or a view of it.
+// Returns the values of the body that calls can read in place: slices of xs, and views of such slices. Each value maps
+// to the number of its xs among the loop's operands.
 std::map<ValueId, int64_t> readable_slices(const Loop& loop) {
   const Block& body = *loop.body;
   std::map<ValueId, int64_t> slices;

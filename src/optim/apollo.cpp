@@ -15,7 +15,7 @@ constexpr double kMostGrowth =
     1.01;  // limit of the growth of a scaled gradient's norm per step (Fira, arXiv:2410.01623)
 constexpr double kTiny = 1e-8;
 
-// The numbers of the dims of a weight: those of the stack, those that stay, and those that are projected.
+// The numbers of a weight's dims in three groups: dims of the stack, dims that stay, and dims that are projected.
 struct Sides {
   std::vector<int64_t> stack, kept, projected;
 };

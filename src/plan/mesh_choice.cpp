@@ -198,8 +198,8 @@ namespace {
 // Returns a message about the rates that were used, because devices do not report the rates of their links.
 std::string assumed_rates(const Machine& machine) {
   if (!machine.target())
-    return "rates of these devices are not known, so the times assume those of a typical server; `target` can name a "
-           "file with the true ones (docs/targets.md)";
+    return "the rates of these devices are not known, so the times assume the rates of a typical server; `target` can "
+           "name a file with the true rates (docs/targets.md)";
   const Target& target = *machine.target();
   return fmt::format(
       "rates of {}: links {:g} GB/s{}; if yours differ, name a file with them in `target` "

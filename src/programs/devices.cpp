@@ -266,7 +266,8 @@ Executable Devices::compile(const Program& program, const std::string& text) {
     if (text_of_error.find("annotate_device_placement") != std::string::npos) throw no_host_memory(client_);
     for (const auto& [flag, value] : options.env) {
       if (text_of_error.find(flag) == std::string::npos) continue;
-      warn("plugin {} does not know {}, so a program that hangs on a device is not ended by it", plugin_->name(), flag);
+      warn("plugin {} does not know {}, so the plugin does not end a program that hangs on a device", plugin_->name(),
+           flag);
       plugin_->refuses_timeouts();
       return compile(program, text);
     }

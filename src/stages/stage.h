@@ -41,7 +41,7 @@ enum class BatchPart {
   kPositions,    // [.., T]
   kSegments,     // [.., T]
   kSequences,    // [.., T]: the number of the position's sequence in the step, from 1; 0 in padding
-  kTokenTypes,   // [.., T]: 1 in the second text of a pair
+  kTokenTypes,   // [.., T]: 1 for tokens of the second text
   kClasses,      // f32 [S, labels of a row]
   kPreferences,  // [S]: the value of a Preference
   kWeights,      // f32 [.., T]: factor on the loss of each target; only if the batch has weights

@@ -55,7 +55,7 @@ bool is_copied(const Run& run, const std::string& name) {
   return carries(*run.model.family, name) || is_unused(*run.model.family, run.model.config, name);
 }
 
-// Returns the names and shapes of the result's tensors: those of the adapter, or those of the model and of the tensors
+// Returns the names and shapes of the result's tensors: the adapter's tensors, or the model's tensors and the tensors
 // that are copied from the base.
 NamedShapes result_shapes(const Run& run, const ModelRepository& base) {
   NamedShapes out;

@@ -265,8 +265,8 @@ class ReverseLoop {
     Tensors apart;
     std::vector<Tensor*> places;
     for (int64_t i = 0; i < count; ++i) {
-      // A barrier would copy the operand. Values in host memory are too large for this, and so are stacks from which
-      // the loop reads only one slice.
+      // A barrier copies the operand. Two kinds are too large to copy, so they get no barrier: values in host memory,
+      // and stacks from which each trip reads only one slice.
       const Tensor& input = body_->inputs[static_cast<size_t>(i) + 1];
       const bool stack = operands[i].rank() == input.rank() + 1 && operands[i].dim(0) != 1;
       if (stack || is_read_late(*body_, input.node())) continue;

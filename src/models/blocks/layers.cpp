@@ -176,8 +176,8 @@ Tensor log_sigmoid(const Tensor& x) {
 
 Tensor softplus(const Tensor& x) {
   const Tensor zero = constant(0, x.dtype());
-  // At x = 0, the derivative of softplus is 1/2, and that of the abs below is 0. So the derivative of `first` must be
-  // 1/2; maximum(x, 0) would give 1.
+  // At x = 0, the derivative of softplus is 1/2, and the derivative of the abs below is 0. So the derivative of `first`
+  // must be 1/2; maximum(x, 0) would give 1.
   const Tensor first = select(compare(x, Direction::kEQ, zero), x * 0.5, maximum(x, zero));
   return first + log_of_one_plus(exp(-abs(x)));
 }
