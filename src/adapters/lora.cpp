@@ -324,7 +324,8 @@ std::vector<Param> saved_params(const Model& model, const LoraOptions& options) 
   std::set<std::string> modules;
   const std::string head = tied_head(model);
   for (const Param& param : model.params) {
-    modules.insert(last_part(module_of(param.hf_name)));
+    const std::string module = module_of(param.hf_name);
+    modules.insert(last_part(module));
     bool wanted = false;
     for (size_t i = 0; i < options.saved.size(); ++i)
       if (saved_with(param.hf_name, options.saved[i]) ||
