@@ -4,7 +4,8 @@ usage: bench.py FETTLE MODELS_FOLDER OUT.md [--all] [--isa SET] [--rounds 2] [--
 
 Peers: Transformers + PEFT, and a plain JAX step on the compiler that Fettle uses. All programs have the same weights,
 rows and precision. Rounds alternate between the programs, so that a slowdown of the machine affects all of them. Speed
-and memory are those of the best round. The time to the first step is that of the first round (new), and that of the
+and memory are those of the best round. The rates of matrix products are measured in the same rounds, and the share
+counts the best of them. The time to the first step is that of the first round (new), and that of the
 last round, which finds the compiled programs (cached). The page is written again after each workload. --isa limits all
 programs to an instruction set on a machine that has more. After --minutes, no new workload starts, and the page says
 what was left out. run.sh passes --jax-python.
@@ -63,9 +64,9 @@ def model_of(folder, work, device="cpu"):
     return model
 
 
-def measured(options, work, model):
-    """Returns {program: list of results}."""
-    results = dict(fettle=[], peft=[], jax=[])
+def measured(options, work, model, with_rates):
+    """Returns {program: list of results}; with_rates, also under `rates` the rates of matrix products of each round."""
+    results = dict(fettle=[], peft=[], jax=[], rates=[])
     with tempfile.TemporaryDirectory() as folder:
         cache = pathlib.Path(folder)
         for entry in ("plugins", "kernels"):  # everything but compiled programs is ready, as after the first run
@@ -78,6 +79,8 @@ def measured(options, work, model):
             if work.kind == "lora" and work.shape == "135m":
                 results["jax"].append(measure.peer(options.jax_python, "peer_jax.py", work, model,
                                                    **measure.jax_environment(options.cache)))
+            if with_rates:
+                results["rates"].append(measure.matmul_rates(work, model, options.jax_python, options.cache))
     return results
 
 
@@ -148,9 +151,10 @@ def main():
             break
         model = model_of(options.models, work)
         key = (work.shape, work.dtype, work.rows * work.length)
-        if work.kind in ("lora", "full") and key not in rates:
-            rates[key] = measure.matmul_rates(work, model, options.jax_python, options.cache)
-        lines = row(work, measured(options, work, model), rates.get(key))
+        results = measured(options, work, model, work.kind in ("lora", "full") and key not in rates)
+        if results["rates"]:
+            rates[key] = {name: max(one[name] for one in results["rates"]) for name in results["rates"][0]}
+        lines = row(work, results, rates.get(key))
         print("\n".join(lines), flush=True)
         table += lines
         said = [f"- {shape} {dtype}, {positions} positions: " + ", ".join(f"{k} {v:.0f}" for k, v in r.items() if k != "weights")

@@ -1,5 +1,6 @@
-"""Prints an engine's rate of matrix products, in GFLOP/s, at the shapes of a training step: the best of several rounds,
-averaged over the shapes by their time.
+"""Prints an engine's rate of matrix products, in GFLOP/s, at the shapes of a training step: the median of several rounds,
+averaged over the shapes by their time. (A step's speed is a median too. The best round would be the rate of a moment in
+which no other machine disturbed this one.)
 
 usage: matmul_rate.py MODEL_FOLDER [--engine torch|onednn|plugin] [--dtype bfloat16|float32] [--rows 512]
 
@@ -9,6 +10,7 @@ torch: PyTorch's own choice; onednn: PyTorch's oneDNN with weights packed in adv
 import argparse
 import json
 import pathlib
+import statistics
 import time
 
 
@@ -46,16 +48,16 @@ ENGINES = dict(torch=of_torch, onednn=of_onednn, plugin=of_plugin)
 
 
 def seconds(product):
-    """Returns the time of one call of `product`: the smallest of the averages of five rounds."""
+    """Returns the time of one call of `product`: the median of the averages of nine rounds."""
     product()
-    best = float("inf")
-    for _ in range(5):
+    rounds = []
+    for _ in range(9):
         start, count = time.perf_counter(), 0
-        while time.perf_counter() - start < 0.1:
+        while time.perf_counter() - start < 0.06:
             product()
             count += 1
-        best = min(best, (time.perf_counter() - start) / count)
-    return best
+        rounds.append((time.perf_counter() - start) / count)
+    return statistics.median(rounds)
 
 
 def main():

@@ -135,8 +135,7 @@ inline TrainResult train(const Recipe& recipe, const TrainOptions& options = {})
   return result;
 }
 
-// Expects that each number of `got` differs from the number in `wanted` by at most `relative` times the absolute value
-// of the latter.
+// Expects |got - wanted| <= relative * |wanted| for each pair of numbers.
 inline void expect_equal_lists(const std::vector<double>& got, const std::vector<double>& wanted, double relative,
                                const std::string& what) {
   ASSERT_EQ(got.size(), wanted.size()) << what;

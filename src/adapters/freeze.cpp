@@ -17,8 +17,7 @@ std::string module_name(const Model& model, const Param& param) {
   const std::string& prefix = model.family->layer_prefix;
   if (param.stacked())
     return param.hf_name.substr(prefix.size(), param.hf_name.find('.', prefix.size()) - prefix.size());
-  const std::string module = module_of(param.hf_name);
-  return module.substr(module.rfind('.') + 1);
+  return last_part(module_of(param.hf_name));
 }
 
 void check_names(const char* key, const std::vector<std::string>& names, const std::set<std::string>& known,

@@ -45,7 +45,7 @@ Tensor mix(Tensor x) {
 
 Tensor dropout(const Tensor& x, double rate, const DropoutKey& key) {
   const Tensor bits = random_bits_of_rows(x.dim(-1), key);
-  const Tensor kept = compare(bits, "GE", constant(std::floor(rate * 4294967296.0), DType::kU32));
+  const Tensor kept = compare(bits, Direction::kGE, constant(std::floor(rate * 4294967296.0), DType::kU32));
   return select(kept, x * (1 / (1 - rate)), zeros_like(x));
 }
 
@@ -295,7 +295,7 @@ std::optional<ExpertLora> expert_lora(const LoraOptions& options) {
 Tensor has_lora(const LoraOptions& options, const Tensor& layer) {
   Tensor found;
   for (int64_t number : options.layers) {
-    const Tensor here = compare(layer, "EQ", constant(static_cast<double>(number), DType::kI32));
+    const Tensor here = compare(layer, Direction::kEQ, constant(static_cast<double>(number), DType::kI32));
     found = found ? logical_or(found, here) : here;
   }
   return found;
@@ -325,7 +325,7 @@ std::vector<Param> saved_params(const Model& model, const LoraOptions& options) 
   const std::string head = tied_head(model);
   for (const Param& param : model.params) {
     const std::string module = module_of(param.hf_name);
-    modules.insert(module.substr(module.rfind('.') + 1));
+    modules.insert(last_part(module));
     bool wanted = false;
     for (size_t i = 0; i < options.saved.size(); ++i)
       if (saved_with(param.hf_name, options.saved[i]) ||

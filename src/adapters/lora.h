@@ -97,8 +97,8 @@ std::string tied_head(const Model& model);
 // the adapter's file has the array under both names.
 bool saves_tied_head(const Model& model, const LoraOptions& options);
 
-// The source of dropout masks. A mask depends on a sequence's number and on the position in the sequence. It depends
-// neither on where in the batch the sequence is, nor on the mesh.
+// The source of dropout masks. A mask depends on a sequence's number and on the position in the sequence. It does not
+// depend on the sequence's place in the batch, or on the mesh.
 struct DropoutKey {
   Tensor seed;       // u32 scalar, mixed from the run's seed and the step
   Tensor rows;       // i32 [B, T]: for each position, its sequence's number in the step
@@ -110,8 +110,8 @@ struct DropoutKey {
 // row of the batch, the scale of each of the r elements of A x, in place of options.scale() (see side_by_side.h).
 void add_lora(Forward& forward, const LoraOptions& options, const DropoutKey* key = nullptr,
               const Tensor& row_scales = {});
-// Returns the function for Forward::adapt. `key` and `row_scales` are those of add_lora. `rules` must outlive the
-// function; null: no input is split over devices.
+// Returns the function for Forward::adapt. For `key` and `row_scales`, see add_lora. `rules` must outlive the function;
+// null: no input is split over devices.
 std::function<Tensor(const Layer&, const std::string&, const Tensor&, const Tensor&)> lora_adapt(
     const LoraOptions& options, DType compute, const DropoutKey* key, const ShardingRules* rules = nullptr,
     const Tensor& row_scales = {});

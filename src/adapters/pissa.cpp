@@ -32,11 +32,11 @@ Tensor orthonormal(const Tensor& x) {
                 const Tensor& done = carried[0];
                 Tensor column = dynamic_slice(done, {zero, j}, {n, 1});
                 auto norm = [](const Tensor& v) { return sqrt(reduce_sum(v * v, {0, 1})); };
-                const Tensor before = norm(column), earlier = compare(number, "LT", j);
+                const Tensor before = norm(column), earlier = compare(number, Direction::kLT, j);
                 for (int pass = 0; pass < 2; ++pass)
                   column = column - product_of(done, select(earlier, inner(done, column), f32(0)));
                 const Tensor left = norm(column);
-                const Tensor independent = compare(left, "GT", before * 1e-5);
+                const Tensor independent = compare(left, Direction::kGT, before * 1e-5);
                 column = select(independent, column / left, f32(0));
                 return {{dynamic_update_slice(done, column, {zero, j})}, {}};
               })

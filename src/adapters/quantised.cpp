@@ -21,7 +21,7 @@ Tensor value_of(const Tensor& nibble_u8, const std::vector<float>& values) {
   std::vector<Tensor> choices;
   for (float value : values) choices.push_back(constant(value, DType::kF32));
   for (int64_t bit = 3; bit >= 0; --bit) {  // starts at the lowest of the four bits
-    const Tensor set = compare(bit == 0 ? nibble_u8 : shift_left(nibble_u8, bit), "GE", half);
+    const Tensor set = compare(bit == 0 ? nibble_u8 : shift_left(nibble_u8, bit), Direction::kGE, half);
     std::vector<Tensor> next;
     for (size_t i = 0; i < choices.size(); i += 2) next.push_back(select(set, choices[i + 1], choices[i]));
     choices = std::move(next);
@@ -66,7 +66,7 @@ Tensor dequantise_mxfp4(const Tensor& codes, const Tensor& scales) {
   Dims bytes = pairs;
   bytes.back() = 1;
   const Tensor whole = broadcast_to(reshape(codes, bytes), pairs);
-  const Tensor second = compare(iota({DType::kU8, pairs}, scales.rank() + 1), "EQ", constant(1, DType::kU8));
+  const Tensor second = compare(iota({DType::kU8, pairs}, scales.rank() + 1), Direction::kEQ, constant(1, DType::kU8));
   const Tensor value = value_of(select(second, whole, shift_left(whole, 4)), values_of(Quantisation::Type::kMxfp4));
   const std::vector<float>& powers = mxfp4_scales();
   const Tensor table = literal({powers.begin(), powers.end()}, {DType::kF32, {static_cast<int64_t>(powers.size()), 1}});
@@ -103,7 +103,7 @@ Tensor dequantise_groups(const QuantisedWeight& weight, const std::vector<Tensor
     Dims pairs = dims;
     pairs.push_back(2);
     const Tensor whole = broadcast_to(expand(codes, codes.rank()), pairs);
-    const Tensor second = compare(iota({DType::kU8, pairs}, codes.rank()), "EQ", constant(1, DType::kU8));
+    const Tensor second = compare(iota({DType::kU8, pairs}, codes.rank()), Direction::kEQ, constant(1, DType::kU8));
     dims.back() *= 2;
     codes = reshape(shift_right(select(second, whole, shift_left(whole, 4)), 4), dims);
   }
@@ -204,7 +204,7 @@ QuantisedWeight quantised_weight(const Param& base, const Quantisation& format, 
     const bool one_row_dim = rows == (base.has_experts() ? 1 : 0);
     for (const size_t d : {rows, columns}) {
       const int64_t block = d == rows ? format.block_rows : format.group;
-      // If a block has the whole dim, all devices need its factor.
+      // If one block covers the whole dim, there is only one factor. Every device needs it, so it is not split.
       if (block == 0 || (block >= codes[d] && (d == columns || one_row_dim))) {
         factors[d] = 1, axes[d] = "";
         continue;
@@ -217,7 +217,8 @@ QuantisedWeight quantised_weight(const Param& base, const Quantisation& format, 
       };
       while (!fits() && size > 1) size = size % 2 == 0 ? size / 2 : 1;
       factors[d] = codes[d] / size;
-      // If the codes split their rows and the factors do not, a mesh axis is free. The columns must not take it.
+      // If devices split the rows of the codes, but not the rows of the factors, then the factors have an unused mesh
+      // axis. It must not split the columns of the factors.
       const bool frees = axes[rows].empty() && !split[rows].empty();
       if (split[d].empty() || (d == columns && frees)) axes[d] = "";
     }
@@ -295,7 +296,7 @@ Tensor dequantise(const QuantisedWeight& weight, const std::vector<Tensor>& part
   const Tensor bytes = reshape(missing == 0 ? codes : pad(codes, {0}, {missing}), pairs);
   pairs.back() = 2;
   const Tensor whole = broadcast_to(bytes, pairs);
-  const Tensor second = compare(iota({DType::kU8, pairs}, absmax.rank() + 1), "EQ", constant(1, DType::kU8));
+  const Tensor second = compare(iota({DType::kU8, pairs}, absmax.rank() + 1), Direction::kEQ, constant(1, DType::kU8));
   const Tensor value = value_of(select(second, shift_left(whole, 4), whole), values_of(weight.format.type));
   const Tensor scaled = value * expand(expand(absmax, absmax.rank()), absmax.rank() + 1);
   if (weight.by_rows()) return reshape(scaled, weight.base.dims);

@@ -49,8 +49,8 @@ struct QuantisedWeight {
 // stores codes (`stored`), it is true only for these linear layers.
 bool is_quantised(const Param& param, const Quantisation& format, bool stored);
 
-// Returns the format for this parameter of a model whose checkpoint stores linear layers in `format`: groups4, groups8
-// or float8. Returns nullopt when the parameter cannot be kept in it.
+// `format` is how the checkpoint stores the model's linear layers: groups4, groups8 or float8. Returns the format in
+// which the program keeps this parameter. Returns nullopt if the program cannot keep it in few bits.
 std::optional<Quantisation> kept_format(const Model& model, const Param& param, Quantisation format);
 
 // Returns the parts of `base`. A dim whose blocks cannot be divided evenly over the devices is not split.

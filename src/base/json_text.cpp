@@ -79,6 +79,16 @@ std::string shown(const Json& value) {
   return text.size() > 60 ? text.substr(0, 60) + "..." : text;
 }
 
+std::string text_in(const nlohmann::json& object, const char* key) {
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+int64_t count_in(const nlohmann::json& object, const char* key) {
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  return found != object.end() && found->is_number_unsigned() ? found->get<int64_t>() : -1;
+}
+
 template nlohmann::json parse_json(std::string_view);
 template nlohmann::ordered_json parse_json(std::string_view);
 template nlohmann::json parse_json_or_discard(std::string_view);

@@ -1,6 +1,8 @@
-// Defines parse_json, which parses untrusted JSON text, and shown, which shortens a JSON value for messages.
+// Defines parse_json, which parses untrusted JSON text, text_in and count_in, which read members of untrusted objects,
+// and shown, which shortens a JSON value for messages.
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
@@ -21,6 +23,11 @@ Json parse_json(std::string_view text);
 // Parses the text like parse_json, but returns nlohmann's "discarded" value where parse_json throws.
 template <class Json>
 Json parse_json_or_discard(std::string_view text);
+
+// Returns the member `key`; "" if `object` is not an object or has no such text.
+std::string text_in(const nlohmann::json& object, const char* key);
+// Returns the member `key`; -1 if `object` is not an object or has no such integer of 0 or more.
+int64_t count_in(const nlohmann::json& object, const char* key);
 
 // Returns the value as JSON text in ASCII. After 60 characters, the rest is "...".
 template <class Json>

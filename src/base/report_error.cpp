@@ -3,31 +3,31 @@
 #include <filesystem>
 #include <new>
 
-#include "base/error.h"
 #include "base/files/file_error.h"
 #include "base/log.h"
 
 namespace fettle {
 
-int report_error() {
+Failure current_failure() {
   try {
     throw;
   } catch (const Error& error) {
-    const bool ours = error.code() == ExitCode::kInternal;
-    log_line(LogLevel::kQuiet, fmt::format("{}: {}", ours ? "internal error" : "error", error.what()));
-    if (ours)
-      log_line(LogLevel::kQuiet, "this is a bug in fettle " FETTLE_VERSION "; please report it with the recipe");
-    return static_cast<int>(error.code());
+    return {error.code(), error.what()};
   } catch (const std::filesystem::filesystem_error& error) {
-    log_line(LogLevel::kQuiet, fmt::format("error: {}", file_error(error).what()));
-    return static_cast<int>(ExitCode::kUser);
+    return {ExitCode::kUser, file_error(error).what()};
   } catch (const std::bad_alloc&) {
-    log_line(LogLevel::kQuiet, "error: this machine has no free memory left");
-    return static_cast<int>(ExitCode::kDoesNotFit);
+    return {ExitCode::kDoesNotFit, "the machine has no free memory left"};
   } catch (const std::exception& error) {
-    log_line(LogLevel::kQuiet, fmt::format("internal error: {}; please report it with the recipe", error.what()));
-    return static_cast<int>(ExitCode::kInternal);
+    return {ExitCode::kInternal, error.what()};
   }
+}
+
+int report_error() {
+  const Failure failure = current_failure();
+  const bool ours = failure.code == ExitCode::kInternal;
+  log_line(LogLevel::kQuiet, fmt::format("{}: {}", ours ? "internal error" : "error", failure.text));
+  if (ours) log_line(LogLevel::kQuiet, "this is a bug in fettle " FETTLE_VERSION "; please report it with the recipe");
+  return static_cast<int>(failure.code);
 }
 
 }  // namespace fettle

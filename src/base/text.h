@@ -1,4 +1,4 @@
-// Defines small functions on texts: trimmed, lower_case, replace_all and count_characters.
+// Defines small functions on texts: trimmed, lower_case, replace_all, append_utf8 and count_characters.
 #pragma once
 
 #include <algorithm>
@@ -30,6 +30,15 @@ inline std::string replace_all(std::string text, std::string_view from, std::str
   for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
     text.replace(at, from.size(), to);
   return text;
+}
+
+// Appends the character (code point), which is at most U+10FFFF, in UTF-8.
+inline void append_utf8(std::string& text, char32_t c) {
+  const auto put = [&](char32_t byte) { text.push_back(static_cast<char>(byte)); };
+  if (c < 0x80) return put(c);
+  if (c < 0x800) return put(0xC0 | c >> 6), put(0x80 | (c & 0x3F));
+  if (c < 0x10000) return put(0xE0 | c >> 12), put(0x80 | (c >> 6 & 0x3F)), put(0x80 | (c & 0x3F));
+  put(0xF0 | c >> 18), put(0x80 | (c >> 12 & 0x3F)), put(0x80 | (c >> 6 & 0x3F)), put(0x80 | (c & 0x3F));
 }
 
 // Returns the number of characters (code points) of UTF-8 text.

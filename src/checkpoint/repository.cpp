@@ -89,8 +89,8 @@ void join_columns(const PieceName& piece, JoinedRows pieces, TensorEntry& entry)
   const int64_t rows = joined.entries[0].shape.dims[0];
   const std::string path = joined.files[0]->path().string();
   if (count != joined.each * piece.experts)
-    throw UserError("{}: '{}' has {} parts, wanted as many for each of {} experts; download the file again", path,
-                    entry.name, count, piece.experts);
+    throw UserError("{}: '{}' has {} parts, wanted a multiple of the number of experts ({}); download the file again",
+                    path, entry.name, count, piece.experts);
   for (const TensorEntry& each : joined.entries)
     if (each.shape.dims != Dims{rows, entry.shape.dims[2]})
       throw UserError("{}: a part of '{}' is {}, another is {}; download the file again", path, entry.name,
@@ -219,8 +219,8 @@ void ModelRepository::open_weights() {
     throw UserError("{} has shards but no pytorch_model.bin.index.json; download that file too", folder_.string());
   } else {
     throw UserError(
-        "{} has no weights: neither model.safetensors nor pytorch_model.bin nor an index of either; download them, or "
-        "train from random weights (train_from_scratch: true)",
+        "{} has no weights: there is no model.safetensors, no pytorch_model.bin and no index of one of them; download "
+        "the weights, or train from random weights (train_from_scratch: true)",
         folder_.string());
   }
   if (fs::exists(folder_ / kNewRows)) files_.push_back(SafetensorsFile::open(folder_ / kNewRows));
@@ -436,7 +436,7 @@ void ModelRepository::grow_tables() {
   internal_check(size.has_value(), "{} adds rows, but config.json lacks vocab_size", kNewRows);
   for (const TensorEntry& rows : rows_file.entries()) {
     const auto found = tensors_.find(rows.name);
-    internal_check(found != tensors_.end(), "{} has rows of '{}', which is no tensor of the model", kNewRows,
+    internal_check(found != tensors_.end(), "{} has rows of '{}', which is not a tensor of the model", kNewRows,
                    rows.name);
     const auto [table_file, table] = stored_at(found->second);
     TensorEntry entry;

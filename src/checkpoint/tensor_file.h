@@ -74,7 +74,8 @@ class TensorFile {
   HostArray read(const TensorEntry& entry) const;
 
   void will_need(const TensorEntry& entry) const { map_.will_need(entry.offset, entry.bytes); }
-  // Returns the mapped pages of the entry to the system. If the entry is joined from other tensors, returns theirs.
+  // Returns the mapped pages of the entry to the system. If the entry is joined from other tensors, returns the pages
+  // of those tensors.
   void release(const TensorEntry& entry) const;
 
  protected:

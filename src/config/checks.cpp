@@ -158,7 +158,7 @@ void check_combinations(const Recipe& recipe) {
         recipe.where("adapter_name_or_path"), recipe.finetuning_type);
   }
   if (recipe.finetuning_type != "lora" && recipe.quantization_bit) {
-    throw UserError("{}: quantized weights cannot be trained; set finetuning_type: lora, or remove quantization_bit",
+    throw UserError("{}: quantised weights cannot be trained; set finetuning_type: lora, or remove quantization_bit",
                     recipe.where("quantization_bit"));
   }
   check_own_rules(recipe);

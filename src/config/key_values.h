@@ -22,8 +22,8 @@ class KeyValues {
   // Returns a copy that has only these keys.
   KeyValues only(const std::vector<std::string_view>& keys) const;
 
-  // Return the value. Throw InternalError when there is no such key or it has another type. A number that may be empty
-  // (std::optional) is no number here; yaml() returns it.
+  // Return the value. Throw InternalError when there is no such key or it has another type. number() does not return
+  // optional numbers (std::optional); use yaml() for them.
   double number(std::string_view key) const;
   bool flag(std::string_view key) const;
   const std::string& text(std::string_view key) const;

@@ -27,7 +27,7 @@ std::vector<Key> model_keys() {
        .help = "Start from random weights. The model folder then needs only its config and tokenizer."},
       {.name = "template",
        .member = &Recipe::template_name,
-       .help = "Name of a built-in chat template; empty means the model's own template.",
+       .help = "Name of a built-in chat template. If empty, the model's own template.",
        .aliases = {"chat_template"},
        .spellings = {{"tokenizer_default", ""}}},
       {.name = "tool_format",
@@ -51,10 +51,9 @@ std::vector<Key> model_keys() {
                "drop these thoughts."},
       {.name = "rope_scaling",
        .member = &Recipe::rope_scaling,
-       .help =
-           "How to stretch the model's positions when cutoff_len exceeds the model's longest sequence. The result's "
-           "config.json has the new rope settings. Without cutoff_len, commands that do not train double the model's "
-           "longest sequence.",
+       .help = "How to stretch the model's positions when cutoff_len exceeds the model's longest sequence. The "
+               "result's config.json has the new rope settings. If cutoff_len is not set, commands without training "
+               "(eval, generate and others) use twice the model's longest sequence.",
        .values = {"linear", "dynamic", "yarn", "llama3"},
        .spellings = {{"none", ""}}},
       {.name = "resize_vocab",
@@ -81,9 +80,8 @@ std::vector<Key> model_keys() {
        .values = {"noise_init", "desc_init", "desc_init_w_noise"}},
       {.name = "eos_token",
        .member = &Recipe::eos_token,
-       .help =
-           "The token that ends a text. It becomes the tokenizer's eos_token. If the tokenizer lacks it, it is added "
-           "like those of add_special_tokens."},
+       .help = "The token that ends a text. It becomes the tokenizer's eos_token. If the tokenizer lacks it, it is "
+               "added as a special token."},
       {.name = "use_modelscope",
        .member = &Recipe::use_modelscope,
        .help =
@@ -96,8 +94,8 @@ std::vector<Key> model_keys() {
        .secret = true},
       {.name = "cache_dir",
        .member = &Recipe::cache_dir,
-       .help = "Folder for downloaded files. Empty means the folder that HF_HUB_CACHE or HF_HOME in the environment "
-               "names."},
+       .help = "Folder for downloaded files. If empty, the folder that the environment variable HF_HUB_CACHE or "
+               "HF_HOME names."},
   };
 }
 
@@ -165,8 +163,8 @@ std::vector<Key> data_keys() {
       {.name = "remove_duplicates",
        .group = Group::kData,
        .member = &Recipe::remove_duplicates,
-       .help = "Leave out rows that have the same tokens and labels as an earlier row, also of another data set. The "
-               "training rows and eval_dataset are compared separately.",
+       .help = "Leave out rows that have the same tokens and labels as an earlier row of any data set. The training "
+               "rows and eval_dataset are compared separately.",
        .aliases = {"dataset_exact_deduplication"}},
       {.name = "disable_shuffling",
        .group = Group::kData,
@@ -191,14 +189,13 @@ std::vector<Key> data_keys() {
       {.name = "interleave_probs",
        .group = Group::kData,
        .member = &Recipe::interleave_probs,
-       .help =
-           "Probability with which the next row comes from each data set, such as `0.7,0.3`. Empty means that the data "
-           "sets take turns in order."},
+       .help = "Probability with which the next row comes from each data set, such as `0.7,0.3`. If empty, the data "
+               "sets take turns in order."},
       {.name = "data_cache",
        .group = Group::kData,
        .member = &Recipe::data_cache,
        .help = "Folder for tokenised rows. They are reused until the files, the tokenizer or a key that affects them "
-               "changes. Empty means the default folder; off keeps them only during the run.",
+               "changes. If empty, the default folder; off: keep them only during the run.",
        .aliases = {"tokenized_path", "dataset_prepared_path"}},
   };
 }
@@ -263,8 +260,8 @@ std::vector<Key> output_keys() {
       {.name = "eval_base_model",
        .group = Group::kOutput,
        .member = &Recipe::eval_base_model,
-       .help = "Folder of the model that `eval` compares the tuned model with. With adapter_name_or_path, empty means "
-               "the adapter's base."},
+       .help = "Folder of the model with which `eval` compares the tuned model. If empty and adapter_name_or_path is "
+               "set, the adapter's base."},
       {.name = "eval_steps",
        .group = Group::kOutput,
        .member = &Recipe::eval_steps,
@@ -296,8 +293,8 @@ std::vector<Key> output_keys() {
       {.name = "early_stopping_threshold",
        .group = Group::kOutput,
        .member = &Recipe::early_stopping_threshold,
-       .help = "How much better than the best so far an evaluation must be to restart the count of "
-               "early_stopping_patience.",
+       .help = "An evaluation restarts the count of early_stopping_patience only if it is better than the best so far "
+               "by more than this.",
        .min = 0},
       {.name = "plot_loss",
        .group = Group::kOutput,
@@ -321,7 +318,7 @@ std::vector<Key> output_keys() {
       {.name = "run_name",
        .group = Group::kOutput,
        .member = &Recipe::run_name,
-       .help = "The run's name in trackers; empty means the name of output_dir.",
+       .help = "The run's name in trackers. If empty, the name of output_dir.",
        .aliases = {"wandb_name", "trackio_run_name"}},
       {.name = "project",
        .group = Group::kOutput,
@@ -331,7 +328,7 @@ std::vector<Key> output_keys() {
       {.name = "logging_dir",
        .group = Group::kOutput,
        .member = &Recipe::logging_dir,
-       .help = "Folder of TensorBoard's event files; empty means runs/DATE_TIME in output_dir."},
+       .help = "Folder of TensorBoard's event files. If empty, runs/DATE_TIME in output_dir."},
       {.name = "resume_from_checkpoint",
        .group = Group::kOutput,
        .member = &Recipe::resume_from_checkpoint,
@@ -359,16 +356,15 @@ std::vector<Key> export_keys() {
       {.name = "export_dtype",
        .group = Group::kExport,
        .member = &Recipe::export_dtype,
-       .help = "Dtype of the exported weights; empty means the base model's.",
+       .help = "Dtype of the exported weights. If empty, the dtype of the base model.",
        .values = {"", "bfloat16", "float16", "float32"},
        .spellings = {{"bf16", "bfloat16"}, {"fp16", "float16"}, {"fp32", "float32"}, {"auto", ""}}},
       {.name = "export_quantization",
        .group = Group::kExport,
        .member = &Recipe::export_quantization,
-       .help =
-           "Store the weights of linear layers in few bits, as compressed-tensors does. fp8_dynamic: 8-bit floats "
-           "with one factor for each row; fp8_block: with one for each block of 128 x 128 values; w4a16: integers of "
-           "4 bits with one factor for each group of a row's values. Empty: no quantisation.",
+       .help = "Store the weights of linear layers in few bits, as compressed-tensors does. fp8_dynamic: 8-bit floats "
+               "with one factor for each row; fp8_block: with one for each block of 128 x 128 values; w4a16: integers "
+               "of 4 bits with one factor for each group of a row's values. If empty, no quantisation.",
        .values = {"", "fp8_dynamic", "fp8_block", "w4a16"},
        .spellings = {{"FP8_DYNAMIC", "fp8_dynamic"},
                      {"fp8", "fp8_dynamic"},
@@ -446,12 +442,10 @@ std::vector<Key> hardware_keys() {
       {.name = "mesh",
        .group = Group::kHardware,
        .member = &Recipe::mesh,
-       .help =
-           "Number of devices along each axis, such as `{fsdp: 4, tp: 2}` or `fsdp=4,tp=2`. dp: data parallel; fsdp: "
-           "fully sharded data parallel; tp: tensor parallel; sp: sequence parallel; ep: expert parallel; pp: "
-           "pipeline parallel, see docs/devices.md. Empty puts all devices on fsdp. auto compiles the step for several "
-           "meshes and takes "
-           "the fastest mesh that fits into memory. mp is read as tp, and cp as sp.",
+       .help = "Number of devices along each axis, such as `{fsdp: 4, tp: 2}` or `fsdp=4,tp=2`. dp: data parallel; "
+               "fsdp: fully sharded data parallel; tp: tensor parallel; sp: sequence parallel; ep: expert parallel; "
+               "pp: pipeline parallel, see docs/devices.md. If empty, all devices are on fsdp. auto: compile the step "
+               "for several meshes, and take the fastest mesh that fits into memory. mp is read as tp, and cp as sp.",
        .values = {"dp", "fsdp", "tp", "sp", "ep", "pp"},
        .spellings = {{"mp", "tp"}, {"cp", "sp"}},
        .min = 1,
@@ -473,19 +467,18 @@ std::vector<Key> hardware_keys() {
       {.name = "offload_dir",
        .group = Group::kHardware,
        .member = &Recipe::offload_dir,
-       .help =
-           "Keep the optimizer state of full or freeze-tuning in a file of this folder, on a local disk, and read and "
-           "write it layer by layer in each step. Takes the place of offload_optimizer."},
+       .help = "Folder on a local disk. A file there keeps the optimizer state of full or freeze-tuning; each step "
+               "reads and writes it layer by layer. Replaces offload_optimizer."},
       {.name = "offload_dir_weights",
        .group = Group::kHardware,
        .member = &Recipe::offload_dir_weights,
-       .help = "Keep the layers' float32 weights in the file of offload_dir too. Memory then has only their 16-bit "
-               "copies, from which a step with bf16 or fp16 computes."},
+       .help = "Keep the layers' float32 weights in the file of offload_dir, too. Memory then has only 16-bit copies "
+               "of them, with which a step in bf16 or fp16 computes."},
       {.name = "plugin",
        .group = Group::kHardware,
        .member = &Recipe::plugin,
-       .help = "PJRT plugin: cpu, cuda, rocm, or a file. Empty means a GPU's plugin if the GPU and the plugin are "
-               "there, else cpu."},
+       .help = "PJRT plugin: cpu, cuda, rocm, or a file. If empty, a GPU's plugin if the GPU and the plugin are there, "
+               "else cpu."},
       {.name = "device_count",
        .group = Group::kHardware,
        .member = &Recipe::device_count,
@@ -504,7 +497,7 @@ std::vector<Key> hardware_keys() {
        .group = Group::kHardware,
        .member = &Recipe::target,
        .help = "Hardware that `plan` plans for: `mi300x:8`, `a100-80:2x8`, or a file that describes it "
-               "(docs/targets.md). Empty means this machine."},
+               "(docs/targets.md). If empty, this machine."},
       {.name = "plan_only",
        .group = Group::kHardware,
        .member = &Recipe::plan_only,
@@ -513,7 +506,7 @@ std::vector<Key> hardware_keys() {
        .group = Group::kHardware,
        .member = &Recipe::compile_cache,
        .help = "Folder for compiled programs. It holds at most 10 GB, or as many GB as the environment variable "
-               "FETTLE_COMPILE_CACHE_GB says. Empty means the default folder; off keeps no programs.",
+               "FETTLE_COMPILE_CACHE_GB says. If empty, the default folder; off: keep no programs.",
        .spellings = {{"false", "off"}, {"none", "off"}}},
       {.name = "kernels",
        .group = Group::kHardware,

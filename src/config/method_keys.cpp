@@ -23,7 +23,7 @@ std::vector<Key> method_keys() {
       {.name = "lora_alpha",
        .group = Group::kMethod,
        .member = &Recipe::lora_alpha,
-       .help = "LoRA is scaled by lora_alpha / lora_rank; empty means 2 x lora_rank.",
+       .help = "LoRA is scaled by lora_alpha / lora_rank. If empty, 2 x lora_rank.",
        .aliases = {"peft_config.lora_alpha", "lora_parameters.alpha", "model.lora_alpha", "lora.lora_alpha"},
        .min = 0,
        .above_min = true},
@@ -61,7 +61,7 @@ std::vector<Key> method_keys() {
       {.name = "pissa_iter",
        .group = Group::kMethod,
        .member = &Recipe::pissa_iter,
-       .help = "Number of power iterations that find the singular vectors; -1 runs enough for an exact decomposition.",
+       .help = "Number of power iterations that find the singular vectors. -1: enough for an exact decomposition.",
        .min = -1},
       {.name = "loraplus_lr_ratio",
        .group = Group::kMethod,
@@ -79,7 +79,7 @@ std::vector<Key> method_keys() {
       {.name = "layers_to_transform",
        .group = Group::kMethod,
        .member = &Recipe::layers_to_transform,
-       .help = "Numbers of the layers that get LoRA, from 0; empty means all.",
+       .help = "Numbers of the layers that get LoRA, from 0. If empty, all layers.",
        .aliases = {"peft_layers_to_transform", "lora_layers_to_transform"}},
       {.name = "target_parameters",
        .group = Group::kMethod,
@@ -115,16 +115,15 @@ std::vector<Key> method_keys() {
       {.name = "problem_type",
        .group = Group::kMethod,
        .member = &Recipe::problem_type,
-       .help =
-           "What `stage: cls` learns: one label per row, several labels, or numbers. Empty takes the type of a model "
-           "or adapter that is a classifier, otherwise detects it from the rows.",
+       .help = "What `stage: cls` learns: one label per row, several labels, or numbers. If empty, the type comes from "
+               "the model or adapter if it is a classifier, otherwise from the rows.",
        .values = {"single_label_classification", "multi_label_classification", "regression"},
        .spellings = {{"single_label", "single_label_classification"}, {"multi_label", "multi_label_classification"}}},
       {.name = "num_labels",
        .group = Group::kMethod,
        .member = &Recipe::num_labels,
-       .help = "Number of labels of `stage: cls`, or of numbers in a regression. Empty takes the number of a model or "
-               "adapter that is a classifier, otherwise counts the labels in the rows.",
+       .help = "Number of labels in `stage: cls`. In a regression, how many numbers each row has. If empty, the number "
+               "comes from the model or adapter if it is a classifier, otherwise from the rows.",
        .min = 1},
       {.name = "id2label",
        .group = Group::kMethod,

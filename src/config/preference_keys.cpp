@@ -80,8 +80,8 @@ std::vector<Key> preference_keys() {
        .group = Group::kMethod,
        .member = &Recipe::ref_model,
        .help = "Folder of the reference model of stages dpo and kto and of `sft_loss: asft`; it must have the same "
-               "architecture. Empty means the model as it is when the run starts, which needs no extra memory with a "
-               "new adapter.",
+               "architecture. If empty, the reference is the model at the start of the run. With a new adapter this "
+               "needs no extra memory.",
        .aliases = {"ref_model_name_or_path"}},
   };
 }

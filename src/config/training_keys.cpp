@@ -15,7 +15,7 @@ std::vector<Key> training_keys() {
       {.name = "per_device_eval_batch_size",
        .group = Group::kTraining,
        .member = &Recipe::per_device_eval_batch_size,
-       .help = "Rows that a device computes at once in evaluation, and replies that are generated at once; empty means "
+       .help = "Rows that a device computes at once in evaluation, and replies that are generated at once. If empty, "
                "per_device_train_batch_size.",
        .aliases = {"eval_batch_size"},
        .min = 1},
@@ -35,12 +35,12 @@ std::vector<Key> training_keys() {
       {.name = "embedding_lr",
        .group = Group::kTraining,
        .member = &Recipe::embedding_lr,
-       .help = "The learning_rate of the embedding and the head; empty means the same as for the other weights.",
+       .help = "The learning_rate of the embedding and the head. If empty, the same as for the other weights.",
        .min = 0},
       {.name = "moe_aux_loss_coef",
        .group = Group::kTraining,
        .member = &Recipe::moe_aux_loss_coef,
-       .help = "Weight of the loss that balances experts. Empty means router_aux_loss_coef of config.json if "
+       .help = "Weight of the loss that balances experts. If empty, router_aux_loss_coef of config.json if "
                "output_router_logits is true, else 0.",
        .aliases = {"router_aux_loss_coef"},
        .min = 0},
@@ -206,13 +206,14 @@ std::vector<Key> training_keys() {
       {.name = "apollo_scale_type",
        .group = Group::kTraining,
        .member = &Recipe::apollo_scale_type,
-       .help = "Whether each row or column of the side that is kept has its own factor (channel), or the whole weight "
-               "has one (tensor).",
+       .help = "channel: each row or column of the side that keeps its size has its own factor. tensor: the whole "
+               "weight has one factor.",
        .values = {"channel", "tensor"}},
       {.name = "apollo_scale_front",
        .group = Group::kTraining,
        .member = &Recipe::apollo_scale_front,
-       .help = "Whether steps are multiplied by the root of apollo_scale before the growth of their norm is limited."},
+       .help = "true: multiply steps by the root of apollo_scale first, then limit the growth of their norm. false: "
+               "the other order."},
       {.name = "weight_decay",
        .group = Group::kTraining,
        .member = &Recipe::weight_decay,
@@ -280,10 +281,11 @@ std::vector<Key> training_keys() {
       {.name = "gradient_checkpointing",
        .group = Group::kTraining,
        .member = &Recipe::gradient_checkpointing,
-       .help = "Values that the backward pass computes again instead of storing them. none: nothing; attention: the "
-               "scores of attention; dots: all but the results of matrix products; linear: all but the results of "
-               "linear layers; 25%, 50% or 75%: as linear, but everything in that share of the layers; full (or true): "
-               "everything in all layers. auto: the least recomputation with which the step fits into memory.",
+       .help =
+           "Values that the backward pass computes again instead of storing them. none: nothing; attention: the scores "
+           "of attention; dots: all but the results of matrix products; linear: all but the results of linear layers; "
+           "25%, 50% or 75%: everything in that share of the layers, and as `linear` in the others; full (or true): "
+           "everything in all layers. auto: the least recomputation with which the step fits into memory.",
        .aliases = {"activation_checkpointing", "grad_checkpoint", "enable_activation_checkpointing", "remat_policy"},
        .values = {"auto", "none", "attention", "dots", "linear", "25%", "50%", "75%", "full"},
        .later = {"offload", "offload_disk"},

@@ -86,7 +86,7 @@ class ChatTemplate {
 
   // Counts over the turns that render() has processed so far. Reports show the counts above zero.
   struct Counts {
-    int64_t rewritten = 0;      // earlier turns that the template renders in another way than as the last turn
+    int64_t rewritten = 0;      // turns that the template renders differently when they are not the last turn
     int64_t prompt_thinks = 0;  // prompts that open a thinking block which the training text lacks
     int64_t without_end = 0;    // trained turns that end without an end-of-turn token
   };

@@ -5,30 +5,15 @@
 #include <filesystem>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/local_time.h"
 #include "data/chat.h"
 #include "data/classes/label_set.h"
+#include "data/row_readers.h"
 #include "hub/settings.h"
 
 namespace fettle {
-
-// What a row of the data is.
-enum class RowKind {
-  kTexts,            // a text; a text longer than cutoff_len becomes several examples
-  kConversations,    // a conversation, a prompt with its completion, or a text
-  kLabelled,         // a text, two texts or a conversation, with a label
-  kPreferencePairs,  // a prompt with a chosen and a rejected reply
-  kRatedReplies,     // a conversation whose last reply is rated good or bad
-};
-
-// Returns the kind in words, for messages: "preference pairs".
-std::string_view name_of(RowKind kind);
-// Returns the number of consecutive examples that stay together: 2 for a preference pair (chosen, then rejected),
-// else 1.
-int64_t examples_per_row(RowKind kind);
 
 enum class Overlength { kCut, kDrop, kError };  // what happens to a row of more than cutoff_len tokens
 enum class OnBadRow { kError, kSkip };
@@ -56,7 +41,7 @@ struct DataSpec {
   Overlength overlength = Overlength::kCut;
   bool train_on_prompt = false;
   bool mask_history = false;       // trains only the last assistant turn
-  std::optional<LabelSet> labels;  // set exactly when rows is kLabelled
+  std::optional<LabelSet> labels;  // set exactly when row_reader(rows).labelled()
   bool labels_optional = false;    // rows without a label are kept; else they are bad rows
 
   // Which rows are taken, and in what order.

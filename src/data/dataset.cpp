@@ -36,7 +36,7 @@ class Loader {
       : spec_(spec),
         tokenizer_(tokenizer),
         vocab_size_(model_vocab_size),
-        unit_(examples_per_row(spec.rows)),
+        unit_(row_reader(spec.rows).examples_per_row),
         cache_(spec),
         report_(report) {}
 
@@ -71,8 +71,8 @@ class Loader {
     }
     for (size_t set = 0; set < names.size(); ++set)
       if (sizes[set] == 0)
-        throw UserError("mix_strategy: {} has no row that can be trained{}; remove it from `dataset`", names[set],
-                        spec_.remove_duplicates ? " and that no earlier set has" : "");
+        throw UserError("mix_strategy: {} has no row to train{}; remove it from `dataset`", names[set],
+                        spec_.remove_duplicates ? " (remove_duplicates drops rows that an earlier set has)" : "");
     const std::vector<int64_t> order = mix_sets(sizes, spec_.mix, spec_.mix_weights, spec_.seed);
     for (int64_t set = 0, first = 0; set < std::ssize(names); first += sizes[set++])
       report_.sets.emplace_back(names[set], std::count_if(order.begin(), order.end(), [&](int64_t row) {
@@ -85,11 +85,11 @@ class Loader {
   int64_t units(const Examples& rows) const { return static_cast<int64_t>(rows.size()) / unit_; }
 
   void check_kind(const DataSource& source) const {
-    if (source.ranking && spec_.rows != RowKind::kPreferencePairs)
+    if (source.ranking && !row_reader(spec_.rows).ranked)
       throw UserError(
           "dataset: {} holds preference pairs (`ranking: true` in dataset_info.json), but this stage reads {}; set "
           "stage: dpo or rm, or use another data set",
-          source.name, name_of(spec_.rows));
+          source.name, row_reader(spec_.rows).name);
   }
 
   // Returns whether lists of labels have one 0 or 1 for each label. spec_.labels says so if it is known for all sets;
@@ -165,8 +165,8 @@ class Loader {
     }
     if (tally.rewritten)
       report_.notes.push_back(
-          fmt::format("template: {} earlier turns are rendered in another way than as the last turn (templates that "
-                      "remove thoughts do this)",
+          fmt::format("template: {} turns are rendered differently than they would be at the end of the conversation "
+                      "(templates that remove thoughts do this)",
                       tally.rewritten));
     if (tally.prompt_thinks)
       report_.notes.push_back(fmt::format("template: {} prompts open a thinking block, but their rows have no thoughts",
@@ -270,14 +270,14 @@ void count_chosen(const Examples& chosen, int64_t unit, DataReport& report) {
 }  // namespace
 
 Datasets load_datasets(const DataSpec& spec, const Tokenizer& tokenizer, int64_t model_vocab_size) {
-  internal_check(spec.labels.has_value() == (spec.rows == RowKind::kLabelled),
-                 "load_datasets: rows that are {} do not fit {} labels", name_of(spec.rows),
-                 spec.labels ? spec.labels->size() : 0);
+  const RowReader& reader = row_reader(spec.rows);
+  internal_check(spec.labels.has_value() == reader.labelled(), "load_datasets: rows that are {} do not fit {} labels",
+                 reader.name, spec.labels ? spec.labels->size() : 0);
   if (spec.sets.empty()) throw UserError("dataset: the key is missing; give a file, or a name of dataset_info.json");
   const InterruptScope interrupts;
   Datasets data;
   data.train = Loader(spec, tokenizer, model_vocab_size, data.report).load(spec.sets, true);
-  const int64_t unit = examples_per_row(spec.rows);
+  const int64_t unit = reader.examples_per_row;
   if (!spec.eval_sets.empty()) {
     data.eval = Loader(spec, tokenizer, model_vocab_size, data.eval_report).load(spec.eval_sets, false);
     count_chosen(data.eval, unit, data.eval_report);

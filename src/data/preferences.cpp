@@ -145,23 +145,17 @@ bool is_good(const ordered_json& value, const std::string& column) {
 
 }  // namespace
 
-bool has_columns_of(const ordered_json& row, const DataSource& source, RowKind kind) {
-  switch (kind) {
-    case RowKind::kPreferencePairs:
-      return (has_column(row, reply_column(row, source, "chosen")) &&
-              has_column(row, reply_column(row, source, "rejected"))) ||
-             (has_column(row, "messages") &&
-              (has_column(row, "rejected_response") || has_column(row, "rejected_messages")));
-    case RowKind::kRatedReplies: {
-      if (has_column(row, "choices") || has_column(row, "options")) return false;
-      const ordered_json* rating = find_column(row, rating_column(row, source));
-      return rating && (rating->is_boolean() || has_column(row, source.column("kto_tag", "kto_tag")));
-    }
-    case RowKind::kTexts:
-    case RowKind::kConversations:
-    case RowKind::kLabelled: break;
-  }
-  throw InternalError("has_columns_of: rows that are {} are not recognised by their columns", name_of(kind));
+bool has_pair_columns(const ordered_json& row, const DataSource& source) {
+  return (has_column(row, reply_column(row, source, "chosen")) &&
+          has_column(row, reply_column(row, source, "rejected"))) ||
+         (has_column(row, "messages") &&
+          (has_column(row, "rejected_response") || has_column(row, "rejected_messages")));
+}
+
+bool has_rating_columns(const ordered_json& row, const DataSource& source) {
+  if (has_column(row, "choices") || has_column(row, "options")) return false;
+  const ordered_json* rating = find_column(row, rating_column(row, source));
+  return rating && (rating->is_boolean() || has_column(row, source.column("kto_tag", "kto_tag")));
 }
 
 Sample read_pair(const ordered_json& given, const DataSource& source) {

@@ -6,14 +6,14 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "data/data_spec.h"
 #include "data/formats.h"
 
 namespace fettle {
 
-// Returns whether the row's columns are those of `kind`: a comparison of two replies (kPreferencePairs) or a rated
-// reply (kRatedReplies). Throws InternalError for other kinds, whose rows may have any of many formats.
-bool has_columns_of(const nlohmann::ordered_json& row, const DataSource& source, RowKind kind);
+// Returns whether the row has the columns of a preference pair.
+bool has_pair_columns(const nlohmann::ordered_json& row, const DataSource& source);
+// Returns whether the row has the columns of a rated reply.
+bool has_rating_columns(const nlohmann::ordered_json& row, const DataSource& source);
 
 // Reads a preference pair: a prompt with two replies. The prompt may have any format of formats.h; `chosen` and
 // `rejected` (or the columns that the source names) are texts, messages, or lists of messages. Without a prompt, both

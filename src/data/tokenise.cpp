@@ -66,7 +66,7 @@ Outcome RowTokeniser::operator()(Row& row, const DataSource& source, const std::
       classified(row, source, where, outcome);
       return outcome;
     }
-    Sample sample = sample_of(row, source);
+    Sample sample = row_reader(spec_.rows).read(row.value, source);
     outcome.format = sample.format;
     switch (sample.kind) {
       case Sample::Kind::kChat: chat(sample, where, outcome); break;
@@ -88,19 +88,7 @@ Outcome RowTokeniser::operator()(Row& row, const DataSource& source, const std::
   return outcome;
 }
 
-Sample RowTokeniser::sample_of(const Row& row, const DataSource& source) const {
-  if (spec_.rows == RowKind::kPreferencePairs) return read_pair(row.value, source);
-  if (spec_.rows == RowKind::kRatedReplies) return read_rated(row.value, source);
-  return read_unrated(row.value, source);
-}
-
 void RowTokeniser::chat(Sample& sample, const std::string& where, Outcome& outcome) const {
-  if (spec_.rows == RowKind::kTexts) {
-    outcome.bad =
-        "this row is a conversation, but the stage reads plain texts (a column `text` or `content`); set stage: sft to "
-        "train on conversations";
-    return;
-  }
   if (has_empty_reply(sample.messages, spec_.mask_history) || has_empty_reply(sample.rejected, spec_.mask_history)) {
     outcome.dropped = "a reply is empty, so there is nothing to learn";
     outcome.empty = true;
@@ -257,8 +245,7 @@ void RowTokeniser::text(const Sample& sample, const std::string& where, Outcome&
     outcome.trained_by_role["text"] += example.trained_tokens();
     outcome.examples.push_back(std::move(example));
   };
-  const bool continues = spec_.rows == RowKind::kTexts || sample.continues;
-  if (!continues || ids.size() <= most) return add(ids);
+  if (!sample.continues || ids.size() <= most) return add(ids);
   // A long text continues in further examples.
   for (size_t at = 0; at + 1 < ids.size(); at += most)
     add({ids.begin() + static_cast<std::ptrdiff_t>(at),

@@ -17,7 +17,6 @@
 #include "data/data_spec.h"
 #include "data/example.h"
 #include "data/formats.h"
-#include "data/preferences.h"
 #include "data/read/rows.h"
 #include "tokenizer/tokenizer.h"
 
@@ -53,7 +52,6 @@ class RowTokeniser {
   ChatTemplate::Counts counts() const;
 
  private:
-  Sample sample_of(const Row& row, const DataSource& source) const;
   void chat(Sample& sample, const std::string& where, Outcome& outcome) const;
   Example rendered(std::vector<Message>& messages, const Sample& sample, Preference preference,
                    const std::string& where, Outcome& outcome) const;

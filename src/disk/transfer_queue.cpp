@@ -84,9 +84,9 @@ class TransferQueue::Ring {
     io_uring_sqe_set_data(request, &pieces_[slot]);
   }
   // Submits the added pieces and waits until at least one is done. Returns the pieces that are done, each with its
-  // number of bytes or -errno. May return nothing; then the caller calls again. An error other than EINTR, EAGAIN and
-  // EBUSY lasts: the pieces that the kernel does not have fail with it, also those that are added later. The pieces
-  // that it has are still waited for, because it reads and writes their memory.
+  // number of bytes or -errno. May return nothing; then the caller calls again. Any error other than EINTR, EAGAIN and
+  // EBUSY is final: all pieces that the kernel does not have yet fail with this error, including pieces that are added
+  // later. The pieces that the kernel has are still waited for, because the kernel reads and writes their memory.
   std::vector<std::pair<Piece, int64_t>> wait() {
     std::vector<std::pair<Piece, int64_t>> done;
     if (broken_ == 0) {

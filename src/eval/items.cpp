@@ -6,7 +6,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "data/formats.h"
-#include "data/preferences.h"
 #include "data/read/columns.h"
 #include "data/read/rows.h"
 
@@ -179,7 +178,7 @@ bool has_rows_of(const DataSource& source, RowKind kind) {
   bool out = false;
   read_rows(source.files.at(0), [&](Row row) {
     row.parse();
-    out = row.bad.empty() && has_columns_of(row.value, source, kind);
+    out = row.bad.empty() && row_reader(kind).has_columns(row.value, source);
     return false;
   });
   return out;

@@ -17,7 +17,7 @@ enum class Task {
   kLetters,     // the prompt lists the choices A, B, ...; the model answers with the most likely letter
   kGeneration,  // the model writes replies, which are compared with references
 };
-// Returns whether the first row of the source has the columns of `kind` (has_columns_of in data/preferences.h).
+// Returns whether the first row of the source has the columns of `kind` (RowReader::has_columns).
 bool has_rows_of(const DataSource& source, RowKind kind);
 
 // Returns the task for a value of the key `eval_task` other than "auto", for a stage that trains tokens.

@@ -13,7 +13,7 @@ namespace fettle {
 
 struct BaseTensor {
   std::string name;   // the name under which the export writes the tensor
-  std::string param;  // the name that the model's parameters give the tensor; `name` when no parameter uses the tensor
+  std::string param;  // the name of the parameter that uses the tensor; if no parameter uses it, the same as `name`
   Shape shape;        // shape of the floats, also for a quantised weight
   StoredTensor stored;
   const Param* quantised = nullptr;  // the parameter, when the weight is quantised; else null

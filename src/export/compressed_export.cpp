@@ -18,7 +18,6 @@ constexpr int64_t kSquare = 128;             // rows and columns of a block; als
 constexpr float kSmallestFactor = 0x1p-24F;  // the smallest number above 0 that f16 can represent
 constexpr float kLargestInt4 = 7.5F;         // in the middle between 7 and the magnitude of -8
 constexpr int64_t kInAWord = 8;              // integers of 4 bits in an i32
-constexpr std::string_view kWeight = ".weight";
 
 // The codes and factors of some rows of a weight. A code is the byte of an 8-bit float, or an integer increased by 8.
 struct CodedRows {
@@ -95,10 +94,10 @@ CompressedExport::CompressedExport(CompressedScheme scheme, DType factors, const
         const BaseTensor& tensor = base.find(name);
         if (tensor.shape.dims.size() != 2) continue;
         // Programs that serve models read gates with one output as floats.
-        if (linear && name.ends_with(kWeight) && tensor.shape.dims[0] > 1)
+        if (linear && tensor.shape.dims[0] > 1)
           weights_.insert(name);
-        else if (name.ends_with(kWeight) && !param.is_embedding())
-          ignored_.insert(name.substr(0, name.size() - kWeight.size()));
+        else if (!param.is_embedding())
+          ignored_.insert(module_of(name));
       }
   }
   ignored_.insert(model.family->head);  // it is a Linear module even if it uses the embedding's weight

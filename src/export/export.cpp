@@ -50,7 +50,7 @@ int64_t exported_labels(const Family& family, const nlohmann::json& config, cons
     const TensorEntry* head = adapter.find(name, AdapterPart::kSaved);
     if (head == nullptr)
       throw UserError(
-          "{}: the adapter is a classifier's (task_type SEQ_CLS) but has no '{}'; save it again with that module",
+          "{}: this is a classifier's adapter (task_type SEQ_CLS), but it has no '{}'; save it again with that module",
           adapter.file.path().string(), name);
     if (head->shape.rank() != 2 || head->shape.elements() == 0)
       throw UserError("{}: '{}' is {}, wanted [labels, hidden]; save the adapter again", adapter.file.path().string(),

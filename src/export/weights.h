@@ -13,7 +13,7 @@ namespace fettle {
 // The changes that the merge made to the weights.
 struct MergeCount {
   int64_t tensors = 0;            // tensors whose written bytes changed
-  bool nonzero = false;           // the adapters have a change that is not zero
+  bool nonzero = false;           // at least one adapter changes a value
   DType narrowest = DType::kF64;  // narrowest dtype of the merged tensors, as written
 };
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "programs/signature.h"
+#include "programs/layouts.h"
 
 namespace fettle {
 namespace {
@@ -98,11 +98,6 @@ DeviceBuffer Generator::run_piece(Kept& cache, std::span<const int32_t> ids, int
 int64_t Generator::known(std::span<const int32_t> ids, int64_t adapter) const {
   const auto at = caches_.find(adapter);
   return at == caches_.end() ? 0 : known(at->second, ids);
-}
-
-int64_t Generator::cached(int64_t adapter) const {
-  const auto at = caches_.find(adapter);
-  return at == caches_.end() ? 0 : std::ssize(at->second.ids);
 }
 
 int64_t Generator::capacity(int64_t adapter) const {

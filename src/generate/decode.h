@@ -35,8 +35,8 @@ class Generator {
   // Run::side_by_side.
   std::vector<float> logits(std::span<const int32_t> ids, int64_t adapter = kNoAdapter);
 
-  // Returns how many of the first tokens of `ids` logits() would take from the cache. The last token is not one of
-  // them, because logits() always computes it.
+  // Returns how many of the first tokens of `ids` logits() would take from the cache. This does not include the last
+  // token, because logits() always computes it.
   int64_t known(std::span<const int32_t> ids, int64_t adapter = kNoAdapter) const;
 
   // From the next call of logits() on, makes caches large enough for `length` positions (at most max_length()), so that
@@ -49,9 +49,7 @@ class Generator {
   }
 
   int64_t max_length() const { return run_.model.config.max_position_embeddings; }
-  // These functions describe an adapter's cache: the number of its tokens, the number of its positions, and its arrays,
-  // which have one row.
-  int64_t cached(int64_t adapter = kNoAdapter) const;
+  // These functions describe an adapter's cache: the number of its positions, and its arrays, which have one row.
   int64_t capacity(int64_t adapter = kNoAdapter) const;
   CacheBuffers& cache(int64_t adapter = kNoAdapter) { return caches_[adapter].arrays; }
 

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "graph/ops.h"
 #include "models/blocks/loss.h"
-#include "programs/signature.h"
+#include "programs/layouts.h"
 #include "step/forward.h"
 
 namespace fettle {

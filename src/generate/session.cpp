@@ -81,7 +81,7 @@ Session::Session(const Request& request, Template wanted, SystemMessage system, 
   const DataSpec data = request.data();
   if (system == SystemMessage::kDefault) default_system_ = data.default_system;
   const bool offered = !data.template_name.empty() || tokenizer_.chat_template().has_value();
-  if (wanted == Template::kRequired || (request.stage().rows != RowKind::kTexts && offered))
+  if (wanted == Template::kRequired || (row_reader(request.stage().rows).conversations && offered))
     template_.emplace(data.template_name, tokenizer_, LocalTime::now(), data.thinking);
   auto add = [this](const std::vector<int32_t>& ids) { stop_ids_.insert(stop_ids_.end(), ids.begin(), ids.end()); };
   if (template_) add(template_->stop_ids());

@@ -65,7 +65,7 @@ class Session {
   ReplyOptions options(uint64_t number) const;
   // Writes a reply with options(number). Calls load().
   Reply reply(const std::vector<int32_t>& prompt, uint64_t number, const OnText& on_text);
-  // Writes the replies to several prompts, of which per_device_eval_batch_size are answered at the same time. The first
+  // Writes the replies to several prompts. Answers per_device_eval_batch_size of them at the same time. The first
   // prompt has the number `number`, the next one `number` + 1, and so on. Calls load().
   void replies(const std::vector<std::vector<int32_t>>& prompts, uint64_t number, const OnReply& on_reply);
 

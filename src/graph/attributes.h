@@ -25,11 +25,14 @@ struct DotDims {
 // Which values of a scan's body are saved for the reverse loop, which computes the gradient. The reverse loop computes
 // the others again. Only values that it reads are saved.
 enum class Remat : uint8_t {
-  kNone,  // saved: those of kDots, and other values that depend on a carry, except cheap ones (Saved::kNever) and
-          // conversions to a wider dtype, whose operand is saved instead
-  kDots,  // saved: those of kFull, and results of matrix products, inner loops, custom gradients and custom calls,
-          // except elementwise custom calls
-  kFull,  // saved: only the carries with which each trip begins
+  // Saves what kDots saves, and all other values that depend on a carry. Exceptions: cheap values (Saved::kNever), and
+  // conversions to a wider dtype, whose operand is saved instead.
+  kNone,
+  // Saves what kFull saves, and the results of matrix products, inner loops, custom gradients and custom calls, except
+  // elementwise custom calls.
+  kDots,
+  // Saves only the carries with which each trip begins.
+  kFull,
 };
 
 enum class Direction : uint8_t { kEQ, kNE, kGE, kGT, kLE, kLT };

@@ -123,6 +123,9 @@ struct Shrunk {
 using Shrink = Shrunk (*)(const Node& node, const std::vector<bool>& live);
 // Returns which results depend on the active operands (those whose gradient is wanted).
 using Activity = std::vector<bool> (*)(const Node& node, const std::vector<bool>& active);
+// Returns sum + result, both f32. `result` is the result of the node, which has any float dtype and is not read again.
+// The gradient of a value that a loop captures is summed over the trips in this way.
+using Accumulate = Tensor (*)(const Tensor& sum, const Tensor& result);
 // Returns true when the node is printed late: just before its first use, not in its own place. `operand_late` says
 // whether the node's first operand is printed late.
 using Late = bool (*)(const Node& node, bool operand_late);
@@ -163,9 +166,12 @@ struct OpRow {
   Stated<Needs> needs;
   Stated<SavedRule> saved;
   // Columns that few ops state.
-  Activity activity = nullptr;  // null: all float results depend on every operand
-  Shrink shrink = nullptr;      // null: if one result is live, pruning keeps all results
-  Late late = nullptr;          // null: printed where it was made
+  bool apart = false;               // result i depends on operand i only; else every result depends on all operands
+  Activity activity = nullptr;      // null: the active results follow from `apart`
+  bool view = false;                // on one device, the result has the elements of the operand in the same order
+  Accumulate accumulate = nullptr;  // null: adds the result, converted to f32
+  Shrink shrink = nullptr;          // null: if one result is live, pruning keeps all results
+  Late late = nullptr;              // null: printed in its own place
 };
 
 const OpRow& op_row(Op op);

@@ -25,13 +25,6 @@ Tensor binary(Op op, const Tensor& x, const Tensor& y) {
   return make_node(op, {broadcast_to(x, dims), broadcast_to(y, dims)});
 }
 
-Direction direction_of(std::string_view name) {
-  constexpr std::string_view kNames[] = {"EQ", "NE", "GE", "GT", "LE", "LT"};
-  const auto at = std::ranges::find(kNames, name);
-  internal_check(at != std::end(kNames), "[compare_i3] unknown direction '{}' at {}", name, PathScope::path());
-  return static_cast<Direction>(at - std::begin(kNames));
-}
-
 Dims from_end(Dims dims, int64_t rank) {
   for (int64_t& d : dims)
     if (d < 0) d += rank;
@@ -169,9 +162,9 @@ Tensor shift_right(const Tensor& x, int64_t bits) {
   return binary(Op::kShiftRightLogical, x, constant(static_cast<double>(bits), x.dtype()));
 }
 
-Tensor compare(const Tensor& x, const char* direction, const Tensor& y) {
+Tensor compare(const Tensor& x, Direction direction, const Tensor& y) {
   const Dims dims = broadcast_dims(x.dims(), y.dims());
-  return make_node(Op::kCompare, {broadcast_to(x, dims), broadcast_to(y, dims)}, Comparison{direction_of(direction)});
+  return make_node(Op::kCompare, {broadcast_to(x, dims), broadcast_to(y, dims)}, Comparison{direction});
 }
 
 Tensor select(const Tensor& pred, const Tensor& on_true, const Tensor& on_false) {

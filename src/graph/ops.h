@@ -55,8 +55,8 @@ Tensor logical_and(const Tensor& x, const Tensor& y);
 Tensor logical_or(const Tensor& x, const Tensor& y);
 Tensor bit_xor(const Tensor& x, const Tensor& y);
 Tensor shift_left(const Tensor& x, int64_t bits);
-Tensor shift_right(const Tensor& x, int64_t bits);                                 // fills with zeros
-Tensor compare(const Tensor& x, const char* direction, const Tensor& y);           // "EQ" "NE" "GE" "GT" "LE" "LT"
+Tensor shift_right(const Tensor& x, int64_t bits);  // fills with zeros
+Tensor compare(const Tensor& x, Direction direction, const Tensor& y);
 Tensor select(const Tensor& pred, const Tensor& on_true, const Tensor& on_false);  // broadcasts all three
 Tensor convert(const Tensor& x, DType dtype);          // returns x itself when it has that dtype
 Tensor bitcast_convert(const Tensor& x, DType dtype);  // `dtype` must be as wide as x's dtype

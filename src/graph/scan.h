@@ -28,8 +28,9 @@ struct ScanOptions {
 };
 
 // Calls `body(index, carries, xs)` once, to build it. The body sees one slice of each of `xs` [trips, ...]; `index` is
-// an i32 scalar, the number of the slice of the xs and ys that this trip reads and writes. Of xs with more than `trips`
-// slices, the trip reads slice `first` + index. Returns the final carries and the ys stacked to [trips, ...].
+// an i32 scalar, the number of the slice of the xs and ys that this trip reads and writes. If one of the xs has more
+// than `trips` slices, the trip reads slice `first` + index. Returns the final carries and the ys stacked to [trips,
+// ...].
 using ScanBody =
     std::function<ScanStep(const Tensor& index, const std::vector<Tensor>& carries, const std::vector<Tensor>& xs)>;
 ScanStep scan(int64_t trips, const std::vector<Tensor>& carries, const std::vector<Tensor>& xs, const ScanBody& body,

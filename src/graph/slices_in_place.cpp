@@ -12,18 +12,12 @@ namespace {
 
 using Call = std::shared_ptr<const CustomCall>;
 
-// Returns whether the node's result has the same elements in the same order as its operand. Sharding constraints change
-// nothing on one device.
-bool is_view(const Node& node) {
-  return node.op == Op::kReshape || node.op == Op::kShardingConstraint;
-}
-
 bool reads_slices(const Node& node) {
   return node.op == Op::kCustomCall && node.get<Call>()->reads_slices;
 }
 
-// The slices of a loop that its calls can read in place: the xs (numbers of operands of the loop) for each value of the
-// body that is such a slice, or a view of it.
+// Returns the values of the body that calls can read in place: slices of xs, and views of such slices. Each value maps
+// to the number of its xs among the loop's operands.
 std::map<ValueId, int64_t> readable_slices(const Loop& loop) {
   const Block& body = *loop.body;
   std::map<ValueId, int64_t> slices;
@@ -36,7 +30,7 @@ std::map<ValueId, int64_t> readable_slices(const Loop& loop) {
   for (int32_t id = 0; id < body.size(); ++id)
     for (const Tensor& operand : body.node(id).operands)
       if (const auto slice = slice_at(operand)) {
-        if (is_view(body.node(id)))
+        if (op_row(body.node(id).op).view)
           slices[{id, 0}] = *slice;
         else if (!reads_slices(body.node(id)))
           cut_out[*slice] = true;

@@ -29,16 +29,6 @@ const json* member(const json& object, const char* key) {
   return found == object.end() ? nullptr : &*found;
 }
 
-std::string text_of(const json& object, const char* key) {
-  const json* value = member(object, key);
-  return value != nullptr && value->is_string() ? value->get<std::string>() : "";
-}
-
-int64_t size_of_entry(const json& object, const char* key) {
-  const json* value = member(object, key);
-  return value != nullptr && value->is_number_unsigned() ? value->get<int64_t>() : -1;
-}
-
 std::string api_url(const HubSettings& settings, const RepoName& repo) {
   const char* version = settings.hub == Hub::kModelScope ? "v1/" : "";
   return fmt::format("{}/api/{}{}/{}", settings.endpoint, version, repo.plural(), repo.id);
@@ -54,21 +44,21 @@ std::string next_page(const HttpReply& reply) {
 }
 
 HubFile hugging_face_file(const json& entry) {
-  HubFile file{.path = text_of(entry, "path"),
-               .size = size_of_entry(entry, "size"),
-               .oid = text_of(entry, "oid"),
-               .xet = text_of(entry, "xetHash")};
+  HubFile file{.path = text_in(entry, "path"),
+               .size = count_in(entry, "size"),
+               .oid = text_in(entry, "oid"),
+               .xet = text_in(entry, "xetHash")};
   file.etag = file.oid;
   if (const json* large = member(entry, "lfs"); large != nullptr && large->is_object()) {
-    file.etag = text_of(*large, "oid");
-    file.size = size_of_entry(*large, "size");
+    file.etag = text_in(*large, "oid");
+    file.size = count_in(*large, "size");
   }
   return file;
 }
 
 HubFile model_scope_file(const json& entry) {
-  const std::string sum = text_of(entry, "Sha256");
-  return {.path = text_of(entry, "Path"), .size = size_of_entry(entry, "Size"), .etag = sum, .oid = sum};
+  const std::string sum = text_in(entry, "Sha256");
+  return {.path = text_in(entry, "Path"), .size = count_in(entry, "Size"), .etag = sum, .oid = sum};
 }
 
 [[noreturn]] void throw_too_many_files(const HubSettings& settings, const RepoName& repo) {
@@ -94,7 +84,7 @@ Listing list_hugging_face(const HubSettings& settings, const RepoName& repo, con
     if (!entries.is_array())
       throw UserError("{}: found no list of files; does HF_ENDPOINT name a hub?", api_url(settings, repo));
     for (const json& entry : entries)
-      if (text_of(entry, "type") == "file") out.push_back(hugging_face_file(entry));
+      if (text_in(entry, "type") == "file") out.push_back(hugging_face_file(entry));
     if (out.size() > kMostFiles) throw_too_many_files(settings, repo);
     const std::string next = next_page(reply);
     url = next.empty() ? "" : redirect_target(url, next);
@@ -114,9 +104,9 @@ Listing list_model_scope(const HubSettings& settings, const RepoName& repo, cons
     const json* data = member(reply, "Data");
     const json* files = data != nullptr && data->is_object() ? member(*data, "Files") : data;
     if (files == nullptr || !files->is_array())
-      throw UserError("{}: found no list of files: {}", api_url(settings, repo), text_of(reply, "Message"));
+      throw UserError("{}: found no list of files: {}", api_url(settings, repo), text_in(reply, "Message"));
     for (const json& entry : *files)
-      if (text_of(entry, "Type") != "tree") out.push_back(model_scope_file(entry));
+      if (text_in(entry, "Type") != "tree") out.push_back(model_scope_file(entry));
     if (out.size() > kMostFiles) break;
     if (!pages || files->size() < kPage) return out;
   }
@@ -134,7 +124,7 @@ std::string find_commit(const HubSettings& settings, const RepoName& repo, int a
   const std::string revision = revision_of(settings, repo);
   if (settings.hub == Hub::kModelScope) return revision;
   const std::string url = fmt::format("{}/revision/{}", api_url(settings, repo), escaped(revision, false));
-  const std::string commit = text_of(parsed_body(settings, ask(settings, repo, url, attempts), url), "sha");
+  const std::string commit = text_in(parsed_body(settings, ask(settings, repo, url, attempts), url), "sha");
   if (!is_hex(commit, 40)) throw UserError("{}: found no commit; does HF_ENDPOINT name a hub?", url);
   return commit;
 }

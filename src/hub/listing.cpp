@@ -14,16 +14,6 @@ namespace {
 
 using nlohmann::json;
 
-std::string text_in(const json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
-}
-
-int64_t number_in(const json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_number_unsigned() ? found->get<int64_t>() : -1;
-}
-
 // Returns why the entry cannot be used; "" when it can be used.
 std::string fault(const HubFile& file) {
   if (!is_path_inside(file.path)) return "a path that cannot be used here";
@@ -49,7 +39,7 @@ std::optional<Listing> read_listing(const std::filesystem::path& file) {
   std::ifstream in(file);
   if (!in) return std::nullopt;
   const json all = parse_json_or_discard<json>(std::string{std::istreambuf_iterator<char>(in), {}});
-  if (!all.is_object() || number_in(all, "format_version") != 1) return std::nullopt;
+  if (!all.is_object() || count_in(all, "format_version") != 1) return std::nullopt;
   const auto files = all.find("files");
   if (files == all.end() || !files->is_object()) return std::nullopt;
   Listing out;
@@ -58,7 +48,7 @@ std::optional<Listing> read_listing(const std::filesystem::path& file) {
     HubFile one{.path = path, .oid = text_in(entry, "blob_id"), .xet = text_in(entry, "xet_hash")};
     const std::string large = text_in(entry, "lfs_sha256");
     one.etag = large.empty() ? one.oid : large;
-    one.size = number_in(entry, large.empty() ? "size" : "lfs_size");
+    one.size = count_in(entry, large.empty() ? "size" : "lfs_size");
     if (!fault(one).empty()) return std::nullopt;
     out.push_back(std::move(one));
   }

@@ -36,7 +36,7 @@ int run_data(const Request& request, const DataOptions& options, std::ostream& o
       request.stage(), spec, data, batches, eval_batches, eval_command, {devices, mesh, request.mesh_is_auto()}};
 
   const auto all = static_cast<int64_t>(data.train.size());
-  const int64_t shown = std::clamp<int64_t>(options.rows * examples_per_row(spec.rows), 0, all);
+  const int64_t shown = std::clamp<int64_t>(options.rows * row_reader(spec.rows).examples_per_row, 0, all);
   if (options.json) {
     ordered_json report = data_report_json(reading);
     report["samples"] = samples_json(data.train, shown, spec.labels, tokenizer);

@@ -131,7 +131,7 @@ std::string format_data_report(const DataReading& reading) {
   std::string out;
   auto line = [&](std::string_view name, const std::string& text) { out += fmt::format("{:<12}{}\n", name, text); };
   line("rows", fmt::format("{} of {}", with_commas(report.rows), fmt::join(spec.sets, ", ")));
-  const int64_t together = examples_per_row(spec.rows);
+  const int64_t together = row_reader(spec.rows).examples_per_row;
   const auto number = [&](const Examples& part) { return with_commas(static_cast<int64_t>(part.size()) / together); };
   std::string examples = fmt::format("{} {}to train", number(data.train), together == 2 ? "pairs " : "");
   if (!data.eval.empty()) examples += fmt::format(", {} to evaluate", number(data.eval));

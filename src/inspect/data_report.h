@@ -16,7 +16,7 @@ namespace fettle {
 struct AssumedTarget {
   AssumedDevices devices;
   MeshAxes mesh;
-  bool mesh_is_auto = false;  // true: `mesh` has all devices on fsdp; with other meshes, a step has the same rows
+  bool mesh_is_auto = false;  // true: `mesh` has all devices on fsdp; a step has the same rows with every other mesh
 };
 
 // The data that was read, and the batches that it gives. Stores only references.

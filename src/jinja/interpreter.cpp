@@ -399,7 +399,7 @@ Value Interpreter::evaluate(const Node& node) {
     case NodeKind::kCall: return call_node(node);
     case NodeKind::kFilter: return filtered(node, nullptr);
     case NodeKind::kTest: {
-      // An undefined subject is no error here, because tests such as `is defined` need it.
+      // An undefined subject does not cause an error here, because tests such as `is defined` need it.
       const Value subject = child(0);
       return apply_test(*this, node.name, subject, arguments(node));
     }

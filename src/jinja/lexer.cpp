@@ -8,6 +8,7 @@
 #include <cctype>
 
 #include "base/error.h"
+#include "base/text.h"
 
 namespace fettle::jinja {
 namespace {
@@ -19,12 +20,10 @@ bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
 
-void append_utf8(std::string& out, uint32_t code) {
-  uint8_t bytes[4];
-  int32_t size = 0;
-  if (code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) code = 0xfffd;
-  U8_APPEND_UNSAFE(bytes, size, code);
-  out.append(reinterpret_cast<char*>(bytes), static_cast<size_t>(size));
+// Appends the character of an escape. Numbers that are not characters, such as halves of surrogate pairs, become
+// U+FFFD.
+void append_escaped(std::string& out, uint32_t code) {
+  append_utf8(out, code > 0x10ffff || (code >= 0xd800 && code < 0xe000) ? U'\uFFFD' : static_cast<char32_t>(code));
 }
 
 class Lexer {
@@ -267,7 +266,7 @@ class Lexer {
       } else if (c == '\n') {
         // A backslash at the end of a line joins the line with the next one.
       } else if (c == 'x') {
-        append_utf8(text, code(2));
+        append_escaped(text, code(2));
       } else if (c == 'u') {
         uint32_t value = code(4);
         if (value >= 0xd800 && value < 0xdc00 && source_.compare(i + 1, 2, "\\u") == 0) {
@@ -276,18 +275,18 @@ class Lexer {
           if (low >= 0xdc00 && low < 0xe000) {
             value = 0x10000 + ((value - 0xd800) << 10) + (low - 0xdc00);
           } else {
-            append_utf8(text, value);
+            append_escaped(text, value);
             value = low;
           }
         }
-        append_utf8(text, value);
+        append_escaped(text, value);
       } else if (c == 'U') {
-        append_utf8(text, code(8));
+        append_escaped(text, code(8));
       } else if (c >= '0' && c <= '7') {
         uint32_t value = static_cast<uint32_t>(c - '0');
         for (int n = 0; n < 2 && i + 1 < source_.size() && source_[i + 1] >= '0' && source_[i + 1] <= '7'; ++n)
           value = value * 8 + static_cast<uint32_t>(source_[++i] - '0');
-        append_utf8(text, value);
+        append_escaped(text, value);
       } else {
         text += '\\';
         text += c;

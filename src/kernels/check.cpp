@@ -14,7 +14,7 @@
 #include "base/log.h"
 #include "checkpoint/files.h"
 #include "programs/arithmetic.h"
-#include "programs/signature.h"
+#include "programs/layouts.h"
 #include "runtime/compile_cache.h"
 
 namespace fettle {

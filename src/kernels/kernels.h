@@ -56,8 +56,8 @@ void require_kernel_names(const std::vector<std::string>& wanted, std::string_vi
 KernelSet select_kernels(std::string_view platform, const std::vector<std::string>& wanted,
                          std::string_view capability = "");
 
-// Returns a chooser that takes the first row that supports a composite's shapes and pays there. The chooser is empty
-// for an empty set.
+// Returns a chooser that takes the first row that supports a composite's shapes and is faster than its body there. The
+// chooser is empty for an empty set.
 ChooseKernel choose_among(KernelSet kernels);
 
 // Returns the kernels' names and versions, such as "cpu_attention/1", which a checkpoint records.

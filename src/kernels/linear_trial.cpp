@@ -96,14 +96,14 @@ Trial lora_trial(const MeshAxes& mesh, DType dtype, DType adapter, bool transpos
 
 }  // namespace
 
-std::vector<Trial> lora_trials(const MeshAxes& mesh) {
+std::vector<Trial> lora_trials(const MeshAxes& mesh, bool /*every_width*/) {
   std::vector<Trial> out;
   out.push_back(lora_trial(mesh, DType::kBF16, DType::kF32, false, 2e-2));
   out.push_back(lora_trial(mesh, DType::kF32, DType::kF32, true, 1e-4));
   return out;
 }
 
-std::vector<Trial> linear_trials(const MeshAxes& mesh) {
+std::vector<Trial> linear_trials(const MeshAxes& mesh, bool /*every_width*/) {
   std::vector<Trial> out;
   out.push_back(linear_trial(mesh, DType::kF32, false, 1e-4));
   out.push_back(linear_trial(mesh, DType::kBF16, false, 2e-2));

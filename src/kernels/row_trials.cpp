@@ -165,14 +165,14 @@ Trial cross_entropy_trial(const MeshAxes& mesh, DType dtype) {
 
 }  // namespace
 
-std::vector<Trial> gated_trials(const MeshAxes& mesh) {
+std::vector<Trial> gated_trials(const MeshAxes& mesh, bool /*every_width*/) {
   std::vector<Trial> out;
   out.push_back(gated_trial(mesh, DType::kBF16, "silu"));
   out.push_back(gated_trial(mesh, DType::kF32, "gelu_pytorch_tanh"));
   return out;
 }
 
-std::vector<Trial> rms_norm_trials(const MeshAxes& mesh) {
+std::vector<Trial> rms_norm_trials(const MeshAxes& mesh, bool /*every_width*/) {
   std::vector<Trial> out;
   out.push_back(rms_norm_trial(mesh, DType::kF32, 1, false));
   out.push_back(rms_norm_trial(mesh, DType::kBF16, 0, false));
@@ -180,14 +180,14 @@ std::vector<Trial> rms_norm_trials(const MeshAxes& mesh) {
   return out;
 }
 
-std::vector<Trial> rope_trials(const MeshAxes& mesh) {
+std::vector<Trial> rope_trials(const MeshAxes& mesh, bool /*every_width*/) {
   std::vector<Trial> out;
   out.push_back(rope_trial(mesh, DType::kF32));
   out.push_back(rope_trial(mesh, DType::kBF16));
   return out;
 }
 
-std::vector<Trial> cross_entropy_trials(const MeshAxes& mesh) {
+std::vector<Trial> cross_entropy_trials(const MeshAxes& mesh, bool /*every_width*/) {
   std::vector<Trial> out;
   out.push_back(cross_entropy_trial(mesh, DType::kF32));
   out.push_back(cross_entropy_trial(mesh, DType::kBF16));

@@ -36,12 +36,8 @@ std::vector<Trial> trials_of(std::string_view composite, const MeshAxes& mesh, b
 Trial also_on_slices(Trial trial);
 
 // Each function returns the trials of one composite; trials_of chooses among them.
-std::vector<Trial> attention_trials(const MeshAxes& mesh, bool every_width);
-std::vector<Trial> linear_trials(const MeshAxes& mesh);
-std::vector<Trial> lora_trials(const MeshAxes& mesh);
-std::vector<Trial> gated_trials(const MeshAxes& mesh);
-std::vector<Trial> rms_norm_trials(const MeshAxes& mesh);
-std::vector<Trial> rope_trials(const MeshAxes& mesh);
-std::vector<Trial> cross_entropy_trials(const MeshAxes& mesh);
+using TrialsOfOne = std::vector<Trial>(const MeshAxes& mesh, bool every_width);
+TrialsOfOne attention_trials, linear_trials, lora_trials, gated_trials, rms_norm_trials, rope_trials,
+    cross_entropy_trials;
 
 }  // namespace fettle

@@ -1,18 +1,33 @@
+#include <algorithm>
+
 #include "graph/ops.h"
 #include "graph/scan.h"
 #include "kernels/trial.h"
 
 namespace fettle {
 
+namespace {
+
+struct TrialsOf {
+  std::string_view composite;
+  TrialsOfOne* trials;
+};
+
+constexpr TrialsOf kTrials[] = {
+    {"attention", attention_trials},
+    {"linear", linear_trials},
+    {"lora", lora_trials},
+    {"gated", gated_trials},
+    {"rms_norm", rms_norm_trials},
+    {"rope", rope_trials},
+    {"cross_entropy", cross_entropy_trials},
+};
+
+}  // namespace
+
 std::vector<Trial> trials_of(std::string_view composite, const MeshAxes& mesh, bool every_width) {
-  if (composite == "attention") return attention_trials(mesh, every_width);
-  if (composite == "linear") return linear_trials(mesh);
-  if (composite == "lora") return lora_trials(mesh);
-  if (composite == "gated") return gated_trials(mesh);
-  if (composite == "rms_norm") return rms_norm_trials(mesh);
-  if (composite == "rope") return rope_trials(mesh);
-  if (composite == "cross_entropy") return cross_entropy_trials(mesh);
-  return {};
+  const auto* const found = std::ranges::find(kTrials, composite, &TrialsOf::composite);
+  return found == std::end(kTrials) ? std::vector<Trial>() : found->trials(mesh, every_width);
 }
 
 Trial also_on_slices(Trial trial) {

@@ -34,7 +34,8 @@ Tensor class_losses(Problem problem, const Tensor& logits_SK, const Tensor& clas
   const double share = 1 / static_cast<double>(k);
   if (problem == Problem::kSingleLabel) {
     const Tensor label_S1 = convert(classes, DType::kI32);
-    const Tensor one_hot = convert(compare(label_S1, "EQ", expand(iota({DType::kI32, {k}}, 0), 0)), DType::kF32);
+    const Tensor one_hot =
+        convert(compare(label_S1, Direction::kEQ, expand(iota({DType::kI32, {k}}, 0), 0)), DType::kF32);
     const Tensor top_S1 = stop_gradient(expand(reduce_max(logits_SK, {1}), 1));
     const Tensor shifted = logits_SK - top_S1;
     return log(reduce_sum(exp(shifted), {1})) - reduce_sum(shifted * one_hot, {1});

@@ -106,8 +106,8 @@ struct SharedExpert {
   std::string gate = {};  // a linear layer whose sigmoid multiplies the result; "": none
 };
 
-// The gated activation of GPT-OSS: gate * sigmoid(alpha * gate) * (up + 1). Before that, gate is limited to at most
-// `limit`, and up to [-limit, limit].
+// The gated activation of GPT-OSS: gate * sigmoid(alpha * gate) * (up + 1). First, `gate` is clamped to at most
+// `limit`, and `up` is clamped to [-limit, limit].
 struct ClampedSwiglu {
   double alpha = 1.702, limit = 7;
 };
@@ -200,8 +200,8 @@ struct Gemma4 {
   int64_t full_head_dim = 512, full_key_heads = 0;
   RopeParameters full_rope;
   bool values_are_keys = false;  // full layers compute their values from the keys' projection
-  // This many layers at the end compute no keys and values. Each uses those of the last layer of its kind (window or
-  // full) that computes them.
+  // Number of layers at the end that compute no keys and values. Such a layer uses the keys and values of an earlier
+  // layer: the last one of its kind (window or full) that computes them.
   int64_t shared_layers = 0;
   bool wide_mlp = false;  // the last shared_layers layers have an MLP of twice the size
   // Each token has a further vector of layer_size elements for each layer. A table has these vectors for layer_vocab
@@ -331,7 +331,7 @@ class ConfigReader {
   // Reads a list with one text for each layer. Returns {} when the field is missing or an empty list.
   std::vector<std::string> texts_by_layer(const std::string& key, int64_t layers) const;
   bool has(const std::string& key) const;    // present and not null
-  bool given(const std::string& key) const;  // present, perhaps null; null switches a default off
+  bool given(const std::string& key) const;  // present, also if null: a null may switch a default off
   // Throws UserError unless the field is absent, null or equal to `value`, which is the only implemented value.
   void refuse_unless(const std::string& key, const nlohmann::json& value) const;
   // Reads the fields that all families share: model_type, vocab_size, tie_word_embeddings, initializer_range, dtype,

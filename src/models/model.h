@@ -1,8 +1,8 @@
 // Defines Family, Forward and Model. Family describes a model family. Forward has the arguments of its forward
 // function. Model is a family with the config and the parameters of one model.
 //
-// Shape legend of this folder: B rows of the batch, T positions, S keys, D hidden_size, N query heads, K key heads, G =
-// N / K, H head_dim, F intermediate_size, V vocab_size, L layers.
+// Shape legend of this folder: B lines of a micro-batch (a line is one row of its arrays), T positions, S keys, D
+// hidden_size, N query heads, K key heads, G = N / K, H head_dim, F intermediate_size, V vocab_size, L layers.
 #pragma once
 
 #include <algorithm>
@@ -68,7 +68,7 @@ struct Layer {
 struct CacheArray {
   std::string name;
   LayerSet layers;
-  Dims dims;  // the dims for one layer and one row; -1: the dim of positions, which grows during generation
+  Dims dims;  // the dims for one layer and one line; -1: the dim of positions, which grows during generation
   LogicalAxes axes;
   std::optional<DType> dtype = {};  // nullopt: the dtype of the activations
 
@@ -77,8 +77,8 @@ struct CacheArray {
   bool has_positions() const { return std::ranges::find(dims, -1) != dims.end(); }
 };
 
-// The arrays that generation keeps for the tokens so far. `filled` (i32 [B]) is the number of these tokens in each row.
-// `real` (i32 scalar) is the number of new tokens in each row; the positions after them are padding.
+// The arrays that generation keeps for the tokens so far. `filled` (i32 [B]) is the number of these tokens in each
+// line. `real` (i32 scalar) is the number of new tokens in each line; the positions after them are padding.
 struct Cache {
   std::vector<CacheArray> kinds;
   std::vector<Tensor> arrays;  // [layers, ...], one for each of `kinds`
@@ -101,9 +101,9 @@ struct LowRank {
   double scale;
 };
 
-// The arguments of a forward function. Token arrays are i32 [B, T]. A row has one or more documents; `segments` has the
-// number of each position's document (0: padding). Tokens attend only within their document, and positions restart in
-// each document.
+// The arguments of a forward function. Token arrays are i32 [B, T]. A line has one or more documents; `segments` has
+// the number of each position's document (0: padding). Tokens attend only within their document, and positions restart
+// in each document.
 struct Forward {
   const ModelConfig& config;
   const Weights& weights;
@@ -139,17 +139,17 @@ struct Forward {
   // stacks are on the device.
   std::function<Tensor(const Param& param, const Tensor& slice)> fetch;
 
-  // Adapts the copy of this Forward that a pipeline's stage uses: `rows` takes the stage's rows [B', ...] from an array
-  // [B, ...]. Null: only the arrays of tokens differ.
+  // Adapts the copy of this Forward that a pipeline's stage uses: `rows` takes the stage's lines [B', ...] from an
+  // array [B, ...]. Null: only the arrays of tokens differ.
   using RowsOf = std::function<Tensor(const Tensor& array)>;
   std::function<void(Forward& stage, const RowsOf& rows)> enter_stage;
-  // The rows consist of this many micro-batches, which pass through a pipeline: row r belongs to micro-batch
+  // The lines consist of this many micro-batches, which pass through a pipeline: line r belongs to micro-batch
   // r % micro_batches.
   int64_t micro_batches = 1;
   Tensor used_micro_batches;  // i32: number of micro-batches that a pipeline computes; null: all
 
   Tensor tokens, positions, segments;
-  Tensor token_types;  // encoders: 0, or 1 in a row's second text; null: all 0
+  Tensor token_types;  // encoders: 1 for tokens of a second text, else 0; null: all 0
   Tensor lengths;      // i32 [B]: length of the whole document, if rope depends on it; null: computed from `positions`
   std::optional<Cache> cache;  // generation: the forward function adds the new tokens to it
 };
@@ -218,7 +218,7 @@ struct Model {
 
   const Param& param(const std::string& hf_name) const;
   // Returns the names of the linear layers, in order: names within a layer, or the whole name of a linear layer outside
-  // of the layers. The head is none of them.
+  // of the layers. The head is not included.
   std::vector<std::string> linears() const;
   // Returns the whole name of a linear layer, with {} for the layer's number if it is in the layers.
   std::string path_of(const std::string& linear) const;

@@ -27,13 +27,14 @@ struct ModuleRule {
 // `file` is the config.json, for messages. Throws UserError for a regular expression that is not valid.
 ModuleRule module_rule(const std::string& text, ModuleRule::Match match, const std::string& file);
 
-// Returns the modules of one expert whose weights, joined along the outputs, are this expert's part of `tensor`, which
-// has the weights of all experts of a layer: "experts.{}.down_proj" for "experts.down_proj", and "experts.{}.gate_proj"
-// and "experts.{}.up_proj" for "experts.gate_up_proj", with the expert's number for {}. Returns {} for other tensors.
+// `tensor` has the weights of all experts of a layer. Returns the modules that make up the part of one expert. If there
+// are two, their weights are joined along the outputs. Examples, with the expert's number for {}:
+// "experts.{}.down_proj" for "experts.down_proj"; "experts.{}.gate_proj" and "experts.{}.up_proj" for
+// "experts.gate_up_proj". Returns an empty list for other tensors.
 std::vector<std::string> expert_modules(const std::string& tensor, int64_t expert);
 
-// Returns the layers in which covers(module) is true for all modules of the weight. A parameter with the weights of all
-// experts stands for the experts' own modules (expert_modules).
+// Returns the layers in which covers(module) is true for all modules of the weight. If the weight has all experts, asks
+// for the modules that expert_modules() returns.
 std::vector<int64_t> layers_of_modules(const Param& param, const std::function<bool(const std::string&)>& covers);
 
 }  // namespace fettle

@@ -64,6 +64,10 @@ std::string module_of(const std::string& name) {
   return name.substr(0, name.rfind('.'));
 }
 
+std::string last_part(const std::string& module) {
+  return module.substr(module.rfind('.') + 1);
+}
+
 Shape stacked_shape(const Param& param, DType dtype) {
   Shape shape{dtype, param.dims};
   if (param.stacked()) shape.dims.insert(shape.dims.begin(), param.layers.count());

@@ -92,6 +92,8 @@ struct Param {
 
 // Returns the module that the parameter or tensor belongs to: "model.norm" for "model.norm.weight".
 std::string module_of(const std::string& name);
+// Returns the last part of a module's name: "q_proj" for "self_attn.q_proj".
+std::string last_part(const std::string& module);
 
 // Returns the shape of the program parameter and its axes: [L, ...] when stacked.
 Shape stacked_shape(const Param& param, DType dtype);

@@ -47,7 +47,7 @@ Tensor value_of(const Tensor& codes, bool is_signed) {
   const auto& map = four_bit_map(is_signed);
   Tensor out = scalar_f32(map[0]);
   for (size_t i = 1; i < map.size(); ++i)
-    out = select(compare(codes, "GE", scalar_f32(static_cast<double>(i))), scalar_f32(map[i]), out);
+    out = select(compare(codes, Direction::kGE, scalar_f32(static_cast<double>(i))), scalar_f32(map[i]), out);
   return out;
 }
 
@@ -56,7 +56,8 @@ Tensor code_of(const Tensor& x, bool is_signed) {
   const auto& map = four_bit_map(is_signed);
   Tensor out = scalar_f32(0);
   for (size_t i = 1; i < map.size(); ++i)
-    out = select(compare(x, "GE", scalar_f32((map[i - 1] + map[i]) / 2)), scalar_f32(static_cast<double>(i)), out);
+    out = select(compare(x, Direction::kGE, scalar_f32((map[i - 1] + map[i]) / 2)), scalar_f32(static_cast<double>(i)),
+                 out);
   return out;
 }
 

@@ -15,7 +15,7 @@ constexpr double kMostGrowth =
     1.01;  // limit of the growth of a scaled gradient's norm per step (Fira, arXiv:2410.01623)
 constexpr double kTiny = 1e-8;
 
-// The numbers of the dims of a weight: those of the stack, those that stay, and those that are projected.
+// The numbers of a weight's dims in three groups: dims of the stack, dims that stay, and dims that are projected.
 struct Sides {
   std::vector<int64_t> stack, kept, projected;
 };
@@ -128,7 +128,8 @@ Updated apollo_update(const OptimWeight& weight, const OptimOptions& options, co
     if (front) step = step * scale;
     const Tensor norm = norm_over(step, weight.stacked), earlier = in.state[2];
     const Tensor growth = maximum(norm / (earlier + kTiny), constant(kMostGrowth, DType::kF32)) / kMostGrowth;
-    const Tensor limit = select(compare(earlier, "GT", constant(0, DType::kF32)), growth, constant(1, DType::kF32));
+    const Tensor limit =
+        select(compare(earlier, Direction::kGT, constant(0, DType::kF32)), growth, constant(1, DType::kF32));
     step = step / factors_of(limit, weight, {sides.stack});
     if (!front) step = step * scale;
     state.push_back(norm / limit);

@@ -27,13 +27,13 @@ Tensor value_of(const Tensor& codes, DynamicMap map) {
   const Tensor signed_number = is_signed ? q - 127.0 : q + 1.0;
   const Tensor number = abs(signed_number);
   auto f32 = [](double x) { return constant(x, DType::kF32); };
-  auto in = [&](int i) { return compare(number, "GE", f32(decade(i, map).count)); };
+  auto in = [&](int i) { return compare(number, Direction::kGE, f32(decade(i, map).count)); };
   const Tensor step = choose(in, [&](int i) { return decade(i, map).step; });
   const Tensor zeroth =
       choose(in, [&](int i) { return decade(i, map).first - decade(i, map).count * decade(i, map).step; });
   Tensor value = zeroth + number * step;
-  value = select(compare(number, "GE", f32(2 * decade(kDecades - 1, map).count)), f32(1), value);
-  value = select(compare(number, "LT", f32(decade(0, map).count)), f32(0), value);
+  value = select(compare(number, Direction::kGE, f32(2 * decade(kDecades - 1, map).count)), f32(1), value);
+  value = select(compare(number, Direction::kLT, f32(decade(0, map).count)), f32(0), value);
   return is_signed ? value * sign(signed_number) : value;
 }
 
@@ -42,16 +42,18 @@ Tensor code_of(const Tensor& x, DynamicMap map) {
   const bool is_signed = map == DynamicMap::kSigned;
   const Tensor size = abs(x);
   auto f32 = [](double value) { return constant(value, DType::kF32); };
-  auto in = [&](int i) { return compare(size, "GT", f32((decade(i - 1, map).last() + decade(i, map).first) / 2)); };
+  auto in = [&](int i) {
+    return compare(size, Direction::kGT, f32((decade(i - 1, map).last() + decade(i, map).first) / 2));
+  };
   const Tensor first = choose(in, [&](int i) { return decade(i, map).first; });
   const Tensor scale = choose(in, [&](int i) { return 1 / decade(i, map).step; });
   const Tensor count = choose(in, [&](int i) { return decade(i, map).count; });
   const Tensor nth = minimum(maximum(floor((size - first) * scale + 0.5), f32(0)), count - 1.0);
   const double zero = decade(0, map).count - 1, one = 2 * decade(kDecades - 1, map).count;
-  Tensor number = select(compare(size, "LE", f32(decade(0, map).first / 2)), f32(zero), nth + count);
+  Tensor number = select(compare(size, Direction::kLE, f32(decade(0, map).first / 2)), f32(zero), nth + count);
   // The map has the value 1, but not -1.
   const Tensor top = f32((decade(kDecades - 1, map).last() + 1) / 2);
-  number = select(compare(x, "GT", top), f32(one), number);
+  number = select(compare(x, Direction::kGT, top), f32(one), number);
   return convert(is_signed ? number * sign(x) + 127.0 : number - 1.0, DType::kU8);
 }
 
@@ -78,7 +80,7 @@ Quantized quantize(const Tensor& value, const OptimWeight& weight, DynamicMap ma
   const Tensor x = to_blocks(value, weight, blocks);
   const Tensor absmax = reduce_max(abs(x), blocks.elements);
   const Tensor zero = constant(0, DType::kF32);
-  const Tensor inverse = select(compare(absmax, "GT", zero), 1.0 / absmax, zero);
+  const Tensor inverse = select(compare(absmax, Direction::kGT, zero), 1.0 / absmax, zero);
   return {from_blocks(code_of(x * spread(inverse, blocks), map), weight, blocks), absmax};
 }
 

@@ -25,8 +25,8 @@ struct MachineSize {
 // as Machine::of.
 MachineSize machine_size(const Request& request);
 
-// Returns how many devices the target's links connect: those of one host, or those of a rack (Target::domain_devices)
-// in which all hosts are, or which the hosts fill.
+// Returns how many devices the target's links connect: the devices of one host, or of a rack (Target::domain_devices)
+// if all hosts are in one rack or fill whole racks.
 int64_t linked_devices(const Target& target, int64_t hosts, int64_t per_host);
 // Returns the machine for the compiler, as "racks x hosts x devices": "2x1x8", or "1x2x8" if links connect both hosts.
 std::string topology_shape(const Target& target, int64_t hosts, int64_t per_host);

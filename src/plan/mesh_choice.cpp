@@ -78,52 +78,11 @@ double guess_seconds(const Run& run, int64_t length, const Machine& machine) {
   return std::max(flops / rates.flops, read / rates.memory) + gathered + gradients + reduced + keys;
 }
 
-struct Enumerated {
-  std::vector<MeshCandidate> candidates;
-  int64_t smallest_held = 0;  // the least memory among meshes that divide the sizes but do not fit
-  std::string why_not;        // the error of the last mesh that does not divide the sizes
-};
-
 // Returns the variant with all devices on fsdp.
 Variant one_axis(int64_t devices) {
   Variant variant;
   variant.mesh = std::map<std::string, int64_t>{{"fsdp", devices}};
   return variant;
-}
-
-Enumerated enumerate(const Request& request, const Machine& machine) {
-  Enumerated out;
-  const Run asked = request.resolve(machine.run_target(), Purpose::kTraining, one_axis(machine.count()));
-  const int64_t devices = machine.count();
-  for (int64_t tp = 1; tp <= devices; ++tp)
-    for (int64_t sp = 1; sp * tp <= devices; ++sp)
-      for (int64_t fsdp = 1; fsdp * sp * tp <= devices; ++fsdp) {
-        const int64_t dp = devices / (fsdp * sp * tp);
-        if (dp * fsdp * sp * tp != devices) continue;
-        MeshCandidate candidate;
-        candidate.variant.mesh = {{"dp", dp}, {"fsdp", fsdp}, {"tp", tp}, {"sp", sp}};
-        candidate.variant.per_device_train_batch_size = asked.rows_per_device * tp * sp;
-        candidate.variant.per_device_eval_batch_size = asked.eval_rows_per_device * tp * sp;
-        try {
-          const Run run = request.resolve(machine.run_target(), Purpose::kTraining, candidate.variant);
-          const int64_t length = run.batch.longest();
-          candidate.text = mesh_title(run.sharding.mesh());
-          candidate.held_bytes = held_bytes(run, fullest_shape(run.batch));
-          candidate.guessed_seconds = guess_seconds(run, length, machine);
-        } catch (const UserError& error) {  // an axis does not divide a size
-          out.why_not = fmt::format("dp {}, fsdp {}, tp {}, sp {}, fails: {}", dp, fsdp, tp, sp, error.what());
-          continue;
-        }
-        if (machine.memory().limit > 0 && candidate.held_bytes > machine.memory().limit) {
-          if (out.smallest_held == 0 || candidate.held_bytes < out.smallest_held)
-            out.smallest_held = candidate.held_bytes;
-          continue;
-        }
-        out.candidates.push_back(std::move(candidate));
-      }
-  std::stable_sort(out.candidates.begin(), out.candidates.end(),
-                   [](const auto& a, const auto& b) { return a.guessed_seconds < b.guessed_seconds; });
-  return out;
 }
 
 double bound(const MeshCandidate& candidate) {
@@ -146,18 +105,48 @@ bool fits(const MeshCandidate& candidate) {
 }  // namespace
 
 std::vector<MeshCandidate> mesh_candidates(const Request& request, const Machine& machine) {
-  return enumerate(request, machine).candidates;
+  std::vector<MeshCandidate> out;
+  int64_t smallest_held = 0;  // the least memory among meshes that divide the sizes but do not fit
+  std::string why_not;        // the error of the last mesh that does not divide the sizes
+  const Run asked = request.resolve(machine.run_target(), Purpose::kTraining, one_axis(machine.count()));
+  const int64_t devices = machine.count();
+  for (int64_t tp = 1; tp <= devices; ++tp)
+    for (int64_t sp = 1; sp * tp <= devices; ++sp)
+      for (int64_t fsdp = 1; fsdp * sp * tp <= devices; ++fsdp) {
+        const int64_t dp = devices / (fsdp * sp * tp);
+        if (dp * fsdp * sp * tp != devices) continue;
+        MeshCandidate candidate;
+        candidate.variant.mesh = {{"dp", dp}, {"fsdp", fsdp}, {"tp", tp}, {"sp", sp}};
+        candidate.variant.per_device_train_batch_size = asked.rows_per_device * tp * sp;
+        candidate.variant.per_device_eval_batch_size = asked.eval_rows_per_device * tp * sp;
+        try {
+          const Run run = request.resolve(machine.run_target(), Purpose::kTraining, candidate.variant);
+          const int64_t length = run.batch.longest();
+          candidate.text = mesh_title(run.sharding.mesh());
+          candidate.held_bytes = held_bytes(run, fullest_shape(run.batch));
+          candidate.guessed_seconds = guess_seconds(run, length, machine);
+        } catch (const UserError& error) {  // an axis does not divide a size
+          why_not = fmt::format("dp {}, fsdp {}, tp {}, sp {}, fails: {}", dp, fsdp, tp, sp, error.what());
+          continue;
+        }
+        if (machine.memory().limit > 0 && candidate.held_bytes > machine.memory().limit) {
+          if (smallest_held == 0 || candidate.held_bytes < smallest_held) smallest_held = candidate.held_bytes;
+          continue;
+        }
+        out.push_back(std::move(candidate));
+      }
+  if (out.empty() && smallest_held > 0)
+    throw DoesNotFit("mesh: auto: weights, optimizer state and batch alone need {} on each device of {}, which has {}",
+                     size_text(smallest_held), machine.title(), size_text(machine.memory().limit));
+  if (out.empty())
+    throw UserError("mesh: auto: no mesh of {} devices divides this model; the last mesh tried, {}", machine.count(),
+                    why_not);
+  std::ranges::stable_sort(out, {}, &MeshCandidate::guessed_seconds);
+  return out;
 }
 
 MeshChoice choose_mesh(const Request& request, const Machine& machine) {
-  Enumerated found = enumerate(request, machine);
-  if (found.candidates.empty() && found.smallest_held > 0)
-    throw DoesNotFit("mesh: auto: weights, optimizer state and batch alone need {} on each device of {}, which has {}",
-                     size_text(found.smallest_held), machine.title(), size_text(machine.memory().limit));
-  if (found.candidates.empty())
-    throw UserError("mesh: auto: no mesh of {} devices divides this model; the last mesh tried, {}", machine.count(),
-                    found.why_not);
-  MeshChoice choice{std::move(found.candidates)};
+  MeshChoice choice{mesh_candidates(request, machine)};
   int compiled = 0, fitting = 0;
   std::string refusal;  // the compiler's last error
   for (MeshCandidate& candidate : choice.candidates) {
@@ -209,8 +198,8 @@ namespace {
 // Returns a message about the rates that were used, because devices do not report the rates of their links.
 std::string assumed_rates(const Machine& machine) {
   if (!machine.target())
-    return "rates of these devices are not known, so the times assume those of a typical server; `target` can name a "
-           "file with the true ones (docs/targets.md)";
+    return "the rates of these devices are not known, so the times assume the rates of a typical server; `target` can "
+           "name a file with the true rates (docs/targets.md)";
   const Target& target = *machine.target();
   return fmt::format(
       "rates of {}: links {:g} GB/s{}; if yours differ, name a file with them in `target` "

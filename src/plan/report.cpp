@@ -212,7 +212,7 @@ std::string format_plan(const StepPlan& plan) {
 }
 
 std::string format_remedies(const std::vector<Remedy>& remedies) {
-  if (remedies.empty()) return "the step does not fit, and it fits with none of the changes that were tried\n";
+  if (remedies.empty()) return "the step does not fit, and no change that was tried makes it fit\n";
   std::string text = "the step does not fit; it fits with any one of these changes (each was compiled):\n";
   for (const Remedy& remedy : remedies)
     text += fmt::format("  {}: {} of {} on each device\n", remedy.change, size_text(remedy.memory.peak),

@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdlib>
 
 #include "base/environment.h"
@@ -14,7 +13,7 @@
 #include "base/size_text.h"
 #include "checkpoint/files.h"
 #include "programs/arithmetic.h"
-#include "programs/signature.h"
+#include "programs/layouts.h"
 #include "runtime/rendezvous/fate.h"
 #include "runtime/rendezvous/rendezvous.h"
 #include "runtime/vendors/plugin.h"
@@ -94,9 +93,6 @@ Client make_client(const std::shared_ptr<const Plugin>& plugin, const DeviceRequ
   options.memory_fraction = share.total > 0 ? share.fraction() : request.memory_utilization;
   return Client(plugin, options);
 }
-
-// Older plugins do not know the flags of Vendor::timeout_flags. A process has one plugin.
-std::atomic<bool> knows_timeouts = true;
 
 // Returns "2 x NVIDIA H100 80GB HBM3 9.0" for the devices of this process.
 std::string own_kinds(const Client& client) {
@@ -196,7 +192,7 @@ bool Devices::on_host() const {
 // first, so the plugin waits longer.
 CompileOptions Devices::options_of(const Program& program) const {
   CompileOptions options{.num_partitions = static_cast<int>(program.mesh().size())};
-  if (run_ == nullptr || !knows_timeouts) return options;
+  if (run_ == nullptr || !plugin_->knows_timeouts()) return options;
   constexpr double kLonger = 600, kMost = 1e9;  // seconds
   for (const std::string_view flag : plugin_->vendor().timeout_flags)
     if (environment("XLA_FLAGS").find(flag) == std::string::npos)
@@ -270,8 +266,9 @@ Executable Devices::compile(const Program& program, const std::string& text) {
     if (text_of_error.find("annotate_device_placement") != std::string::npos) throw no_host_memory(client_);
     for (const auto& [flag, value] : options.env) {
       if (text_of_error.find(flag) == std::string::npos) continue;
-      warn("plugin {} does not know {}, so a program that hangs on a device is not ended by it", plugin_->name(), flag);
-      knows_timeouts = false;
+      warn("plugin {} does not know {}, so the plugin does not end a program that hangs on a device", plugin_->name(),
+           flag);
+      plugin_->refuses_timeouts();
       return compile(program, text);
     }
     throw;

@@ -45,7 +45,7 @@ class Devices {
   const Client& client() const { return client_; }
   int64_t count() const { return count_; }               // devices in use, of all processes together
   int64_t host_count() const;                            // number of hosts on which the processes run
-  const MemoryShare& memory() const { return memory_; }  // of the device on which the program may use the least
+  const MemoryShare& memory() const { return memory_; }  // of the device with the smallest limit
   std::string title() const;                             // "cpu (1 device)"
   std::string_view vendor() const;                       // Vendor::name: "cpu", "cuda"
   const std::vector<std::string>& wanted_kernels() const { return kernels_; }

@@ -10,7 +10,7 @@
 #include "base/seconds_since.h"
 #include "base/size_text.h"
 #include "graph/ops.h"
-#include "programs/signature.h"
+#include "programs/layouts.h"
 #include "report/log_files.h"
 #include "runtime/vendors/targets.h"
 
@@ -157,7 +157,7 @@ double best_product_flops(const std::function<double(int64_t n, DType dtype)>& s
 }
 
 double peak_flops(const Devices& devices, DType compute) {
-  if (devices.client().platform_name() != "cpu")
+  if (!devices.on_host())
     return static_cast<double>(devices.count()) * data_sheet_flops(devices.client().devices()[0].kind, compute);
   // A run of several processes does not measure: the measured times decide which products run next, and they differ
   // between processes, so the processes would run different products.

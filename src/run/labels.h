@@ -16,8 +16,8 @@ struct Recipe;
 // Returns the recipe's keys about labels.
 LabelRequest label_request(const Recipe& recipe);
 
-// When Fettle may read the rows to find their labels: always, or only if the recipe gives neither names nor a number of
-// labels. The second is for a plan, which needs only the number of labels.
+// When Fettle may read the rows to find their labels. kAlways: always. kIfUnnamed: only if the recipe gives no names
+// and no number of labels. A plan uses kIfUnnamed, because it needs only the number.
 enum class ReadLabels { kAlways, kIfUnnamed };
 
 // Returns the labels of a stage that trains labels, and nullopt for other stages. `adapters` are the folders of

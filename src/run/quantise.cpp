@@ -49,10 +49,10 @@ std::vector<int64_t> covered_layers(const ModelConfig& config, const Param& para
   return config.groups ? config.groups->covered_layers(param) : config.float8->covered_layers(param);
 }
 
-// Returns stored_format if the weights keep it on the device. They become 16-bit floats if adapters are merged into
-// them during loading, or if training changes base weights. PiSSA changes them, too. 8-bit floats get another format
-// with quantization_bit; when training with fp8, their products are computed from 16-bit floats; a reference model of
-// ref_model has 16-bit floats.
+// Returns stored_format if the weights keep it on the device. They do not keep it if adapters are merged into them
+// during loading, or if training or PiSSA changes base weights. 8-bit floats also do not stay if quantization_bit asks
+// for another format, if training uses fp8, whose products are computed from 16-bit floats, or if the recipe has a
+// ref_model, which has 16-bit floats.
 std::optional<Quantisation> kept_on_device(const Run& run, const Recipe& recipe, Purpose purpose) {
   const bool stays = run.merged.empty() && !run.from_scratch && !run.pissa && (run.lora || run.trained.empty());
   const bool multiplies_in_8_bits = recipe.fp8 && purpose == Purpose::kTraining;
@@ -97,9 +97,9 @@ void split_stored_stacks(Run& run, const Recipe& recipe, Purpose purpose, const 
   }
   if (!whole.empty())
     warn(
-        "{}: quantization_config leaves out {}. With layers_to_transform, offload_param or LoRA on experts, all layers "
-        "of these weights take 16 bits on the device, although the checkpoint stores the others as {}; remove the key "
-        "if memory is short",
+        "{}: quantization_config leaves out {}. Because of layers_to_transform, offload_param or LoRA on experts, "
+        "these weights take 16 bits on the device in all layers, although the checkpoint stores the other layers as "
+        "{}; remove that key if memory is short",
         file, fmt::join(whole, ", "), format->name());
   if (!divided.empty())
     info("{}: quantization_config leaves out {}; these layers are in 16 bits, the others stay {}", file,

@@ -143,8 +143,8 @@ class Resolving {
     // heads need.
     for (const auto& [key, key_heads] : config.key_heads())
       if (key_heads % tp != 0 && tp % key_heads != 0)
-        throw UserError("mesh: tp {} neither divides {} ({}) of {} nor is a multiple of it", tp, key, key_heads,
-                        config_.file);
+        throw UserError("mesh: tp {} does not fit {} ({}) of {}: tp must divide this number or be a multiple of it", tp,
+                        key, key_heads, config_.file);
   }
 
   // Sets the weight of the load-balancing loss of experts.
@@ -171,7 +171,7 @@ class Resolving {
     const std::string type = run_.model.family->model_type;
     if (config.num_experts == 0) refuse(type + " has no experts to balance", "remove the key");
     if (config.routing.correction.empty())
-      refuse(fmt::format("the routers of {} have no correction that could move", type),
+      refuse(fmt::format("the routers of {} have no corrections that a step could change", type),
              "remove the key; moe_aux_loss_coef balances the experts with a loss");
     if (recipe_.finetuning_type != "full")
       refuse(
@@ -214,8 +214,8 @@ class Resolving {
     });
     if (recipe_.embedding_lr && !run_.trained.empty() && !embedding)
       throw UserError(
-          "{}: embedding_lr: neither the embedding nor the head is trained; name them in additional_target, "
-          "or remove the key",
+          "{}: embedding_lr has no effect, because the embedding and the head are not trained; name them in "
+          "additional_target, or remove the key",
           recipe_.where("embedding_lr"));
   }
 
@@ -224,7 +224,7 @@ class Resolving {
     if (!run_.optimizer.rule->projects || run_.trained.empty()) return;
     if (std::ranges::any_of(run_.trained, [&](const Param& param) { return optim_weight(run_, param).low_rank; }))
       return;
-    throw UserError("{}: apollo_target: no linear layer that is trained has one of {} in its name",
+    throw UserError("{}: apollo_target: no trained linear layer has one of {} in its name",
                     recipe_.where("apollo_target"), fmt::join(run_.update.low_rank, ", "));
   }
 

@@ -89,7 +89,7 @@ struct Run {
   // the reference model is the base without the adapter.
   std::vector<Param> reference;
   bool reference_adapted = false;  // the reference model has copies of the given adapter
-  std::string reference_folder;    // ref_model; empty: the model as it is when the run starts
+  std::string reference_folder;    // ref_model; empty: the model at the start of the run
   std::string reference_at;        // where ref_model was set, for messages
   DType compute = DType::kF32;     // dtype of activations and matmuls
   bool dtype_by_default = false;   // the recipe sets no key for the compute dtype
@@ -185,7 +185,7 @@ struct StateArray {
   bool on_disk = false;  // the array is in a file; programs get a layer of it in the device's memory
 };
 std::vector<StateArray> optimizer_state(const Run& run, const Param& param);
-// Returns a trained parameter's own array: its values as they are trained.
+// Returns the array that training updates for this parameter.
 StateArray trained_array(const Run& run, const Param& param);
 
 }  // namespace fettle

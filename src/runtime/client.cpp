@@ -1,5 +1,6 @@
 #include "runtime/client.h"
 
+#include <fmt/ranges.h>
 #include <malloc.h>
 
 #include <algorithm>
@@ -143,10 +144,10 @@ void check_processes(const ClientHandle& handle, const Rendezvous& run) {
   for (const DeviceInfo& info : handle.infos) processes.insert(info.process_index);
   if (handle.process_index == run.rank() && static_cast<int>(processes.size()) == run.size()) return;
   throw DeviceError(
-      "plugin {} does not connect several processes: {} of {} sees {}; start one process only, or use plugin cuda or "
-      "rocm",
+      "plugin {} does not connect several processes: {} of {} sees {}; start one process only, or use plugin {}",
       handle.plugin->name(), run.name_of(run.rank()), run.size(),
-      processes.size() == 1 ? "only its own devices" : fmt::format("the devices of {} processes", processes.size()));
+      processes.size() == 1 ? "only its own devices" : fmt::format("the devices of {} processes", processes.size()),
+      fmt::join(vendors_that_connect(), " or "));
 }
 
 void describe_client(ClientHandle& handle) {

@@ -201,7 +201,6 @@ std::optional<Executable> CompileCache::load(const Client& client, const std::st
 Executable CompileCache::compile_again(const Client& client, const std::string& module_text, Signature signature,
                                        const CompileOptions& options) {
   const fs::path path = file_of(client, module_text, options);
-  ++misses_;
   Executable compiled = client.compile(module_text, std::move(signature), with_tuning_folder(options, client, folder_));
   try {
     if (write_entry(path, {compiled.program().serialize(), compiled.memory_stats()})) {

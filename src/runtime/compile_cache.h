@@ -50,7 +50,6 @@ class CompileCache {
   std::optional<MemoryStats> memory_stats(const Client& client, const std::string& module_text,
                                           const CompileOptions& options = {}) const;
   int hits() const { return hits_; }
-  int misses() const { return misses_; }
   // Returns the file in which this program is stored, or would be stored.
   std::filesystem::path file_of(const Client& client, const std::string& module_text,
                                 const CompileOptions& options) const;
@@ -61,7 +60,6 @@ class CompileCache {
   std::filesystem::path folder_;
   int64_t limit_;
   int hits_ = 0;
-  int misses_ = 0;
 };
 
 }  // namespace fettle

@@ -34,7 +34,7 @@ class PendingReply {
   // The part of the reply that is new since the last call of wait().
   struct News {
     std::string text;
-    std::vector<TokenChance> chances;  // those of the new tokens, if the job asks for them
+    std::vector<TokenChance> chances;  // one for each new token, if the job asks for them
     bool ended = false;
     std::string finish_reason;  // of an ended reply: "stop" or "length"; empty: the reply failed
     std::string error;          // why the reply failed

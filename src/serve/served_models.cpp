@@ -11,8 +11,8 @@
 namespace fettle {
 namespace {
 
-// Returns the last part of a title: "c" of "a/b/c" and of "a + b/c".
-std::string last_part(std::string title) {
+// Returns the last word of a title: "c" of "a/b/c" and of "a + b/c".
+std::string last_word(std::string title) {
   while (title.ends_with('/')) title.pop_back();
   return title.substr(title.find_last_of("/ ") + 1);
 }
@@ -77,15 +77,15 @@ ServedModels served_models(const Request& request, const std::vector<std::string
   if (together)
     return {request,
             Session::Adapters::kTogether,
-            {{.name = first_name(last_part(request.model_title())), .root = request.model_folder()}}};
+            {{.name = first_name(last_word(request.model_title())), .root = request.model_folder()}}};
   std::vector<std::string> folders = own;
   for (const Named& one : named) folders.push_back(one.path);
   ServedModels out{request.with_adapters(folders), Session::Adapters::kSideBySide, {}};
-  const std::string base = last_part(request.without_adapters().model_title());
+  const std::string base = last_word(request.without_adapters().model_title());
   const std::vector<std::string>& found = out.request.adapters();
   if (!own.empty())
     out.models.push_back(
-        {.name = first_name(last_part(request.model_title())), .root = found[0], .adapter = 0, .is_adapter = true});
+        {.name = first_name(last_word(request.model_title())), .root = found[0], .adapter = 0, .is_adapter = true});
   out.models.push_back({.name = own.empty() ? first_name(base) : base, .root = request.model_folder()});
   for (size_t i = 0; i < named.size(); ++i)
     out.models.push_back({.name = named[i].name,

@@ -80,7 +80,7 @@ PreferenceLoss dpo_losses(const KeyValues& keys, const ReplyLogps& in) {
   if (ftx > 0) loss = loss + nll * ftx;
 
   const Tensor good = score(chosen) * beta, bad = score(rejected) * beta;
-  const Tensor right = one_if(compare(good, "GT", bad));
+  const Tensor right = one_if(compare(good, Direction::kGT, bad));
   return {loss * real, preference_sums({real, real, good * real, bad * real, right * real, logp(chosen) * real,
                                         logp(rejected) * real, nll * real, odds * real})};
 }

@@ -25,13 +25,13 @@ PreferenceLoss kto_losses(const KeyValues& keys, const Tensor& preferences_S, co
   const Tensor real = real_sequences(in.tokens_S);
   const Tensor difference = in.trained_S - in.reference_S;
   // The KL divergence is estimated over all rows of the micro-batch, on all devices.
-  const Tensor other = one_if(compare(side(in.tokens_S, 1), "GT", zero));
+  const Tensor other = one_if(compare(side(in.tokens_S, 1), Direction::kGT, zero));
   const Tensor mean =
       reduce_sum(side(difference, 1) * other, {0}) / maximum(reduce_sum(other, {0}), constant(1, DType::kF32));
   const Tensor kl = stop_gradient(maximum(mean, zero));
   const Tensor score = side(difference, 0), logp = side(in.trained_S, 0);
   const Tensor chosen = constant(static_cast<double>(Preference::kChosen), DType::kI32);
-  const Tensor good = real * one_if(compare(side(preferences_S, 0), "EQ", chosen));
+  const Tensor good = real * one_if(compare(side(preferences_S, 0), Direction::kEQ, chosen));
   const Tensor bad = real - good;
   const Tensor loss = good * ((1.0 - logistic((score - kl) * beta)) * keys.number("kto_chosen_weight")) +
                       bad * ((1.0 - logistic((kl - score) * beta)) * keys.number("kto_rejected_weight"));

@@ -31,7 +31,7 @@ Tensor one_if(const Tensor& pred) {
 }
 
 Tensor real_sequences(const Tensor& tokens_S) {
-  return one_if(compare(side(tokens_S, 0), "GT", constant(0, DType::kF32)));
+  return one_if(compare(side(tokens_S, 0), Direction::kGT, constant(0, DType::kF32)));
 }
 
 Tensor real_rows_of(const BatchInputs& batch) {

@@ -22,7 +22,7 @@ BatchLoss bradley_terry_loss(const LossInputs& in) {
   const Tensor scores_S = reshape(logits, {logits.dim(0)});
   const Tensor real = rm_counts(in.batch);
   const Tensor good = side(scores_S, 0), bad = side(scores_S, 1), none = zeros_like(real);
-  const Tensor right = one_if(compare(good, "GT", bad));
+  const Tensor right = one_if(compare(good, Direction::kGT, bad));
   Tensor losses = -log_sigmoid(good - bad);
   if (const double c = in.keys.number("center_rewards_coefficient"); c > 0)
     losses = losses + (good + bad) * (good + bad) * c;

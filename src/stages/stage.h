@@ -41,7 +41,7 @@ enum class BatchPart {
   kPositions,    // [.., T]
   kSegments,     // [.., T]
   kSequences,    // [.., T]: the number of the position's sequence in the step, from 1; 0 in padding
-  kTokenTypes,   // [.., T]: 1 in the second text of a pair
+  kTokenTypes,   // [.., T]: 1 for tokens of the second text
   kClasses,      // f32 [S, labels of a row]
   kPreferences,  // [S]: the value of a Preference
   kWeights,      // f32 [.., T]: factor on the loss of each target; only if the batch has weights
@@ -132,9 +132,9 @@ struct Stage {
   std::string_view eval_task = "loss";
   // What a model with this head gives, and what such a model is called, for messages.
   std::string_view output = "text", model = "language model";
-  // Returns the stage that evaluates rows of other kinds than this stage's own, which has_columns_of
-  // (data/preferences.h) recognises. Null: the stage evaluates only its own rows. For example, dpo evaluates preference
-  // pairs, kto evaluates rated replies, and sft evaluates other rows for them.
+  // Returns the stage that evaluates rows of other kinds than this stage's own, which RowReader::has_columns
+  // recognises. Null: the stage evaluates only its own rows. For example, dpo evaluates preference pairs, kto evaluates
+  // rated replies, and sft evaluates other rows for them.
   const Stage& (*measured_as)() = nullptr;
 
   int64_t sequences_per_row() const { return sequences_per_group(grouping); }

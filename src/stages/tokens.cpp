@@ -18,7 +18,7 @@ namespace {
 
 // Returns 1 where a token is trained, else 0, in i32.
 Tensor trained_places(const BatchInputs& batch) {
-  return convert(compare(batch.at(BatchPart::kTargets), "GE", constant(0, DType::kI32)), DType::kI32);
+  return convert(compare(batch.at(BatchPart::kTargets), Direction::kGE, constant(0, DType::kI32)), DType::kI32);
 }
 
 }  // namespace

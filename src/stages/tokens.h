@@ -5,8 +5,8 @@
 
 namespace fettle {
 
-// trained_tokens returns the number of trained tokens of each line, f32 [.., B]; trained_by_sequence that of each
-// sequence, f32 [S].
+// trained_tokens returns the number of trained tokens of each line, f32 [.., B]. trained_by_sequence returns the number
+// for each sequence, f32 [S].
 Tensor trained_tokens(const BatchInputs& batch);
 Tensor trained_by_sequence(const BatchInputs& batch);
 // Returns the weights of the targets, f32 [.., T], or null when all are 1.

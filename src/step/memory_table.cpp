@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "programs/signature.h"
+#include "programs/layouts.h"
 #include "step/disk/disk_layout.h"
 #include "step/state/batch_arrays.h"
 
@@ -244,9 +244,8 @@ void require_host_fit(const MemoryTable& table, int64_t devices, int64_t free) {
   const int64_t needed = table.host() * devices + table.disk_staging;
   if (free == 0 || needed <= free) return;
   throw DoesNotFit(
-      "what the recipe keeps out of the device's memory needs {} of host memory, but {} are free: remove one of "
-      "offload_optimizer, offload_param and offload_dir, set pure_bf16: true, optim: adamw_8bit or quantization_bit, "
-      "or use more devices on fsdp",
+      "offload needs {} of host memory, but only {} are free: remove one of offload_optimizer, offload_param and "
+      "offload_dir, set pure_bf16: true, optim: adamw_8bit or quantization_bit, or use more devices on fsdp",
       size_text(needed), size_text(free));
 }
 

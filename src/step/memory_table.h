@@ -17,7 +17,7 @@ namespace fettle {
 // optimizer state and batch are computed from the shardings; the compiler reports the peak.
 struct MemoryTable {
   std::string device;     // "cpu (1 device)"
-  int64_t frozen = 0;     // frozen weights, also those of the reference model
+  int64_t frozen = 0;     // frozen weights, including the reference model's
   int64_t trained = 0;    // the trained weights: adapters, or weights of the model
   bool adapters = false;  // whether the run trains an adapter
   int64_t optimizer = 0;  // the state of the update rule

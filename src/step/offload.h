@@ -48,7 +48,7 @@ struct HeldParam {
 // Updates one layer of a stacked weight: the layer with the number `index`, an i32 scalar. `held.state` has the layer's
 // state [1, ...] on the device. Returns the whole stack of weights with the new layer, and the layer's new state. The
 // state begins with the layer's f32 values if they are on a disk; the new layer of the stack is then a copy of them.
-// `layer_grad` is like that of update_by_layer. If `sound` (a scalar predicate) is given and false, the weight does not
+// For `layer_grad`, see update_by_layer. If `sound` (a scalar predicate) is given and false, the weight does not
 // change.
 Updated update_layer(const Run& run, const Param& param, const Tensor& index, const HeldParam& held,
                      const std::function<Tensor(const Tensor&)>& layer_grad,

@@ -52,7 +52,7 @@ struct Gradients {
 
 // Runs the micro-batches one after another in a loop that carries the sums of gradients and losses. There is no loop
 // for a single micro-batch that always runs, nor for a pipeline, which takes all micro-batches at once. If `used` is
-// given, only the first `used` micro-batches run. With `scale`, the gradients are those of the loss times `scale`.
+// given, only the first `used` micro-batches run. With `scale`, differentiates the loss times `scale`.
 Gradients accumulate(const Run& run, Models models, const std::vector<Tensor>& trained, const BatchInputs& batch,
                      const Tensor& used, const Tensor& seed, const Tensor& scale) {
   const bool on_host =
@@ -97,7 +97,7 @@ Gradients accumulate(const Run& run, Models models, const std::vector<Tensor>& t
                  step.carries.push_back(carried[1 + i] + convert(g.grads[i], DType::kF32));
                  continue;
                }
-               const Tensor first = compare(index, "EQ", constant(0, DType::kI32));
+               const Tensor first = compare(index, Direction::kEQ, constant(0, DType::kI32));
                const HostSum sum = add_by_layer(carried[1 + i], g.grads[i], run.partition(param), first);
                step.carries.push_back(sum.stack);
                squares = squares + sum.squares;

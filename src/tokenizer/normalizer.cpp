@@ -9,6 +9,7 @@
 #include <map>
 
 #include "base/base64.h"
+#include "base/text.h"
 #include "tokenizer/text/charsmap.h"
 #include "tokenizer/text/regex.h"
 #include "tokenizer/text/unicode.h"

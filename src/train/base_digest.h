@@ -12,10 +12,9 @@ namespace fettle {
 // no such files:
 //   "config"          config.json's fields that affect the computation
 //   "weights"         the base's frozen tensors, including those that only the reference model reads
-//   "weights_parts"   for those of these tensors that are stored in few bits: blocks and scales in MXFP4, factors of
-//                     8-bit floats, and scales, zeros and the order of integers in groups ("weights" has the other
-//                     bytes)
-//   "adapters"        the adapters that are merged into the base, and the adapter of which a reference model has a copy
+//   "weights_parts"   for tensors in few bits, the bytes that "weights" lacks: blocks and scales in MXFP4, factors of
+//                     8-bit floats, and scales, zeros and the order of integers in groups
+//   "adapters"        the adapters that are merged into the base, and the adapter that the reference model copies
 //   "ref_model"       the tensors of the recipe's ref_model
 //   "ref_model_parts" like "weights_parts"
 // Also returns the recipe's paths of these files ("paths"), for messages. A digest of tensors covers each tensor's

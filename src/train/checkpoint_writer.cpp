@@ -14,10 +14,10 @@
 #include "checkpoint/saved/state.h"
 #include "train/base_digest.h"
 #include "train/checkpoint_meta.h"
-#include "train/output.h"
-#include "train/parts.h"
+#include "train/output_folder.h"
 #include "train/result.h"
 #include "train/retry.h"
+#include "train/write_in_parts.h"
 
 namespace fettle {
 namespace {

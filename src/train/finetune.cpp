@@ -21,7 +21,7 @@
 #include "train/checkpoint_meta.h"
 #include "train/checkpoint_writer.h"
 #include "train/not_finite.h"
-#include "train/output.h"
+#include "train/output_folder.h"
 #include "train/processes.h"
 #include "train/resume.h"
 #include "train/retry.h"
@@ -211,10 +211,10 @@ int finetune(const std::function<Request()>& open) {
   };
   try {
     return processes.end_together(body);
-  } catch (const std::exception& error) {
+  } catch (const std::exception&) {
     if (!processes.several()) throw;
     const int code = report_error();  // prints the message before the launcher ends this process
-    processes.end_job(code, error.what());
+    processes.end_job(code, current_failure().text);
     return code;
   }
 }

@@ -1,12 +1,12 @@
 #include "train/processes.h"
 
 #include <fstream>
-#include <new>
 
 #include "base/error.h"
 #include "base/files/file_error.h"
 #include "base/log.h"
 #include "base/process_name.h"
+#include "base/report_error.h"
 
 namespace fettle {
 namespace {
@@ -68,19 +68,11 @@ int Processes::end_together(const std::function<int()>& body) {
     const int code = body();
     fate_->leave();
     return code;
-  } catch (const Error& error) {
-    fate_->fail(static_cast<int>(error.code()), error.what());
+  } catch (const std::exception&) {
+    const Failure failure = current_failure();
+    fate_->fail(static_cast<int>(failure.code), failure.text);
     if (first()) throw;
-    throw Error(error.code(), fmt::format("{}: {}", run_->name_of(rank()), error.what()));
-  } catch (const fs::filesystem_error& error) {
-    fate_->fail(static_cast<int>(ExitCode::kUser), file_error(error).what());
-    throw;
-  } catch (const std::bad_alloc&) {
-    fate_->fail(static_cast<int>(ExitCode::kDoesNotFit), "its host has no free memory left");
-    throw;
-  } catch (const std::exception& error) {
-    fate_->fail(static_cast<int>(ExitCode::kInternal), error.what());
-    throw;
+    throw Error(failure.code, fmt::format("{}: {}", run_->name_of(rank()), failure.text));
   }
 }
 

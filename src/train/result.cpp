@@ -55,7 +55,7 @@ bool is_copied(const Run& run, const std::string& name) {
   return carries(*run.model.family, name) || is_unused(*run.model.family, run.model.config, name);
 }
 
-// Returns the names and shapes of the result's tensors: those of the adapter, or those of the model and of the tensors
+// Returns the names and shapes of the result's tensors: the adapter's tensors, or the model's tensors and the tensors
 // that are copied from the base.
 NamedShapes result_shapes(const Run& run, const ModelRepository& base) {
   NamedShapes out;
@@ -102,10 +102,9 @@ AdapterConfig adapter_config(const Run& run) {
   config.modules_to_save = run.lora->saved;
   if (saves_tied_head(run.model, *run.lora))
     for (const std::string& name : {run.model.head().hf_name, tied_head(run.model)}) {
-      const std::string module = module_of(name);
       if (std::ranges::none_of(config.modules_to_save,
                                [&](const std::string& saved) { return saved_with(name, saved); }))
-        config.modules_to_save.push_back(module.substr(module.rfind('.') + 1));
+        config.modules_to_save.push_back(last_part(module_of(name)));
     }
   for (const ExpertParameter& parameter : run.lora->parameters) config.target_parameters.push_back(parameter.name);
   if (const int64_t factor = run.lora->gate_up_factor; factor != 1) {
@@ -128,7 +127,7 @@ AdapterConfig adapter_config(const Run& run) {
   // PEFT compares target_modules with the ends of the modules' paths, after a dot. The last part of the name is enough,
   // unless two modules of a layer end with the same part.
   for (const std::string& module : run.lora->modules) {
-    const std::string last = module.substr(module.rfind('.') + 1);
+    const std::string last = last_part(module);
     int64_t same = 0;
     for (const std::string& linear : run.model.linears()) same += linear.ends_with("." + last) ? 1 : 0;
     config.target_modules.push_back(same == 1 ? last : module);

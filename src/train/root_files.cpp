@@ -10,8 +10,8 @@
 #include "checkpoint/saved/result_folder.h"
 #include "models/classifier_config.h"
 #include "train/checkpoint_writer.h"
-#include "train/parts.h"
 #include "train/result.h"
+#include "train/write_in_parts.h"
 
 namespace fettle {
 namespace {

@@ -92,7 +92,7 @@ TEST(Dropout, MasksDependOnSeedLayerAndModuleAlone) {
 TEST(Dropout, RowsPositionsAndFeaturesAreDroppedEquallyOften) {
   GraphRun run;
   const Tensor bits = random_bits_of_rows(kD, key_of(kB, 256, run.input(u32({}, {7}))));
-  const Tensor kept = convert(compare(bits, "GE", constant(0.25 * 4294967296.0, DType::kU32)), DType::kF32);
+  const Tensor kept = convert(compare(bits, Direction::kGE, constant(0.25 * 4294967296.0, DType::kU32)), DType::kF32);
   run.output("rows", reduce_sum(kept, {1, 2}) / (256.0 * kD));
   run.output("positions", reduce_sum(kept, {0, 2}) / static_cast<double>(kB * kD));
   run.output("features", reduce_sum(kept, {0, 1}) / (256.0 * kB));

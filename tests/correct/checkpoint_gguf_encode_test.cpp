@@ -70,8 +70,8 @@ TEST_P(BlocksOfLlamaCpp, HaveNoLargerError) {
     const auto width = static_cast<size_t>(values_.shape().dims[1]);
     const std::span<const float> numbers = values_.as<float>().subspan(static_cast<size_t>(row) * width, width);
     if (std::set<float>(numbers.begin(), numbers.end()).size() <= 2) {
-      // With at most two different values, only the scale of a block is rounded. So it is chance which encoder has the
-      // smaller error.
+      // With at most two different values, only the scale of a block is rounded. So either encoder may have the smaller
+      // error.
       float largest = 0;
       for (const float number : numbers) largest = std::max(largest, std::abs(number));
       EXPECT_LE(std::sqrt(ours), 1e-2 * largest) << "row " << row;
@@ -146,8 +146,8 @@ TEST(GgufFileTypes, ChooseTypesAsLlamaCpp) {
     EXPECT_EQ(type(file, "position_embd.weight", wide, dense), "F32");
   }
   EXPECT_EQ(type("bf16", "token_embd.weight", odd, tied), "BF16");
-  // In 4-bit files, the head gets more bits than most weights. In a tied model, the embedding is the head, so it gets
-  // them.
+  // In 4-bit files, the head gets more bits than most weights. In a tied model, the embedding is also the head, so the
+  // embedding gets these bits.
   EXPECT_EQ(type("q4_k_m", "output.weight", wide, dense), "Q6_K");
   EXPECT_EQ(type("q4_k_m", "token_embd.weight", wide, dense), "Q4_K");
   EXPECT_EQ(type("q4_k_m", "token_embd.weight", wide, tied), "Q6_K");

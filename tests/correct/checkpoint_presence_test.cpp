@@ -192,7 +192,7 @@ TEST_F(OneRun, ThatWasTakenOverNoticesIt) {
   EXPECT_TRUE(fs::exists(own)) << "nobody else is there: it shows itself again";
   write_owner(folder, elsewhere());
   fs::remove(own);
-  EXPECT_THAT(user_error([&] { presence->check(); }), HasSubstr("another run took"));
+  EXPECT_THAT(user_error([&] { presence->check(); }), HasSubstr("another run has taken over"));
   EXPECT_FALSE(fs::exists(own));
 }
 

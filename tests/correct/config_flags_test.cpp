@@ -93,9 +93,9 @@ TEST(Flags, OfTrl) {
   EXPECT_EQ(recipe.output_dir, "Qwen2-0.5B-SFT");
   EXPECT_THAT(recipe.eval_dataset, ElementsAre(R"({"hf_hub_url":"trl-lib/Capybara","split":"test"})"));
   EXPECT_THAT(said, testing::HasSubstr("the command line: read as a recipe of TRL"));
-  EXPECT_THAT(said,
-              testing::HasSubstr("push_to_hub has no effect here: nothing is sent by itself; `fettle upload FOLDER "
-                                 "ORG/NAME` sends the result after the run"));
+  EXPECT_THAT(
+      said, testing::HasSubstr("push_to_hub has no effect here: Fettle sends nothing by itself; `fettle upload FOLDER "
+                               "ORG/NAME` sends the result after the run"));
   read_flags({"--push_to_hub", "false"}, &said);
   EXPECT_EQ(said, "");
 }

@@ -297,7 +297,7 @@ TEST(Batches, AreIdentifiedByTheirTokensAndLabels) {
   EXPECT_NE(digest({example(2, 3, 1), example(1, 5)}), first);
 }
 
-// A process of several fills only the lines that its devices read, but counts the tokens of all.
+// With several processes, each fills only the lines that its devices read, but counts the tokens of all lines.
 TEST(Batches, FillOnlyTheLinesThatAreNeeded) {
   std::vector<Example> examples;
   for (int32_t i = 0; i < 8; ++i) examples.push_back(example(i, 5 + i, 2));

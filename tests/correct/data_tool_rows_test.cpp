@@ -69,8 +69,7 @@ TEST(ToolRows, FormsOfMsSwift) {
     "chosen_messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yo"}],
     "rejected_messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "No"}]})");
   EXPECT_EQ(named.messages.back().content, "Yo");
-  EXPECT_TRUE(has_columns_of(nlohmann::ordered_json::parse(R"({"messages": [], "rejected_response": "No"})"), {},
-                             RowKind::kPreferencePairs));
+  EXPECT_TRUE(has_pair_columns(nlohmann::ordered_json::parse(R"({"messages": [], "rejected_response": "No"})"), {}));
 }
 
 // Returns the row's tokens as text, with the trained parts in [[ ]].

@@ -1,4 +1,5 @@
-// Tests the export: merged weights and logits against those that PEFT recorded, shards, dtypes, and the unchanged base.
+// Tests the export. Merged weights and logits are compared with PEFT's, which are recorded. Also tests shards, dtypes,
+// and that the base does not change.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -108,7 +109,7 @@ INSTANTIATE_TEST_SUITE_P(Families, Export, testing::ValuesIn(kFamilies), [](cons
 struct AdapterOfExperts {
   const char* model;
   const char* adapter;
-  int64_t tensors;  // of the checkpoint, that the merge changes
+  int64_t tensors;  // number of the checkpoint's tensors that the merge changes
 };
 
 class MergedExperts : public testing::TestWithParam<AdapterOfExperts> {};
@@ -201,7 +202,7 @@ TEST_P(ChangedTensors, AreThoseOfTheAdapter) {
   const std::string model = GetParam();
   const TempFolder folder;
   const ExportReport report = run_export(Request(merge_recipe(model, folder / "merged"), Command::kExport));
-  // The adapter may name a module in another way than the checkpoint, but only before "layers.".
+  // The adapter's name of a module may differ from the checkpoint's name, but only in the part before "layers.".
   std::set<std::string> adapted;
   const std::string end = ".lora_A.weight";
   const SafetensorsFile adapter = SafetensorsFile::open(kModels / model / "adapter_final/adapter_model.safetensors");

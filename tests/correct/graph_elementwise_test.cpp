@@ -135,19 +135,24 @@ void add_binary(Cases& c) {
 
 void add_choices(Cases& c) {
   const Values xs{1, 2, 3, kNan}, ys{2, 2, 2, 2};
-  const std::vector<std::pair<const char*, Values>> directions{{"EQ", {0, 1, 0, 0}}, {"NE", {1, 0, 1, 1}},
-                                                               {"GE", {0, 1, 1, 0}}, {"GT", {0, 0, 1, 0}},
-                                                               {"LE", {1, 1, 0, 0}}, {"LT", {1, 0, 0, 0}}};
-  for (const auto& [direction, wanted] : directions)
+  struct Case {
+    const char* name;
+    Direction direction;
+    Values wanted;
+  };
+  const std::vector<Case> directions{{"EQ", Direction::kEQ, {0, 1, 0, 0}}, {"NE", Direction::kNE, {1, 0, 1, 1}},
+                                     {"GE", Direction::kGE, {0, 1, 1, 0}}, {"GT", Direction::kGT, {0, 0, 1, 0}},
+                                     {"LE", Direction::kLE, {1, 1, 0, 0}}, {"LT", Direction::kLT, {1, 0, 0, 0}}};
+  for (const auto& [name, direction, wanted] : directions)
     c.add(
-        Op::kCompare, direction, {f32({4}, xs), f32({4}, ys)},
+        Op::kCompare, name, {f32({4}, xs), f32({4}, ys)},
         [direction = direction](const auto& a) { return compare(a[0], direction, a[1]); }, wanted);
   c.add(Op::kCompare, "i32 is signed", {i32({2}, {-1, 1}), i32({2}, {1, -1})},
-        [](const auto& a) { return compare(a[0], "LT", a[1]); }, {1, 0});
+        [](const auto& a) { return compare(a[0], Direction::kLT, a[1]); }, {1, 0});
   c.add(Op::kCompare, "u32 is unsigned", {u32({2}, {0xffffffff, 1}), u32({2}, {1, 0xffffffff})},
-        [](const auto& a) { return compare(a[0], "LT", a[1]); }, {0, 1});
+        [](const auto& a) { return compare(a[0], Direction::kLT, a[1]); }, {0, 1});
   c.add(Op::kCompare, "pred", {pred({2}, {0, 1}), pred({2}, {1, 1})},
-        [](const auto& a) { return compare(a[0], "LT", a[1]); }, {1, 0});
+        [](const auto& a) { return compare(a[0], Direction::kLT, a[1]); }, {1, 0});
   c.add(Op::kSelect, "one predicate a row", {pred({2, 1}, {1, 0}), f32({2, 2}, {1, 2, 3, 4}), f32({}, {9})},
         [](const auto& a) { return select(a[0], a[1], a[2]); }, {1, 2, 9, 9});
 

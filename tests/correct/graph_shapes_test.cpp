@@ -51,8 +51,7 @@ void add_elementwise(List& list) {
                       make_node(op, bits ? std::vector{f({2}), f({2})} : std::vector{p({2}), p({2})});
                     }});
   }
-  list.push_back({Op::kCompare, "compare_c1", [] { compare(f({2}), "EQ", i({2})); }});
-  list.push_back({Op::kCompare, "compare_i3", [] { compare(f({2}), "EQUAL", f({2})); }});
+  list.push_back({Op::kCompare, "compare_c1", [] { compare(f({2}), Direction::kEQ, i({2})); }});
   list.push_back({Op::kSelect, "select_c1", [] { select(f({2}), f({2}), f({2})); }});
   list.push_back({Op::kSelect, "select_c2", [] { select(p({2}), f({2}), i({2})); }});
   list.push_back({Op::kConvert, "convert_c1", [] {

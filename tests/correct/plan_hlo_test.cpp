@@ -12,7 +12,7 @@ using ::testing::UnorderedElementsAre;
 using Groups = std::vector<std::vector<int64_t>>;
 
 const HloInstruction& last(const HloModule& module) {
-  return module.entry_computation().instructions.back();
+  return module.computations[module.entry].instructions.back();
 }
 
 TEST(Hlo, ReadsShapesAndNames) {
@@ -27,7 +27,7 @@ TEST(Hlo, ReadsShapesAndNames) {
   EXPECT_EQ(module.name, "by_hand");
   EXPECT_EQ(module.devices, 4);
   EXPECT_FALSE(module.scheduled);
-  const HloComputation& main = module.entry_computation();
+  const HloComputation& main = module.computations[module.entry];
   EXPECT_EQ(main.name, "main");
   ASSERT_EQ(main.instructions.size(), 2u);
   EXPECT_EQ(main.instructions[0].parameter_number, 3);
@@ -59,7 +59,7 @@ TEST(Hlo, TheScheduleOrdersTheInstructions) {
   for (int64_t id : {b, a, sum}) sequence.add_instruction_ids(id);
   const HloModule module = build.module();
   EXPECT_TRUE(module.scheduled);
-  const HloComputation& main = module.entry_computation();
+  const HloComputation& main = module.computations[module.entry];
   EXPECT_EQ(main.instructions[0].parameter_number, 1);
   EXPECT_EQ(main.instructions[1].parameter_number, 0);
   EXPECT_THAT(main.root_instruction().operands, ElementsAre(1, 0)) << "operands have the new positions";

@@ -139,8 +139,9 @@ std::vector<std::string> policies(Run run, int64_t room) {
   return names;
 }
 
-// The model has two layers, so 25 % and 50 % are the same policy, and so are 75 % and full. `dots` is left out too: it
-// saves attention's scores, which are larger here than the values between matrix products that `attention` saves.
+// The model has two layers. So 25 % and 50 % are the same policy; 75 % and full are the same, too. `dots` is left out
+// too: it saves attention's scores, which are larger here than the values between matrix products that `attention`
+// saves.
 TEST(RematChoice, LeavesOutPoliciesThatGainNothing) {
   const auto run = run_of({});
   EXPECT_TRUE(run.remat_auto);

@@ -245,7 +245,7 @@ TEST(Timeline, AssumptionsAreDescribed) {
 
 Cost cost_of_last(const HloBuilder& build) {
   const HloModule module = build.module();
-  const HloComputation& entry = module.entry_computation();
+  const HloComputation& entry = module.computations[module.entry];
   return cost_of(module, entry, entry.instructions.back());
 }
 

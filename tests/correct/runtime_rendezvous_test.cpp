@@ -46,8 +46,8 @@ class MemoryStore : public Store {
   std::shared_ptr<Values> values_;
 };
 
-// A store that can be lost while the main thread fails: after lose(), the watching thread waits for an answer until the
-// main thread has told the store of its failure, and then neither gets one.
+// A store that can be lost while the main thread fails. After lose(), the watching thread waits for an answer. When the
+// main thread reports its failure, both get no answer.
 class LostStore : public MemoryStore {
  public:
   LostStore() : MemoryStore(std::make_shared<Values>()) {}

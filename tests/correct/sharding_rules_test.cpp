@@ -8,7 +8,7 @@
 #include "graph/ops.h"
 #include "graph_run.h"
 #include "models/model.h"
-#include "programs/signature.h"
+#include "programs/layouts.h"
 #include "reference_models.h"
 #include "sharding/rules.h"
 

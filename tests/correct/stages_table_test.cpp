@@ -8,7 +8,6 @@
 
 #include "config/keys.h"
 #include "config/recipe.h"
-#include "data/preferences.h"
 #include "graph_run.h"
 #include "stages/stages.h"
 
@@ -42,7 +41,7 @@ TEST_P(EveryStage, ReadsWhatItsHeadNeeds) {
   EXPECT_EQ(reads(BatchPart::kClasses), stage.head == Head::kLabels);
   EXPECT_EQ(std::set<BatchPart>(stage.batch.begin(), stage.batch.end()).size(), stage.batch.size());
   if (stage.head == Head::kLabels) {
-    EXPECT_EQ(stage.rows, RowKind::kLabelled);
+    EXPECT_TRUE(row_reader(stage.rows).labelled());
   }
   EXPECT_EQ(stage.grouping != RowGrouping::kNone,
             stage.rows == RowKind::kPreferencePairs || stage.rows == RowKind::kRatedReplies);
@@ -85,7 +84,7 @@ TEST_P(EveryStage, IsEvaluatedByAStageWithTheSameHead) {
   if (stage.measured_as == nullptr) return;
   EXPECT_EQ(stage.measured_as().head, stage.head);
   EXPECT_EQ(stage.measured_as().measured_as, nullptr);
-  EXPECT_FALSE(has_columns_of(nlohmann::ordered_json::object(), {}, stage.rows)) << "its rows must be recognised";
+  EXPECT_NE(row_reader(stage.rows).has_columns, nullptr) << "its rows must be recognised";
 }
 
 INSTANTIATE_TEST_SUITE_P(Stages, EveryStage, testing::ValuesIn(stages()),

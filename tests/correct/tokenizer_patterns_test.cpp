@@ -5,6 +5,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/text.h"
 #include "paths.h"
 #include "tokenizer/text/regex.h"
 #include "tokenizer/text/unicode.h"

@@ -17,7 +17,7 @@
 #include "environment.h"
 #include "processes.h"
 #include "temp_folder.h"
-#include "train/parts.h"
+#include "train/write_in_parts.h"
 
 namespace fettle {
 namespace {

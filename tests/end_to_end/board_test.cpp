@@ -253,7 +253,7 @@ TEST(Board, ReadsNothingOutsideOfItsFolder) {
   EXPECT_EQ(answers, (json{{"rows", {{{"predict", "yes"}}, {{"predict", "no"}}}}, {"next", nullptr}}));
 }
 
-// The page asks for 20 rows at a time. Each row comes once and in order, also after lines that are no rows.
+// The page asks for 20 rows at a time. Each row comes once and in order, also after lines that are not rows.
 TEST(Board, ShowsAllAnswersOfAnEvaluation) {
   const Board board;
   write_run(board.folder / "runs/a", 3);

@@ -111,7 +111,7 @@ TEST(OffloadDir, PlanShowsTheDisk) {
   EXPECT_EQ(on_disk.at("optimizer_bytes"), 0);
   EXPECT_GE(on_disk.at("disk_bytes"), on_device.at("optimizer_bytes"));
   EXPECT_EQ(on_device.at("disk_bytes"), 0);
-  // The file gets 4 bytes for each element of the matrices, and the device keeps 2 of 4.
+  // The file has 4 bytes for each element of the matrices. The device keeps 2 bytes for it instead of 4.
   const nlohmann::json state = planned(with(with_disk, {"bf16=true"})),
                        weights = planned(with(with_disk, {"bf16=true", "offload_dir_weights=true"}));
   const int64_t moved = state.at("trained_bytes").get<int64_t>() - weights.at("trained_bytes").get<int64_t>();

@@ -10,7 +10,7 @@
 
 #include "checkpoint/load.h"
 #include "config/recipe.h"
-#include "programs/signature.h"
+#include "programs/layouts.h"
 #include "resolve_run.h"
 #include "run/device_request.h"
 #include "run_fettle.h"

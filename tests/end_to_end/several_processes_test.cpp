@@ -246,6 +246,22 @@ TEST_F(SeveralProcesses, ThePluginMustSupportThem) {
   for (const Outcome& one : outcomes) {
     EXPECT_EQ(one.code, 4);
     EXPECT_THAT(one.err, HasSubstr("plugin cpu does not connect several processes"));
+    EXPECT_THAT(one.err, HasSubstr("or use plugin cuda or rocm"));
+  }
+}
+
+// By its file's name, this is a plugin for CUDA, so programs are compiled with CUDA's timeouts. The CPU plugin inside
+// does not know one of them.
+TEST_F(SeveralProcesses, ThePluginMayRefuseTheTimeouts) {
+  const std::filesystem::path plugin = folder_ / "cuda_plugin.so";
+  std::filesystem::create_symlink(FETTLE_SEVERAL_PLUGIN, plugin);
+  const std::vector<std::string> own{"plugin=" + plugin.string(), "device_count=2", "max_steps=1", "kernels=off"};
+  const auto outcomes = run(2, words("out"), {{0, own}, {1, own}});
+  expect_success(outcomes);
+  const std::string said = "does not know xla_gpu_device_execution_terminate_timeout";
+  for (const Outcome& one : outcomes) {
+    EXPECT_THAT(one.err, HasSubstr(said));
+    EXPECT_EQ(one.err.find(said), one.err.rfind(said)) << "it is tried once";
   }
 }
 

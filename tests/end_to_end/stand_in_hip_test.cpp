@@ -99,8 +99,8 @@ std::string taken_mesh(const std::string& text) {
   return "none";
 }
 
-// With the rates of the first file, the links are the slowest part of a step; with those of the second file, the memory
-// is. So each file gets another mesh.
+// With the rates of the first file, the links are the slowest part of a step. With the rates of the second file, the
+// memory is the slowest part. So the two files lead to different meshes.
 TEST_F(StandInHip, TrainTakesTheMeshOfThePlanForTheSameTarget) {
   set("STAND_IN_DEVICES", 4);
   set("STAND_IN_BYTES", 6 * kGB);

@@ -65,8 +65,8 @@ TEST_P(KernelSlices, GiveTheSameBits) {
     EXPECT_EQ(in_place.values.at(name).elements, copied.values.at(name).elements) << name;
 }
 
-// The reverse loop reads the weights of both products. They are frozen, so nothing else of the loop is a slice, except
-// the cotangent of tanh, which is no operand of a kernel.
+// The reverse loop reads the weights of both products. They are frozen. The loop has only one other slice, the
+// cotangent of tanh; no kernel reads it.
 TEST_P(KernelSlices, AreNotCopied) {
   const std::string text = run_layers(GetParam(), false).text;
   EXPECT_THAT(text, HasSubstr("slices = array<i64: 1, 2>"));

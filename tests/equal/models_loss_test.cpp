@@ -40,9 +40,11 @@ Tensor plain_loss(const Tensor& hidden, const TokenHead& head, const Tensor& tar
   Tensor scores = dot_general(hidden, head.weight_VD, {.lhs_contracting = {2}, .rhs_contracting = {1}});
   if (head.bias_V) scores = scores + head.bias_V;
   const Tensor log_total = log(reduce_sum(exp(scores), {-1}));
-  const Tensor one_hot = convert(compare(expand(targets, 2), "EQ", iota({DType::kI32, {kV}}, 0)), DType::kF32);
+  const Tensor one_hot =
+      convert(compare(expand(targets, 2), Direction::kEQ, iota({DType::kI32, {kV}}, 0)), DType::kF32);
   const Tensor loss = log_total - reduce_sum(scores * one_hot, {-1});
-  return reduce_sum(select(compare(targets, "GE", constant(0, DType::kI32)), loss, constant(0, DType::kF32)), {0, 1});
+  return reduce_sum(select(compare(targets, Direction::kGE, constant(0, DType::kI32)), loss, constant(0, DType::kF32)),
+                    {0, 1});
 }
 
 void expect_chunks_equal_the_whole(bool biased) {

@@ -49,10 +49,10 @@ Tensor every_expert(const ModelConfig& c, const Layer& layer, const Tensor& x) {
   const Tensor powers = exp(scores);
   const Tensor likely = powers / expand(reduce_sum(powers, {-1}), -1);
   const Tensor first = expand(reduce_max(likely, {-1}), -1);
-  const Tensor others = select(compare(likely, "LT", first), likely, constant(-1, DType::kF32));
+  const Tensor others = select(compare(likely, Direction::kLT, first), likely, constant(-1, DType::kF32));
   const Tensor second = expand(reduce_max(others, {-1}), -1);
   Tensor weights =
-      select(compare(stop_gradient(likely), "GE", stop_gradient(second)), likely, constant(0, DType::kF32));
+      select(compare(stop_gradient(likely), Direction::kGE, stop_gradient(second)), likely, constant(0, DType::kF32));
   if (c.routing.normalised) weights = weights / expand(reduce_sum(weights, {-1}), -1);
   Tensor out = full(0, x.shape());
   for (int64_t e = 0; e < kExperts; ++e) {

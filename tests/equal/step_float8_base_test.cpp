@@ -127,7 +127,8 @@ TEST_P(Float8Base, EqualsTheDequantisedModelOnAnyMesh) {
   }
 }
 
-// Blocks that the dims and the parts of devices are not whole numbers of, blocks larger than a dim, and rows.
+// Tests blocks that do not divide the dims or the devices' parts, blocks larger than a dim, and one factor for each
+// row.
 INSTANTIATE_TEST_SUITE_P(
     Models, Float8Base,
     testing::Values(
@@ -264,8 +265,8 @@ TEST(Float8BaseVariants, PartsOfDeepSeekV3) {
   EXPECT_EQ(parts("{ep: 8}", latent), (std::vector<Dims>{{576, 7168}, {9, 56}}));
 }
 
-// A block has all 128 rows of k_proj, and fsdp splits these rows. The factors are whole on each device, whether or not
-// fsdp divides the number of blocks in a row.
+// One block covers all 128 rows of k_proj, and fsdp splits these rows. Each device has all factors, even if fsdp
+// divides the number of blocks in a row.
 TEST(Float8BaseVariants, FactorsOfBlocksWithAllRowsAreNotSplit) {
   using Split = std::vector<std::vector<std::string>>;
   nlohmann::json config = ModelRepository::open(reference_model("qwen3")).config();
@@ -290,8 +291,8 @@ TEST(Float8BaseVariants, FactorsOfBlocksWithAllRowsAreNotSplit) {
   }
 }
 
-// If a block has all rows of o_proj, fsdp splits the rows of the codes only, and tp splits their columns. Each device's
-// columns are whole blocks.
+// If one block covers all rows of o_proj, fsdp splits the rows of the codes only, and tp splits their columns. Each
+// device's columns are whole blocks.
 TEST(Float8BaseVariants, ColumnsOfFactorsDoNotTakeTheMeshAxisOfTheRows) {
   nlohmann::json config = ModelRepository::open(reference_model("qwen3")).config();
   config["quantization_config"] = config_of({128, 16}, {});

@@ -63,8 +63,8 @@ TEST_P(OffloadDirRun, CheckpointsGoBothWays) {
   }
 }
 
-// The float32 weights in the file are those of the run without it: in checkpoints, which go both ways, and in results.
-// The devices have only 16-bit copies.
+// The float32 weights in the file equal the weights of a run without offload_dir, in checkpoints and in results. Each
+// run continues from the other's checkpoint. The devices have only 16-bit copies.
 TEST_P(OffloadDirRun, Float32WeightsGoBothWays) {
   if (environment("XLA_FLAGS").find("algsimp") == std::string::npos)
     GTEST_SKIP()

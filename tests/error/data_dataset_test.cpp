@@ -83,7 +83,7 @@ TEST_F(DataErrors, UnusableFiles) {
   const std::string rows = folder.write("rows.jsonl", "{\"text\": \"a\"}\n").string();
   for (const char* count : {"#0", "#000", "#1000000000000000", "#99999999999999999999"}) {
     spec.sets = {rows + count};
-    expect_says(failure(), "wanted a count from 1 on after #, with at most 15 digits");
+    expect_says(failure(), "wanted a number of rows after #, at least 1 and with at most 15 digits");
   }
   spec.sets = {"{\"file_name\": \"" + rows + "\", \"split\": \"train[:10%]\"}"};
   expect_says(failure(), "the slice in `split` takes none of the 1 examples; make it larger");

@@ -71,9 +71,8 @@ TEST_F(PreferenceErrors, ASingleRatedRow) {
     FAIL() << "no error";
   } catch (const UserError& error) {
     EXPECT_STREQ(error.what(),
-                 "rows.jsonl:1: the loss also needs each prompt with the reply of another row, but this data set has "
-                 "only one row; "
-                 "add rows");
+                 "rows.jsonl:1: the loss pairs each prompt with the reply of another row, but this data set has only "
+                 "one row; add rows");
   }
 }
 

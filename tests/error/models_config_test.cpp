@@ -138,9 +138,9 @@ TEST(ModelConfig, WhatIsNotImplementedIsRefused) {
   const Json gemma4 = changed(of_type("gemma4_text"), "layer_types", {"sliding_attention", "full_attention"});
   EXPECT_THAT(message(changed(gemma4, "use_bidirectional_attention", "all")),
               HasSubstr("'use_bidirectional_attention' is \"all\""));
-  EXPECT_THAT(message(changed(gemma4, "num_kv_shared_layers", 1)),
-              AllOf(HasSubstr("num_kv_shared_layers is 1"),
-                    HasSubstr("none of the layers before the shared ones lacks a window")));
+  EXPECT_THAT(
+      message(changed(gemma4, "num_kv_shared_layers", 1)),
+      AllOf(HasSubstr("num_kv_shared_layers is 1"), HasSubstr("the layers before the shared ones all have a window")));
   EXPECT_THAT(message(changed(changed(gemma4, "attention_k_eq_v", true), "num_global_key_value_heads", 3)),
               HasSubstr("num_attention_heads (4) is not divisible by num_global_key_value_heads (3)"));
   EXPECT_THAT(message(changed(gemma4, "per_layer_config", {{"0", {{"head_dim", 64}}}})),

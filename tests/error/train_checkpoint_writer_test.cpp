@@ -9,7 +9,7 @@
 #include "train/base_digest.h"
 #include "train/checkpoint_meta.h"
 #include "train/checkpoint_writer.h"
-#include "train/output.h"
+#include "train/output_folder.h"
 #include "train/retry.h"
 #include "training_run.h"
 

@@ -102,8 +102,8 @@ void fetch_weights(const Snapshot& snapshot, const RepoName& repo) {
       std::find_if(std::begin(kWeights), std::end(kWeights), [&](const char* name) { return snapshot.has(name); });
   if (found == std::end(kWeights))
     throw UserError(
-        "{} has no weights that Fettle reads: neither model.safetensors nor pytorch_model.bin nor the index of one of "
-        "these; it has {}",
+        "{} has no weights that Fettle reads: it has no model.safetensors, no pytorch_model.bin and no index of one of "
+        "them; it has {}",
         repo.id, first_names(snapshot));
   const std::string name = *found;
   snapshot.fetch(name.ends_with(".json") ? shards_of(snapshot, name, repo) : Names{name});

@@ -4,10 +4,10 @@
 // caller checks that.
 //
 // F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1 and MXFP4 give the same bytes as gguf-py's quants.py. gguf-py has no
-// encoder for the K types. Fettle's encoders of the K types search for the scales of each group with the least weighted
-// squared error; as in llama.cpp, large values weigh more. On random values, the error is within a few percent of the
-// error of llama.cpp's encoder. On two tensors that had been decoded from Q4_1, Fettle's Q4_K has 0.75 times the error
-// of llama.cpp's.
+// encoder for the K types. For each group, Fettle's encoders of the K types search for the scales with the smallest
+// squared error. As in llama.cpp, the error of a large value weighs more. On random values, the error is within a few
+// percent of the error of llama.cpp's encoder. On two tensors that had been decoded from Q4_1, Fettle's Q4_K has 0.75
+// times the error of llama.cpp's.
 #pragma once
 
 #include <cstdint>

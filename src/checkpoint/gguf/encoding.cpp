@@ -75,7 +75,7 @@ void read_encoded(const TensorEntry& entry, const std::byte* data, const Box& bo
   }
   std::stable_sort(loops.begin(), loops.end(),
                    [](const CopyLoop& a, const CopyLoop& b) { return a.source_stride > b.source_stride; });
-  const bool rows = dims.size() > 1;  // a vector's elements are rows of one element each
+  const bool rows = dims.size() > 1;  // false: a vector; each of its elements counts as a row with one column
   CopyLoop run{1, 1, 1};
   if (!loops.empty() && loops.back().source_stride == 1 && (rows || !entry.encoding.swap.swaps())) {
     run = loops.back();

@@ -328,8 +328,8 @@ void Presence::remove_dead(const Owner& dead, const std::string& id) {
   remove_presence(folder_, id);
 }
 
-// Renews the heartbeat. If the file is missing, another run has considered this process dead, or somebody has removed
-// the file. Then creates it again, unless this process is a run and another run works in the folder.
+// Renews the heartbeat. The file is missing if another run took this process for dead, or if somebody removed it. Then
+// creates it again, unless this process is a run and another run works in the folder.
 void Presence::renew() {
   if (utimensat(AT_FDCWD, file_.c_str(), nullptr, 0) == 0 || errno != ENOENT) return;
   try {
@@ -356,8 +356,8 @@ void Presence::check() {
   }
   if (lost_)
     throw UserError(
-        "output_dir: another run took over {} because this one sent no heartbeat for {} s (stopped, or cut off from "
-        "the file server), or its file {} was removed; this run ends and changes nothing there",
+        "output_dir: another run has taken over {}: this run sent no heartbeat for {} s (it was stopped, or it lost "
+        "the file server), or its file {} was removed; this run ends and changes nothing in the folder",
         folder_.string(), pace_.dead_after, file_.filename().string());
 }
 

@@ -339,8 +339,8 @@ class AxolotlReader {
     handle("unfrozen_parameters");
   }
 
-  // Skips each key that the file has without a value and that out_.meant sets. Reading both would be the error of a key
-  // that is given twice.
+  // Skips each key that the file has without a value and that out_.meant sets. If both were read, the key would count
+  // as given twice, which is an error.
   void drop_empty_keys() {
     for (const auto& [key, value] : out_.meant)
       if (root_[key].IsDefined() && root_[key].IsNull()) handle(key.c_str());

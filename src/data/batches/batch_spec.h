@@ -49,7 +49,7 @@ struct BatchSpec {
   // the lengths are max_length (rounded up to `multiple`), half of it, a quarter of it, and so on down to 64.
   std::vector<int64_t> lengths = {};
 
-  // The number of groups in a step (see Batches). A preference pair is one group, and so is a packed sequence.
+  // The number of groups in a step (see Batches). A preference pair or a packed sequence is one group.
   int64_t groups_per_step() const { return micro_batches * sequences / sequences_per_group(grouping); }
   // Positions of the longest sequence.
   int64_t longest() const { return (max_length + multiple - 1) / multiple * multiple; }

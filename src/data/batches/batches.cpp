@@ -63,12 +63,11 @@ Batches::Batches(Examples examples, BatchSpec spec, int32_t pad_id)
     throw UserError("packing: rows with a label cannot be packed; leave `packing` out");
   if (mismatched && spec_.groups_per_step() < 2)
     throw UserError(
-        "per_device_train_batch_size: the loss also needs each prompt with the reply of another row of the step, so a "
-        "step must have at least 2 rows; raise this key (or per_device_eval_batch_size for an evaluation)");
+        "per_device_train_batch_size: the loss pairs each prompt with the reply of another row of the step, so a step "
+        "must have at least 2 rows; raise this key (or per_device_eval_batch_size for an evaluation)");
   if (mismatched && groups() == 1)
     throw UserError(
-        "{}: the loss also needs each prompt with the reply of another row, but this data set has only one row; add "
-        "rows",
+        "{}: the loss pairs each prompt with the reply of another row, but this data set has only one row; add rows",
         examples_.source(0));
   if (spec_.packing) pack();
   skip_rows();
@@ -205,7 +204,7 @@ Batches::Document Batches::mismatched(int64_t example, int64_t other) const {
 
 std::vector<Batches::Sequence> Batches::laid_out(const std::vector<int64_t>& groups) const {
   // Returns the first group after groups[g] that is not skipped. Looks first among the groups of the step, then among
-  // all groups of the data set. In both, the first group follows the last.
+  // all groups of the data set. Both searches wrap around from the last group to the first.
   auto next = [&](size_t g) {
     for (size_t n = 1; n < groups.size(); ++n)
       if (const int64_t other = groups[(g + n) % groups.size()]; !skips(other)) return other;

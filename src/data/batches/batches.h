@@ -79,7 +79,7 @@ class Batches {
   const BatchShape& fullest() const;  // the shape with the largest micro-batches; in a pipeline, the largest step
   DataIdentity identity() const;
   // Returns the batch of optimizer step `step` (0-based, counted over epochs). The same step always gives the same
-  // bytes. With `own`, the lines that are not needed are filler; the counts of tokens are those of all lines.
+  // bytes. With `own`, the lines that are not needed are filler; the counts of tokens still include all lines.
   Batch at(int64_t step, const OwnLines& own = {}) const;
   // Returns the share of an epoch's positions that are real tokens. Does not count unused micro-batches. With
   // Lines::kOwn, does not count the lines of filler either.

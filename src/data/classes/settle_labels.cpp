@@ -38,8 +38,8 @@ Problem problem_of_rows(const LabelScan& scan) {
   return scan.reals.rows + scan.quoted_reals.rows > 0 ? Problem::kRegression : Problem::kSingleLabel;
 }
 
-// Throws for values that are not labels. Also throws for fractions if problem_type is set to another type than
-// regression and neither the recipe nor the model names the labels (`named` is false).
+// Throws for a value that is not a label, unless on_bad_row is kSkip. Also throws for a fraction if problem_type is set
+// and is not regression, nobody has named the labels (`named` is false), and no row has a name as its label.
 void check_scan(const LabelScan& scan, bool named, std::optional<Problem> problem, OnBadRow on_bad_row) {
   if (scan.wrong.rows > 0 && on_bad_row != OnBadRow::kSkip)
     throw UserError("{}: {}\n(`on_bad_row: skip` leaves such rows out and counts them)", scan.wrong.first,
@@ -103,7 +103,7 @@ std::vector<std::string> settle_names(const LabelScan& scan, const LabelRequest&
 }
 
 // Returns whether every list has one 0 or 1 for each label. With two labels, the list [0, 1] is ambiguous: it may also
-// contain two label numbers. One data set alone may leave this open, so all data sets are read. Training sets that
+// contain two label numbers. One data set may not show which it is, so all data sets are read. Training sets that
 // no longer exist are skipped, because an evaluation does not need them.
 bool all_say_yes_or_no(const DataSpec& data, int64_t labels) {
   std::vector<DataSource> sources;

@@ -272,7 +272,7 @@ DataSource find_source(const std::string& name, const fs::path& dataset_dir, con
                                            name.find_first_not_of("0123456789", mark + 1) == std::string::npos) {
     const std::string count = name.substr(mark + 1);
     if (count.size() > 15 || std::stoll(count) == 0)
-      throw UserError("dataset: {}: wanted a count from 1 on after #, with at most 15 digits", name);
+      throw UserError("dataset: {}: wanted a number of rows after #, at least 1 and with at most 15 digits", name);
     DataSource source = find_source(name.substr(0, mark), dataset_dir, hub);
     source.num_samples = std::stoll(count);
     return source;
@@ -285,7 +285,7 @@ DataSource find_source(const std::string& name, const fs::path& dataset_dir, con
     return source;
   }
   if (name.find_first_of("*?[") != std::string::npos)
-    throw UserError("dataset: no file matches {}, neither in the current folder nor in {}", name, dataset_dir.string());
+    throw UserError("dataset: no file matches {} in the current folder or in {}", name, dataset_dir.string());
   throw UserError("dataset: '{}' is {}{}", name,
                   names.empty() ? fmt::format("not a file, and there is no {} to look it up in", info.string())
                                 : fmt::format("neither a file nor a data set of {}", info.string()),

@@ -48,8 +48,8 @@ std::string script_of(const RepoName& repo) {
 
 using Parts = std::map<std::string, std::vector<std::string>>;
 
-// Returns the name of the subset or split to read; `what` says which of the two. This is `wanted`. If `wanted` is
-// empty, it is `otherwise`, or the only name in `parts`. Throws UserError when `parts` does not have this name.
+// Returns the name of the part to read; `what` is "subset" or "split". This is `wanted` if it is not empty. Else it is
+// `otherwise` if `parts` has it, or the only name in `parts`. Throws UserError when `parts` does not have the name.
 std::string choose_part(const RepoName& repo, const char* what, const Parts& parts, const std::string& wanted,
                         const std::string& otherwise) {
   if (parts.contains(wanted.empty() ? otherwise : wanted)) return wanted.empty() ? otherwise : wanted;

@@ -89,7 +89,7 @@ std::string DataCache::key(const DataSource& source, const Tokenizer& tokenizer,
     key.add(text).add(date_key(text, spec_.started));
   }
   const DataSpec& s = spec_;
-  key.add(name_of(s.rows)).add(s.template_name).add(s.default_system);
+  key.add(row_reader(s.rows).name).add(s.template_name).add(s.default_system);
   key.add(fmt::format("{} {} {} {} {} {} {}", static_cast<int>(s.overlength), static_cast<int>(s.on_bad_row),
                       s.cutoff_len, s.train_on_prompt, s.mask_history, s.max_samples.value_or(-1), model_vocab_size));
   key.add(fmt::format("thinking {} {} {}", s.thinking.enabled ? (*s.thinking.enabled ? "on" : "off") : "auto",

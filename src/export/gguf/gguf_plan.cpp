@@ -176,9 +176,11 @@ GgufPlan plan_gguf(const ModelRepository& base, const Model& model, const BaseTe
   if (const auto& latent = config.latent) heads.plain_dim = latent->plain_dim, heads.value_dim = latent->value_dim;
   const GgufPlaces places(family, heads, names.model);
   plan.tensors = plan_tensors(places, tensors, names.model);
+  const auto head = std::ranges::find(model.params, Role::kHead, &Param::role);
   for (PlannedTensor& tensor : plan.tensors) {
-    tensor.factors = folded_factors(config, tensor.parts.front()->param);
-    tensor.unit_rows = config.normalised_head && tensor.name == "output.weight";
+    const std::string& param = tensor.parts.front()->param;
+    tensor.factors = folded_factors(config, param);
+    tensor.unit_rows = config.normalised_head && head != model.params.end() && param == head->hf_name;
   }
   metadata.set("general.size_label", size_label(plan.tensors, plan.tables));
   set_card_metadata(base.folder(), metadata);

@@ -96,8 +96,8 @@ void scale_rows(std::vector<float>& values, size_t columns) {
   }
 }
 
-// Returns the values that the file's reader gives for the rows from `first` on, if the type of the file stores them
-// exactly: the merged values, times the factors that are part of the file's weights (RowFactors). If rows of the file
+// Returns what a reader of the file would get for the rows from `first` on if the file stored the values without
+// rounding: the merged values, times the factors that are part of the file's weights (RowFactors). If rows of the file
 // are columns of the base, transposes them.
 std::vector<float> as_read(const PlannedTensor& tensor, const FileRows& shape, int64_t first, const HostArray& merged) {
   const std::span<const float> from = merged.as<float>();
@@ -291,8 +291,8 @@ GgufError check_gguf_weights(const GgufPlan& plan, const BaseTensors& base, cons
       // The scale of a block is an f16, so values below the smallest f16 become 0.
       const double floor = stored.name == "F32" ? 0 : 1e-7 * std::sqrt(static_cast<double>(sums.elements));
       internal_check(error <= std::max(bound * size, floor),
-                     "{}: '{}' differs from the merged weights by {:.3g} of its size as {} (at most {})", file.string(),
-                     part->name, error / size, stored.name, bound);
+                     "{}: '{}' differs from the merged weights by {:.3g} of its size, stored as {} (at most {})",
+                     file.string(), part->name, error / size, stored.name, bound);
       const double share = size > 0 ? error / size : 0;
       if (worst.tensor.empty() || share > worst.error) worst = {share, bound, part->name};
     }

@@ -30,9 +30,10 @@ ActiveFlags propagate(const Block& block, int32_t limit, const std::vector<Tenso
     if (op_row(node.op).vjp == nullptr) continue;
     const std::vector<bool> operands = operand_flags(node, active);
     if (!any(operands)) continue;
-    const Activity activity = op_row(node.op).activity;
-    const std::vector<bool> results =
-        activity != nullptr ? activity(node, operands) : std::vector<bool>(node.results.size(), true);
+    const OpRow& row = op_row(node.op);
+    const std::vector<bool> results = row.apart                 ? operands
+                                      : row.activity != nullptr ? row.activity(node, operands)
+                                                                : std::vector<bool>(node.results.size(), true);
     for (size_t r = 0; r < results.size(); ++r)
       if (results[r] && is_float(node.results[r].dtype)) active[id][r] = true;
   }

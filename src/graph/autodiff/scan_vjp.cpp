@@ -116,20 +116,17 @@ class ReverseLoop {
     for (const auto& [i, grad] : x_grads_) body_->outputs.push_back(grad);
   }
 
-  // Returns sum + grad in f32. For the gradient of a `take`, adds only to the table's rows that were read, so that a
-  // trip does not touch the whole table.
+  // Returns sum + grad in f32.
   Tensor add_up(const Tensor& sum, const Tensor& grad) {
-    const Node& node = body_->node(grad.node());
-    if (node.op != Op::kTakeTranspose || node.operands.size() != 2) return sum + convert(grad, DType::kF32);
-    return make_node(Op::kTakeTranspose, {convert(node.operands[0], DType::kF32), node.operands[1], sum},
-                     node.get<ResultDims>());
+    const Accumulate accumulate = op_row(body_->node(grad.node()).op).accumulate;
+    return accumulate != nullptr ? accumulate(sum, grad) : sum + convert(grad, DType::kF32);
   }
 
   // Returns the values of the copy that depend on the carries. The other values depend only on the slices (for example,
   // weights converted to another dtype). If such a value were saved in every trip, the whole stack would be stored a
   // second time. So a value that does not depend on the carries is saved only if Remat::kDots saves it (a matrix
-  // product, for example). A result of an op depends on all its operands; but a result of a barrier depends on one
-  // operand only.
+  // product, for example). Unlike OpRow::activity, this includes integers, and counts all results of an inner loop
+  // together.
   std::set<ValueId> made_of_carries() const {
     std::set<ValueId> out;
     for (int64_t c = 0; c < carries(); ++c) out.insert(id_of(copy_of_input(c)));
@@ -138,7 +135,7 @@ class ReverseLoop {
       auto depends = [&](const Tensor& operand) { return out.contains(id_of(operand)); };
       const bool any = std::ranges::any_of(node.operands, depends);
       for (int32_t r = 0; r < static_cast<int32_t>(node.results.size()); ++r)
-        if (node.op == Op::kOptimizationBarrier ? depends(node.operands[r]) : any) out.insert({id, r});
+        if (op_row(node.op).apart ? depends(node.operands[r]) : any) out.insert({id, r});
     }
     return out;
   }
@@ -268,8 +265,8 @@ class ReverseLoop {
     Tensors apart;
     std::vector<Tensor*> places;
     for (int64_t i = 0; i < count; ++i) {
-      // A barrier would copy the operand. Values in host memory are too large for this, and so are stacks from which
-      // the loop reads only one slice.
+      // A barrier copies the operand. Two kinds are too large to copy, so they get no barrier: values in host memory,
+      // and stacks from which each trip reads only one slice.
       const Tensor& input = body_->inputs[static_cast<size_t>(i) + 1];
       const bool stack = operands[i].rank() == input.rank() + 1 && operands[i].dim(0) != 1;
       if (stack || is_read_late(*body_, input.node())) continue;

@@ -67,10 +67,10 @@ Dims free_dims(int64_t rank, const Dims& batching, const Dims& contracting) {
   return out;
 }
 
-// Returns the cotangent of `operand`, a factor of the product. `own_*` are the operand's batching and contracting dims,
-// `other_*` those of the other factor `other`. The cotangent of the product has the dims [batch, free dims of lhs, free
-// dims of rhs]. `times` multiplies this cotangent by `other` and contracts the free dims of `other`. A permutation then
-// restores the operand's order of dims.
+// Returns the cotangent of `operand`, a factor of the product. `own_*` are the batching and contracting dims of the
+// operand, `other_*` are those of the factor `other`. The cotangent of the product has the dims [batch, free dims of
+// lhs, free dims of rhs]. `times` multiplies this cotangent by `other` and contracts the free dims of `other`. A
+// permutation then restores the operand's order of dims.
 Tensor dot_operand_grad(const Tensor& operand, const Tensor& other, const Dims& own_batching,
                         const Dims& own_contracting, const Dims& other_batching, const Dims& other_contracting,
                         bool operand_is_lhs, const std::function<Tensor(const DotDims&)>& times) {

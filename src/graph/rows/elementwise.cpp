@@ -86,7 +86,7 @@ Tensor where(const Tensor& pred, const Tensor& value) {
 
 // Returns the cotangents of the operands of a maximum or minimum. If both operands are equal, the first one gets the
 // whole cotangent.
-Tensors larger_vjp(const VjpArgs& a, const char* direction) {
+Tensors larger_vjp(const VjpArgs& a, Direction direction) {
   const Tensor first = compare(x(a), direction, y(a));
   return {where(first, ct(a)), where(logical_not(first), ct(a))};
 }
@@ -108,8 +108,8 @@ constexpr std::array kBinary{
            [](const VjpArgs& a) -> Tensors {
              return {a.active[0] ? ct(a) / y(a) : Tensor{}, a.active[1] ? -(ct(a) * (out(a) / y(a))) : Tensor{}};
            }),
-    binary(Op::kMaximum, "maximum", [](const VjpArgs& a) { return larger_vjp(a, "GE"); }),
-    binary(Op::kMinimum, "minimum", [](const VjpArgs& a) { return larger_vjp(a, "LE"); }),
+    binary(Op::kMaximum, "maximum", [](const VjpArgs& a) { return larger_vjp(a, Direction::kGE); }),
+    binary(Op::kMinimum, "minimum", [](const VjpArgs& a) { return larger_vjp(a, Direction::kLE); }),
     binary(Op::kMultiply, "multiply",
            [](const VjpArgs& a) -> Tensors {
              return {a.active[0] ? ct(a) * y(a) : Tensor{}, a.active[1] ? ct(a) * x(a) : Tensor{}};

@@ -57,7 +57,8 @@ Tensors reduce_vjp(const VjpArgs& a) {
   if (kind == ReduceKind::kAdd) return {spread};
   if (kind == ReduceKind::kAnd || kind == ReduceKind::kOr) return {Tensor{}};
   // If several elements are equal to the maximum (or minimum), they share the cotangent equally.
-  const Tensor chosen = convert(compare(x(a), "EQ", broadcast_to(reshape(out(a), kept), x(a).dims())), x(a).dtype());
+  const Tensor chosen =
+      convert(compare(x(a), Direction::kEQ, broadcast_to(reshape(out(a), kept), x(a).dims())), x(a).dtype());
   const Tensor count = broadcast_to(reshape(reduce_sum(chosen, dims), kept), x(a).dims());
   return {spread * chosen / count};
 }
@@ -146,17 +147,34 @@ std::vector<Shape> scatter_shape(Shapes o, const Attributes& a) {
 
 Tensors scatter_vjp(const VjpArgs& a) {
   const Tensor rows = constant(static_cast<double>(a.get<ResultDims>().dims.back()), DType::kI32);
-  const Tensor inside = logical_and(compare(y(a), "GE", constant(0, DType::kI32)), compare(y(a), "LT", rows));
+  const Tensor inside =
+      logical_and(compare(y(a), Direction::kGE, constant(0, DType::kI32)), compare(y(a), Direction::kLT, rows));
   const Tensor taken = take(ct(a), y(a));
   Tensors grads{select(expand(inside, -1), taken, constant(0, taken.dtype())), Tensor{}};
   if (a.operands.size() > 2) grads.push_back(ct(a));
   return grads;
 }
 
+// Adds only to the table's rows that were read, so that a trip of a loop does not touch the whole table.
+Tensor scatter_accumulate(const Tensor& sum, const Tensor& result) {
+  const Node& node = result.block()->node(result.node());
+  if (node.operands.size() > 2) return sum + convert(result, DType::kF32);
+  return make_node(Op::kTakeTranspose, {convert(node.operands[0], DType::kF32), node.operands[1], sum},
+                   node.get<ResultDims>());
+}
+
 constexpr std::array kGatherRows{
     simple_row(Op::kReduce, "reduce", reduce_text, reduce_shape, reduce_vjp),
     simple_row(Op::kTake, "gather", take_text, take_shape, take_vjp),
-    simple_row(Op::kTakeTranspose, "scatter", scatter_text, scatter_shape, scatter_vjp),
+    OpRow{.op = Op::kTakeTranspose,
+          .name = "scatter",
+          .spell = scatter_text,
+          .shape = scatter_shape,
+          .vjp = scatter_vjp,
+          .flops = nullptr,
+          .needs = all_operands,
+          .saved = Saved::kAsValue,
+          .accumulate = scatter_accumulate},
 };
 
 }  // namespace

@@ -96,7 +96,7 @@ constexpr std::array kStructureRows{
           .flops = nullptr,
           .needs = all_operands,
           .saved = Saved::kNever,
-          .activity = [](const Node&, const std::vector<bool>& operands) { return operands; }},
+          .apart = true},
     // A value that was copied from host memory to the device is not saved for the reverse loop, which copies it again.
     // Such a copy is printed just before its first use, because copies start in the order of the program's text.
     OpRow{.op = Op::kPlace,
@@ -116,6 +116,7 @@ constexpr std::array kStructureRows{
           .flops = nullptr,
           .needs = all_operands,
           .saved = Saved::kNever,
+          .view = true,
           .late = [](const Node&, bool operand_late) { return operand_late; }},
     OpRow{.op = Op::kStopGradient,
           .name = "stop_gradient",

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "base/interrupt.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "base/parallel.h"
 #include "base/size_text.h"
@@ -39,10 +40,6 @@ class Progress {
   std::mutex mutex_;
   int64_t all_, sent_ = 0;
 };
-
-std::string text_in(const json& object, const char* key) {
-  return object.is_object() && object.contains(key) && object[key].is_string() ? object[key].get<std::string>() : "";
-}
 
 // Returns the addresses of the parts of a multipart upload, in order: the members of `header` whose names are numbers.
 std::vector<std::string> part_urls(const json& header) {

@@ -26,7 +26,7 @@ struct ScoreBlock {
   float scale, softcap;   // softcap 0: none
   float slope;            // slope * (distance of query and key) is subtracted; 0: none
   int64_t first_query, first_key;
-  // Row r sees the columns [low[r], high[r]); when `segments` is true, only those of its own segment.
+  // Row r sees the columns [low[r], high[r]); when `segments` is true, only the columns of its own segment among them.
   const int32_t *low, *high;
   bool masked;  // false: every row sees every column
   bool segments;
@@ -39,7 +39,8 @@ struct SoftmaxRows {
   float* sum;         // sum of the weights, as kSumLanes partial sums per row; starts at 0
   float* correction;  // out: the factor by which sums of earlier blocks must be multiplied
 };
-inline constexpr float kLowest = -1e30F;  // above kHidden, the score of hidden keys, so that their weights are 0
+// Where `top` starts. This is above the score of hidden keys (kHidden), so their weights, exp(kHidden - top), are 0.
+inline constexpr float kLowest = -1e30F;
 inline constexpr int64_t kSumLanes = 16;
 
 struct BlockOps {

@@ -52,7 +52,7 @@ struct RowOps {
 
   // Computes for each row the loss log(sum of exp(logits)) - logits[target], and 1 if the target has the largest logit,
   // else 0; both are 0 if the row is not trained. The gradient is weight * (softmax - one_hot(target)). `scratch` has
-  // `width` elements, plus those of one vector.
+  // room for `width` elements and one vector more.
   void (*cross_entropy)(const LogitRows& rows, float* losses, float* hits, void* gradient, float* scratch);
 };
 

@@ -26,18 +26,18 @@ Side side(const Tensor& segments_BT, int64_t block, int64_t dim) {
     return reshape(x, {b, n, block});
   };
   auto place = [&](const Tensor& x) { return expand(x, dim == 1 ? 2 : 1); };  // from [B, N] to the dims of Side
-  const Tensor order = select(compare(segments_BT, "EQ", constant(0, DType::kI32)), constant(kPadding, DType::kF32),
-                              convert(segments_BT, DType::kF32));
+  const Tensor order = select(compare(segments_BT, Direction::kEQ, constant(0, DType::kI32)),
+                              constant(kPadding, DType::kF32), convert(segments_BT, DType::kF32));
   const Tensor numbers = blocks(segments_BT, 0), head = slice(numbers, 2, 0, 1);
   const Tensor index = reshape(iota({DType::kI32, {n}}, 0), dim == 1 ? Dims{1, n, 1} : Dims{1, 1, n});
   const Tensor first = index * static_cast<double>(block);
   return {.first = first,
           .last = minimum(first + static_cast<double>(block - 1), full(static_cast<double>(t - 1), first.shape())),
-          .filled = compare(first, "LE", constant(static_cast<double>(t - block), DType::kI32)),
+          .filled = compare(first, Direction::kLE, constant(static_cast<double>(t - block), DType::kI32)),
           .low = place(-reduce_max(-blocks(order, 2 * kPadding), {2})),
           .high = place(reduce_max(blocks(order, -1), {2})),
           .segment = place(reshape(head, {b, n})),
-          .uniform = place(reduce_and(compare(numbers, "EQ", head), {2})),
+          .uniform = place(reduce_and(compare(numbers, Direction::kEQ, head), {2})),
           .number = convert(index, DType::kF32)};
 }
 
@@ -55,16 +55,16 @@ std::pair<Tensor, Tensor> ends(const Tensor& chosen, const Tensor& number) {
 Tensor block_bounds(const Tensor& segments_BT, const Tensor& window, const BlockPairs& pairs) {
   const Side q = side(segments_BT, pairs.queries, pairs.of_queries ? 1 : 2);
   const Side k = side(segments_BT, pairs.keys, pairs.of_queries ? 2 : 1);
-  Tensor any = logical_and(compare(q.low, "LE", k.high), compare(k.low, "LE", q.high));
-  Tensor whole = logical_and(logical_and(q.uniform, k.uniform), compare(q.segment, "EQ", k.segment));
+  Tensor any = logical_and(compare(q.low, Direction::kLE, k.high), compare(k.low, Direction::kLE, q.high));
+  Tensor whole = logical_and(logical_and(q.uniform, k.uniform), compare(q.segment, Direction::kEQ, k.segment));
   whole = logical_and(whole, logical_and(q.filled, k.filled));
   if (pairs.causal) {
-    any = logical_and(any, compare(k.first, "LE", q.last));
-    whole = logical_and(whole, compare(k.last, "LE", q.first));
+    any = logical_and(any, compare(k.first, Direction::kLE, q.last));
+    whole = logical_and(whole, compare(k.last, Direction::kLE, q.first));
   }
   if (window) {
-    any = logical_and(any, compare(q.first - k.last, "LT", window));
-    whole = logical_and(whole, compare(q.last - k.first, "LT", window));
+    any = logical_and(any, compare(q.first - k.last, Direction::kLT, window));
+    whole = logical_and(whole, compare(q.last - k.first, Direction::kLT, window));
   }
   const Tensor& number = pairs.of_queries ? k.number : q.number;
   const auto [first, end] = ends(any, number);
@@ -72,8 +72,8 @@ Tensor block_bounds(const Tensor& segments_BT, const Tensor& window, const Block
   // If a segment's number occurs again later in the row, the whole blocks may not be consecutive. Then no block counts
   // as whole.
   const Tensor count = reduce_sum(convert(whole, DType::kF32), {2});
-  const Tensor usable =
-      logical_and(compare(count, "GT", constant(0, DType::kF32)), compare(count, "EQ", whole_end - whole_first));
+  const Tensor usable = logical_and(compare(count, Direction::kGT, constant(0, DType::kF32)),
+                                    compare(count, Direction::kEQ, whole_end - whole_first));
   std::vector<Tensor> bounds{first, select(usable, whole_first, first), select(usable, whole_end, first), end};
   for (Tensor& bound : bounds) bound = expand(convert(bound, DType::kI32), 2);
   return concatenate(bounds, 2);

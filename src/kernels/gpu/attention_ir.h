@@ -38,8 +38,8 @@ int64_t blocks_of(int64_t length, int64_t block);
 
 // Each returns a module with the function `name`. Operands and results, in this order:
 //   q [B, T, N, H], k and v [B, T, K, H], segments i32 [B, T],
-//   bounds i32 [B, blocks, 4] (attention_bounds.h): for each block of queries, or, for the gradients of keys and
-//   values, for each block of keys,
+//   bounds i32 [B, blocks, 4] (attention_bounds.h), where `blocks` counts blocks of queries, or blocks of keys in
+//   key_gradient_ir,
 //   window i32 [] if `shape.window` is -1, slopes f32 [N] if `shape.slopes`,
 //   for gradients also d_o [B, T, N, H], log_sum f32 [B, N, T] and dots f32 [B, N, T] (the dot product of o and d_o),
 //   then the results: o and log_sum; dq; dk and dv.

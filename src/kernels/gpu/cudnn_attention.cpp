@@ -162,10 +162,10 @@ Tensors gradient(const AttentionSite& site, const VjpArgs& args) {
 
 Tensor attention_bias(const Tensor& segments_BT, const Tensor& window, DType dtype) {
   const int64_t b = segments_BT.dim(0), t = segments_BT.dim(1);
-  Tensor seen = compare(expand(segments_BT, 2), "EQ", expand(segments_BT, 1));
+  Tensor seen = compare(expand(segments_BT, 2), Direction::kEQ, expand(segments_BT, 1));
   if (window) {
     const Shape pairs{DType::kI32, {t, t}};
-    seen = logical_and(seen, broadcast_to(compare(iota(pairs, 0) - iota(pairs, 1), "LT", window), {b, t, t}));
+    seen = logical_and(seen, broadcast_to(compare(iota(pairs, 0) - iota(pairs, 1), Direction::kLT, window), {b, t, t}));
   }
   // JAX uses the same numbers. cuDNN subtracts such numbers from each other, so their magnitude is not close to the
   // largest finite number of the dtype.

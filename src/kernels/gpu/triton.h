@@ -37,8 +37,8 @@ struct TritonValue {
   TritonType type;
 };
 
-// Binary operators take operands of one element type. A scalar is repeated to the other operand's dims, and so is a dim
-// of size 1. A C++ number becomes a constant of the other operand's element type.
+// Binary operators take operands of one element type. A scalar and a dim of size 1 are repeated to the other operand's
+// dims. A C++ number becomes a constant of the other operand's element type.
 TritonValue operator+(const TritonValue& x, const TritonValue& y);
 TritonValue operator-(const TritonValue& x, const TritonValue& y);
 TritonValue operator*(const TritonValue& x, const TritonValue& y);

@@ -34,11 +34,11 @@ Tensor attend(const Tensor& q_BTNH, const Tensor& index, const Tensor& segments_
     const Tensor slopes = literal(options.slopes, {DType::kF32, {1, k, 1, g, 1}});
     scores_BKTGS = scores_BKTGS - slopes * reshape(convert(distance, DType::kF32), {alike ? 1 : b, 1, t, 1, s});
   }
-  Tensor seen_BTS = compare(expand(segments_BT, 2), "EQ", expand(keys.segments_BS, 1));
-  if (options.causal) seen_BTS = logical_and(seen_BTS, compare(distance, "GE", constant(0, DType::kI32)));
+  Tensor seen_BTS = compare(expand(segments_BT, 2), Direction::kEQ, expand(keys.segments_BS, 1));
+  if (options.causal) seen_BTS = logical_and(seen_BTS, compare(distance, Direction::kGE, constant(0, DType::kI32)));
   if (options.window) {
-    seen_BTS = logical_and(seen_BTS, compare(distance, "LT", options.window));
-    if (!options.causal) seen_BTS = logical_and(seen_BTS, compare(-distance, "LT", options.window));
+    seen_BTS = logical_and(seen_BTS, compare(distance, Direction::kLT, options.window));
+    if (!options.causal) seen_BTS = logical_and(seen_BTS, compare(-distance, Direction::kLT, options.window));
   }
   const Tensor seen_B1T1S = reshape(seen_BTS, {b, 1, t, 1, s});
   const Tensor masked = select(seen_B1T1S, scores_BKTGS, constant(kMaskedScore, DType::kF32));
@@ -170,7 +170,7 @@ Tensor chunks_of_documents(const Forward& f, const Tensor& chunk) {
   const int64_t most = (f.segments.dim(1) - 1) / f.config.attention_chunk + 1;
   if (most == 1) return f.segments;
   const Tensor numbers = f.segments * static_cast<double>(most) + f.positions / chunk;
-  return select(compare(f.segments, "EQ", constant(0, DType::kI32)), zeros_like(numbers), numbers);
+  return select(compare(f.segments, Direction::kEQ, constant(0, DType::kI32)), zeros_like(numbers), numbers);
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ void add_routes(Forward& f, const Layer& layer, const RoutedTokens& routed) {
   const Tensor counts_1E = add_up(routed.taken_E);
   if (f.router) f.router = f.router + concatenate({counts_1E, add_up(routed.scores_E)}, 0);
   if (!f.loads) return;
-  const Tensor here = compare(iota({DType::kI32, {f.loads.dim(0), 1}}, 0), "EQ", layer.index);
+  const Tensor here = compare(iota({DType::kI32, {f.loads.dim(0), 1}}, 0), Direction::kEQ, layer.index);
   f.loads = f.loads + convert(here, DType::kF32) * counts_1E;
 }
 

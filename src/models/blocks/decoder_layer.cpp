@@ -38,13 +38,13 @@ Tensor Decoder::window_of(const Layer& layer) const {
 
 Tensor Decoder::rotates(const Layer& layer) const {
   if (!rotated_) return {};
-  return compare(reshape(dynamic_slice(rotated_, {layer.index}, {1}), {}), "NE", constant(0, DType::kI32));
+  return compare(reshape(dynamic_slice(rotated_, {layer.index}, {1}), {}), Direction::kNE, constant(0, DType::kI32));
 }
 
 Rope Decoder::rope_of(const Layer& layer, const Tensor& window) const {
   Rope out = rope_;
   if (local_rope_ && window) {
-    const Tensor local = compare(window, "LT", constant(kWiderThanAnyRow, DType::kI32));
+    const Tensor local = compare(window, Direction::kLT, constant(kWiderThanAnyRow, DType::kI32));
     out = {select(local, local_rope_->cos, out.cos), select(local, local_rope_->sin, out.sin), out.interleaved};
   }
   if (const Tensor has = rotates(layer))

@@ -44,7 +44,7 @@ Tensor inverse_of_unit_lower(const Tensor& lower) {
 }
 
 Tensor where_equal(const Tensor& a, const Tensor& b) {
-  return convert(compare(a, "EQ", b), DType::kF32);
+  return convert(compare(a, Direction::kEQ, b), DType::kF32);
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // Defines the gated delta rule, a linear attention whose state is a matrix per head. Sources: Yang et al. 2024, "Gated
 // Delta Networks"; transformers/models/qwen3_next.
 //
-// Documents in one row do not influence each other: the state starts again at each document.
+// Documents in one line do not influence each other: the state starts again at each document.
 #pragma once
 
 #include "models/blocks/layers.h"
@@ -18,7 +18,7 @@ struct DeltaRule {
 //   S <- S + beta k (v - S^T k)^T
 //   out = S^T q
 // All inputs are f32: q, k [B, T, N, K], v [B, T, N, H], decay and beta [B, T, N]. If `state` is given, the first
-// document of each row starts from it instead of zero.
+// document of each line starts from it instead of zero.
 //
 // Positions are computed in chunks. Within a chunk, the updates are the solution of a triangular system. The inverse of
 // the system's matrix is built up from blocks of 1, 2, 4, ... positions.

@@ -165,7 +165,7 @@ namespace {
 Tensor log_of_one_plus(const Tensor& u) {
   constexpr double kSmall = 0.03;
   const Tensor series = u * (u * (u * (u * (u * 0.2 + -0.25) + 1.0 / 3) + -0.5) + 1.0);
-  return select(compare(u, "LT", constant(kSmall, u.dtype())), series, log(u + 1.0));
+  return select(compare(u, Direction::kLT, constant(kSmall, u.dtype())), series, log(u + 1.0));
 }
 
 }  // namespace
@@ -176,9 +176,9 @@ Tensor log_sigmoid(const Tensor& x) {
 
 Tensor softplus(const Tensor& x) {
   const Tensor zero = constant(0, x.dtype());
-  // At x = 0, the derivative of softplus is 1/2, and that of the abs below is 0. So the derivative of `first` must be
-  // 1/2; maximum(x, 0) would give 1.
-  const Tensor first = select(compare(x, "EQ", zero), x * 0.5, maximum(x, zero));
+  // At x = 0, the derivative of softplus is 1/2, and the derivative of the abs below is 0. So the derivative of `first`
+  // must be 1/2; maximum(x, 0) would give 1.
+  const Tensor first = select(compare(x, Direction::kEQ, zero), x * 0.5, maximum(x, zero));
   return first + log_of_one_plus(exp(-abs(x)));
 }
 

@@ -56,15 +56,16 @@ struct ChunkLoss {
 
 ChunkLoss chunk_loss(const Tensor& logits_BCV, const Tensor& targets_BC) {
   const int64_t v = logits_BCV.dim(2);
-  const Tensor trained = compare(targets_BC, "GE", constant(0, DType::kI32));
+  const Tensor trained = compare(targets_BC, Direction::kGE, constant(0, DType::kI32));
   const Tensor top = expand(reduce_max(logits_BCV, {-1}), -1);
   const Tensor weight = exp(logits_BCV - top);
   const Tensor total = expand(reduce_sum(weight, {-1}), -1);
-  const Tensor one_hot = convert(compare(expand(targets_BC, 2), "EQ", iota({DType::kI32, {v}}, 0)), DType::kF32);
+  const Tensor one_hot =
+      convert(compare(expand(targets_BC, 2), Direction::kEQ, iota({DType::kI32, {v}}, 0)), DType::kF32);
   const Tensor target_logit = reduce_sum(logits_BCV * one_hot, {-1});
   const Tensor loss = reshape(log(total) + top, targets_BC.dims()) - target_logit;
   const Tensor zero = constant(0, DType::kF32);
-  const Tensor hit = convert(compare(target_logit, "GE", reshape(top, targets_BC.dims())), DType::kF32);
+  const Tensor hit = convert(compare(target_logit, Direction::kGE, reshape(top, targets_BC.dims())), DType::kF32);
   return {select(trained, loss, zero), select(trained, hit, zero),
           select(expand(trained, 2), weight / total - one_hot, zero), weight / total, trained};
 }
@@ -81,8 +82,8 @@ Tensor top_entropy(const Tensor& logits_BCV, int64_t most) {
   const std::vector<Tensor> carries{none + 1.0, none + static_cast<double>(most), none, none};
   const ScanStep out =
       scan(most, carries, {}, [&](const Tensor&, const std::vector<Tensor>& c, const std::vector<Tensor>&) -> ScanStep {
-        const Tensor value = reduce_max(select(compare(x, "LT", expand(c[0], 2)), x, lowest), {-1});
-        const Tensor same = convert(compare(x, "EQ", expand(value, 2)), DType::kF32);
+        const Tensor value = reduce_max(select(compare(x, Direction::kLT, expand(c[0], 2)), x, lowest), {-1});
+        const Tensor same = convert(compare(x, Direction::kEQ, expand(value, 2)), DType::kF32);
         const Tensor taken = minimum(reduce_sum(same, {-1}), c[1]);
         const Tensor weight = exp(value) * taken;
         return {{value, maximum(c[1] - taken, zero), c[2] + weight, c[3] + weight * maximum(value, lowest)}, {}};

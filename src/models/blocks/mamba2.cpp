@@ -30,11 +30,11 @@ Tensor in_chunks(const Tensor& x, int64_t chunk) {
 // Returns a 0/1 matrix [C, C] with 1 where i >= j.
 Tensor lower_triangle(int64_t size) {
   const Dims square{size, size};
-  return f32(compare(iota({DType::kI32, square}, 0), "GE", iota({DType::kI32, square}, 1)));
+  return f32(compare(iota({DType::kI32, square}, 0), Direction::kGE, iota({DType::kI32, square}, 1)));
 }
 
 Tensor equal_or_zero(const Tensor& a, const Tensor& b) {
-  return f32(compare(a, "EQ", b));
+  return f32(compare(a, Direction::kEQ, b));
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // Defines Mamba2: a short convolution, then a linear attention whose state decays, with a step size for each head and
 // token. Sources: Dao & Gu 2024, "Transformers are SSMs"; transformers/models/bamba, falcon_h1.
 //
-// Documents in one row do not influence each other: the state and the convolution start again at each document.
+// Documents in one line do not influence each other: the state and the convolution start again at each document.
 #pragma once
 
 #include "models/blocks/run_layers.h"
@@ -17,7 +17,7 @@ struct StateSpace {
 //   S <- exp(decay) S + k x^T
 //   out = S^T q
 // All inputs are f32: x [B, T, N, H], k and q [B, T, G, K], decay [B, T, N]. Each k and q is used by N / G neighbouring
-// heads. If `state` is given, the first document of each row starts from it instead of zero.
+// heads. If `state` is given, the first document of each line starts from it instead of zero.
 //
 // Positions are computed in chunks, one chunk after another. Within a chunk, positions are computed at the same time.
 StateSpace state_space(const Tensor& x, const Tensor& k, const Tensor& q, const Tensor& decay,

@@ -124,7 +124,7 @@ Tensor running_count(const Tensor& x) {
   apart.insert(apart.end(), {chunks, kChunk, last});
   const Tensor parts = reshape(pad(x, none, high), apart);
   const Dims square{kChunk, kChunk};
-  const Tensor triangle = where(compare(counting(square, 1), "LE", counting(square, 0)));
+  const Tensor triangle = where(compare(counting(square, 1), Direction::kLE, counting(square, 0)));
   const Tensor turned = dot_general(parts, triangle, {.lhs_contracting = {dim + 1}, .rhs_contracting = {1}});
   Dims order;
   for (int64_t d = 0; d <= dim; ++d) order.push_back(d);
@@ -156,9 +156,9 @@ std::vector<Largest> largest_of(Tensor values, int64_t count) {
   const Tensor place = counting(values.dims(), values.rank() - 1), end = number(values.dim(-1));
   std::vector<Largest> out;
   for (int64_t j = 0; j < count; ++j) {
-    const Tensor best = compare(values, "EQ", expand(reduce_max(values, {-1}), -1));
+    const Tensor best = compare(values, Direction::kEQ, expand(reduce_max(values, {-1}), -1));
     const Tensor first = end - reduce_max(where(best) * (end - place), {-1});
-    const Tensor there = compare(place, "EQ", expand(first, -1));
+    const Tensor there = compare(place, Direction::kEQ, expand(first, -1));
     out.push_back({first, where(there)});
     values = select(there, number(0) + kNever, values);
   }
@@ -180,7 +180,7 @@ Tensor within_best_groups(const Routing& routing, const Tensor& scores) {
   Tensor chosen;
   for (const Largest& each : largest_of(of_group, routing.top_groups))
     chosen = chosen ? chosen + each.there : each.there;
-  const Tensor open = broadcast_to(expand(compare(chosen, "GT", number(0)), -1), apart);
+  const Tensor open = broadcast_to(expand(compare(chosen, Direction::kGT, number(0)), -1), apart);
   return reshape(select(open, by_group, full(kNever, by_group.shape())), scores.dims());
 }
 
@@ -264,7 +264,8 @@ Blocks make_blocks(const ModelConfig& c, const DeviceDims& devices, const Routes
   const Tensor all =
       devices.broadcast_to_devices(reshape(stop_gradient(routes.experts), devices.with(kData, {s})), kData, kOfExperts);
   const Tensor own = all - counting(dims({s}), 2) * number(r);  // an expert outside of [0, r) belongs to another device
-  const Tensor sent = where(compare(broadcast_to(expand(own, -1), dims({s, r})), "EQ", counting(dims({s, r}), 4)));
+  const Tensor sent =
+      where(compare(broadcast_to(expand(own, -1), dims({s, r})), Direction::kEQ, counting(dims({s, r}), 4)));
   const Tensor so_far = running_count(sent);
   const auto blocks_for = [&](const Tensor& tokens) {
     return (tokens + static_cast<double>(z - 1)) / static_cast<double>(z);
@@ -277,16 +278,17 @@ Blocks make_blocks(const ModelConfig& c, const DeviceDims& devices, const Routes
 
   const Tensor zero = constant(0, DType::kI32);
   const Tensor slot = expand(places_of(dims({s}), 3), -1) + 1.0;
-  const Tensor at = select(compare(place, "LT", zero), constant(static_cast<double>(places), DType::kI32), place);
+  const Tensor at =
+      select(compare(place, Direction::kLT, zero), constant(static_cast<double>(places), DType::kI32), place);
   const Tensor found = reshape(add_rows(full(0, {DType::kI32, dims({places, 1})}), at, slot), dims({places}));
   const Tensor none = constant(static_cast<double>(s), DType::kI32);
-  const Tensor slots = select(compare(found, "GT", zero), found - 1.0, none);
+  const Tensor slots = select(compare(found, Direction::kGT, zero), found - 1.0, none);
 
   const Tensor weights =
       devices.broadcast_to_devices(reshape(routes.weights, devices.with(kData, {s, 1})), kData, kOfExperts);
   const Tensor by_place = take(weights, slots);
   const Tensor index = places_of(dims({count, r}), 3);
-  const Tensor passed = where(compare(index, "GE", broadcast_to(expand(ends, 3), dims({count, r}))));
+  const Tensor passed = where(compare(index, Direction::kGE, broadcast_to(expand(ends, 3), dims({count, r}))));
   const Tensor expert = minimum(reduce_sum(passed, {-1}), number(r - 1));
 
   auto by_block = [&](const Tensor& x, int64_t width) {
@@ -520,7 +522,8 @@ Tensor experts_mlp(Forward& f, const Layer& layer, const Tensor& x_BTD, const Te
   const int64_t n = devices.tokens(), d = c.expert_in();
   const Tensor x_nD = devices.split(x_BTD), routed_nD = routed_BTD ? devices.split(routed_BTD) : x_nD;
   Tensor mask;
-  if (f.router || f.loads) mask = devices.split(expand(where(compare(f.segments, "NE", constant(0, DType::kI32))), 2));
+  if (f.router || f.loads)
+    mask = devices.split(expand(where(compare(f.segments, Direction::kNE, constant(0, DType::kI32))), 2));
   const Blocks blocks = make_blocks(c, devices, route(f, layer, routed_nD, mask));
 
   const Tensor tokens = devices.broadcast_to_devices(x_nD, kData, kAll);

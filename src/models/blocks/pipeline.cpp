@@ -48,7 +48,7 @@ Tensor run_stages(const Forward& f, const Tensor& x, const std::vector<Tensor>& 
   // Returns `values` [ticks, stages, ...] with zeros for all stages but `stage`.
   auto only = [&](int64_t stage, const Tensor& values) {
     const Tensor number = iota({DType::kI32, {stages, 1, 1, 1}}, 0);
-    const Tensor is_stage = compare(number, "EQ", constant(static_cast<double>(stage), DType::kI32));
+    const Tensor is_stage = compare(number, Direction::kEQ, constant(static_cast<double>(stage), DType::kI32));
     return constrain(select(is_stage, values, constant(0, values.dtype())), true);
   };
   const Tensor inputs = pad(by_micro_batch(x, count), {0, 0, 0, 0}, {stages - 1, 0, 0, 0});
@@ -64,7 +64,7 @@ Tensor run_stages(const Forward& f, const Tensor& x, const std::vector<Tensor>& 
       const Tensor zero = constant(0, DType::kI32), last = constant(static_cast<double>(count - 1), DType::kI32);
       const Tensor number = time - stage, near = minimum(maximum(number, zero), last);
       Forward of_stage = forward_of(f, near);
-      const Tensor in = select(compare(number, "EQ", near), own[0], zeros_like(own[0]));
+      const Tensor in = select(compare(number, Direction::kEQ, near), own[0], zeros_like(own[0]));
       return {{}, {layers(of_stage, stage, in, {own.begin() + 1, own.end()})}};
     };
     const ScanStep done = scan(stages, {}, slices, one, {.remat = Remat::kDots, .axis = kStageAxis});

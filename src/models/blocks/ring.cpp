@@ -126,7 +126,7 @@ class Turns {
   // Returns the keys that a device has in turn `number`.
   std::vector<Side> keys(const Tensor& number, bool sum_keys) const {
     const Tensor before = device() - number;
-    const Tensor source = select(compare(before, "LT", constant(0, DType::kI32)),
+    const Tensor source = select(compare(before, Direction::kLT, constant(0, DType::kI32)),
                                  before + constant(static_cast<double>(ring_.devices), DType::kI32), before);
     std::vector<Side> out;
     for (int64_t p = 0; p < ring_.parts; ++p) {
@@ -151,7 +151,7 @@ class Turns {
       meet(q[1], k[1]);
       meet(q[0], k[0]);
     } else if (ring_.parts == 2) {
-      const Tensor before = compare(device(), "GE", number);  // the keys come from a device before this one
+      const Tensor before = compare(device(), Direction::kGE, number);  // the keys come from a device before this one
       Side q_either = choose(before, q[0], q[1], 2), k_either = choose(before, k[0], k[1], 1);
       meet(q_either, k_either);
       put_back(before, q_either, q[0], q[1], 2);
@@ -224,11 +224,11 @@ Scores scores_of(const Tensor& q, const Tensor& index, const Tensor& segments, c
   if (!options.slopes.empty())
     scores = scores - literal(options.slopes, {DType::kF32, {1, 1, heads, 1, g, 1}}) *
                           reshape(convert(distance, DType::kF32), {1, d, 1, t, 1, s});
-  Tensor seen = compare(expand(segments, 3), "EQ", expand(key_segments, 2));
-  if (options.causal) seen = logical_and(seen, compare(distance, "GE", constant(0, DType::kI32)));
+  Tensor seen = compare(expand(segments, 3), Direction::kEQ, expand(key_segments, 2));
+  if (options.causal) seen = logical_and(seen, compare(distance, Direction::kGE, constant(0, DType::kI32)));
   if (options.window) {
-    seen = logical_and(seen, compare(distance, "LT", options.window));
-    if (!options.causal) seen = logical_and(seen, compare(-distance, "LT", options.window));
+    seen = logical_and(seen, compare(distance, Direction::kLT, options.window));
+    if (!options.causal) seen = logical_and(seen, compare(-distance, Direction::kLT, options.window));
   }
   out.masked = select(reshape(seen, {b, d, 1, t, 1, s}), scores, constant(kMaskedScore, DType::kF32));
   return out;

@@ -10,7 +10,7 @@ namespace fettle {
 // In turn r, device d computes the scores of its own queries with the keys of device d - r (modulo n, the number of
 // devices). Turn 0 is the first.
 //
-// The positions of a device form one contiguous part, or two: the chunks d and 2n - 1 - d of the row. With two chunks,
+// The positions of a device form one contiguous part, or two: the chunks d and 2n - 1 - d of the line. With two chunks,
 // a device computes two pairs of chunks in each turn r > 0. The first pair is the device's second chunk of queries with
 // the first chunk of keys. If d - r >= 0, the second pair is the device's first chunk of queries with the first chunk
 // of keys; else the second pair is the device's second chunk of queries with the second chunk of keys. In turn 0, a

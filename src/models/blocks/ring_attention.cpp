@@ -28,9 +28,8 @@ RingLayout lay_out(const Tensor& q_BTNH, const AttentionOptions& options, const 
   const int64_t t = q_BTNH.dim(1), local = t / n;
   // A query sees the keys of its own device and of `turns` devices before it.
   out.turns = options.causal && split.window > 0 ? std::min(n - 1, (split.window - 1 + local - 1) / local) : n - 1;
-  // Uses two chunks if each device then computes fewer scores. The unit is local^2 / 4 scores, which are those of one
-  // chunk with one chunk. A device computes 4 (turns + 1) units with contiguous positions, 2n + 1 units with two
-  // chunks.
+  // Uses two chunks if each device then computes fewer scores. The unit is local^2 / 4 scores: the scores of one chunk
+  // with another. A device computes 4 (turns + 1) units with contiguous positions, 2n + 1 units with two chunks.
   const bool two = options.causal && t % (2 * n) == 0 && 2 * n + 1 < 4 * (out.turns + 1);
   out.parts = two ? 2 : 1;
   if (two) out.turns = n - 1;
@@ -40,9 +39,9 @@ RingLayout lay_out(const Tensor& q_BTNH, const AttentionOptions& options, const 
   return out;
 }
 
-// Device i starts with the chunks 2i and 2i + 1. Device d computes the chunks d and 2n - 1 - d, of which one has an
-// even and one an odd number. Returns for each device d the device that starts with d's even chunk (`odd` 0) or odd
-// chunk (`odd` 1).
+// Device i starts with the chunks 2i and 2i + 1. Device d computes the chunks d and 2n - 1 - d: one has an even number,
+// the other an odd one. For each device d, returns the device that has d's even chunk (`odd` 0) or odd chunk (`odd` 1)
+// at the start.
 std::vector<int64_t> chunk_sources(int64_t devices, int64_t odd) {
   std::vector<int64_t> out;
   for (int64_t d = 0; d < devices; ++d) out.push_back((d % 2 == odd ? d : 2 * devices - 1 - d) / 2);
@@ -66,7 +65,7 @@ Tensor even_devices(int64_t devices, int64_t rank) {
   const Tensor number = iota({DType::kI32, {devices}}, 0);
   Dims dims(rank, 1);
   dims[1] = devices;
-  return reshape(compare(remainder(number, constant(2, DType::kI32)), "EQ", constant(0, DType::kI32)), dims);
+  return reshape(compare(remainder(number, constant(2, DType::kI32)), Direction::kEQ, constant(0, DType::kI32)), dims);
 }
 
 // Reshapes [B, T, ...] to [B, D, P, C, ...], and with two parts sends each chunk to the device that computes it.

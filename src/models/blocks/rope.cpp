@@ -92,7 +92,7 @@ Rope rope_tables(const RopeParameters& rope, int64_t head_dim, const Tensor& pos
   if (rope.rope_type == "longrope") {
     const Tensor lengths = lengths_of_rows();
     const Tensor original = constant(static_cast<double>(rope.original_max_position_embeddings), DType::kF32);
-    const Tensor is_long = reshape(compare(lengths, "GT", original), {b, 1, 1, 1});
+    const Tensor is_long = reshape(compare(lengths, Direction::kGT, original), {b, 1, 1, 1});
     frequencies = select(is_long, table(rope.long_factor), frequencies);
   }
   const Tensor positions = reshape(convert(positions_BT, DType::kF32), {b, t, 1, 1});

@@ -19,8 +19,8 @@ std::vector<double> inverse_frequencies(const RopeParameters& rope, int64_t rota
                                         const std::vector<double>& divisors);
 
 // Returns the cosines and sines for the positions. longrope has different factors for short and for long documents.
-// Only longrope and dynamic use `lengths_B` (i32), the number of tokens of each row's document; when it is null, each
-// row's largest position + 1 is used.
+// Only longrope and dynamic use `lengths_B` (i32), the number of tokens of each line's document. If it is null, each
+// line's largest position + 1 is used.
 Rope rope_tables(const RopeParameters& rope, int64_t head_dim, const Tensor& positions_BT, const Tensor& lengths_B);
 // Rotates the first R dims of x and leaves the other dims unchanged. Dims i and i + R / 2 are rotated by angle i; with
 // `interleaved`, dims 2i and 2i + 1. With `rules`, this is the composite "rope" (graph/composite.h); `heads` is the

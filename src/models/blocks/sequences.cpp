@@ -7,7 +7,7 @@ namespace {
 
 // Returns bool [.., T, S]: whether each position belongs to each sequence.
 Tensor belongs(const Tensor& numbers, int64_t rows) {
-  return compare(expand(numbers, numbers.rank()), "EQ", iota({DType::kI32, {rows}}, 0) + 1.0);
+  return compare(expand(numbers, numbers.rank()), Direction::kEQ, iota({DType::kI32, {rows}}, 0) + 1.0);
 }
 
 Dims all_but_last(const Tensor& x) {
@@ -24,7 +24,7 @@ Tensor at_rows(const Tensor& x_BTD, const Tensor& taken_BT, const Tensor& number
   const Tensor found_S = sum_by_sequence(select(taken_BT, place, zero), numbers_BT, rows);
   const Tensor x_SD = take(reshape(x_BTD, {b * t, d}), found_S - 1.0);
   // Padding may contain NaN. select() removes it; multiplying by zero would not.
-  return select(expand(compare(found_S, "GT", zero), 1), x_SD, constant(0, x_BTD.dtype()));
+  return select(expand(compare(found_S, Direction::kGT, zero), 1), x_SD, constant(0, x_BTD.dtype()));
 }
 
 }  // namespace
@@ -46,11 +46,11 @@ Tensor spread_by_sequence(const Tensor& values_S, const Tensor& numbers) {
 Tensor first_of_sequences(const Tensor& x_BTD, const Tensor& numbers_BT, int64_t rows) {
   const int64_t t = numbers_BT.dim(1);
   const Tensor before = slice(pad(numbers_BT, {0, 1}, {0, 0}), 1, 0, t);
-  return at_rows(x_BTD, compare(numbers_BT, "NE", before), numbers_BT, rows);
+  return at_rows(x_BTD, compare(numbers_BT, Direction::kNE, before), numbers_BT, rows);
 }
 
 Tensor mean_of_sequences(const Tensor& x_BTD, const Tensor& numbers_BT, int64_t rows) {
-  const Tensor filled = compare(numbers_BT, "GT", constant(0, DType::kI32));
+  const Tensor filled = compare(numbers_BT, Direction::kGT, constant(0, DType::kI32));
   // Padding may contain NaN.
   const Tensor x32 = convert(select(expand(filled, 2), x_BTD, constant(0, x_BTD.dtype())), DType::kF32);
   const Tensor sum_SD = dot_general(convert(belongs(numbers_BT, rows), DType::kF32), x32,
@@ -62,7 +62,7 @@ Tensor mean_of_sequences(const Tensor& x_BTD, const Tensor& numbers_BT, int64_t 
 Tensor last_of_sequences(const Tensor& x_BTD, const Tensor& numbers_BT, int64_t rows) {
   const int64_t t = numbers_BT.dim(1);
   const Tensor after = slice(pad(numbers_BT, {0, 0}, {0, 1}), 1, 1, t + 1);
-  return at_rows(x_BTD, compare(numbers_BT, "NE", after), numbers_BT, rows);
+  return at_rows(x_BTD, compare(numbers_BT, Direction::kNE, after), numbers_BT, rows);
 }
 
 }  // namespace fettle

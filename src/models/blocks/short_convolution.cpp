@@ -18,7 +18,7 @@ Tensor causal_convolution(const Tensor& x_BTC, const Tensor& weight_CW, const Te
   Tensor sum;
   for (int64_t i = 0; i < w; ++i) {
     const int64_t from = w - 1 - i;
-    const Tensor same = convert(compare(slice(of_all, 1, from, from + t), "EQ", segments), x_BTC.dtype());
+    const Tensor same = convert(compare(slice(of_all, 1, from, from + t), Direction::kEQ, segments), x_BTC.dtype());
     const Tensor part =
         slice(all, 1, from, from + t) * expand(same, 2) * reshape(slice(weight, 1, from, from + 1), {c});
     sum = sum ? sum + part : part;
@@ -33,7 +33,7 @@ Tensor documents_of(const Forward& f, const Tensor& x) {
 Tensor real_positions(const Forward& f, const Tensor& x) {
   const int64_t b = x.dim(0), t = x.dim(1);
   const Tensor place = broadcast_to(expand(iota({DType::kI32, {t}}, 0), 0), {b, t});
-  return expand(convert(compare(place, "LT", f.cache->real), DType::kF32), 2);
+  return expand(convert(compare(place, Direction::kLT, f.cache->real), DType::kF32), 2);
 }
 
 Tensor short_convolution(const Forward& f, const Tensor& x, const Tensor& weight_CW, LayerCache* cache) {

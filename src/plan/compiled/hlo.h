@@ -73,8 +73,6 @@ struct HloModule {
   int entry = 0;
   bool scheduled = false;  // the entry's instructions are in launch order
   int64_t devices = 1;     // number of partitions
-
-  const HloComputation& entry_computation() const { return computations[entry]; }
 };
 
 // How often a step executes a computation, and how many of these executions are asynchronous (started and awaited

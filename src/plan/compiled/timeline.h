@@ -53,7 +53,7 @@ struct Timeline {
   // Loops with an unknown trip count, counted as one trip. Loops over experts are not listed.
   std::vector<std::string> unknown_loops;
   Assumptions assumptions;  // the assumptions of this estimate
-  // Kernels whose arithmetic or rate is not known. Of such a kernel, `seconds` counts only the memory traffic, so
+  // Kernels whose arithmetic or rate is not known. `seconds` counts only the memory traffic of such a kernel, so
   // `seconds` is too low.
   std::vector<std::string> unknown_kernels;
 };

@@ -171,7 +171,7 @@ bool RunLog::update(const FolderFiles& files, std::string_view path, int64_t las
   const FileStamp now = file ? file->stamp() : FileStamp{};
   if (now == stamp_) return false;
   if (now.inode != stamp_.inode || now.size < offset_) *this = {};
-  bool cut = false;  // whether the next line is read from its middle, and so left out
+  bool cut = false;  // reading begins within a line, which is therefore left out
   if (offset_ == 0 && last_bytes > 0 && now.size > last_bytes) offset_ = now.size - last_bytes, cut = true;
   stamp_ = now;
   std::string rest;

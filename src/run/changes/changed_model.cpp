@@ -85,10 +85,8 @@ void train_tables(const Recipe& recipe, const Stage& stage, ModelFolders& models
   if (family == nullptr) return;  // make_model refuses the model later
   const bool writes = stage.head == Head::kTokens;
   for (const Param& param : family->params(family->read(ConfigReader(config, file.string()))))
-    if (param.role == Role::kTokenEmbedding || (param.role == Role::kHead && writes)) {
-      const std::string module = module_of(param.hf_name);
-      models.added_targets.push_back(module.substr(module.rfind('.') + 1));
-    }
+    if (param.role == Role::kTokenEmbedding || (param.role == Role::kHead && writes))
+      models.added_targets.push_back(last_part(module_of(param.hf_name)));
   info("additional_target is set to {}, because the rows of new tokens ({}) must be trained",
        fmt::join(models.added_targets, ","), at);
 }

@@ -97,7 +97,7 @@ void Fate::fail(int exit_code, const std::string& message) {
 }
 
 void Fate::end_job(int exit_code, const std::string& message) {
-  // Process 0 knows of the failure, and the others read its status once in `beat` seconds.
+  // Process 0 knows of the failure, and the other processes read process 0's status every `beat` seconds.
   std::this_thread::sleep_for(std::chrono::duration<double>(2 * times_.beat));
   run_.store().end_job(exit_code, message);
 }

@@ -1,6 +1,7 @@
 // Defines Plugin: a vendor's PJRT plugin, found and loaded.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -14,9 +15,8 @@ namespace fettle {
 
 struct Vendor;
 
-// A plugin stays loaded until the process ends, because vendors' libraries crash after dlclose. A Plugin does not
-// change after loading, so all members may be called from any thread. Loading the same file again gives the same
-// object.
+// A plugin stays loaded until the process ends, because vendors' libraries crash after dlclose. All members may be
+// called from any thread. Loading the same file again gives the same object.
 class Plugin {
  public:
   // Finds and loads a plugin. `name_or_path` is a path to a shared object, a vendor's name ("cpu", "cuda", "rocm",
@@ -49,6 +49,10 @@ class Plugin {
   // Returns the xxhash of the file's content as 16 hex digits. Two builds of one version have different hashes.
   // Computed at first use.
   const std::string& content_hash() const;
+  // Older plugins do not know the flags of Vendor::timeout_flags, and refuse to compile with them. Returns false from
+  // the call of refuses_timeouts() on.
+  bool knows_timeouts() const { return knows_timeouts_; }
+  void refuses_timeouts() const { knows_timeouts_ = false; }
 
   const PJRT_Api& api() const { return *api_; }  // only for code in src/runtime
 
@@ -64,6 +68,7 @@ class Plugin {
   std::map<std::string, std::string> attributes_;
   mutable std::once_flag hashed_;
   mutable std::string content_hash_;
+  mutable std::atomic<bool> knows_timeouts_ = true;
 };
 
 }  // namespace fettle

@@ -54,8 +54,8 @@ const std::vector<Target>& targets();
 const Target& target_named(std::string_view name);
 // Returns the target whose name is a part of `kind`, the plugin's name of a device ("NVIDIA H100 80GB HBM3"). If
 // several targets have the same name with different memory sizes, returns the one whose memory is nearest to
-// `memory_bytes`. Returns nullptr if `kind` contains no target's name, or if it names a variant with other rates
-// that is no target itself.
+// `memory_bytes`. Returns nullptr if no target's name is in `kind`. Also returns nullptr if `kind` names a variant with
+// other rates and the table has no row for that variant.
 const Target* target_of_kind(std::string_view kind, int64_t memory_bytes = 0);
 
 }  // namespace fettle

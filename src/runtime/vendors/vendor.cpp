@@ -36,6 +36,7 @@ Vendor gpu_vendor(std::string_view name, std::string_view platform, std::string_
       .staging = Staging::kTransferManager,
       .counts_devices = false,
       .has_memory_options = true,
+      .connects_processes = true,
       .driver = driver,
       .opened_libraries = std::move(opened_libraries),
       .library_bytes = 800'000'000,
@@ -47,6 +48,15 @@ Vendor gpu_vendor(std::string_view name, std::string_view platform, std::string_
       .pinned_limit = "XLA_PJRT_GPU_HOST_MEMORY_LIMIT_GB",
       .peak_bytes = reported_or_parts,
   };
+}
+
+// Returns the names, sorted, of the vendors that are `wanted`.
+std::vector<std::string_view> names_of(bool (*wanted)(const Vendor& row)) {
+  std::vector<std::string_view> names;
+  for (const Vendor& row : vendors())
+    if (wanted(row)) names.push_back(row.name);
+  std::sort(names.begin(), names.end());
+  return names;
 }
 
 }  // namespace
@@ -133,11 +143,11 @@ const Vendor* vendor_of_capability(std::string_view capability) {
 }
 
 std::vector<std::string_view> vendors_with_targets() {
-  std::vector<std::string_view> names;
-  for (const Vendor& row : vendors())
-    if (!row.target_platform.empty()) names.push_back(row.name);
-  std::sort(names.begin(), names.end());
-  return names;
+  return names_of([](const Vendor& row) { return !row.target_platform.empty(); });
+}
+
+std::vector<std::string_view> vendors_that_connect() {
+  return names_of([](const Vendor& row) { return row.connects_processes; });
 }
 
 const Vendor& vendor_of_file(std::string_view file_name) {

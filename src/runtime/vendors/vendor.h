@@ -37,6 +37,7 @@ struct Vendor {
   Staging staging = Staging::kWholeBox;
   bool counts_devices = false;      // the client takes a device count ("cpu_device_count")
   bool has_memory_options = false;  // the client takes memory_fraction and preallocate
+  bool connects_processes = false;  // the clients of several processes see each other's devices
   Driver driver = {};
   std::vector<std::string_view> opened_libraries =
       {};  // libraries that the plugin opens by name, except the driver's own
@@ -81,8 +82,9 @@ const Vendor* vendor_named(std::string_view name);         // null when unknown
 const Vendor& vendor_of_file(std::string_view file_name);  // by file_word; unknown_vendor() when no row matches
 // Returns the maker of GPUs with this capability ("8.9", "gfx942:sramecc+:xnack-").
 const Vendor* vendor_of_capability(std::string_view capability);
-// Returns the names, sorted, of the vendors whose plugins compile for absent devices.
+// Returns the names, sorted, of the vendors whose plugins compile for absent devices, or connect several processes.
 std::vector<std::string_view> vendors_with_targets();
+std::vector<std::string_view> vendors_that_connect();
 // Returns the row for an unknown vendor, which assumes nothing about the plugin.
 const Vendor& unknown_vendor();
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "disk/staging_ring.h"
-#include "programs/signature.h"
+#include "programs/layouts.h"
 #include "step/disk/update_program.h"
 
 namespace fettle {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "graph/ops.h"
-#include "programs/signature.h"
+#include "programs/layouts.h"
 #include "step/forward.h"
 #include "step/offload.h"
 

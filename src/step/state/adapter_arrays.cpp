@@ -10,7 +10,7 @@
 #include "checkpoint/load.h"
 #include "graph/ops.h"
 #include "models/layer_groups.h"
-#include "programs/signature.h"
+#include "programs/layouts.h"
 
 namespace fettle {
 namespace {

@@ -7,8 +7,8 @@
 namespace fettle {
 
 // Loads a trained parameter from the adapter: LoRA weights, or a module of modules_to_save. run.lora has the adapter's
-// options. The array has a slice for every layer. For a layer without LoRA weights, this slice has those of another
-// layer, which have no effect there.
+// options. The array has a slice for every layer. A layer without LoRA weights gets a copy of another layer's weights;
+// the copy has no effect.
 DeviceBuffer load_trained(const Devices& devices, const Run& run, const Param& param, const AdapterFolder& adapter);
 
 // Initialises the parts of a new adapter that depend on the base weights: DoRA's magnitudes and PiSSA's A and B.

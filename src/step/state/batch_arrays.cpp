@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "programs/signature.h"
+#include "programs/layouts.h"
 
 namespace fettle {
 namespace {

@@ -18,8 +18,8 @@ struct BatchArray {
   LogicalAxes axes;
   HostArray Batch::*from;
 };
-// kStep: the arrays of a training step, [A, B, T] for A micro-batches. kMicroBatch: those of one micro-batch, [B, T].
-// Arrays with one entry per sequence have the same shape in both.
+// kStep: the arrays of a training step, [A, B, T] for A micro-batches. kMicroBatch: the arrays of one micro-batch, [B,
+// T]. Arrays with one entry per sequence have the same shape in both.
 enum class BatchExtent { kStep, kMicroBatch };
 std::vector<BatchArray> batch_arrays(const Run& run, const BatchShape& shape, BatchExtent extent);
 

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "programs/signature.h"
+#include "programs/layouts.h"
 
 namespace fettle {
 namespace {

@@ -10,7 +10,7 @@
 #include "checkpoint/quantised/load_quantised.h"
 #include "data/batches/order.h"
 #include "optim/loss_scale.h"
-#include "programs/signature.h"
+#include "programs/layouts.h"
 #include "step/state/adapter_arrays.h"
 #include "step/state/batch_arrays.h"
 #include "step/state/load_meter.h"

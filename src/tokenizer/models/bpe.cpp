@@ -5,6 +5,7 @@
 #include <queue>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "tokenizer/text/unicode.h"
 
 namespace fettle {

@@ -5,6 +5,7 @@
 #include <array>
 #include <utility>
 
+#include "base/text.h"
 #include "tokenizer/text/newer_unicode.h"
 
 namespace fettle {
@@ -78,14 +79,6 @@ const Alphabet& alphabet() {
 }
 
 }  // namespace
-
-void append_utf8(std::string& text, char32_t c) {
-  auto put = [&](char32_t byte) { text.push_back(static_cast<char>(byte)); };
-  if (c < 0x80) return put(c);
-  if (c < 0x800) return put(0xC0 | c >> 6), put(0x80 | (c & 0x3F));
-  if (c < 0x10000) return put(0xE0 | c >> 12), put(0x80 | (c >> 6 & 0x3F)), put(0x80 | (c & 0x3F));
-  put(0xF0 | c >> 18), put(0x80 | (c >> 12 & 0x3F)), put(0x80 | (c >> 6 & 0x3F)), put(0x80 | (c & 0x3F));
-}
 
 bool is_valid_utf8(std::string_view text) {
   size_t bad = 0;

@@ -33,8 +33,6 @@ inline char32_t previous_char(std::string_view text, size_t& at) {
   return next_char(text, from);
 }
 
-void append_utf8(std::string& text, char32_t character);
-
 bool is_valid_utf8(std::string_view text);
 // Replaces each maximal invalid sequence of bytes by one U+FFFD, as WHATWG and Python do.
 std::string replace_invalid_utf8(std::string_view text);

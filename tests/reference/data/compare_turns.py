@@ -118,7 +118,7 @@ def problems(program, folder, template, ends, conversation, settings):
     if run.returncode != 0:
         return [run.stderr.strip()[:300]]
     shown = run.stdout.split("(between ⟦ and ⟧)\n", 1)[1].rstrip("\n").replace("⏎\n", "\n").removesuffix("⏎")
-    reported = "open a thinking block" in run.stdout or "rendered in another way" in run.stdout
+    reported = "open a thinking block" in run.stdout or "are rendered differently" in run.stdout
     messages, tools = conversation["messages"], conversation.get("tools")
     turns = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
     parts = re.split("[⟦⟧]", shown)

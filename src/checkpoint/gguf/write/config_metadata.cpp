@@ -75,8 +75,8 @@ std::vector<GgufTable> set_rope(const ModelConfig& config, const Json& json, Ggu
   return {};
 }
 
-// Sets the window. Also lists the layers that have it, unless they follow the usual pattern, in which only every
-// `usual`-th layer has no window. `usual` is 0 if the family has no such pattern.
+// Sets the window. Also lists the layers that have it, unless they follow the usual pattern: every `usual`-th layer has
+// no window, all others have one. `usual` is 0 if the family has no such pattern.
 void set_window(const ModelConfig& config, int64_t usual, GgufMetadata& metadata) {
   const auto widest = std::ranges::max_element(config.window);
   if (widest == config.window.end() || *widest == 0) return;

@@ -5,7 +5,7 @@
 namespace fettle {
 
 int64_t bytes_of(const Dims& dims, const BlockType& type) {
-  internal_check(!dims.empty() && dims.back() % type.elements == 0, "GgufWriter: rows of {} are no whole blocks of {}",
+  internal_check(!dims.empty() && dims.back() % type.elements == 0, "GgufWriter: rows of {} are not whole blocks of {}",
                  to_string(dims), type.name);
   return product(dims) / type.elements * type.bytes;
 }

@@ -99,8 +99,8 @@ ModelConfig read_dense(const ConfigReader& r, int64_t usual_window) {
   for (const bool window : {true, false})
     if (g.shared_layers > 0 && layers_of(c, window, 0, std::max<int64_t>(0, first_shared(c))).empty() &&
         !layers_of(c, window, 0, c.num_hidden_layers).empty())
-      throw UserError("{}: num_kv_shared_layers is {}, but none of the layers before the shared ones {} a window",
-                      r.file(), g.shared_layers, window ? "has" : "lacks");
+      throw UserError("{}: num_kv_shared_layers is {}, but the layers before the shared ones {}", r.file(),
+                      g.shared_layers, window ? "have no window" : "all have a window");
   // "vision" changes only the attention of the tokens of images.
   if (r.text("use_bidirectional_attention", "vision") != "vision")
     r.refuse_unless("use_bidirectional_attention", nullptr);

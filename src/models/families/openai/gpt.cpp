@@ -20,7 +20,8 @@ void add_qkv(ParamList& list, const ModelConfig& c, bool conv1d) {
   const SizedAxis d{c.hidden_size, "embed"};
   const std::string name = "attn.c_attn";
   if (conv1d) return list.linear(name, {d.size, "heads"}, d, {.bias = true, .in_first = true, .parts = 3});
-  // A single key head cannot be split, so no mesh axis splits the outputs of this module, not even those of q.
+  // A single key head cannot be split. So no mesh axis splits the outputs of this module, although q's outputs could be
+  // split.
   if (c.num_key_value_heads == 1) return list.linear(name, {d.size + 2 * c.head_dim, ""}, d, {.bias = true});
   list.linear(name, {3 * d.size, "heads"}, d, {.bias = true});
 }

@@ -1,4 +1,4 @@
-#include "train/output.h"
+#include "train/output_folder.h"
 
 #include <sys/stat.h>
 #include <unistd.h>

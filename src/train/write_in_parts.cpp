@@ -1,4 +1,4 @@
-#include "train/parts.h"
+#include "train/write_in_parts.h"
 
 #include <optional>
 

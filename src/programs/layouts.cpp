@@ -1,4 +1,4 @@
-#include "programs/signature.h"
+#include "programs/layouts.h"
 
 #include "base/error.h"
 

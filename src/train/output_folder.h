@@ -60,9 +60,9 @@ int64_t parts_bytes(const Run& run);
 int64_t disk_needed(const Run& run, const ModelRepository& base, const RunLength& length, int64_t done, int64_t present,
                     bool several = false);
 
-// Returns the largest save_total_limit with which the run fits into `free` bytes. Returns nullopt when no limit helps:
-// too few checkpoints fit (for a moment there is one more than the limit), or the recipe's own limit is already as
-// small.
+// Returns the largest save_total_limit with which the run fits into `free` bytes. Returns nullopt if no lower limit
+// helps: if too few checkpoints fit (one more than the limit exists for a moment), or if the recipe's limit is not
+// larger than the result.
 std::optional<int64_t> save_total_limit_within(const Run& run, const ModelRepository& base, int64_t present,
                                                int64_t free);
 
