@@ -67,7 +67,7 @@ Request with_fitting_stage(const Request& request) {
   const std::vector<std::string>& names = data.eval_sets.empty() ? data.sets : data.eval_sets;
   const std::vector<std::string> tasks = request.eval().tasks;
   const bool own = !names.empty() && std::ranges::all_of(tasks, [](const auto& task) { return task == "auto"; }) &&
-                   has_rows_of(find_source(names.front(), data.dataset_dir), data.rows);
+                   has_rows_of(find_source(names.front(), data.dataset_dir, data.hub), data.rows);
   return own ? request : request.for_other_rows();
 }
 

@@ -142,19 +142,18 @@ Updated apollo_update(const OptimWeight& weight, const OptimOptions& options, co
 }  // namespace
 
 UpdateRule apollo_rule() {
-  return {"apollo_adamw",
-          {{"rank", "1", {}, {.least = 1, .whole = true}},
-           {"update_proj_gap", "200", {}, {.least = 1, .whole = true}},
-           {"scale", "128.0", {}, kAboveZero},
-           {"proj", "random", {"random"}},
-           {"proj_type", "std", {"std", "right", "left"}},
-           {"scale_type", "tensor", {"channel", "tensor"}},
-           {"scale_front", "false", {"true", "false"}}},
-          apollo_state,
-          apollo_scalars,
-          apollo_update,
-          nullptr,
-          true};
+  return {.name = "apollo_adamw",
+          .args = {{"rank", "1", {}, {.least = 1, .whole = true}},
+                   {"update_proj_gap", "200", {}, {.least = 1, .whole = true}},
+                   {"scale", "128.0", {}, kAboveZero},
+                   {"proj", "random", {"random"}},
+                   {"proj_type", "std", {"std", "right", "left"}},
+                   {"scale_type", "tensor", {"channel", "tensor"}},
+                   {"scale_front", "false", {"true", "false"}}},
+          .state = apollo_state,
+          .scalars = apollo_scalars,
+          .update = apollo_update,
+          .projects = true};
 }
 
 }  // namespace fettle

@@ -106,7 +106,8 @@ struct UpdateRule {
   Updated (*update)(const OptimWeight& weight, const OptimOptions& options, const UpdateInputs& in);
   // Throws UserError on hyperparameters that exclude each other. Null: all combinations are allowed.
   void (*check)(const OptimOptions& options, const OptimSpec& spec) = nullptr;
-  bool projects = false;  // the rule projects the gradients of matrices with OptimWeight::low_rank
+  // The rule projects the gradients of matrices with OptimWeight::low_rank. The key apollo_target selects them.
+  bool projects = false;
 };
 
 struct Optimizer {

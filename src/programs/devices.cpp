@@ -268,7 +268,7 @@ Executable Devices::compile(const Program& program, const std::string& text) {
       if (text_of_error.find(flag) == std::string::npos) continue;
       warn("plugin {} does not know {}, so the plugin does not end a program that hangs on a device", plugin_->name(),
            flag);
-      plugin_->refuses_timeouts();
+      plugin_->note_refused_timeouts();
       return compile(program, text);
     }
     throw;

@@ -41,7 +41,10 @@ const std::string& ModelFolders::name_of(const std::string& folder) const {
 }
 
 ModelFolders named_models(const Recipe& recipe) {
-  return {.model = recipe.model_name_or_path, .adapters = recipe.adapter_name_or_path, .reference = recipe.ref_model};
+  return {.model = recipe.model_name_or_path,
+          .revision = recipe.model_revision,
+          .adapters = recipe.adapter_name_or_path,
+          .reference = recipe.ref_model};
 }
 
 ModelFolders fetch_models(const Recipe& recipe, ModelFolders models, ModelRepository::Weights weights) {
@@ -74,7 +77,7 @@ ModelFolders fetch_models(const Recipe& recipe, ModelFolders models, ModelReposi
     models.names[folder] = models.name_of(name);
     name = folder;
   };
-  replace(models.model, recipe.model_revision, false);
+  replace(models.model, models.revision, false);
   for (std::string& adapter : models.adapters) replace(adapter, "", true);
   replace(models.reference, "", false);
   unpack(models.model);

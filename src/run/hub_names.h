@@ -20,6 +20,7 @@ HubSettings hub_settings(const Recipe& recipe);
 // The folders of the models that a recipe names.
 struct ModelFolders {
   std::string model;                              // model_name_or_path
+  std::string revision = {};                      // model_revision; empty: the branch `main`
   std::vector<std::string> adapters = {};         // adapter_name_or_path
   std::string reference = {};                     // ref_model; empty: the recipe names none
   std::map<std::string, std::string> names = {};  // by folder: the name in the recipe that the folder replaced

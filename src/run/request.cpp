@@ -234,6 +234,7 @@ Request Request::without_adapters() const {
 Request Request::with_model(const std::string& folder) const {
   Request out = *this;
   out.models_.model = folder;
+  out.models_.revision.clear();  // model_revision belongs to model_name_or_path
   out.models_.adapters.clear();
   out.recipe_ = std::make_shared<const Recipe>(with_variant(*recipe_, {.any_labels = true}));
   out.labels_.reset();

@@ -174,15 +174,19 @@ void add_adapter(ContentKey& key, const fs::path& folder) {
   add(key, tensors);
 }
 
+std::string digest_of_adapters(const std::vector<std::string>& folders) {
+  if (folders.empty()) return kNone;
+  ContentKey key;
+  for (const std::string& folder : folders) add_adapter(key, folder);
+  return key.text();
+}
+
 // Returns the digest of the adapters that the run reads but does not save in its checkpoint: those that are merged into
 // weights, and the adapter that the run trains further if the reference model has a copy of it.
 std::string adapters_digest(const Run& run) {
   std::vector<std::string> folders = run.merged;
   if (!run.adapter.empty() && !run.reference.empty() && run.reference_folder.empty()) folders.push_back(run.adapter);
-  if (folders.empty()) return kNone;
-  ContentKey key;
-  for (const std::string& folder : folders) add_adapter(key, folder);
-  return key.text();
+  return digest_of_adapters(folders);
 }
 
 struct ModelDigests {
@@ -216,6 +220,10 @@ Json base_identity(const Run& run, const ModelRepository& repository) {
            {{"model_name_or_path", run.model_folder},
             {"adapter_name_or_path", run.adapters()},
             {"ref_model", run.reference_folder}}}};
+}
+
+std::string adapter_digest(const Run& run) {
+  return digest_of_adapters(run.adapter.empty() ? std::vector<std::string>{} : std::vector{run.adapter});
 }
 
 }  // namespace fettle

@@ -1,7 +1,9 @@
-// Defines base_identity: digests that show whether a checkpoint belongs to the given frozen weights.
+// Defines base_identity: digests that show whether a checkpoint belongs to the given frozen weights. Also defines
+// adapter_digest.
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "checkpoint/repository.h"
 #include "run/run.h"
@@ -22,5 +24,7 @@ namespace fettle {
 // each expert has its own tensors, the blocks are from the tensors of evenly spaced experts. The digest does not depend
 // on where the files are or how they are split into shards.
 nlohmann::json base_identity(const Run& run, const ModelRepository& repository);
+// Returns the digest of the adapter that the run trains further; "none" if the run trains a new adapter or none.
+std::string adapter_digest(const Run& run);
 
 }  // namespace fettle

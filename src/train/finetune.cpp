@@ -204,8 +204,8 @@ int finetune(const std::function<Request()>& open) {
       const int code = train(request, processes, run_file);
       run_file.end(code == 0 ? "finished" : "stopped");
       return code;
-    } catch (const std::exception& error) {
-      run_file.end("failed", error.what());
+    } catch (const std::exception&) {
+      run_file.end("failed", current_failure().text);
       throw;
     }
   };

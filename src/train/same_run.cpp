@@ -22,7 +22,7 @@ void require_same_base(const Processes& processes, const Run& run, const ModelRe
   if (!processes.several()) return;
   nlohmann::json base = base_identity(run, repository);
   base.erase("paths");  // hosts may have the model in different folders
-  processes.require_same("base model", {{"the base model", base}});
+  processes.require_same("base model", {{"the base model", base}, {"the adapter", adapter_digest(run)}});
 }
 
 void require_same_data(const Processes& processes, const DataIdentity& data, int64_t resumed_step) {

@@ -14,7 +14,7 @@ namespace fettle {
 // opened: from then on, all processes must run the same programs in the same order, and a process that runs others
 // would make them wait.
 void require_same_start(const Processes& processes, const Request& request);
-// Throws UserError in every process if one process has another base model.
+// Throws UserError in every process if one process has another base model, or another adapter to train further.
 void require_same_base(const Processes& processes, const Run& run, const ModelRepository& repository);
 // Throws UserError in every process if one process has other tokens, or continues from a checkpoint of another step.
 void require_same_data(const Processes& processes, const DataIdentity& data, int64_t resumed_step);

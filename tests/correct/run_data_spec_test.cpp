@@ -70,6 +70,7 @@ TEST(CutoffLen, IsAtMostAnEncodersPositionsUnlessItIsSet) {
   EXPECT_EQ(length(cls_stage(), {{"model_type", "roberta"}, {"max_position_embeddings", 514}, {"pad_token_id", 1}}),
             512);
   EXPECT_EQ(length(cls_stage(), {{"model_type", "xlm-roberta"}, {"max_position_embeddings", 514}}), 512);
+  EXPECT_EQ(length(cls_stage(), {{"model_type", "modernbert"}, {"max_position_embeddings", 256}}), 256);
   EXPECT_EQ(length(cls_stage(), {{"model_type", "llama"}, {"max_position_embeddings", 512}}), 2048);
   recipe.set_at["cutoff_len"] = "recipe.yaml:1";
   EXPECT_EQ(length(cls_stage(), bert), 2048);

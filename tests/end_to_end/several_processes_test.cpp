@@ -12,6 +12,7 @@
 #include "checkpoint/saved/checkpoint_list.h"
 #include "checkpoint/saved/state.h"
 #include "environment.h"
+#include "model_copies.h"
 #include "processes.h"
 #include "run_fettle.h"
 #include "runtime/vendors/plugin.h"
@@ -376,6 +377,22 @@ TEST_F(SeveralProcesses, LaunchNamesTheFirstHost) {
   };
   EXPECT_THAT(launched({}), HasSubstr("FETTLE_ADDRESS='gpu01'"));
   EXPECT_THAT(launched({"--address", "10.0.0.1"}), HasSubstr("FETTLE_ADDRESS='10.0.0.1'"));
+}
+
+// Each process has its own current folder, so `lora` means different folders, as on hosts with their own caches.
+TEST_F(SeveralProcesses, AdaptersToTrainFurtherMustBeTheSame) {
+  const Outcome alone = run_fettle(folder_, words("one", {"max_steps=1"}));
+  ASSERT_EQ(alone.code, 0) << alone.err;
+  for (const char* process : {"process-0", "process-1"}) {
+    std::filesystem::create_directories(folder_ / process);
+    std::filesystem::copy(folder_ / "one", folder_ / process / "lora");
+  }
+  const auto weights = folder_ / "process-1/lora/adapter_model.safetensors";
+  change_byte(weights, SafetensorsFile::open(weights).entries().front().name);
+  for (const Outcome& one : run(2, words("two", {"max_steps=1", "adapter_name_or_path=lora"}), {}, true)) {
+    EXPECT_EQ(one.code, 2);
+    EXPECT_THAT(one.err, HasSubstr("the adapter differs between"));
+  }
 }
 
 // Each process has its own current folder, so `output_dir=here` means different folders, as on hosts with their own

@@ -50,9 +50,9 @@ class Plugin {
   // Computed at first use.
   const std::string& content_hash() const;
   // Older plugins do not know the flags of Vendor::timeout_flags, and refuse to compile with them. Returns false from
-  // the call of refuses_timeouts() on.
+  // the call of note_refused_timeouts() on, for all clients of the plugin.
   bool knows_timeouts() const { return knows_timeouts_; }
-  void refuses_timeouts() const { knows_timeouts_ = false; }
+  void note_refused_timeouts() const { knows_timeouts_ = false; }
 
   const PJRT_Api& api() const { return *api_; }  // only for code in src/runtime
 
