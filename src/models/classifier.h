@@ -14,9 +14,10 @@ namespace fettle {
 Tensor class_logits(const Forward& f, const Model& model, const Tensor& hidden_BTD, const Tensor& numbers_BT,
                     int64_t rows);
 
-// Returns each sequence's loss, f32 [S], from logits [S, num_labels] and classes f32. `problem` selects the loss.
-// Single label: the cross-entropy for the label's number [S, 1]. Several labels: the mean binary cross-entropy over
-// num_labels zeros and ones. Regression: the mean squared error over num_labels values.
+// Returns each sequence's loss, f32 [S], from logits [S, num_labels]. `problem` selects the loss and the meaning of
+// `classes` (f32). Single label: `classes` is [S, 1] with label numbers, and the loss is cross-entropy. Several labels:
+// `classes` is [S, num_labels] with zeros and ones, and the loss is the mean binary cross-entropy over the labels.
+// Regression: `classes` is [S, num_labels] with target values, and the loss is the mean squared error.
 Tensor class_losses(Problem problem, const Tensor& logits_SK, const Tensor& classes);
 
 }  // namespace fettle

@@ -63,8 +63,8 @@ struct Param {
   std::optional<DType> dtype = {};  // nullopt: the dtype that the run gives to all parameters without a dtype
   Memory memory = Memory::kDevice;  // the memory in which the program parameter is
   bool trained = false;
-  bool norm_offset = false;  // is added to a norm's result; false for other parameters and for scales of norms
-  int64_t head_rows = 0;     // rows of one head in the weight of a query or key projection; 0: another parameter
+  bool norm_offset = false;  // true for the offset (bias) of a norm
+  int64_t head_rows = 0;     // rows of one head, in the weight of a query or key projection; 0: other parameters
 
   bool stacked() const { return !layers.numbers.empty(); }
   bool of_experts() const;     // the checkpoint has one tensor per expert

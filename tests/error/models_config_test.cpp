@@ -80,7 +80,7 @@ TEST(ModelConfig, WhatIsNotImplementedIsRefused) {
   EXPECT_THAT(
       with("quantization_config",
            {{"quant_method", "compressed-tensors"}, {"config_groups", {{"group_0", {{"weights", mixed}}}}}}),
-      AllOf(HasSubstr("\"num_bits\":4"), HasSubstr("only symmetric 8-bit floats"), HasSubstr("original weights")));
+      AllOf(HasSubstr("\"num_bits\":4"), HasSubstr("wanted symmetric 8-bit floats"), HasSubstr("original weights")));
   EXPECT_THAT(with("quantization_config", {{"quant_method", "compressed-tensors"}}), HasSubstr("config_groups"));
   EXPECT_THAT(with("quantization_config", {{"quant_method", "fp8"}, {"scale_fmt", "e5m2"}}), HasSubstr("scale_fmt"));
   const Json bnb{{"quant_method", "bitsandbytes"}, {"load_in_4bit", true}};

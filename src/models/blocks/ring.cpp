@@ -21,7 +21,7 @@ struct Side {
 // keys.sums.
 using Meet = std::function<void(Side& queries, Side& keys)>;
 
-// Splits `x`, whose dim 0 has all parts, into the parts.
+// Splits dim 0 of `x` into `parts` equal parts.
 Tensors split_parts(const Tensor& x, int64_t parts) {
   Tensors out;
   const int64_t size = x.dim(0) / parts;
@@ -68,8 +68,8 @@ class Turns {
     for (size_t p = 0; p < parts.size(); ++p) queries_[p].values.push_back(parts[p]);
   }
 
-  // Runs all turns. With `sum_keys`, each part of the keys has two sums (the gradients of k and v, in f32). They move
-  // along with the keys, and return to the device of the keys at the end.
+  // Runs all turns. With `sum_keys`, each part of the keys has two sums: the gradients of k and v, in f32. The sums
+  // move along with the keys. At the end they return to the device that stores the keys.
   void run(const Meet& meet, bool sum_keys) {
     const Tensors next = ring_.turns > 0 ? moved(moving_, 1) : Tensors{};
     turn(meet, sum_keys, constant(0, DType::kI32), true);
@@ -107,7 +107,8 @@ class Turns {
  private:
   Tensor device() const { return iota({DType::kI32, {ring_.devices}}, 0); }
 
-  // Returns the index in the row of the first position of part `p` of the devices `numbers` [D].
+  // Returns, for each of the devices `numbers` [D], the index in the row of the first position of the device's part
+  // `p`.
   Tensor start_of(const Tensor& numbers, int64_t p) const {
     const Tensor chunk = p == 0 ? numbers : constant(static_cast<double>(2 * ring_.devices - 1), DType::kI32) - numbers;
     return chunk * static_cast<double>(moving_[0].dim(3));
@@ -123,7 +124,7 @@ class Turns {
     return out;
   }
 
-  // Returns the keys that a device has in turn `number`.
+  // Returns the keys that each device has in turn `number`.
   std::vector<Side> keys(const Tensor& number, bool sum_keys) const {
     const Tensor before = device() - number;
     const Tensor source = select(compare(before, Direction::kLT, constant(0, DType::kI32)),
@@ -178,7 +179,7 @@ class Turns {
     return out;
   }
 
-  // Writes the sums of `chosen` to the side that choose() took.
+  // Writes the sums of `chosen` back to `a` or `b`, from which choose() took them.
   static void put_back(const Tensor& mask, const Side& chosen, Side& a, Side& b, int64_t at) {
     for (size_t i = 0; i < chosen.sums.size(); ++i) {
       const Tensor own = mask_for(mask, chosen.sums[i].rank(), at);
@@ -303,8 +304,8 @@ Meet meet_backward(const AttentionOptions& options) {
   };
 }
 
-// Returns the options with the window and the sinks from the operands of Ring::attend. In `operands`, these begin at
-// index `first`.
+// Returns the options with the window and the sinks from the operands of Ring::attend. The window and the sinks begin
+// at index `first` of `operands`.
 AttentionOptions with_operands(AttentionOptions options, const Tensors& operands, size_t first) {
   if (options.window) options.window = operands[first++];
   if (options.sinks_N) options.sinks_N = operands[first];

@@ -13,8 +13,8 @@ struct Rope {
   bool interleaved = false;
 };
 
-// Returns the frequency for each pair of rotated dims [R / 2]; the angle is position times frequency. longrope divides
-// the frequencies by `divisors`, which is empty for other types.
+// Returns the frequencies [R / 2], one for each pair of rotated dims. The angle of a pair is the position times its
+// frequency. longrope divides the frequencies by `divisors`, which is empty for other types.
 std::vector<double> inverse_frequencies(const RopeParameters& rope, int64_t rotary_dim,
                                         const std::vector<double>& divisors);
 

@@ -45,7 +45,7 @@ ModelConfig read_text_of_mistral3(const ConfigReader& r) {
   const std::string type = r.text("model_type", "mistral");
   if (type == "mistral") return read_mistral(r);
   if (type == "ministral3") return read_ministral3(r);
-  throw UserError("{}: model_type '{}' is not implemented as the text part of mistral3; mistral and ministral3 are",
+  throw UserError("{}: model_type '{}' is not implemented as the text part of mistral3; wanted mistral or ministral3",
                   r.file(), type);
 }
 
