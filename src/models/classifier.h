@@ -8,9 +8,9 @@
 
 namespace fettle {
 
-// Returns the logits of the step's sequences (`rows` = S), f32 [S, num_labels], from the result of the model's forward.
-// `numbers_BT` has the number of each position's sequence (blocks/sequences.h). For a sequence that is not in the
-// micro-batch, the hidden state counts as zeros.
+// Returns the logits of the step's S = `rows` sequences, f32 [S, num_labels]. `hidden_BTD` is the result of the model's
+// forward function. `numbers_BT` has the number of each position's sequence (blocks/sequences.h). If a sequence is not
+// in the micro-batch, its hidden state counts as zeros.
 Tensor class_logits(const Forward& f, const Model& model, const Tensor& hidden_BTD, const Tensor& numbers_BT,
                     int64_t rows);
 

@@ -209,7 +209,7 @@ RopeParameters ConfigReader::rope_settings(RopeParameters out) const {
                     fmt::join(kKnown, ", "));
   if (!(out.rope_theta > 0)) throw UserError("{}: rope_theta is {}, wanted a number above 0", file_, out.rope_theta);
   if ((out.rope_type == "linear" || out.rope_type == "llama3" || out.rope_type == "dynamic") && !has("factor"))
-    throw UserError("{}: rope_type {} needs factor", file_, out.rope_type);
+    throw UserError("{}: rope_type {} needs 'factor'", file_, out.rope_type);
   if (!(out.factor > 0)) throw UserError("{}: factor is {}, wanted a number above 0", file_, out.factor);
   if (out.rope_type == "llama3" && out.original_max_position_embeddings == 0)
     throw UserError("{}: rope_type llama3 needs original_max_position_embeddings", file_);

@@ -286,7 +286,7 @@ struct ModelConfig {
   // keys. Empty: 0 for all layers.
   std::vector<int64_t> window;
   DType dtype = DType::kF32;                 // dtype of the checkpoint's weights (before quantisation)
-  std::optional<Quantisation> quantisation;  // how the checkpoint stores the linear layers
+  std::optional<Quantisation> quantisation;  // how the checkpoint stores the linear layers (bitsandbytes)
   bool mxfp4 = false;                        // the checkpoint stores the experts in MXFP4
   std::optional<GroupStorage> groups;        // how the checkpoint stores linear layers as integers with scales
   std::optional<Float8Storage> float8;       // how the checkpoint stores linear layers in 8-bit floats

@@ -75,7 +75,7 @@ struct Param {
   bool is_bias() const;       // is added to the result of a linear layer, a convolution, experts or a norm
   bool is_bias_or_norm() const;
 
-  // Returns how many leading dims of the program parameter count tensors of the checkpoint: 0, 1 (layers) or 2 (layers
+  // Returns how many leading dims of the program parameter stack tensors of the checkpoint: 0, 1 (layers) or 2 (layers
   // and experts).
   int stack_dims() const { return !stacked() ? 0 : of_experts() ? 2 : 1; }
   int64_t layer_count() const { return stacked() ? layers.count() : 1; }

@@ -317,7 +317,7 @@ Tensor sinks_like(const Tensor& sinks_N, const Tensor& like) {
   return broadcast_to(reshape(convert(sinks_N, DType::kF32), {1, 1, 1, like.dim(3), 1, like.dim(5)}), like.dims());
 }
 
-// The operands of the node are the result, the operands of Ring::attend, and the log-sum-exp.
+// Returns the gradients of the node's operands: the result, the operands of Ring::attend, and the log-sum-exp.
 Tensors gradients(const Ring& ring, const VjpArgs& args) {
   const Tensors operands(args.operands.begin() + 1, args.operands.end() - 1);
   const AttentionOptions options = with_operands(ring.options, operands, 5);
