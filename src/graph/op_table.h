@@ -184,7 +184,7 @@ Tensor make_node(Op op, std::vector<Tensor> operands, Attributes attributes = {}
 // Returns all results of the node whose first result is `first`.
 std::vector<Tensor> all_results(const Tensor& first);
 
-// Returns the floating-point operations of one execution of `block`. Loops count once per trip.
+// Returns the floating-point operations of one execution of `block`. The body of a loop counts once per trip.
 double count_flops(const Block& block);
 
 }  // namespace fettle

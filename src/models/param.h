@@ -108,7 +108,7 @@ struct SizedAxis {
 struct LinearOptions {
   bool bias = false;
   bool in_first = false;  // the weight is [in, out] (Conv1D)
-  int64_t parts = 1;      // this many modules with `out` outputs each, fused into one
+  int64_t parts = 1;      // number of modules, each with `out` outputs, that are fused into this one
   int64_t head_rows = 0;  // Param::head_rows of the weight
 };
 

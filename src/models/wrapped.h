@@ -11,8 +11,8 @@ namespace fettle {
 // Returns the names of a text model's modules within a checkpoint with a vision tower.
 DecoderNames names_in_wrapped();
 
-// Returns the family for checkpoints of this model_type, whose text model has the family `text`. `text` must already
-// have the module names of such a checkpoint; for most, these are names_in_wrapped().
+// Returns the family for checkpoints of this model_type. `text` is the family of the text model in these checkpoints.
+// Its module names must be those of such a checkpoint; for most families, these are names_in_wrapped().
 Family wrapped_family(Family text, const std::string& model_type, const std::string& architecture);
 
 }  // namespace fettle

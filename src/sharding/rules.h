@@ -34,9 +34,9 @@ class ShardingRules {
   const MeshAxes& mesh() const { return mesh_; }
   // Returns the number of stages of the pipeline: the size of pp, or 1.
   int64_t stages() const { return mesh_.size_of(kStageAxis); }
-  // Returns how a value of `dims` is split. If the size of a mesh axis does not divide a dim, the axis does not split
-  // some dims: a vocabulary (GPT-2's 50257 tokens), the key heads of activations (8 heads on 16 devices), for ep all
-  // dims except experts, for pp the batch. For any other dim, throws UserError with the sizes; `what` names the value.
+  // Returns how a value of `dims` is split. Throws UserError with the sizes when the mesh axes of a dim do not divide
+  // it; `what` names the value. Some dims stay unsplit instead: a vocabulary (GPT-2's 50257 tokens), the key heads of
+  // activations (8 heads on 16 devices), for ep all dims except experts, and for pp the batch.
   Partition partition(const LogicalAxes& axes, const Dims& dims, const std::string& what) const;
   // Does the same as partition(), but leaves every dim that is not divisible unsplit. Use it for small arrays whose
   // dims are derived from the dims of a weight.

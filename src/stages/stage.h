@@ -94,7 +94,7 @@ struct BatchLoss {
 // A key that a stage refuses, and why.
 struct RefusedKey {
   std::string_view key;
-  std::string_view reason;  // completes "{key}: ...", with the remedy
+  std::string_view reason;  // the end of the message: why, and the remedy
 };
 
 struct Stage {
@@ -116,7 +116,7 @@ struct Stage {
   // Throws UserError when values of the keys contradict each other. Null: all values are compatible.
   void (*check)(const KeyValues& keys) = nullptr;
 
-  // Returns whether the loss compares with a reference model. Null: never.
+  // Returns whether the loss compares the trained model with a reference model. Null: never.
   bool (*compares)(const KeyValues& keys) = nullptr;
   // Returns f32 values: the numbers of trained tokens, or 1 for each row. The step divides the sum of its losses by the
   // sum of these values.

@@ -21,7 +21,7 @@ struct AttentionOptions {
   // ALiBi: one slope per query head, or empty. A head's slope times the distance of query and key is subtracted from
   // the scores.
   std::vector<double> slopes;
-  bool causal = true;  // false: a query also sees keys after it; then there is no cache and no slopes
+  bool causal = true;  // false: a query also sees later keys (only without a cache and slopes)
   Tensor sinks_N;      // one more logit per query head in the softmax, without a value vector; null: none
   // i32 scalar: number of positions in a chunk; a query sees only keys of its own chunk; null: no chunks
   Tensor chunk;

@@ -78,7 +78,8 @@ class DeviceDims {
   int64_t rows_, length_, width_;
 };
 
-constexpr size_t kData = 2, kOfExperts = 3, kAll = 4;  // device dims: batch and sp; also ep; all four
+// Numbers of leading device dims: kData has batch and sp, kOfExperts has ep, too, and kAll also has tp.
+constexpr size_t kData = 2, kOfExperts = 3, kAll = 4;
 
 Tensor number(int64_t value) {
   return constant(static_cast<double>(value), DType::kF32);

@@ -142,7 +142,7 @@ class Turns {
     return out;
   }
 
-  // Computes one turn. `first`: the keys are the device's own.
+  // Computes one turn. `first` is true for turn 0, in which the keys are the device's own.
   void turn(const Meet& meet, bool sum_keys, const Tensor& number, bool first) {
     std::vector<Side> k = keys(number, sum_keys);
     std::vector<Side>& q = queries_;
