@@ -339,8 +339,8 @@ class ConfigReader {
   // ids of special tokens, and how the checkpoint is quantised.
   void read_common(ModelConfig& config, bool tied_by_default) const;
   // Reads rope_theta and rope_scaling (Transformers 4) or rope_parameters (Transformers 5). If rope_parameters has an
-  // entry for each kind of layer, rope() returns the entry of full attention and local_rope() that of sliding
-  // attention.
+  // entry for each kind of layer, rope() returns the entry of full attention, and local_rope() returns the entry of
+  // sliding attention.
   RopeParameters rope(double default_theta = 10000, double default_partial_factor = 1) const;
   std::optional<RopeParameters> local_rope() const;
   // Returns a reader of the object at `key`. Its messages say "FILE (KEY)". Throws UserError when the field is not an

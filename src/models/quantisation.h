@@ -32,8 +32,8 @@ struct Quantisation {
   // Only used for groups4, groups8 and float8: the number of inputs in a group or block (0: all).
   int64_t group = 0;
   int64_t block_rows = 1;  // only used for float8: the number of outputs in a block
-  // Only used for groups4 and groups8: whether an input may be in any group, and the dtype of the scales, in which the
-  // product is computed.
+  // Only used for groups4 and groups8. any_order: whether an input may be in any group. scales: the dtype of the
+  // scales, in which the product is computed.
   bool any_order = false;
   DType scales = DType::kF16;
   bool inputs_first = false;  // groups4 and groups8 of experts: the weight is [E, in, out..], as for mxfp4

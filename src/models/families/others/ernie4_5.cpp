@@ -21,8 +21,8 @@ ModelConfig read_ernie4_5(const ConfigReader& r) {
   return c;
 }
 
-// Returns the layers with experts. Their numbers are in [moe_layer_start_index, moe_layer_end_index], and their number
-// + 1 is a multiple of moe_layer_interval.
+// Returns the layers with experts. Their numbers are in [moe_layer_start_index, moe_layer_end_index]. For each of these
+// layers, number + 1 is a multiple of moe_layer_interval.
 LayerSet layers_with_experts(const ConfigReader& r, int64_t layers) {
   const int64_t interval = r.integer("moe_layer_interval", 1);
   const int64_t first = r.has("moe_layer_start_index") ? r.count("moe_layer_start_index") : 1;
