@@ -23,7 +23,7 @@ struct DotDims {
 };
 
 // Which values of a scan's body are saved for the reverse loop, which computes the gradient. The reverse loop computes
-// the others again. Only values that it reads are saved.
+// the other values again. Only values that the reverse loop reads are saved.
 enum class Remat : uint8_t {
   // Saves what kDots saves, and all other values that depend on a carry. Exceptions: cheap values (Saved::kNever), and
   // conversions to a wider dtype, whose operand is saved instead.
@@ -43,8 +43,8 @@ struct ResultShape {  // attributes of the op parameter
 };
 struct ConstantValue {
   Shape shape;
-  double splat = 0;                                   // the value of every element, if `values` is null
-  std::shared_ptr<const std::vector<double>> values;  // else all elements in row-major order
+  double splat = 0;                                   // value of every element if `values` is null
+  std::shared_ptr<const std::vector<double>> values;  // all elements in row-major order; null: see `splat`
 };
 struct IotaDim {
   Shape shape;

@@ -84,7 +84,7 @@ class BuildScope {
   Block* previous_;
 };
 
-// While alive, new nodes get the path "<outer path>/<name>", or with kAbsolute `name` alone.
+// While alive, new nodes get the path "<outer path>/<name>". With kAbsolute, they get the path `name`.
 class PathScope {
  public:
   enum Kind { kNested, kAbsolute };

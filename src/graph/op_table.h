@@ -123,8 +123,8 @@ struct Shrunk {
 using Shrink = Shrunk (*)(const Node& node, const std::vector<bool>& live);
 // Returns which results depend on the active operands (those whose gradient is wanted).
 using Activity = std::vector<bool> (*)(const Node& node, const std::vector<bool>& active);
-// Returns sum + result, both f32. `result` is the result of the node, which has any float dtype and is not read again.
-// The gradient of a value that a loop captures is summed over the trips in this way.
+// Returns sum + result in f32. `sum` is f32. `result` is the result of the node; it may have any float dtype, and
+// nothing else reads it. The gradient of a value that a loop captures is summed over the trips in this way.
 using Accumulate = Tensor (*)(const Tensor& sum, const Tensor& result);
 // Returns true when the node is printed late: just before its first use, not in its own place. `operand_late` says
 // whether the node's first operand is printed late.
@@ -166,9 +166,9 @@ struct OpRow {
   Stated<Needs> needs;
   Stated<SavedRule> saved;
   // Columns that few ops state.
-  bool apart = false;               // result i depends on operand i only; else every result depends on all operands
-  Activity activity = nullptr;      // null: the active results follow from `apart`
-  bool view = false;                // on one device, the result has the elements of the operand in the same order
+  bool apart = false;               // true: result i depends only on operand i; false: on all operands
+  Activity activity = nullptr;      // null: computed from `apart`
+  bool view = false;                // on one device, the result has the operand's elements in the same order
   Accumulate accumulate = nullptr;  // null: adds the result, converted to f32
   Shrink shrink = nullptr;          // null: if one result is live, pruning keeps all results
   Late late = nullptr;              // null: printed in its own place
@@ -184,7 +184,7 @@ Tensor make_node(Op op, std::vector<Tensor> operands, Attributes attributes = {}
 // Returns all results of the node whose first result is `first`.
 std::vector<Tensor> all_results(const Tensor& first);
 
-// Returns the floating-point operations of one execution of `block`. Loops count once per trip.
+// Returns the floating-point operations of one execution of `block`. The body of a loop counts once per trip.
 double count_flops(const Block& block);
 
 }  // namespace fettle

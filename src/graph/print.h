@@ -85,8 +85,8 @@ class Printer {
   int64_t next_ = 0;
 };
 
-// `value` is the number of a node. Returns true when a node that is printed late has the result of this node as its
-// first operand. If that result is a slice of one of a loop's xs, the slice op is then printed late, too.
+// Returns whether a node that is printed late has the result of node number `value` as its first operand. If `value` is
+// the body's slice of one of a loop's xs, the op that cuts out the slice is then printed late, too.
 bool is_read_late(const Block& block, int32_t value);
 
 }  // namespace fettle

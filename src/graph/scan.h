@@ -18,7 +18,7 @@ struct ScanStep {
 struct ScanOptions {
   bool reverse = false;  // visit the slices from last to first
   Remat remat = Remat::kFull;
-  int64_t first = 0;  // first slice that the loop reads of xs that have more than `trips` slices
+  int64_t first = 0;  // for xs with more than `trips` slices: the first slice that the loop reads
   // i32 scalar <= trips: the loop visits only the first `limit` slices. The ys of the other slices are zeros.
   Tensor limit;
   // A mesh axis of size `trips`: its devices run the trips at the same time, trip i at position i of the axis. The

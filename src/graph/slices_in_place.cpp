@@ -16,8 +16,9 @@ bool reads_slices(const Node& node) {
   return node.op == Op::kCustomCall && node.get<Call>()->reads_slices;
 }
 
-// Returns the values of the body that calls can read in place: slices of xs, and views of such slices. Each value maps
-// to the number of its xs among the loop's operands.
+// Returns the values of the body that calls can read in place: slices of xs, and views of such slices. Leaves out
+// slices that anything but these calls and views reads. Maps each value to the number of the sliced operand of the
+// loop.
 std::map<ValueId, int64_t> readable_slices(const Loop& loop) {
   const Block& body = *loop.body;
   std::map<ValueId, int64_t> slices;
@@ -84,7 +85,7 @@ class Copy {
     return first;
   }
 
-  // Replaces the operands of the call `node` that are slices by stacks.
+  // Replaces the operands of the call `node` that are slices by the stacks from which they are cut.
   void read_in_place(Node& node, const Node& original) {
     std::vector<int64_t> attribute;
     for (size_t i = 0; i < original.operands.size(); ++i) {
@@ -119,9 +120,9 @@ class Copy {
 
   const Block& from_;
   std::shared_ptr<Block> to_;
-  Node* loop_ = nullptr;               // the copy of the loop with this body; null for the outermost block
+  Node* loop_ = nullptr;               // the loop (copy) whose body this is; null for the outermost block
   std::map<ValueId, int64_t> slices_;  // values of the body that calls read in place (readable_slices)
-  std::map<int64_t, Tensor> stacks_;   // for each of the loop's xs that calls read in place, the body's new input
+  std::map<int64_t, Tensor> stacks_;   // the body's new inputs, by number of the xs that calls read in place
   std::map<ValueId, Tensor> copied_;   // the copy of each value
 };
 

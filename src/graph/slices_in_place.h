@@ -11,9 +11,9 @@
 
 namespace fettle {
 
-// The attribute of a call that reads slices: pairs of an operand's number and the stack's first slice that the loop
-// reads, as array<i64>. Such an operand is the stack [slices, ...]. The call has one more operand, the last: an i32
-// scalar. The call reads the slice first + scalar of each of these stacks.
+// The attribute of a call that reads slices: an array<i64> of pairs (operand, first). `operand` is the number of an
+// operand that is a stack [slices, ...]. `first` is the first slice of the stack that the loop reads. The last operand
+// of the call is an additional i32 scalar. From each of these stacks, the call reads slice first + scalar.
 inline constexpr const char* kSlicesAttribute = "slices";
 
 // Returns a copy of `block`, which must be pruned. In the copy, calls with `CustomCall::reads_slices` read slices of

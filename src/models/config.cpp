@@ -12,7 +12,7 @@
 namespace fettle {
 namespace {
 
-// Returns what was found in the place of a list of another length.
+// Describes a value that is not a list of the wanted length, for a message: "has length 3" or "is 7".
 std::string length_of(const nlohmann::json& value) {
   return value.is_array() ? fmt::format("has length {}", value.size()) : "is " + value.dump();
 }
@@ -209,7 +209,7 @@ RopeParameters ConfigReader::rope_settings(RopeParameters out) const {
                     fmt::join(kKnown, ", "));
   if (!(out.rope_theta > 0)) throw UserError("{}: rope_theta is {}, wanted a number above 0", file_, out.rope_theta);
   if ((out.rope_type == "linear" || out.rope_type == "llama3" || out.rope_type == "dynamic") && !has("factor"))
-    throw UserError("{}: rope_type {} needs factor", file_, out.rope_type);
+    throw UserError("{}: rope_type {} needs 'factor'", file_, out.rope_type);
   if (!(out.factor > 0)) throw UserError("{}: factor is {}, wanted a number above 0", file_, out.factor);
   if (out.rope_type == "llama3" && out.original_max_position_embeddings == 0)
     throw UserError("{}: rope_type llama3 needs original_max_position_embeddings", file_);
@@ -221,7 +221,7 @@ std::optional<RopeParameters> ConfigReader::local_rope() const {
   const ConfigReader settings = inner("rope_parameters").inner("sliding_attention");
   RopeParameters local = settings.rope_settings({});
   if (local.rope_type == "longrope" || local.rope_type == "dynamic")
-    throw UserError("{}: {} on layers with sliding attention is not implemented", file_, local.rope_type);
+    throw UserError("{}: rope_type {} on layers with sliding attention is not implemented", file_, local.rope_type);
   if (local.rope_type == "yarn") finish_yarn(settings, local);
   return local;
 }

@@ -39,8 +39,8 @@ struct RopeParameters {
   // original_max_position_embeddings positions. It keeps the frequency if the dim makes more than beta_fast turns, and
   // blends in between.
   double beta_fast = 32, beta_slow = 1;
-  double mscale_all_dim = 0;  // yarn: from this, DeepSeek computes a further factor on the scores
-  bool truncate = true;       // yarn: the two ends of the range of blended dims are rounded outwards
+  double mscale_all_dim = 0;  // yarn: DeepSeek computes a further factor on the scores from this value
+  bool truncate = true;       // yarn: the range of blended dims is rounded outwards to whole dims
   bool interleaved = false;   // rotated pairs are dims 2i and 2i + 1; else i and i + half of the rotated dims
 
   // Returns how many dims the frequencies cover. Proportional rope covers all dims; dims that are not rotated have the
@@ -64,15 +64,15 @@ struct ExpertNames {
   // adapters use Transformers' names.
   std::string router_module = {}, module = {};
   bool in_first = false;  // gate_up and down are [E, in, out], else [E, out, in]
-  // PEFT takes gate_up and down [E, in, out] for [E, out, in], because Transformers does not mark them as transposed.
-  // So PEFT's lora_A has the dim of the outputs, and lora_B the dim of the inputs.
+  // Transformers does not mark gate_up and down [E, in, out] as transposed. So PEFT reads them as if they were [E, out,
+  // in]: PEFT's lora_A has the dim of the outputs, and lora_B has the dim of the inputs.
   bool swapped_lora = false;
   bool in_turns = false;  // outputs of gate_up alternate between gate and up; else all outputs of the gate come first
 
   bool fused() const { return !gate_up.empty(); }
   bool gated() const { return fused() || !gate.empty(); }
 
-  // Returns the module names of most families that store each expert separately.
+  // Returns the module names that most families use if they store each expert separately.
   static ExpertNames one_by_one() {
     return {.router = "mlp.gate",
             .gate = "mlp.experts.{}.gate_proj",
@@ -86,16 +86,16 @@ struct Routing {
   bool sigmoid = false;    // scores are sigmoids of the logits, else their softmax
   bool in_f32 = false;     // the logits are computed in f32
   bool normalised = true;  // norm_topk_prob: the routing weights of a token sum up to 1
-  // Name of a parameter that is added to the scores, for the choice only; "": none. The parameter is always f32:
-  // rounded to 16 bits, it would choose other experts.
+  // Name of a parameter that is added to the scores when experts are chosen, but not to the routing weights; "": none.
+  // The parameter is always f32, because rounding it to 16 bits would change which experts are chosen.
   std::string correction = {};
   std::string factors = {};  // name of a parameter: a factor on each expert's routing weight; "": none
-  // Only the experts of the `top_groups` best groups can be chosen. A group's score is the sum of the scores of its two
-  // best experts (best_two), or else the score of its best expert.
+  // Only the experts of the `top_groups` best groups can be chosen. If best_two is true, a group's score is the sum of
+  // the scores of its two best experts; else it is the score of its best expert.
   int64_t groups = 1, top_groups = 1;
   bool best_two = true;
   double scale = 1;        // factor on the routing weights
-  double epsilon = 1e-20;  // added to the sum by which a token's sigmoids are divided (normalised)
+  double epsilon = 1e-20;  // if sigmoid and normalised: added to the sum that divides a token's scores
   bool on_inputs = false;  // the routing weights multiply the experts' inputs, else their results
 };
 
@@ -150,8 +150,8 @@ struct DeltaNet {
   LayerSet other_layers() const;
 };
 
-// Sizes of Mamba2, and the layers that have it. Mamba2 is a linear attention in which a group of heads has the same
-// keys and queries.
+// Sizes of Mamba2, and the layers that have it. Mamba2 is a linear attention. The heads of a group share keys and
+// queries.
 struct Mamba2 {
   std::string module = "mamba";
   int64_t heads = 0, head_dim = 0, groups = 1, state = 0;  // state: elements of a key and of a query
@@ -213,7 +213,7 @@ struct Gemma4 {
 struct ClassifierFields {
   bool mean = false;  // the head reads the mean over a sequence's tokens, instead of the hidden state of one token
   std::string act = "tanh";  // the activation between two linear layers
-  bool inner_bias = true;    // biases on the linear layers before the last one, if ClassifierHead::bias
+  bool inner_bias = true;    // false: with ClassifierHead::bias, only the last linear layer has a bias
 };
 
 // Fields of all families; each family reads its own. Lengths are in tokens, sizes in elements.
@@ -281,11 +281,12 @@ struct ModelConfig {
   int64_t attention_chunk = 0;
   std::optional<RopeParameters> local_rope;  // rope of the layers with a window, if it differs from `rope`
   bool causal = true;                        // a query sees only keys at or before its position; false: encoders
-  // For each layer, the number of keys that a query sees, its own included; 0: its own and all before it. Not causal:
-  // the query also sees as many keys after it as before it; 0: all keys. Empty: 0 for all layers.
+  // The window of each layer: the number of keys that a query sees, including the key at its own position. 0: all keys
+  // up to that position. If `causal` is false, the query also sees as many later keys as earlier keys, and 0 means all
+  // keys. Empty: 0 for all layers.
   std::vector<int64_t> window;
-  DType dtype = DType::kF32;                 // dtype of the weights in the checkpoint, or before quantisation
-  std::optional<Quantisation> quantisation;  // how the checkpoint stores the linear layers
+  DType dtype = DType::kF32;                 // dtype of the checkpoint's weights (before quantisation)
+  std::optional<Quantisation> quantisation;  // how the checkpoint stores the linear layers (bitsandbytes)
   bool mxfp4 = false;                        // the checkpoint stores the experts in MXFP4
   std::optional<GroupStorage> groups;        // how the checkpoint stores linear layers as integers with scales
   std::optional<Float8Storage> float8;       // how the checkpoint stores linear layers in 8-bit floats
@@ -301,7 +302,7 @@ struct ModelConfig {
     const bool turns = rope.rope_type == "longrope" || rope.rope_type == "dynamic";
     return turns ? rope.original_max_position_embeddings : 0;
   }
-  // Returns the numbers of key heads that layers have, with their fields of config.json.
+  // Returns the numbers of key heads that the layers have, each with the name of its field in config.json.
   std::vector<std::pair<const char*, int64_t>> key_heads() const;
   // Returns whether layers may read more than the residual stream, such as the keys and values of an earlier layer.
   bool links_layers() const { return gemma4.has_value(); }
@@ -312,7 +313,7 @@ struct ModelConfig {
 // Returns the part of config.json that has the text model's fields: `text_config` if there is one, else all of it.
 const nlohmann::json& text_level(const nlohmann::json& config);
 
-// Returns vocab_size of config.json, which text_level has. Returns nullopt when it is missing or not an integer.
+// Returns vocab_size from the text model's fields (text_level). Returns nullopt when it is missing or not an integer.
 std::optional<int64_t> vocab_size_of(const nlohmann::json& config);
 
 // Reads fields of config.json. Throws UserError on a field of a wrong type; the message names the file and the field.
@@ -331,22 +332,22 @@ class ConfigReader {
   // Reads a list with one text for each layer. Returns {} when the field is missing or an empty list.
   std::vector<std::string> texts_by_layer(const std::string& key, int64_t layers) const;
   bool has(const std::string& key) const;    // present and not null
-  bool given(const std::string& key) const;  // present, also if null: a null may switch a default off
+  bool given(const std::string& key) const;  // present, even if null, because a null may switch a default off
   // Throws UserError unless the field is absent, null or equal to `value`, which is the only implemented value.
   void refuse_unless(const std::string& key, const nlohmann::json& value) const;
   // Reads the fields that all families share: model_type, vocab_size, tie_word_embeddings, initializer_range, dtype,
   // ids of special tokens, and how the checkpoint is quantised.
   void read_common(ModelConfig& config, bool tied_by_default) const;
   // Reads rope_theta and rope_scaling (Transformers 4) or rope_parameters (Transformers 5). If rope_parameters has an
-  // entry for each kind of layer, rope() returns the entry of full attention and local_rope() that of sliding
-  // attention.
+  // entry for each kind of layer, rope() returns the entry of full attention, and local_rope() returns the entry of
+  // sliding attention.
   RopeParameters rope(double default_theta = 10000, double default_partial_factor = 1) const;
   std::optional<RopeParameters> local_rope() const;
   // Returns a reader of the object at `key`. Its messages say "FILE (KEY)". Throws UserError when the field is not an
   // object.
   ConfigReader inner(const std::string& key) const;
-  // Returns ModelConfig::window. The layers that layer_types calls sliding_attention have the window `window`. If
-  // layer_types is missing, these are the layers for which slides(layer) is true.
+  // Returns ModelConfig::window: `window` for the layers with sliding attention, 0 for the others. layer_types names
+  // the layers with sliding attention. If layer_types is missing, they are the layers for which slides(layer) is true.
   std::vector<int64_t> windows(int64_t layers, int64_t window, const std::function<bool(int64_t)>& slides) const;
   // Reads a list of 0 and 1 (or booleans) with at least one element for each layer, and ignores further elements.
   // Returns {} when the field is missing.

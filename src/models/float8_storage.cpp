@@ -42,7 +42,7 @@ std::optional<Float8Storage> stored_float8(const nlohmann::json& config, const s
     for (const nlohmann::json& name : names) out.excluded.push_back(module_rule(name, match, file));
   };
   if (method == "fp8") {
-    out.in_blocks = !at->contains("weight_block_size");  // null: a factor for each weight
+    out.in_blocks = !at->contains("weight_block_size");  // null: one factor for each whole weight
     read_block(at->value("weight_block_size", nlohmann::json()), "weight_block_size");
     exclude("modules_to_not_convert", ModuleRule::Match::kPart);
     if (const nlohmann::json kind = at->value("scale_fmt", nlohmann::json("float")); kind == "ue8m0" || kind == "float")
@@ -69,8 +69,8 @@ std::optional<Float8Storage> stored_float8(const nlohmann::json& config, const s
     if (!weights.is_object() || weights.value("type", nlohmann::json()) != "float" ||
         weights.value("num_bits", nlohmann::json()) != 8 || weights.value("symmetric", nlohmann::json(true)) != true)
       throw UserError(
-          "{}: compressed-tensors weights of {} are not implemented, only symmetric 8-bit floats. Use the original "
-          "weights, with quantization_bit: 4 in the recipe if they are too large",
+          "{}: compressed-tensors with weights {} is not implemented; wanted symmetric 8-bit floats. Use the original "
+          "weights; if they are too large, also set quantization_bit: 4 in the recipe",
           file, weights.is_object() ? weights.dump() : name);
     const nlohmann::json block = weights.value("block_structure", nlohmann::json());
     read_block(block, "block_structure");

@@ -99,7 +99,7 @@ void read_awq(const Settings& settings, const std::string& file, GroupStorage& o
   out.packing = version == "gemm" ? GroupStorage::Packing::kAwqGemm : GroupStorage::Packing::kAwqGemv;
   settings.read_sizes(out, settings.has("bits") ? "bits" : "w_bit", {4}, "4");
   if (settings.has("q_group_size") && !settings.has("group_size"))
-    settings.refuse("q_group_size", settings.at("q_group_size", nullptr), "the key group_size");
+    settings.refuse("q_group_size", settings.at("q_group_size", nullptr), "the key group_size instead");
   if (const std::string backend = settings.text("backend", "autoawq"); backend == "llm-awq")
     settings.refuse("backend", backend, "autoawq");
   for (const std::string& part : settings.texts("modules_to_not_convert"))
@@ -109,7 +109,7 @@ void read_awq(const Settings& settings, const std::string& file, GroupStorage& o
 // Reads compressed-tensors' config. Returns false when its weights are not packed integers.
 bool read_packed(const Settings& settings, const std::string& file, GroupStorage& out) {
   if (const Json transforms = settings.at("transform_config", Json()); !transforms.empty())
-    settings.refuse("transform_config", transforms, "none: activations are not rotated while the model runs");
+    settings.refuse("transform_config", transforms, "none, because Fettle does not rotate activations");
   const Json groups = settings.at("config_groups", nullptr);
   if (!groups.is_object() || groups.empty()) return false;
   const Json& first = *groups.begin();
@@ -117,11 +117,12 @@ bool read_packed(const Settings& settings, const std::string& file, GroupStorage
   if (!weights.is_object() || weights.value("type", Json("int")) != "int") return false;
   if (const Json targets = first.is_object() ? first.value("targets", Json::array({"Linear"})) : Json();
       targets != Json::array({"Linear"}) && targets != Json())
-    settings.refuse("targets", targets, "Linear: all linear layers except those of `ignore`");
+    settings.refuse("targets", targets, "Linear, for all linear layers except those in `ignore`");
   if (groups.size() > 1)
     settings.refuse("config_groups", groups, "one group, with one number of bits for all linear layers");
   if (first.contains("input_activations") && !first["input_activations"].is_null())
-    settings.refuse("input_activations", first["input_activations"], "null: activations are not quantised");
+    settings.refuse("input_activations", first["input_activations"],
+                    "null, because Fettle does not quantise activations");
   const std::string format = settings.text("format", settings.text("quant_format", ""));
   if (format != "pack-quantized") settings.refuse("format", format, "pack-quantized, for weights of integers");
   const Settings of_weights(weights, file);

@@ -14,13 +14,13 @@
 
 namespace fettle {
 
-// A weight is (code - zero) * scale. `dtype` is the dtype of the model, in which the product is computed. Each output
-// has a zero and a scale for each group of inputs. Codes and zeros are packed into words (i32), the first in the low
-// bits. Tensors of a module with N outputs and K inputs in G groups:
+// A weight is (code - zero) * scale. The product is computed in `dtype`, the dtype of the model. Each output has a zero
+// and a scale for each group of inputs. Codes and zeros are packed into words (i32), the first in the low bits. A
+// module with N outputs and K inputs in G groups has these tensors:
 //
 //   gptq       qweight [K * bits / 32, N], packed along the inputs; qzeros [G, N * bits / 32], packed along the
 //              outputs; scales [G, N]; g_idx i32 [K]: each input's group. If g_idx is missing, a group has
-//              successive inputs. In the first version of the format, a stored zero is one less than the zero (mod
+//              successive inputs. In the first version of the format, a stored zero is the actual zero minus one (mod
 //              2^bits).
 //   awq gemm   qweight [K, N / 8], qzeros [G, N / 8]: a word has outputs in the order 0 2 4 6 1 3 5 7; scales [G, N].
 //   awq gemv   qweight [N, K / 8]; qzeros [N, words], packed along the groups; scales [N, at least G].
@@ -34,13 +34,14 @@ struct GroupStorage {
   Packing packing = Packing::kGptq;
   int64_t bits = 4;                  // bits of a stored code. gptq: 2, 3, 4 or 8; awq: 4; packed: 4 or 8
   int64_t group = 128;               // number of inputs in a group; 0: all inputs are one group
-  bool zero_less_one = false;        // a stored zero is one less than the zero (gptq's first version)
+  bool zero_less_one = false;        // a stored zero is the actual zero minus one (gptq's first version)
   bool any_order = false;            // an input may be in any group, so that g_idx is needed
   DType dtype = DType::kF16;         // dtype of the weights' values
   std::vector<std::string> only;     // only modules whose name ends with one of these are quantised; empty: all
   std::vector<ModuleRule> excluded;  // modules that are not quantised
 
-  // Returns the name of a module's tensor with the codes, which follows "<module>.".
+  // Returns the last part of the name of the tensor that has a module's codes: the full name is
+  // "<module>.<codes_name()>".
   std::string_view codes_name() const { return packing == Packing::kPacked ? "weight_packed" : "qweight"; }
   int64_t groups(int64_t inputs) const { return group == 0 ? 1 : (inputs + group - 1) / group; }
   Quantisation format() const;

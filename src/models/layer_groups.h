@@ -9,9 +9,9 @@
 
 namespace fettle {
 
-// The layers from `first` on repeat a sequence of `period` layers `repeats` times, with the same kinds in each repeat.
-// For example, 48 layers that repeat "three linear, one full" are {0, 4, 12}, and 58 equal layers after three others
-// are {3, 1, 58}.
+// From layer `first` on, a sequence of `period` layers occurs `repeats` times, each time with the same kinds of layers.
+// For example, 48 layers that repeat "three linear, one full" are {0, 4, 12}. 58 equal layers after three others are
+// {3, 1, 58}.
 struct LayerGroup {
   int64_t first = 0, period = 1, repeats = 1;
 

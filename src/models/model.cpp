@@ -193,14 +193,15 @@ std::string architecture_of(const nlohmann::json& config) {
   return has ? names->front().get<std::string>() : "";
 }
 
-// Throws UserError when the model cannot be used as a classifier (num_labels above 0) or as a language model.
+// Throws UserError when the model cannot be used as a classifier (if num_labels is above 0) or as a language model (if
+// it is 0).
 void check_use(const Family& family, const nlohmann::json& config, const std::string& file, int64_t num_labels) {
   if (num_labels > 0 && family.classifier.architecture.empty()) {
     std::vector<std::string> able;
     for (const Family& one : families())
       if (!one.classifier.architecture.empty()) able.push_back(one.model_type);
-    throw UserError("{}: Transformers has no classifier for {}; it has one for {}", file, family.model_type,
-                    fmt::join(able, ", "));
+    throw UserError("{}: Transformers has no classifier for model_type {}; it has classifiers for {}", file,
+                    family.model_type, fmt::join(able, ", "));
   }
   if (num_labels > 0) return;
   if (family.encoder)

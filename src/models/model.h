@@ -139,8 +139,9 @@ struct Forward {
   // stacks are on the device.
   std::function<Tensor(const Param& param, const Tensor& slice)> fetch;
 
-  // Adapts the copy of this Forward that a pipeline's stage uses: `rows` takes the stage's lines [B', ...] from an
-  // array [B, ...]. Null: only the arrays of tokens differ.
+  // Completes the copy of this Forward that a stage of a pipeline uses. The copy already has the stage's lines of the
+  // token arrays. `rows` returns the stage's lines [B', ...] of any other array [B, ...]. Null: nothing else depends on
+  // the lines.
   using RowsOf = std::function<Tensor(const Tensor& array)>;
   std::function<void(Forward& stage, const RowsOf& rows)> enter_stage;
   // The lines consist of this many micro-batches, which pass through a pipeline: line r belongs to micro-batch
@@ -232,8 +233,8 @@ struct Model {
   int64_t parameters() const;
 };
 // Makes a language model, or, if `num_labels` is above 0, a classifier with this number of labels. Throws UserError
-// when the family does not support this, when config.json cannot be used, and when it describes a classifier but
-// num_labels is 0.
+// when the family cannot be used in this way, when config.json is not usable, or when config.json describes a
+// classifier and num_labels is 0.
 Model make_model(const nlohmann::json& config, const std::string& file, int64_t num_labels = 0);
 
 }  // namespace fettle

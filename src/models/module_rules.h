@@ -1,4 +1,5 @@
-// Defines how quantization_config of config.json names modules, and which layers of a parameter it names.
+// Defines ModuleRule, an entry of quantization_config (in config.json) that names modules, and functions that find the
+// layers of a parameter that such entries name.
 #pragma once
 
 #include <cstdint>
@@ -27,14 +28,14 @@ struct ModuleRule {
 // `file` is the config.json, for messages. Throws UserError for a regular expression that is not valid.
 ModuleRule module_rule(const std::string& text, ModuleRule::Match match, const std::string& file);
 
-// `tensor` has the weights of all experts of a layer. Returns the modules that make up the part of one expert. If there
-// are two, their weights are joined along the outputs. Examples, with the expert's number for {}:
-// "experts.{}.down_proj" for "experts.down_proj"; "experts.{}.gate_proj" and "experts.{}.up_proj" for
+// Returns the modules whose weights form the part of `expert` in `tensor`, which has the weights of all experts of a
+// layer. If there are two modules, their weights are joined along the outputs. Examples, with {} for the expert's
+// number: "experts.{}.down_proj" for "experts.down_proj"; "experts.{}.gate_proj" and "experts.{}.up_proj" for
 // "experts.gate_up_proj". Returns an empty list for other tensors.
 std::vector<std::string> expert_modules(const std::string& tensor, int64_t expert);
 
-// Returns the layers in which covers(module) is true for all modules of the weight. If the weight has all experts, asks
-// for the modules that expert_modules() returns.
+// Returns the layers in which covers(module) is true for all modules of the weight. The modules of a weight of all
+// experts are those that expert_modules() returns for each expert.
 std::vector<int64_t> layers_of_modules(const Param& param, const std::function<bool(const std::string&)>& covers);
 
 }  // namespace fettle

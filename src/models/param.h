@@ -63,8 +63,8 @@ struct Param {
   std::optional<DType> dtype = {};  // nullopt: the dtype that the run gives to all parameters without a dtype
   Memory memory = Memory::kDevice;  // the memory in which the program parameter is
   bool trained = false;
-  bool norm_offset = false;  // is added to a norm's result; false for other parameters and for scales of norms
-  int64_t head_rows = 0;     // rows of one head in the weight of a query or key projection; 0: another parameter
+  bool norm_offset = false;  // true for the offset (bias) of a norm
+  int64_t head_rows = 0;     // rows of one head, in the weight of a query or key projection; 0: other parameters
 
   bool stacked() const { return !layers.numbers.empty(); }
   bool of_experts() const;     // the checkpoint has one tensor per expert
@@ -75,7 +75,7 @@ struct Param {
   bool is_bias() const;       // is added to the result of a linear layer, a convolution, experts or a norm
   bool is_bias_or_norm() const;
 
-  // Returns how many leading dims of the program parameter count tensors of the checkpoint: 0, 1 (layers) or 2 (layers
+  // Returns how many leading dims of the program parameter stack tensors of the checkpoint: 0, 1 (layers) or 2 (layers
   // and experts).
   int stack_dims() const { return !stacked() ? 0 : of_experts() ? 2 : 1; }
   int64_t layer_count() const { return stacked() ? layers.count() : 1; }
@@ -108,7 +108,7 @@ struct SizedAxis {
 struct LinearOptions {
   bool bias = false;
   bool in_first = false;  // the weight is [in, out] (Conv1D)
-  int64_t parts = 1;      // this many modules with `out` outputs each, fused into one
+  int64_t parts = 1;      // number of modules, each with `out` outputs, that are fused into this one
   int64_t head_rows = 0;  // Param::head_rows of the weight
 };
 

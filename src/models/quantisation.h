@@ -10,11 +10,11 @@
 // mxfp4 (OCP Microscaling Formats 1.0; GPT-OSS's experts): each output's inputs form blocks of 32, with one 4-bit float
 // (e2m1) per element and one power of two per block.
 //
-// groups4, groups8 (group_storage.h): each output's inputs form groups. An element is an integer of 4 or 8 bits minus
-// the zero of its group, times the scale of its group.
+// groups4, groups8 (group_storage.h): each output's inputs form groups, and each group has a zero and a scale. An
+// element is (code - zero) * scale, with an integer code of 4 or 8 bits.
 //
-// float8 (float8_storage.h): an element is an 8-bit float (e4m3) times the factor of its block of rows and columns, for
-// example 128 x 128, or of its row.
+// float8 (float8_storage.h): an element is an 8-bit float (e4m3) times a factor. There is one factor for each block of
+// rows and columns, for example 128 x 128, or one for each row.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -31,9 +31,9 @@ struct Quantisation {
   bool nested = true;  // only used for nf4 and fp4
   // Only used for groups4, groups8 and float8: the number of inputs in a group or block (0: all).
   int64_t group = 0;
-  int64_t block_rows = 1;  // only used for float8: the outputs of a block
-  // Only used for groups4 and groups8: whether an input may be in any group, and the dtype of the scales, in which the
-  // product is computed.
+  int64_t block_rows = 1;  // only used for float8: the number of outputs in a block
+  // Only used for groups4 and groups8. any_order: whether an input may be in any group. scales: the dtype of the
+  // scales, in which the product is computed.
   bool any_order = false;
   DType scales = DType::kF16;
   bool inputs_first = false;  // groups4 and groups8 of experts: the weight is [E, in, out..], as for mxfp4
@@ -41,7 +41,7 @@ struct Quantisation {
   static constexpr int kBlock = 64, kNestedBlock = 256, kMxfp4Block = 32;
   bool four_bits() const { return type != Type::kInt8 && type != Type::kGroups8 && type != Type::kFloat8; }
   bool in_groups() const { return type == Type::kGroups4 || type == Type::kGroups8; }
-  double bits() const;       // bits per element, with its share of the block's scales and zeros (not those of rows)
+  double bits() const;       // bits per element and its share of a block's scale and zero; scales of rows are left out
   std::string name() const;  // "nf4 with double quantization"
   bool operator==(const Quantisation&) const = default;
 };

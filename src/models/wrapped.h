@@ -11,8 +11,8 @@ namespace fettle {
 // Returns the names of a text model's modules within a checkpoint with a vision tower.
 DecoderNames names_in_wrapped();
 
-// Returns the family of the text model in a checkpoint of this model_type. The family `text` must have the names that
-// its modules have in such a checkpoint; most have names_in_wrapped().
+// Returns the family for checkpoints of this model_type. `text` is the family of the text model in these checkpoints.
+// Its module names must be those of such a checkpoint; for most families, these are names_in_wrapped().
 Family wrapped_family(Family text, const std::string& model_type, const std::string& architecture);
 
 }  // namespace fettle

@@ -15,10 +15,10 @@ namespace {
 
 constexpr std::array kAxes{kStageAxis, "dp", "fsdp", "ep", "tp", "sp"};
 
-// A mesh axis splits the first dim whose rule names the axis. So fsdp splits the first dim of a layer's matrices, which
-// varies slowest in memory. To gather along the first dim, devices move contiguous memory. To gather along a later dim,
-// compilers transpose the weights of all layers. ep splits the experts of weights that have them; it splits the other
-// weights like fsdp, because the rows of a batch are split over ep too.
+// The default rule of a logical axis. A mesh axis splits the first dim whose rule names the mesh axis. So fsdp splits
+// the first dim of a layer's matrices, which varies slowest in memory. To gather along the first dim, devices move
+// contiguous memory. To gather along a later dim, compilers would transpose the weights of all layers. ep splits the
+// experts of weights that have experts. It splits other weights like fsdp, because ep also splits the rows of a batch.
 struct LogicalAxis {
   std::vector<std::string> split;  // the mesh axes that split it by default
   const char* meaning;             // for messages

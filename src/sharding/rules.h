@@ -25,8 +25,8 @@ class ShardingRules {
   // `overrides` replace defaults: they map a logical axis to mesh axes joined by '+', or to "" for none.
   explicit ShardingRules(MeshAxes mesh, const std::map<std::string, std::string>& overrides = {});
 
-  // Returns the same rules for activations outside of the layers. There, pp also splits the rows of the batch, if it
-  // divides their number.
+  // Returns the same rules for activations outside of the layers. There, pp also splits the rows of the batch, if the
+  // size of pp divides the number of rows.
   ShardingRules outside_layers() const;
   // Returns the same rules for activations that have only one row: rows and positions are not split.
   ShardingRules for_one_row() const;
@@ -34,9 +34,9 @@ class ShardingRules {
   const MeshAxes& mesh() const { return mesh_; }
   // Returns the number of stages of the pipeline: the size of pp, or 1.
   int64_t stages() const { return mesh_.size_of(kStageAxis); }
-  // Returns how a value of `dims` is split. A mesh axis whose size does not divide a vocabulary (GPT-2's 50257 tokens)
-  // or the key heads of activations (8 heads on 16 devices) leaves this dim unsplit. ep may leave every dim except
-  // experts unsplit; pp may leave the batch unsplit. Throws UserError with the sizes when another dim is not divisible.
+  // Returns how a value of `dims` is split. Throws UserError with the sizes when the mesh axes of a dim do not divide
+  // it; `what` names the value. Some dims stay unsplit instead: a vocabulary (GPT-2's 50257 tokens), the key heads of
+  // activations (8 heads on 16 devices), for ep all dims except experts, and for pp the batch.
   Partition partition(const LogicalAxes& axes, const Dims& dims, const std::string& what) const;
   // Does the same as partition(), but leaves every dim that is not divisible unsplit. Use it for small arrays whose
   // dims are derived from the dims of a weight.

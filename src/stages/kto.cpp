@@ -15,8 +15,9 @@ bool kto_compares(const KeyValues&) {
 void kto_check(const KeyValues& keys) {
   check_reference_start(keys);
   if (keys.number("kto_chosen_weight") == 0 && keys.number("kto_rejected_weight") == 0)
-    throw UserError("{}: kto_chosen_weight and kto_rejected_weight are both 0, so nothing would be learned; raise one",
-                    keys.where("kto_chosen_weight"));
+    throw UserError(
+        "{}: kto_chosen_weight and kto_rejected_weight are both 0, so nothing would be learned; set one above 0",
+        keys.where("kto_chosen_weight"));
 }
 
 PreferenceLoss kto_losses(const KeyValues& keys, const Tensor& preferences_S, const ReplyLogps& in) {

@@ -74,8 +74,8 @@ std::map<std::string, double> reward_metrics(std::span<const float> sums) {
 }
 
 std::vector<RefusedKey> refused_with_preferences() {
-  return {{"packing", "packing puts several rows into one, but whole rows are compared; remove the key"},
-          {"train_on_prompt", "replies are compared, so the prompt cannot be trained; remove the key"},
+  return {{"packing", "packing joins several rows into one, but this stage compares whole rows; remove the key"},
+          {"train_on_prompt", "this stage compares replies, so it cannot train on prompts; remove the key"},
           {"train_from_scratch",
            "the model must already be able to write; train random weights with stage: pt or sft first"}};
 }

@@ -54,9 +54,9 @@ Tensor real_sequences(const Tensor& tokens_S);
 Tensor real_rows_of(const BatchInputs& batch);
 
 // Returns the loss of a batch of replies. `losses` computes the rows' losses from the log-probabilities. If
-// in.differentiable is true, the gradient is computed in chunks of tokens by the chain rule: the loss's gradient with
-// respect to a sequence's log-probability, times the gradient of the token's log-probability with respect to its
-// logits.
+// in.differentiable is true, computes the gradient in chunks of tokens by the chain rule. It is the gradient of the
+// loss with respect to a sequence's log-probability, times the gradient of each token's log-probability with respect to
+// the token's logits.
 BatchLoss reply_loss(const LossInputs& in, const std::function<PreferenceLoss(const ReplyLogps&)>& losses);
 
 // Returns rewards/chosen, rewards/rejected, rewards/margins, logps/chosen and logps/rejected. A metric is left out if
@@ -65,8 +65,8 @@ std::map<std::string, double> reward_metrics(std::span<const float> sums);
 
 // Returns the keys that every preference stage refuses.
 std::vector<RefusedKey> refused_with_preferences();
-// Throws UserError for pissa_init without ref_model: PiSSA moves part of the base into the adapter, so the base alone
-// is not the reference.
+// Throws UserError when pissa_init is set without ref_model. PiSSA moves a part of the base model into the adapter, so
+// what remains of the base is not a reference model.
 void check_reference_start(const KeyValues& keys);
 
 }  // namespace fettle

@@ -17,8 +17,8 @@ void sft_check(const KeyValues& keys) {
   const std::string& kind = keys.text("sft_loss");
   auto refuse = [&](const char* key, const char* reader) {
     if (keys.changed(key))
-      throw UserError("{}: {} belongs to sft_loss: {}, found {}; remove the key, or change sft_loss", keys.where(key),
-                      key, reader, kind);
+      throw UserError("{}: {} belongs to sft_loss: {}, found sft_loss: {}; remove the key, or change sft_loss",
+                      keys.where(key), key, reader, kind);
   };
   if (kind != "eaft") refuse("eaft_alpha", "eaft");
   if (kind == "asft") return check_reference_start(keys);
@@ -27,7 +27,8 @@ void sft_check(const KeyValues& keys) {
 }
 
 BatchLoss sft_loss(const LossInputs& in) {
-  // Evaluation of other stages' replies also calls this function, and such runs lack the keys of this stage.
+  // A run of another stage also calls this function, to evaluate replies. Such a run has no keys of this stage, so no
+  // key is read before this line.
   if (!in.differentiable) return token_stage_loss(in);
   const std::string& kind = in.keys.text("sft_loss");
   if (kind == "cross_entropy") return token_stage_loss(in);

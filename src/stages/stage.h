@@ -58,7 +58,7 @@ struct BatchInputs : std::map<BatchPart, Tensor> {
   Tensor used;                // see Forward::used_micro_batches
 };
 
-// The forward pass of one model over a micro-batch, without its head. With a pipeline, this is the whole step.
+// The forward pass of one model over a micro-batch, without its head. With a pipeline, the pass covers the whole step.
 struct ModelPass {
   const Model& model;
   Forward forward;
@@ -94,7 +94,7 @@ struct BatchLoss {
 // A key that a stage refuses, and why.
 struct RefusedKey {
   std::string_view key;
-  std::string_view reason;  // completes "{key}: ...", with the remedy
+  std::string_view reason;  // the end of the message: why, and the remedy
 };
 
 struct Stage {
@@ -102,8 +102,8 @@ struct Stage {
   std::string_view learned;  // what the model learns, for the help of the key `stage`
   RowKind rows;
   RowGrouping grouping = RowGrouping::kNone;
-  // The loss is not a sum over rows: the loss of a row depends on the other rows of its micro-batch, so these rows must
-  // stay together.
+  // True: the loss is not a sum over rows. The loss of a row depends on the other rows of its micro-batch, so these
+  // rows must stay together.
   bool mixes_rows = false;
   Head head = Head::kTokens;
   bool packs = false;  // the default of the key `packing`
@@ -116,9 +116,9 @@ struct Stage {
   // Throws UserError when values of the keys contradict each other. Null: all values are compatible.
   void (*check)(const KeyValues& keys) = nullptr;
 
-  // Returns whether the loss compares with a reference model. Null: never.
+  // Returns whether the loss compares the trained model with a reference model. Null: never.
   bool (*compares)(const KeyValues& keys) = nullptr;
-  // Returns f32 values: the counts of trained tokens, or 1 for each row. The sum of a step's losses is divided by the
+  // Returns f32 values: the numbers of trained tokens, or 1 for each row. The step divides the sum of its losses by the
   // sum of these values.
   Tensor (*counts)(const BatchInputs& batch);
   BatchLoss (*loss)(const LossInputs& in);
@@ -132,9 +132,9 @@ struct Stage {
   std::string_view eval_task = "loss";
   // What a model with this head gives, and what such a model is called, for messages.
   std::string_view output = "text", model = "language model";
-  // Returns the stage that evaluates rows of other kinds than this stage's own, which RowReader::has_columns
-  // recognises. Null: the stage evaluates only its own rows. For example, dpo evaluates preference pairs, kto evaluates
-  // rated replies, and sft evaluates other rows for them.
+  // Returns the stage that evaluates rows of other kinds. RowReader::has_columns recognises the rows of this stage's
+  // own kind. Null: this stage evaluates only its own rows. For example, dpo evaluates preference pairs and kto
+  // evaluates rated replies; sft evaluates all other rows for both.
   const Stage& (*measured_as)() = nullptr;
 
   int64_t sequences_per_row() const { return sequences_per_group(grouping); }

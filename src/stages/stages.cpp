@@ -60,8 +60,8 @@ void check_stage_keys(const Stage& stage, const KeyValues& keys) {
   for (const Stage* other : stages())
     for (const std::string_view key : other->keys)
       if (!has_key(stage, key) && keys.changed(key))
-        throw UserError("{}: {} belongs to {}, found stage: {}; remove the key, or set the stage", keys.where(key), key,
-                        owners(key), stage.name);
+        throw UserError("{}: {} belongs to {}, found stage: {}; remove the key, or change the stage", keys.where(key),
+                        key, owners(key), stage.name);
   for (const RefusedKey& refused : stage.refused)
     if (keys.changed(refused.key))
       throw UserError("{}: {} cannot be used with stage: {}: {}", keys.where(refused.key), refused.key, stage.name,

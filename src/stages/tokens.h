@@ -11,10 +11,10 @@ Tensor trained_tokens(const BatchInputs& batch);
 Tensor trained_by_sequence(const BatchInputs& batch);
 // Returns the weights of the targets, f32 [.., T], or null when all are 1.
 Tensor target_weights(const BatchInputs& batch);
-// If in.differentiable is true, returns the sum of the trained tokens' cross-entropies, each times its weight; else the
-// values for evaluation (losses_R, counts_R, correct_R). The step divides the sum by the number of trained tokens
-// (trained_tokens), not by the sum of their weights. Sources: transformers' ForCausalLMLoss; for weights ms-swift's
-// Seq2SeqTrainer.
+// If in.differentiable is true, returns the sum of the trained tokens' cross-entropies, each times its weight. Else
+// returns the values for evaluation (losses_R, counts_R, correct_R). The step divides the sum by the number of trained
+// tokens (trained_tokens), not by the sum of the weights. Sources: transformers' ForCausalLMLoss; for weights,
+// ms-swift's Seq2SeqTrainer.
 BatchLoss token_stage_loss(const LossInputs& in);
 // Returns the parts of the batch that a stage of trained tokens reads.
 std::vector<BatchPart> token_batch();

@@ -25,10 +25,9 @@ std::string message(const std::vector<std::string>& words) {
 TEST(StageKeys, BelongToTheirStages) {
   for (const char* stage : {"pt", "sft", "cls", "dpo", "kto", "rm"})
     EXPECT_EQ(message({std::string("stage=") + stage}), "") << stage;
-  EXPECT_EQ(
-      message({"pref_beta=0.2"}),
-      "override 'pref_beta=0.2': pref_beta belongs to stage: dpo or kto, found stage: sft; remove the key, or set "
-      "the stage");
+  EXPECT_EQ(message({"pref_beta=0.2"}),
+            "override 'pref_beta=0.2': pref_beta belongs to stage: dpo or kto, found stage: sft; remove the key, or "
+            "change the stage");
   EXPECT_THAT(message({"stage=dpo", "kto_chosen_weight=2"}),
               HasSubstr("kto_chosen_weight belongs to stage: kto, found"));
   EXPECT_THAT(message({"stage=kto", "pref_ftx=1"}), HasSubstr("pref_ftx belongs to stage: dpo, found stage: kto"));

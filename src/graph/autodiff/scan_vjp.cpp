@@ -33,7 +33,7 @@ class ReverseLoop {
     activity_ = scan_activity(outer_.node(args_.id), args_.active);
     for (int64_t i = carries() + at_.xs; i < operands(); ++i)
       internal_check(at_.axis.empty() || !activity_.operands[i],
-                     "a scan over the devices of {} captures a value that needs a gradient", at_.axis);
+                     "a scan over the devices of {} cannot capture a value that needs a gradient", at_.axis);
     body_ = std::make_shared<Block>(&outer_);
     {
       BuildScope scope(*body_);
@@ -125,8 +125,8 @@ class ReverseLoop {
   // Returns the values of the copy that depend on the carries. The other values depend only on the slices (for example,
   // weights converted to another dtype). If such a value were saved in every trip, the whole stack would be stored a
   // second time. So a value that does not depend on the carries is saved only if Remat::kDots saves it (a matrix
-  // product, for example). Unlike OpRow::activity, this includes integers, and counts all results of an inner loop
-  // together.
+  // product, for example). Unlike OpRow::activity, this function also returns integers. If one result of an inner loop
+  // depends on a carry, it returns all results of that loop.
   std::set<ValueId> made_of_carries() const {
     std::set<ValueId> out;
     for (int64_t c = 0; c < carries(); ++c) out.insert(id_of(copy_of_input(c)));
@@ -299,10 +299,10 @@ class ReverseLoop {
   std::map<int64_t, Tensor> carry_cts_, const_sums_, x_grads_, const_grads_;  // by number of N's operand
   std::map<int64_t, Tensor> y_cts_;                                           // by number of N's result
   std::map<ValueId, Tensor> copy_;                                            // the copy in G of each value of F
-  std::map<int32_t, int32_t> origin_;  // for each node of the copy, the node of F
+  std::map<int32_t, int32_t> origin_;  // maps a node of the copy to the node of F that it copies
   int32_t copy_end_ = 0;
   std::set<ValueId> needed_inputs_, saved_;  // values of G
-  std::map<ValueId, Tensor> replacement_;    // for each saved value of the copy, the input of G that replaces it
+  std::map<ValueId, Tensor> replacement_;    // maps a saved value of the copy to the input of G that replaces it
   std::vector<std::pair<Tensor, int32_t>> residuals_;  // pairs of an input of G and the result of N that it gets
 };
 

@@ -37,7 +37,7 @@ std::string reduce_text(NodeText& n, Printer& printer) {
 std::vector<Shape> reduce_shape(Shapes o, const Attributes& a) {
   const auto& [kind, dims] = as<Reduction>(a);
   check_count(o, 1, "reduce_c1");
-  check(in_range_and_unique(dims, o[0].rank()), "reduce_c4_c5", "the dimensions {} repeat one or are not all in {}",
+  check(in_range_and_unique(dims, o[0].rank()), "reduce_c4_c5", "the dimensions {} repeat a dim or are not all in {}",
         to_string(dims), o[0].to_string());
   const bool logical = kind == ReduceKind::kAnd || kind == ReduceKind::kOr;
   const bool order = kind == ReduceKind::kMaximum || kind == ReduceKind::kMinimum;
@@ -63,7 +63,8 @@ Tensors reduce_vjp(const VjpArgs& a) {
   return {spread * chosen / count};
 }
 
-// Formats the two attributes that list the leading `batch` dims of a table and of its ids. Both have the same dims.
+// Formats the attributes that list the leading `batch` dims of a table and of its ids. Both attributes list the same
+// dims.
 std::string batching(const char* of_table, const char* of_ids, int64_t batch) {
   Dims dims;
   for (int64_t d = 0; d < batch; ++d) dims.push_back(d);

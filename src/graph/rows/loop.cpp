@@ -1,5 +1,5 @@
-// Defines the op table's row for scan. Shapes, activity, liveness and FLOPs follow from its body. Its gradient is in
-// autodiff/scan_vjp.cpp.
+// Defines the op table's row for scan. Shapes, activity, liveness and FLOPs are computed from the scan's body. The
+// gradient is in autodiff/scan_vjp.cpp.
 #include <array>
 
 #include "graph/autodiff/grad.h"

@@ -19,7 +19,7 @@ std::vector<Shape> broadcast_shape(Shapes o, const Attributes& a) {
   check(static_cast<int64_t>(dims.size()) == o[0].rank(), "broadcast_in_dim_c2",
         "found {} dims, wanted one for each dim of {}", dims.size(), o[0].to_string());
   check(in_range_and_unique(dims, static_cast<int64_t>(result.size())), "broadcast_in_dim_c3_c4",
-        "dims {} repeat one or are not all in the result {}", to_string(dims), to_string(result));
+        "the dims {} repeat a dim or are not all in the result {}", to_string(dims), to_string(result));
   for (size_t i = 0; i < dims.size(); ++i)
     check(o[0].dims[i] == 1 || o[0].dims[i] == result[dims[i]], "broadcast_in_dim_c5",
           "{} along the dims {} does not broadcast to {}", o[0].to_string(), to_string(dims), to_string(result));
@@ -61,7 +61,7 @@ std::vector<Shape> concatenate_shape(Shapes o, const Attributes& a) {
           out.to_string());
     out.dims[dim] += like.dims[dim];
     like.dims[dim] = out.dims[dim];
-    check(like == out, "concatenate_c2", "{} does not fit beside {}", o[i].to_string(), o[0].to_string());
+    check(like == out, "concatenate_c2", "{} cannot be concatenated with {}", o[i].to_string(), o[0].to_string());
   }
   return {out};
 }

@@ -164,7 +164,8 @@ std::vector<double> alibi_slopes(int64_t heads) {
 
 namespace {
 
-// Numbers the chunks of all documents of a row, so that a chunk takes the place of a document. Padding stays 0.
+// Returns a number for the chunk of each position. All chunks of all documents of a row have different numbers, which
+// take the place of document numbers. Padding stays 0.
 Tensor chunks_of_documents(const Forward& f, const Tensor& chunk) {
   // The largest number of chunks that one document can have.
   const int64_t most = (f.segments.dim(1) - 1) / f.config.attention_chunk + 1;

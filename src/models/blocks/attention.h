@@ -21,12 +21,12 @@ struct AttentionOptions {
   // ALiBi: one slope per query head, or empty. A head's slope times the distance of query and key is subtracted from
   // the scores.
   std::vector<double> slopes;
-  bool causal = true;  // false: a query also sees keys after it; then there is no cache and no slopes
+  bool causal = true;  // false: a query also sees later keys (only without a cache and slopes)
   Tensor sinks_N;      // one more logit per query head in the softmax, without a value vector; null: none
   // i32 scalar: number of positions in a chunk; a query sees only keys of its own chunk; null: no chunks
   Tensor chunk;
-  // i32 scalar: number of keys that a query sees, its own included; null: its own and all before it. Not causal: the
-  // query also sees as many keys after it as before it.
+  // i32 scalar: number of keys that a query sees, including the key at its own position; null: all keys up to that
+  // position. Not causal: the query also sees as many later keys as earlier keys; null: all keys.
   Tensor window;
 };
 
@@ -39,12 +39,12 @@ std::vector<double> alibi_slopes(int64_t heads);
 // already has the new keys and values, k and v are null.
 //
 // Without a cache and sinks, and with keys and values of the same H, this is the composite "attention"
-// (graph/composite.h) of q, k, v, f.segments (with options.chunk: the numbers of the chunks) and, if there is one, the
-// window. The options are its attributes: scale, softcap (f64), causal (i1), slopes (f32), window (i64; 0: none, -1:
-// only the input has it). When T is larger than f.attention_block, the body processes queries in blocks of that size
-// and recomputes the scores in the backward pass, so that no [T, T] array exists (after Rabe & Staats, "Self-attention
-// does not need O(n^2) memory"). With f.remat.scores_again, it recomputes the scores for smaller T, too. When a mesh
-// axis splits the positions, the body is ring_attention() (ring_attention.h).
+// (graph/composite.h). Its inputs are q, k, v, f.segments (with options.chunk: the numbers of the chunks) and, if there
+// is one, the window. Its attributes are the options: scale, softcap (f64), causal (i1), slopes (f32), window (i64; 0:
+// none, -1: not a constant, see the input). When T is larger than f.attention_block, the body processes queries in
+// blocks of that size and recomputes the scores in the backward pass, so that no [T, T] array exists (after Rabe &
+// Staats, "Self-attention does not need O(n^2) memory"). With f.remat.scores_again, it recomputes the scores for
+// smaller T, too. When a mesh axis splits the positions, the body is ring_attention() (ring_attention.h).
 Tensor attention(const Forward& f, const Tensor& q_BTNH, const Tensor& k_BTKH, const Tensor& v_BTKH,
                  const AttentionOptions& options, LayerCache* cache);
 

@@ -39,8 +39,8 @@ Tensor moved_corrections(const Tensor& corrections, const std::vector<int64_t>& 
     parts.push_back(slice(loads_LE, 0, layers[begin], layers[end - 1] + 1));
   }
   const Tensor loads_lE = concatenate(parts, 0);
-  // Compares products instead of means: they are exact up to 2^24. Above, an expert very close to the mean may move in
-  // the wrong direction.
+  // Compares products instead of means, because products up to 2^24 are exact. Above 2^24, the correction of an expert
+  // whose load is very close to the mean may move in the wrong direction.
   const Tensor all_l1 = expand(reduce_sum(loads_lE, {1}), 1);
   const Tensor moves_lE = sign(all_l1 - loads_lE * static_cast<double>(loads_lE.dim(1))) * rate;
   return corrections + reshape(moves_lE, corrections.dims());

@@ -29,9 +29,9 @@ void add_routes(Forward& f, const Layer& layer, const RoutedTokens& routed);
 Tensor balance_loss(const Forward& f);
 
 // Returns the corrections of routers after a step (Wang et al. 2024, "Auxiliary-loss-free load balancing"; DeepSeek
-// V3): moved by `rate`, up for an expert that got fewer tokens than the mean of its layer's experts, and down for one
-// that got more. `corrections` is [l, E] or [l, 1, E] for the l layers `layers`, in ascending order; `loads_LE` has all
-// layers (Forward::loads).
+// V3). The correction of an expert grows by `rate` if the expert got fewer tokens than the mean of its layer's experts,
+// and falls by `rate` if it got more. `corrections` is [l, E] or [l, 1, E] for the l layers in `layers`, in ascending
+// order; `loads_LE` has all layers (Forward::loads).
 Tensor moved_corrections(const Tensor& corrections, const std::vector<int64_t>& layers, const Tensor& loads_LE,
                          double rate);
 

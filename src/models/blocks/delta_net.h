@@ -13,7 +13,7 @@ struct DeltaRule {
   Tensor state_BNKH;  // the state after the last position, f32
 };
 
-// Computes at each position, for each head with the state S [K, H], which is zero at the start of a document:
+// Computes the following at each position, for each head. The head's state S [K, H] is zero at the start of a document.
 //   S <- exp(decay) S
 //   S <- S + beta k (v - S^T k)^T
 //   out = S^T q

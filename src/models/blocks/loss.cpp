@@ -70,7 +70,7 @@ ChunkLoss chunk_loss(const Tensor& logits_BCV, const Tensor& targets_BC) {
           select(expand(trained, 2), weight / total - one_hot, zero), weight / total, trained};
 }
 
-// Returns the entropy of the distribution over only the `most` most likely tokens, [B, C].
+// Returns the entropy [B, C] of the softmax over only the `most` tokens with the largest logits.
 Tensor top_entropy(const Tensor& logits_BCV, int64_t most) {
   const Tensor zero = constant(0, DType::kF32);
   const Tensor top = expand(reduce_max(logits_BCV, {-1}), -1);

@@ -18,7 +18,8 @@ struct TokenLoss {
 };
 
 // What token_loss() sums up, if it is not plain cross-entropy. Each token's cross-entropy gets a weight, and a term may
-// be added that compares with another model. Gradients do not flow through the weight or the other model.
+// be added that compares this model with another model. Gradients flow neither through the weight nor through the other
+// model.
 struct TokenObjective {
   enum class Weight {
     kOne,
@@ -27,8 +28,8 @@ struct TokenObjective {
   };
   Weight weight = Weight::kOne;
   double power = 1;
-  // Adds a term near * KL(q | p) per trained token: q is another model's prediction, p this model's. Source: ASFT, Zhu
-  // 2025.
+  // Coefficient of an extra loss term. Each trained token adds `near` * KL(q | p). q is the other model's prediction, p
+  // is this model's. Source: ASFT, Zhu 2025.
   double near = 0;
   Tensor other_BTD;      // the other model's hidden states; null: no such term
   TokenHead other_head;  // the other model's head
@@ -39,7 +40,7 @@ struct LossOptions {
   bool head_trained = false;      // also makes `sum` differentiable with respect to the head
   Tensor weights_BT;              // f32: factor on the loss of each token in `sum`; null: 1
   TokenObjective objective = {};  // the objective of `sum`; losses_BT are always cross-entropy
-  int64_t chunk_bytes = int64_t{128} << 20;  // bytes of one chunk's f32 logits on one device
+  int64_t chunk_bytes = int64_t{128} << 20;  // limit for one chunk's f32 logits on one device
 };
 
 struct CrossEntropy {

@@ -13,7 +13,7 @@ struct StateSpace {
   Tensor state_BNKH;  // the state after the last position, f32
 };
 
-// Computes at each position, for each head with the state S [K, H], which is zero at the start of a document:
+// Computes the following at each position, for each head. The head's state S [K, H] is zero at the start of a document.
 //   S <- exp(decay) S + k x^T
 //   out = S^T q
 // All inputs are f32: x [B, T, N, H], k and q [B, T, G, K], decay [B, T, N]. Each k and q is used by N / G neighbouring

@@ -78,7 +78,8 @@ class DeviceDims {
   int64_t rows_, length_, width_;
 };
 
-constexpr size_t kData = 2, kOfExperts = 3, kAll = 4;  // numbers of device dims: batch and sp; these and ep; all four
+// Numbers of leading device dims: kData has batch and sp, kOfExperts has ep, too, and kAll also has tp.
+constexpr size_t kData = 2, kOfExperts = 3, kAll = 4;
 
 Tensor number(int64_t value) {
   return constant(static_cast<double>(value), DType::kF32);
@@ -212,7 +213,7 @@ Routes route(Forward& f, const Layer& layer, const Tensor& x_nD, const Tensor& m
   const ModelConfig& c = f.config;
   const Tensor logits = router_logits(f, layer, x_nD);
   const Tensor scores = c.routing.sigmoid ? logistic(logits) : softmax(logits);
-  // Llama 4 (on_inputs) compares logits: the sigmoids of two large logits may round to the same number.
+  // Llama 4 (on_inputs) compares logits, because the sigmoids of two large logits may round to the same number.
   Tensor choice = c.routing.on_inputs ? logits : scores;
   if (!c.routing.correction.empty())
     choice = choice + reshape(convert(layer[c.routing.correction], DType::kF32), {c.num_experts});
@@ -333,7 +334,8 @@ struct ExpertLinear {
   double scale = 1;  // scale of LoRA
   bool in_first = false;
   Tensor bias;  // rows of `out` values; null: none
-  // For a quantised weight, instead of `weights`: each of its parts, with one row per expert, and the dims of a row.
+  // Used instead of `weights` for a quantised weight: its parts, with one row per expert, and for each part the dims of
+  // a row.
   std::vector<std::pair<Tensor, Dims>> parts;
   std::function<Tensor(const std::vector<Tensor>& parts)> unpack;
 };
@@ -343,8 +345,8 @@ class ExpertLinears {
   ExpertLinears(const Forward& f, const Layer& layer, const DeviceDims& devices)
       : f_(f), layer_(layer), devices_(devices) {}
 
-  // Returns the layer gate or up, whose outputs tp splits. The two layers share LoRA weights: `half` is 0 for the
-  // gate's part of lora_B and 1 for up's part (0 without a gate).
+  // Returns the layer `module`, which is gate or up. tp splits its outputs. Gate and up share LoRA weights. `half`
+  // selects the rows of lora_B: 0 for the gate, 1 for up (0 if there is no gate).
   ExpertLinear hidden(const std::string& module, int64_t half) const {
     const int64_t inner = f_.config.expert_size;
     ExpertLinear out{inner / devices_.size(3), f_.config.expert_in(), {}, {}, {}};

@@ -16,9 +16,9 @@ void add_expert_params(ParamList& list, const ModelConfig& config);
 // routing statistics to f.router and f.loads unless they are null.
 Tensor experts_mlp(Forward& f, const Layer& layer, const Tensor& x_BTD, const Tensor& routed_BTD = {});
 
-// Returns how many blocks of tokens the experts of one device compute in a layer, if the `rows` x `length` tokens of a
-// micro-batch (over all devices) are spread evenly over all experts. In a program, the router decides how many blocks
-// the loop runs.
+// Returns how many blocks of tokens the experts of one device compute in a layer, if the tokens of a micro-batch are
+// spread evenly over all experts. The micro-batch has `rows` x `length` tokens over all devices. This is an estimate:
+// in a program, the router decides how many blocks the loop runs.
 int64_t balanced_blocks(const ModelConfig& config, const MeshAxes& mesh, int64_t rows, int64_t length);
 
 // Each token fills `experts_per_token` slots, which have consecutive numbers. Returns for each slot number in `slots`

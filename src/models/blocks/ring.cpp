@@ -21,7 +21,7 @@ struct Side {
 // keys.sums.
 using Meet = std::function<void(Side& queries, Side& keys)>;
 
-// Splits `x`, whose dim 0 has all parts, into the parts.
+// Splits dim 0 of `x` into `parts` equal parts.
 Tensors split_parts(const Tensor& x, int64_t parts) {
   Tensors out;
   const int64_t size = x.dim(0) / parts;
@@ -68,8 +68,8 @@ class Turns {
     for (size_t p = 0; p < parts.size(); ++p) queries_[p].values.push_back(parts[p]);
   }
 
-  // Runs all turns. With `sum_keys`, each part of the keys has two sums (the gradients of k and v, in f32). They move
-  // along with the keys, and return to the device of the keys at the end.
+  // Runs all turns. With `sum_keys`, each part of the keys has two sums: the gradients of k and v, in f32. The sums
+  // move along with the keys. At the end they return to the device that stores the keys.
   void run(const Meet& meet, bool sum_keys) {
     const Tensors next = ring_.turns > 0 ? moved(moving_, 1) : Tensors{};
     turn(meet, sum_keys, constant(0, DType::kI32), true);
@@ -107,7 +107,8 @@ class Turns {
  private:
   Tensor device() const { return iota({DType::kI32, {ring_.devices}}, 0); }
 
-  // Returns the index in the row of the first position of part `p` of the devices `numbers` [D].
+  // Returns, for each of the devices `numbers` [D], the index in the row of the first position of the device's part
+  // `p`.
   Tensor start_of(const Tensor& numbers, int64_t p) const {
     const Tensor chunk = p == 0 ? numbers : constant(static_cast<double>(2 * ring_.devices - 1), DType::kI32) - numbers;
     return chunk * static_cast<double>(moving_[0].dim(3));
@@ -123,7 +124,7 @@ class Turns {
     return out;
   }
 
-  // Returns the keys that a device has in turn `number`.
+  // Returns the keys that each device has in turn `number`.
   std::vector<Side> keys(const Tensor& number, bool sum_keys) const {
     const Tensor before = device() - number;
     const Tensor source = select(compare(before, Direction::kLT, constant(0, DType::kI32)),
@@ -141,7 +142,7 @@ class Turns {
     return out;
   }
 
-  // Computes one turn. `first`: the keys are the device's own.
+  // Computes one turn. `first` is true for turn 0, in which the keys are the device's own.
   void turn(const Meet& meet, bool sum_keys, const Tensor& number, bool first) {
     std::vector<Side> k = keys(number, sum_keys);
     std::vector<Side>& q = queries_;
@@ -178,7 +179,7 @@ class Turns {
     return out;
   }
 
-  // Writes the sums of `chosen` to the side that choose() took.
+  // Writes the sums of `chosen` back to `a` or `b`, from which choose() took them.
   static void put_back(const Tensor& mask, const Side& chosen, Side& a, Side& b, int64_t at) {
     for (size_t i = 0; i < chosen.sums.size(); ++i) {
       const Tensor own = mask_for(mask, chosen.sums[i].rank(), at);
@@ -303,8 +304,8 @@ Meet meet_backward(const AttentionOptions& options) {
   };
 }
 
-// Returns the options with the window and the sinks from the operands of Ring::attend. In `operands`, these begin at
-// index `first`.
+// Returns the options with the window and the sinks from the operands of Ring::attend. The window and the sinks begin
+// at index `first` of `operands`.
 AttentionOptions with_operands(AttentionOptions options, const Tensors& operands, size_t first) {
   if (options.window) options.window = operands[first++];
   if (options.sinks_N) options.sinks_N = operands[first];
@@ -316,7 +317,7 @@ Tensor sinks_like(const Tensor& sinks_N, const Tensor& like) {
   return broadcast_to(reshape(convert(sinks_N, DType::kF32), {1, 1, 1, like.dim(3), 1, like.dim(5)}), like.dims());
 }
 
-// The operands of the node are the result, the operands of Ring::attend, and the log-sum-exp.
+// Returns the gradients of the node's operands: the result, the operands of Ring::attend, and the log-sum-exp.
 Tensors gradients(const Ring& ring, const VjpArgs& args) {
   const Tensors operands(args.operands.begin() + 1, args.operands.end() - 1);
   const AttentionOptions options = with_operands(ring.options, operands, 5);

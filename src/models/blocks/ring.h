@@ -10,12 +10,12 @@ namespace fettle {
 // In turn r, device d computes the scores of its own queries with the keys of device d - r (modulo n, the number of
 // devices). Turn 0 is the first.
 //
-// The positions of a device form one contiguous part, or two: the chunks d and 2n - 1 - d of the line. With two chunks,
-// a device computes two pairs of chunks in each turn r > 0. The first pair is the device's second chunk of queries with
-// the first chunk of keys. If d - r >= 0, the second pair is the device's first chunk of queries with the first chunk
-// of keys; else the second pair is the device's second chunk of queries with the second chunk of keys. In turn 0, a
-// device computes all pairs but one: its first chunk of queries with its second chunk of keys. So no device computes
-// scores that the causal mask hides, except within its own chunks.
+// The positions of a device form one contiguous part or two parts, the chunks d and 2n - 1 - d of the line. With two
+// parts, a device computes two pairs of chunks in each turn r > 0. The first pair is the device's second chunk of
+// queries with the first chunk of keys. The second pair depends on d - r. If d - r >= 0, it is the first chunk of
+// queries with the first chunk of keys; else it is the second chunk of queries with the second chunk of keys. In turn
+// 0, a device computes all pairs except its first chunk of queries with its second chunk of keys. So a device computes
+// scores that the causal mask hides only where queries and keys are of the same chunk.
 struct Ring {
   int64_t devices = 1;
   int64_t parts = 1;             // 1 or 2

@@ -28,8 +28,8 @@ RingLayout lay_out(const Tensor& q_BTNH, const AttentionOptions& options, const 
   const int64_t t = q_BTNH.dim(1), local = t / n;
   // A query sees the keys of its own device and of `turns` devices before it.
   out.turns = options.causal && split.window > 0 ? std::min(n - 1, (split.window - 1 + local - 1) / local) : n - 1;
-  // Uses two chunks if each device then computes fewer scores. The unit is local^2 / 4 scores: the scores of one chunk
-  // with another. A device computes 4 (turns + 1) units with contiguous positions, 2n + 1 units with two chunks.
+  // Uses two chunks if each device then computes fewer scores. One unit is local^2 / 4 scores, a chunk of queries with
+  // a chunk of keys. A device computes 4 (turns + 1) units with contiguous positions, and 2n + 1 units with two chunks.
   const bool two = options.causal && t % (2 * n) == 0 && 2 * n + 1 < 4 * (out.turns + 1);
   out.parts = two ? 2 : 1;
   if (two) out.turns = n - 1;
@@ -103,8 +103,8 @@ Tensor from_parts(const Tensor& x, const RingLayout& layout, const Partition& pa
   return reshape(sharding_constraint(concatenate(back, 2), parts), whole);
 }
 
-// Returns the parts' chunks in blocks of queries: [B, D, P, C, ...] -> [M, B, D, T, ...]. The last block of a chunk is
-// filled with `filler`.
+// Cuts each part into blocks of queries: [B, D, P, C, ...] -> [M, B, D, T, ...]. The last block of a part is filled up
+// with `filler`.
 Tensor blocks_of_parts(const Tensor& x, const RingLayout& layout, double filler) {
   Dims high(x.rank(), 0), split = x.dims(), order{2, 3, 0, 1, 4};
   high[3] = layout.blocks * layout.block - layout.chunk;

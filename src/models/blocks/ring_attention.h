@@ -6,10 +6,10 @@
 // the result and the log-sum-exp of the forward pass. So memory does not grow with the number of devices.
 //
 // With a causal mask, device i of n computes the chunks i and 2n - 1 - i of the 2n chunks of a line (the "zigzag"
-// layout of the library ring-flash-attention). So all devices compute the same number of scores, and together about
-// half of all. Otherwise, each device computes the contiguous positions that it stores: without a causal mask, if 2n
-// does not divide the line's length, or with a constant window that reaches few devices. With such a window, keys move
-// only as far as the window reaches.
+// layout of the library ring-flash-attention). So every device computes the same number of scores. Together the devices
+// compute about half of all T^2 scores. In three other cases, each device computes the contiguous positions that it
+// stores: there is no causal mask; 2n does not divide the line's length; or a constant window reaches only few devices.
+// In the last case, keys move only as far as the window reaches.
 #pragma once
 
 #include "models/blocks/attention.h"

@@ -30,7 +30,7 @@ void stretch_yarn(std::vector<double>& frequencies, const RopeParameters& rope, 
   }
 }
 
-// Returns g for documents of these lengths: the type dynamic multiplies rope_theta by g^(R / (R - 2)), like
+// Returns g for documents of these lengths. The rope type `dynamic` multiplies rope_theta by g^(R / (R - 2)), like
 // Transformers' _compute_dynamic_ntk_parameters. g is 1 for lengths up to original_max_position_embeddings.
 Tensor growth_of(const RopeParameters& rope, const Tensor& lengths_B) {
   const Tensor times = lengths_B * (rope.factor / static_cast<double>(rope.original_max_position_embeddings));

@@ -13,8 +13,8 @@ struct Rope {
   bool interleaved = false;
 };
 
-// Returns the frequency for each pair of rotated dims [R / 2]; the angle is position times frequency. longrope divides
-// the frequencies by `divisors`, which is empty for other types.
+// Returns the frequencies [R / 2], one for each pair of rotated dims. The angle of a pair is the position times its
+// frequency. longrope divides the frequencies by `divisors`, which is empty for other types.
 std::vector<double> inverse_frequencies(const RopeParameters& rope, int64_t rotary_dim,
                                         const std::vector<double>& divisors);
 
@@ -22,9 +22,9 @@ std::vector<double> inverse_frequencies(const RopeParameters& rope, int64_t rota
 // Only longrope and dynamic use `lengths_B` (i32), the number of tokens of each line's document. If it is null, each
 // line's largest position + 1 is used.
 Rope rope_tables(const RopeParameters& rope, int64_t head_dim, const Tensor& positions_BT, const Tensor& lengths_B);
-// Rotates the first R dims of x and leaves the other dims unchanged. Dims i and i + R / 2 are rotated by angle i; with
-// `interleaved`, dims 2i and 2i + 1. With `rules`, this is the composite "rope" (graph/composite.h); `heads` is the
-// logical axis of N.
+// Rotates the first R dims of x and leaves the other dims unchanged. The pair of dims i and i + R / 2 is rotated by
+// angle i; with `interleaved`, the pair is dims 2i and 2i + 1. With `rules`, this is the composite "rope"
+// (graph/composite.h); `heads` is the logical axis of N.
 Tensor apply_rope(const Rope& rope, const Tensor& x_BTNH, const ShardingRules* rules = nullptr,
                   const char* heads = "act_heads");
 

@@ -27,8 +27,8 @@ ModelConfig read_modernbert(const ConfigReader& r) {
   c.causal = false;
   c.rope = r.rope(r.number("global_rope_theta", 160000));
   c.local_rope = r.local_rope();
-  // Configs without rope_parameters: if local_rope_theta is null, layers with a window have the theta of the other
-  // layers.
+  // If config.json has no rope_parameters and local_rope_theta is null, layers with a window have the theta of the
+  // other layers.
   const double local_theta = r.given("local_rope_theta") ? c.rope.rope_theta : 10000;
   if (!c.local_rope) c.local_rope.emplace().rope_theta = r.number("local_rope_theta", local_theta);
   if (!r.has("rope_parameters")) r.refuse_unless("rope_scaling", nullptr);

@@ -1,5 +1,5 @@
-// Gemma 2: Gemma's norms, before and after attention and MLP, capped scores and logits, a window on every other layer,
-// scaled embedding, tied head. Source: transformers/models/gemma2.
+// Gemma 2: Gemma's norms, before and after attention and MLP; caps on scores and logits; a window on every other layer;
+// a scaled embedding; a tied head. Source: transformers/models/gemma2.
 #include <nlohmann/json.hpp>
 
 #include "models/decoder.h"

@@ -46,7 +46,7 @@ void read_sizes_by_layer(const ConfigReader& r, const ModelConfig& c, Gemma4& g)
     const ConfigReader one = layers.inner(number);
     for (const auto& [key, value] : one.json().items())
       if (key != "head_dim" && key != "num_key_value_heads")
-        throw UserError("{}: '{}' is not implemented; head_dim and num_key_value_heads are", one.file(), key);
+        throw UserError("{}: '{}' is not implemented; wanted head_dim or num_key_value_heads", one.file(), key);
     return {one.integer("head_dim", usual.first), one.integer("num_key_value_heads", usual.second)};
   };
   const Sizes full = sizes_of(c.num_hidden_layers - 1);  // the last layer has no window
@@ -99,8 +99,10 @@ ModelConfig read_dense(const ConfigReader& r, int64_t usual_window) {
   for (const bool window : {true, false})
     if (g.shared_layers > 0 && layers_of(c, window, 0, std::max<int64_t>(0, first_shared(c))).empty() &&
         !layers_of(c, window, 0, c.num_hidden_layers).empty())
-      throw UserError("{}: num_kv_shared_layers is {}, but the layers before the shared ones {}", r.file(),
-                      g.shared_layers, window ? "have no window" : "all have a window");
+      throw UserError(
+          "{}: num_kv_shared_layers is {}, but the layers before the shared ones {}; "
+          "a shared layer needs an earlier layer of the same kind",
+          r.file(), g.shared_layers, window ? "have no window" : "all have a window");
   // "vision" changes only the attention of the tokens of images.
   if (r.text("use_bidirectional_attention", "vision") != "vision")
     r.refuse_unless("use_bidirectional_attention", nullptr);
@@ -315,7 +317,7 @@ std::vector<CacheArray> gemma4_cache(const ModelConfig& c) {
   return out;
 }
 
-// `prefix` is that of the text model's modules.
+// The names of the text model's modules begin with `prefix`.
 Family text_family(const std::string& model_type, const std::string& architecture,
                    ModelConfig (*read)(const ConfigReader&), const std::string& prefix) {
   Family family =
@@ -334,7 +336,7 @@ Family text_family(const std::string& model_type, const std::string& architectur
   };
   family.forward = [prefix](Forward& f) { return TextModel(f, prefix).forward(); };
   family.cache = gemma4_cache;
-  // Layers that use the keys and values of an earlier layer.
+  // The last layers use the keys and values of an earlier layer. Checkpoints may still have these tensors for them.
   family.unused = [prefix](const ModelConfig& c) {
     std::vector<std::string> out;
     for (int64_t layer = first_shared(c); layer < c.num_hidden_layers; ++layer)

@@ -12,7 +12,7 @@
 namespace fettle {
 namespace {
 
-// Reads a list of `count` factors; without the list all are 1.
+// Reads a list of `count` factors. If the list is missing, all factors are 1.
 std::vector<double> factors(const ConfigReader& r, const std::string& key, size_t count) {
   if (!r.has(key)) return std::vector<double>(count, 1);
   const std::vector<double> out = r.numbers(key);

@@ -12,7 +12,7 @@
 namespace fettle {
 namespace {
 
-// Reads which layers have a convolution. Older configs list the others in full_attn_idxs.
+// Reads which layers have a convolution. Older configs list the layers without a convolution in full_attn_idxs.
 LayerSet convolution_layers(const ConfigReader& r, int64_t layers) {
   LayerSet out;
   const std::vector<std::string> types = r.texts_by_layer("layer_types", layers);

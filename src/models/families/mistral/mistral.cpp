@@ -26,8 +26,8 @@ ModelConfig read_ministral3(const ConfigReader& r) {
   return c;
 }
 
-// Computes the usual layer, but multiplies the queries by a factor that grows with the logarithm of the position,
-// beyond yarn's original context.
+// Computes the usual layer, but multiplies the queries by a factor. For positions beyond yarn's original context, the
+// factor grows with the logarithm of the position.
 Tensor ministral3_layer(const Decoder& d, const Layer& layer, const Tensor& x, LayerCache* cache) {
   Heads heads = d.rotate(layer, d.project(layer, d.norm(layer, "input_layernorm", x)));
   if (d.config.query_growth != 0) {
@@ -45,7 +45,7 @@ ModelConfig read_text_of_mistral3(const ConfigReader& r) {
   const std::string type = r.text("model_type", "mistral");
   if (type == "mistral") return read_mistral(r);
   if (type == "ministral3") return read_ministral3(r);
-  throw UserError("{}: model_type '{}' is not implemented as the text part of mistral3; mistral and ministral3 are",
+  throw UserError("{}: model_type '{}' is not implemented as the text part of mistral3; wanted mistral or ministral3",
                   r.file(), type);
 }
 

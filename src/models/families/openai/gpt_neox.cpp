@@ -1,5 +1,5 @@
-// GPT-NeoX (Pythia): LayerNorm, one module for q, k and v whose outputs are grouped by head, rope on a quarter of a
-// head's dims, attention and MLP in parallel: both read the layer's input. Source: transformers/models/gpt_neox.
+// GPT-NeoX (Pythia): LayerNorm; one module for q, k and v, whose outputs are grouped by head; rope on a quarter of a
+// head's dims; attention and MLP both read the layer's input. Source: transformers/models/gpt_neox.
 #include <nlohmann/json.hpp>
 
 #include "graph/ops.h"

@@ -10,8 +10,8 @@ namespace {
 
 constexpr int64_t kBaichuan1Vocabulary = 64000;
 
-// The published code, not config.json, decides what the 7B and the 13B compute. Two fields distinguish their configs:
-// only the 7B has max_position_embeddings, and Baichuan 2 has another vocabulary size than Baichuan.
+// config.json does not say what these models compute; the published code does. Only the 7B models have
+// max_position_embeddings. Baichuan 1 and Baichuan 2 differ in vocab_size.
 ModelConfig read_baichuan(const ConfigReader& r) {
   ModelConfig c = read_decoder_config(r);
   c.fused_qkv = "W_pack";

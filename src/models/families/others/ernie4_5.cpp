@@ -21,8 +21,8 @@ ModelConfig read_ernie4_5(const ConfigReader& r) {
   return c;
 }
 
-// Layers with experts have numbers in [moe_layer_start_index, moe_layer_end_index]. With an interval of n, every n-th
-// layer of the model can have experts.
+// Returns the layers with experts. Their numbers are in [moe_layer_start_index, moe_layer_end_index]. For each of these
+// layers, number + 1 is a multiple of moe_layer_interval.
 LayerSet layers_with_experts(const ConfigReader& r, int64_t layers) {
   const int64_t interval = r.integer("moe_layer_interval", 1);
   const int64_t first = r.has("moe_layer_start_index") ? r.count("moe_layer_start_index") : 1;
@@ -43,7 +43,7 @@ ModelConfig read_ernie4_5_moe(const ConfigReader& r) {
   c.mlp = Mlp::kExperts;
   c.expert_size = r.integer("moe_intermediate_size", 1536);
   c.experts = ExpertNames::one_by_one();
-  // moe_norm_min, a lower bound of the sum that divides the scores, only prevents a division by zero. It is not read.
+  // Does not read moe_norm_min, a lower bound of the sum that divides the scores. It only prevents a division by zero.
   c.routing = {.in_f32 = true, .correction = "mlp.moe_statics.e_score_correction_bias"};
   const int64_t experts = r.integer("moe_num_experts", r.integer("num_experts", 64));
   r.read_experts(c, experts, std::min<int64_t>(6, experts));
@@ -55,7 +55,7 @@ ModelConfig read_ernie4_5_moe(const ConfigReader& r) {
   const int64_t shared = r.has("moe_num_shared_experts") ? r.count("moe_num_shared_experts") : 2;
   if (shared > 0) c.shared_expert = {.module = "mlp.shared_experts", .size = c.expert_size * shared};
   r.refuse_unless("use_bias", false);
-  // Transformers' balancing loss counts the experts without the correction.
+  // Refuses Transformers' balancing loss, because it counts the experts that would be chosen without the correction.
   r.refuse_unless("output_router_logits", false);
   return c;
 }

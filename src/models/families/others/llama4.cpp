@@ -15,7 +15,7 @@
 namespace fettle {
 namespace {
 
-// Reads which layers have rope: `no_rope_layers` is a list in which 1 means rope; [] means the default.
+// Reads which layers have rope. `no_rope_layers` is a list in which 1 means rope; an empty list means the default.
 std::vector<bool> layers_with_rope(const ConfigReader& r, int64_t layers) {
   std::vector<bool> out;
   if (!r.has("no_rope_layers") || !r.json().at("no_rope_layers").empty())
@@ -32,7 +32,7 @@ std::vector<bool> layers_with_rope(const ConfigReader& r, int64_t layers) {
   return out;
 }
 
-// Reads the layers with experts: the list `moe_layers`, or every interleave_moe_layer_step-th.
+// Reads which layers have experts: those in the list `moe_layers`, or every interleave_moe_layer_step-th layer.
 void read_expert_layers(const ConfigReader& r, ModelConfig& c) {
   LayerSet layers;
   const std::vector<double> listed = r.numbers("moe_layers");

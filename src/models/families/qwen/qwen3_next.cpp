@@ -23,8 +23,9 @@ void add_grouped_projections(ParamList& list, const DeltaNet& net, const SizedAx
   list.linear("linear_attn.in_proj_ba", {2 * net.value_heads, ""}, embed);
 }
 
-// Divides the last dim of x [B, T, heads * (sum of `sizes`)], which has the parts of head 0, then those of head 1, and
-// so on; `sizes` are the sizes of a head's parts. Returns each part for all heads: [B, T, heads * size].
+// Divides the last dim of x [B, T, heads * (sum of `sizes`)] into parts. The dim has all parts of head 0, then all
+// parts of head 1, and so on. `sizes` has the size of each part of a head. Returns each part for all heads: [B, T,
+// heads * size].
 std::vector<Tensor> parts_of_heads(const Tensor& x, int64_t heads, const Dims& sizes) {
   const int64_t b = x.dim(0), t = x.dim(1);
   const Tensor by_head = reshape(x, {b, t, heads, x.dim(2) / heads});
