@@ -456,7 +456,9 @@ void ModelRepository::open_shards(const fs::path& index_file) {
     throw UserError("{}: it has no object 'weight_map'; download the file again", index_file.string());
   std::set<std::string> shards;
   for (const auto& [name, file] : map->items()) {
-    if (!file.is_string()) throw UserError("{}: the file of '{}' is not a string", index_file.string(), name);
+    if (!file.is_string())
+      throw UserError("{}: weight_map: the value of '{}' is not a file name; download the file again",
+                      index_file.string(), name);
     const std::string shard = file.get<std::string>();
     if (shard.empty() || shard.find('/') != std::string::npos || shard == "..")
       throw UserError("{}: '{}' has the file '{}', wanted the name of a file in the same folder", index_file.string(),

@@ -63,8 +63,8 @@ class ModelRepository {
   void join_mxfp4();
   void join_float8();
   void join_groups();
-  // Joins the weights of a layer's experts that are tensors of their own into one tensor with all experts, for families
-  // that read such tensors.
+  // For families that read one tensor with all experts of a layer: joins the weights of these experts if the checkpoint
+  // has a tensor for each expert.
   void join_experts();
   DType stated_dtype() const;  // the weights' dtype in config.json; bfloat16 when it states none
   void join_pieces();          // for GGUF files

@@ -103,7 +103,7 @@ struct Float8Parts {
   TensorEntry codes, factors;
   int64_t block_rows, block_columns;
 
-  // Returns the number of the factor of the weight's element with the row-major number `element`.
+  // Returns the index of the factor for the weight's element with the row-major index `element`.
   int64_t factor_of(int64_t element) const;
 };
 

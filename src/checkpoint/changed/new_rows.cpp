@@ -106,8 +106,8 @@ void write_new_rows(const std::filesystem::path& folder, const ModelRepository& 
   const ModelConfig config = family.read(ConfigReader(model.config(), file));
   if (config.head_bias && model.contains(family.head + ".bias") && rows.after != rows.before)
     throw UserError(
-        "{}: the new tokens need {} rows in the embedding, but there are {}; adding rows to a head with biases ({}) is "
-        "not implemented",
+        "{}: the new tokens need {} rows in the embedding, but the model has {}; adding rows to a head with "
+        "biases ({}) is not implemented",
         file, rows.after, rows.before, family.model_type);
   for (const Param& param : family.params(config)) {
     const bool head =

@@ -102,8 +102,8 @@ void fetch_weights(const Snapshot& snapshot, const RepoName& repo) {
       std::find_if(std::begin(kWeights), std::end(kWeights), [&](const char* name) { return snapshot.has(name); });
   if (found == std::end(kWeights))
     throw UserError(
-        "{} has no weights that Fettle reads: it has no model.safetensors, no pytorch_model.bin and no index of one of "
-        "them; it has {}",
+        "{} has no weights that Fettle reads: it has no model.safetensors, no pytorch_model.bin and no index of "
+        "either; it has {}",
         repo.id, first_names(snapshot));
   const std::string name = *found;
   snapshot.fetch(name.ends_with(".json") ? shards_of(snapshot, name, repo) : Names{name});
@@ -160,7 +160,8 @@ fs::path fetch_model(const HubSettings& settings, const RepoName& repo, ModelRep
       throw UserError("{} is not a model in Hugging Face's layout: it has no config.json; it has {}", repo.id,
                       first_names(snapshot));
     snapshot.fetch({"adapter_config.json"});
-    // ModelRepository::open throws an error for this folder, which says what to do with an adapter.
+    // The caller opens this folder with ModelRepository::open, which throws an error that says what to do with an
+    // adapter.
     return snapshot.folder();
   }
   snapshot.fetch(names_where(snapshot, is_model_file));

@@ -313,9 +313,9 @@ bool GgufPlaces::transposes(const std::string& hf, const Dims& dims) const {
          hf.find(".c_") != std::string::npos;
 }
 
-// Returns the swap for the rows of q or k. Each head has `parts` (two) halves, and rope turns row i of the first half
-// together with row i of the second half. Hugging Face stores the rows in the order (half, i). The file stores them in
-// the order (i, half).
+// Returns the swap for the rows of q or k. `parts` is 2: each head has two halves, and rope turns row i of the first
+// half together with row i of the second half. Hugging Face stores the rows in the order (half, i). The file stores
+// them in the order (i, half).
 RowSwap GgufPlaces::swap(const GgufTensor& tensor, int64_t heads, int64_t parts) const {
   const int64_t rows = tensor.dims.front();
   if (heads <= 0 || rows % (heads * parts) != 0)
@@ -326,8 +326,7 @@ RowSwap GgufPlaces::swap(const GgufTensor& tensor, int64_t heads, int64_t parts)
   return {.first = parts, .second = rows / heads / parts, .inner = 1};
 }
 
-// Returns the swap for the rows or columns of values. They begin at `begin`; `size` also counts the rows or columns
-// before them.
+// Returns the swap for the rows or columns [begin, size), which hold the values.
 RowSwap GgufPlaces::swap_values(const GgufTensor& tensor, int64_t begin, int64_t size) const {
   const int64_t heads = heads_.values, groups = heads_.groups;
   if (groups <= 0 || heads <= 0 || heads % groups != 0 || size <= begin || (size - begin) % heads != 0)

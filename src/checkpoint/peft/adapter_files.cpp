@@ -131,7 +131,8 @@ class AdapterFields {
   std::set<std::string> seen_;
 };
 
-// Refuses methods of initialising A and B that also change the base weights: PEFT repeats that change on loading.
+// Refuses ways to initialise A and B that also change the base weights: PEFT repeats that change when it loads the
+// adapter.
 void check_initialisation(AdapterFields& reader) {
   const OrderedJson* value = reader.field("init_lora_weights");
   if (value == nullptr || value->is_boolean()) return;

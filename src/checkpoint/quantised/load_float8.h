@@ -1,4 +1,4 @@
-// Defines the streamed load of weights that stay 8-bit floats with factors on the devices.
+// Defines load_float8, which loads weights that stay 8-bit floats with factors on the devices, piece by piece.
 #pragma once
 
 #include <vector>

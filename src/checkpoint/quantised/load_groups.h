@@ -1,4 +1,4 @@
-// Defines the streamed load of weights that stay integers with scales on the devices.
+// Defines load_groups, which loads weights that stay integers with scales on the devices, piece by piece.
 #pragma once
 
 #include <vector>

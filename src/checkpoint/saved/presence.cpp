@@ -328,8 +328,8 @@ void Presence::remove_dead(const Owner& dead, const std::string& id) {
   remove_presence(folder_, id);
 }
 
-// Renews the heartbeat. The file is missing if another run took this process for dead, or if somebody removed it. Then
-// creates it again, unless this process is a run and another run works in the folder.
+// Renews the heartbeat. If the file is missing, because another run took this process for dead or somebody removed it,
+// creates it again. Does not create it if this process is a run and another run works in the folder.
 void Presence::renew() {
   if (utimensat(AT_FDCWD, file_.c_str(), nullptr, 0) == 0 || errno != ENOENT) return;
   try {

@@ -33,8 +33,8 @@ std::string activation_of(const ModelConfig& config) {
   return config.hidden_act == "gelu_new" ? "gelu_pytorch_tanh" : config.hidden_act;
 }
 
-// Returns whether both rotate the dims of a head with the same frequencies, in short and in long texts, and have the
-// same attention factor.
+// Returns whether `a` and `b` rotate the dims of a head with the same frequencies, in short and in long texts, and have
+// the same attention factor.
 bool same_rope(const RopeParameters& a, const RopeParameters& b, int64_t head_dim) {
   const int64_t dims = a.rotary_dim(head_dim);
   if (dims != b.rotary_dim(head_dim) || a.interleaved != b.interleaved) return false;
