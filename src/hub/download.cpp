@@ -219,7 +219,7 @@ class Downloads {
 
   static bool is_due(const Transfer& transfer) { return !transfer.running && Clock::now() >= transfer.not_before; }
 
-  // Returns whether there is something to do now, without waiting for bytes.
+  // Returns true when there is something to do without waiting for bytes.
   bool can_go_on() const {
     if (waiting_.empty() && transfers_.empty()) return true;
     if (freed_ && !waiting_.empty()) return true;
