@@ -286,7 +286,7 @@ class Downloads {
     if (code == CURLE_OK && !is_transient(status))
       throw UserError("{}: {} answers with status {}; {}", transfer.wanted.file.path, host_of(transfer.url), status,
                       status == 401 || status == 403
-                          ? fmt::format("does {} belong to someone who may read it?", names.token)
+                          ? fmt::format("does the token in {} belong to someone who may read the file?", names.token)
                           : "start again to list the files anew");
     if (code == CURLE_WRITE_ERROR)
       return take_as_wrong(transfer, "is longer than the listing says, or is another part of the file");

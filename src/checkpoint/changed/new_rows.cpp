@@ -114,7 +114,7 @@ void write_new_rows(const std::filesystem::path& folder, const ModelRepository& 
         param.role == Role::kHead && model.contains(param.hf_name);  // a classifier's checkpoint may have no head
     if (param.role == Role::kTokenEmbedding || head) tables.push_back(model.find(param.hf_name));
   }
-  // Some checkpoints with a tied head store it in addition to the embedding.
+  // Some checkpoints with a tied head store the head, too.
   if (const std::string head = family.head + ".weight"; !family.encoder && model.contains(head))
     if (const StoredTensor copy = model.find(head);
         std::ranges::none_of(tables, [&](const StoredTensor& table) { return table.entry->name == copy.entry->name; }))

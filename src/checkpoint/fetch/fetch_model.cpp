@@ -90,8 +90,8 @@ Names shards_of(const Snapshot& snapshot, const std::string& index, const RepoNa
   std::set<std::string> shards;
   for (const auto& [tensor, file] : map->items()) {
     if (!file.is_string() || !snapshot.has(file.get<std::string>()))
-      throw UserError("{}: {} says that '{}' is in {}, which the repository lacks", repo.id, index, tensor,
-                      file.dump());
+      throw UserError("{}: {} says that tensor '{}' is in {}, but the repository has no such file", repo.id, index,
+                      tensor, file.dump());
     shards.insert(file.get<std::string>());
   }
   return {shards.begin(), shards.end()};

@@ -309,7 +309,7 @@ void phi2_fields(const GgufFields& fields, Json& config) {
   if (fields.tensor("blk.0.attn_qkv.weight") != nullptr)
     throw UserError(
         "{}: the file has one tensor for q, k and v (attn_qkv), written by an older converter, which is not "
-        "implemented for phi2; use a file of a newer llama.cpp",
+        "implemented for phi2; use a file that a newer llama.cpp wrote",
         fields.file());
   config["hidden_act"] = "gelu_new";
   config["layer_norm_eps"] = fields.number(".attention.layer_norm_epsilon", 1e-5);

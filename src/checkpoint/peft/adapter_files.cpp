@@ -181,8 +181,8 @@ bool of_parameter(const AdapterConfig& config, std::string_view module) {
   });
 }
 
-// Checks that A [r, in] and B [out, r] are both present, with the rank in the config, and that DoRA has a magnitude
-// [out]. For E experts, A is [E r, in] and B is [out, r E]; adapter_config.json does not state E.
+// Checks that A [r, in] and B [out, r] are present and have the config's rank, and that DoRA has a magnitude [out]. For
+// E experts, A is [E r, in] and B is [out, r E]; adapter_config.json does not state E.
 void check_module(const AdapterFolder& adapter, const std::string& module) {
   const TensorEntry* a = adapter.find(module, AdapterPart::kLoraA);
   const TensorEntry* b = adapter.find(module, AdapterPart::kLoraB);

@@ -30,8 +30,8 @@ std::vector<LayerTensor> find_grouped(const QuantisedWeight& weight, const FindT
     in_order.order_file = nullptr;
     if (groups_of_inputs(parts) != groups_of_inputs(in_order))
       throw UserError(
-          "{}: the groups in '{}' are not successive inputs, although quantization_config in config.json says so; "
-          "correct it (GPTQ: desc_act: true)",
+          "{}: the groups in '{}' are not successive inputs, although quantization_config in config.json says that "
+          "they are; correct it (GPTQ: desc_act: true)",
           parts.order_file->path().string(), parts.order.name);
   }
   return layers;

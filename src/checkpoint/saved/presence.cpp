@@ -270,8 +270,8 @@ void Presence::become_alone() {
   Owner other;
   if (found_another(true, other))
     throw UserError(
-        "output_dir: {} works in {}: two runs would delete each other's checkpoints; wait for its end, stop it, or "
-        "choose another folder",
+        "output_dir: {} works in {}: two runs would delete each other's checkpoints; wait until that run ends, stop "
+        "it, or choose another folder",
         other.text(), folder_.string());
   owner_.settled = true;
   write();

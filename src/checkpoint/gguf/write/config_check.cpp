@@ -308,8 +308,10 @@ void check_windows(const ModelConfig& a, const ModelConfig& b, const std::string
   const std::vector<int64_t> wanted = windows(a), got = windows(b);
   if (wanted == got) return;
   if (std::ranges::all_of(got, [](int64_t window) { return window == 0; })) {
-    warn("{}: llama.cpp has no sliding window in this family; its replies to texts of more than {} tokens differ",
-         model, std::ranges::max(wanted));
+    warn(
+        "{}: llama.cpp has no sliding window in this family, so its replies to texts of more than {} tokens differ "
+        "from the model's",
+        model, std::ranges::max(wanted));
     return;
   }
   throw UserError("{}: GGUF cannot express the model's sliding windows ({}) for this family; export it as safetensors",

@@ -23,7 +23,7 @@ struct GgufFileType {
 // Returns the type with this key; null when there is none.
 const GgufFileType* find_gguf_file_type(std::string_view key);
 
-// The properties of the model that the types of its tensors depend on.
+// Properties of a model that determine the types of its tensors.
 struct GgufSizes {
   int64_t layers = 0;
   int64_t experts = 0;          // number of experts; 0: none
