@@ -28,7 +28,7 @@ std::span<float> values_memory(int64_t count) {
   return memory;
 }
 
-// Copies the builder's parts of layer `number` from `whole`, which has all elements of the layer.
+// Fills the builder's parts of layer `number` from `whole`, which has all elements of the layer.
 void write_layer(BufferBuilder& builder, const Shape& shape, size_t lead, int64_t number, const std::byte* whole) {
   const int64_t width = byte_size(shape.dtype);
   for (size_t part = 0; part < builder.parts().size(); ++part) {

@@ -71,8 +71,8 @@ class Presence {
   ~Presence();  // removes the file
   Presence(const Presence&) = delete;
 
-  // Throws UserError when another run took over the folder because this process sent no heartbeat for a while or its
-  // file was removed.
+  // Throws UserError when another run took over the folder: this process sent no heartbeat for a while, or its file was
+  // removed.
   void check();
 
  private:

@@ -10,7 +10,7 @@
 
 namespace fettle {
 
-// An open-addressing table of the merges by pair. It is fast, because every step of every word looks up pairs.
+// Finds merges by pair. Uses an open-addressing table, because every step of every word looks up pairs.
 class MergeTable {
  public:
   struct Merge {

@@ -102,7 +102,8 @@ int64_t shared_size_of(const ModelConfig& config) {
   return config.shared_expert ? config.shared_expert->size : 0;
 }
 
-// A setting that differs: what the model has, such as "hidden_act is gelu", and the value that llama.cpp would take.
+// A setting that differs. `wanted` is what the model has, such as "hidden_act is gelu". `got` is the value that
+// llama.cpp would take.
 struct Difference {
   std::string wanted, got;
 };

@@ -31,7 +31,7 @@ struct TokenLists {
   std::vector<std::string> text;
   std::vector<int32_t> type;
   std::vector<float> score;
-  std::vector<bool> named;  // the tokenizer's files have a token with this id
+  std::vector<bool> named;  // whether the tokenizer's files have a token with this id
 
   explicit TokenLists(int64_t count) {
     for (int64_t id = 0; id < count; ++id) text.push_back(fmt::format("[PAD{}]", id));
