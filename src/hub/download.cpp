@@ -236,7 +236,8 @@ class Downloads {
     transfer.size_at_start = transfer.part.size();
     CURL* easy = transfer.easy.get();
     prepare(easy, settings_, transfer.url, transfer.part.size(), transfer.headers);
-    curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1);  // HTTP/2 would use one connection for all
+    curl_easy_setopt(easy, CURLOPT_HTTP_VERSION,
+                     CURL_HTTP_VERSION_1_1);  // with HTTP/2, all transfers would share one connection
     curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, take_bytes);
     curl_easy_setopt(easy, CURLOPT_WRITEDATA, &transfer);
     curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, take_transfer_header);

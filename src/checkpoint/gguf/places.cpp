@@ -43,8 +43,8 @@ DType dtype_of_type(const BlockType& type) {
   return type.name == "F32" ? DType::kF32 : type.name == "F16" ? DType::kF16 : DType::kBF16;
 }
 
-// The numbers in a name, replaced by {}: "model.layers.3.mlp.experts.5.up_proj" becomes
-// "model.layers.{}.mlp.experts.{}.up_proj", 3 and 5.
+// A name with {} in place of its numbers, and these numbers: "model.layers.3.mlp.experts.5.up_proj" becomes
+// "model.layers.{}.mlp.experts.{}.up_proj" with 3 and 5.
 struct NumberedName {
   std::string pattern;
   std::vector<int64_t> numbers;

@@ -251,7 +251,7 @@ AdapterConfig read_adapter_config(const fs::path& folder, AdapterSupport support
   if (!fs::exists(path)) require_whole_result(folder);
   if (!fs::exists(path))
     throw UserError("{} is missing; set adapter_name_or_path to a folder that PEFT or Fettle saved", path.string());
-  const auto fields = read_json_file<OrderedJson>(path);  // keeps the order of the patterns, in which they are tried
+  const auto fields = read_json_file<OrderedJson>(path);  // keeps the patterns in the order in which they are tried
   if (!fields.is_object())
     throw UserError("{}: contains a JSON {}, wanted an object", path.string(), fields.type_name());
 

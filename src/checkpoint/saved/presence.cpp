@@ -38,7 +38,7 @@ std::string first_line(const char* file) {
 // Returns when the process started, in ticks since the boot; 0 when there is no such process.
 int64_t start_of(int64_t pid) {
   const std::string stat = first_line(fmt::format("/proc/{}/stat", pid).c_str());
-  const size_t name_end = stat.rfind(')');  // the process's name, which comes before this, may contain any character
+  const size_t name_end = stat.rfind(')');  // the process's name, before the last ')', may contain any character
   if (name_end == std::string::npos) return 0;
   std::istringstream fields(stat.substr(name_end + 1));
   std::string skipped;
