@@ -31,9 +31,9 @@ OutputFile::OutputFile(fs::path path, int64_t bytes) : path_(std::move(path)) {
   fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (fd_ < 0) throw_file_error("write", path_, errno);
   if (bytes > 0) {
-    // Checks the free space first, because a reservation that fails would fill the disk for a moment.
+    // Checks the free space first, because fallocate fills the disk before it fails.
     if (bytes > free_bytes(path_)) fail(ENOSPC);
-    // Without fallocate, a full disk is noticed only when data is written.
+    // On a file system without fallocate, a full disk is noticed only when data is written.
     const int error_number = fallocate(fd_, 0, 0, bytes) == 0 ? 0 : errno;
     if (error_number != 0 && error_number != EOPNOTSUPP && error_number != ENOSYS) fail(error_number);
     if (error_number != 0 && ftruncate(fd_, bytes) != 0) fail(errno);
@@ -120,9 +120,9 @@ void write_file(const fs::path& path, std::string_view content) {
 
 namespace {
 
-// Returns the text with {"__float__": "Infinity"} in place of each Infinity outside of strings; the same for -Infinity
-// and NaN. Older configs, such as those of Nemotron-H, have these words, because Python writes them into JSON.
-// Transformers 5 writes the object.
+// Returns `text` with each word Infinity, -Infinity or NaN outside of strings replaced by an object such as
+// {"__float__": "Infinity"}. Python writes these words into JSON, so older configs have them, for example those of
+// Nemotron-H. Transformers 5 writes the object instead.
 std::string with_marked_floats(const std::string& text) {
   bool quoted = false;
   std::string out;

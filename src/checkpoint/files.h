@@ -37,8 +37,8 @@ class OutputFile {
   int fd_ = -1;
 };
 
-// A file of a header and tensors, which are written piece by piece, in bounded memory. Move-only. The destructor
-// removes the file unless finish() was called.
+// A file with a header and tensors. The tensors are written piece by piece, in bounded memory. Move-only. The
+// destructor removes the file unless finish() was called.
 class TensorOutput {
  public:
   struct Place {
@@ -49,8 +49,8 @@ class TensorOutput {
   TensorOutput(std::filesystem::path path, int64_t bytes, std::string_view header, std::vector<Place> tensors);
 
   const std::filesystem::path& path() const { return file_.path(); }
-  // Writes `bytes` of the tensor with this index from byte `at` of the tensor. Tensors and pieces may come in any
-  // order, but each byte only once.
+  // Writes `bytes` at byte `at` of the tensor with the index `tensor`. Tensors and pieces may come in any order, but
+  // each byte only once.
   void write(size_t tensor, std::span<const std::byte> bytes, int64_t at);
   // Flushes to the disk and closes. Throws InternalError, which names the tensor, when a tensor is incomplete.
   void finish();
@@ -67,8 +67,8 @@ void write_file(const std::filesystem::path& path, std::string_view content);
 
 // Reads a JSON file. Json is nlohmann::json or nlohmann::ordered_json. Throws UserError when the file is missing,
 // unreadable or not JSON; the message names the file and the position in it (base/json_text.h). Python writes Infinity,
-// -Infinity and NaN, which are not JSON. They are read as the object that Transformers 5 writes:
-// {"__float__": "Infinity"}.
+// -Infinity and NaN, which are not JSON. Reads Infinity as the object {"__float__": "Infinity"}, which Transformers 5
+// writes, and the other two words in the same way.
 template <class Json = nlohmann::json>
 Json read_json_file(const std::filesystem::path& path);
 // Writes JSON like Hugging Face's libraries: keys sorted, ASCII only, a newline at the end.

@@ -77,8 +77,8 @@ TensorEntry as_param(TensorEntry entry, const Param& param) {
   return entry;
 }
 
-// Returns the number of the tensor that a piece of a parameter's array belongs to. The first `lead` dims index the
-// tensors; the piece has one index in each of them.
+// Returns the index of the tensor that a piece of a parameter's array belongs to. The first `lead` dims of the array
+// index the tensors. The piece has only one index in each of these dims.
 size_t number_of(const BoxPiece& piece, const Dims& dims, size_t lead) {
   int64_t number = 0;
   for (size_t d = 0; d < lead; ++d) number = number * dims[d] + piece.box.start[d];

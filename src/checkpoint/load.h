@@ -54,14 +54,16 @@ inline constexpr int kReaders = 8;
 DeviceBuffer load_param(const Client& client, const Param& param, DType dtype, const Layout& layout,
                         const FindTensor& find, const LoadProgress& progress, const std::string& memory_kind = "");
 
-// Returns a function that writes boxes of that array. Several threads may call it while the files stay open.
+// Returns a function that writes boxes of the array that load_param loads. Several threads may call the function while
+// the files stay open.
 FillBox param_values(const Param& param, DType dtype, const FindTensor& find, const LoadProgress& progress);
 
 // Returns random values from the distribution of the parameter's Init, as in Hugging Face's models. Each value depends
 // only on the seed, the parameter's name, and the element's index in the whole array.
 DeviceBuffer random_param(const Client& client, const Param& param, const ModelConfig& config, DType dtype,
                           const Layout& layout, uint64_t seed, const std::string& memory_kind = "");
-// Returns a function that writes boxes of that array. Several threads may call it. `config` must outlive it.
+// Returns a function that writes boxes of the array that random_param returns. Several threads may call the function.
+// `config` must outlive it.
 FillBox random_values(const Param& param, const ModelConfig& config, DType dtype, uint64_t seed);
 
 // Returns a device array whose pieces `fill` writes. Several threads call `fill`.

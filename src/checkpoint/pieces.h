@@ -1,5 +1,4 @@
-// Defines BoxPiece: device arrays are filled piece by piece. Each piece is a contiguous range of one part of a
-// BufferBuilder.
+// Defines BoxPiece, a contiguous range of one part of a BufferBuilder. Device arrays are filled one BoxPiece at a time.
 #pragma once
 
 #include <cstddef>

@@ -219,7 +219,7 @@ void ModelRepository::open_weights() {
     throw UserError("{} has shards but no pytorch_model.bin.index.json; download that file too", folder_.string());
   } else {
     throw UserError(
-        "{} has no weights: there is no model.safetensors, no pytorch_model.bin and no index of one of them; download "
+        "{} has no weights: there is no model.safetensors, no pytorch_model.bin and no index of either; download "
         "the weights, or train from random weights (train_from_scratch: true)",
         folder_.string());
   }
@@ -456,11 +456,13 @@ void ModelRepository::open_shards(const fs::path& index_file) {
     throw UserError("{}: it has no object 'weight_map'; download the file again", index_file.string());
   std::set<std::string> shards;
   for (const auto& [name, file] : map->items()) {
-    if (!file.is_string()) throw UserError("{}: the file of '{}' is not a string", index_file.string(), name);
+    if (!file.is_string())
+      throw UserError("{}: weight_map: the value of '{}' is not a file name; download the file again",
+                      index_file.string(), name);
     const std::string shard = file.get<std::string>();
     if (shard.empty() || shard.find('/') != std::string::npos || shard == "..")
-      throw UserError("{}: '{}' has the file '{}', wanted the name of a file in the same folder", index_file.string(),
-                      name, shard);
+      throw UserError("{}: weight_map: '{}' has the file '{}', wanted the name of a file in the same folder",
+                      index_file.string(), name, shard);
     shards.insert(shard);
   }
   for (const std::string& shard : shards) {

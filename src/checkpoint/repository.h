@@ -30,8 +30,8 @@ class ModelRepository {
 
   // Reads config.json and, if `weights` is kRequired, the headers of the weights. The weights are the first of these
   // that exists: model.safetensors, the shards of model.safetensors.index.json, pytorch_model.bin, the shards of its
-  // index, or model.gguf (gguf/gguf_folder.h). Throws UserError with the remedy when the folder is missing, when
-  // config.json is missing or broken (with line and column), when there are no weights, when a shard is missing, when a
+  // index, or model.gguf (gguf/gguf_folder.h). Throws UserError with the remedy when the folder, config.json, the
+  // weights or a shard is missing, and when config.json is broken (with line and column). Also throws UserError when a
   // tensor is not in the shard that the index names, and when two shards have the same tensor.
   static ModelRepository open(const std::filesystem::path& folder, Weights weights = Weights::kRequired);
 
@@ -63,8 +63,8 @@ class ModelRepository {
   void join_mxfp4();
   void join_float8();
   void join_groups();
-  // Joins the weights of a layer's experts that are tensors of their own into one tensor with all experts, for families
-  // that read such tensors.
+  // For families that read one tensor with all experts of a layer: joins the weights of these experts if the checkpoint
+  // has a tensor for each expert.
   void join_experts();
   DType stated_dtype() const;  // the weights' dtype in config.json; bfloat16 when it states none
   void join_pieces();          // for GGUF files

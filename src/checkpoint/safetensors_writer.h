@@ -28,7 +28,7 @@ class SafetensorsWriter {
 
   const std::filesystem::path& path() const { return output_.path(); }
   const std::vector<TensorEntry>& entries() const { return entries_; }  // in file order
-  // Writes `bytes` of `name` from byte `at` of the tensor. Tensors and pieces may come in any order, but each byte only
+  // Writes `bytes` at byte `at` of the tensor `name`. Tensors and pieces may come in any order, but each byte only
   // once.
   void write(const std::string& name, std::span<const std::byte> bytes, int64_t at = 0);
   // Flushes to the disk and closes. Throws InternalError, which names the tensor, when a tensor is incomplete.

@@ -74,8 +74,8 @@ class TensorFile {
   HostArray read(const TensorEntry& entry) const;
 
   void will_need(const TensorEntry& entry) const { map_.will_need(entry.offset, entry.bytes); }
-  // Returns the mapped pages of the entry to the system. If the entry is joined from other tensors, returns the pages
-  // of those tensors.
+  // Gives the mapped pages of the entry back to the system. If the entry is joined from other tensors, gives back the
+  // pages of those tensors.
   void release(const TensorEntry& entry) const;
 
  protected:
@@ -103,7 +103,7 @@ struct Float8Parts {
   TensorEntry codes, factors;
   int64_t block_rows, block_columns;
 
-  // Returns the number of the factor of the weight's element with the row-major number `element`.
+  // Returns the index of the factor for the weight's element with the row-major index `element`.
   int64_t factor_of(int64_t element) const;
 };
 
@@ -124,8 +124,9 @@ struct JoinedRows {
 };
 
 // The weights of all experts of a layer, [E, out, in] or [E, in, out] (inputs_first), or their biases [E, out]. Each
-// expert has `each` tensors [rows, in] ([rows, 1]) with the same dims, for example a gate and an up projection. Their
-// rows are the outputs: those of the first tensor come first, or the outputs of the tensors alternate (in_turns).
+// expert has `each` tensors with the same dims, for example a gate and an up projection. The tensors are [rows, in], or
+// [rows, 1] for biases. Their rows are the expert's outputs: the rows of the first tensor come first, or the rows of
+// the tensors alternate (in_turns).
 struct JoinedExperts {
   std::vector<const TensorFile*> files;
   std::vector<TensorEntry> entries;  // the tensors of the first expert, then those of the second, ...

@@ -219,7 +219,7 @@ class Downloads {
 
   static bool is_due(const Transfer& transfer) { return !transfer.running && Clock::now() >= transfer.not_before; }
 
-  // Returns whether there is something to do now, without waiting for bytes.
+  // Returns true when there is something to do without waiting for bytes.
   bool can_go_on() const {
     if (waiting_.empty() && transfers_.empty()) return true;
     if (freed_ && !waiting_.empty()) return true;
@@ -236,7 +236,8 @@ class Downloads {
     transfer.size_at_start = transfer.part.size();
     CURL* easy = transfer.easy.get();
     prepare(easy, settings_, transfer.url, transfer.part.size(), transfer.headers);
-    curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1);  // HTTP/2 would use one connection for all
+    curl_easy_setopt(easy, CURLOPT_HTTP_VERSION,
+                     CURL_HTTP_VERSION_1_1);  // with HTTP/2, all transfers would share one connection
     curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, take_bytes);
     curl_easy_setopt(easy, CURLOPT_WRITEDATA, &transfer);
     curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, take_transfer_header);
@@ -286,7 +287,7 @@ class Downloads {
     if (code == CURLE_OK && !is_transient(status))
       throw UserError("{}: {} answers with status {}; {}", transfer.wanted.file.path, host_of(transfer.url), status,
                       status == 401 || status == 403
-                          ? fmt::format("does {} belong to someone who may read it?", names.token)
+                          ? fmt::format("does the token in {} belong to someone who may read the file?", names.token)
                           : "start again to list the files anew");
     if (code == CURLE_WRITE_ERROR)
       return take_as_wrong(transfer, "is longer than the listing says, or is another part of the file");

@@ -10,9 +10,9 @@ namespace fettle {
 // the lock and leaves the file. Move-only.
 class FileLock {
  public:
-  // Makes the file and its folder if they are missing. Returns nothing while another process has the lock. On a file
-  // system without flock, the lock is granted, but it does not exclude other processes. Throws UserError when the file
-  // cannot be made.
+  // Makes the file and its folder if they are missing. Returns nullopt while another process has the lock. On a file
+  // system without flock, grants the lock, but the lock does not exclude other processes. Throws UserError when the
+  // file cannot be made.
   static std::optional<FileLock> try_take(const std::filesystem::path& file);
 
   FileLock(FileLock&& other) noexcept : descriptor_(other.descriptor_) { other.descriptor_ = -1; }

@@ -271,7 +271,7 @@ HttpReply http_post(const HubSettings& settings, const std::string& url, const H
 
 namespace {
 
-// The functions of one PUT, which libcurl calls.
+// The callbacks of one PUT. libcurl calls them.
 struct Sending {
   const std::function<size_t(char*, size_t)>& read;
   const std::function<void(int64_t)>& sent;

@@ -65,8 +65,8 @@ void take_header_line(HttpReply& reply, std::string_view line);
 
 // Calls `send` until its reply has a status that is not transient (is_transient), up to `attempts` times in all, and
 // returns the last reply. Pauses between the calls; a message announces a pause of more than 5 s after a transient
-// status. After HttpFailure, tries again, too; throws it after the last attempt, and at once when the host cannot be
-// reached. After a signal, throws like InterruptScope::check.
+// status. Also tries again after HttpFailure. Throws HttpFailure after the last attempt, and at once when the host
+// cannot be reached. After a signal, throws like InterruptScope::check.
 HttpReply send_again(const HubSettings& settings, const std::string& url, int attempts,
                      const std::function<HttpReply()>& send);
 

@@ -22,16 +22,16 @@ class HubRefusal : public UserError {
   Reason reason_;
 };
 
-// Returns the full commit hash (40 digits) of repo.revision, which is a branch, tag or commit (the branch main when it
-// is empty). For ModelScope, returns the revision itself ("master" when it is empty or "main"). `attempts`: see
+// Returns the full commit hash (40 digits) of repo.revision, a branch, tag or commit. An empty revision means the
+// branch main. For ModelScope, returns the revision itself, or "master" if it is empty or "main". `attempts`: see
 // http_get. Throws HubRefusal, and HttpFailure when the hub cannot be reached.
 std::string find_commit(const HubSettings& settings, const RepoName& repo, int attempts);
 
 // Returns all files of the commit. Throws like find_commit.
 Listing list_files(const HubSettings& settings, const RepoName& repo, const std::string& commit);
 
-// Returns repo.revision, or the hub's usual branch when it is empty. ModelScope's usual branch is "master", which
-// "main" also names.
+// Returns repo.revision, or the name of the hub's usual branch when it is empty. For ModelScope, the usual branch is
+// "master", and "main" also means "master".
 std::string revision_of(const HubSettings& settings, const RepoName& repo);
 std::string file_url(const HubSettings& settings, const RepoName& repo, const std::string& commit,
                      const std::string& path);

@@ -23,8 +23,9 @@ using Listing = std::vector<HubFile>;
 // Returns the file with this path; null when there is none.
 const HubFile* find_file(const Listing& listing, const std::string& path);
 
-// Read and write a listing in huggingface_hub's form: trees/<commit>.json in a repository's folder. read_listing
-// returns nullopt when the file is missing, broken or of another format. write_listing ignores errors.
+// The next two functions read and write a listing in huggingface_hub's form: trees/<commit>.json in a repository's
+// folder. read_listing returns nullopt when the file is missing, broken or of another format. write_listing ignores
+// errors.
 std::optional<Listing> read_listing(const std::filesystem::path& file);
 void write_listing(const std::filesystem::path& file, const Listing& listing);
 

@@ -48,7 +48,7 @@ std::string similar(const HubSettings& settings, const RepoName& repo) {
   const auto near = nearest(repo.id, {found.begin(), found.end()});
   if (near) return fmt::format(" (did you mean {}?)", *near);
   if (found.size() > 3) found.resize(3);
-  return found.empty() ? "" : fmt::format(" (it has {})", fmt::join(found, ", "));
+  return found.empty() ? "" : fmt::format(" (similar names: {})", fmt::join(found, ", "));
 }
 
 std::string revisions(const HubSettings& settings, const RepoName& repo) {

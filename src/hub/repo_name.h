@@ -18,9 +18,9 @@ struct RepoName {
   std::string noun() const { return kind == RepoKind::kModel ? "model" : "data set"; }
 };
 
-// Reads "ORG/NAME", "NAME" or either with "@REVISION". Returns nothing when the text cannot be such a name, by
-// huggingface_hub's rules: at most one slash; letters, digits, '-', '_' and '.'; neither '-' nor '.' at an end of ORG
-// or NAME; no '..', no '--', no '.git' at the end; at most 96 characters. Throws UserError for a revision that
+// Reads "ORG/NAME", "NAME" or either with "@REVISION". Returns nullopt when the text cannot be such a name. The rules
+// are those of huggingface_hub: at most one slash; letters, digits, '-', '_' and '.'; neither '-' nor '.' at an end of
+// ORG or NAME; no '..', no '--', no '.git' at the end; at most 96 characters. Throws UserError for a revision that
 // check_revision refuses.
 std::optional<RepoName> read_repo_name(RepoKind kind, const std::string& text);
 

@@ -14,11 +14,11 @@ namespace fettle {
 
 class Snapshot {
  public:
-  // Asks the hub for the commit of repo.revision and for the list of the commit's files, once per process. Sends no
-  // request when the revision is a commit whose list is in the cache. Uses the cache's copy of the revision when
-  // settings.offline is true, and, with a message, when the hub cannot be reached or refuses. Throws HubRefusal when
-  // the revision does not exist, and when the hub refuses and there is no copy. Throws UserError with the remedy when
-  // there is neither a network nor a copy.
+  // Finds the commit of repo.revision and the list of the commit's files. Asks the hub for both, once per process.
+  // Sends no request when the revision is a commit whose list is in the cache. Uses the cache's copy of the revision
+  // when settings.offline is true. Also uses the copy, with a message, when the hub cannot be reached or refuses.
+  // Throws HubRefusal when the revision does not exist, and when the hub refuses and there is no copy. Throws UserError
+  // with the remedy when there is neither a network nor a copy.
   static Snapshot open(const HubSettings& settings, const RepoName& repo);
 
   const std::string& commit() const { return commit_; }

@@ -43,7 +43,7 @@ Value call_method(Interpreter& run, const Value& of, const std::string& name, Ar
 bool set_attribute(const Value& of, const std::string& name, Value value);
 void clear_attributes(Object& object);  // does nothing if `object` is not a namespace
 
-// Return the results of Python's `format % values` and `format.format(...)`.
+// The next two functions return the results of Python's `format % values` and `format.format(...)`.
 std::string percent_format(const std::string& format, const Value& values);
 std::string brace_format(Interpreter& run, const std::string& format, const Args& args);
 

@@ -542,7 +542,7 @@ class Parser {
     return name;
   }
 
-  // Parses a chain of filters. With `at_name`, the first filter is not preceded by a bar.
+  // Parses a chain of filters. If `at_name`, the first filter has no bar before it.
   NodePtr filters(NodePtr node, bool at_name) {
     while (at_name || is_op("|")) {
       if (!at_name) take();

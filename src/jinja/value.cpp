@@ -24,8 +24,8 @@ bool is_ascii(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
 }
 
-// Appends the string under which a key of a dict is stored, also if the key is not a string. Keys of different types
-// never collide, except that 1, 1.0 and True are the same key, as in Python.
+// Appends the string under which a dict stores `key`. `key` need not be a string. Keys of different types never
+// collide, except that 1, 1.0 and True are the same key, as in Python.
 void append_key(const Value& key, std::string& out) {
   Budget::step();
   Budget::fit(out.size());

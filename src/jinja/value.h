@@ -64,7 +64,8 @@ class Value {
   static Value dict(Dict items);
   static Value generator(Values items);
   static Value from_json(const nlohmann::ordered_json& json, int depth = 0);
-  // Returns a value that holds `object`. `parts` are the values that the object refers to; their nesting counts.
+  // Returns a value that holds `object`. `parts` are the values that the object refers to. Their nesting counts for the
+  // limit.
   static Value keeping(ObjectPtr object, const Values& parts);
   // Returns text that needs no escapes, such as the result of the filters safe and escape. As in MarkupSafe, other text
   // that is added to it with + is escaped.

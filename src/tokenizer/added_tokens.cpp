@@ -72,8 +72,8 @@ void AddedTokens::add(AddedToken token) {
 }
 
 void AddedTokens::prepare(const Normalizer& normalizer) {
-  // If several tokens have the same normalized form, the special token with the smallest id is found; if none of them
-  // is special, the token with the smallest id.
+  // If several tokens have the same normalized form, the special token with the smallest id wins. If none of them is
+  // special, the token with the smallest id wins.
   for (const bool special : {true, false}) {
     for (const auto& [id, token] : by_id_) {
       if (token.special != special) continue;

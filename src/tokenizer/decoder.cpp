@@ -18,8 +18,8 @@ std::string join(const Tokens& tokens) {
   return text;
 }
 
-// Joins the bytes of all tokens into one text, and replaces invalid UTF-8. A token with characters outside the byte
-// alphabet (an added token) stays unchanged.
+// Returns a decoder that joins the bytes of all tokens into one text, and replaces invalid UTF-8. A token with
+// characters outside the byte alphabet (an added token) stays unchanged.
 Decoder read_byte_level_decoder(const JsonField& field) {
   field.expect_only({"type", "add_prefix_space", "trim_offsets", "use_regex"});
   return [](Tokens& tokens) {
@@ -29,8 +29,8 @@ Decoder read_byte_level_decoder(const JsonField& field) {
   };
 }
 
-// Replaces neighbouring tokens such as <0xE4> by the text of their bytes. If the bytes are not UTF-8, each of these
-// tokens becomes U+FFFD.
+// Returns a decoder that replaces neighbouring tokens such as <0xE4> by the text of their bytes. If the bytes are not
+// UTF-8, each of these tokens becomes U+FFFD.
 Decoder read_byte_fallback(const JsonField& field) {
   field.expect_only({"type"});
   return [](Tokens& tokens) {

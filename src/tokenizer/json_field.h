@@ -31,7 +31,8 @@ class JsonField {
   bool is_array() const { return value_->is_array(); }
   bool is_object() const { return value_->is_object(); }
 
-  // Return the member `key`. When it is missing or null, find() returns nullopt and at() throws UserError.
+  // The next two functions return the member `key`. When it is missing or null, find() returns nullopt and at() throws
+  // UserError.
   std::optional<JsonField> find(std::string_view key) const;
   JsonField at(std::string_view key) const;
   // Returns the elements of an array, in order. This function and the readers below throw UserError for a value of

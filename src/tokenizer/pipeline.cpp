@@ -41,9 +41,10 @@ void read_added_tokens(const JsonField& list, Pipeline& pipeline) {
   }
 }
 
-// Divides `text` into a start and a rest. The start ends with the first character that `precompiled` does not remove.
-// Returns how many bytes of `normalized`, the whole text after normalizing, come from the start. If normalizing changes
-// `text`, these are all bytes before the longest ending that `normalized` shares with the normalized rest.
+// Returns the number of leading bytes of `normalized` that come from the start of `text`. `normalized` is the whole
+// text after normalizing. The start ends with the first character that `precompiled` does not remove; the other
+// characters are the rest. If normalizing changes `text`, counts all bytes before the longest ending that `normalized`
+// shares with the normalized rest.
 size_t bytes_of_start(std::string_view text, const std::string& normalized, const Normalizer& normalizer,
                       const Normalizer& precompiled) {
   size_t first = 0;
@@ -61,7 +62,8 @@ size_t bytes_of_start(std::string_view text, const std::string& normalized, cons
   return static_cast<size_t>(normalized.rend() - common.first);
 }
 
-// Returns the Precompiled normalizer that `field` is, or that it contains as a Sequence; empty when there is none.
+// Returns the Precompiled normalizer in `field`: `field` itself, or a member of its Sequence. Returns an empty function
+// when there is none.
 Normalizer find_precompiled(const JsonField& field) {
   if (const auto list = field.find("normalizers"))
     for (const JsonField& one : list->elements())

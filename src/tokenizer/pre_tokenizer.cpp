@@ -147,8 +147,8 @@ PreTokenizer read_whitespace_split(const JsonField& field) {
   return of_step(split_by(cover_chars<is_white_space>, Behavior::kRemoved));
 }
 
-// Cuts a text into sequences of word characters, and sequences of characters that are neither word characters nor white
-// space. Drops the white space.
+// Returns a pre-tokenizer that cuts a text into sequences of word characters, and sequences of characters that are
+// neither word characters nor white space. Drops the white space.
 PreTokenizer read_whitespace(const JsonField& field) {
   field.expect_only({"type"});
   return of_step([](Pieces& pieces) {

@@ -4,7 +4,7 @@
 namespace fettle {
 namespace {
 
-// No character consists of so many tokens. Bytes that are still incomplete after this number of tokens are broken.
+// No character consists of this many tokens. Bytes that are still incomplete after so many tokens are invalid UTF-8.
 constexpr size_t kMostWaiting = 32;
 
 }  // namespace

@@ -68,8 +68,8 @@ Tokenizer Tokenizer::open(const fs::path& model_dir) {
   pipeline.added.prepare(pipeline.normalizer);
   pipeline.cut_into_words();
   if (config.add_bos_token || config.add_eos_token) {
-    // If the config has no add_bos_token, the post-processor's own tokens before the text stay. If it has no
-    // add_eos_token, those after the text stay.
+    // If the config has no add_bos_token, the post-processor's own tokens before the text stay. If the config has no
+    // add_eos_token, the post-processor's own tokens after the text stay.
     auto [before, after] = pipeline.post_processor.ids_around();
     const auto bos = pipeline.id_of(config.bos_token), eos = pipeline.id_of(config.eos_token);
     if (config.add_bos_token == false) before.clear();

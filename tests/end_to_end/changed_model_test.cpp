@@ -25,7 +25,7 @@ TEST(RopeScaling, IsInTheResultAndInTheCheckpoint) {
   const TempFolder folder;
   const Outcome run = run_fettle(folder, long_rows(folder / "out"));
   ASSERT_EQ(run.code, 0) << run.err;
-  EXPECT_THAT(run.err, HasSubstr("rope_scaling: yarn by 4: the model takes 512 positions instead of 128"));
+  EXPECT_THAT(run.err, HasSubstr("rope_scaling: yarn with factor 4: the model takes 512 positions instead of 128"));
   const auto config = nlohmann::json::parse(read_text(folder / "out/config.json"));
   EXPECT_EQ(config["rope_parameters"]["rope_type"], "yarn");
   EXPECT_EQ(config["rope_parameters"]["factor"], 4.0);

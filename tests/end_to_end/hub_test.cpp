@@ -185,7 +185,7 @@ TEST_F(HubCommands, ModelsWithoutUsableFiles) {
   hub.put("models/org/broken/config.json", "{}");
   hub.put("models/org/broken/model.safetensors.index.json", "{\"weight_map\": {\"a\": \"../../evil\"}}");
   EXPECT_THAT(run({"download", "org/broken"}).err,
-              HasSubstr("says that 'a' is in \"../../evil\", which the repository"));
+              HasSubstr("says that tensor 'a' is in \"../../evil\", but the repository"));
   hub.put("models/org/adapter/adapter_config.json", "{}");
   EXPECT_THAT(run({"data", "model_name_or_path=org/adapter"}).err, HasSubstr("is an adapter, not a model"));
   EXPECT_THAT(run({"chat", "model_name_or_path=org/llama", "adapter_name_or_path=org/llama"}).err,

@@ -196,7 +196,7 @@ TEST_F(ExportError, AnotherModelsAdapter) {
   }
   writer.finish();
   EXPECT_THAT(refused(merge_recipe(folder_ / "wide", folder_ / "narrow", folder_ / "out")),
-              AllOf(HasSubstr("the adapter of another model"), HasSubstr("down_proj"), HasSubstr("[32, 96]")));
+              AllOf(HasSubstr("the adapter belongs to another model"), HasSubstr("down_proj"), HasSubstr("[32, 96]")));
 }
 
 TEST_F(ExportError, AnAdapterGivenAsModel) {

@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-constexpr const char* kChangedVersion = "2";  // raise this when Fettle writes the folder's files differently
+constexpr const char* kChangedVersion = "2";  // raise this when a new Fettle writes the folder's files differently
 
 // Returns the files of a model folder by name, with links resolved.
 std::map<std::string, fs::path> linked_files(const fs::path& model) {
@@ -34,7 +34,7 @@ std::map<std::string, fs::path> linked_files(const fs::path& model) {
   return files;
 }
 
-// The model with the changes, before it is written.
+// The changed contents of a model folder, before they are written.
 struct Changed {
   Json config;
   std::map<std::string, fs::path> links;
@@ -65,7 +65,8 @@ void set_vocab_size(Json& config, int64_t size) {
   if (config.contains("text_config") && config["text_config"].is_object()) config["text_config"]["vocab_size"] = size;
 }
 
-// Lets generation end at the new eos_token too: puts it before the tokens that the file names, as Transformers does.
+// Puts the new eos_token before the eos tokens in `file` (generation_config.json), as Transformers does, so that
+// generation ends at any of them.
 void end_generation(GrownTokenizer& tokenizer, const fs::path& file) {
   if (!fs::exists(file)) return;
   Json generation = read_json_file(file), ids = Json::array({*tokenizer.eos});

@@ -18,7 +18,7 @@ struct ModelChanges {
   bool any() const { return rope.asked() || tokens.asked(); }
 };
 
-// Returns a folder in Fettle's cache that has `model` with the changes. The folder has its own config.json. If tokens
+// Returns a folder in Fettle's cache that holds `model` with the changes. The folder has its own config.json. If tokens
 // are added, it also has its own tokenizer files and, with Weights::kRequired, the rows of the new tokens (kNewRows).
 // Its other files are links to the model's files. Returns `model` when nothing changes, or when it has no config.json.
 // Throws UserError like scale_rope, add_to_tokenizer and write_new_rows, and when the cache cannot be written.

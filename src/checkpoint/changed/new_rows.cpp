@@ -106,15 +106,15 @@ void write_new_rows(const std::filesystem::path& folder, const ModelRepository& 
   const ModelConfig config = family.read(ConfigReader(model.config(), file));
   if (config.head_bias && model.contains(family.head + ".bias") && rows.after != rows.before)
     throw UserError(
-        "{}: the new tokens need {} rows in the embedding, but there are {}; adding rows to a head with biases ({}) is "
-        "not implemented",
+        "{}: the new tokens need {} rows in the embedding, but the model has {}; adding rows to a head with "
+        "biases ({}) is not implemented",
         file, rows.after, rows.before, family.model_type);
   for (const Param& param : family.params(config)) {
     const bool head =
         param.role == Role::kHead && model.contains(param.hf_name);  // a classifier's checkpoint may have no head
     if (param.role == Role::kTokenEmbedding || head) tables.push_back(model.find(param.hf_name));
   }
-  // Some checkpoints with a tied head store it in addition to the embedding.
+  // Some checkpoints with a tied head store the head, too.
   if (const std::string head = family.head + ".weight"; !family.encoder && model.contains(head))
     if (const StoredTensor copy = model.find(head);
         std::ranges::none_of(tables, [&](const StoredTensor& table) { return table.entry->name == copy.entry->name; }))

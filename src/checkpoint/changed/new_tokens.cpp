@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-// An entry of added_tokens. It has the settings of the tokenizers library for a token that is added as a string.
+// An entry of added_tokens, with the settings that the tokenizers library gives to a token added as a string.
 struct TokenToAdd {
   std::string content;
   int32_t id = 0;

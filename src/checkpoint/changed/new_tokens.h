@@ -34,7 +34,7 @@ struct GrownTokenizer {
   std::map<std::string, std::vector<int32_t>> described;  // ids of each new token's description
 };
 
-// Adds the tokens to the texts of the tokenizer's files in `model`; writes no files. New tokens get the next free ids:
+// Returns the tokenizer's files in `model` with the tokens added. Writes no files. New tokens get the next free ids:
 // first the plain tokens, then the special tokens, each in the given order. A token that the tokenizer already has
 // keeps its id; if it is in `special`, it becomes special. A new eos_token becomes a special token too, and is added if
 // the tokenizer lacks it. Throws UserError like Tokenizer::open, and for an empty token.

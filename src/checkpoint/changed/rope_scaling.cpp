@@ -22,7 +22,8 @@ Json& text_of(Json& config) {
   return names(config, "text_config") && config["text_config"].is_object() ? config["text_config"] : config;
 }
 
-// Returns the rope settings. If layers with a window have settings of their own, returns those of the other layers.
+// Returns the rope settings. If the config has separate settings for layers with and without a window, returns those
+// for the layers without a window.
 Json& settings_of(Json& text) {
   Json& settings = text[names(text, "rope_parameters") ? "rope_parameters" : "rope_scaling"];
   return names(settings, "full_attention") ? settings["full_attention"] : settings;
@@ -74,8 +75,8 @@ bool scale_rope(Json& config, const RopeScaling& scaling, const std::string& fil
   if (scaling.type == "llama3") changed["low_freq_factor"] = 1.0, changed["high_freq_factor"] = 4.0;
   settings = changed;
   text[kLongest] = original * factor;
-  info("rope_scaling: {} by {}: the model takes {} positions instead of {}", scaling.type, factor, original * factor,
-       original);
+  info("rope_scaling: {} with factor {}: the model takes {} positions instead of {}", scaling.type, factor,
+       original * factor, original);
   return true;
 }
 

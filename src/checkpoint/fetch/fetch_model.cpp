@@ -90,8 +90,8 @@ Names shards_of(const Snapshot& snapshot, const std::string& index, const RepoNa
   std::set<std::string> shards;
   for (const auto& [tensor, file] : map->items()) {
     if (!file.is_string() || !snapshot.has(file.get<std::string>()))
-      throw UserError("{}: {} says that '{}' is in {}, which the repository lacks", repo.id, index, tensor,
-                      file.dump());
+      throw UserError("{}: {} says that tensor '{}' is in {}, but the repository has no such file", repo.id, index,
+                      tensor, file.dump());
     shards.insert(file.get<std::string>());
   }
   return {shards.begin(), shards.end()};
@@ -102,8 +102,8 @@ void fetch_weights(const Snapshot& snapshot, const RepoName& repo) {
       std::find_if(std::begin(kWeights), std::end(kWeights), [&](const char* name) { return snapshot.has(name); });
   if (found == std::end(kWeights))
     throw UserError(
-        "{} has no weights that Fettle reads: it has no model.safetensors, no pytorch_model.bin and no index of one of "
-        "them; it has {}",
+        "{} has no weights that Fettle reads: it has no model.safetensors, no pytorch_model.bin and no index of "
+        "either; it has {}",
         repo.id, first_names(snapshot));
   const std::string name = *found;
   snapshot.fetch(name.ends_with(".json") ? shards_of(snapshot, name, repo) : Names{name});
@@ -160,7 +160,8 @@ fs::path fetch_model(const HubSettings& settings, const RepoName& repo, ModelRep
       throw UserError("{} is not a model in Hugging Face's layout: it has no config.json; it has {}", repo.id,
                       first_names(snapshot));
     snapshot.fetch({"adapter_config.json"});
-    // ModelRepository::open throws an error for this folder, which says what to do with an adapter.
+    // The caller opens this folder with ModelRepository::open, which throws an error that says what to do with an
+    // adapter.
     return snapshot.folder();
   }
   snapshot.fetch(names_where(snapshot, is_model_file));

@@ -11,7 +11,7 @@
 
 namespace fettle {
 
-// A GGUF file in a repository with several of them: "ORG/NAME:Q4_K_M" or "ORG/NAME/FILE.gguf".
+// The name of a GGUF file in a repository that has several GGUF files: "ORG/NAME:Q4_K_M" or "ORG/NAME/FILE.gguf".
 struct HubGguf {
   RepoName repo;
   std::string wanted;  // the file's path, or a part of its name

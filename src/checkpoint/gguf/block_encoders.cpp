@@ -17,7 +17,7 @@ void put_half(float value, uint8_t* at) {
   std::memcpy(at, &bits, sizeof bits);
 }
 
-// Returns the code of a value that was divided by the block's scale and moved so that codes begin at 0.
+// Returns the code of `scaled`: a value that was divided by the block's scale and shifted so that codes begin at 0.
 int code_of(float scaled, int largest) {
   // In a block of denormal values, 1 / scale is infinite, so `scaled` may be NaN. NaN gets code 0.
   if (!(scaled > 0)) return 0;
@@ -41,8 +41,8 @@ void put_fifth_bits(const int* codes, uint8_t* at) {
   std::memcpy(at, &bits, sizeof bits);
 }
 
-// Writes codes 0 ... 2 half - 1. The code `half` means 0, and the value of largest magnitude gets code 0. Returns the
-// scale.
+// Writes codes 0 to 2 * half - 1. The code `half` means the value 0. The value of largest magnitude gets code 0.
+// Returns the scale.
 float symmetric_codes(const float* values, int half, int* codes) {
   float farthest = 0;
   for (int i = 0; i < kInBlock; ++i)

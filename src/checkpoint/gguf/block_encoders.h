@@ -1,7 +1,6 @@
-// Declares the encoders of BlockType: each writes one block from its values, which must be finite.
+// Declares the encoders of BlockType. Each encodes the values of one block. The values must be finite.
 //
-// Values that a block cannot hold (a scale above the largest f16) become infinite or NaN when they are decoded; the
-// caller checks that.
+// If a block's scale exceeds the largest f16, its values decode to infinity or NaN. The caller must check that.
 //
 // F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1 and MXFP4 give the same bytes as gguf-py's quants.py. gguf-py has no
 // encoder for the K types. For each group, Fettle's encoders of the K types search for the scales with the smallest

@@ -32,7 +32,7 @@ void decode_bf16(const uint8_t* block, float* out) {
   *out = bf16_to_f32(bits);
 }
 
-// The low four bits of the bytes are the first 16 elements, the high four bits are the other 16.
+// The low four bits of the 16 bytes of codes are elements 0 to 15, the high four bits are elements 16 to 31.
 void decode_q4_0(const uint8_t* block, float* out) {
   const float scale = half_at(block);
   for (int i = 0; i < kSmallBlock / 2; ++i) {
@@ -89,7 +89,7 @@ void decode_q2_k(const uint8_t* block, float* out) {
 }
 
 // A block has the third bit of each element, the low two bits of each element, 16 scales of 6 bits, and the scale of
-// the scales. An element is 4 less if its third bit is 0.
+// the scales. A third bit of 0 makes the element's value smaller by 4.
 void decode_q3_k(const uint8_t* block, float* out) {
   const uint8_t *high = block, *codes = block + 32, *packed = block + 96;
   const float scale = half_at(block + 108);
@@ -159,7 +159,8 @@ void decode_q6_k(const uint8_t* block, float* out) {
   }
 }
 
-// A block has the exponent of its scale, a power of two, and 32 elements of 4 bits (e2m1, OCP Microscaling Formats).
+// A block has a scale and 32 elements of 4 bits (e2m1, OCP Microscaling Formats). The scale is a power of two, stored
+// as its exponent.
 void decode_mxfp4(const uint8_t* block, float* out) {
   const float scale = mxfp4_half_scale(block[0]);
   for (int i = 0; i < kSmallBlock / 2; ++i) {

@@ -27,9 +27,9 @@ struct BlockType {
 const BlockType* find_block_type(uint32_t number);
 const BlockType* find_block_type(std::string_view name);
 
-// Writes the elements [first, first + count) of the blocks at `data` to `out`.
+// Decodes the elements [first, first + count) of the blocks at `data` into `out`.
 void decode_blocks(const BlockType& type, const std::byte* data, int64_t first, int64_t count, float* out);
-// Encodes `count` values, which are whole blocks, to `out`.
+// Encodes `count` values into `out`. `count` is a multiple of the type's block size.
 void encode_blocks(const BlockType& type, const float* values, int64_t count, std::byte* out);
 
 }  // namespace fettle

@@ -38,7 +38,8 @@ void set_partial_rotary(const GgufFields& fields, Json& config) {
 }
 
 // If the file lists the layers that have a window, sets layer_types. Otherwise sets sliding_window_pattern to the
-// number in the file, or else to `pattern`. If sliding_window_pattern is n, every n-th layer has no window.
+// file's number, or to `pattern` if the file has no number. If sliding_window_pattern is n, every n-th layer has no
+// window.
 void set_windows(const GgufFields& fields, Json& config, int64_t pattern) {
   if (fields.has(".attention.sliding_window")) config["sliding_window"] = fields.integer(".attention.sliding_window");
   const Json* listed = fields.find(".attention.sliding_window_pattern");
@@ -120,7 +121,7 @@ void rename_for_gpt(const GgufFields& fields, Json& config) {
   if (const GgufTensor* up = fields.tensor("blk.0.ffn_up.weight")) config["n_inner"] = up->dims.front();
 }
 
-// Sets the scale of queries in Gemma 2 and 3. It depends on the head's size; in the 27B models, on hidden_size / number
+// Sets query_pre_attn_scalar of Gemma 2 and 3. It is the size of a head; in the 27B models, it is hidden_size / number
 // of heads. A model with `layers_of_27b` layers counts as a 27B model.
 void set_query_scale(const GgufFields& fields, Json& config, int64_t layers_of_27b) {
   const int64_t heads = fields.integer(".attention.head_count");
@@ -128,8 +129,9 @@ void set_query_scale(const GgufFields& fields, Json& config, int64_t layers_of_2
   config["query_pre_attn_scalar"] = large ? fields.integer(".embedding_length") / heads : head_dim_of(fields);
 }
 
-// Returns the number of the first layer with a window or, if `windowed` is false, of the first layer without one; 0
-// when there is no such layer. In Gemma 4, these two kinds of layers have heads of different sizes.
+// Returns the number of the first layer with a window if `windowed` is true, and of the first layer without a window
+// otherwise. Returns 0 when there is no such layer. In Gemma 4, these two kinds of layers have heads of different
+// sizes.
 int64_t first_layer(const GgufFields& fields, bool windowed) {
   const Json* listed = fields.find(".attention.sliding_window_pattern");
   for (size_t layer = 0; listed != nullptr && listed->is_array() && layer < listed->size(); ++layer)
@@ -137,8 +139,8 @@ int64_t first_layer(const GgufFields& fields, bool windowed) {
   return 0;
 }
 
-// Returns the integer that all layers share, without the layers in which it is 0 (GgufFields::of_layers); for Gemma 4,
-// the integer of the first layer with a window.
+// Returns the value of `key` that all layers share. Ignores layers in which it is 0 (GgufFields::of_layers). For Gemma
+// 4, returns the value of the first layer with a window.
 int64_t of_layers(const GgufFields& fields, const char* key) {
   return fields.has(".attention.key_length_swa") ? fields.in_layer(key, first_layer(fields, true))
                                                  : fields.of_layers(key);
@@ -306,8 +308,8 @@ void gemma4_fields(const GgufFields& fields, Json& config) {
 void phi2_fields(const GgufFields& fields, Json& config) {
   if (fields.tensor("blk.0.attn_qkv.weight") != nullptr)
     throw UserError(
-        "{}: the file has one tensor for q, k and v (attn_qkv), as older converters wrote it, which is not implemented "
-        "for phi2; use a file of a newer llama.cpp",
+        "{}: the file has one tensor for q, k and v (attn_qkv), written by an older converter, which is not "
+        "implemented for phi2; use a file that a newer llama.cpp wrote",
         fields.file());
   config["hidden_act"] = "gelu_new";
   config["layer_norm_eps"] = fields.number(".attention.layer_norm_epsilon", 1e-5);

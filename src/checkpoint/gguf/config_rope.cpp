@@ -20,7 +20,7 @@ Json llama3_rope(const GgufFields& fields, const Json& config, const std::vector
   double factor = 1;
   for (double each : factors) factor = std::max(factor, each);
   const double low = 1, original = 8192;
-  for (const double high : {4.0, 1.0}) {  // Llama 3 and Llama 4
+  for (const double high : {4.0, 1.0}) {  // high_freq_factor of Llama 3 and of Llama 4
     bool same = true;
     for (size_t i = 0; i < factors.size(); ++i) {
       const double turn =

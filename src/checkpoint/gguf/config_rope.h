@@ -1,4 +1,4 @@
-// Defines llama3_rope and rope_scaling: the settings of scaled positions in config.json, from a GGUF file.
+// Defines llama3_rope and rope_scaling, which derive config.json's settings of scaled positions from a GGUF file.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -13,8 +13,8 @@ class GgufFields;
 // `config` has the field rope_theta.
 nlohmann::json llama3_rope(const GgufFields& fields, const nlohmann::json& config, const std::vector<double>& factors);
 
-// Returns rope_scaling. Returns null when positions are not scaled, and for longrope, whose factors are in tensors.
-// Throws UserError for a kind that Fettle does not support.
+// Returns the value of rope_scaling in config.json. Returns null when positions are not scaled, and for longrope, whose
+// factors are in tensors. Throws UserError for a kind that Fettle does not support.
 nlohmann::json rope_scaling(const GgufFields& fields);
 
 }  // namespace fettle

@@ -15,7 +15,8 @@
 
 namespace fettle {
 
-// How the dims or the values of a tensor differ from Hugging Face's.
+// How the dims or the values of a tensor in a GGUF file differ from those in Hugging Face's checkpoint. "[n, 1] instead
+// of [n]" means that the GGUF file has [n, 1].
 enum class GgufForm {
   kSame,
   kSqueezed,        // [channels, width] instead of [channels, 1, width]
@@ -45,8 +46,9 @@ enum class GgufForm {
   kGates,
   kUps,
   // The file has the gates, the up and the down projections of all experts in three tensors [experts, out, in]. Hugging
-  // Face has [experts, in, out], and one tensor for gates and up projections: they are the halves of `out` (Llama 4),
-  // or they alternate (GPT-OSS, "InTurns"). Biases are [experts, out].
+  // Face has two tensors [experts, in, out]: one for the down projections, and one for both gates and up projections.
+  // In the `out` dim of the latter, gates and up projections are two halves (Llama 4), or they alternate (GPT-OSS,
+  // "InTurns"). Biases are [experts, out].
   kGatesInColumns,
   kUpsInColumns,
   kGatesInTurns,
@@ -55,10 +57,10 @@ enum class GgufForm {
   kGrouped,  // [groups of Mamba2, n / groups] instead of [n]
 };
 
-// The names of a module, without ".weight" and ".bias": "blk.{}.attn_q" and "model.layers.{}.self_attn.q_proj". If
-// these endings differ between the two files, the full names of a tensor: "blk.{}.ssm_a" and
-// "model.layers.{}.mamba.A_log". {} is the layer's number. A second {} in Hugging Face's name is the expert's number; a
-// GGUF file has all experts in one tensor.
+// The names of a module in the GGUF file and in Hugging Face's checkpoint, without ".weight" and ".bias":
+// "blk.{}.attn_q" and "model.layers.{}.self_attn.q_proj". If these endings differ between the two, the full names of a
+// tensor: "blk.{}.ssm_a" and "model.layers.{}.mamba.A_log". {} is the layer's number. A second {} in Hugging Face's
+// name is the expert's number; a GGUF file has all experts in one tensor.
 struct GgufName {
   std::string gguf, hf;
   GgufForm form = GgufForm::kSame;

@@ -28,7 +28,7 @@ class GgufFields {
   // of_layers() without `otherwise`, in_layer() and layers() also throw when the key is missing.
   int64_t integer(const std::string& key) const;  // >= 0; for a list of equal elements, one of them
   int64_t integer(const std::string& key, int64_t otherwise) const;
-  // Returns the element of the layer in a list, or the integer that is the same for all layers.
+  // If the value is a list, returns the layer's element. Otherwise returns the value, which holds for all layers.
   int64_t in_layer(const std::string& key, int64_t layer) const;
   // Like integer(), but skips the zeros of a list: layers without attention have 0 heads.
   int64_t of_layers(const std::string& key) const;

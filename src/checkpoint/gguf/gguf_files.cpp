@@ -29,8 +29,8 @@ int64_t parts_in_name(const std::string& name) {
 std::vector<fs::path> existing_parts(const fs::path& first, int64_t count) {
   if (count <= 1) return {first};
   if (parts_in_name(first.filename().string()) != count)
-    throw UserError("{}: it is a part of a model in {} files; name the first one, which ends with {}", first.string(),
-                    count, fmt::format("-00001-of-{:05}.gguf", count));
+    throw UserError("{}: this file is one part of a model in {} files; name the first one, whose name ends with {}",
+                    first.string(), count, fmt::format("-00001-of-{:05}.gguf", count));
   std::vector<fs::path> parts = gguf_parts(first);
   for (const fs::path& part : parts)
     if (!fs::exists(part)) throw UserError("{}: the part {} is missing; download it", first.string(), part.string());

@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kFolderVersion = "1";  // raise this when Fettle writes the folder's files differently
+constexpr const char* kFolderVersion = "1";  // raise this when a new Fettle writes the folder's files differently
 
 bool has_other_weights(const fs::path& folder) {
   return std::ranges::any_of(
@@ -32,7 +32,7 @@ bool has_other_weights(const fs::path& folder) {
 
 bool is_gguf_model(const std::string& name) {
   if (!name.ends_with(".gguf") || name.starts_with("mmproj")) return false;
-  constexpr size_t kEnding = 20;  // "-00002-of-00003.gguf"
+  constexpr size_t kEnding = 20;  // the length of "-00002-of-00003.gguf"
   if (name.size() < kEnding || name.substr(name.size() - kEnding + 6, 4) != "-of-") return true;
   return name.substr(name.size() - kEnding, 6) == "-00001";
 }

@@ -66,7 +66,7 @@ class HeaderBytes {
     const auto kind = number<uint32_t>(key);
     const auto count = number<uint64_t>(key);
     if (kind == kArray) throw UserError("{}: '{}' is a list of lists, which Fettle does not read", name_, key);
-    // Each element has at least one byte.
+    // Each element has at least one byte, so a list cannot have more elements than the file has bytes left.
     if (count > file_.size() - at_)
       refuse(name_, "'{}' is a list of {} elements, but the file ends {} bytes later", key, count, file_.size() - at_);
     if (count > kMostElements)

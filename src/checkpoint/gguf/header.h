@@ -33,9 +33,10 @@ struct GgufHeader {
 // Returns, as a double, the shortest decimal that rounds to `value`.
 double shortest_double(float value);
 
-// Reads and checks the header of a file with the bytes `file`. `name` is its name in messages. Throws UserError when
-// the file is not GGUF, is of version 1 or big-endian, ends too early, has a key or a tensor twice, a size that
-// overflows, an unknown type, or tensors that overlap or lie outside of the file.
+// Reads and checks the header of a file with the bytes `file`. `name` is the file's name in messages. Throws UserError
+// when the file is not GGUF, is of version 1, is big-endian, or ends too early. Also throws UserError for a key or
+// tensor that occurs twice, a size that overflows, an unknown type, and tensors that overlap or lie outside of the
+// file.
 GgufHeader read_gguf_header(std::span<const std::byte> file, const std::string& name);
 
 }  // namespace fettle

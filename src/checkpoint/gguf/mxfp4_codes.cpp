@@ -11,7 +11,7 @@ namespace {
 constexpr int64_t kCodeBytes = 16, kBlockBytes = kCodeBytes + 1;
 
 // Writes a block of a GGUF file: the scale, then the codes. In safetensors, neighbouring elements share a byte. In a
-// GGUF file, the elements i and i + 16 do.
+// GGUF file, the elements i and i + 16 share a byte.
 void write_block(std::byte scale, const std::byte* codes, std::byte* out) {
   auto code = [&](int64_t element) {
     const auto two = static_cast<unsigned>(codes[element / 2]);

@@ -43,8 +43,8 @@ DType dtype_of_type(const BlockType& type) {
   return type.name == "F32" ? DType::kF32 : type.name == "F16" ? DType::kF16 : DType::kBF16;
 }
 
-// The numbers in a name, replaced by {}: "model.layers.3.mlp.experts.5.up_proj" becomes
-// "model.layers.{}.mlp.experts.{}.up_proj", 3 and 5.
+// A name with {} in place of its numbers, and these numbers: "model.layers.3.mlp.experts.5.up_proj" becomes
+// "model.layers.{}.mlp.experts.{}.up_proj" with 3 and 5.
 struct NumberedName {
   std::string pattern;
   std::vector<int64_t> numbers;
@@ -313,9 +313,9 @@ bool GgufPlaces::transposes(const std::string& hf, const Dims& dims) const {
          hf.find(".c_") != std::string::npos;
 }
 
-// Returns the swap for the rows of q or k. Each head has `parts` (two) halves, and rope turns row i of the first half
-// together with row i of the second half. Hugging Face stores the rows in the order (half, i). The file stores them in
-// the order (i, half).
+// Returns the swap for the rows of q or k. `parts` is 2: each head has two halves, and rope turns row i of the first
+// half together with row i of the second half. Hugging Face stores the rows in the order (half, i). The file stores
+// them in the order (i, half).
 RowSwap GgufPlaces::swap(const GgufTensor& tensor, int64_t heads, int64_t parts) const {
   const int64_t rows = tensor.dims.front();
   if (heads <= 0 || rows % (heads * parts) != 0)
@@ -326,8 +326,7 @@ RowSwap GgufPlaces::swap(const GgufTensor& tensor, int64_t heads, int64_t parts)
   return {.first = parts, .second = rows / heads / parts, .inner = 1};
 }
 
-// Returns the swap for the rows or columns of values. They begin at `begin`; `size` also counts the rows or columns
-// before them.
+// Returns the swap for the rows or columns [begin, size), which hold the values.
 RowSwap GgufPlaces::swap_values(const GgufTensor& tensor, int64_t begin, int64_t size) const {
   const int64_t heads = heads_.values, groups = heads_.groups;
   if (groups <= 0 || heads <= 0 || heads % groups != 0 || size <= begin || (size - begin) % heads != 0)

@@ -92,11 +92,11 @@ struct PieceName {
 // Returns nullopt when the entry with this name is a whole tensor.
 std::optional<PieceName> piece_of_name(const std::string& name);
 
-// Returns whether the family's checkpoints have the weights of all experts in one tensor. Then GgufHeads needs their
-// sizes.
+// Returns whether the family's checkpoints have the weights of all experts in one tensor. If they do, GgufHeads needs
+// the experts' sizes.
 bool has_experts_in_one(const GgufFamily& family);
 // Returns whether the family's checkpoints have the gates and the up projections of the MLP for all tokens in one
-// tensor (Granite 4). Then GgufHeads needs its size.
+// tensor (Granite 4). If they do, GgufHeads needs that MLP's size.
 bool has_gates_and_ups_in_one(const GgufFamily& family);
 
 // Returns whether the tensor is a table of rope's factors. A Hugging Face checkpoint has no such tensor.

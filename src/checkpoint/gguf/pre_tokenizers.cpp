@@ -31,8 +31,8 @@ constexpr const char* kSeedCoder =
 
 using Named = std::pair<std::string_view, const NamedPreTokenizer*>;
 
-// The known names of methods (values of tokenizer.ggml.pre). If several names mean the same method, GGUF files get the
-// first one.
+// The known names of methods (values of tokenizer.ggml.pre). If several names mean the same method, Fettle writes the
+// first one to GGUF files.
 const std::vector<Named>& named_pre_tokenizers() {
   static const NamedPreTokenizer kGpt2{.pattern = nullptr};
   static const NamedPreTokenizer kComposedGpt2{.pattern = nullptr, .composes = true};

@@ -240,7 +240,7 @@ Json generation_config(const GgufFields& fields, const GgufTokens& tokens) {
   std::set<int64_t> ends;
   for (const char* name : {"eos", "eot"})
     if (const auto id = special_id(fields, tokens, name)) ends.insert(*id);
-  // In GPT-OSS's format, <|end|> ends a part of a reply.
+  // In GPT-OSS's format, <|end|> ends only a part of a reply.
   const bool has_parts = tokens.id("<|return|>") && tokens.id("<|call|>");
   for (const char* text : kEnds)
     if (const auto id = tokens.id(text);

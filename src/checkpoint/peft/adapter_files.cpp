@@ -131,7 +131,8 @@ class AdapterFields {
   std::set<std::string> seen_;
 };
 
-// Refuses methods of initialising A and B that also change the base weights: PEFT repeats that change on loading.
+// Refuses ways to initialise A and B that also change the base weights: PEFT repeats that change when it loads the
+// adapter.
 void check_initialisation(AdapterFields& reader) {
   const OrderedJson* value = reader.field("init_lora_weights");
   if (value == nullptr || value->is_boolean()) return;
@@ -180,8 +181,8 @@ bool of_parameter(const AdapterConfig& config, std::string_view module) {
   });
 }
 
-// Checks that A [r, in] and B [out, r] are both present, with the rank in the config, and that DoRA has a magnitude
-// [out]. For E experts, A is [E r, in] and B is [out, r E]; adapter_config.json does not state E.
+// Checks that A [r, in] and B [out, r] are present and have the config's rank, and that DoRA has a magnitude [out]. For
+// E experts, A is [E r, in] and B is [out, r E]; adapter_config.json does not state E.
 void check_module(const AdapterFolder& adapter, const std::string& module) {
   const TensorEntry* a = adapter.find(module, AdapterPart::kLoraA);
   const TensorEntry* b = adapter.find(module, AdapterPart::kLoraB);
@@ -250,7 +251,7 @@ AdapterConfig read_adapter_config(const fs::path& folder, AdapterSupport support
   if (!fs::exists(path)) require_whole_result(folder);
   if (!fs::exists(path))
     throw UserError("{} is missing; set adapter_name_or_path to a folder that PEFT or Fettle saved", path.string());
-  const auto fields = read_json_file<OrderedJson>(path);  // keeps the order of the patterns, in which they are tried
+  const auto fields = read_json_file<OrderedJson>(path);  // keeps the patterns in the order in which they are tried
   if (!fields.is_object())
     throw UserError("{}: contains a JSON {}, wanted an object", path.string(), fields.type_name());
 

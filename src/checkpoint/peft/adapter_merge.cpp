@@ -128,8 +128,8 @@ void AdapterMerge::check(const AdapterFolder& adapter, const LoraOptions& option
   const std::string file = adapter.file.path().string();
   auto refuse = [&](const std::string& name, const Dims& dims, const Dims& wanted) {
     throw UserError(
-        "{}: its LoRA weights for {} are made for a weight {}, but the base's weight is {}; this is the adapter of "
-        "another model",
+        "{}: its LoRA weights for {} fit a weight {}, but the base's weight is {}; the adapter belongs to another "
+        "model",
         file, name, to_string(dims), to_string(wanted));
   };
   for (const auto& [name, place] : places_) {

@@ -1,4 +1,4 @@
-// Defines AdapterMerge, which applies adapters, one after another, to the tensors of a base.
+// Defines AdapterMerge, which applies adapters, one after another, to the tensors of a base model.
 //
 // It works on the host, on any box (rectangular part) of a tensor, while weights stream from the files. So loading and
 // exporting share this code, no whole model needs to fit on a device, and the values are the same on any mesh.
@@ -16,12 +16,12 @@
 
 namespace fettle {
 
-// Writes the values of a box of a tensor, f32 and dense. Thread-safe.
+// Reads a box of a tensor into `out`, as dense f32. Thread-safe.
 using ReadValues = std::function<void(const Box& box, float* out)>;
 
-// The changes of all adapters to one tensor, a matrix [rows, columns] in the checkpoint: the sum W + scale B A, and
-// with DoRA the scaling of each output to its magnitude. A tensor with all experts is treated as one matrix for each
-// expert, one below the other. Computes in f32, in the order of the adapters.
+// The changes that all adapters make to one tensor, a matrix W [rows, columns] in the checkpoint. Each adapter turns W
+// into W + scale B A. With DoRA, it then scales each output to the adapter's magnitude. A tensor with all experts is
+// treated as one matrix for each expert, one below the other. Computes in f32, in the order of the adapters.
 class TensorMerge {
  public:
   bool empty() const { return changes_.empty(); }
@@ -38,7 +38,8 @@ class TensorMerge {
     std::vector<float> factor;  // DoRA's factor for each output; empty without DoRA
     bool by_column = false;     // outputs are columns
   };
-  // Computes the factor of the last change from the tensor with all changes so far. `dims` are [rows, columns].
+  // Computes DoRA's factor of the last change, from the tensor with all changes so far. `read` reads the unchanged
+  // tensor. `dims` are [rows, columns].
   void find_factor(const HostArray& magnitude, const Dims& dims, const ReadValues& read);
 
   std::vector<Change> changes_;
@@ -54,8 +55,8 @@ class AdapterMerge {
   std::string names() const;  // paths of the adapters' files, for messages
 
   // In these functions, `name` is the name of a tensor (Param::stored_name). saved() returns the tensor of a module
-  // that an adapter trained in full (modules_to_save); nullopt when no adapter did, and the last adapter's tensor when
-  // several did. This tensor replaces the base's tensor and all changes of earlier adapters.
+  // that an adapter trained in full (modules_to_save). If several adapters did, it returns the last one's tensor; if
+  // none did, nullopt. This tensor replaces the base's tensor and all changes of earlier adapters.
   std::optional<StoredTensor> saved(const std::string& name) const;
   // Returns whether LoRA weights change the tensor.
   bool adds_to(const std::string& name) const;

@@ -73,8 +73,8 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
   options.saved = config.modules_to_save;
   if (config.task_type == "SEQ_CLS" && !model.classifies())
     throw UserError(
-        "{}: this is a classifier's adapter (task_type SEQ_CLS); set stage: cls, or rm for an adapter "
-        "that scores replies",
+        "{}: this is a classifier's adapter (task_type SEQ_CLS); set stage: cls, or stage: rm if the adapter scores "
+        "replies",
         file);
   // PEFT's modules_to_save lists all names that a classifier's head may have. A model has only one of them.
   if (model.classifies())
@@ -144,9 +144,8 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
     }
     if (!options.layers.empty())
       throw UserError(
-          "{}: experts have LoRA weights, and linear layers have them on some layers only; Fettle does not support "
-          "both "
-          "in one adapter",
+          "{}: experts have LoRA weights, and linear modules have LoRA weights on some layers only. Fettle does not "
+          "support both in one adapter; merge the adapter with PEFT",
           file);
     for (const Param& param : expert_lora_params(model, options))
       for (int64_t layer = 0; layer < param.layer_count(); ++layer)

@@ -7,9 +7,9 @@
 
 namespace fettle {
 
-// Calls read(module, box, dims, out) for each tensor in a box of an array with the dims [E, (each,) out.., columns],
-// with the tensor's part of the box. `bytes` is the size of an element of the array. An entry that is not joined from
-// the tensors of experts is itself the only tensor.
+// Divides a box of the array [E, (each,) out.., columns] among the tensors that `entry` is joined from. Calls
+// read(module, box, dims, out) for each tensor, with the tensor's part of the box. `bytes` is the size of an element of
+// the array. If `entry` is not joined from the tensors of experts, calls `read` once, for `entry` itself.
 template <typename Read>
 void for_modules(const TensorEntry& entry, const Box& box, const Dims& dims, int64_t bytes, std::byte* out,
                  const Read& read) {

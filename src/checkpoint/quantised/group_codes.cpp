@@ -15,7 +15,8 @@ namespace {
 using Packing = GroupStorage::Packing;
 
 constexpr int64_t kWordBits = 32;
-// The place of output 8 i + j within word i of AWQ's gemm layout: from the low bits on, j is 0 2 4 6 1 3 5 7.
+// kPlaceOf[j] is the place of output 8 i + j within word i of AWQ's gemm layout: from the low bits on, a word has the
+// outputs j = 0, 2, 4, 6, 1, 3, 5, 7.
 constexpr std::array<int64_t, 8> kPlaceOf{0, 4, 1, 5, 2, 6, 3, 7};
 
 // Returns how many words `count` codes need.

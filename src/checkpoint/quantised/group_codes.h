@@ -23,8 +23,8 @@ GroupParts find_groups(const GroupStorage& storage, const std::string& module,
 // Returns the group of each input. Throws UserError when a stored group number is out of range.
 std::vector<int32_t> groups_of_inputs(const GroupParts& parts);
 
-// Writes the codes of successive elements of the weight, from element number `element` on. An element has the number
-// output * inputs + input. Like TensorFile, this and GroupRows throw UserError if a file became shorter.
+// Writes to `out` the codes of successive elements of the weight, from element number `element` on. An element has the
+// number output * inputs + input. Throws UserError if a file became shorter, like TensorFile and GroupRows.
 void read_group_codes(const GroupParts& parts, int64_t element, std::span<uint8_t> out);
 
 // The zeros and scales of some outputs of a weight. Several threads may call const members.
@@ -33,8 +33,8 @@ class GroupRows {
   // Reads the zeros and scales of the outputs [first, last). `parts` must outlive this object.
   GroupRows(const GroupParts& parts, int64_t first, int64_t last);
 
-  // Writes the values (code - zero) * scale, rounded to the dtype of the weight, of successive elements of the weight,
-  // from element number `element` on. The elements must belong to the outputs [first, last).
+  // Writes to `out` the values (code - zero) * scale of successive elements of the weight, from element number
+  // `element` on. Rounds them to the dtype of the weight. The elements must belong to the outputs [first, last).
   void values(int64_t element, std::span<float> out) const;
   // Both arrays are [last - first, groups]. The scales are rounded to the dtype of the weight.
   const std::vector<uint8_t>& zeros() const { return zeros_; }

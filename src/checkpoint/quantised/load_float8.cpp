@@ -38,7 +38,7 @@ std::vector<LayerTensor> find_float8(const QuantisedWeight& weight, const FindTe
   return layers;
 }
 
-// Writes a box of the factors [blocks..] of a weight with the dims `codes`.
+// Reads a box of the factors into `out`. The factors have the dims `blocks`, the weight has the dims `codes`.
 void read_factors(const Float8Parts& parts, const Dims& codes, const Box& box, const Dims& blocks, float* out) {
   const HostArray stored = parts.factors_file->read(parts.factors).to(DType::kF32);
   for_each_run(box, blocks, box.size, Dims(box.size.size(), 0), [&](int64_t source, int64_t target, int64_t count) {

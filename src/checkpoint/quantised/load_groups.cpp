@@ -30,8 +30,8 @@ std::vector<LayerTensor> find_grouped(const QuantisedWeight& weight, const FindT
     in_order.order_file = nullptr;
     if (groups_of_inputs(parts) != groups_of_inputs(in_order))
       throw UserError(
-          "{}: the groups in '{}' are not successive inputs, although quantization_config in config.json says so; "
-          "correct it (GPTQ: desc_act: true)",
+          "{}: the groups in '{}' are not successive inputs, although quantization_config in config.json says that "
+          "they are; correct it (GPTQ: desc_act: true)",
           parts.order_file->path().string(), parts.order.name);
   }
   return layers;
@@ -51,7 +51,8 @@ void for_rows(const Box& box, const Dims& dims, const Use& use) {
   });
 }
 
-// Writes the codes of a box of the array [out.., in / 2] (two in each byte, if `four_bits`) or [out.., in].
+// Reads the codes of a box into `out`. If `four_bits`, the array is [out.., in / 2] and a byte has two codes; otherwise
+// it is [out.., in].
 void read_codes(const GroupParts& parts, bool four_bits, const Box& box, const Dims& dims, std::byte* out) {
   const int64_t per_byte = four_bits ? 2 : 1;
   std::vector<uint8_t> codes;
@@ -65,7 +66,7 @@ void read_codes(const GroupParts& parts, bool four_bits, const Box& box, const D
   });
 }
 
-// Writes a box of the array [out.., groups] to `out`. If `dtype` is u8, the array has the zeros; otherwise it has the
+// Reads a box of the array [out.., groups] into `out`. If `dtype` is u8, the array has the zeros; otherwise it has the
 // scales, converted to `dtype`.
 void read_of_groups(const GroupParts& parts, DType dtype, const Box& box, const Dims& dims, std::byte* out) {
   const int64_t groups = dims.back();

@@ -1,4 +1,4 @@
-// Defines the streamed load of weights that stay integers with scales on the devices.
+// Defines load_groups, which loads weights that stay integers with scales on the devices, piece by piece.
 #pragma once
 
 #include <vector>
@@ -8,8 +8,8 @@
 
 namespace fettle {
 
-// Like load_quantised, for the formats groups4 and groups8. Throws UserError when a layer's weight is not stored in
-// groups, or when the order of its inputs differs from the format.
+// Does the same as load_quantised, for the formats groups4 and groups8. Throws UserError when a layer's weight is not
+// stored in groups, or when the order of its inputs differs from the format.
 std::vector<DeviceBuffer> load_groups(const Client& client, const QuantisedWeight& weight,
                                       const std::vector<Layout>& layouts, const FindTensor& find,
                                       const LoadProgress& progress, const std::string& memory_kind);

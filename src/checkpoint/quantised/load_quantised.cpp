@@ -18,8 +18,8 @@ namespace fettle {
 namespace {
 
 constexpr int64_t kCodesBlock = Quantisation::kBlock;
-constexpr int64_t kCodeBytes = int64_t{512}
-                               << 10;  // bytes of a piece's codes; its f32 values have up to eight times as many
+// The size of a piece's codes. The piece's f32 values take up to eight times as much memory.
+constexpr int64_t kCodeBytes = int64_t{512} << 10;
 
 // Returns a buffer of the calling thread for the values of a piece.
 std::span<float> values_memory(int64_t count) {
@@ -28,7 +28,7 @@ std::span<float> values_memory(int64_t count) {
   return memory;
 }
 
-// Writes the builder's parts of layer `number`. `whole` has all elements of the layer.
+// Fills the builder's parts of layer `number` from `whole`, which has all elements of the layer.
 void write_layer(BufferBuilder& builder, const Shape& shape, size_t lead, int64_t number, const std::byte* whole) {
   const int64_t width = byte_size(shape.dtype);
   for (size_t part = 0; part < builder.parts().size(); ++part) {

@@ -1,6 +1,6 @@
-// Defines the streamed load of quantised weights. Each thread reads one piece of float values at a time and converts it
-// to codes for the devices. A piece is a whole layer only if the weight's rows are not whole blocks. When the
-// checkpoint stores codes, they are copied.
+// Defines load_quantised, which loads quantised weights. Each thread reads one piece of float values at a time and
+// converts it to codes for the devices. A piece is a whole layer only if the weight's rows are not whole blocks. If the
+// checkpoint stores codes already, copies them.
 #pragma once
 
 #include <vector>

@@ -18,7 +18,7 @@ class AtomicFolder {
     kReplace,  // removes the old NAME after the new one is in place
   };
 
-  // Creates the working folder (and its parents) and removes the working folders for NAME that crashed runs left.
+  // Creates the working folder (and its parents). Removes the working folders for NAME that were left by crashed runs.
   // Throws UserError with the path and the remedy when the working folder cannot be created.
   AtomicFolder(const std::filesystem::path& target, Existing existing);
   AtomicFolder(const AtomicFolder&) = delete;
@@ -39,8 +39,8 @@ class AtomicFolder {
   bool committed_ = false;
 };
 
-// Removes the working folders of `target` that ended processes (presence.h) left. If a process died after it had moved
-// the old folder aside and before the new one was in place, gives the old folder its name back.
+// Removes the working folders of `target` that were left by processes that have ended (presence.h). If a process died
+// after it had moved the old folder aside and before the new one was in place, gives the old folder its name back.
 void clean_leftovers(const std::filesystem::path& target);
 // Does the same for all targets in `folder`, including files with temporary names, and removes the presence files of
 // dead processes. Returns the paths that were removed, without the presence files.

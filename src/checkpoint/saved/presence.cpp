@@ -38,7 +38,7 @@ std::string first_line(const char* file) {
 // Returns when the process started, in ticks since the boot; 0 when there is no such process.
 int64_t start_of(int64_t pid) {
   const std::string stat = first_line(fmt::format("/proc/{}/stat", pid).c_str());
-  const size_t name_end = stat.rfind(')');  // the process's name, which comes before this, may contain any character
+  const size_t name_end = stat.rfind(')');  // the process's name, before the last ')', may contain any character
   if (name_end == std::string::npos) return 0;
   std::istringstream fields(stat.substr(name_end + 1));
   std::string skipped;
@@ -270,8 +270,8 @@ void Presence::become_alone() {
   Owner other;
   if (found_another(true, other))
     throw UserError(
-        "output_dir: {} works in {}: two runs would delete each other's checkpoints; wait for its end, stop it, or "
-        "choose another folder",
+        "output_dir: {} works in {}: two runs would delete each other's checkpoints; wait until that run ends, stop "
+        "it, or choose another folder",
         other.text(), folder_.string());
   owner_.settled = true;
   write();
@@ -328,8 +328,8 @@ void Presence::remove_dead(const Owner& dead, const std::string& id) {
   remove_presence(folder_, id);
 }
 
-// Renews the heartbeat. The file is missing if another run took this process for dead, or if somebody removed it. Then
-// creates it again, unless this process is a run and another run works in the folder.
+// Renews the heartbeat. If the file is missing, because another run took this process for dead or somebody removed it,
+// creates it again. Does not create it if this process is a run and another run works in the folder.
 void Presence::renew() {
   if (utimensat(AT_FDCWD, file_.c_str(), nullptr, 0) == 0 || errno != ENOENT) return;
   try {

@@ -6,10 +6,11 @@
 // heartbeat; a thread of the owner renews it. The names of unfinished files and folders also contain the ID, so that
 // another process can find out whether they are leftovers.
 //
-// If owner and reader run on the same kernel, even in different containers, the owner's lock on its file decides,
-// because the lock ends with the owner. If the file system has no locks and both are in one container, the owner is
-// alive if a process with its id and start time exists. In all other cases, a lock shows that the owner is alive; an
-// owner without a lock counts as dead when its last heartbeat is older than Pace::dead_after.
+// A process that wants to know whether the owner is alive is called the reader. If owner and reader run on the same
+// kernel, even in different containers, the owner's lock on its file decides, because the lock ends with the owner. If
+// the file system has no locks, and owner and reader are in one container, the owner is alive if a process with its id
+// and start time exists. In all other cases, a lock shows that the owner is alive. An owner without a lock counts as
+// dead when its last heartbeat is older than Pace::dead_after.
 #pragma once
 
 #include <sys/types.h>
@@ -70,8 +71,8 @@ class Presence {
   ~Presence();  // removes the file
   Presence(const Presence&) = delete;
 
-  // Throws UserError when another run took over the folder because this process sent no heartbeat for a while or its
-  // file was removed.
+  // Throws UserError when another run took over the folder: this process sent no heartbeat for a while, or its file was
+  // removed.
   void check();
 
  private:

@@ -27,8 +27,8 @@ class ResultFolder {
   const std::filesystem::path& path() const { return working_; }
   // Lets commit() also delete OUTPUT_DIR/`file`, unless the result has a file of that name.
   void drop(const std::string& file) { dropped_.push_back(file); }
-  // Flushes all files to the disk and moves them. Throws UserError when this or Presence::check fails; commit() may
-  // then be called again.
+  // Flushes all files to the disk and moves them. Throws UserError when that fails, or when Presence::check throws. The
+  // caller may then call commit() again.
   void commit();
 
  private:

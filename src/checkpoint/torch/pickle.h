@@ -2,8 +2,8 @@
 // it.
 //
 // A pickle is a program for a stack machine that can call any Python function. This reader knows only the instructions
-// and functions that torch.save uses for tensors in containers. It records these calls without making them, and rejects
-// all other functions by name. Sources: pickletools.py, torch/_utils.py, torch/serialization.py.
+// and functions that torch.save uses for tensors in containers. It records the calls of these functions without making
+// them, and rejects all other functions by name. Sources: pickletools.py, torch/_utils.py, torch/serialization.py.
 #pragma once
 
 #include <cstddef>

@@ -53,7 +53,7 @@ std::vector<std::string> part_urls(const json& header) {
   return out;
 }
 
-// Returns the bytes of a part; 0 when the file is sent as a whole; -1 when the hub's text is not a number.
+// Returns the size of a part in bytes; 0 when the file is sent as a whole; -1 when the hub's text is not a number.
 int64_t part_size(const json& header) {
   const auto at = header.find("chunk_size");
   if (at == header.end()) return 0;

@@ -10,7 +10,7 @@
 
 namespace fettle {
 
-// The merges, looked up by pair in an open-addressing table, because every step of every word looks up pairs.
+// Finds merges by pair. Uses an open-addressing table, because every step of every word looks up pairs.
 class MergeTable {
  public:
   struct Merge {
@@ -54,9 +54,9 @@ class Bpe : public TokenModel {
   // is faster. Returns false and changes nothing when the vocabulary does not allow it.
   bool take_bytes();
 
-  // Returns whether the text may be cut before each character `mark` that does not follow another `mark`, without a
-  // change of the ids. This is so if no token has `mark` after another character. Also returns false if the model works
-  // on bytes, has ignore_merges, has a prefix or suffix, or lacks the token `mark`.
+  // Returns whether the ids stay the same when a text is cut before each character `mark` that does not follow another
+  // `mark`. They do if no token has `mark` after another character. Also returns false if the model works on bytes, has
+  // ignore_merges, has a prefix or suffix, or lacks the token `mark`.
   bool may_cut_before(std::string_view mark) const;
 
  protected:

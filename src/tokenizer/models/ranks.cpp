@@ -219,7 +219,7 @@ Pipeline read_ranks(const std::filesystem::path& path, TokenizerConfig& config) 
   Pipeline pipeline;
   for (size_t i = 0; i < file.special_tokens.size(); ++i) {
     const int64_t id = file.first_special + static_cast<int64_t>(i);
-    // tokenizer_config.json may use another name for the id.
+    // tokenizer_config.json may give this id another name.
     const bool renamed = std::any_of(config.added_tokens.begin(), config.added_tokens.end(),
                                      [id](const AddedToken& token) { return token.id == id; });
     if (!renamed) {

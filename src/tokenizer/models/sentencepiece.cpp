@@ -74,8 +74,8 @@ std::unique_ptr<TokenModel> make_model(const ModelProto& proto, const std::strin
   return Bpe::of_ranks(std::move(vocabulary), ranks, {unk_id, true, spec.byte_fallback(), false});
 }
 
-// Replaces the longest match of the charsmap at each position, except in user-defined symbols. If the model's settings
-// say so, removes extra spaces and writes the others as U+2581.
+// Returns a normalizer that replaces the longest match of the charsmap at each position, except in user-defined
+// symbols. If the model's settings say so, the normalizer also removes extra spaces and writes the others as U+2581.
 Normalizer make_normalizer(const ModelProto& proto, const std::string& origin) {
   const sentencepiece::NormalizerSpec& spec = proto.normalizer_spec();
   std::shared_ptr<const Charsmap> map;

@@ -61,8 +61,8 @@ inline constexpr NewerCapital kNewerCapitals[] = {
     {0x10D50, 0x10D65, 32}, {0x16EA0, 0x16EB8, 27},
 };
 
-// The characters that newer versions of Unicode, but not Unicode 14, list as alphabetic, lower case, upper case or
-// emoji, as items of a class in brackets.
+// Characters that are alphabetic, lower case, upper case or emoji in newer versions of Unicode but not in Unicode 14,
+// as items of a class in brackets.
 inline constexpr std::string_view kNewerAlphabetic =
     "\\x{363}-\\x{36f}\\x{897}\\x{c04}\\x{cf3}\\x{f82}-\\x{f83}\\x{1c89}-\\x{1c8a}\\x{1dd3}-\\x{1de6}"
     "\\x{a7cb}-\\x{a7cd}\\x{a7da}-\\x{a7dc}\\x{105c0}-\\x{105f3}\\x{10d4a}-\\x{10d65}\\x{10d69}"

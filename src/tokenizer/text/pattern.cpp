@@ -79,7 +79,7 @@ class Sets {
       return set;
     }
     if (const std::string script = script_of(name); !script.empty()) {
-      // The script's name alone would also mean the characters of Script_Extensions.
+      // The script's name alone would also match the characters of Script_Extensions.
       Set set{fmt::format("\\p{{sc:{}}}", script), script == "Unknown" ? newer("") : ""};
       for (const NewerScript& known : kNewerScripts) {
         if (known.name == script) set.items += known.items;
@@ -198,7 +198,7 @@ class Translator {
     return out;
   }
 
-  // Reads an escape that names a set, and whether it is negated. Returns nothing for any other escape.
+  // Reads an escape that names a set, and whether it is negated. Returns nullopt for any other escape.
   std::optional<Set> named_set(bool bracketed, bool& negated) {
     const char kind = at_ + 1 < source_.size() ? source_[at_ + 1] : '\0';
     negated = kind == 'S' || kind == 'W' || kind == 'D' || kind == 'H' || kind == 'P';
@@ -255,7 +255,7 @@ class Translator {
     if (negated) ++at_;
     bool first = true;
     std::string items;
-    std::vector<std::string> others;  // patterns of one character that cannot be class items
+    std::vector<std::string> others;  // patterns that match one character but cannot be class items
     std::vector<std::string> unions;
     auto end_union = [&] {
       if (!items.empty() || others.empty()) others.push_back(items.empty() ? "(?!)" : fmt::format("[{}]", items));

@@ -8,8 +8,9 @@
 
 namespace fettle {
 
-// The texts that the result must match. A pattern for ASCII texts needs no Unicode properties, and a pattern for usual
-// texts need not list the characters of kNewerRanges.
+// The texts for which the translated pattern must be right: ASCII texts, texts without characters of kNewerRanges, or
+// all texts. A pattern for ASCII texts needs no Unicode properties, and a pattern for usual texts need not list the
+// characters of kNewerRanges.
 enum class Texts { kAscii, kUsual, kAll };
 
 // Returns the pattern for PCRE2. For Texts::kAscii, returns nullopt when a part of the pattern cannot be written for

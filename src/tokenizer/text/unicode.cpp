@@ -11,8 +11,8 @@
 namespace fettle {
 namespace {
 
-// Returns the length of the valid character at text[at]. For an invalid character, returns 0 and sets `bad` to its
-// length.
+// Returns the length of the valid character at text[at]. If the bytes there are invalid, returns 0 and sets `bad` to
+// the length of the invalid sequence.
 size_t valid_length(std::string_view text, size_t at, size_t& bad) {
   auto byte = [&](size_t i) { return i < text.size() ? static_cast<uint8_t>(text[i]) : 0; };
   const uint8_t lead = byte(at);

@@ -33,8 +33,8 @@ std::string activation_of(const ModelConfig& config) {
   return config.hidden_act == "gelu_new" ? "gelu_pytorch_tanh" : config.hidden_act;
 }
 
-// Returns whether both rotate the dims of a head with the same frequencies, in short and in long texts, and have the
-// same attention factor.
+// Returns whether `a` and `b` rotate the dims of a head with the same frequencies, in short and in long texts, and have
+// the same attention factor.
 bool same_rope(const RopeParameters& a, const RopeParameters& b, int64_t head_dim) {
   const int64_t dims = a.rotary_dim(head_dim);
   if (dims != b.rotary_dim(head_dim) || a.interleaved != b.interleaved) return false;
@@ -102,7 +102,8 @@ int64_t shared_size_of(const ModelConfig& config) {
   return config.shared_expert ? config.shared_expert->size : 0;
 }
 
-// A setting that differs: what the model has, such as "hidden_act is gelu", and the value that llama.cpp would take.
+// A setting that differs. `wanted` is what the model has, such as "hidden_act is gelu". `got` is the value that
+// llama.cpp would take.
 struct Difference {
   std::string wanted, got;
 };
@@ -308,8 +309,10 @@ void check_windows(const ModelConfig& a, const ModelConfig& b, const std::string
   const std::vector<int64_t> wanted = windows(a), got = windows(b);
   if (wanted == got) return;
   if (std::ranges::all_of(got, [](int64_t window) { return window == 0; })) {
-    warn("{}: llama.cpp has no sliding window in this family; its replies to texts of more than {} tokens differ",
-         model, std::ranges::max(wanted));
+    warn(
+        "{}: llama.cpp has no sliding window in this family, so its replies to texts of more than {} tokens differ "
+        "from the model's",
+        model, std::ranges::max(wanted));
     return;
   }
   throw UserError("{}: GGUF cannot express the model's sliding windows ({}) for this family; export it as safetensors",

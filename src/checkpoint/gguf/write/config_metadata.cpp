@@ -299,8 +299,7 @@ void deepseek_metadata(const ModelConfig& config, const Json& json, GgufMetadata
     metadata.set_number(".rope.scaling.yarn_log_multiplier", 0.1 * config.rope.mscale_all_dim);
 }
 
-// llama.cpp takes a layer without key heads for Mamba2 if the length of its MLP is 0, and for an MLP or experts
-// otherwise.
+// In llama.cpp, a layer without key heads is Mamba2 if the length of its MLP is 0. Otherwise it is an MLP or experts.
 void nemotron_h_metadata(const ModelConfig& config, const Json&, GgufMetadata& metadata) {
   std::vector<int32_t> lengths(static_cast<size_t>(config.num_hidden_layers));
   const LayerSet& fed = config.expert_layers ? *config.expert_layers : config.nemotron_h->mlp;

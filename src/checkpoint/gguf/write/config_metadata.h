@@ -1,4 +1,5 @@
-// Defines set_config_metadata: the keys of a GGUF file that describe the model, from its config.json.
+// Defines set_config_metadata, which sets the keys of a GGUF file that describe the model, from the model's
+// config.json.
 //
 // set_config_metadata is the inverse of gguf_config(). For each model that is written, check_expressible()
 // (config_check.h) reads the config back from the keys and compares it with the model's.
@@ -17,14 +18,14 @@ constexpr int64_t kSoftmaxGating = 1, kSigmoidGating = 2;  // values of expert_g
 
 struct GgufFamily;
 
-// A small f32 vector that belongs to the config, not to the weights: factors of rope.
+// A small f32 vector that is stored as a tensor although it belongs to the config: factors of rope.
 struct GgufTable {
   std::string tensor;
   std::vector<float> values;
 };
 
-// Sets the keys that describe the model, and returns the model's tables of rope factors. `json` is the level of
-// config.json with the text model's fields.
+// Sets the keys that describe the model, and returns the model's tables of rope factors. `json` is the object in
+// config.json that has the text model's fields.
 std::vector<GgufTable> set_config_metadata(const GgufFamily& family, const ModelConfig& config,
                                            const nlohmann::json& json, GgufMetadata& metadata);
 

@@ -95,7 +95,7 @@ std::string_view quantised_type(const GgufFileType& file, const std::string& ten
   return file.type;
 }
 
-// Returns the type with smaller blocks that replaces `type` when a row is not a whole number of its blocks.
+// Returns the type with smaller blocks that replaces `type` when a row does not consist of whole blocks of `type`.
 std::string_view smaller_blocks(std::string_view type) {
   if (type == "Q2_K" || type == "Q3_K") return "Q4_0";
   return type == "Q4_K" ? "Q5_0" : type == "Q5_K" ? "Q5_1" : type == "Q6_K" ? "Q8_0" : type;

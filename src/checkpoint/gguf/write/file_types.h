@@ -23,14 +23,14 @@ struct GgufFileType {
 // Returns the type with this key; null when there is none.
 const GgufFileType* find_gguf_file_type(std::string_view key);
 
-// The properties of the model that the types of its tensors depend on.
+// Properties of a model that determine the types of its tensors.
 struct GgufSizes {
   int64_t layers = 0;
   int64_t experts = 0;          // number of experts; 0: none
   bool tied = false;            // token_embd is also the head
   bool is_70b = false;          // 80 layers, and either Qwen 2 or a Llama with grouped queries
-  int64_t queries_per_key = 1;  // heads of queries for each head of keys in the first layer; 0: no attention
-  // The layers with the tensor attn_v or attn_qkv, and with ffn_down; empty: all.
+  int64_t queries_per_key = 1;  // query heads per key head in the first layer; 0: no attention
+  // value_layers: the layers with the tensor attn_v or attn_qkv. down_layers: those with ffn_down. Empty: all layers.
   std::vector<int64_t> value_layers = {}, down_layers = {};
 };
 

@@ -1,5 +1,5 @@
-// Defines folded_factors: the factors of config.json by which the weights in a GGUF file are multiplied, because
-// llama.cpp has no keys for these factors (Falcon-H1).
+// Defines folded_factors: factors of config.json for which llama.cpp has no keys (Falcon-H1). The weights in a GGUF
+// file are multiplied by these factors instead.
 #pragma once
 
 #include <string>
@@ -19,8 +19,8 @@ struct RowFactors {
 // Returns the factors of all rows of the tensor with this name (Hugging Face's); empty when it has none.
 std::vector<RowFactors> folded_factors(const ModelConfig& config, const std::string& tensor);
 
-// Returns the config that fits the multiplied weights: these factors become 1. If the embedding is also the head and
-// their two factors differ, these two stay in the config.
+// Returns the config that fits the multiplied weights: these factors become 1. If the embedding is also the head, and
+// the factors of embedding and head differ, these two factors stay in the config.
 ModelConfig without_folded_factors(ModelConfig config);
 
 // Multiplies values of the tensor by their factors. `values` are whole rows of `columns` values; the first of them is

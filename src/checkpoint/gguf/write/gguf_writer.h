@@ -10,7 +10,7 @@
 
 namespace fettle {
 
-// Returns the bytes of a row-major tensor of this type. The last dim must be whole blocks.
+// Returns the size in bytes of a row-major tensor of this type. The last dim must be a multiple of the type's block.
 int64_t bytes_of(const Dims& dims, const BlockType& type);
 
 // Move-only. The destructor removes the file unless finish() was called.
@@ -22,8 +22,8 @@ class GgufWriter {
 
   const std::filesystem::path& path() const { return output_.path(); }
   int64_t bytes() const { return bytes_; }  // size of the whole file
-  // Writes `bytes` of the tensor with this index from byte `at` of the tensor. Pieces may come in any order, but each
-  // byte only once.
+  // Writes `bytes` at byte `at` of the tensor with the index `tensor`. Pieces may come in any order, but each byte only
+  // once.
   void write(size_t tensor, std::span<const std::byte> bytes, int64_t at) { output_.write(tensor, bytes, at); }
   // Flushes to the disk and closes. Throws InternalError that names an incomplete tensor.
   void finish() { output_.finish(); }

@@ -1,4 +1,4 @@
-// Defines GgufMetadata: the keys of a GGUF file that is written, with the types of their values.
+// Defines GgufMetadata: the keys that a new GGUF file gets, with typed values.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,7 @@ GgufHeader header_of(const GgufMetadata& metadata, std::vector<GgufTensor> tenso
 // are relative to that byte.
 std::string header_bytes(const GgufMetadata& metadata, const std::vector<GgufTensor>& tensors);
 
-// Tensors begin at multiples of this.
+// Each tensor begins at a multiple of this number of bytes.
 inline constexpr int64_t kGgufAlignment = 32;
 int64_t gguf_aligned(int64_t offset);
 

@@ -31,7 +31,7 @@ struct TokenLists {
   std::vector<std::string> text;
   std::vector<int32_t> type;
   std::vector<float> score;
-  std::vector<bool> named;  // the tokenizer's files have a token with this id
+  std::vector<bool> named;  // whether the tokenizer's files have a token with this id
 
   explicit TokenLists(int64_t count) {
     for (int64_t id = 0; id < count; ++id) text.push_back(fmt::format("[PAD{}]", id));
@@ -55,7 +55,8 @@ struct TokenLists {
   }
 };
 
-// Returns whether users must not be able to write the token, although some tokenizers do not mark it as special.
+// Returns whether the token looks like a control token. Some tokenizers do not mark such a token as special, but users
+// must not be able to write it.
 bool looks_special(const std::string& token) {
   static const std::set<std::string> kAlways{"<pad>", "<mask>", "<2mass>", "[@BOS@]"};
   return kAlways.contains(token) || (token.starts_with("<|") && token.ends_with("|>")) ||
@@ -136,7 +137,7 @@ void set_bpe_of_pieces(const Json& tokenizer, const fs::path& file, TokenLists& 
   metadata.set("tokenizer.ggml.add_space_prefix", false);
 }
 
-// Marks the tokens that llama.cpp's parser of replies must see.
+// Makes these tokens visible in llama.cpp's output, because its parser of replies needs them.
 void show_parts_of_replies(TokenLists& tokens) {
   for (const char* text :
        {"<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>", "<|tool_response>", "<tool_response|>", "<|\"|>"})

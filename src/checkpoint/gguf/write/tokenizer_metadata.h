@@ -1,4 +1,4 @@
-// Defines set_tokenizer_metadata: the tokenizer and the chat templates of a model folder as keys of a GGUF file.
+// Defines set_tokenizer_metadata, which stores a model folder's tokenizer and chat templates as keys of a GGUF file.
 #pragma once
 
 #include <filesystem>
