@@ -18,7 +18,7 @@ class Client;
 class Launch;
 struct ClientHandle;
 
-// Writes the elements of `box`, dense and row-major, to `out`, which is large enough.
+// A function that writes the elements of `box` to `out`, dense and row-major. `out` has room for them.
 using FillBox = std::function<void(const Box& box, std::byte* out)>;
 
 // Owns one PJRT buffer for each device of the layout that belongs to this process. Move-only. A buffer may be destroyed
@@ -32,9 +32,9 @@ class DeviceBuffer {
   // Copies the box of each device from `global` to that device. For memory_kind see ArgInfo.
   static DeviceBuffer upload(const Client& client, const HostArray& global, Layout layout,
                              const std::string& memory_kind = "");
-  // Does the same without a host array of all elements: calls `fill` once for each distinct box on this process's
-  // devices, on the calling thread, with a 64-byte aligned `out`. Replicas get the same bytes. During the call, host
-  // memory holds all these boxes; BufferBuilder needs less.
+  // Does the same without a host array of all elements. Calls `fill` once for each distinct box on this process's
+  // devices, on the calling thread. `out` is aligned to 64 bytes. Replicas get the same bytes. During the call, host
+  // memory holds all these boxes. BufferBuilder needs less host memory.
   static DeviceBuffer upload(const Client& client, const Shape& shape, Layout layout, const FillBox& fill,
                              const std::string& memory_kind = "");
   static DeviceBuffer zeros(const Client& client, const Shape& shape, Layout layout,
@@ -48,16 +48,16 @@ class DeviceBuffer {
   const Layout& layout() const { return layout_; }
   const std::string& memory_kind() const { return memory_kind_; }
   bool empty() const { return shards_.empty(); }
-  // Returns true after a program took the memory (donation), after release(), and for an empty buffer. Such a buffer
-  // cannot be waited for, downloaded or passed to a program: these calls throw InternalError.
+  // Returns true if the buffer is empty, was donated to a program, or was released with release(). Waiting for such a
+  // buffer, downloading it or passing it to a program throws InternalError.
   bool is_deleted() const;
   // Frees the device memory now.
   void release();
   // Waits until the bytes are ready. Throws DeviceError when the program that should have produced them failed.
   void wait() const;
 
-  // Waits, then copies the global array to the host, taking each distinct box from one device. Throws InternalError
-  // when a box is only on devices of other processes.
+  // Waits, then copies the global array to the host. Takes each distinct box from one device. Throws InternalError when
+  // a box is only on devices of other processes.
   HostArray download() const;
   // Returns whether the device at this position in the layout belongs to this process.
   bool is_local(int position) const { return shards_[static_cast<size_t>(position)] != nullptr; }

@@ -19,7 +19,7 @@ class Plugin;
 struct MemoryStats {
   int64_t argument = 0;
   int64_t output = 0;
-  int64_t alias = 0;  // outputs that reuse the memory of donated arguments; included in both figures above
+  int64_t alias = 0;  // outputs that reuse the memory of donated arguments; included in `argument` and in `output`
   int64_t temp = 0;
   int64_t code = 0;
   int64_t host_argument = 0;  // like the members above, in pinned host memory

@@ -36,8 +36,8 @@ class Executable {
 
   const Signature& signature() const { return signature_; }
   const CompiledProgram& program() const { return *program_; }
-  // Returns the compiler's statistics. For a program from the compile cache, these were stored when it was compiled,
-  // because plugins lose the peak when they load a program.
+  // Returns the compiler's statistics. For a program from the compile cache, returns the statistics that were stored
+  // when the program was compiled, because plugins lose the peak when they load a program.
   MemoryStats memory_stats() const { return stats_ ? *stats_ : program_->memory_stats(); }
   void set_memory_stats(const MemoryStats& stats) { stats_ = stats; }  // only for code in src/runtime
 

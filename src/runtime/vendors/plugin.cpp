@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Adds the folders into which pip installs wheels, for the case that this program is part of a wheel. The program is
+// Adds the folders into which pip installs wheels. Called if this program is part of a wheel; the program's path is
 // then PREFIX/lib/fettle/fettle.
 void add_site_packages(std::vector<fs::path>& folders, const fs::path& program) {
   std::vector<fs::path> found;

@@ -171,8 +171,7 @@ const Target& target_named(std::string_view name) {
     if (spellings[i] == *close) meant.push_back(known[i]);
   throw UserError(
       "target: \"{}\" is not known{} Known targets: {}. For several devices, add \":\" and their number: mi300x:8. A "
-      "file "
-      "can describe other targets: see docs/targets.md",
+      "file can describe other targets: see docs/targets.md",
       name, meant.empty() ? "." : fmt::format("; did you mean {}?", fmt::join(meant, " or ")), fmt::join(known, ", "));
 }
 
