@@ -12,14 +12,14 @@ namespace fettle {
 // Builds the program of one optimizer step over A micro-batches of B lines of T positions. When the shape is `counted`,
 // the input batch/used says how many of the micro-batches the program runs.
 //
-// Inputs: trained/* and the optimizer state (donated), frozen/* (those that Run::moves are donated),
+// Inputs: trained/* and the optimizer state (donated), frozen/* (donated if Run::moves(param) is true),
 // batch/{tokens,targets,positions,segments,rows} i32 [A, B, T] (batch_arrays() lists the arrays of other stages), in
 // float16 loss_scale (donated), the optimizer's scalars (f32) and seed (u32, for dropout). Outputs: trained/*, the
-// optimizer state, the frozen/* that move, loss_scale, then loss and grad_norm (f32). The loss is the sum of token
-// losses divided by the number of trained tokens of the whole step, plus the load-balancing loss of experts. When the
-// loss or the norm is not finite, weights and optimizer state stay unchanged; if only the norm is not finite,
-// loss_scale halves. With offload_dir, the program has no inputs for optimizer state and scalars, and updates nothing:
-// its outputs are loss, grad_norm and what build_update reads (disk/update_program.h).
+// optimizer state, the donated frozen/*, loss_scale, then loss and grad_norm (f32). The loss is the sum of token losses
+// divided by the number of trained tokens of the whole step, plus the load-balancing loss of experts. When the loss or
+// the norm is not finite, weights and optimizer state stay unchanged; if only the norm is not finite, loss_scale
+// halves. With offload_dir, the program has no inputs for optimizer state and scalars, and updates nothing: its outputs
+// are loss, grad_norm and what build_update reads (disk/update_program.h).
 //
 // With preferences, a data row has two sequences: the chosen reply and then the rejected one; in stage kto, the rated
 // reply and then another row's reply. There are reference/* inputs for the parameters in Run::reference. The loss is

@@ -17,8 +17,8 @@ FetchArray fetch_from(const TrainState& state);
 // The keys are the names in trained_arrays().
 using Snapshot = std::map<std::string, HostShards>;
 
-// Copies from all devices in parallel, and leaves out the arrays on a disk. When it returns, the copy is complete and
-// the device arrays may be donated.
+// Copies the arrays of trained_arrays() from all devices in parallel, except the arrays on a disk. When the function
+// returns, the copy is complete, and the device arrays may be donated to a program.
 Snapshot take_snapshot(const Run& run, const TrainState& state);
 int64_t snapshot_bytes(const Run& run);  // bytes of all processes' trained arrays, also those on a disk
 int64_t snapshot_bytes(const Run& run, const TrainState& state);  // bytes of this process's snapshot
