@@ -13,8 +13,8 @@ struct BoardOptions {
   bool read_only = false;  // nothing can be started, stopped or written
 };
 
-// Prints the board's address, with the token, on standard error. Ends after SIGINT, SIGTERM or SIGHUP; runs that the
-// board started go on. Throws UserError when the folder or the address cannot be used. Returns 0.
+// Serves the page. First prints the board's address, with the token, on standard error. Ends after SIGINT, SIGTERM or
+// SIGHUP; runs that the board started go on. Throws UserError when the folder or the address cannot be used. Returns 0.
 int run_board(const BoardOptions& options);
 
 }  // namespace fettle

@@ -31,7 +31,7 @@ std::vector<std::string> words_of(const ordered_json& asked) {
   std::vector<std::string> words;
   for (const ordered_json& word : *found) {
     if (!word.is_string() || word.get_ref<const std::string&>().find('\0') != std::string::npos)
-      throw UserError("an entry of 'words' is not a text key=value");
+      throw UserError("an entry of 'words' is not a text of the form key=value");
     words.push_back(word.get<std::string>());
   }
   return words;

@@ -24,8 +24,9 @@ struct KernelRow {
   std::string_view platform;   // Vendor::name: "cpu"
   // Returns the kernel if it supports the site's dtypes, shapes and partitions; else nullopt.
   std::optional<Kernel> (*build)(const CompositeSite& site);
-  // Returns whether the kernel is faster than the body at these shapes, according to measurements in benchmarks/, or
-  // expected where the function says so. Null: always. Checks run the kernel at any shape.
+  // Returns whether the kernel is faster than the body at these shapes, according to measurements in benchmarks/. A
+  // function without measurements says in its comment that it states what is expected. Null: the kernel is always used.
+  // Checks run the kernel at any shape.
   bool (*pays)(const CompositeSite& site);
   // Registers the kernel's custom calls with the plugin. Null: the plugin itself provides them.
   void (*register_handlers)(const Plugin& plugin);
@@ -56,8 +57,8 @@ void require_kernel_names(const std::vector<std::string>& wanted, std::string_vi
 KernelSet select_kernels(std::string_view platform, const std::vector<std::string>& wanted,
                          std::string_view capability = "");
 
-// Returns a chooser that takes the first row that supports a composite's shapes and is faster than its body there. The
-// chooser is empty for an empty set.
+// Returns a chooser. It takes the first row that supports a composite's shapes and is faster than the composite's body
+// at these shapes. The chooser is empty for an empty set.
 ChooseKernel choose_among(KernelSet kernels);
 
 // Returns the kernels' names and versions, such as "cpu_attention/1", which a checkpoint records.

@@ -30,7 +30,7 @@ class Workspace {
     };
     queries = take(heads_ * s.blocks * s.across_block());
     d_out = take(heads_ * s.blocks * s.across_block());
-    // In f32, packing across and packing down give the same rows.
+    // In f32, packing across and packing down give the same rows, so one array serves for both.
     const bool apart = s.across != s.width;
     queries_down = apart ? take(heads_ * s.blocks * s.down_block()) : queries;
     d_out_down = apart ? take(heads_ * s.blocks * s.down_block()) : d_out;

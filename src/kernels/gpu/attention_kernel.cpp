@@ -114,7 +114,7 @@ int64_t flops(const Site& site, Pass pass) {
   return site.devices * s.rows * s.heads * seen * products * 2 * tiles.queries * tiles.keys * s.padded_width();
 }
 
-// Makes one call. `inputs` are the composite's inputs, `more` further operands with their partitions.
+// Makes one call. `inputs` are the composite's inputs; `more` has further operands with their partitions.
 Tensors call(const Site& site, Pass pass, const Tensors& inputs, const std::vector<std::pair<Tensor, Partition>>& more,
              const std::vector<std::pair<Shape, Partition>>& results,
              const std::function<Tensors(const VjpArgs&)>& gradient = {}) {
@@ -169,7 +169,8 @@ Tensors call(const Site& site, Pass pass, const Tensors& inputs, const std::vect
   return custom_call(out, operands);
 }
 
-// Only o has a cotangent, because log_sum is not a result of the composite.
+// Computes the gradients of the operands. Only the result o has a cotangent, because log_sum is not a result of the
+// composite.
 Tensors gradient(const Site& site, const VjpArgs& args) {
   Tensors cotangents(args.operands.size());
   if (!args.cotangents[0]) return cotangents;
