@@ -208,8 +208,8 @@ Client::Client(std::shared_ptr<const Plugin> plugin, const ClientOptions& option
                     options.device_count, handle->plugin->name(), count);
   }
   if (handle->plugin->vendor().staging == Staging::kHostMemory) {
-    // The CPU plugin allocates arrays with the C library. With this setting, the library returns arrays of 1 MiB or
-    // more to the system as soon as they are freed, so the process uses as much memory as the compiler counts.
+    // The CPU plugin allocates arrays with the C library. With this setting, the library returns freed arrays of 1 MiB
+    // or more to the system at once. So the process uses as much memory as the compiler counts.
     mallopt(M_MMAP_THRESHOLD, 1 << 20);
   }
   if (handle->plugin->vendor().counts_devices) {

@@ -61,10 +61,11 @@ class Client {
   bool has_memory(const std::string& kind) const;
 
   // Compiles StableHLO text (with the sdy dialect). Throws DeviceError with the compiler's message when the compiler
-  // rejects the text, DoesNotFit when the host has too little memory to compile, UserError when the program needs more
-  // devices than there are, and InternalError when the results' shard shapes differ from `signature`.
+  // rejects the text. Throws DoesNotFit when the host has too little memory to compile, UserError when the program
+  // needs more devices than there are, and InternalError when the results' shard shapes differ from `signature`.
   Executable compile(const std::string& module_text, Signature signature, const CompileOptions& options = {}) const;
-  // Loads the output of CompiledProgram::serialize. The plugin hardly checks these bytes; CompileCache checks them.
+  // Loads the output of CompiledProgram::serialize. The plugin hardly checks these bytes, so CompileCache checks them
+  // before.
   Executable load(const std::string& serialized, Signature signature) const;
 
   // Returns the encoded options, with device ids, that compile() passes to the plugin. They are part of a program's key

@@ -28,8 +28,8 @@ std::string devices_identity(const Client& client);
 // product compiles faster and takes the same variant. The file name of a program does not depend on the tuning results.
 // The size of "tuning" is not limited; it has a few KB for each product.
 //
-// Programs are code that runs in this process. So the cache creates folders that only this user may enter. It does not
-// load a file that another user could have changed; a warning then names the file and the remedy.
+// Programs are code that runs in this process. So the cache creates folders that only this user may enter. The cache
+// does not load a file that another user could have changed; it warns and names the file and the remedy.
 class CompileCache {
  public:
   // After a program is stored, the least recently used other programs are removed until all files have at most `limit`
@@ -40,7 +40,7 @@ class CompileCache {
   // UserError when the value is not a number from 0 to 1e9.
   static int64_t default_limit();
 
-  // Loads the program, or compiles and stores it.
+  // Loads the program if it is stored. Otherwise compiles and stores it.
   Executable compile(const Client& client, const std::string& module_text, Signature signature,
                      const CompileOptions& options = {});
   // The two halves of compile(). load() returns nullopt when no file has the program, or when the file is not trusted
@@ -54,7 +54,7 @@ class CompileCache {
   std::optional<MemoryStats> memory_stats(const Client& client, const std::string& module_text,
                                           const CompileOptions& options = {}) const;
   int hits() const { return hits_; }
-  // Returns the file in which this program is stored, or would be stored.
+  // Returns the path of this program's file, which may not exist.
   std::filesystem::path file_of(const Client& client, const std::string& module_text,
                                 const CompileOptions& options) const;
 

@@ -46,7 +46,7 @@ class CompiledProgram {
   // Returns the program after all compiler passes, as HLO text or as the bytes of an HloModuleProto, depending on the
   // plugin. It can be many megabytes long.
   std::string optimized_program() const;
-  // Returns bytes for Client::load. They can be loaded only with the same plugin file, on the same kind of devices.
+  // Returns bytes for Client::load. Only the same plugin file on the same kind of devices can load them.
   std::string serialize() const;
   std::vector<Shape> output_shapes() const;  // the shapes of one device's shards
 

@@ -18,8 +18,8 @@ namespace fettle {
 // in different orders and wait for each other forever.
 class Executable {
  public:
-  // Takes ownership of `loaded`. Only code in src/runtime calls this; other code gets an Executable from Client or
-  // CompileCache.
+  // Takes ownership of `loaded`. Only code in src/runtime calls this constructor; other code gets an Executable from
+  // Client or CompileCache.
   Executable(std::shared_ptr<const ClientHandle> client, PJRT_LoadedExecutable* loaded, Signature signature);
   ~Executable();
   Executable(Executable&&) noexcept;

@@ -46,7 +46,7 @@ struct ClientHandle {
   int process_index = 0;
 };
 
-// One execution of a program. Its output buffers share this object, and so does the Executable until its next run().
+// One execution of a program. The output buffers share this object. The Executable also shares it until the next run().
 // The destructor waits until the execution has ended, so the client outlives the execution. The destructor also limits
 // the number of queued executions: if the caller destroys the outputs of each execution, run() waits for the previous
 // execution.

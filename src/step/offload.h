@@ -27,7 +27,7 @@ Tensor copy_of_master(const Tensor& master, const Partition& partition, DType dt
 // Returns whether the parameter's gradient lies in host memory. It does if the loop over the layers reads the weight
 // from host memory.
 bool gradient_on_host(const Run& run, const Param& param);
-// Returns whether the parameter is updated layer by layer. This is so for a stacked parameter if its weight or its
+// Returns whether the parameter is updated layer by layer. This is true for a stacked parameter whose weight or
 // optimizer state lies in host memory.
 bool updated_by_layer(const Run& run, const Param& param);
 

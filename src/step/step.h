@@ -21,9 +21,9 @@ namespace fettle {
 // halves. With offload_dir, the program has no inputs for optimizer state and scalars, and updates nothing: its outputs
 // are loss, grad_norm and what build_update reads (disk/update_program.h).
 //
-// With preferences, a data row has two sequences: the chosen reply and then the rejected one; in stage kto, the rated
-// reply and then another row's reply. There are reference/* inputs for the parameters in Run::reference. The loss is
-// the mean over the data rows, and `metrics` (stages/preferences.h) is another output.
+// In stages with preferences, a data row has two sequences: the chosen reply and then the rejected one; in stage kto,
+// the rated reply and then another row's reply. There are reference/* inputs for the parameters in Run::reference. The
+// loss is the mean over the data rows, and `metrics` (stages/preferences.h) is another output.
 Program build_train_step(const Run& run, const BatchShape& shape);
 // Builds the step for a shape with one line per sequence: gradient_accumulation_steps micro-batches of lines of
 // `length` positions.
@@ -32,9 +32,9 @@ Program build_train_step(const Run& run, int64_t length);
 // Builds the program that evaluates one micro-batch of the shape. Inputs: frozen/*, trained/*, batch/* i32 [B, T].
 // Outputs, f32 [S]: loss (summed over the sequence's trained tokens), tokens (number of trained tokens), correct
 // (number of trained tokens whose most likely prediction is right). Outputs for stage cls: loss, tokens (1, or 0 for
-// rows that are not in the micro-batch), logits [S, num_labels]. With preferences, there are reference/* inputs for the
-// parameters in Run::reference; the outputs are loss and tokens (1, or 0), both f32 [S / 2], and metrics
-// (stages/preferences.h).
+// rows that are not in the micro-batch), logits [S, num_labels]. In stages with preferences, there are also inputs
+// reference/* for the parameters in Run::reference. The outputs are then loss and tokens (1, or 0 for rows that are not
+// in the micro-batch), both f32 [S / 2], and metrics (stages/preferences.h).
 Program build_eval_step(const Run& run, const BatchShape& shape);
 
 }  // namespace fettle

@@ -126,7 +126,7 @@ class Backward {
     float* logs = w_.logs + head * s_.padded + block * kBlock;
     ops_.row_dots(at(g_.o, p_.dtype, from), at(g_.d_o, p_.dtype, from), p_.dtype, stride, rows, p_.width, dots);
     std::copy_n(g_.log_sum + head * p_.length + block * kBlock, rows, logs);
-    // Fills the rows after the last one such that their weights become 0.
+    // Fills the missing rows of the block with values that make their weights 0.
     std::fill(dots + rows, dots + kBlock, 0.0F);
     std::fill(logs + rows, logs + kBlock, std::numeric_limits<float>::max());
   }

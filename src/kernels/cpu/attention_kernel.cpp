@@ -13,8 +13,8 @@ namespace {
 
 using Tensors = std::vector<Tensor>;
 
-// The data that the calls for one composite share. The operands of each call begin with q, k, v, segments, window (0:
-// none) and slopes (0: none).
+// The data that the calls for one composite share. The operands of each call begin with q, k, v, segments, window and
+// slopes. A window of 0, or slopes that are all 0, mean that there are none.
 struct Site : AttentionSite {
   NamedAttributes attributes;
   AttentionProblem shard;  // sizes of one device's shard; pointers are not set

@@ -15,8 +15,8 @@ using Values = TritonIr::Values;
 // Scores are multiplied by this number, so that a weight is exp2 of a score: the devices compute exp2, not exp.
 constexpr double kLog2E = std::numbers::log2e;
 // The score of a masked pair. It is below every other score. It is finite, because all pairs of a query in a block may
-// be masked, and the difference of two infinite scores would be NaN. Such pairs get the weight 1 until a block has a
-// pair that the query sees. That block multiplies the sums so far by the correction 0.
+// be masked, and the difference of two infinite scores would be NaN. If all pairs so far are masked, they get the
+// weight 1. The first block with a pair that the query sees then multiplies the sums so far by the correction 0.
 constexpr double kMasked = -1e30;
 
 std::vector<std::string> pointers(const AttentionShape& s, bool gradient, const std::vector<std::string>& results) {
@@ -241,8 +241,8 @@ void AttentionIr::query_gradient() {
   store(ir_.argument(result_), s_.heads, q, done[0] * s_.scale);
 }
 
-// The scores are transposed here, [keys, queries]: the weights and their gradients can then be multiplied by d_o and q
-// without being transposed.
+// Computes the scores transposed, as [keys, queries]. So the weights and their gradients can be multiplied by d_o and q
+// without a transposition.
 void AttentionIr::key_gradient() {
   const Positions k = positions(block_, tiles_.keys, 0);
   const TritonValue k_rows = keys(kK, head_, k), v_rows = keys(kV, head_, k);

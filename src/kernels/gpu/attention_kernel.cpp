@@ -28,8 +28,9 @@ struct GpuKernel {
 
 // Source of the rates: Shah et al., "FlashAttention-3" (arXiv 2407.08608), measured on an H100 SXM with 989 TFLOP/s,
 // 128 wide, 4,096 positions. Forward: Triton with a causal mask, 353 TFLOP/s (figure 5). Backward: FlashAttention-2
-// without a mask, 310 TFLOP/s (figure 6). The paper has no backward pass in Triton, so the backward rate is that of the
-// same method in CUDA. With Fettle's own kernels, only whole steps were measured (benchmarks/2026-11-26-h100.md).
+// without a mask, 310 TFLOP/s (figure 6). The paper has no backward pass in Triton, so the backward rate is that of
+// FlashAttention-2, the same method in CUDA. With Fettle's own kernels, only whole steps were measured
+// (benchmarks/2026-11-26-h100.md).
 const GpuKernel& cuda_kernel() {
   static const GpuKernel kernel{.id = kCudaAttention,
                                 .halves = {{64, {128, 64, 4, 2}, {64, 64, 4, 2}, {64, 64, 4, 2}},

@@ -42,8 +42,8 @@ class Fate {
   // Call this before each step. Returns 0 when the step may run. If a process got a signal, waits until all processes
   // agree on the step before which the run stops; returns the signal when this step is reached.
   int stop_before(int64_t step);
-  // Tells the others that this process ends with this exit code. Waits until process 0 knows it; process 0 itself waits
-  // until all others know it. The wait takes at most FateTimes::farewell seconds.
+  // Tells the others that this process ends with this exit code. Waits until process 0 knows of the failure. Process 0
+  // itself waits until all others know of it. The wait takes at most FateTimes::farewell seconds.
   void fail(int exit_code, const std::string& message);
   // Asks the launcher to end all processes and to return this exit code. Returns if the launcher cannot do that. Call
   // it after fail() and after printing the message. Waits first, so that the other processes can print the message,
@@ -75,7 +75,7 @@ class Fate {
   std::condition_variable changed_;
   std::string phase_ = "starting";
   int64_t beat_ = 0, next_ = 0;  // next_: the step after the last step that was launched
-  // held_: next_ when the signal came. stop_at_: the step before which all processes stop. -1: not known.
+  // held_: the value of next_ when the signal came. stop_at_: the step before which all processes stop. -1: not known.
   int64_t held_ = -1, stop_at_ = -1;
   int signal_ = 0;
   int failed_ = 0;

@@ -64,8 +64,8 @@ int read_number(const Launcher& launcher, const ReadVariable& variable, const ch
 }
 
 // Returns the number of processes. PyTorchJob's WORLD_SIZE counts nprocPerNode processes for each pod, because torchrun
-// would start so many. Without torchrun, each pod has only one process, which uses all devices of the pod; so the count
-// is then divided by nprocPerNode.
+// would start so many. Without torchrun, each pod has only one process, which uses all devices of the pod. In this
+// case, the function divides WORLD_SIZE by nprocPerNode.
 int read_size(const Launcher& launcher, const ReadVariable& variable) {
   const int size = read_number(launcher, variable, launcher.size, 1, kMostProcesses);
   const std::string text = *launcher.per_pod == '\0' ? "" : variable(launcher.per_pod);

@@ -32,7 +32,7 @@ class Rendezvous {
   int rank() const { return place_.rank; }
   int size() const { return place_.size; }
   const std::string& host(int rank) const { return hosts_[static_cast<size_t>(rank)]; }
-  // Returns whether both processes run on one host: their hosts have the same name and the same boot id.
+  // Returns whether both processes run on the same host: on hosts with the same name and the same boot id.
   bool same_host(int rank, int other) const {
     return machines_[static_cast<size_t>(rank)] == machines_[static_cast<size_t>(other)];
   }
@@ -51,9 +51,9 @@ class Rendezvous {
   // Waits until the key exists. Returns nullopt when it does not exist after `wait`.
   std::optional<std::string> get(const std::string& key, Seconds wait, int owner = Store::kAnyone);
 
-  // Returns in every process the values of all processes, by rank. Error messages contain `name`, which says what is
-  // exchanged. The same name may be used again. Throws DeviceError, which names the processes that did not call
-  // exchange() within `wait`.
+  // Gives the value `mine` to all processes. Returns the values of all processes, by rank. Error messages contain
+  // `name`, which says what is exchanged. The same name may be used again. Throws DeviceError, which names the
+  // processes that did not call exchange() within `wait`.
   std::vector<std::string> exchange(const std::string& name, const std::string& mine, Seconds wait = kStartTime);
   void barrier(const std::string& name, Seconds wait = kStartTime) { exchange(name, "", wait); }
 

@@ -57,8 +57,8 @@ std::vector<fs::path> search_folders() {
   return folders;
 }
 
-// Returns the shared objects directly in `folder` whose names contain `word`. They are sorted, so that the choice is
-// always the same.
+// Returns the shared objects directly in `folder` whose names contain `word`. The list is sorted, so that the caller's
+// choice is always the same.
 std::vector<fs::path> shared_objects(const fs::path& folder, std::string_view word) {
   std::vector<fs::path> files;
   std::error_code none;

@@ -177,7 +177,8 @@ const Target& target_named(std::string_view name) {
 
 const Target* target_of_kind(std::string_view kind, int64_t memory_bytes) {
   const std::string device = plain(kind);
-  // A GPU with one of these words in its name has other rates than the target whose name is the same without the word.
+  // Each of these words in a GPU's name stands for a variant with other rates. Such a GPU matches a target only if the
+  // target's name has the word, too.
   const auto is_variant_of = [&](const std::string& name) {
     return std::ranges::any_of(std::initializer_list<const char*>{"pcie", "nvl", "laptop", "mig", "maxq"},
                                [&](const char* word) {

@@ -33,7 +33,7 @@ struct Target {
   double f32_tflops = 0;     // true f32 (no TF32)
   double memory_gb_per_s = 0;
   double link_gb_per_s = 0;     // rate to the other devices of the host or rack, over all links together
-  int link_peers = 0;           // number of directly connected devices, which share the links; 0: a switch
+  int link_peers = 0;           // number of devices to which direct links lead; 0: all links lead to a switch
   double network_gb_per_s = 0;  // rate to other hosts: this device's share of the host's network adapters
   double host_gb_per_s = 32;    // each way between host memory and device: PCIe x16, or the maker's own link
   Chip chip;

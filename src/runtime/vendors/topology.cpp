@@ -11,7 +11,7 @@
 namespace fettle {
 namespace {
 
-// Throws DeviceError if the description is for another vendor. Given such a description, the plugin would end the
+// Throws DeviceError if the description is for another vendor. With such a description, the plugin would end the
 // process.
 void check_vendor(const Plugin& plugin, const std::string& target_config) {
   static const Pattern field("platform_name\\s*:\\s*[\"']([A-Za-z0-9_]+)[\"']");

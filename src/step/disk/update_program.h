@@ -24,10 +24,11 @@ DType gradient_dtype(const Run& run, const Param& param);
 // Returns `gradient` / divisor * factor in f32. `factor` may be null.
 Tensor scaled_gradient(const Tensor& gradient, const Tensor& divisor, const Tensor& factor);
 
-// Returns a parameter's arrays in the file of offload_dir: its f32 values if they are there (Run::on_disk), then the
+// Returns a parameter's arrays in the file of offload_dir: the f32 values if the file has them (Run::on_disk), then the
 // optimizer state.
 std::vector<StateArray> disk_arrays(const Run& run, const Param& param);
-// Returns one layer of these arrays, [1, ...], or the whole arrays if the parameter is not stacked.
+// Returns one layer, [1, ...], of each array of disk_arrays(). If the parameter is not stacked, returns the whole
+// arrays.
 std::vector<StateArray> layer_arrays(const Run& run, const Param& param);
 
 // Inputs: weight and gradient [L, ...], layer (i32 scalar, only for stacked parameters), state/0, state/1, ... as in

@@ -11,7 +11,7 @@ namespace fettle {
 
 // Waits for the array, then copies each box of this process once.
 HostShards download_shards(const DeviceBuffer& buffer);
-// Returns a function that copies arrays of `state`, which must outlive it.
+// Returns a function that copies arrays of `state` to the host. `state` must outlive the function.
 FetchArray fetch_from(const TrainState& state);
 
 // The keys are the names in trained_arrays().

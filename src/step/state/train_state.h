@@ -34,8 +34,9 @@ std::vector<StateArray> trained_arrays(const Run& run);
 // adapter from adapter_name_or_path or a new one. With `optimizer`, adds the initial optimizer state. Shows progress.
 // Throws UserError when a tensor is missing or does not fit the model.
 TrainState load_state(Devices& devices, const Run& run, const ModelRepository& repository, bool optimizer);
-// Like the function above, but reads the arrays of trained_arrays() from a checkpoint, bit for bit. The checkpoint may
-// come from another mesh. Throws DamagedState.
+// Loads the weights and the optimizer state onto their devices. Reads the arrays of trained_arrays() from a checkpoint,
+// bit for bit, and the other weights from the repository. The checkpoint may come from another mesh. Throws
+// DamagedState.
 TrainState load_state(Devices& devices, const Run& run, const ModelRepository& repository, StateReader& checkpoint);
 
 // Each function uploads arrays of the batch and returns them by program input name. upload_batch uploads all

@@ -101,8 +101,8 @@ void multiply_panel(const MatrixProduct& product, std::span<const Part> parts, i
 }
 
 // Divides a product into tasks. A task computes one panel of the result, or a range of the panel's rows if it has many
-// rows. After an equal number of whole panels for each thread, some panels may be left, fewer than the threads. These
-// are divided into smaller ranges of rows, so that all threads have work. Each task packs its panel of b itself.
+// rows. If the number of panels is not a multiple of the number of threads, the remaining last panels are divided into
+// smaller ranges of rows, so that all threads have work. Each task packs its panel of b itself.
 struct Division {
   int64_t panels, whole, row_step, parts_of_whole, last_step, parts_of_last;
 
