@@ -21,7 +21,7 @@ struct ClientOptions {
   // devices that this process controls.
   int device_count = 0;
   double memory_fraction = 0;         // GPUs: share of the memory that the allocator may use; 0: the plugin's default
-  bool preallocate = true;            // GPUs: allocate that share at start
+  bool preallocate = true;            // GPUs: allocate the share memory_fraction at start
   Rendezvous* run = nullptr;          // the processes whose devices work together; null: only this one
   std::vector<int64_t> visible = {};  // GPUs: numbers of the devices that this process takes; empty: all
 };

@@ -152,7 +152,7 @@ PJRT_NamedValue named_value(std::string_view name, bool value) {
 
 PJRT_Program mlir_program(const std::string& module_text) {
   PJRT_ARGS(PJRT_Program, program);
-  program.code = const_cast<char*>(module_text.data());  // the PJRT header promises not to write to it
+  program.code = const_cast<char*>(module_text.data());  // the PJRT header promises that plugins do not write to `code`
   program.code_size = module_text.size();
   program.format = "mlir";
   program.format_size = 4;

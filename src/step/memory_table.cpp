@@ -115,7 +115,7 @@ std::vector<std::string> remedies(const Run& run, const MemoryTable& table) {
   if (run.remat.saves != Remat::kFull) activations.push_back("gradient_checkpointing: full");
   if (run.rows_per_device > 1)
     activations.push_back(fmt::format(
-        "a per_device_train_batch_size below {} (with more gradient_accumulation_steps the steps stay the same)",
+        "a per_device_train_batch_size below {} (raise gradient_accumulation_steps to keep the rows per step)",
         run.rows_per_device));
   activations.push_back(fmt::format("a cutoff_len below {}", run.data.cutoff_len));
   if (!run.lora) weights.push_back("finetuning_type: lora");

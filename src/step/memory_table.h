@@ -25,7 +25,7 @@ struct MemoryTable {
   int64_t temporaries = 0;  // activations, gradients, scratch: the peak minus the figures above
   int64_t gradients = 0;    // upper limit (all in f32); part of `temporaries`, since gradients exist only within a step
   int64_t peak = 0;         // the largest use within the step, counted by the compiler
-  MemoryShare share;        // the memory of the device that the step may use
+  MemoryShare share;        // how much of the device's memory the step may use
   // Host memory for this device. On the CPU, `peak` includes these bytes, because host memory is also device memory
   // there.
   int64_t host_frozen = 0, host_trained = 0, host_optimizer = 0;

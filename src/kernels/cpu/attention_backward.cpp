@@ -63,7 +63,7 @@ class Workspace {
   Word *queries, *queries_down, *d_out, *d_out_down;  // [head, block]
   Word *keys, *values, *keys_down;                    // keys and values transposed
   float *dots, *logs;                                 // [head, padded]
-  float *d_queries, *d_keys, *d_values;               // [part, head, padded, width], [head, padded, width] twice
+  float *d_queries, *d_keys, *d_values;               // [head, padded, width]; d_queries [part, head, padded, width]
 
  private:
   int64_t heads_;

@@ -23,7 +23,7 @@ struct NormRows {
 // Rotary embedding. The first 2 * half dims of each head are rotated, the others are copied.
 struct RotaryRows {
   DType dtype;
-  int64_t heads, width, half;  // `heads` of one position; `width` is the dims of a head
+  int64_t heads, width, half;  // `heads` per position; `width` elements per head
   const float *cosine, *sine;  // [positions, half]
   bool back;                   // rotate by the negative angles, as the gradient needs
 };

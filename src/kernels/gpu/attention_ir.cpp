@@ -74,7 +74,7 @@ class AttentionIr {
 
   TritonValue number(int64_t value) { return ir_.constant(static_cast<double>(value), "i32"); }
   std::string element() const { return triton_element(s_.dtype); }
-  int64_t group() const { return s_.heads / s_.key_heads; }  // query heads that share a key head
+  int64_t group() const { return s_.heads / s_.key_heads; }  // number of query heads that share a key head
 
   // Returns which of the block's positions exist, or null if all do: [count].
   TritonValue present(const Positions& at) {
@@ -191,7 +191,7 @@ class AttentionIr {
   TritonIr ir_;
   TritonValue block_, head_, row_;
   TritonValue window_, slopes_, d_o_, log_sum_, dots_;  // null if there are none
-  size_t result_ = 0;                                   // the first result among the arguments
+  size_t result_ = 0;                                   // index of the first result among the arguments
 };
 
 void AttentionIr::forward() {

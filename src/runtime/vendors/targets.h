@@ -35,7 +35,7 @@ struct Target {
   double link_gb_per_s = 0;     // rate to the other devices of the host or rack, over all links together
   int link_peers = 0;           // number of devices to which direct links lead; 0: all links lead to a switch
   double network_gb_per_s = 0;  // rate to other hosts: this device's share of the host's network adapters
-  double host_gb_per_s = 32;    // each way between host memory and device: PCIe x16, or the maker's own link
+  double host_gb_per_s = 32;  // rate between host memory and device, in one direction: PCIe x16 or the maker's own link
   Chip chip;
   int domain_devices = 0;  // number of devices that the links connect across hosts, as in a rack; 0: only one host's
   // The rate of 8-bit float products, for devices that have them (float8_of): all data sheets give twice the 16-bit
