@@ -264,7 +264,8 @@ int run_board(const BoardOptions& given) {
   if (options.token.empty()) options.token = random_hex(4);
   constexpr std::string_view kInAddresses = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._~-";
   if (options.token.find_first_not_of(kInAddresses) != std::string::npos)
-    throw UserError("FETTLE_BOARD_TOKEN may have letters, digits and . _ ~ - only, because it is a part of an address");
+    throw UserError(
+        "FETTLE_BOARD_TOKEN may contain only letters, digits and . _ ~ -, because it is part of an address");
   const InterruptScope interrupts;
   BoardServer server(options, std::filesystem::read_symlink("/proc/self/exe"));
   const int port = server.bind();

@@ -38,7 +38,7 @@ MemoryShare share_of_devices(const Plugin& plugin, const DeviceRequest& request)
   if (least.total == 0) return least;
   if (least.limit == 0)
     throw DoesNotFit(
-        "a device of plugin {} has {}, and other programs use {} of it, so no memory is left; end those programs",
+        "a device of plugin {} has {} of memory, and other programs use {} of it, so none is left; end those programs",
         plugin.name(), size_text(least.total), size_text(least.others));
   if (least.others > 0 && least.limit < least.requested())
     info(
@@ -49,8 +49,9 @@ MemoryShare share_of_devices(const Plugin& plugin, const DeviceRequest& request)
   const int64_t tables = least.limit / plugin.vendor().pool_bytes_per_host_byte * static_cast<int64_t>(there.size());
   if (const int64_t free = free_host_memory(); tables > free)
     throw DoesNotFit(
-        "plugin {} keeps a table of {} in host memory to manage {} on each of {} devices, but only {} are free: lower "
-        "gpu_memory_utilization ({:g}), or make fewer devices visible to it ({})",
+        "plugin {} needs {} of host memory for the tables that manage {} of memory on each of {} devices, but only {} "
+        "of host memory are free: lower gpu_memory_utilization ({:g}), or make fewer devices visible to the plugin "
+        "({})",
         plugin.name(), size_text(tables), size_text(least.limit), there.size(), size_text(free), least.utilization,
         plugin.vendor().driver.visible_devices);
   return least;
@@ -70,7 +71,7 @@ std::vector<int64_t> own_devices(const Vendor& vendor, Rendezvous& run) {
     same = same && (!run.same_host(other, run.rank()) || all[static_cast<size_t>(other)] == shown);
   if (sharers == 1 || !same || present < sharers) return {};
   if (present % sharers != 0)
-    throw UserError("{} has {} devices for {} processes; start one process for each device, or one for the host",
+    throw UserError("{} has {} devices for {} processes; start one process for each device, or one for the whole host",
                     run.host(run.rank()), present, sharers);
   std::vector<int64_t> own;
   for (int64_t i = 0; i < present / sharers; ++i) own.push_back(rank * (present / sharers) + i);

@@ -36,8 +36,8 @@ Topology Topology::create(std::shared_ptr<const Plugin> plugin, const std::strin
                           const std::string& shape) {
   if (plugin->vendor().target_platform.empty()) {
     throw DeviceError(
-        "plugin {} cannot compile for devices that are not here; use the plugin of a vendor that supports it ({}): run "
-        "`make plugins`",
+        "plugin {} cannot compile for devices that are not present; use a plugin that can ({}), which `make plugins` "
+        "fetches",
         plugin->name(), fmt::join(vendors_with_targets(), ", "));
   }
   check_vendor(*plugin, target_config);
