@@ -53,7 +53,7 @@ struct TransferQueue::Transfer {
   int64_t offset = 0;  // offset of the piece that failed
 };
 
-// The kernel's queues, and the pieces that the kernel has.
+// Owns the queues of io_uring, and knows the pieces that the kernel has.
 class TransferQueue::Ring {
  public:
   Ring() {

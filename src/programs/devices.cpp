@@ -49,8 +49,8 @@ MemoryShare share_of_devices(const Plugin& plugin, const DeviceRequest& request)
   const int64_t tables = least.limit / plugin.vendor().pool_bytes_per_host_byte * static_cast<int64_t>(there.size());
   if (const int64_t free = free_host_memory(); tables > free)
     throw DoesNotFit(
-        "plugin {} needs {} of host memory for the tables that manage {} of memory on each of {} devices, but only {} "
-        "of host memory are free: lower gpu_memory_utilization ({:g}), or make fewer devices visible to the plugin "
+        "plugin {} needs a table of {} in host memory to manage {} of memory on each of {} devices, but only {} of "
+        "host memory are free: lower gpu_memory_utilization ({:g}), or make fewer devices visible to the plugin "
         "({})",
         plugin.name(), size_text(tables), size_text(least.limit), there.size(), size_text(free), least.utilization,
         plugin.vendor().driver.visible_devices);

@@ -232,8 +232,8 @@ Program build_train_step(const Run& run, const BatchShape& shape) {
       scalars[name] = program.input(name, {DType::kF32, {}});
   const Tensor seed = program.input("seed", {DType::kU32, {}});
   const Tensor count = maximum(count_of(run, batch), constant(1, DType::kF32));
-  // In float16, the gradients of a sum over many tokens would overflow. So the gradients of the mean are computed,
-  // times the loss scale.
+  // In float16, the gradients of a sum over many tokens would overflow. So the program computes the gradients of the
+  // mean times the loss scale.
   const Tensor scaling = run.scales_loss() ? program.input(kLossScale, {DType::kF32, {2}}) : Tensor{};
   const Tensor loss_scale = scaling ? loss_scale_of(scaling) : Tensor{};
   const Gradients sums =

@@ -95,7 +95,8 @@ class AttentionIr {
                       pointer.type);
   }
 
-  // The place of a block of rows in an array [B, T, heads, H]. Offsets of elements within the block fit into 32 bits.
+  // The addresses of a block of rows in an array [B, T, heads, H]. Offsets of elements within the block fit into 32
+  // bits.
   struct Rows {
     TritonValue pointer, offsets, mask;
   };
@@ -125,7 +126,7 @@ class AttentionIr {
     ir_.store(to.pointer, to.offsets, value, to.mask);
   }
 
-  // The place of a block of queries in an array [B, N, T].
+  // Returns a pointer to a block of queries in an array [B, N, T].
   TritonValue per_query(const TritonValue& array, const TritonValue& head, const Positions& at) {
     return at_offset(array,
                      (row_ * static_cast<double>(s_.heads) + convert(head, "i64")) * static_cast<double>(s_.length) +

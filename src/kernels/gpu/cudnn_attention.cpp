@@ -139,8 +139,8 @@ Tensors call(const AttentionSite& site, bool backward, const std::vector<Operand
   return custom_call(out, values);
 }
 
-// The call's operands are q, k, v and the bias, its results o [B, N, T, H], the log-sum-exp f32 [B, N, T], and the
-// workspace. Only o has a cotangent.
+// Computes the gradients of q, k and v. The forward call's operands are q, k, v and the bias. Its results are o [B, N,
+// T, H], the log-sum-exp f32 [B, N, T], and the workspace. Only o has a cotangent.
 Tensors gradient(const AttentionSite& site, const VjpArgs& args) {
   Tensors cotangents(args.operands.size());
   if (!args.cotangents[0]) return cotangents;
