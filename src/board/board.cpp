@@ -175,7 +175,7 @@ class BoardServer {
       runs_.refresh();
       const double since = number_param(request, "since", 0);
       ordered_json changes = runs_.changes(since > 0 && since < 1e15 ? static_cast<uint64_t>(since) : 0);
-      changes["board"] = process_name();  // a page sees from this that another board has started
+      changes["board"] = process_name();  // from this, a page sees that another board has started
       send_json(response, changes);
     });
     http.Get("/api/run", [this](const httplib::Request& request, httplib::Response& response) {
@@ -250,7 +250,7 @@ class BoardServer {
   }
 
   const BoardOptions& options_;
-  const bool open_;  // reading needs no token
+  const bool open_;  // whether reading needs no token
   Jobs jobs_;
   Control control_;
   RunList runs_;
@@ -264,7 +264,8 @@ int run_board(const BoardOptions& given) {
   if (options.token.empty()) options.token = random_hex(4);
   constexpr std::string_view kInAddresses = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._~-";
   if (options.token.find_first_not_of(kInAddresses) != std::string::npos)
-    throw UserError("FETTLE_BOARD_TOKEN may have letters, digits and . _ ~ - only, because it is a part of an address");
+    throw UserError(
+        "FETTLE_BOARD_TOKEN may contain only letters, digits and . _ ~ -, because it is part of an address");
   const InterruptScope interrupts;
   BoardServer server(options, std::filesystem::read_symlink("/proc/self/exe"));
   const int port = server.bind();

@@ -10,11 +10,11 @@ struct BoardOptions {
   std::string host = "127.0.0.1";
   int port = 8090;         // 0: any free port
   std::string token;       // empty: a random one
-  bool read_only = false;  // nothing can be started, stopped or written
+  bool read_only = false;  // whether the board refuses to start, stop and write
 };
 
-// Prints the board's address, with the token, on standard error. Ends after SIGINT, SIGTERM or SIGHUP; runs that the
-// board started go on. Throws UserError when the folder or the address cannot be used. Returns 0.
+// Serves the page. First prints the board's address, with the token, on standard error. Ends after SIGINT, SIGTERM or
+// SIGHUP; runs that the board started go on. Throws UserError when the folder or the address cannot be used. Returns 0.
 int run_board(const BoardOptions& options);
 
 }  // namespace fettle

@@ -31,7 +31,7 @@ std::vector<std::string> words_of(const ordered_json& asked) {
   std::vector<std::string> words;
   for (const ordered_json& word : *found) {
     if (!word.is_string() || word.get_ref<const std::string&>().find('\0') != std::string::npos)
-      throw UserError("an entry of 'words' is not a text key=value");
+      throw UserError("an entry of 'words' is not a text of the form key=value");
     words.push_back(word.get<std::string>());
   }
   return words;
@@ -101,7 +101,7 @@ ordered_json Control::query(const ordered_json& asked) {
   const std::string command = text_of(asked, "command");
   if (command != "plan" && command != "data") throw UserError("the board runs only the commands plan and data");
   const std::vector<std::string> words = words_of(asked);
-  recipe_yaml(words, "");  // a wrong key is reported at once
+  recipe_yaml(words, "");  // throws at once if a key is wrong
   std::vector<std::string> arguments{command, "--json"};
   arguments.insert(arguments.end(), words.begin(), words.end());
   return {{"number", jobs_.query(arguments)}};
@@ -181,7 +181,8 @@ ordered_json Control::stop(RunList& runs, const ordered_json& asked) {
       throw UserError("{} works on '{}'; stop it there with `kill {}`", owner->text(), name, owner->pid);
     // The process id comes from a file that others could have written, so only processes of Fettle are stopped.
     if (owner->pid <= 1 || !runs_fettle(owner->pid))
-      throw UserError("process {} is not a program called fettle; stop it with `kill {}`", owner->pid, owner->pid);
+      throw UserError("process {} is not a program called fettle, so the board does not stop it; use `kill {}`",
+                      owner->pid, owner->pid);
     process = static_cast<pid_t>(owner->pid);
   }
   if (kill(process, SIGTERM) != 0) throw UserError("cannot stop process {}: {}", process, std::strerror(errno));

@@ -103,7 +103,7 @@ int64_t Jobs::query(const std::vector<std::string>& arguments) {
   forget_oldest();
   const auto running = std::ranges::count_if(queries_, [](const auto& one) { return one.second.running; });
   if (running >= kMostRunning)
-    throw UserError("{} commands of this board still run; wait for one of them, or cancel it", running);
+    throw UserError("{} commands of this board still run; wait until one ends, or cancel one", running);
   Query made{.out = memfd_create("fettle-out", MFD_CLOEXEC), .err = memfd_create("fettle-err", MFD_CLOEXEC)};
   internal_check(made.out >= 0 && made.err >= 0, "jobs: memfd_create: {}", std::strerror(errno));
   made.process = start(arguments, made.out, made.err);

@@ -23,18 +23,19 @@ class Jobs {
   Jobs(const Jobs&) = delete;
 
   // Starts a command whose output is kept in memory, such as `fettle plan`. Returns its number. Throws UserError when
-  // too many run already.
+  // too many commands run already.
   int64_t query(const std::vector<std::string>& arguments);
   // Returns {running, code, out, err}, where `out` is empty while the command runs; nullopt for an unknown number.
   // Numbers of the oldest ended commands are forgotten.
   std::optional<nlohmann::ordered_json> state(int64_t number);
-  // Sends SIGTERM, and SIGKILL if the command was already asked to end. Returns false when it is not running.
+  // Sends SIGTERM at the first call and SIGKILL at later calls. Returns false when the command is not running.
   bool end(int64_t number);
 
   // Starts a command that continues when the board ends. Its output is appended to the file descriptor `output`, which
   // this function closes. Returns the command's process id.
   pid_t detach(const std::vector<std::string>& arguments, int output);
-  // Returns the exit code of a process of detach(), or 128 + its signal; nullopt while it runs.
+  // Returns the exit code of a process of detach(), or 128 + the number of the signal that ended it. Returns nullopt
+  // while the process runs.
   std::optional<int> detached_code(pid_t process);
 
  private:

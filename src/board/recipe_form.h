@@ -13,7 +13,7 @@ namespace fettle {
 // map or text. Secret keys are left out.
 nlohmann::ordered_json recipe_form_json();
 
-// Returns the recipe of these key=value words as yaml, with `output_dir` if that is not empty. Throws UserError like
+// Returns the recipe of these key=value words as yaml. Adds `output_dir` if it is not empty. Throws UserError like
 // read_recipe, and for a word with a secret key, whose value would be lost.
 std::string recipe_yaml(const std::vector<std::string>& words, const std::string& output_dir);
 

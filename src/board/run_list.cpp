@@ -15,7 +15,7 @@ constexpr const char *kLogName = "trainer_log.jsonl", *kResultsName = "all_resul
 constexpr int kDepth = 6;
 constexpr size_t kMostRuns = 5000, kMostEntries = 20000;
 constexpr int64_t kTail = 64 << 10;
-constexpr size_t kMostLogs = 40;         // this many whole logs always stay in memory
+constexpr size_t kMostLogs = 40;         // up to this many whole logs stay in memory, whatever their size
 constexpr size_t kMostRows = 8'000'000;  // more whole logs stay if all of them together have at most this many rows
 
 double now_seconds() {

@@ -28,8 +28,7 @@ class RunList {
   RunList(const std::filesystem::path& folder, std::function<bool(const std::string& name)> starts);
 
   const FolderFiles& files() const { return files_; }
-  // Looks for runs and for changes of their files. Does nothing if the last call did this less than `pause` seconds
-  // ago.
+  // Looks for runs and for changes of their files. Does nothing if it last looked less than `pause` seconds ago.
   void refresh(double pause = 1);
   // Returns {generation, runs: [summaries of runs that changed after generation `since`], gone: [names], more: whether
   // the folder has more runs than are shown}.

@@ -15,7 +15,8 @@ struct FileSystem {
   std::string_view what;
 };
 
-// The numbers are those of Linux's magic.h, and of statfs's manual page. Lustre, GPFS and BeeGFS define their own.
+// Sources of the numbers: Linux's magic.h and the manual page of statfs. Lustre, GPFS and BeeGFS define their numbers
+// themselves.
 constexpr FileSystem kNotLocal[] = {
     {0x01021994, "a file system in memory (tmpfs)"},
     {0x858458f6, "a file system in memory (ramfs)"},

@@ -36,7 +36,7 @@ int open_and_unlink(const fs::path& folder, int flags) {
 }
 
 // Removes the empty files that processes left when they were killed between open and unlink. This may also remove the
-// file of a process that is between these calls now; that process no longer needs the name.
+// name of a file whose process is just between these two calls. That process no longer needs the name.
 void remove_leftovers(const fs::path& folder) {
   std::error_code code;
   for (fs::directory_iterator it(folder, code), end; !code && it != end; it.increment(code)) {

@@ -50,10 +50,10 @@ struct TransferQueue::Transfer {
   bool write = false;
   int64_t left = 0;    // bytes that are not transferred yet
   int error = 0;       // errno of the first piece that failed; -1: the file ends early; 0: no failure
-  int64_t offset = 0;  // offset of that piece
+  int64_t offset = 0;  // offset of the piece that failed
 };
 
-// The kernel's queues, and the pieces that the kernel has.
+// Owns the queues of io_uring, and knows the pieces that the kernel has.
 class TransferQueue::Ring {
  public:
   Ring() {

@@ -37,7 +37,8 @@ class TransferQueue {
   TransferQueue(const TransferQueue&) = delete;
   TransferQueue& operator=(const TransferQueue&) = delete;
 
-  // Starts a transfer. Until it is done, do not write to the memory and, for a read, do not use it.
+  // Starts a transfer. Until the transfer is done, do not write to the memory. During a read, do not read the memory
+  // either.
   Ticket read(int64_t offset, std::span<std::byte> to);
   Ticket write(int64_t offset, std::span<const std::byte> from);
   bool done(const Ticket& ticket);

@@ -25,9 +25,9 @@ struct AttentionSite {
   Partition split_heads() const { return {{split_q.dims[2]}}; }  // how an array [N] is split
 };
 
-// Reads a use of the composite. Returns nullopt when T or H is split over devices, when k, v or the segments are split
-// in another way than q, when the shapes or dtypes of q, k and v do not fit together, or when there is a window without
-// a causal mask.
+// Reads a use of the composite. Returns nullopt in these cases: T or H is split over devices; k, v or the segments are
+// split in another way than q; the shapes or dtypes of q, k and v do not fit together; or there is a window without a
+// causal mask.
 std::optional<AttentionSite> read_attention(const CompositeSite& site);
 
 }  // namespace fettle

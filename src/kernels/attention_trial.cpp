@@ -50,7 +50,7 @@ std::vector<std::vector<double>> define(const std::vector<TrialInput>& inputs, c
     const int64_t position = i / kHeads, t = position % s.length, query = i * s.width;
     const int64_t key_head = i % kHeads / (kHeads / kKeyHeads);
     std::vector<int64_t> keys;
-    std::vector<double> weights, slants;  // slants: derivatives of scores by the products of q and k
+    std::vector<double> weights, slants;  // slants: derivatives of the scores with respect to the products of q and k
     double sum = 0;
     for (int64_t place = 0; place <= t; ++place) {
       const int64_t key = (position - t + place) * kKeyHeads + key_head;

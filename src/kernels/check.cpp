@@ -55,16 +55,17 @@ std::set<std::string_view> composites() {
   return out;
 }
 
-// Returns the subject under which Findings stores that all bodies agree. The subject contains the names of the
-// composites, so that the stored verdict no longer applies after a kernel for another composite is added.
+// Returns the subject under which Findings stores the verdict that all bodies agree with the host. The subject contains
+// the names of all composites that have kernels. So the stored verdict no longer applies after a kernel for another
+// composite is added.
 std::string bodies_subject() {
   std::string out = "bodies";
   for (const std::string_view composite : composites()) out.append(" ").append(composite);
   return out;
 }
 
-// Stores verdicts for later runs, one file each. The file's name is a hash of the subject (a kernel's id, or
-// bodies_subject()) and the devices. The file has the text "agrees", or the fault.
+// Stores verdicts for later runs, one file for each verdict. The file's name is a hash of the subject (a kernel's id,
+// or bodies_subject()) and the devices. The file has the text "agrees", or the fault.
 class Findings {
  public:
   explicit Findings(const Devices& devices) : devices_(devices) {
@@ -106,7 +107,8 @@ constexpr const char* kAgrees = "agrees";
 }  // namespace
 
 RunTrial run_on(const Devices& devices) {
-  // The results of programs without kernels, which check_bodies and check_kernels both ask for.
+  // The results of trials without kernels. Both check_bodies and check_kernels ask for them, so they are computed only
+  // once.
   const auto plain = std::make_shared<std::map<std::string, Results>>();
   return [&devices, plain](const Trial& trial, const ChooseKernel& choose) {
     Program program(devices.flat_mesh(), choose);
@@ -153,9 +155,8 @@ void check_bodies(const std::string& device, const MeshAxes& mesh, const RunTria
       const double off = distance(got, trial.wanted);
       if (off <= trial.bound) continue;
       throw DeviceError(
-          "{} {}: {} differs from the value computed on the host by {:.1e} of its norm (rounding gives at most "
-          "{:.0e}); "
-          "check the driver and the plugin, and try another device",
+          "{} {}: {} differs from the value computed on the host by {:.1e} of that value's norm (rounding gives "
+          "at most {:.0e}); check the driver and the plugin, and try another device",
           device, all_zero(got) ? "computes nothing" : "computes wrongly", trial.title, off, trial.bound);
     }
 }
@@ -164,8 +165,9 @@ std::vector<KernelVerdict> check_kernels(const KernelSet& kernels, const MeshAxe
   std::vector<KernelVerdict> out;
   for (const KernelRow* kernel : kernels) {
     KernelRow anywhere = *kernel;
-    anywhere.pays = nullptr;  // trials are too small for the kernel to be faster
-    // Only Fettle's own handlers read slices. One trial on slices is enough, because all are read in the same way.
+    anywhere.pays = nullptr;  // trials are small, so run the kernel even where it is not faster
+    // Only Fettle's own handlers read slices. One trial on slices is enough, because all trials would read them in the
+    // same way.
     const bool reads_slices = mesh.size() == 1 && kernel->register_handlers != nullptr;
     KernelVerdict verdict{kernel, true, "", 0, 1};
     std::vector<Trial> trials = trials_of(kernel->composite, mesh, kernel->every_width);

@@ -24,8 +24,9 @@ struct KernelRow {
   std::string_view platform;   // Vendor::name: "cpu"
   // Returns the kernel if it supports the site's dtypes, shapes and partitions; else nullopt.
   std::optional<Kernel> (*build)(const CompositeSite& site);
-  // Returns whether the kernel is faster than the body at these shapes, according to measurements in benchmarks/, or
-  // expected where the function says so. Null: always. Checks run the kernel at any shape.
+  // Returns whether the kernel is faster than the body at these shapes, according to measurements in benchmarks/. If
+  // nobody has measured it, the function's own comment says so. Null: the kernel is always faster. Checks run the
+  // kernel at any shape.
   bool (*pays)(const CompositeSite& site);
   // Registers the kernel's custom calls with the plugin. Null: the plugin itself provides them.
   void (*register_handlers)(const Plugin& plugin);
@@ -33,8 +34,8 @@ struct KernelRow {
   // check also tries the widths and options that models have.
   bool every_width = false;
   // The beginning of the capability (DeviceInfo::capability) of the devices on which `kernels: auto` uses the kernel.
-  // On other devices, a run uses it only if the recipe names it: nobody has measured it there, or it is not
-  // deterministic.
+  // On other devices, a run uses the kernel only if the recipe names it, because nobody has measured it there or it is
+  // not deterministic.
   std::string_view automatic_on = kAnyDevice;
 
   bool automatic(std::string_view capability) const { return capability.starts_with(automatic_on); }
@@ -50,14 +51,14 @@ using KernelSet = std::vector<const KernelRow*>;
 // position of the recipe's key `kernels`: "recipe.yaml:12".
 void require_kernel_names(const std::vector<std::string>& wanted, std::string_view where);
 
-// Returns the table rows for `platform` (a Vendor::name) that a recipe's `kernels` selects: {"auto"} selects all that
-// are automatic for devices of `capability`, {"off"} none, and a list of names selects these kernels. Rows for other
-// platforms are left out.
+// Returns the table rows for `platform` (a Vendor::name) that a recipe's `kernels` selects: {"auto"} selects all rows
+// that are automatic for devices of `capability`. {"off"} selects none. A list of names selects the kernels with these
+// names. Rows for other platforms are left out.
 KernelSet select_kernels(std::string_view platform, const std::vector<std::string>& wanted,
                          std::string_view capability = "");
 
-// Returns a chooser that takes the first row that supports a composite's shapes and is faster than its body there. The
-// chooser is empty for an empty set.
+// Returns a chooser. It takes the first row that supports a composite's shapes and is faster than the composite's body
+// at these shapes. The chooser is empty for an empty set.
 ChooseKernel choose_among(KernelSet kernels);
 
 // Returns the kernels' names and versions, such as "cpu_attention/1", which a checkpoint records.

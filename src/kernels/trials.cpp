@@ -31,8 +31,8 @@ std::vector<Trial> trials_of(std::string_view composite, const MeshAxes& mesh, b
 }
 
 Trial also_on_slices(Trial trial) {
-  // Each stack has three slices: two of zeros, then the input. The loop computes the last two, and the second trip
-  // gives the results. So a call that reads another slice than its own gives wrong results.
+  // Each stack has three slices: two of zeros, then the input. The loop runs over the last two slices, and its second
+  // iteration gives the results. So a call that reads a wrong slice gives wrong results.
   constexpr int64_t kZeros = 2, kTrips = 2;
   const std::vector<std::vector<double>> again = trial.wanted;
   trial.wanted.insert(trial.wanted.end(), again.begin(), again.end());

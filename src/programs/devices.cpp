@@ -38,7 +38,7 @@ MemoryShare share_of_devices(const Plugin& plugin, const DeviceRequest& request)
   if (least.total == 0) return least;
   if (least.limit == 0)
     throw DoesNotFit(
-        "a device of plugin {} has {}, and other programs use {} of it, so no memory is left; end those programs",
+        "a device of plugin {} has {} of memory, and other programs use {} of it, so none is left; end those programs",
         plugin.name(), size_text(least.total), size_text(least.others));
   if (least.others > 0 && least.limit < least.requested())
     info(
@@ -49,8 +49,9 @@ MemoryShare share_of_devices(const Plugin& plugin, const DeviceRequest& request)
   const int64_t tables = least.limit / plugin.vendor().pool_bytes_per_host_byte * static_cast<int64_t>(there.size());
   if (const int64_t free = free_host_memory(); tables > free)
     throw DoesNotFit(
-        "plugin {} keeps a table of {} in host memory to manage {} on each of {} devices, but only {} are free: lower "
-        "gpu_memory_utilization ({:g}), or make fewer devices visible to it ({})",
+        "plugin {} needs a table of {} in host memory to manage {} of memory on each of {} devices, but only {} of "
+        "host memory are free: lower gpu_memory_utilization ({:g}), or make fewer devices visible to the plugin "
+        "({})",
         plugin.name(), size_text(tables), size_text(least.limit), there.size(), size_text(free), least.utilization,
         plugin.vendor().driver.visible_devices);
   return least;
@@ -70,7 +71,7 @@ std::vector<int64_t> own_devices(const Vendor& vendor, Rendezvous& run) {
     same = same && (!run.same_host(other, run.rank()) || all[static_cast<size_t>(other)] == shown);
   if (sharers == 1 || !same || present < sharers) return {};
   if (present % sharers != 0)
-    throw UserError("{} has {} devices for {} processes; start one process for each device, or one for the host",
+    throw UserError("{} has {} devices for {} processes; start one process for each device, or one for the whole host",
                     run.host(run.rank()), present, sharers);
   std::vector<int64_t> own;
   for (int64_t i = 0; i < present / sharers; ++i) own.push_back(rank * (present / sharers) + i);
@@ -169,8 +170,8 @@ namespace {
 
 UserError no_host_memory(const Client& client) {
   return UserError(
-      "offload_optimizer and offload_param need arrays in pinned host memory. Plugin {} does not support them or "
-      "cannot compile for them; remove the keys, or use a newer plugin (`make setup`, `make plugins`)",
+      "offload_optimizer and offload_param need arrays in pinned host memory. Plugin {} does not support such arrays, "
+      "or cannot compile programs that use them; remove the keys, or use a newer plugin (`make setup`, `make plugins`)",
       client.plugin().name());
 }
 
@@ -188,8 +189,8 @@ bool Devices::on_host() const {
   return plugin_->vendor().staging == Staging::kHostMemory;
 }
 
-// With several processes, the plugin ends a process whose program hangs, if Fate cannot do that. Fate prints a table
-// first, so the plugin waits longer.
+// With several processes, sets the time after which the plugin ends a process whose program hangs. Normally Fate ends
+// such a process earlier, and prints a table of all processes. So the plugin's time is 600 s longer than Fate's.
 CompileOptions Devices::options_of(const Program& program) const {
   CompileOptions options{.num_partitions = static_cast<int>(program.mesh().size())};
   if (run_ == nullptr || !plugin_->knows_timeouts()) return options;
@@ -214,9 +215,9 @@ bool Devices::all_have(bool here) const {
   return std::ranges::all_of(all, [](const std::string& one) { return one == "1"; });
 }
 
-// Returns the program's memory from this process's compile cache if the caches of all processes have the program, else
-// nullopt. Either all processes must compile a program, or none, because they exchange kernel measurements during
-// compilation. Throws UserError when the programs differ.
+// Looks up the program's memory figures in this process's compile cache. Returns nullopt if any process's cache lacks
+// the program. Then all processes compile it, because they exchange kernel measurements while they compile. Throws
+// UserError when the programs differ.
 std::optional<MemoryStats> Devices::stored_by_all(const Program& program, const std::string& text) const {
   const std::optional<MemoryStats> here =
       cache_ ? cache_->memory_stats(client_, text, options_of(program)) : std::nullopt;
@@ -266,8 +267,8 @@ Executable Devices::compile(const Program& program, const std::string& text) {
     if (text_of_error.find("annotate_device_placement") != std::string::npos) throw no_host_memory(client_);
     for (const auto& [flag, value] : options.env) {
       if (text_of_error.find(flag) == std::string::npos) continue;
-      warn("plugin {} does not know {}, so the plugin does not end a program that hangs on a device", plugin_->name(),
-           flag);
+      warn("plugin {} does not know the flag {}, so the plugin does not end a program that hangs on a device",
+           plugin_->name(), flag);
       plugin_->note_refused_timeouts();
       return compile(program, text);
     }

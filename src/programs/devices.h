@@ -26,7 +26,7 @@ struct DeviceRequest {
   std::string compile_cache;  // a folder; empty: the default one; "off": no cache
   // Share of a GPU's memory that the program may take; 0: the plugin's choice.
   double memory_utilization = 0;
-  std::string memory_utilization_at;  // where the recipe sets memory_utilization, for messages; empty: it does not
+  std::string memory_utilization_at;           // where the recipe sets memory_utilization, for messages; empty: nowhere
   std::vector<std::string> kernels = {"off"};  // kernels that programs may call: names, or the word auto or off
   bool require_arithmetic = true;  // refuse devices that compute wrongly (arithmetic.h); the CPU is not checked
   Rendezvous* run = nullptr;       // the processes that share the work; null: only this process
@@ -36,10 +36,10 @@ class Devices {
  public:
   // Loads the plugin and opens the devices. On a GPU, reserves the requested share of the memory. If other programs use
   // so much that less is free, reserves what is free and logs this. Throws UserError when there are fewer devices than
-  // requested, when the processes cannot share them evenly, would leave some unused or have devices of different kinds,
-  // or when the compile cache has no folder. Throws DoesNotFit when other programs leave no memory, or when the host
-  // has too little memory for the plugin's tables. Throws DeviceError when the plugin does not load or a device
-  // computes wrongly.
+  // requested, when the processes cannot share the devices evenly or would leave some unused, when the processes have
+  // devices of different kinds, or when the compile cache has no folder. Throws DoesNotFit when other programs leave no
+  // memory, or when the host has too little memory for the plugin's tables. Throws DeviceError when the plugin does not
+  // load or a device computes wrongly.
   explicit Devices(const DeviceRequest& request);
 
   const Client& client() const { return client_; }

@@ -18,12 +18,12 @@ class Client;
 class Launch;
 struct ClientHandle;
 
-// Writes the elements of `box`, dense and row-major, to `out`, which is large enough.
+// A function that writes the elements of `box` to `out`, dense and row-major. `out` has room for them.
 using FillBox = std::function<void(const Box& box, std::byte* out)>;
 
-// Owns one PJRT buffer for each device of the layout that belongs to this process. Move-only. A buffer may be destroyed
-// while a program still reads it: the plugin keeps the memory until the program has ended. Several threads may read a
-// const buffer. While a program uses the buffer as a donated argument, nothing else may use the buffer.
+// Owns one PJRT buffer for each of this process's devices in the layout. Move-only. A buffer may be destroyed while a
+// program still reads it: the plugin keeps the memory until the program has ended. Several threads may read a const
+// buffer. While a program uses the buffer as a donated argument, nothing else may use the buffer.
 //
 // The caller may change or free the uploaded host array as soon as upload() returns.
 class DeviceBuffer {
@@ -32,9 +32,9 @@ class DeviceBuffer {
   // Copies the box of each device from `global` to that device. For memory_kind see ArgInfo.
   static DeviceBuffer upload(const Client& client, const HostArray& global, Layout layout,
                              const std::string& memory_kind = "");
-  // Does the same without a host array of all elements: calls `fill` once for each distinct box on this process's
-  // devices, on the calling thread, with a 64-byte aligned `out`. Replicas get the same bytes. During the call, host
-  // memory holds all these boxes; BufferBuilder needs less.
+  // Makes the array without a host array of all elements. Calls `fill` once for each distinct box on this process's
+  // devices, on the calling thread. `out` is aligned to 64 bytes. Replicas get the same bytes. During the call, host
+  // memory holds all these boxes. BufferBuilder needs less host memory.
   static DeviceBuffer upload(const Client& client, const Shape& shape, Layout layout, const FillBox& fill,
                              const std::string& memory_kind = "");
   static DeviceBuffer zeros(const Client& client, const Shape& shape, Layout layout,
@@ -48,22 +48,22 @@ class DeviceBuffer {
   const Layout& layout() const { return layout_; }
   const std::string& memory_kind() const { return memory_kind_; }
   bool empty() const { return shards_.empty(); }
-  // Returns true after a program took the memory (donation), after release(), and for an empty buffer. Such a buffer
-  // cannot be waited for, downloaded or passed to a program: these calls throw InternalError.
+  // Returns true if the buffer is empty, was donated to a program, or was released with release(). Waiting for such a
+  // buffer, downloading it or passing it to a program throws InternalError.
   bool is_deleted() const;
   // Frees the device memory now.
   void release();
-  // Waits until the bytes are ready. Throws DeviceError when the program that should have produced them failed.
+  // Waits until the array's bytes are on the device. Throws DeviceError when the program that computes them failed.
   void wait() const;
 
-  // Waits, then copies the global array to the host, taking each distinct box from one device. Throws InternalError
-  // when a box is only on devices of other processes.
+  // Waits, then copies the global array to the host. Takes each distinct box from one device. Throws InternalError when
+  // a box is only on devices of other processes.
   HostArray download() const;
   // Returns whether the device at this position in the layout belongs to this process.
   bool is_local(int position) const { return shards_[static_cast<size_t>(position)] != nullptr; }
   // Waits, then copies the box at this position in the layout to the host. The device must belong to this process.
   HostArray download_shard(int position) const;
-  // Does the same, but copies to `out`, which has room for the box's `bytes` bytes.
+  // Waits, then copies the box at this position to `out`. The box has `bytes` bytes, and `out` has room for them.
   void download_shard(int position, std::byte* out, int64_t bytes) const;
 
   // The following members are only for code in src/runtime.

@@ -22,8 +22,8 @@ class PiecewiseTransfer {
   PiecewiseTransfer(const PiecewiseTransfer&) = delete;
   PiecewiseTransfer& operator=(const PiecewiseTransfer&) = delete;
 
-  // Sends the first `bytes` of `piece` to `offset`. `piece` must stay alive until the event is ready. `last` says
-  // whether this is the final transfer.
+  // Sends the first `bytes` bytes of `piece` to byte `offset` of the buffer. `piece` must stay alive until the returned
+  // event is ready. `last` says whether this is the final transfer.
   PJRT_Event* send(const HostBlock& piece, int64_t offset, int64_t bytes, bool last);
   PJRT_Buffer* take_buffer();
 
@@ -150,7 +150,8 @@ class BufferBuilder::State {
                    shape_.to_string());
   }
 
-  // Sends each piece to all devices that hold the part. At most kPiecesInFlight pieces are in transfer at a time.
+  // Cuts `bytes` into pieces and sends each piece to all devices that hold the part. At most kPiecesInFlight pieces are
+  // in transfer at a time.
   void send(int part, int64_t offset, std::span<const std::byte> bytes) {
     const std::lock_guard lock(mutex_);
     while (!bytes.empty()) {

@@ -18,9 +18,9 @@ class Client;
 // The caller writes byte ranges of the array's distinct boxes, in any order. For example, a stacked [L, ...] weight is
 // written layer by layer from mapped files.
 //
-// On the CPU the bytes are written straight into the array's memory. Replicas share one block of memory, so a program
-// to which such an array is donated writes its result to other memory. On GPUs at most kStagingLimit bytes of host
-// memory are used. For unknown vendors the host stores all boxes until finish() (Vendor::staging, vendors/vendor.h).
+// On the CPU, write() writes straight into the array's memory. Replicas share one block of memory. If such an array is
+// donated to a program, the program writes its result to other memory. On GPUs, at most kStagingLimit bytes of host
+// memory are used. For unknown vendors, host memory holds all boxes until finish() (Vendor::staging, vendors/vendor.h).
 // Several threads may call write() at once for ranges that do not overlap.
 class BufferBuilder {
  public:
@@ -37,7 +37,8 @@ class BufferBuilder {
   // Returns the distinct boxes on this process's devices. The caller writes each box once, even if several devices hold
   // it.
   const std::vector<Box>& parts() const;
-  // Copies `bytes` to byte `offset` of box number `part` (dense, row-major). The caller may reuse `bytes` on return.
+  // Copies `bytes` to byte `offset` of box number `part` (dense, row-major). The caller may reuse the memory of `bytes`
+  // when write() returns.
   void write(int part, int64_t offset, std::span<const std::byte> bytes);
   // Returns the array. Throws InternalError if some bytes of a part were not written.
   DeviceBuffer finish();

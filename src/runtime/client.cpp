@@ -19,8 +19,8 @@
 namespace fettle {
 namespace {
 
-// Returns the plugin's figures about the device's memory, among them the peak and the allocator's limit; zeros when the
-// plugin does not count them.
+// Returns the plugin's figures about the device's memory, such as the peak and the allocator's limit. All figures are
+// zero when the plugin does not report them.
 PJRT_Device_MemoryStats_Args device_memory(const PJRT_Api& api, PJRT_Device* device) {
   PJRT_ARGS(PJRT_Device_MemoryStats_Args, args);
   args.device = device;
@@ -41,8 +41,8 @@ std::string text_attribute(const PJRT_Api& api, PJRT_DeviceDescription* descript
   return "";
 }
 
-// Describes one device. `local` says whether this process controls it. Plugins do not report the memory of devices of
-// other processes.
+// Describes one device. `local` says whether this process controls the device. Plugins do not report the memory of
+// other processes' devices.
 DeviceInfo describe(const Plugin& plugin, PJRT_Device* device, bool local) {
   const PJRT_Api& api = plugin.api();
   PJRT_ARGS(PJRT_Device_GetDescription_Args, args);
@@ -77,7 +77,7 @@ PJRT_Client* create_client(const Plugin& plugin, const ClientOptions& options) {
         plugin.name());
   }
   if (options.device_count < 0) throw UserError("device_count: {} given, wanted 1 or more", options.device_count);
-  // The names must stay valid until the call ends. String literals do.
+  // The names must stay valid until the call ends. They are string literals, which always stay valid.
   if (vendor.counts_devices) {
     values.push_back(pjrt::named_value("cpu_device_count", int64_t{std::max(1, options.device_count)}));
   }
@@ -185,8 +185,8 @@ std::vector<int64_t> device_ids(const ClientHandle& handle, const CompileOptions
 }
 
 // Makes the allocators of this process's devices allocate their memory now, in parallel. Each allocator fills a table
-// in host memory (1/32 of the device's memory, see vendor.h), which takes seconds for a large device. Otherwise, each
-// allocator would do this when the first array of its device is made, one device after another.
+// in host memory (1/32 of the device's memory, see vendor.h), which takes seconds for a large device. Without this
+// function, each allocator would fill its table when the first array of its device is made, one device after another.
 void fill_pools(const ClientHandle& handle) {
   parallel_for(handle.local_count, handle.local_count, [&](int64_t i) {
     const auto block = std::make_shared<HostBlock>(4);
@@ -208,8 +208,8 @@ Client::Client(std::shared_ptr<const Plugin> plugin, const ClientOptions& option
                     options.device_count, handle->plugin->name(), count);
   }
   if (handle->plugin->vendor().staging == Staging::kHostMemory) {
-    // The CPU plugin allocates arrays with the C library. With this setting, the library returns arrays of 1 MiB or
-    // more to the system as soon as they are freed, so the process uses as much memory as the compiler counts.
+    // The CPU plugin allocates arrays with the C library. With this setting, the library returns freed arrays of 1 MiB
+    // or more to the system at once. So the process uses as much memory as the compiler counts.
     mallopt(M_MMAP_THRESHOLD, 1 << 20);
   }
   if (handle->plugin->vendor().counts_devices) {

@@ -17,11 +17,11 @@ struct ClientHandle;
 class Rendezvous;
 
 struct ClientOptions {
-  // CPU: the number of devices to make; 0 means 1. Other plugins: 0, or exactly the number of devices that this process
-  // controls.
+  // For the CPU plugin: the number of devices to make; 0 means 1. For other plugins: 0, or exactly the number of
+  // devices that this process controls.
   int device_count = 0;
   double memory_fraction = 0;         // GPUs: share of the memory that the allocator may use; 0: the plugin's default
-  bool preallocate = true;            // GPUs: allocate that share at start
+  bool preallocate = true;            // GPUs: allocate the share memory_fraction at start
   Rendezvous* run = nullptr;          // the processes whose devices work together; null: only this one
   std::vector<int64_t> visible = {};  // GPUs: numbers of the devices that this process takes; empty: all
 };
@@ -42,8 +42,8 @@ struct DeviceInfo {
 class Client {
  public:
   // Throws DeviceError when the plugin finds no device or cannot join the processes of a run. Throws UserError when
-  // device_count is negative, or when it is not 0 and this process has another number of devices. `options.run` must
-  // outlive the client.
+  // device_count is negative. Also throws UserError when device_count is neither 0 nor this process's number of
+  // devices. `options.run` must outlive the client.
   explicit Client(std::shared_ptr<const Plugin> plugin, const ClientOptions& options = {});
 
   const Plugin& plugin() const;
@@ -61,13 +61,15 @@ class Client {
   bool has_memory(const std::string& kind) const;
 
   // Compiles StableHLO text (with the sdy dialect). Throws DeviceError with the compiler's message when the compiler
-  // rejects the text, DoesNotFit when the host has too little memory to compile, UserError when the program needs more
-  // devices than there are, and InternalError when the results' shard shapes differ from `signature`.
+  // rejects the text. Throws DoesNotFit when the host has too little memory to compile, UserError when the program
+  // needs more devices than there are, and InternalError when the results' shard shapes differ from `signature`.
   Executable compile(const std::string& module_text, Signature signature, const CompileOptions& options = {}) const;
-  // Loads the output of CompiledProgram::serialize. The plugin hardly checks these bytes; CompileCache checks them.
+  // Loads the output of CompiledProgram::serialize. The plugin hardly checks these bytes, so CompileCache checks them
+  // before.
   Executable load(const std::string& serialized, Signature signature) const;
 
-  // Returns the encoded options, with device ids, that compile() passes to the plugin. They are part of a cache key.
+  // Returns the encoded options, with device ids, that compile() passes to the plugin. They are part of a program's key
+  // in the compile cache.
   std::string encoded_options(const CompileOptions& options) const;
 
   const std::shared_ptr<const ClientHandle>& handle() const { return handle_; }  // only for code in src/runtime

@@ -10,47 +10,51 @@
 
 namespace fettle {
 
-// Returns a text that identifies the devices, for the file names of compiled programs and of check results: the plugin
-// file's content and version, the number and kind of devices, and on CPUs the instruction sets of this machine.
+// Returns a text that identifies the devices. The file names of compiled programs and of check results contain it in
+// hashed form. It depends on the plugin file's content and version, on the number and kind of devices, and on CPUs also
+// on the instruction sets of this machine.
 std::string devices_identity(const Client& client);
 
-// Each program has a file. The file's name is a hash of devices_identity(), the encoded options, the module text,
-// $XLA_FLAGS, and the process of each device. devices_identity() includes the instruction sets of a CPU, because a
-// program for another CPU would load and then crash. A compiler may treat devices of one process differently from
-// devices of several. A file contains a checksum of the program. The file is written under a temporary name and then
-// renamed. If the file is damaged or truncated, or has another format, the program is compiled again. A folder that
-// cannot be written only causes a warning. Several processes may share a folder.
+// Stores each program in a file. The file's name is a hash of devices_identity(), the encoded options, the module text,
+// $XLA_FLAGS, and the process index of each device. devices_identity() includes the instruction sets of a CPU, because
+// a program for another CPU would load and then crash. The process indices are included because a compiler may treat
+// devices of one process differently from devices of several processes. The file contains a checksum of the program. It
+// is written under a temporary name and then renamed. If the file is damaged or truncated, or has another format, the
+// program is compiled again. If the folder cannot be written, the cache only warns. Several processes may share a
+// folder.
 //
-// GPU plugins tune programs: they measure several variants of a matrix product on the device. A folder in "tuning"
-// keeps these results for the devices and $XLA_FLAGS, so that another program with the same product compiles faster and
-// takes the same variant. It is not part of a file's name, and its size is not limited: it has some KB for a product.
+// GPU plugins tune programs: they measure several variants of a matrix product on the device. The folder "tuning" keeps
+// these results in subfolders, one for each combination of devices and $XLA_FLAGS. So another program with the same
+// product compiles faster and takes the same variant. The file name of a program does not depend on the tuning results.
+// The size of "tuning" is not limited; it has a few KB for each product.
 //
-// Programs are code that runs in this process. So the cache creates folders that only this user may enter. It does not
-// load a file that another user could have changed; a warning then names the file and the remedy.
+// Programs are code that runs in this process. So the cache creates folders that only this user may enter. The cache
+// does not load a file that another user could have changed; it warns and names the file and the remedy.
 class CompileCache {
  public:
   // After a program is stored, the least recently used other programs are removed until all files have at most `limit`
   // bytes together.
   explicit CompileCache(std::filesystem::path folder, int64_t limit = default_limit());
 
-  // Returns $FETTLE_COMPILE_CACHE_GB in bytes, and 10 GB if it is not set; "0" means no limit. Throws UserError when it
-  // is not a number from 0 to 1e9.
+  // Returns $FETTLE_COMPILE_CACHE_GB in bytes, or 10 GB if the variable is not set. "0" means no limit. Throws
+  // UserError when the value is not a number from 0 to 1e9.
   static int64_t default_limit();
 
-  // Loads the program, or compiles and stores it.
+  // Loads the program if it is stored. Otherwise compiles and stores it.
   Executable compile(const Client& client, const std::string& module_text, Signature signature,
                      const CompileOptions& options = {});
-  // The two halves of compile(). load() returns nullopt when the program is not stored, is not trusted or does not
-  // load. compile_again() always compiles, and stores the program.
+  // The two halves of compile(). load() returns nullopt when no file has the program, or when the file is not trusted
+  // or does not load. compile_again() always compiles the program, and stores it.
   std::optional<Executable> load(const Client& client, const std::string& module_text, const Signature& signature,
                                  const CompileOptions& options = {});
   Executable compile_again(const Client& client, const std::string& module_text, Signature signature,
                            const CompileOptions& options = {});
-  // Returns the compiler's count of a stored program's memory; nullopt when the program is not stored or not trusted.
+  // Returns the compiler's count of a stored program's memory. Returns nullopt when no file has the program, or when
+  // the file is not trusted.
   std::optional<MemoryStats> memory_stats(const Client& client, const std::string& module_text,
                                           const CompileOptions& options = {}) const;
   int hits() const { return hits_; }
-  // Returns the file in which this program is stored, or would be stored.
+  // Returns the path of this program's file, which may not exist.
   std::filesystem::path file_of(const Client& client, const std::string& module_text,
                                 const CompileOptions& options) const;
 

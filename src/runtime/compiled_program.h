@@ -19,7 +19,7 @@ class Plugin;
 struct MemoryStats {
   int64_t argument = 0;
   int64_t output = 0;
-  int64_t alias = 0;  // outputs that reuse the memory of donated arguments; included in both figures above
+  int64_t alias = 0;  // outputs that reuse the memory of donated arguments; included in `argument` and in `output`
   int64_t temp = 0;
   int64_t code = 0;
   int64_t host_argument = 0;  // like the members above, in pinned host memory
@@ -46,7 +46,7 @@ class CompiledProgram {
   // Returns the program after all compiler passes, as HLO text or as the bytes of an HloModuleProto, depending on the
   // plugin. It can be many megabytes long.
   std::string optimized_program() const;
-  // Returns bytes for Client::load. They can be loaded only with the same plugin file, on the same kind of devices.
+  // Returns bytes for Client::load. Only the same plugin file on the same kind of devices can load them.
   std::string serialize() const;
   std::vector<Shape> output_shapes() const;  // the shapes of one device's shards
 

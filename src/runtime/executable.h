@@ -18,8 +18,8 @@ namespace fettle {
 // in different orders and wait for each other forever.
 class Executable {
  public:
-  // Takes ownership of `loaded`. Only code in src/runtime calls this; other code gets an Executable from Client or
-  // CompileCache.
+  // Takes ownership of `loaded`. Only code in src/runtime calls this constructor; other code gets an Executable from
+  // Client or CompileCache.
   Executable(std::shared_ptr<const ClientHandle> client, PJRT_LoadedExecutable* loaded, Signature signature);
   ~Executable();
   Executable(Executable&&) noexcept;
@@ -36,8 +36,8 @@ class Executable {
 
   const Signature& signature() const { return signature_; }
   const CompiledProgram& program() const { return *program_; }
-  // Returns the compiler's statistics. For a program from the compile cache, these were stored when it was compiled,
-  // because plugins lose the peak when they load a program.
+  // Returns the compiler's statistics. For a program from the compile cache, returns the statistics that were stored
+  // when the program was compiled, because plugins lose the peak when they load a program.
   MemoryStats memory_stats() const { return stats_ ? *stats_ : program_->memory_stats(); }
   void set_memory_stats(const MemoryStats& stats) { stats_ = stats; }  // only for code in src/runtime
 

@@ -29,7 +29,7 @@ bool has_ffi(const Plugin& plugin);
 void register_ffi_handler(const Plugin& plugin, const std::string& name, XLA_FFI_Handler* handler);
 
 // Example: register_ffi_handler<kMyHandler>(plugin, "my_handler"). Handlers run at the same time in different threads,
-// one for each device. The partitioner cannot split custom calls, so put them inside sdy.manual_computation.
+// one for each device. The partitioner cannot split custom calls, so put each call inside an sdy.manual_computation.
 template <XLA_FFI_Handler* Handler>
 void register_ffi_handler(const Plugin& plugin, const std::string& name) {
   register_ffi_handler(plugin, name, &ffi_handler_of_any_version<Handler>);

@@ -64,7 +64,7 @@ Launch::~Launch() {
   try {
     wait();
   } catch (const Error&) {
-    // The error can be ignored here: whoever waits for an output or downloads it gets the error from wait().
+    // The error can be ignored here: code that waits for an output or downloads it gets the error from wait().
   }
 }
 

@@ -27,8 +27,8 @@ struct ClientHandle {
   int ordinal_of(const PJRT_Device* device) const;  // throws InternalError for a device of another client
   // Returns the memories that the device can use, with their kinds.
   std::vector<std::pair<std::string, PJRT_Memory*>> memories(int ordinal) const;
-  // Returns the device's memory of a kind; null for "" and "device", which mean the default memory. Throws DeviceError,
-  // which lists the kinds, when there is no such memory.
+  // Returns the device's memory of this kind. Returns null for "" and "device", which mean the default memory. Throws
+  // DeviceError, which lists the kinds, when the device has no such memory.
   PJRT_Memory* memory(int ordinal, const std::string& kind) const;
   PJRT_Memory* default_memory(int ordinal) const;
 
@@ -46,9 +46,9 @@ struct ClientHandle {
   int process_index = 0;
 };
 
-// One execution of a program. Its output buffers share this object, and so does the Executable until its next run().
-// The destructor waits until the execution has ended, so the client is not destroyed before. This also limits the
-// number of queued executions: if the caller destroys the outputs of each execution, run() waits for the previous
+// One execution of a program. The output buffers share this object. The Executable also shares it until the next run().
+// The destructor waits until the execution has ended, so the client outlives the execution. The destructor also limits
+// the number of queued executions: if the caller destroys the outputs of each execution, run() waits for the previous
 // execution.
 class Launch {
  public:
@@ -80,8 +80,8 @@ class HostBlock {
 };
 
 // Makes one device's buffer of `shape` (the shape of the device's box) from `block`. The block stays alive as long as
-// the plugin needs it; nobody may write to the block after this call. `shared`: other devices use the block, too, so
-// the plugin must not write to it.
+// the plugin needs it; nobody may write to the block after this call. If `shared` is true, other devices also use the
+// block, so the plugin must not write to it.
 PJRT_Buffer* buffer_from_block(const ClientHandle& client, int ordinal, const std::string& memory_kind,
                                const Shape& shape, std::shared_ptr<HostBlock> block, bool shared);
 void destroy_buffer(const PJRT_Api& api, PJRT_Buffer* buffer);
@@ -95,8 +95,8 @@ LocalParts local_parts(const ClientHandle& client, const Layout& layout);
 
 // Makes the buffers of this process's devices from the filled blocks, one block for each box of local_parts(), and
 // takes ownership of the blocks. On the CPU, a block becomes the memory of its buffer, and replicas share one block.
-// The plugin must not write to shared blocks, so a program to which such a buffer is donated writes its result to other
-// memory.
+// The plugin must not write to shared blocks. If such a buffer is donated to a program, the program writes its result
+// to other memory.
 DeviceBuffer hand_over(const std::shared_ptr<const ClientHandle>& client, const Shape& shape, Layout layout,
                        const std::string& memory_kind, std::vector<std::shared_ptr<HostBlock>> blocks);
 

@@ -1,9 +1,9 @@
 // Defines MemoryPool, which allocates large blocks in huge pages and uses the pages again after a block is freed.
 //
 // A training step on the CPU allocates the same large blocks as the step before it. The C library returns freed blocks
-// to the operating system, which must then clear each page again; this takes a sixth of a step's time. The pool keeps
-// freed blocks for the next step, in huge pages if the system has them. It keeps at most as much memory as its blocks
-// used at their peak.
+// to the operating system, which must then clear each page again. Clearing takes a sixth of a step's time. The pool
+// keeps freed blocks for the next step, in huge pages if the system has them. It keeps at most as much memory as its
+// blocks used at their peak.
 #pragma once
 
 #include <condition_variable>
@@ -28,9 +28,9 @@ class MemoryPool {
   // Returns a block aligned to `alignment`, a power of two up to 64 KiB. Returns null when no free range is large
   // enough or the operating system refuses memory.
   //
-  // A plugin frees a step's temporaries shortly after it has reported the step's end. The next step may allocate
-  // before that. So allocate() waits up to 50 ms for another thread to free a block. It waits only if the
-  // requested block is large, is not the first of its size, and would raise Use::most.
+  // A plugin reports the end of a step, and frees the step's temporaries shortly afterwards. The next step may allocate
+  // in between. So allocate() waits up to 50 ms for another thread to free a block. It waits only if the requested
+  // block is large, is not the first of its size, and would raise Use::most.
   void* allocate(size_t bytes, size_t alignment);
   // Returns whether `block` comes from this pool.
   bool owns(const void* block) const { return static_cast<size_t>(static_cast<const char*>(block) - base_) < reserve_; }

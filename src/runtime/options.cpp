@@ -13,8 +13,8 @@ void write_assignment(const std::vector<int64_t>& device_ids, pjrt_proto::Device
   for (int64_t id : device_ids) assignment.add_computation_devices()->add_replica_device_ids(id);
 }
 
-// Writes a flag's value as the field of its type. The fields form a protobuf oneof, so that 0 and false are written,
-// too.
+// Writes a flag's value to the field for its type. The fields form a protobuf oneof, so even the values 0 and false are
+// written.
 void write_override(const OptionValue& value, pjrt_proto::OptionOverride& out) {
   if (const auto* text = std::get_if<std::string>(&value)) out.set_string_field(*text);
   if (const auto* flag = std::get_if<bool>(&value)) out.set_bool_field(*flag);
@@ -31,7 +31,7 @@ std::string encode_compile_options(const CompileOptions& options, const std::vec
                  "compile options: {} devices do not fit {} partitions", device_ids.size(), options.num_partitions);
   pjrt_proto::CompileOptions proto;
   pjrt_proto::ExecutableBuildOptions& build = *proto.mutable_executable_build_options();
-  build.set_device_ordinal(-1);  // not set: a stored program loads in any process, whichever devices of its host it has
+  build.set_device_ordinal(-1);  // not set, so that a stored program loads in any process, whatever its devices
   build.set_num_replicas(1);
   build.set_num_partitions(options.num_partitions);
   build.set_use_spmd_partitioning(options.num_partitions > 1);

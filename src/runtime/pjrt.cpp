@@ -39,7 +39,7 @@ Failure read_and_destroy(const PJRT_Api& api, PJRT_Error* error) {
   PJRT_ARGS(PJRT_Error_GetCode_Args, code);
   code.error = error;
   code.code = PJRT_Error_Code_UNKNOWN;
-  // If reading the code also fails, this cannot be reported: the code stays UNKNOWN.
+  // If reading the code fails, the code stays UNKNOWN. This second error cannot be reported.
   api.PJRT_Error_GetCode(&code);
   PJRT_ARGS(PJRT_Error_Message_Args, message);
   message.error = error;
@@ -110,7 +110,7 @@ void keep_until(const PJRT_Api& api, PJRT_Event* event, std::shared_ptr<void> al
   };
   if (PJRT_Error* error = api.PJRT_Event_OnReady(&ready)) {
     take(api, error);
-    return await(api, event, "PJRT_Event_Await");  // there is no callback, so `alive` is kept by waiting here
+    return await(api, event, "PJRT_Event_Await");  // no callback will run, so wait here to keep `alive`
   }
   waiting.release();  // the callback frees it, or has freed it
   PJRT_ARGS(PJRT_Event_Destroy_Args, destroy);
@@ -152,7 +152,7 @@ PJRT_NamedValue named_value(std::string_view name, bool value) {
 
 PJRT_Program mlir_program(const std::string& module_text) {
   PJRT_ARGS(PJRT_Program, program);
-  program.code = const_cast<char*>(module_text.data());  // the PJRT header promises not to write to it
+  program.code = const_cast<char*>(module_text.data());  // the PJRT header promises that plugins do not write to `code`
   program.code_size = module_text.size();
   program.format = "mlir";
   program.format_size = 4;

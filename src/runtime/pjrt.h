@@ -27,7 +27,7 @@ void check(const PJRT_Api& api, PJRT_Error* error, const char* call);
 // Destroys `error` and returns "CODE: message"; "" when `error` is null.
 std::string take(const PJRT_Api& api, PJRT_Error* error);
 
-// Waits for `event`, which may be null, and destroys it. If the event has an error, throws like check().
+// Waits for `event` and destroys it. Does nothing if `event` is null. If the event has an error, throws like check().
 void await(const PJRT_Api& api, PJRT_Event* event, const char* call);
 // Keeps `alive` until `event` is ready; a thread of the plugin then releases it. When `event` is null, releases `alive`
 // at once. Takes ownership of the event.

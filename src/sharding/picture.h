@@ -17,7 +17,7 @@ struct PlacedArray {
   Shape shape;        // the global shape
   LogicalAxes axes;
   Partition partition;
-  std::string note = {};  // "size 50257 (vocab) cannot be split over tp 2, so tp does not split it"
+  std::string note = {};  // "size 50257 (vocab) cannot be split over tp (2 devices), so tp does not split it"
 
   int64_t bytes() const { return shape.bytes(); }
   int64_t bytes_per_device(const MeshAxes& mesh) const;

@@ -83,8 +83,9 @@ BatchLoss batch_loss(const Run& run, const Models& models, const BatchInputs& ba
   const ModelPass trained = run_model(run, models.trained, batch, remat, &dropout);
   BatchLoss out = stage_loss(run, models, batch, trained, true);
   out.loads = trained.forward.loads;
-  // The step later divides its sums by the count of all micro-batches. With the factor count_of(), the result is the
-  // mean of the micro-batches' balancing losses, weighted by their counts.
+  // The step later divides the sum over the micro-batches by their total count. So the balancing loss is multiplied by
+  // this micro-batch's count here. The result is the mean of the micro-batches' balancing losses, weighted by their
+  // counts.
   if (trained.forward.router)
     out.sum = out.sum + balance_loss(trained.forward) * run.model.config.router_aux_loss_coef * count_of(run, batch);
   return out;

@@ -18,8 +18,8 @@ Tensor count_of(const Run& run, const BatchInputs& batch);
 struct ModelInGraph {
   Weights weights;
   bool adapted = false;
-  // Whether the pass computes what balances the experts: their loss, if the model's config has one, and their loads, if
-  // the run moves the routers' corrections.
+  // Whether the pass computes the load-balancing loss of the experts (if the model's config has one) and the loads of
+  // the experts (if the run moves the routers' corrections).
   bool balanced = false;
   Tensor squares = {};  // see fetch_layers (offload.h)
 };
@@ -30,8 +30,8 @@ struct Models {
   std::optional<ModelInGraph> reference;
 };
 
-// Makes the models. The trained model uses `weights`. The reference model, if the run has one, uses them too, except
-// for the parameters in run.reference: it has frozen copies of these, which become inputs of the program.
+// Makes the models. The trained model uses `weights`. The reference model, if the run has one, has frozen copies of the
+// parameters in run.reference, which become inputs of the program. Its other weights are also `weights`.
 Models add_models(Program& program, const Run& run, const Weights& weights);
 
 // Returns the stage's loss of `batch`, including the load-balancing loss of experts. `batch` is one micro-batch; with a

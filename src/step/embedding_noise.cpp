@@ -7,7 +7,7 @@
 namespace fettle {
 
 Tensor with_noise(const Tensor& x_BTD, double alpha, const DropoutKey& key, int64_t sequences) {
-  constexpr double kOwnStream = 0x6e656674;  // added to the seed, because dropout uses the seed itself
+  constexpr double kOwnStream = 0x6e656674;  // added to the seed, so that the noise differs from dropout's numbers
   const DropoutKey own{key.seed + kOwnStream, key.rows, key.positions};
   constexpr double kMost = 16777215;  // the largest 24-bit number; f32 represents all 24-bit numbers exactly
   const Tensor bits = convert(shift_right(random_bits_of_rows(x_BTD.dim(2), own), 8), DType::kF32);

@@ -132,9 +132,9 @@ Evaluation Evaluator::run(TrainState& state) {
 
 namespace {
 
-// Returns the batch with only the sequences `first` to `end` - 1, numbered from 0. A sequence with values that are not
-// finite spoils the other sequences in its line, because 0 times infinity is NaN. So a token of the kept sequences
-// replaces the tokens of all others.
+// Returns the batch with only the sequences `first` to `end` - 1; the batch's first sequence has the number 0. If some
+// sequences in a line have values that are not finite, the other sequences in the line also become NaN, because 0 times
+// infinity is NaN. So a token of the kept sequences replaces all tokens of the other sequences.
 Batch with_only(const Batch& batch, size_t first, size_t end) {
   auto copy = [](const HostArray& array) { return array.shape().rank() == 0 ? HostArray() : array.clone(); };
   Batch out{.shape = batch.shape,

@@ -15,9 +15,9 @@ struct Evaluation {
   double loss = 0;  // sum of token losses / number of trained tokens; for preferences and labels, mean over rows
   double perplexity = 0;
   double accuracy = 0;  // share of trained tokens whose most likely prediction is right
-  // Further metrics. Preferences: rewards/chosen, ... (reward_metrics() of stages/preferences.h). Classes: accuracy,
-  // ... (eval/classification_report.h). If there are any, metrics() returns them instead of the members perplexity,
-  // accuracy and tokens.
+  // Further metrics. For preferences: rewards/chosen, ... (reward_metrics() of stages/preferences.h). For classes:
+  // accuracy, ... (eval/classification_report.h). If there are any, metrics() returns them instead of the members
+  // `perplexity`, `accuracy` and `tokens`.
   std::map<std::string, double> figures;
   int64_t tokens = 0;  // number of trained tokens; for preferences and labels, number of rows
   int64_t samples = 0;
@@ -27,7 +27,8 @@ struct Evaluation {
   std::map<std::string, double> metrics() const;
 };
 
-// The evaluation programs of a run, each compiled when its batch shape first occurs, and the batches of the examples.
+// Holds the batches of the examples and the evaluation programs of a run. Compiles each program when its batch shape
+// first occurs.
 class Evaluator {
  public:
   // Keeps references to devices and run.

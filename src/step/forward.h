@@ -9,7 +9,8 @@
 
 namespace fettle {
 
-// Adds a parameter, stacked over its layers, as an input, in the dtype Run::dtype_of(param, dtype).
+// Adds a parameter as an input of the program, and returns it. The input is stacked over the layers and has the dtype
+// Run::dtype_of(param, dtype).
 Tensor add_param(Program& program, const Run& run, const Param& param, const std::string& name, DType dtype);
 // Returns the weight that the forward pass uses: a copy in the dtype Run::compute if `input` is a master weight, else
 // `input` itself.

@@ -41,7 +41,7 @@ int64_t trained_bytes(const Run& run, Memory memory) {
   return shard_bytes(run, run.trained, run.trained_dtype, memory);
 }
 
-// Returns an upper limit for the gradients of the parameters on the device: all in f32.
+// Returns an upper limit for one device's bytes of gradients in device memory. Assumes that all gradients are in f32.
 int64_t gradient_bytes(const Run& run) {
   int64_t total = 0;
   for (const Param& param : run.trained)
@@ -108,14 +108,14 @@ bool could_put_weights_on_disk(const Run& run) {
   return std::ranges::any_of(run.trained, [&](const Param& param) { return run.trained_above_compute(param); });
 }
 
-// Returns changes of the recipe that reduce the step's memory. If temporaries are more than half of the peak, those
-// that reduce activations come first; else those that reduce weights and state.
+// Returns changes of the recipe that reduce the step's memory. If temporaries are more than half of the peak, the
+// changes that reduce activations come first. Otherwise, the changes that reduce weights and state come first.
 std::vector<std::string> remedies(const Run& run, const MemoryTable& table) {
   std::vector<std::string> activations, weights;
   if (run.remat.saves != Remat::kFull) activations.push_back("gradient_checkpointing: full");
   if (run.rows_per_device > 1)
     activations.push_back(fmt::format(
-        "a per_device_train_batch_size below {} (with more gradient_accumulation_steps the steps stay the same)",
+        "a per_device_train_batch_size below {} (raise gradient_accumulation_steps to keep the rows per step)",
         run.rows_per_device));
   activations.push_back(fmt::format("a cutoff_len below {}", run.data.cutoff_len));
   if (!run.lora) weights.push_back("finetuning_type: lora");

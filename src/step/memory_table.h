@@ -23,15 +23,17 @@ struct MemoryTable {
   int64_t optimizer = 0;  // the state of the update rule
   int64_t batch = 0;
   int64_t temporaries = 0;  // activations, gradients, scratch: the peak minus the figures above
-  int64_t gradients = 0;    // upper limit: all in f32; a part of `temporaries`, since they exist only within a step
+  int64_t gradients = 0;    // upper limit (all in f32); part of `temporaries`, since gradients exist only within a step
   int64_t peak = 0;         // the largest use within the step, counted by the compiler
-  MemoryShare share;        // the memory of the device that the step may use
-  // Host memory for this device. On the CPU, `peak` includes it, because host memory is also device memory there.
+  MemoryShare share;        // how much of the device's memory the step may use
+  // Host memory for this device. On the CPU, `peak` includes these bytes, because host memory is also device memory
+  // there.
   int64_t host_frozen = 0, host_trained = 0, host_optimizer = 0;
   int64_t host_temporaries = 0;  // gradients and scratch: the compiler's count of host bytes, minus the three above
 
-  // With offload_dir: the size of the file, for all devices, and the host memory through which a step reads and writes
-  // it. The file has the optimizer state and, with offload_dir_weights, the layers' float32 weights.
+  // With offload_dir: `disk` is the size of the file for all devices. `disk_staging` is the host memory through which a
+  // step reads and writes the file. The file has the optimizer state and, with offload_dir_weights, the layers' float32
+  // weights.
   int64_t disk = 0, disk_staging = 0;
   bool disk_has_weights = false;
 
@@ -47,7 +49,7 @@ int64_t held_bytes(const Run& run, const BatchShape& shape);
 MemoryTable memory_table(const Run& run, const BatchShape& shape, const MemoryStats& stats, const MemoryShare& share,
                          std::string device);
 
-// Returns the table of the arrays that are stored between steps, without compilation. The step itself needs more
+// Returns the table of the arrays that stay in memory between steps. Compiles nothing. The step itself needs more
 // memory.
 MemoryTable held_table(const Run& run, const MemoryShare& share, std::string device);
 
@@ -59,8 +61,9 @@ nlohmann::json to_json(const MemoryTable& table);
 // Throws DoesNotFit when the step does not fit into the device's memory. The message has the shortfall, the largest
 // entry of the table, and changes of the recipe that reduce the step's memory.
 void require_fit(const Run& run, const MemoryTable& table);
-// Throws DoesNotFit when `devices` devices with this table need more host memory, including disk_staging, than `free`
-// bytes, the host's free memory. If `free` is 0, the free memory is not known, and the check passes.
+// Throws DoesNotFit when `devices` devices with this table need more than `free` bytes of host memory. The need
+// includes disk_staging. `free` is the host's free memory. If it is 0, the free memory is not known, and the check
+// passes.
 void require_host_fit(const MemoryTable& table, int64_t devices, int64_t free);
 
 }  // namespace fettle

@@ -24,10 +24,10 @@ std::function<Tensor(const Param&, const Tensor&)> fetch_layers(const Run& run, 
 // Returns a master weight [L, ...] in `dtype` on the device, for the step's computation.
 Tensor copy_of_master(const Tensor& master, const Partition& partition, DType dtype);
 
-// Returns whether the parameter's gradient lies in host memory. This is so if the loop over the layers reads the weight
+// Returns whether the parameter's gradient lies in host memory. It does if the loop over the layers reads the weight
 // from host memory.
 bool gradient_on_host(const Run& run, const Param& param);
-// Returns whether the parameter is updated layer by layer. This is so for a stacked parameter if its weight or its
+// Returns whether the parameter is updated layer by layer. This is true for a stacked parameter whose weight or
 // optimizer state lies in host memory.
 bool updated_by_layer(const Run& run, const Param& param);
 
@@ -46,8 +46,8 @@ struct HeldParam {
   std::vector<Tensor> state;
 };
 // Updates one layer of a stacked weight: the layer with the number `index`, an i32 scalar. `held.state` has the layer's
-// state [1, ...] on the device. Returns the whole stack of weights with the new layer, and the layer's new state. The
-// state begins with the layer's f32 values if they are on a disk; the new layer of the stack is then a copy of them.
+// state [1, ...] on the device. Returns the whole stack of weights with the new layer, and the layer's new state. If
+// the layer's f32 values are on a disk, the state begins with them, and the new layer of the stack is a copy of them.
 // For `layer_grad`, see update_by_layer. If `sound` (a scalar predicate) is given and false, the weight does not
 // change.
 Updated update_layer(const Run& run, const Param& param, const Tensor& index, const HeldParam& held,

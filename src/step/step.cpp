@@ -31,7 +31,7 @@ BatchInputs with_arrays(BatchInputs batch, const std::vector<Tensor>& arrays) {
 }
 
 // Returns the micro-batches as one batch for a pipeline, which takes them one after another (Forward::micro_batches).
-// Lines are made the major dim, so each device keeps its lines.
+// In the joined dim, the line is the major index and the micro-batch the minor one, so each device keeps its lines.
 BatchInputs as_one_batch(BatchInputs batch, const Tensor& used) {
   batch.used = used;
   for (auto& [part, array] : batch) {
@@ -50,9 +50,10 @@ struct Gradients {
   Tensor host_squares;        // sum of the squares of the gradients that lie in host memory; null when none does
 };
 
-// Runs the micro-batches one after another in a loop that carries the sums of gradients and losses. There is no loop
-// for a single micro-batch that always runs, nor for a pipeline, which takes all micro-batches at once. If `used` is
-// given, only the first `used` micro-batches run. With `scale`, differentiates the loss times `scale`.
+// Runs the micro-batches one after another in a loop that carries the sums of gradients and losses. A single
+// micro-batch that always runs needs no loop. A pipeline needs no loop either, because it takes all micro-batches at
+// once. If `used` is given, only the first `used` micro-batches run. With `scale`, differentiates the loss times
+// `scale`.
 Gradients accumulate(const Run& run, Models models, const std::vector<Tensor>& trained, const BatchInputs& batch,
                      const Tensor& used, const Tensor& seed, const Tensor& scale) {
   const bool on_host =
@@ -125,8 +126,8 @@ Tensor gradient_norm(const Run& run, const Gradients& sums, const Tensor& diviso
   return sums.host_squares ? sqrt(norm * norm + sums.host_squares / divisor / divisor) : norm;
 }
 
-// Updates a parameter. `clipped` makes the gradient for the update from a raw one: divided, clipped, and in f32. When
-// `sound` is false, nothing changes.
+// Updates a parameter. `clipped` divides and clips a raw gradient and returns it in f32. When `sound` is false, the
+// weight and the state do not change.
 Updated update_param(const Run& run, const Param& param, const HeldParam& held,
                      const std::function<Tensor(const Tensor&)>& clipped, const std::map<std::string, Tensor>& scalars,
                      const Tensor& sound) {
@@ -150,7 +151,8 @@ struct ScaledGradients {
   Tensor divisor, factor;  // `factor` is null without clipping
 };
 
-// Adds the updated weights and state to the program's outputs. When `sound` is false, nothing changes.
+// Adds the updated weights and state to the program's outputs. When `sound` is false, outputs the current ones
+// unchanged.
 void output_updates(Program& program, const Run& run, const std::vector<Tensor>& trained,
                     const std::vector<std::vector<Tensor>>& states, const ScaledGradients& gradients,
                     const std::map<std::string, Tensor>& scalars, const Tensor& sound) {
@@ -170,7 +172,8 @@ void output_updates(Program& program, const Run& run, const std::vector<Tensor>&
   }
 }
 
-// Adds the moved corrections of routers to the program's outputs. When `sound` is false, nothing changes.
+// Outputs the router corrections after this step (moved_corrections). When `sound` is false, outputs the current
+// corrections unchanged.
 void output_corrections(Program& program, const Run& run, const Weights& weights, const Tensor& loads,
                         const Tensor& sound) {
   for (const Param& param : run.frozen) {
@@ -229,8 +232,8 @@ Program build_train_step(const Run& run, const BatchShape& shape) {
       scalars[name] = program.input(name, {DType::kF32, {}});
   const Tensor seed = program.input("seed", {DType::kU32, {}});
   const Tensor count = maximum(count_of(run, batch), constant(1, DType::kF32));
-  // In float16, the gradients of a sum over many tokens would overflow. So the gradients of the mean are computed,
-  // times the loss scale.
+  // In float16, the gradients of a sum over many tokens would overflow. So the program computes the gradients of the
+  // mean times the loss scale.
   const Tensor scaling = run.scales_loss() ? program.input(kLossScale, {DType::kF32, {2}}) : Tensor{};
   const Tensor loss_scale = scaling ? loss_scale_of(scaling) : Tensor{};
   const Gradients sums =

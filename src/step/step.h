@@ -12,18 +12,18 @@ namespace fettle {
 // Builds the program of one optimizer step over A micro-batches of B lines of T positions. When the shape is `counted`,
 // the input batch/used says how many of the micro-batches the program runs.
 //
-// Inputs: trained/* and the optimizer state (donated), frozen/* (those that Run::moves are donated),
+// Inputs: trained/* and the optimizer state (donated), frozen/* (donated if Run::moves(param) is true),
 // batch/{tokens,targets,positions,segments,rows} i32 [A, B, T] (batch_arrays() lists the arrays of other stages), in
 // float16 loss_scale (donated), the optimizer's scalars (f32) and seed (u32, for dropout). Outputs: trained/*, the
-// optimizer state, the frozen/* that move, loss_scale, then loss and grad_norm (f32). The loss is the sum of token
-// losses divided by the number of trained tokens of the whole step, plus the load-balancing loss of experts. When the
-// loss or the norm is not finite, weights and optimizer state stay unchanged; if only the norm is not finite,
-// loss_scale halves. With offload_dir, the program has no inputs for optimizer state and scalars, and updates nothing:
-// its outputs are loss, grad_norm and what build_update reads (disk/update_program.h).
+// optimizer state, the donated frozen/*, loss_scale, then loss and grad_norm (f32). The loss is the sum of token losses
+// divided by the number of trained tokens of the whole step, plus the load-balancing loss of experts. When the loss or
+// the norm is not finite, weights and optimizer state stay unchanged; if only the norm is not finite, loss_scale
+// halves. With offload_dir, the program has no inputs for optimizer state and scalars, and updates nothing: its outputs
+// are loss, grad_norm and what build_update reads (disk/update_program.h).
 //
-// With preferences, a data row has two sequences: the chosen reply and then the rejected one; in stage kto, the rated
-// reply and then another row's reply. There are reference/* inputs for the parameters in Run::reference. The loss is
-// the mean over the data rows, and `metrics` (stages/preferences.h) is another output.
+// In stages with preferences, a data row has two sequences: the chosen reply and then the rejected one; in stage kto,
+// the rated reply and then another row's reply. There are reference/* inputs for the parameters in Run::reference. The
+// loss is the mean over the data rows, and `metrics` (stages/preferences.h) is another output.
 Program build_train_step(const Run& run, const BatchShape& shape);
 // Builds the step for a shape with one line per sequence: gradient_accumulation_steps micro-batches of lines of
 // `length` positions.
@@ -32,9 +32,9 @@ Program build_train_step(const Run& run, int64_t length);
 // Builds the program that evaluates one micro-batch of the shape. Inputs: frozen/*, trained/*, batch/* i32 [B, T].
 // Outputs, f32 [S]: loss (summed over the sequence's trained tokens), tokens (number of trained tokens), correct
 // (number of trained tokens whose most likely prediction is right). Outputs for stage cls: loss, tokens (1, or 0 for
-// rows that are not in the micro-batch), logits [S, num_labels]. With preferences, there are reference/* inputs for the
-// parameters in Run::reference; the outputs are loss and tokens (1, or 0), both f32 [S / 2], and metrics
-// (stages/preferences.h).
+// rows that are not in the micro-batch), logits [S, num_labels]. In stages with preferences, there are also inputs
+// reference/* for the parameters in Run::reference. The outputs are then loss and tokens (1, or 0 for rows that are not
+// in the micro-batch), both f32 [S / 2], and metrics (stages/preferences.h).
 Program build_eval_step(const Run& run, const BatchShape& shape);
 
 }  // namespace fettle

@@ -16,8 +16,8 @@ class StepPrograms {
     Executable executable;
     double flops;    // floating-point operations of one step over all devices, when all micro-batches are used
     int64_t stages;  // stages of the pipeline, or 1
-    // Returns the operations of a step that uses `used` micro-batches. A stage also computes while it has no
-    // micro-batch; `flops` counts these operations, this function does not.
+    // Returns the operations of a step that uses `used` micro-batches. A stage of the pipeline also computes while it
+    // has no micro-batch. `flops` counts these operations; flops_of() does not.
     double flops_of(int64_t used) const {
       return flops * static_cast<double>(used) / static_cast<double>(shape.micro_batches + stages - 1);
     }
@@ -34,8 +34,8 @@ class StepPrograms {
  private:
   Devices& devices_;
   const Run& run_;
-  // The number of sequences does not matter: it differs only between packed steps, and their loss depends only on
-  // tokens.
+  // Ignores the number of sequences in the shape. This number differs only between packed steps, whose loss depends
+  // only on tokens.
   const Entry* find(const BatchShape& shape) const;
   std::deque<Entry> entries_;
 };

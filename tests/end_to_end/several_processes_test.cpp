@@ -259,7 +259,7 @@ TEST_F(SeveralProcesses, ThePluginMayRefuseTheTimeouts) {
   const std::vector<std::string> own{"plugin=" + plugin.string(), "device_count=2", "max_steps=1", "kernels=off"};
   const auto outcomes = run(2, words("out"), {{0, own}, {1, own}});
   expect_success(outcomes);
-  const std::string said = "does not know xla_gpu_device_execution_terminate_timeout";
+  const std::string said = "does not know the flag xla_gpu_device_execution_terminate_timeout";
   for (const Outcome& one : outcomes) {
     EXPECT_THAT(one.err, HasSubstr(said));
     EXPECT_EQ(one.err.find(said), one.err.rfind(said)) << "it is tried once";

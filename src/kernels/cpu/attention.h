@@ -19,11 +19,11 @@ struct AttentionProblem {
   int64_t rows = 0, length = 0, heads = 0, key_heads = 0, width = 0;  // B, T, N, K, H
   DType dtype = DType::kF32;  // dtype of q, k, v, o and their gradients: f32 or bf16
   bool causal = true;
-  int64_t window = 0;  // number of keys that a query sees, its own included; 0: no limit. Only with `causal`
+  int64_t window = 0;  // number of keys that a query sees, including its own; 0: no limit. Only with `causal`
   float scale = 1, softcap = 0;
   const float* slopes = nullptr;                        // [N], or null
   const int32_t* segments = nullptr;                    // [B, T]
-  const void *q = nullptr, *k = nullptr, *v = nullptr;  // [B, T, N, H], [B, T, K, H] twice
+  const void *q = nullptr, *k = nullptr, *v = nullptr;  // q [B, T, N, H]; k and v [B, T, K, H]
   const BlockOps* ops = nullptr;                        // null: the fastest table of functions for this CPU
 };
 

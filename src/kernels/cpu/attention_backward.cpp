@@ -30,7 +30,7 @@ class Workspace {
     };
     queries = take(heads_ * s.blocks * s.across_block());
     d_out = take(heads_ * s.blocks * s.across_block());
-    // In f32, packing across and packing down give the same rows.
+    // In f32, packing across and packing down give the same rows, so one array serves for both.
     const bool apart = s.across != s.width;
     queries_down = apart ? take(heads_ * s.blocks * s.down_block()) : queries;
     d_out_down = apart ? take(heads_ * s.blocks * s.down_block()) : d_out;
@@ -63,7 +63,7 @@ class Workspace {
   Word *queries, *queries_down, *d_out, *d_out_down;  // [head, block]
   Word *keys, *values, *keys_down;                    // keys and values transposed
   float *dots, *logs;                                 // [head, padded]
-  float *d_queries, *d_keys, *d_values;               // [part, head, padded, width], [head, padded, width] twice
+  float *d_queries, *d_keys, *d_values;               // [head, padded, width]; d_queries [part, head, padded, width]
 
  private:
   int64_t heads_;
@@ -126,7 +126,7 @@ class Backward {
     float* logs = w_.logs + head * s_.padded + block * kBlock;
     ops_.row_dots(at(g_.o, p_.dtype, from), at(g_.d_o, p_.dtype, from), p_.dtype, stride, rows, p_.width, dots);
     std::copy_n(g_.log_sum + head * p_.length + block * kBlock, rows, logs);
-    // Fills the rows after the last one such that their weights become 0.
+    // Fills the missing rows of the block with values that make their weights 0.
     std::fill(dots + rows, dots + kBlock, 0.0F);
     std::fill(logs + rows, logs + kBlock, std::numeric_limits<float>::max());
   }

@@ -36,10 +36,10 @@ class BlockSegments {
   std::vector<Range> ranges_;
 };
 
-// Which keys of one block a block of queries sees. look() computes it for row `row` of the batch.
+// Which keys of one block a block of queries sees. look() fills this struct for row `row` of the batch.
 struct Visibility {
   bool any;         // false: none; then look() does not set `mask`
-  ScoreBlock mask;  // without scores, row_words and slope; low, high and segments only where a mask needs them
+  ScoreBlock mask;  // look() does not set scores, row_words and slope; sets low, high and segments if needed
   int32_t low[kBlock], high[kBlock], query_segments[kBlock], key_segments[kBlock];
 };
 void look(const AttentionProblem& problem, const BlockSegments& segments, int64_t row, int64_t query_block,
@@ -64,8 +64,8 @@ inline void* at(void* base, DType dtype, int64_t elements) {
   return static_cast<char*>(base) + elements * byte_size(dtype);
 }
 
-// Returns a buffer of this thread with at least `count` words, aligned to 64 bytes. It is valid until the thread's next
-// call.
+// Returns a buffer of this thread with at least `count` words, aligned to 64 bytes. The buffer is valid until this
+// thread calls thread_words() again.
 Word* thread_words(int64_t count);
 
 }  // namespace fettle::cpu

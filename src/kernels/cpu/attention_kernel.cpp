@@ -13,8 +13,8 @@ namespace {
 
 using Tensors = std::vector<Tensor>;
 
-// The data that the calls for one composite share. The operands of each call begin with q, k, v, segments, window (0:
-// none) and slopes (0: none).
+// The data that the calls for one composite share. The operands of each call begin with q, k, v, segments, window and
+// slopes. A window of 0, or slopes that are all 0, mean that there are none.
 struct Site : AttentionSite {
   NamedAttributes attributes;
   AttentionProblem shard;  // sizes of one device's shard; pointers are not set
@@ -43,13 +43,14 @@ std::optional<Site> read(const CompositeSite& site) {
   return out;
 }
 
-// The call returns its scratch memory as a result that nothing reads. So the compiler allocates this memory and reuses
-// it. The memory is counted among the compiler's temporaries, so CallCost states no workspace.
+// Returns the shape of a call's scratch memory. The call returns this memory as a result that nothing reads, so the
+// compiler allocates and reuses it. The compiler counts it among its temporaries, so CallCost states no workspace.
 Shape scratch(int64_t bytes) {
   return {DType::kU8, {bytes}};
 }
 
-// Only o has a cotangent, because log-sum-exp is not a result of the composite.
+// Computes the gradients of the operands. Only the result o has a cotangent, because log-sum-exp is not a result of the
+// composite.
 Tensors gradient(const Site& site, const VjpArgs& args) {
   Tensors cotangents(args.operands.size());
   const Tensor& d_o = args.cotangents[0];

@@ -26,7 +26,8 @@ struct ScoreBlock {
   float scale, softcap;   // softcap 0: none
   float slope;            // slope * (distance of query and key) is subtracted; 0: none
   int64_t first_query, first_key;
-  // Row r sees the columns [low[r], high[r]); when `segments` is true, only the columns of its own segment among them.
+  // Row r sees the columns [low[r], high[r]). When `segments` is true, it sees only those of them that are in its own
+  // segment.
   const int32_t *low, *high;
   bool masked;  // false: every row sees every column
   bool segments;
@@ -39,7 +40,8 @@ struct SoftmaxRows {
   float* sum;         // sum of the weights, as kSumLanes partial sums per row; starts at 0
   float* correction;  // out: the factor by which sums of earlier blocks must be multiplied
 };
-// Where `top` starts. This is above the score of hidden keys (kHidden), so their weights, exp(kHidden - top), are 0.
+// The initial value of `top`. It is above the score of hidden keys (kHidden), so the weights of hidden keys,
+// exp(kHidden - top), are 0.
 inline constexpr float kLowest = -1e30F;
 inline constexpr int64_t kSumLanes = 16;
 
@@ -47,10 +49,10 @@ struct BlockOps {
   const char* name;  // "avx512_bf16"
   bool pairs;        // words are pairs of bf16; else f32
 
-  // Packs `rows` x `width` elements of `dtype` (f32 or bf16; with pairs only bf16), whose rows lie `stride` elements
-  // apart, as padded_rows x row_words words. pack_across packs for a contraction along the width. pack_down packs for a
-  // contraction along the rows; with pairs, two source rows make one row of words, so padded_rows is even and
-  // padded_rows / 2 rows are written.
+  // Packs `rows` x `width` elements as padded_rows x row_words words. The elements are f32 or bf16 (with pairs only
+  // bf16), and their rows lie `stride` elements apart. pack_across packs for a contraction along the width. pack_down
+  // packs for a contraction along the rows. With pairs, pack_down makes one row of words from two source rows:
+  // padded_rows is even, and padded_rows / 2 rows are written.
   void (*pack_across)(const void* from, DType dtype, int64_t stride, int64_t rows, int64_t width, int64_t padded_rows,
                       int64_t row_words, Word* to);
   void (*pack_down)(const void* from, DType dtype, int64_t stride, int64_t rows, int64_t width, int64_t padded_rows,
@@ -69,12 +71,12 @@ struct BlockOps {
   // Replaces the scores in place by the weights exp(score - top), packed across, and updates the running softmax.
   // Weights are rounded to bf16 when `round` is true. Returns true when a correction is not 1.
   bool (*softmax)(const ScoreBlock& block, const SoftmaxRows& rows, bool round);
-  // Computes gradients from the rows' log-sum-exp and dot(o, do). Before, `block.scores` has the products of query and
-  // key, and `weights` (same layout) has do * v, all in f32. Afterwards, `block.scores` has the gradients of the
-  // products, and `weights` the probabilities. Without pairs, both stay in f32, rounded to bf16 when `round` is true,
-  // and `across` is not used. With pairs, both are packed down: one word has rows r and r + 1 (r even) of a column
-  // and replaces the element of row r; odd rows are left as they were. `across` then gets the gradients again, packed
-  // across as [rows][columns / 2] words.
+  // Computes gradients from the rows' log-sum-exp and dot(o, do). On entry, `block.scores` has the products of query
+  // and key, and `weights` (same layout) has do * v, all in f32. On return, `block.scores` has the gradients of the
+  // products, and `weights` has the probabilities. Without pairs, both stay in f32, rounded to bf16 when `round` is
+  // true, and `across` is not used. With pairs, both are packed down: one word has rows r and r + 1 (r even) of a
+  // column and replaces the element of row r; odd rows are left as they were. `across` then gets the gradients again,
+  // packed across as [rows][columns / 2] words.
   void (*softmax_gradient)(const ScoreBlock& block, const float* log_sum, const float* out_dot, float* weights,
                            Word* across, bool round);
 

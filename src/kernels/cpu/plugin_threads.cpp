@@ -9,7 +9,7 @@ namespace {
 
 // The tasks of one call, which several threads run. `next` is the number of the next task to begin; `ended` counts the
 // tasks that have ended. A thread of the pool may start after all tasks have begun, even after the call has returned.
-// Then it finds no task.
+// Such a thread finds no task.
 struct Tasks {
   int64_t count;
   const std::function<void(int64_t)>* task;

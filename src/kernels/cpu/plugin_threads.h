@@ -7,7 +7,7 @@
 namespace fettle::cpu {
 
 // The calling thread also runs tasks. At the end, it waits only for tasks that other threads have begun, so it never
-// waits for a free thread. `pool` must outlive the result.
+// waits for other threads to become free. `pool` must outlive the result.
 ParallelFor plugin_threads(xla::ffi::ThreadPool& pool);
 
 }  // namespace fettle::cpu

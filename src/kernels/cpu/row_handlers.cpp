@@ -1,4 +1,4 @@
-// The FFI handlers of the kernels in row_kernels.h. One task computes a whole row, so results do not depend on the
+// The FFI handlers of the kernels in row_kernels.h. Each row is computed by one task, so results do not depend on the
 // number of threads.
 #include <algorithm>
 

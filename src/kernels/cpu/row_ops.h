@@ -23,7 +23,7 @@ struct NormRows {
 // Rotary embedding. The first 2 * half dims of each head are rotated, the others are copied.
 struct RotaryRows {
   DType dtype;
-  int64_t heads, width, half;  // `heads` of one position; `width` is the dims of a head
+  int64_t heads, width, half;  // `heads` per position; `width` elements per head
   const float *cosine, *sine;  // [positions, half]
   bool back;                   // rotate by the negative angles, as the gradient needs
 };
@@ -50,9 +50,9 @@ struct RowOps {
 
   void (*rotate)(const RotaryRows& rows, int64_t positions, const void* x, void* y);
 
-  // Computes for each row the loss log(sum of exp(logits)) - logits[target], and 1 if the target has the largest logit,
-  // else 0; both are 0 if the row is not trained. The gradient is weight * (softmax - one_hot(target)). `scratch` has
-  // room for `width` elements and one vector more.
+  // Computes for each row the loss, log(sum of exp(logits)) - logits[target], and the hit: 1 if the target has the
+  // largest logit, else 0. Both are 0 if the row is not trained. The gradient is weight * (softmax - one_hot(target)).
+  // `scratch` has room for `width` elements and one more vector.
   void (*cross_entropy)(const LogitRows& rows, float* losses, float* hits, void* gradient, float* scratch);
 };
 

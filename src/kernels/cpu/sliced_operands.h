@@ -10,8 +10,8 @@
 namespace fettle::cpu {
 
 // A copy of a call's frame in which each stack is replaced by its slice. The operand with the slice's number and the
-// attribute that names the stacks are left out. A call without slices stays as it is. As in dynamic_slice, a number
-// outside of the stack means the nearest slice in it.
+// attribute that names the stacks are left out. A call without slices stays as it is. A slice's number that is out of
+// range is clamped to the nearest slice of the stack, as in dynamic_slice.
 class SlicedFrame {
  public:
   // `frame` must outlive this object.

@@ -41,8 +41,8 @@ Side side(const Tensor& segments_BT, int64_t block, int64_t dim) {
           .number = convert(index, DType::kF32)};
 }
 
-// Returns two f32 [B, N]: the first number for which `chosen` is true, and the number after the last one. If `chosen`
-// is true for none, the first of the two is the larger one.
+// Returns two f32 arrays [B, N]: the first block number for which `chosen` is true, and the last such number plus 1. If
+// `chosen` is true for no block, the first result is larger than the second.
 std::pair<Tensor, Tensor> ends(const Tensor& chosen, const Tensor& number) {
   constexpr double kNone = 1 << 24;
   const Tensor first = -reduce_max(select(chosen, -number, constant(-kNone, DType::kF32)), {2});

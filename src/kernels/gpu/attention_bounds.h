@@ -15,11 +15,12 @@ struct BlockPairs {
   bool causal = true;
 };
 
-// Returns i32 [B, N, 4] for the N blocks of each row: first, whole_first, whole_end and end. These are numbers of
-// blocks of the other side. In blocks outside of [first, end), no pair of positions is seen. In blocks of [whole_first,
-// whole_end), every pair is seen; this range lies within [first, end) and may be empty. `window` is an i32 scalar, the
-// number of keys that a query sees, or null. Ordinary ops compute the bounds before the kernel runs, so that the kernel
-// skips the blocks that documents hide and does not read them.
+// Returns i32 [B, N, 4] for the N blocks of each row: first, whole_first, whole_end and end. These are block numbers of
+// the other side: of keys for a block of queries, and of queries for a block of keys. In blocks outside of [first,
+// end), no pair of positions is seen. In blocks of [whole_first, whole_end), every pair is seen; this range lies within
+// [first, end) and may be empty. `window` is an i32 scalar, the number of keys that a query sees, or null. Ordinary ops
+// compute the bounds before the kernel runs, so that the kernel skips the blocks that documents hide and does not read
+// them.
 Tensor block_bounds(const Tensor& segments_BT, const Tensor& window, const BlockPairs& pairs);
 
 }  // namespace fettle::gpu

@@ -15,8 +15,8 @@ using Values = TritonIr::Values;
 // Scores are multiplied by this number, so that a weight is exp2 of a score: the devices compute exp2, not exp.
 constexpr double kLog2E = std::numbers::log2e;
 // The score of a masked pair. It is below every other score. It is finite, because all pairs of a query in a block may
-// be masked, and the difference of two infinite scores would be NaN. Such pairs get the weight 1 until a block has a
-// pair that the query sees. That block multiplies the sums so far by the correction 0.
+// be masked, and the difference of two infinite scores would be NaN. If all pairs so far are masked, they get the
+// weight 1. The first block with a pair that the query sees then multiplies the sums so far by the correction 0.
 constexpr double kMasked = -1e30;
 
 std::vector<std::string> pointers(const AttentionShape& s, bool gradient, const std::vector<std::string>& results) {
@@ -74,7 +74,7 @@ class AttentionIr {
 
   TritonValue number(int64_t value) { return ir_.constant(static_cast<double>(value), "i32"); }
   std::string element() const { return triton_element(s_.dtype); }
-  int64_t group() const { return s_.heads / s_.key_heads; }  // query heads that share a key head
+  int64_t group() const { return s_.heads / s_.key_heads; }  // number of query heads that share a key head
 
   // Returns which of the block's positions exist, or null if all do: [count].
   TritonValue present(const Positions& at) {
@@ -95,7 +95,8 @@ class AttentionIr {
                       pointer.type);
   }
 
-  // The place of a block of rows in an array [B, T, heads, H]. Offsets of elements within the block fit into 32 bits.
+  // The addresses of a block of rows in an array [B, T, heads, H]. Offsets of elements within the block fit into 32
+  // bits.
   struct Rows {
     TritonValue pointer, offsets, mask;
   };
@@ -125,7 +126,7 @@ class AttentionIr {
     ir_.store(to.pointer, to.offsets, value, to.mask);
   }
 
-  // The place of a block of queries in an array [B, N, T].
+  // Returns a pointer to a block of queries in an array [B, N, T].
   TritonValue per_query(const TritonValue& array, const TritonValue& head, const Positions& at) {
     return at_offset(array,
                      (row_ * static_cast<double>(s_.heads) + convert(head, "i64")) * static_cast<double>(s_.length) +
@@ -191,7 +192,7 @@ class AttentionIr {
   TritonIr ir_;
   TritonValue block_, head_, row_;
   TritonValue window_, slopes_, d_o_, log_sum_, dots_;  // null if there are none
-  size_t result_ = 0;                                   // the first result among the arguments
+  size_t result_ = 0;                                   // index of the first result among the arguments
 };
 
 void AttentionIr::forward() {
@@ -241,8 +242,8 @@ void AttentionIr::query_gradient() {
   store(ir_.argument(result_), s_.heads, q, done[0] * s_.scale);
 }
 
-// The scores are transposed here, [keys, queries]: the weights and their gradients can then be multiplied by d_o and q
-// without being transposed.
+// Computes the scores transposed, as [keys, queries]. So the weights and their gradients can be multiplied by d_o and q
+// without a transposition.
 void AttentionIr::key_gradient() {
   const Positions k = positions(block_, tiles_.keys, 0);
   const TritonValue k_rows = keys(kK, head_, k), v_rows = keys(kV, head_, k);

@@ -19,7 +19,8 @@ struct AttentionShape {
   int64_t rows = 0, length = 0, heads = 0, key_heads = 0, width = 0;  // B, T, N, K, H
   DType dtype = DType::kBF16;  // the dtype of q, k, v, o and their gradients: bf16, f16 or f32
   bool causal = true;
-  // Keys that a query sees, its own included; 0: no limit, -1: an operand has the number. Causal only.
+  // The number of keys that a query sees, including its own; 0: no limit, -1: an operand has the number. Only with
+  // `causal`.
   int64_t window = 0;
   float scale = 1, softcap = 0;
   bool slopes = false;  // ALiBi's slopes are an operand

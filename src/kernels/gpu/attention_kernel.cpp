@@ -28,8 +28,9 @@ struct GpuKernel {
 
 // Source of the rates: Shah et al., "FlashAttention-3" (arXiv 2407.08608), measured on an H100 SXM with 989 TFLOP/s,
 // 128 wide, 4,096 positions. Forward: Triton with a causal mask, 353 TFLOP/s (figure 5). Backward: FlashAttention-2
-// without a mask, 310 TFLOP/s (figure 6). The paper has no backward pass in Triton, so the backward rate is that of the
-// same method in CUDA. With Fettle's own kernels, only whole steps were measured (benchmarks/2026-11-26-h100.md).
+// without a mask, 310 TFLOP/s (figure 6). The paper has no backward pass in Triton, so the backward rate is that of
+// FlashAttention-2, the same method in CUDA. With Fettle's own kernels, only whole steps were measured
+// (benchmarks/2026-11-26-h100.md).
 const GpuKernel& cuda_kernel() {
   static const GpuKernel kernel{.id = kCudaAttention,
                                 .halves = {{64, {128, 64, 4, 2}, {64, 64, 4, 2}, {64, 64, 4, 2}},
@@ -114,7 +115,7 @@ int64_t flops(const Site& site, Pass pass) {
   return site.devices * s.rows * s.heads * seen * products * 2 * tiles.queries * tiles.keys * s.padded_width();
 }
 
-// Makes one call. `inputs` are the composite's inputs, `more` further operands with their partitions.
+// Makes one call. `inputs` are the composite's inputs; `more` has further operands with their partitions.
 Tensors call(const Site& site, Pass pass, const Tensors& inputs, const std::vector<std::pair<Tensor, Partition>>& more,
              const std::vector<std::pair<Shape, Partition>>& results,
              const std::function<Tensors(const VjpArgs&)>& gradient = {}) {
@@ -169,7 +170,8 @@ Tensors call(const Site& site, Pass pass, const Tensors& inputs, const std::vect
   return custom_call(out, operands);
 }
 
-// Only o has a cotangent, because log_sum is not a result of the composite.
+// Computes the gradients of the operands. Only the result o has a cotangent, because log_sum is not a result of the
+// composite.
 Tensors gradient(const Site& site, const VjpArgs& args) {
   Tensors cotangents(args.operands.size());
   if (!args.cotangents[0]) return cotangents;

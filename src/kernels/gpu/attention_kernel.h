@@ -8,8 +8,8 @@
 
 namespace fettle::gpu {
 
-// Each returns the kernel for bf16, f16 and f32 with H up to 256; nullopt for other dtypes and widths, for T above
-// 2^24, for more than 65535 rows or heads, and when read_attention() (attention_site.h) returns nullopt.
+// Each function returns the kernel for bf16, f16 and f32 with H up to 256. Returns nullopt for other dtypes and widths,
+// for T above 2^24, for more than 65535 rows or heads, and when read_attention() (attention_site.h) returns nullopt.
 std::optional<Kernel> cuda_attention(const CompositeSite& site);
 std::optional<Kernel> rocm_attention(const CompositeSite& site);
 

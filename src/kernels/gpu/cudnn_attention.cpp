@@ -75,7 +75,7 @@ std::string config(const AttentionSite& site, bool backward) {
 }
 
 // Returns the operations and the traffic of one pass over all devices. With a causal mask, cuDNN skips the blocks above
-// the diagonal; it computes the blocks that only the bias hides. The bias is read once for each head.
+// the diagonal. Blocks that only the bias hides are computed. The bias is read once for each head.
 CallCost cost(const AttentionSite& site, bool backward) {
   constexpr int64_t kBlock = 128;  // assumed size of cuDNN's blocks
   const Dims &q = site.q.dims, &local = site.q_shard.dims;
@@ -139,8 +139,8 @@ Tensors call(const AttentionSite& site, bool backward, const std::vector<Operand
   return custom_call(out, values);
 }
 
-// The call's operands are q, k, v and the bias, its results o [B, N, T, H], the log-sum-exp f32 [B, N, T], and the
-// workspace. Only o has a cotangent.
+// Computes the gradients of q, k and v. The forward call's operands are q, k, v and the bias. Its results are o [B, N,
+// T, H], the log-sum-exp f32 [B, N, T], and the workspace. Only o has a cotangent.
 Tensors gradient(const AttentionSite& site, const VjpArgs& args) {
   Tensors cotangents(args.operands.size());
   if (!args.cotangents[0]) return cotangents;

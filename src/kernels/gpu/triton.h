@@ -13,8 +13,8 @@
 
 namespace fettle::gpu {
 
-// The type of a value: an element, which is a number ("f32", "bf16", "f16", "i1", "i32", "i64") or a pointer to one
-// ("!tt.ptr<f32>"), and dims; a scalar has none.
+// The type of a value: the type of its elements, and its dims. An element is a number ("f32", "bf16", "f16", "i1",
+// "i32", "i64") or a pointer to a number ("!tt.ptr<f32>"). A scalar has no dims.
 struct TritonType {
   std::string element;
   Dims dims;
@@ -67,8 +67,8 @@ TritonValue dot(const TritonValue& x, const TritonValue& y, const TritonValue& s
 
 class TritonIr {
  public:
-  // `pointers` are the elements that the kernel's arguments point to. XLA passes the operands of the call, then its
-  // results. Their addresses are multiples of 16 bytes.
+  // `pointers` are the element types to which the kernel's arguments point. The arguments are the operands of the call,
+  // then its results, as XLA passes them. Their addresses are multiples of 16 bytes.
   TritonIr(std::string name, const std::vector<std::string>& pointers);
   TritonIr(const TritonIr&) = delete;
   TritonIr& operator=(const TritonIr&) = delete;
@@ -85,8 +85,8 @@ class TritonIr {
   void store(const TritonValue& pointer, const TritonValue& offsets, const TritonValue& value,
              const TritonValue& mask = {});
 
-  // Runs `body` for i32 indices 0 to `count` - 1. `body` gets the index and the carried values, and returns their next
-  // values. Returns the last ones.
+  // Runs `body` for i32 indices 0 to `count` - 1. `body` gets the index and the carried values, and returns the next
+  // carried values. Returns the values after the last iteration.
   using Values = std::vector<TritonValue>;
   Values loop(const TritonValue& count, const Values& start,
               const std::function<Values(const TritonValue& index, const Values& carried)>& body);

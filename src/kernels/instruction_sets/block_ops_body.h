@@ -1,7 +1,7 @@
 // Implements one BlockOps table for the instruction set for which the including file is compiled.
 //
 // The including file defines FETTLE_LANES (number of f32 values in a vector), and FETTLE_PAIRS when an instruction
-// multiplies pairs of bf16. Everything here has internal linkage, and uses no inline function or template of the
+// multiplies pairs of bf16. Everything in this file has internal linkage and uses no inline function or template of the
 // standard library. Otherwise the linker might use this file's copy of a shared function everywhere, also on CPUs that
 // lack its instructions. (logf is compiled elsewhere, so it may be called.)
 #pragma once

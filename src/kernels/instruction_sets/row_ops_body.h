@@ -144,8 +144,8 @@ inline Floats logits_at(const float* row, int64_t width, int64_t i) {
   return x;
 }
 
-// Stores exp(logits - top) and returns their sum. Parts of a row are summed apart, so that the rounding error grows
-// little with the vocabulary.
+// Stores exp(logits - top) and returns their sum. Sums parts of a row separately, so that the rounding error grows
+// little with the size of the vocabulary.
 inline float exponentials_of(const float* row, int64_t width, float top, float* to) {
   constexpr int64_t kPart = 64 * kLanes;
   Floats sum{};

@@ -29,7 +29,7 @@ double read_seconds(const char* name, double usual) {
   return value;
 }
 
-// Ends the watching thread when the main thread has failed. The main thread then ends the process.
+// An exception that ends the watching thread when the main thread has failed. The main thread then ends the process.
 struct Ended {};
 
 std::string key_of(int rank) {

@@ -26,28 +26,28 @@ struct FateTimes {
 };
 
 // A thread writes signs of life to the store and watches the signs of the other processes: process 0 watches all
-// processes, and all processes watch process 0. When a process has failed, died or hangs, every process prints why and
-// ends with the same exit code. The thread ends its process with _exit(), so the code that uses Fate does not continue.
-// After a hang, a table shows all processes with their hosts, steps and phases.
+// processes, and all processes watch process 0. When a process fails, dies or hangs, every process prints the reason
+// and ends with the same exit code. The thread ends its process with _exit(), so the code that uses Fate does not
+// continue. After a hang, a table shows all processes with their hosts, steps and phases.
 //
 // If one process gets a signal (interrupt.h), all processes stop before the same step.
 class Fate {
  public:
   explicit Fate(Rendezvous& run, const FateTimes& times = FateTimes::from_environment());
   Fate(const Fate&) = delete;
-  ~Fate();  // stops watching; without leave(), the others treat this process as dead
+  ~Fate();  // stops watching; if leave() was not called, the others treat this process as dead
 
   // Sets what this process does from now on, such as "loading weights". A new phase counts as progress.
   void enter(const std::string& phase);
   // Call this before each step. Returns 0 when the step may run. If a process got a signal, waits until all processes
   // agree on the step before which the run stops; returns the signal when this step is reached.
   int stop_before(int64_t step);
-  // Tells the others that this process ends with this exit code. Waits until process 0 knows it; process 0 itself waits
-  // until all others know it. Waits FateTimes::farewell at most.
+  // Tells the others that this process ends with this exit code. Waits until process 0 knows of the failure. Process 0
+  // itself waits until all others know of it. The wait takes at most FateTimes::farewell seconds.
   void fail(int exit_code, const std::string& message);
-  // Ends all processes through the launcher, which then returns this exit code, if the launcher can do that; otherwise
-  // returns. Call it after fail(), when the message is printed. Waits first, so that the other processes can print the
-  // message, too.
+  // Asks the launcher to end all processes and to return this exit code. Returns if the launcher cannot do that. Call
+  // it after fail() and after printing the message. Waits first, so that the other processes can print the message,
+  // too.
   void end_job(int exit_code, const std::string& message);
   // Waits until all processes have called leave(), and then stops watching.
   void leave();
@@ -75,7 +75,7 @@ class Fate {
   std::condition_variable changed_;
   std::string phase_ = "starting";
   int64_t beat_ = 0, next_ = 0;  // next_: the step after the last step that was launched
-  // held_: next_ when the signal came. stop_at_: the step before which all processes stop. -1: not known.
+  // held_: the value of next_ when the signal came. stop_at_: the step before which all processes stop. -1: not known.
   int64_t held_ = -1, stop_at_ = -1;
   int signal_ = 0;
   int failed_ = 0;

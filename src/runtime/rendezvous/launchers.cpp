@@ -9,7 +9,7 @@
 namespace fettle {
 namespace {
 
-// One table row per launcher. "" in a column: the launcher has no such variable.
+// One table row per launcher. "" in a column means that the launcher has no such variable.
 struct Launcher {
   const char* name;
   Engine engine;
@@ -18,12 +18,13 @@ struct Launcher {
   const char* address;  // a host, or a list of hosts, whose first entry is used
   const char* port;     // a port that the launcher uses itself; the store uses this port + 2
   const char* job;      // a name or number of the run; runs without one may have the same ProcessPlace::job
-  // A number of processes for each pod that `size` counts and `rank` does not, if the process has no `local_rank`.
+  // The number of processes in each pod. If `local_rank` is not set, `size` counts these processes, but `rank` counts
+  // pods.
   const char* per_pod = "";
 };
 
-// In the rows with kPmix, the variables give rank and size at first. If the size is above 1, and there is a PMIx
-// library and a PMIx server, the server's numbers replace them.
+// In the rows with kPmix, rank and size come from the variables at first. If the size is above 1 and a PMIx library and
+// a PMIx server exist, the server's numbers replace them.
 constexpr Launcher kLaunchers[] = {
     {"fettle launch", Engine::kRedis, "FETTLE_RANK", "FETTLE_RANK", "FETTLE_SIZE", "FETTLE_LOCAL_RANK",
      "FETTLE_LOCAL_SIZE", "FETTLE_ADDRESS", "", "FETTLE_JOB"},
@@ -43,7 +44,8 @@ constexpr Launcher kLaunchers[] = {
      "DSTACK_MASTER_NODE_IP", "", "DSTACK_RUN_NAME"},
     {"JobSet", Engine::kRedis, "JOBSET_NAME", "JOB_COMPLETION_INDEX", "FETTLE_SIZE", "", "", "FETTLE_ADDRESS", "",
      "JOBSET_NAME"},
-    // Kubernetes sets the index, also in a Job whose pods train alone; only FETTLE_SIZE says that they train together.
+    // Kubernetes also sets JOB_COMPLETION_INDEX in a Job whose pods train alone. Only FETTLE_SIZE says that the pods
+    // train together.
     {"JobSet", Engine::kRedis, "FETTLE_SIZE", "JOB_COMPLETION_INDEX", "FETTLE_SIZE", "", "", "FETTLE_ADDRESS", "", ""},
 };
 
@@ -61,8 +63,9 @@ int read_number(const Launcher& launcher, const ReadVariable& variable, const ch
   return value;
 }
 
-// Returns the number of processes. PyTorchJob's WORLD_SIZE counts nprocPerNode processes for each pod, which torchrun
-// would start. Without torchrun, a pod has one process with all of its devices.
+// Returns the number of processes. PyTorchJob's WORLD_SIZE counts nprocPerNode processes for each pod, because torchrun
+// would start so many. Without torchrun, each pod has only one process, which uses all devices of the pod. In this
+// case, the function divides WORLD_SIZE by nprocPerNode.
 int read_size(const Launcher& launcher, const ReadVariable& variable) {
   const int size = read_number(launcher, variable, launcher.size, 1, kMostProcesses);
   const std::string text = *launcher.per_pod == '\0' ? "" : variable(launcher.per_pod);
@@ -131,8 +134,8 @@ std::string first_host(const std::string& list) {
 std::optional<ProcessPlace> find_place(const ReadVariable& variable) {
   for (const Launcher& launcher : kLaunchers) {
     if (variable(launcher.mark).empty()) continue;
-    // A launcher may set the variable `mark` for one process, too: a JobSet with one pod does. Such a process runs
-    // alone.
+    // A launcher may set the variable `mark` even if it starts only one process; a JobSet with one pod does. Such a
+    // process runs alone.
     ProcessPlace place = read_place(launcher, variable);
     if (place.size == 1) return std::nullopt;
     return place;

@@ -8,7 +8,7 @@
 namespace fettle {
 
 enum class Engine {
-  kPmix,   // the launcher may have a PMIx server; without it, like kRedis
+  kPmix,   // uses the launcher's PMIx server if there is one; otherwise works like kRedis
   kRedis,  // process 0 starts a Redis server at `address`
 };
 
@@ -26,10 +26,10 @@ struct ProcessPlace {
 // Returns the value of an environment variable; "" when it is not set.
 using ReadVariable = std::function<std::string(const char* name)>;
 
-// Returns the place that the first matching launcher gives. Returns nullopt when there is no launcher, or when the
-// launcher started only one process; warns when Kubernetes numbers this process's pod. Reads no files and contacts no
-// host. FETTLE_STORE_PORT overrides the port. Throws UserError, which names the variable, when a variable is missing or
-// is not a number in its range.
+// Returns the place that the first matching launcher gives. Returns nullopt when no launcher matches, or when the
+// launcher started only one process. If no launcher matches but JOB_COMPLETION_INDEX is set, warns that this pod trains
+// alone. Reads no files and contacts no host. FETTLE_STORE_PORT overrides the port. Throws UserError, which names the
+// variable, when a variable is missing or is not a number in its range.
 std::optional<ProcessPlace> find_place(const ReadVariable& variable);
 
 // Returns the first host of a list in SLURM's notation: "gpu[03-05,9],login" gives "gpu03".

@@ -39,8 +39,8 @@ class LentStore : public Store {
   std::unique_ptr<RedisStore> store_;
 };
 
-// Returns a port that is free now. Throws UserError when there is none. If another program takes it before the server
-// does, the server does not start.
+// Returns a port that is free now. Throws UserError when there is none. If another program takes the port before the
+// Redis server does, the Redis server does not start.
 int free_port() {
   const int one = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
@@ -92,7 +92,7 @@ std::unique_ptr<RedisStore> connect(const std::string& description) {
     try {
       return std::make_unique<RedisStore>(address, port, password, 3, patience);
     } catch (const UserError&) {
-      // The next address may be in a network that this host can reach.
+      // Tries the next address, which may be in a network that this host can reach.
     }
   }
   return nullptr;

@@ -34,7 +34,7 @@ bool is_ready(const std::string& log) {
   return log.find("Ready to accept connections") != std::string::npos;
 }
 
-// Returns what the server wrote until it reported that it is ready, or until it ended.
+// Returns the server's log up to the report that it is ready, or the whole log if the server ends before that.
 std::string read_log(int log) {
   std::string text;
   char part[4096];

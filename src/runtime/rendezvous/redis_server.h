@@ -14,8 +14,8 @@ namespace fettle {
 // Make the object on a thread that outlives the object, because the kernel ends the server when that thread ends.
 class RedisServer {
  public:
-  // If `local` is true, only programs on this host may connect. Throws UserError when redis-server is not installed, or
-  // when it cannot use the port.
+  // If `local` is true, only programs on this host may connect. Throws UserError when redis-server is not installed or
+  // cannot use the port.
   RedisServer(int port, const std::string& password, bool local);
   RedisServer(const RedisServer&) = delete;
   ~RedisServer();

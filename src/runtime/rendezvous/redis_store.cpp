@@ -12,8 +12,8 @@
 namespace fettle {
 namespace {
 
-// Returns how many seconds to wait for one answer of the server. Within `patience` seconds, several attempts are
-// possible.
+// Returns how many seconds to wait for one answer of the server. The time is short enough for several attempts within
+// `patience` seconds.
 double answer_time(double patience) {
   return std::clamp(patience / 4, 1.0, 10.0);
 }

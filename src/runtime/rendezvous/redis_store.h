@@ -16,10 +16,10 @@ namespace fettle {
 
 class RedisStore : public Store {
  public:
-  // Connects. Tries again until `seconds` have passed, because process 0 may start its server later; then throws
-  // UserError with the address and the last reason. If the connection fails later, a call connects again and repeats
-  // its command. When the server has not answered for `patience` seconds, that call and all later calls throw
-  // DeviceError.
+  // Connects to the server. Tries again until `seconds` seconds have passed, because process 0 may start its server
+  // later. Then throws UserError with the address and the reason of the last failure. If the connection breaks later,
+  // put() and try_get() connect again and repeat their command. When the server has not answered for `patience`
+  // seconds, the current call and all later calls throw DeviceError.
   RedisStore(const std::string& address, int port, const std::string& password, double seconds, double patience = 8);
   ~RedisStore() override;
 
@@ -31,7 +31,7 @@ class RedisStore : public Store {
   // Tries once to connect. Returns the reason of the failure; "" when connected.
   std::string connect(double seconds);
   void disconnect();
-  // Sends the command and returns the answer. A command may be sent several times.
+  // Sends the command and returns the answer. If the connection breaks, sends the command again.
   Reply ask(const std::function<void*(redisContext*)>& command);
 
   const std::string address_, password_;

@@ -50,8 +50,9 @@ std::string hash_of(const std::string& text) {
   return fmt::format("{:016x}", XXH3_64bits(text.data(), text.size()));
 }
 
-// Returns the store's password, so that a process does not use the store of another run by mistake. If
-// FETTLE_STORE_PASSWORD is not set, other users of the network can guess the password.
+// Returns the store's password. It prevents a process from using the store of another run by mistake. If
+// FETTLE_STORE_PASSWORD is not set, the password is a hash of ProcessPlace::job, which other users of the network can
+// guess.
 std::string store_password(const ProcessPlace& place) {
   if (std::string given = environment("FETTLE_STORE_PASSWORD"); !given.empty()) {
     if (given.find_first_of(" \t\r\n\"'\\") != std::string::npos)
@@ -134,8 +135,8 @@ std::vector<std::string> Rendezvous::exchange(const std::string& name, const std
   const Clock::time_point start = Clock::now();
   if (rank() != 0) {
     put(fmt::format("{}/{}", key, rank()), mine);
-    // If processes are missing, process 0 reports that after `wait`. So this process waits a little longer for its
-    // answer.
+    // If processes are missing, process 0 reports that after `wait`. So this process waits a little longer for the
+    // report.
     const std::optional<std::string> all = get(joined, wait + Seconds(5), 0);
     if (!all) throw DeviceError("{}: no answer from {} after {:.0f} s", name, name_of(0), seconds_since(start));
     if (all->starts_with('!')) throw DeviceError("{}", all->substr(1));

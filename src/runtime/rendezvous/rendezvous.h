@@ -15,24 +15,24 @@
 
 namespace fettle {
 
-// Each process has one Rendezvous. Thread-safe. But all processes must call exchange() and barrier() with the same
-// names, each name equally often, and only one thread at a time may use a given name.
+// Each process has one Rendezvous. Thread-safe, with two rules for exchange() and barrier(): all processes must call
+// them with the same names, each name equally often; and only one thread at a time may use a given name.
 class Rendezvous {
  public:
   using Seconds = std::chrono::duration<double>;
   // How long processes wait for the others to start.
   static constexpr Seconds kStartTime{600};
 
-  // Joins the run. `store` connects the processes. Throws DeviceError that names the processes that are missing after
-  // `wait`. Throws UserError when another process already has this rank: then this process was restarted without the
-  // others.
+  // Joins the run. `store` connects the processes. Throws DeviceError, which names the missing processes, if some have
+  // not joined within `wait`. Throws UserError when another process already has this rank: then this process was
+  // restarted without the others.
   Rendezvous(ProcessPlace place, std::unique_ptr<Store> store, Seconds wait = kStartTime);
 
   const ProcessPlace& place() const { return place_; }
   int rank() const { return place_.rank; }
   int size() const { return place_.size; }
   const std::string& host(int rank) const { return hosts_[static_cast<size_t>(rank)]; }
-  // Returns whether both processes run on one host: their hosts have the same name and the same boot id.
+  // Returns whether both processes run on the same host: on hosts with the same name and the same boot id.
   bool same_host(int rank, int other) const {
     return machines_[static_cast<size_t>(rank)] == machines_[static_cast<size_t>(other)];
   }
@@ -42,8 +42,8 @@ class Rendezvous {
   // Returns "process 3 (gpu07)".
   std::string name_of(int rank) const;
 
-  // `key` must not begin with "fettle/", as the keys of exchange(), leave() and Fate do. In the store, every key begins
-  // with `prefix_`.
+  // `key` must not begin with "fettle/"; such keys belong to exchange(), leave() and Fate. put() and try_get() add
+  // `prefix_` to the front of `key`.
   void put(const std::string& key, const std::string& value) { store_->put(prefix_ + key, value); }
   std::optional<std::string> try_get(const std::string& key, int owner = Store::kAnyone) {
     return store_->try_get(prefix_ + key, owner);
@@ -51,14 +51,14 @@ class Rendezvous {
   // Waits until the key exists. Returns nullopt when it does not exist after `wait`.
   std::optional<std::string> get(const std::string& key, Seconds wait, int owner = Store::kAnyone);
 
-  // Returns in every process the values of all processes, by rank. Error messages contain `name`, which says what is
-  // exchanged. The same name may be used again. Throws DeviceError, which names the processes that did not call
-  // exchange() within `wait`.
+  // Gives the value `mine` to all processes. Returns the values of all processes, by rank. Error messages contain
+  // `name`, which says what is exchanged. The same name may be used again. Throws DeviceError, which names the
+  // processes that did not call exchange() within `wait`.
   std::vector<std::string> exchange(const std::string& name, const std::string& mine, Seconds wait = kStartTime);
   void barrier(const std::string& name, Seconds wait = kStartTime) { exchange(name, "", wait); }
 
   // Call this at the end, after a last barrier. Process 0, which has the store, waits until the other processes no
-  // longer need the store, but 10 s at most.
+  // longer need the store. It waits at most 10 s.
   void leave();
 
   Store& store() { return *store_; }
@@ -75,12 +75,13 @@ class Rendezvous {
 };
 
 // Returns the store in the Redis server of process 0. Process 0 starts this server, which ends with the calling thread.
-// Waits up to `wait` for the server. Throws UserError.
+// Waits up to `wait` for the server. Throws UserError if the server does not start or cannot be reached.
 std::unique_ptr<Store> open_redis_store(const ProcessPlace& place, Rendezvous::Seconds wait = Rendezvous::kStartTime);
 
 // Joins the run that this process belongs to, as the environment says. Returns null when this process runs alone.
 // Process 0 starts a Redis server if the run needs one. The server ends with the calling thread, so call this on the
-// main thread. Throws UserError, and DeviceError when other processes are missing.
+// main thread. Throws UserError when the environment is wrong or the processes cannot connect, and DeviceError when
+// other processes are missing.
 std::unique_ptr<Rendezvous> join_run();
 
 }  // namespace fettle

@@ -81,7 +81,7 @@ bool is_of_compilers(const std::string& name) {
   return false;
 }
 
-// Tries to load the library. Returns the reason why it does not load; "" when it does.
+// Tries to load the library. Returns "" when it loads, else the reason why not.
 std::string load(const std::string& name, const std::string& search, const fs::path& origin) {
   for (size_t begin = 0; begin < search.size();) {
     const size_t end = std::min(search.find(':', begin), search.size());

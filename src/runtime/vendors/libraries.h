@@ -20,9 +20,9 @@ struct Library {
 std::vector<Library> check_libraries(const std::filesystem::path& plugin, const Vendor& vendor);
 
 // Throws DeviceError when the plugin lies in the cache and another user could have changed the plugin or a file that
-// was installed with it. The installed files are those in the plugin's folder and, for a vendor with
-// Vendor::opened_libraries, in the folder `nvidia` beside it. Plugins outside of the cache are trusted, because
-// somebody chose them: in FETTLE_PLUGIN_PATH, in the recipe or by installing Fettle.
+// was installed with it. The installed files are those in the plugin's folder. For a vendor with
+// Vendor::opened_libraries, the files in the folder `nvidia` beside the plugin's folder also count. Plugins outside of
+// the cache are trusted, because somebody chose them: in FETTLE_PLUGIN_PATH, in the recipe or by installing Fettle.
 void require_trust(const std::filesystem::path& plugin, const Vendor& vendor);
 
 // Returns the driver's version, such as "CUDA 13.0, driver 580.65.06"; "" when the driver does not report it.

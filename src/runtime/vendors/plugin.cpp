@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Adds the folders into which pip installs wheels, for the case that this program is part of a wheel. The program is
+// Adds the folders into which pip installs wheels. Called if this program is part of a wheel; the program's path is
 // then PREFIX/lib/fettle/fettle.
 void add_site_packages(std::vector<fs::path>& folders, const fs::path& program) {
   std::vector<fs::path> found;
@@ -57,8 +57,8 @@ std::vector<fs::path> search_folders() {
   return folders;
 }
 
-// Returns the shared objects directly in `folder` whose names contain `word`. They are sorted, so that the choice is
-// always the same.
+// Returns the shared objects directly in `folder` whose names contain `word`. The list is sorted, so that the caller's
+// choice is always the same.
 std::vector<fs::path> shared_objects(const fs::path& folder, std::string_view word) {
   std::vector<fs::path> files;
   std::error_code none;

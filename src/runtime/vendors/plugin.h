@@ -25,9 +25,9 @@ class Plugin {
   // beside the executable, then in Python's package folders if the program is part of a wheel, then in plugins/ of the
   // cache ($FETTLE_CACHE or ~/.cache/fettle). In each folder, the file is <folder>/jax_plugins/xla_<name>*/*plugin*.so
   // or, except in package folders, <folder>/<name>/*.so or <folder>/*<name>*.so. Throws DeviceError with the searched
-  // places and the remedy when no plugin is found. Also throws DeviceError when the file is not a shared object, lacks
-  // GetPjrtApi or has another major version or too old a minor version of the API, when a library is missing, and when
-  // another user could have changed a plugin in the cache. Throws UserError like find_cache().
+  // places and the remedy when no plugin is found. Also throws DeviceError when the file is not a shared object or
+  // lacks GetPjrtApi, when its API has another major version or a minor version that is too old, when a library is
+  // missing, and when another user could have changed a plugin in the cache. Throws UserError like find_cache().
   static std::shared_ptr<const Plugin> load(const std::string& name_or_path = "");
   // Returns the path of the file that load() would load; an empty path when there is none. Loads nothing. Throws
   // UserError like find_cache().
@@ -49,8 +49,8 @@ class Plugin {
   // Returns the xxhash of the file's content as 16 hex digits. Two builds of one version have different hashes.
   // Computed at first use.
   const std::string& content_hash() const;
-  // Older plugins do not know the flags of Vendor::timeout_flags, and refuse to compile with them. Returns false from
-  // the call of note_refused_timeouts() on, for all clients of the plugin.
+  // Returns whether the plugin accepts the flags of Vendor::timeout_flags. Older plugins refuse to compile with these
+  // flags. Returns true until note_refused_timeouts() is called, for all clients of the plugin.
   bool knows_timeouts() const { return knows_timeouts_; }
   void note_refused_timeouts() const { knows_timeouts_ = false; }
 

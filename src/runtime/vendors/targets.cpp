@@ -171,14 +171,14 @@ const Target& target_named(std::string_view name) {
     if (spellings[i] == *close) meant.push_back(known[i]);
   throw UserError(
       "target: \"{}\" is not known{} Known targets: {}. For several devices, add \":\" and their number: mi300x:8. A "
-      "file "
-      "can describe other targets: see docs/targets.md",
+      "file can describe other targets: see docs/targets.md",
       name, meant.empty() ? "." : fmt::format("; did you mean {}?", fmt::join(meant, " or ")), fmt::join(known, ", "));
 }
 
 const Target* target_of_kind(std::string_view kind, int64_t memory_bytes) {
   const std::string device = plain(kind);
-  // A GPU with one of these words in its name has other rates than the target whose name is the same without the word.
+  // Each of these words in a GPU's name stands for a variant with other rates. Such a GPU matches a target only if the
+  // target's name has the word, too.
   const auto is_variant_of = [&](const std::string& name) {
     return std::ranges::any_of(std::initializer_list<const char*>{"pcie", "nvl", "laptop", "mig", "maxq"},
                                [&](const char* word) {

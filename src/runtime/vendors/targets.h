@@ -1,4 +1,4 @@
-// Defines Target: an accelerator for which programs can be planned without having the accelerator.
+// Defines Target: an accelerator for which programs can be planned on a machine without it.
 #pragma once
 
 #include <cstdint>
@@ -33,18 +33,18 @@ struct Target {
   double f32_tflops = 0;     // true f32 (no TF32)
   double memory_gb_per_s = 0;
   double link_gb_per_s = 0;     // rate to the other devices of the host or rack, over all links together
-  int link_peers = 0;           // number of directly connected devices, which share the links; 0: a switch
+  int link_peers = 0;           // number of devices to which direct links lead; 0: all links lead to a switch
   double network_gb_per_s = 0;  // rate to other hosts: this device's share of the host's network adapters
-  double host_gb_per_s = 32;    // each way between host memory and device: PCIe x16, or the maker's own link
+  double host_gb_per_s = 32;  // rate between host memory and device, in one direction: PCIe x16 or the maker's own link
   Chip chip;
-  int domain_devices = 0;  // devices that the links connect across hosts, such as a rack's; 0: only a host's devices
+  int domain_devices = 0;  // number of devices that the links connect across hosts, as in a rack; 0: only one host's
   // The rate of 8-bit float products, for devices that have them (float8_of): all data sheets give twice the 16-bit
   // rate.
   double f8_tflops() const { return 2 * bf16_tflops; }
   std::string config;  // text of a stream_executor.GpuTargetConfigProto for Topology::create
 };
 
-// Returns the text of `config` for a target's figures and chip.
+// Computes the text of Target::config from the target's other members.
 std::string config_text(const Target& target);
 
 // Returns all targets, grouped by vendor and kind of card.

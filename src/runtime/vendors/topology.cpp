@@ -11,7 +11,7 @@
 namespace fettle {
 namespace {
 
-// Throws DeviceError if the description is for another vendor. Given such a description, the plugin would end the
+// Throws DeviceError if the description is for another vendor. With such a description, the plugin would end the
 // process.
 void check_vendor(const Plugin& plugin, const std::string& target_config) {
   static const Pattern field("platform_name\\s*:\\s*[\"']([A-Za-z0-9_]+)[\"']");
@@ -36,8 +36,8 @@ Topology Topology::create(std::shared_ptr<const Plugin> plugin, const std::strin
                           const std::string& shape) {
   if (plugin->vendor().target_platform.empty()) {
     throw DeviceError(
-        "plugin {} cannot compile for devices that are not here; use the plugin of a vendor that supports it ({}): run "
-        "`make plugins`",
+        "plugin {} cannot compile for devices that are not present; use a plugin that can ({}), which `make plugins` "
+        "fetches",
         plugin->name(), fmt::join(vendors_with_targets(), ", "));
   }
   check_vendor(*plugin, target_config);

@@ -52,11 +52,10 @@ struct Vendor {
   int64_t compile_bytes = 700'000'000;
   // A flag to add to XLA_FLAGS before the plugin reads them; "" = none. The user's own value takes precedence.
   std::string_view xla_flag;
-  // The compiler flag that makes compiling quick and programs slow when it is 0; "" = none.
+  // The compiler flag for the optimization level. At level 0, compiling is quick, but the programs are slow. "" = none.
   std::string_view effort_flag = "";
-  // The compiler flag that names a folder where the plugin keeps the results of its tuning: it measures several
-  // programs for a matrix product or a fusion on the device, and keeps the fastest choice. "" = the plugin tunes
-  // nothing.
+  // The compiler flag that names a folder for the results of tuning. To tune, the plugin measures several programs for
+  // a matrix product or a fusion on the device, and keeps the fastest choice. "" = the plugin tunes nothing.
   std::string_view tuning_flag = "";
   // The compiler flags with the time ("600s") after which the plugin ends a process whose program does not end.
   std::vector<std::string_view> timeout_flags = {};
@@ -71,9 +70,9 @@ struct Vendor {
 inline constexpr std::string_view kHostCapability = "host";
 
 // Returns the 8-bit float types that a device of this capability ("8.9", "gfx942:sramecc+:xnack-") can multiply.
-// Returns nullopt when the device has no such products, or when the capability is not known. The CPU emulates these
-// products. Sources: NVIDIA's CUDA guide (from 8.9 on), AMD's instruction sets (CDNA 3 has the FNUZ types, CDNA 4 and
-// RDNA 4 have OCP's types).
+// Returns nullopt when the device cannot multiply 8-bit floats, or when the capability is not known. The CPU emulates
+// these products. Sources: NVIDIA's CUDA guide (from 8.9 on), AMD's instruction sets (CDNA 3 has the FNUZ types, CDNA 4
+// and RDNA 4 have OCP's types).
 std::optional<Float8> float8_of(std::string_view capability);
 
 // Returns all table rows, in the order of preference.

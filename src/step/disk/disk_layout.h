@@ -13,7 +13,7 @@ namespace fettle {
 
 // One layer of an array of disk_arrays() (update_program.h). In the file, each part begins at a multiple of kDiskBlock.
 struct DiskArray {
-  // A box of the array, which at least one device of this process has.
+  // A box of the array that at least one device of this process stores.
   struct Part {
     Box box;
     int position = 0;   // a device of this process that has the box, as a position in `layout`

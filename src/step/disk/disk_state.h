@@ -1,10 +1,10 @@
 // Defines DiskState: the optimizer state of this process's devices in a file, and the updates that read and write it.
 // With offload_dir_weights, the file also has the f32 weights of the layers' matrices.
 //
-// A step first computes all gradients, whose norm the clipping needs. Then a small program runs for each layer of each
-// weight, one after another, and updates this layer. While it runs, the state of the next layers is read from the file,
-// and that of the previous layers is written (ZeRO-Infinity, Rajbhandari et al. 2021). The state of the first layers is
-// read while the gradients are computed.
+// A step first computes all gradients, because clipping needs their norm. Then a small program runs for each layer of
+// each weight, one after another, and updates this layer. While the program runs, the state of the next layers is read
+// from the file, and the state of the previous layers is written (ZeRO-Infinity, Rajbhandari et al. 2021). The state of
+// the first layers is read while the gradients are computed.
 #pragma once
 
 #include <functional>
@@ -26,8 +26,8 @@ namespace fettle {
 // What the updates have done so far.
 struct DiskTraffic {
   int64_t read = 0, written = 0;  // bytes
-  // `during` and `seconds` leave out the first call of update(): in a new run, the file has no optimizer state yet, so
-  // no such state is read from the disk.
+  // `during` and `seconds` leave out the first call of update(). In a new run, this call reads no optimizer state from
+  // the disk, because the file has none yet.
   int64_t during = 0;  // bytes that were read and written while update() ran
   double seconds = 0;  // duration of the calls of update()
 };
@@ -47,10 +47,11 @@ class DiskState {
               std::map<std::string, DeviceBuffer>& gradients, std::map<std::string, DeviceBuffer>& scalars);
 
   bool contains(const std::string& name) const { return arrays_.contains(name); }
-  // Calls `use` for one layer after another, with the boxes of the layer that this process owns. A box is the part of a
-  // layer that a device has. The boxes of all processes together cover the array.
+  // Calls `use` for each layer of the array `name`, one after another, with the boxes of the layer that this process
+  // owns. A box is the part of a layer that a device has. The boxes of all processes together cover the array.
   void read(const std::string& name, const std::function<void(const HostShards&)>& use);
-  // Writes the boxes of this process's devices, which `fill` provides in pieces. Several threads call `fill`.
+  // Writes the array `name`: the boxes of this process's devices. `fill` provides the values in pieces; several threads
+  // call it.
   void write(const std::string& name, const FillBox& fill);
 
   const DiskTraffic& traffic() const { return traffic_; }

@@ -19,24 +19,26 @@ namespace fettle {
 // kDivisor divides the gradient. If gradients are clipped, kFactor then multiplies it.
 std::string gradient_output(const Param& param);
 inline const std::string kDivisor = "divisor", kFactor = "factor";
-// The dtype of a parameter's gradient. The sum over several micro-batches is in f32.
+// Returns the dtype of a parameter's gradient. The sum over several micro-batches is in f32.
 DType gradient_dtype(const Run& run, const Param& param);
 // Returns `gradient` / divisor * factor in f32. `factor` may be null.
 Tensor scaled_gradient(const Tensor& gradient, const Tensor& divisor, const Tensor& factor);
 
-// Returns a parameter's arrays in the file of offload_dir: its f32 values if they are there (Run::on_disk), then the
+// Returns a parameter's arrays in the file of offload_dir: the f32 values if the file has them (Run::on_disk), then the
 // optimizer state.
 std::vector<StateArray> disk_arrays(const Run& run, const Param& param);
-// Returns one layer of these arrays, [1, ...], or the whole arrays if the parameter is not stacked.
+// Returns one layer, [1, ...], of each array of disk_arrays(). If the parameter is not stacked, returns the whole
+// arrays.
 std::vector<StateArray> layer_arrays(const Run& run, const Param& param);
 
 // Inputs: weight and gradient [L, ...], layer (i32 scalar, only for stacked parameters), state/0, state/1, ... as in
 // layer_arrays(), divisor, factor, and the optimizer's scalars (f32). Outputs: weight and state/*, in the memory of the
-// inputs. If the parameter's values are on the disk, state/0 is updated, and the weight gets its 16-bit copy.
+// inputs. If the parameter's f32 values are on the disk, they are state/0. The program then updates state/0, and the
+// output `weight` is a 16-bit copy of the new values.
 Program build_update(const Run& run, const Param& param);
 
-// Returns the compiler's numbers for a whole step with offload_dir: those of the training step, with the peak of the
-// updates if that is higher. `stats_of` compiles a program.
+// Returns the memory figures of a whole step with offload_dir. These are the figures of the training step (`step`), but
+// with the peak of the updates if that is higher. `stats_of` compiles a program and returns its figures.
 MemoryStats with_updates(const Run& run, MemoryStats step, const std::function<MemoryStats(const Program&)>& stats_of);
 
 }  // namespace fettle

@@ -100,8 +100,8 @@ void start_pissa(Devices& devices, const Run& run, TrainState& state) {
     const int64_t in = pair[0].dims[1], out = product(pair[1].dims) / run.lora->rank;
     if (run.lora->rank > std::min(in, out))
       throw UserError(
-          "pissa_init: {} is {} by {}, so it has fewer than {} singular values; lower lora_rank or remove it from "
-          "lora_target",
+          "pissa_init: {} is {} by {}, so it has fewer than {} singular values; lower lora_rank, or remove this module "
+          "from lora_target",
           base.hf_name, out, in, run.lora->rank);
     const int64_t width = std::min({2 * run.lora->rank + kMoreVectors, in, out});
     Program program(run.sharding.mesh());

@@ -12,9 +12,10 @@ namespace fettle {
 DeviceBuffer load_trained(const Devices& devices, const Run& run, const Param& param, const AdapterFolder& adapter);
 
 // Initialises the parts of a new adapter that depend on the base weights: DoRA's magnitudes and PiSSA's A and B.
-// PiSSA's initial A and B are also kept as start_array, and subtract_start() subtracts them from the base.
+// PiSSA's initial A and B are also stored under the names start_array() (run/run.h), so that subtract_start() can
+// subtract their product from the base.
 void start_adapter(Devices& devices, const Run& run, TrainState& state);
-// Subtracts scale * B A from the frozen weights, where A and B are PiSSA's initial ones (start_array).
+// Subtracts scale * B A from the frozen weights, where A and B are PiSSA's initial A and B (start_array()).
 void subtract_start(Devices& devices, const Run& run, TrainState& state);
 
 }  // namespace fettle

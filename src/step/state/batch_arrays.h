@@ -18,13 +18,13 @@ struct BatchArray {
   LogicalAxes axes;
   HostArray Batch::*from;
 };
-// kStep: the arrays of a training step, [A, B, T] for A micro-batches. kMicroBatch: the arrays of one micro-batch, [B,
-// T]. Arrays with one entry per sequence have the same shape in both.
+// kStep means the arrays of a training step, [A, B, T] for A micro-batches. kMicroBatch means the arrays of one
+// micro-batch, [B, T]. Arrays with one entry per sequence have the same shape in both.
 enum class BatchExtent { kStep, kMicroBatch };
 std::vector<BatchArray> batch_arrays(const Run& run, const BatchShape& shape, BatchExtent extent);
 
-// Returns which lines of a training step the devices of this process read; null if they read all. Both arguments must
-// outlive the function that is returned.
+// Returns a function that says which lines of a training step the devices of this process read. Returns null if they
+// read all lines. Both arguments must outlive the returned function.
 OwnLines own_lines(const Devices& devices, const Run& run);
 
 // The program input that says how many micro-batches a step uses, an i32 scalar. Only programs for shapes with

@@ -11,7 +11,8 @@
 namespace fettle {
 
 // A global array as its distinct boxes (rectangular parts). The bytes of a box are contiguous. With several processes,
-// this has only the boxes that this process owns: a box belongs to the process of the first device that stores the box.
+// HostShards has only the boxes that this process owns. The owner of a box is the process of the first device that
+// stores the box.
 struct HostShards {
   struct Shard {
     Box box;

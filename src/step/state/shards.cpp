@@ -26,7 +26,7 @@ std::vector<PlacedArray> placed_arrays(const Run& run, int64_t length) {
     out.push_back({kind, name, label, shape, axes, run.sharding.partition(axes, shape.dims, name)});
     for (size_t d = 0; d < axes.size(); ++d)
       for (const std::string& axis : run.sharding.left_whole(axes[d], shape.dims[d]))
-        out.back().note = fmt::format("size {0} ({1}) cannot be split over {2} {3}, so {2} does not split it",
+        out.back().note = fmt::format("size {0} ({1}) cannot be split over {2} ({3} devices), so {2} does not split it",
                                       shape.dims[d], axes[d], axis, run.sharding.mesh().size_of(axis));
   };
   auto add_params = [&](const std::string& kind, const std::vector<Param>& params, DType dtype) {

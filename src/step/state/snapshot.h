@@ -11,14 +11,14 @@ namespace fettle {
 
 // Waits for the array, then copies each box of this process once.
 HostShards download_shards(const DeviceBuffer& buffer);
-// Returns a function that copies arrays of `state`, which must outlive it.
+// Returns a function that copies arrays of `state` to the host. `state` must outlive the function.
 FetchArray fetch_from(const TrainState& state);
 
 // The keys are the names in trained_arrays().
 using Snapshot = std::map<std::string, HostShards>;
 
-// Copies from all devices in parallel, and leaves out the arrays on a disk. When it returns, the copy is complete and
-// the device arrays may be donated.
+// Copies the arrays of trained_arrays() from all devices in parallel, except the arrays on a disk. When the function
+// returns, the copy is complete, and the device arrays may be donated to a program.
 Snapshot take_snapshot(const Run& run, const TrainState& state);
 int64_t snapshot_bytes(const Run& run);  // bytes of all processes' trained arrays, also those on a disk
 int64_t snapshot_bytes(const Run& run, const TrainState& state);  // bytes of this process's snapshot

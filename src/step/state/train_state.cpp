@@ -35,13 +35,14 @@ class BaseWeights {
     if (run.offload_param || run.offload_optimizer) devices.require_host_memory();
     if (!run.from_scratch) check_weights(repository, run.model);
   }
-  // Loads one parameter of the base, with adapters merged into it. Its own dtype takes precedence over `otherwise`.
+  // Loads one parameter of the base, with adapters merged into it. The parameter's own dtype takes precedence over
+  // `otherwise`.
   DeviceBuffer load(const Param& param, DType otherwise, bool metered = true) {
     const DType dtype = run_.dtype_of(param, otherwise);
     const Layout layout = param_layout(run_, param);
     const bool made = param.of_classifier() && !has(param.hf_name);
     if (made && !run_.from_scratch)
-      info("the model folder has no tensor {}; it starts with random values", param.hf_name);
+      info("the model folder has no tensor {}, so this tensor starts with random values", param.hf_name);
     if (made || run_.from_scratch)
       return random_param(devices_.client(), param, run_.model.config, dtype, layout, run_.seed,
                           memory_kind(param.memory));
@@ -50,7 +51,7 @@ class BaseWeights {
         devices_.client(), param, dtype, layout, merge_, [&](const std::string& name) { return find(name); },
         metered ? progress : LoadProgress{}, memory_kind(param.memory));
   }
-  // Puts a trained weight on the disk, and its 16-bit copy into `state`.
+  // Writes a trained weight's f32 values to the disk, and stores a 16-bit copy in `state`.
   void on_disk_into(const Param& param, TrainState& state) {
     const FillBox values = run_.from_scratch
                                ? random_values(param, run_.model.config, run_.trained_dtype, run_.seed)
@@ -60,7 +61,7 @@ class BaseWeights {
     state.disk->write(trained_input(param), values);
     state.buffers.emplace(trained_input(param), load(param, run_.trained_dtype, false));
   }
-  // Loads the frozen weights that `state` does not have.
+  // Loads the frozen weights that `state` does not have yet.
   void frozen_into(TrainState& state) {
     for (const Param& one : run_.frozen)
       if (one.role != Role::kQuantisedParts && !state.buffers.contains(frozen_input(one)))

@@ -17,8 +17,8 @@ namespace fettle {
 
 struct TrainState {
   std::map<std::string, DeviceBuffer> buffers;  // frozen/*, reference/*, trained/*; in training also optimizer state
-  // The optimizer state of a run with offload_dir, and the weights with Run::on_disk, whose arrays in `buffers` are
-  // 16-bit copies; null without offload_dir.
+  // With offload_dir: the optimizer state, and the f32 values of the weights for which Run::on_disk is true. `buffers`
+  // has 16-bit copies of these weights. Null without offload_dir.
   std::unique_ptr<DiskState> disk = {};
   int64_t step = 0;  // number of optimizer steps done
 
@@ -34,12 +34,13 @@ std::vector<StateArray> trained_arrays(const Run& run);
 // adapter from adapter_name_or_path or a new one. With `optimizer`, adds the initial optimizer state. Shows progress.
 // Throws UserError when a tensor is missing or does not fit the model.
 TrainState load_state(Devices& devices, const Run& run, const ModelRepository& repository, bool optimizer);
-// Like the function above, but reads the arrays of trained_arrays() from a checkpoint, bit for bit. The checkpoint may
-// come from another mesh. Throws DamagedState.
+// Loads the weights and the optimizer state onto their devices. Reads the arrays of trained_arrays() from a checkpoint,
+// bit for bit, and the other weights from the repository. The checkpoint may come from another mesh. Throws
+// DamagedState.
 TrainState load_state(Devices& devices, const Run& run, const ModelRepository& repository, StateReader& checkpoint);
 
-// Uploads the batch and returns its arrays by program input name: all micro-batches [A, B, T], or one micro-batch [B,
-// T].
+// Each function uploads arrays of the batch and returns them by program input name. upload_batch uploads all
+// micro-batches, [A, B, T]; upload_micro_batch uploads one, [B, T].
 std::map<std::string, DeviceBuffer> upload_batch(const Devices& devices, const Run& run, const Batch& batch);
 std::map<std::string, DeviceBuffer> upload_micro_batch(const Devices& devices, const Run& run, const Batch& batch,
                                                        int64_t micro_batch);

@@ -126,8 +126,8 @@ std::optional<Kernel> linear_kernel(const CompositeSite& composite) {
   if (!found) return std::nullopt;
   return [read = *found](const Tensors& inputs) -> Tensors {
     LinearSite site = read;
-    // In an f32 product, a bf16 weight is widened while it is packed. In a bf16 product, an f32 weight is rounded
-    // first; the body does the same.
+    // In an f32 product, a bf16 weight is widened while it is packed. In a bf16 product, an f32 weight is rounded to
+    // bf16 before the product, as in the body.
     const Tensor weight = site.x.dtype == DType::kBF16 ? convert(inputs[1], DType::kBF16) : inputs[1];
     site.weight = weight.shape();
     const int64_t rows = shard_of(site.x, site.rows, site.mesh).elements() / site.in;

@@ -52,8 +52,8 @@ std::optional<LoraSite> read_lora(const CompositeSite& site) {
     return std::nullopt;
   out.rows.dims.resize(3);
   if (!rows_are_split(out.x, out.rows, site.mesh)) return std::nullopt;
-  // In an f32 product, a bf16 weight is widened while it is packed. In a bf16 product, an f32 weight is rounded first;
-  // the body does the same.
+  // In an f32 product, a bf16 weight is widened while it is packed. In a bf16 product, an f32 weight is rounded to bf16
+  // before the product, as in the body.
   const DType dtype = out.x.dtype;
   if (dtype == DType::kBF16) out.weight.dtype = dtype;
   out.a.dtype = out.b.dtype = dtype;

@@ -28,7 +28,7 @@ struct LoraGradients {
 int64_t lora_workspace(const LoraProblem& problem);
 int64_t lora_gradient_workspace(const LoraProblem& problem);
 
-// `low` gets scale (x a^T) [rows, rank], which the backward pass reads.
+// lora_forward computes y, and stores scale (x a^T) [rows, rank] in `low`. lora_backward reads `low`.
 void lora_forward(const LoraProblem& problem, void* y, void* low, void* workspace, const ParallelFor& parallel);
 void lora_backward(const LoraProblem& problem, const void* low, const void* dy, const LoraGradients& gradients,
                    void* workspace, const ParallelFor& parallel);

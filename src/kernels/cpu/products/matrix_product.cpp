@@ -10,7 +10,7 @@
 namespace fettle::cpu {
 namespace {
 
-// The columns of a panel: a multiple of the columns that BlockOps::product computes at once.
+// The number of columns of a panel, a multiple of the columns that BlockOps::product computes at once.
 constexpr int64_t kPanel = 64;
 constexpr int64_t kDepth = 128;        // words along k of a slice: a packed slice of a panel fits into the L1 cache
 constexpr int64_t kRows = 576;         // largest number of rows of a task: their sums fit into the L2 cache
@@ -36,8 +36,8 @@ struct Part {
   const Word* left() const { return a_as_it_is ? static_cast<const Word*>(a.data) : packed_a; }
 };
 
-// Returns the first or the `second` product. Reserves memory for the packed a at `workspace`, and moves `workspace` to
-// the memory after it.
+// Returns the first product, or the second one if `second` is true. Reserves memory for the packed a at `workspace`,
+// and moves `workspace` to the end of this memory.
 Part part_of(const MatrixProduct& p, const BlockOps& ops, bool second, Word*& workspace) {
   Part out{
       .a = second ? p.a2 : p.a, .b = second ? p.b2 : p.b, .m = p.m, .n = p.n, .k = second ? p.k2 : p.k, .ops = &ops};
@@ -100,8 +100,9 @@ void multiply_panel(const MatrixProduct& product, std::span<const Part> parts, i
                            at(c, product.result, row * product.n + column));
 }
 
-// Divides a product into tasks. A task is a panel, or a range of its rows if there are many. The last panels, if fewer
-// than the threads, are divided into smaller ranges, so that all threads have work. Each task packs its panel itself.
+// Divides a product into tasks. A task computes one panel of the result, or a range of the panel's rows if it has many
+// rows. If the number of panels is not a multiple of the number of threads, the remaining last panels are divided into
+// smaller ranges of rows, so that all threads have work. Each task packs its panel of b itself.
 struct Division {
   int64_t panels, whole, row_step, parts_of_whole, last_step, parts_of_last;
 

@@ -1,4 +1,4 @@
-// The module fettle_pmix.so: a Store in the PMIx server of the launcher (srun --mpi=pmix, mpirun).
+// Defines the module fettle_pmix.so: a Store that uses the PMIx server of the launcher (srun --mpi=pmix, mpirun).
 //
 // SLURM's server does not support publish and lookup. So a key stays in the process that puts it, and other processes
 // ask that process for the key. If the key does not exist yet, a plain get returns immediately when the two processes
@@ -50,7 +50,7 @@ void take_answer(pmix_status_t status, pmix_value_t* value, void* data) {
 class PmixStore : public Store {
  public:
   PmixStore(const pmix_proc_t& self, int size) : self_(self), size_(size) {}
-  // Finalising would wait for ever for a server that gave no answer to end_job().
+  // If the server did not answer end_job(), PMIx_Finalize would wait forever, so it is not called then.
   ~PmixStore() override {
     if (server_answers_) PMIx_Finalize(nullptr, 0);
   }
@@ -79,7 +79,8 @@ class PmixStore : public Store {
     return answers->value;
   }
 
-  // Does not wait long for the server's answer: SLURM's server gives none while it cannot reach the other hosts.
+  // Waits only briefly for the server's answer, because SLURM's server does not answer while it cannot reach the other
+  // hosts.
   void end_job(int exit_code, const std::string& message) override {
     const auto answered = std::make_shared<std::promise<void>>();
     std::thread([=] {
