@@ -76,7 +76,7 @@ Started start(const LaunchOptions& options, const std::vector<std::string>& host
   internal_check(process >= 0, "launch: fork: {}", std::strerror(errno));
   if (process == 0) {
     dup2(in[0], 0);
-    setpgid(0, 0);  // so that Ctrl-C reaches only this program, which ends the others, and so that kill() reaches all
+    setpgid(0, 0);  // makes a process group: Ctrl-C then reaches only this program, and kill() reaches the whole group
     std::vector<const char*> words{options.shell.c_str()};
     if (fs::path(options.shell).filename() == "ssh") words.insert(words.end(), std::begin(kSsh), std::end(kSsh));
     for (const char* word : {host.c_str(), command.c_str(), static_cast<const char*>(nullptr)}) words.push_back(word);
@@ -109,8 +109,8 @@ int launch(const LaunchOptions& options) {
             std::string(key).substr(0, std::strlen(key) - 1));
   if (std::set<std::string>(hosts.begin(), hosts.end()).size() != hosts.size())
     throw UserError("--hosts: a host is named twice; to start several processes on each host, set --per-host");
-  // How long the other processes may take to end by themselves after one has failed: they notice the death of a process
-  // after FateTimes::silence. When the time has passed again, the shells that still run are killed.
+  // The seconds that the other processes have to end by themselves after one has failed. They notice the death of a
+  // process after FateTimes::silence. When twice these seconds have passed, the shells that still run are killed.
   const double patience = 2.5 * FateTimes::from_environment().silence;
   const InterruptScope interrupts;
   signal(SIGPIPE, SIG_IGN);

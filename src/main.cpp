@@ -453,7 +453,7 @@ int run(int argc, char** argv) {
   CLI::App* download_command =
       app.add_subcommand("download", "fetch a model, an adapter or a data set from the hub, and print its folder");
   download_command
-      ->add_option("name", wanted.name, "ORG/NAME, ORG/NAME@REVISION, or a recipe: fetches its models and data sets")
+      ->add_option("name", wanted.name, "ORG/NAME, ORG/NAME@REVISION, or a recipe, to fetch its models and data sets")
       ->required();
   download_command->add_option("--revision", wanted.revision, "branch, tag or commit");
   download_command->add_flag("--dataset", wanted.dataset, "the name is a data set, not a model");

@@ -105,8 +105,9 @@ std::vector<std::string> modules_that_match(const Model& model, const std::strin
           expression, first, other);
     if (first.empty()) continue;
     if (std::ranges::find(model.family->without_lora, linear) != model.family->without_lora.end())
-      throw UserError("lora_target: '{}' matches {}, but PEFT does not load adapters with it; leave it out", expression,
-                      first);
+      throw UserError(
+          "lora_target: '{}' matches {}, but PEFT does not load adapters of this layer; leave the layer out",
+          expression, first);
     out.push_back(linear);
   }
   if (out.empty()) {

@@ -40,8 +40,8 @@ class CompressedExport {
   NamedShapes shapes(const BaseTensor& tensor) const;
   // Writes the tensors of shapes(). Reads 128 rows at a time. Throws UserError when a value is not finite.
   void write(const MergedTensor& merged, const BaseTensor& tensor, ModelWriter& writer, MergeCount& count) const;
-  // Returns quantization_config for config.json. With 8-bit floats, this config says that activations become 8-bit
-  // floats, too, with factors that are computed as the model runs.
+  // Returns quantization_config for config.json. With 8-bit floats, it says that activations are also converted to
+  // 8-bit floats, with factors that are computed while the model runs.
   nlohmann::json config() const;
 
  private:

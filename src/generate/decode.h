@@ -35,8 +35,8 @@ class Generator {
   // Run::side_by_side.
   std::vector<float> logits(std::span<const int32_t> ids, int64_t adapter = kNoAdapter);
 
-  // Returns how many of the first tokens of `ids` logits() would take from the cache. This does not include the last
-  // token, because logits() always computes it.
+  // Returns how many tokens at the start of `ids` are in the cache, so that logits() need not compute them. The last
+  // token never counts, because logits() always computes it.
   int64_t known(std::span<const int32_t> ids, int64_t adapter = kNoAdapter) const;
 
   // From the next call of logits() on, makes caches large enough for `length` positions (at most max_length()), so that

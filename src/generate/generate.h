@@ -15,8 +15,8 @@ enum class LinesFrom { kTerminal, kPipe, kFile };
 // without the answers in these rows. Prompts are formatted with the chat template; in stage pt, or without a template,
 // the prompt is the text itself, which the model continues. Writes each reply to `out`, followed by a newline. A single
 // reply is written while its tokens are drawn. With several rows, writes a line "==> file:line <==" before each reply.
-// Checks the prompts before it loads weights; if lines are typed or piped in, checks only the first line then. Throws
-// UserError.
+// Checks the prompts before it loads weights. If lines are typed or piped in, checks only the first line before it
+// loads weights. Throws UserError.
 void run_generate(const Request& request, std::istream& in, LinesFrom from, std::ostream& out);
 
 // Runs the command with standard input and output.

@@ -85,7 +85,8 @@ Session::Session(const Request& request, Template wanted, SystemMessage system, 
     template_.emplace(data.template_name, tokenizer_, LocalTime::now(), data.thinking);
   auto add = [this](const std::vector<int32_t>& ids) { stop_ids_.insert(stop_ids_.end(), ids.begin(), ids.end()); };
   if (template_) add(template_->stop_ids());
-  // In templates with channels (GPT-OSS), another message of the same turn follows <|end|>.
+  // In templates with channels (GPT-OSS), another message of the same turn follows <|end|>, so <|end|> does not end the
+  // reply.
   if (const auto end = tokenizer_.token_id("<|end|>"))
     if (template_ && template_->source(false).find("<|channel|>") != std::string::npos) std::erase(stop_ids_, *end);
   add(model_.config.eos_token_id);

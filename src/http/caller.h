@@ -20,7 +20,7 @@ struct HttpRefusal {
 // other names, also those that begin with "127.": "127.example.com" may be any machine.
 bool is_loopback(const std::string& host);
 
-// Returns whether the keys are equal. The comparison takes the same time wherever keys of the same length differ.
+// Returns whether the keys are equal. For keys of the same length, the time does not depend on where the keys differ.
 bool same_key(const std::string& given, const std::string& wanted);
 
 // A page of another site must not use a server on this machine, even if the site's name resolves to this machine.

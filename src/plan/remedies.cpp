@@ -16,7 +16,7 @@ class Search {
   std::vector<Remedy> find() {
     const Run& run = plan_.run;
     const bool held_fits = plan_.memory.peak - plan_.memory.temporaries <= plan_.memory.share.limit;
-    if (held_fits) {  // otherwise weights and state alone are too large: smaller activations do not help
+    if (held_fits) {  // if weights and state alone are too large, smaller activations do not help
       if (run.remat.saves != Remat::kFull) {
         Variant changed = plan_.variant;
         changed.gradient_checkpointing = "full";

@@ -27,8 +27,8 @@ MeshAxes mesh_of(const Recipe& recipe, int64_t devices, Purpose purpose, int64_t
 // Returns `config` (config.json) with the recipe's output_router_logits. Returns it unchanged if the key is auto.
 nlohmann::json with_asked_balance(const Recipe& recipe, nlohmann::json config);
 
-// Returns the factor of the loss that balances the load of the experts: moe_aux_loss_coef if the recipe sets it. If
-// not, it is the value in config.json for a language model, and 0 for a classifier, as in Transformers.
+// Returns the factor of the loss that balances the load of the experts: moe_aux_loss_coef if the recipe sets it.
+// Otherwise, a language model uses the value in config.json, and a classifier uses 0, as in Transformers.
 double balance_factor(const Recipe& recipe, const Stage& stage, const ModelConfig& config);
 
 // Returns the number of rows in a micro-batch for each device.

@@ -18,7 +18,8 @@ std::string dumped(const ordered_json& value) {
   return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
-// Returns the value for JSON, which has no infinity. Like OpenAI, writes -9999 for a token that cannot be drawn.
+// Returns the log-probability, but at least -9999, because JSON has no infinity. OpenAI also writes -9999 for a token
+// that cannot be drawn.
 double finite(double logprob) {
   return std::max(logprob, -9999.0);
 }

@@ -37,7 +37,7 @@ struct CallForm {
   // Another text with which a call may begin, but only at the beginning of the reply, or directly after reasoning or
   // another call; "": none. Unlike `begin`, this text is a part of the call.
   std::string_view first = "";
-  bool by_name = false;    // at the same places, the name of a tool and a newline begin a call, too
+  bool by_name = false;    // where `first` may begin a call, a tool's name and a newline also do
   bool short_ids = false;  // the template accepts only ids of 9 letters and digits
   // Reads the text between begin and end. Returns nullopt when it is not a call.
   std::optional<std::vector<ToolCall>> (*read)(std::string_view text, const ToolTypes& types);

@@ -40,8 +40,8 @@ Json identity(const Run& run) {
     out["problem_type"] = name_of(run.labels()->problem);
     out["id2label"] = run.labels()->id2label;
   }
-  // Weights in 8-bit floats have the same values on the device in 8 bits and in 16 bits. The base's digest identifies
-  // them.
+  // 8-bit floats do not count as quantised here: a weight has the same values whether the device stores it in 8 or in
+  // 16 bits. The base's digest identifies these values.
   const bool quantised = !run.quantised.empty() && run.quantised[0].format.type != Quantisation::Type::kFloat8;
   out["quantization"] = quantised ? run.quantised[0].format.name() : "none";
   return out;

@@ -77,7 +77,7 @@ class CheckpointWriter {
   const Processes* processes_;
   std::filesystem::path pending_;  // the checkpoint that is being written; empty: none
   struct {
-    double total = 0, before = 0;  // seconds that training waited; `before`: of these, for the previous checkpoint
+    double total = 0, before = 0;  // seconds that training waited, and those for the previous checkpoint
   } stall_;
   std::atomic<bool> hurried_ = false;  // true: the next save() waits, so a write that fails is tried only once more
   std::future<Written> written_;
