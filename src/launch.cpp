@@ -37,9 +37,9 @@ std::string quoted(const std::string& text) {
   return out + "'";
 }
 
-// Returns the shell command of one process. It reads the password with which the processes find each other
-// (docs/hosts.md) from standard input, because other users can see its arguments. When the input ends, because this
-// program closes it or has died, training gets SIGTERM. Training then saves a checkpoint and ends.
+// Returns the shell command of one process. The command reads the password with which the processes find each other
+// (docs/hosts.md) from standard input, because other users can see the arguments of a command. When the input ends,
+// because this program closes it or has died, training gets SIGTERM. Training then saves a checkpoint and ends.
 std::string command_of(const LaunchOptions& options, const std::vector<std::string>& hosts, int rank,
                        const std::string& job) {
   const int size = static_cast<int>(hosts.size()) * options.per_host;

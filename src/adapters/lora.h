@@ -90,8 +90,8 @@ bool saved_with(std::string_view parameter, std::string_view saved);
 // an entry that matches the head's name selects the embedding. Throws UserError, which lists the modules, when an entry
 // matches nothing. Also throws when a selected module has LoRA weights.
 std::vector<Param> saved_params(const Model& model, const LoraOptions& options);
-// Returns the name that the head's weight would have, if the model uses its embedding as its head. Otherwise, and for
-// classifiers, returns "".
+// If the model uses its embedding as its head, returns the name that a separate weight of the head would have.
+// Otherwise, and for classifiers, returns "".
 std::string tied_head(const Model& model);
 // Returns whether the adapter saves an embedding that is also the head. PEFT keeps a copy for each of the two uses, so
 // the adapter's file has the array under both names.

@@ -29,8 +29,8 @@ Tensor value_of(const Tensor& nibble_u8, const std::vector<float>& values) {
   return choices[0];
 }
 
-// Returns the absmax values in the shape of `codes`. A value is the map's value of its code, times the absmax of its
-// block of 256 codes, plus the mean.
+// Returns the absmax values in the shape of `codes`. Each value is map[code], times the absmax of the code's block of
+// 256 codes, plus the mean.
 Tensor nested_absmax(const Tensor& codes, const Tensor& absmax, const Tensor& offset) {
   const std::vector<float>& map = nested_values();
   const Tensor table = literal({map.begin(), map.end()}, {DType::kF32, {static_cast<int64_t>(map.size()), 1}});

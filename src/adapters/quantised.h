@@ -60,8 +60,8 @@ QuantisedWeight quantised_weight(const Param& base, const Quantisation& format, 
 Tensor dequantise(const QuantisedWeight& weight, const std::vector<Tensor>& parts);
 
 // Returns the function for Forward::unpack, which computes the layer's weights in dtype `held`. If the devices that
-// share the batch each store a part of a weight, they gather the codes and then dequantise them. With 4 bits, this
-// needs a quarter of the traffic of bf16 weights. Experts stay on their devices; the function adds their parts to
+// share the batch each store a part of a weight, the devices gather the codes before they dequantise them. With 4 bits,
+// this needs a quarter of the traffic of bf16 weights. Experts stay on their devices; the function adds their parts to
 // Layer::packed.
 std::function<void(Layer&, Tensor*)> unpack_quantised(const std::vector<QuantisedWeight>& weights,
                                                       const std::string& prefix, DType held,

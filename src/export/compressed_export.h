@@ -24,9 +24,9 @@ CompressedScheme compressed_scheme(const std::string& name);
 // The weights of the model's linear layers become codes; embeddings, the head, norms and routers keep their dtype. Each
 // weight <name> gets a tensor <name>_scale with its factors: [rows, 1] for kRows; [rows / 128, columns / 128], rounded
 // up, for kBlocks; [rows, columns / group] for kGroups. A factor is the largest magnitude in its part of the weight,
-// divided by 448 (or by 7.5 for kGroups), at least 2^-24, and rounded to the dtype of the factors; 1 if all values are
-// 0. For kGroups, <name>_packed has eight codes in each i32, the first one in the lowest bits, each increased by 8, and
-// <name>_shape has the two dims.
+// divided by 448 (or by 7.5 for kGroups). It is at least 2^-24, and it is rounded to the dtype of the factors. If all
+// values are 0, the factor is 1. For kGroups, <name>_packed has eight codes in each i32, with the first code in the
+// lowest bits; each code is increased by 8. <name>_shape has the two dims.
 class CompressedExport {
  public:
   // `factors` is the dtype of the factors: export_dtype, or else the model's dtype. `carries_more` says whether the

@@ -35,8 +35,8 @@ void require_text(const Request& request) {
         request.config_file(), request.stage().name);
 }
 
-// Reads the options of adapter folders. Throws UserError, which names the folder, when an adapter is not one of this
-// model, or cannot be applied beside others.
+// Reads the options of adapter folders. Throws UserError, which names the folder, when an adapter belongs to another
+// model, or cannot be applied beside other adapters.
 std::vector<SideAdapter> side_adapters(const Model& model, const std::vector<std::string>& folders) {
   std::vector<SideAdapter> out;
   for (const std::string& folder : folders) {

@@ -1,5 +1,5 @@
-// Defines Optimizer: an update rule with its hyperparameters. Each rule is one table row with its state, its scalars
-// per step, and its update.
+// Defines Optimizer: an update rule with its hyperparameters. Each rule is a row of a table. The row has the rule's
+// state, its scalars per step, and its update.
 //
 // Code outside of this folder uses a rule only through this interface.
 #pragma once

@@ -39,8 +39,9 @@ MeshChoice choose_mesh(const Request& request, const Machine& machine);
 // without changes.
 Variant choose_variant(const Request& request, Devices& devices);
 
-// Formats a table: mesh, batch, peak of memory, bound, schedule, bytes that a device sends over the links of its host
-// and, with several hosts, to other hosts, the verdict, and what limits the bound.
+// Formats a table. Its columns are the mesh, the batch, the peak of memory, the bound, the schedule, the bytes that a
+// device sends over the links of its host, the bytes that it sends to other hosts (if there are several hosts), the
+// verdict, and what limits the bound.
 std::string format_choice(const MeshChoice& choice, const Machine& machine);
 
 }  // namespace fettle

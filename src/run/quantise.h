@@ -23,10 +23,10 @@ std::optional<Quantisation> quantisation_of(const Recipe& recipe, const ModelCon
 void split_stored_stacks(Run& run, const Recipe& recipe, Purpose purpose, const std::string& file);
 
 // Replaces weights in run.frozen that stay quantised: the parts of the quantised form take the place of the weight, and
-// run.quantised lists the weight. The quantised weights are the linear weights if quantisation_of returns a format,
-// experts that stay in MXFP4, and weights that the checkpoint stores as integers in groups or as 8-bit floats. Throws
-// UserError like quantisation_of, and when quantised weights would have to be trained or changed. `file` is the
-// config.json, for messages.
+// run.quantised lists the weight. These weights are the linear weights (if quantisation_of returns a format), experts
+// that stay in MXFP4, and weights that the checkpoint stores as integers in groups or as 8-bit floats. Throws UserError
+// like quantisation_of, and when quantised weights would have to be trained or changed. `file` is the config.json, for
+// messages.
 void quantise_frozen(Run& run, const Recipe& recipe, Purpose purpose, const std::string& file);
 
 }  // namespace fettle

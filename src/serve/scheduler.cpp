@@ -255,8 +255,8 @@ void Scheduler::step() {
   }
 }
 
-// Ends all replies that are being written, and gives them this error, because the failure may have destroyed their keys
-// and values. Makes a new decoder, so that later replies start with an empty cache.
+// Ends all replies that are being written, because the failure may have destroyed their keys and values. These replies
+// report the error. Makes a new decoder, so that later replies start with an empty cache.
 void Scheduler::fail_all(const std::string& error) {
   warn("the replies that were being written failed: {}", error);
   for (std::unique_ptr<Row>& row : rows_)

@@ -24,9 +24,9 @@ void write_state(StateWriter& state, const std::vector<StateArray>& arrays, cons
 // save_only_model, there is no state/. After a checkpoint is complete, deletes the oldest ones beyond save_total_limit.
 //
 // Training waits only while the arrays are copied to the host. Another thread then writes and hashes the files, flushes
-// them to the disk and renames the folder. If this thread is still writing a checkpoint, the next save() first waits
-// for it. If the copy does not fit into host memory, or arrays are on a disk (offload_dir), training waits
-// until the files are written.
+// them to the disk and renames the folder. If the thread is still writing a checkpoint, the next save() first waits
+// until it is complete. If the copy does not fit into host memory, or arrays are on a disk (offload_dir), training
+// waits until the files are written.
 //
 // With several processes, writing a checkpoint succeeds in all of them or fails in all of them.
 //

@@ -46,7 +46,7 @@ struct GgufPlan {
   GgufSizes sizes;
 
   // Sets PlannedTensor::keeps_codes. Experts that the base stores in MXFP4 keep their codes in files of every type, if
-  // `merge` (may be null) does not change them. llama.cpp's conversion does the same.
+  // `merge` does not change them. `merge` may be null. llama.cpp's conversion does the same.
   void keep_codes(const AdapterMerge* merge);
 
   // Return the keys and the tensors of a file of this type; the tables come first.
