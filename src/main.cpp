@@ -411,7 +411,7 @@ int run(int argc, char** argv) {
   serve_command->add_option("--api-key", serve.api_key, "key that requests must send; also FETTLE_API_KEY");
   serve_command->add_option("--name", serve.name, "name for the recipe's model in requests and answers");
   serve_command->add_option("--lora-modules", serve.lora_modules,
-                            "NAME=PATH ...: adapters of the model, which requests choose by name");
+                            "NAME=PATH ...: adapters of the model; a request names the adapter that it uses");
   serve_command->add_option("--rows", serve.rows, "replies written at the same time (16)")->check(CLI::Range(1, 1024));
   serve_command->add_option("--max-waiting", serve.max_waiting, "requests that may wait for their turn (64)")
       ->check(CLI::Range(0, 4096));
@@ -523,7 +523,7 @@ int run(int argc, char** argv) {
       ->required();
   render_command->add_option("--name", rendered.name, "name of one of the model's templates (tool_use, rag, ...)");
   render_command->add_flag("--jsonl", rendered.jsonl,
-                           "the file has one such object per line; print one JSON string per line");
+                           "each line of the file is such a JSON object; print one JSON string per line");
   add_help(*render_command, false);
   render_command->callback([&] { action = [&] { return render(rendered); }; });
 

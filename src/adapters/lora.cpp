@@ -207,8 +207,8 @@ std::vector<Param> parameter_lora_weights(const Model& model, const LoraOptions&
   a.dims = {c.num_experts, rank, down ? c.expert_size : c.expert_in()};
   a.axes = {"experts", "rank", down ? "mlp" : "embed"};
   a.fused = 0;
-  // The outputs of gate_up are gate's outputs and then up's outputs. tp would have to split each half, so it does not
-  // split these outputs in B.
+  // The outputs of gate_up are gate's outputs and then up's outputs. tp does not split these outputs in B, because it
+  // would have to split each half separately.
   b.dims = {down ? c.expert_in() : (c.experts.gated() ? 2 : 1) * c.expert_size, rank, c.num_experts};
   b.axes = {down ? "embed" : "", "rank", "experts"};
   b.fused = 1;

@@ -202,7 +202,7 @@ std::string assumed_rates(const Machine& machine) {
            "name a file with the true rates (docs/targets.md)";
   const Target& target = *machine.target();
   return fmt::format(
-      "rates of {}: links {:g} GB/s{}; if yours differ, name a file with them in `target` "
+      "rates of {}: links {:g} GB/s{}; if your devices have other rates, name a file with these rates in `target` "
       "(docs/targets.md)",
       target.title, target.link_gb_per_s,
       machine.linked_devices() == machine.count()
