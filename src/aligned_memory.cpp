@@ -22,7 +22,7 @@ namespace {
 constexpr size_t kLarge = size_t{1} << 20;
 constexpr size_t kReserve = size_t{4} << 40;  // bytes of address space, which take no memory until they are used
 
-// The pool is never destroyed, because other objects free their memory later.
+// The pool is never destroyed, because other objects may free blocks of the pool when the program ends.
 MemoryPool* pool() {
   alignas(MemoryPool) static char place[sizeof(MemoryPool)];
   static MemoryPool* const made = new (place) MemoryPool(kReserve);

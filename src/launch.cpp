@@ -62,7 +62,7 @@ std::string command_of(const LaunchOptions& options, const std::vector<std::stri
 
 struct Started {
   pid_t process = -1;
-  int input = -1;  // closing it ends the training
+  int input = -1;  // file descriptor; closing it ends the training
   std::string host;
 };
 

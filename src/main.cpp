@@ -159,8 +159,8 @@ struct RenderOptions {
   bool jsonl = false;
 };
 
-// Renders templates of a Jinja file or of a model folder. Templates of a model folder get its special tokens, as in
-// Transformers.
+// Renders templates of a Jinja file or of a model folder. Templates of a model folder get the model's special tokens,
+// as in Transformers.
 class Renderer {
  public:
   explicit Renderer(const RenderOptions& options) : options_(options) {
@@ -530,7 +530,7 @@ int run(int argc, char** argv) {
   if (argc > 1 && argv[1] == std::string_view("complete")) return complete(app, argc, argv);
   check_command(app, argc, argv);
   std::vector<std::string> arguments = take_flags(app, argc, argv, words.flags);
-  std::ranges::reverse(arguments);  // as CLI11 wants them
+  std::ranges::reverse(arguments);  // CLI11 takes the arguments in reverse order
   try {
     app.parse(std::move(arguments));
   } catch (const CLI::ParseError& error) {

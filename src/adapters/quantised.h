@@ -37,9 +37,9 @@ namespace fettle {
 struct QuantisedWeight {
   Param base;
   Quantisation format;
-  std::vector<Param> parts;  // in the order of the comment above
+  std::vector<Param> parts;  // in the order in which the comment above lists them
 
-  // Returns the dims of the base. If the two last dims are one dim in the checkpoint, they are joined.
+  // Returns the dims of the base. Joins the last two dims if they are one dim in the checkpoint.
   Dims rows() const;
   bool by_rows() const { return !format.four_bits() || rows().back() % Quantisation::kBlock == 0; }
 };

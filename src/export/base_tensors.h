@@ -14,7 +14,7 @@ namespace fettle {
 struct BaseTensor {
   std::string name;   // the name under which the export writes the tensor
   std::string param;  // the name of the parameter that uses the tensor; if no parameter uses it, the same as `name`
-  Shape shape;        // shape of the floats, also for a quantised weight
+  Shape shape;        // shape of the weight as floats, even if it is stored quantised
   StoredTensor stored;
   const Param* quantised = nullptr;  // the parameter, when the weight is quantised; else null
 };

@@ -14,7 +14,7 @@
 namespace fettle {
 namespace {
 
-constexpr int64_t kSquare = 128;             // rows and columns of a block; also the rows that are read at a time
+constexpr int64_t kSquare = 128;             // rows and columns of a block; also the number of rows read at a time
 constexpr float kSmallestFactor = 0x1p-24F;  // the smallest number above 0 that f16 can represent
 constexpr float kLargestInt4 = 7.5F;         // in the middle between 7 and the magnitude of -8
 constexpr int64_t kInAWord = 8;              // integers of 4 bits in an i32
@@ -100,7 +100,7 @@ CompressedExport::CompressedExport(CompressedScheme scheme, DType factors, const
           ignored_.insert(module_of(name));
       }
   }
-  ignored_.insert(model.family->head);  // it is a Linear module even if it uses the embedding's weight
+  ignored_.insert(model.family->head);  // the head is a Linear module even if it uses the embedding's weight
   if (packs()) choose_group(base, model_name);
   if (scheme_ == CompressedScheme::kBlocks) warn_of_blocks(base);
 }

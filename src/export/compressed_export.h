@@ -55,7 +55,7 @@ class CompressedExport {
   DType factors_;
   int64_t group_ = 0;              // values of a group; 128, 64 or 32
   std::set<std::string> weights_;  // names of the weights that become codes
-  std::set<std::string> ignored_;  // modules with a matrix that keeps its dtype
+  std::set<std::string> ignored_;  // modules whose matrix keeps its dtype
 };
 
 }  // namespace fettle

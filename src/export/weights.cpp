@@ -11,7 +11,7 @@
 namespace fettle {
 namespace {
 
-constexpr int64_t kBlockBytes = int64_t{4} << 20;  // f32 bytes that are merged at a time
+constexpr int64_t kBlockBytes = int64_t{4} << 20;  // bytes of f32 values that are merged at a time
 
 std::string remedy_for(DType dtype) {
   return dtype == DType::kF16   ? "set export_dtype: bfloat16 or float32"

@@ -29,8 +29,8 @@ bool same_key(const std::string& given, const std::string& wanted);
 // requests.
 std::optional<HttpRefusal> refuse_caller(const std::string& listens_at, const httplib::Request& request);
 
-// Refuses a body that the HTTP library cannot measure before it reads the body: one without a length, or a compressed
-// one.
+// Refuses a body without a length and a compressed body, because the HTTP library cannot know the size of such a body
+// before it reads the body.
 std::optional<HttpRefusal> refuse_body(const httplib::Request& request);
 
 }  // namespace fettle

@@ -55,8 +55,8 @@ class Search {
     }
   }
 
-  // Tries fewer rows, because temporaries grow with the rows: first the share of the rows that should fit, then one
-  // row.
+  // Tries fewer rows, because temporaries grow with the number of rows. First tries as many rows as should fit, then
+  // one row.
   void fewer_rows() {
     const int64_t rows = plan_.run.rows_per_device;
     const auto room = static_cast<double>(plan_.memory.head_room() + plan_.memory.temporaries);

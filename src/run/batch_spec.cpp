@@ -51,9 +51,9 @@ Lines lines_of(const Recipe& recipe, const Stage& stage, const ModelConfig& conf
   if (use == BatchUse::kEvaluation) return Lines::kRegrouped;
   // The loss that balances the load of experts also depends on all rows of a micro-batch.
   if (balance_factor(recipe, stage, config) != 0) return Lines::kShared;
-  // kRegrouped may need several micro-batches, which has two costs. Gradients are summed in f32; only for adapters,
-  // these sums need little memory. Weights in host memory are copied to the device again for each micro-batch. With
-  // gradient accumulation, a step has these costs anyway.
+  // kRegrouped may need several micro-batches, which has two costs. Gradients are summed in f32; the sums take much
+  // memory unless only adapters are trained. Weights in host memory are copied to the device again for each
+  // micro-batch. With gradient accumulation, a step has these costs anyway.
   if (recipe.gradient_accumulation_steps > 1) return Lines::kRegrouped;
   return !recipe.offload_param && (recipe.finetuning_type == "lora" && !recipe.train_from_scratch) ? Lines::kRegrouped
                                                                                                    : Lines::kShared;

@@ -98,7 +98,7 @@ struct Run {
   DType trained_dtype = DType::kF32;
   bool tf32 = false;
   bool offload_optimizer = false, offload_param = false;  // offload_optimizer is false if offload_dir is set
-  std::string offload_dir;           // the folder on whose disk the optimizer state is; empty: it is not on a disk
+  std::string offload_dir;           // folder on a disk for the optimizer state; empty: the state is not on a disk
   std::string offload_dir_at;        // where offload_dir was set, for messages
   bool offload_dir_weights = false;  // the file of offload_dir also has the float32 weights (on_disk)
   RematPolicy remat = {};
@@ -183,7 +183,7 @@ struct StateArray {
   LogicalAxes axes;
   Partition partition;
   Memory memory = Memory::kDevice;
-  bool on_disk = false;  // the array is in a file; programs get a layer of it in the device's memory
+  bool on_disk = false;  // the array is in a file; programs get one layer at a time, in device memory
 };
 std::vector<StateArray> optimizer_state(const Run& run, const Param& param);
 // Returns the array that training updates for this parameter.

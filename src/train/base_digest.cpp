@@ -175,8 +175,9 @@ void add_adapter(ContentKey& key, const fs::path& folder) {
   add(key, tensors);
 }
 
-// Returns the digest of the adapters that the run reads but does not save in its checkpoint: those that are merged into
-// weights, and the adapter that the run trains further if the reference model has a copy of it.
+// Returns the digest of the adapters that the run reads but does not save in its checkpoint. These are the adapters
+// that are merged into weights. The adapter that the run trains further is also one of them, if the reference model has
+// a copy of it.
 std::string adapters_digest(const Run& run) {
   std::vector<std::string> folders = run.merged;
   if (!run.adapter.empty() && !run.reference.empty() && run.reference_folder.empty()) folders.push_back(run.adapter);

@@ -30,8 +30,8 @@ void write_state(StateWriter& state, const std::vector<StateArray>& arrays, cons
 //
 // With several processes, writing a checkpoint succeeds in all of them or fails in all of them.
 //
-// When a checkpoint cannot be written, the writer tries again a few times (retry.h). If that fails, too, it warns;
-// training continues, and later checkpoints are written as usual.
+// When a checkpoint cannot be written, the writer tries again a few times (retry.h). If the last attempt fails, the
+// writer only warns: training continues, and later checkpoints are written as usual.
 class CheckpointWriter {
  public:
   // `free_memory` returns the free bytes of host memory; a copy may take 90 % of them. `processes` must outlive the

@@ -99,7 +99,7 @@ int train(const Request& request, const Processes& processes, RunFile& run_file)
     return 0;
   }
   phases.done("loaded the weights");
-  // Waits until all processes have read the weights: the base may be a checkpoint that clear_output deletes.
+  // Waits until all processes have read the weights, because the base may be a checkpoint that clear_output deletes.
   processes.agree("weights", [] { return ""; });
   if (processes.first()) clear_output(run, resume.has_value());
   if (processes.first())

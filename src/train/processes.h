@@ -33,10 +33,10 @@ class Processes {
   int count() const { return run_ == nullptr ? 1 : run_->size(); }
 
   // Runs `body` and returns its exit code. If `body` throws in one process, this function throws in that process, and
-  // all processes end with the exit code of the error. If it is not the first process, the error becomes an Error that
-  // names the process.
+  // all processes end with the exit code of the error. In a process other than the first, the thrown error is an Error
+  // that names the process.
   int end_together(const std::function<int()>& body);
-  // Call it after end_together has thrown, when the message is printed (Fate::end_job).
+  // Call this after end_together has thrown and the message is printed (Fate::end_job).
   void end_job(int exit_code, const std::string& message);
   // Records the current phase of this process ("compiling"), for the table that is printed when a run hangs.
   void enter(const std::string& phase) const;

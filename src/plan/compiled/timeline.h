@@ -30,7 +30,7 @@ std::vector<std::string> describe(const Assumptions& assumptions);
 // The time that one part of the model adds to a step.
 struct Contributor {
   std::string op_name;  // "grad/layers/self_attn.q_proj"
-  std::string work;     // "arithmetic", "memory" (or launches), or a transfer: "all-gather over fsdp"
+  std::string work;     // "arithmetic", "memory" (also for launches), or a transfer: "all-gather over fsdp"
   double seconds = 0;
   double exposed_seconds = 0;  // for a transfer, the part that is not hidden; for other work all of it
 };
@@ -45,7 +45,7 @@ struct Timeline {
   double exposed_seconds = 0;     // time that the device waits for transfers
   // Roofline lower bounds: the time of one resource alone, at the data sheet's rate.
   double arithmetic_bound = 0, memory_bound = 0, link_bound = 0, host_bound = 0;
-  double network_bound = 0;  // the time of the bytes between hosts alone; link_bound includes it
+  double network_bound = 0;  // time for the bytes between hosts alone; link_bound includes this time
   double flops = 0;          // matrix products and convolutions
   double memory_bytes = 0;
   double link_bytes = 0, network_bytes = 0;
