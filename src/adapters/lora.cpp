@@ -375,7 +375,7 @@ std::function<Tensor(const Layer&, const std::string&, const Tensor&, const Tens
     Tensor out = y + change;
     if (layer.has(module + kMagnitude)) {
       const Tensor factor = magnitude_over_norm(layer, module, options);
-      // The magnitude scales W x without the bias. With dropout, W x is computed from the dropped x, as B A x is.
+      // The magnitude scales W x without the bias. With dropout, both W x and B A x are computed from x after dropout.
       Tensor base = drops ? times(input, ".weight", options.fan_in_fan_out) : y;
       if (!drops && layer.has(module + ".bias")) base = y - convert(layer[module + ".bias"], compute);
       auto f32 = [](const Tensor& t) { return convert(t, DType::kF32); };

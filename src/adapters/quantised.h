@@ -46,7 +46,7 @@ struct QuantisedWeight {
 
 // Returns whether a frozen weight of this parameter is stored in the format (nf4, fp4 or int8). This is true for linear
 // layers of the model's layers and, with 4 bits, for experts whose rows are whole blocks. If the checkpoint already
-// stores codes (`stored`), it is true only for these linear layers.
+// stores codes (`stored`), experts do not count.
 bool is_quantised(const Param& param, const Quantisation& format, bool stored);
 
 // `format` is how the checkpoint stores the model's linear layers: groups4, groups8 or float8. Returns the format in

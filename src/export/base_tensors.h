@@ -20,7 +20,8 @@ struct BaseTensor {
 };
 
 // kStored: all tensors under their stored names. kOfParams: only the tensors of the model's parameters, under the
-// parameters' names, which may differ from the stored names (a classifier that was made from another model).
+// parameters' names, which may differ from the stored names, for example in a classifier that was made from another
+// model.
 enum class TensorNames { kStored, kOfParams };
 
 // Keeps references to the repository and the model. `format` is the quantised format of the linear layers, if the

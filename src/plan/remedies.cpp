@@ -37,7 +37,7 @@ class Search {
 
  private:
   // Adds the change to `found_` and returns true if the step fits with it. A change that the model or the compiler does
-  // not allow counts as not fitting. When enough changes are found, returns true without trying this one.
+  // not allow counts as not fitting. If enough changes were found before, returns true without trying `change`.
   bool attempt(const std::string& change, const Variant& variant, const Machine& machine) {
     if (found_.size() >= kEnough) return true;
     live_line("trying " + change);

@@ -59,7 +59,7 @@ ordered_json text_chances(const std::vector<TokenChance>& chances, int64_t offse
   return out;
 }
 
-// Uses `id` if the call has no id of its own.
+// Returns the call as JSON. If the call has no id of its own, its id becomes `id`.
 ordered_json call_json(const ToolCall& call, const std::string& id) {
   return {{"id", call.id.empty() ? id : call.id},
           {"type", "function"},
