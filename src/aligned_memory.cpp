@@ -1,8 +1,8 @@
-// Replaces the C library's posix_memalign, and with it free and realloc, in this program and in the libraries that it
-// loads, so that large aligned blocks come from a MemoryPool. This is done for the CPU plugin, which allocates the
-// temporaries and results of a step with posix_memalign.
+// Replaces the C library's posix_memalign, free and realloc, in this program and in the libraries that it loads. Large
+// aligned blocks then come from a MemoryPool. The CPU plugin needs this: it allocates the temporaries and results of a
+// step with posix_memalign.
 //
-// Does not replace malloc, so the pool itself can use it for its records.
+// Does not replace malloc, so the pool can use malloc for its own records.
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -22,7 +22,7 @@ namespace {
 constexpr size_t kLarge = size_t{1} << 20;
 constexpr size_t kReserve = size_t{4} << 40;  // bytes of address space, which take no memory until they are used
 
-// The pool is never destroyed, because other objects free their memory later.
+// The pool is never destroyed, because other objects may free blocks of the pool when the program ends.
 MemoryPool* pool() {
   alignas(MemoryPool) static char place[sizeof(MemoryPool)];
   static MemoryPool* const made = new (place) MemoryPool(kReserve);

@@ -37,9 +37,9 @@ std::string quoted(const std::string& text) {
   return out + "'";
 }
 
-// Returns the shell command of one process. It reads the password with which the processes find each other
-// (docs/hosts.md) from standard input, because other users can see its arguments. When the input ends, because this
-// program closes it or has died, training gets SIGTERM. Training then saves a checkpoint and ends.
+// Returns the shell command of one process. The command reads the password with which the processes find each other
+// (docs/hosts.md) from standard input, because other users can see the arguments of a command. When the input ends,
+// because this program closes it or has died, training gets SIGTERM. Training then saves a checkpoint and ends.
 std::string command_of(const LaunchOptions& options, const std::vector<std::string>& hosts, int rank,
                        const std::string& job) {
   const int size = static_cast<int>(hosts.size()) * options.per_host;
@@ -62,7 +62,7 @@ std::string command_of(const LaunchOptions& options, const std::vector<std::stri
 
 struct Started {
   pid_t process = -1;
-  int input = -1;  // closing it ends the training
+  int input = -1;  // file descriptor; closing it ends the training
   std::string host;
 };
 
@@ -76,7 +76,7 @@ Started start(const LaunchOptions& options, const std::vector<std::string>& host
   internal_check(process >= 0, "launch: fork: {}", std::strerror(errno));
   if (process == 0) {
     dup2(in[0], 0);
-    setpgid(0, 0);  // so that Ctrl-C reaches only this program, which ends the others, and so that kill() reaches all
+    setpgid(0, 0);  // makes a process group: Ctrl-C then reaches only this program, and kill() reaches the whole group
     std::vector<const char*> words{options.shell.c_str()};
     if (fs::path(options.shell).filename() == "ssh") words.insert(words.end(), std::begin(kSsh), std::end(kSsh));
     for (const char* word : {host.c_str(), command.c_str(), static_cast<const char*>(nullptr)}) words.push_back(word);
@@ -109,8 +109,8 @@ int launch(const LaunchOptions& options) {
             std::string(key).substr(0, std::strlen(key) - 1));
   if (std::set<std::string>(hosts.begin(), hosts.end()).size() != hosts.size())
     throw UserError("--hosts: a host is named twice; to start several processes on each host, set --per-host");
-  // How long the other processes may take to end by themselves after one has failed: they notice the death of a process
-  // after FateTimes::silence. When the time has passed again, the shells that still run are killed.
+  // The seconds that the other processes have to end by themselves after one has failed. They notice the death of a
+  // process after FateTimes::silence. When twice these seconds have passed, the shells that still run are killed.
   const double patience = 2.5 * FateTimes::from_environment().silence;
   const InterruptScope interrupts;
   signal(SIGPIPE, SIG_IGN);

@@ -18,10 +18,10 @@ struct LaunchOptions {
 // Runs `fettle train WORDS` on every host and waits for all processes. Every process uses the current folder and the
 // program path of this process. Each process gets environment variables, which find_place
 // (runtime/rendezvous/launchers.h) reads. The processes that still run get SIGTERM in two cases: when this process gets
-// a signal (interrupt.h), or 20 seconds after one of them has failed. 20 seconds later, the shells that still run are
-// killed if one process has failed and this process got no signal. The 20 seconds are 2.5 times
-// FETTLE_HEARTBEAT_SECONDS. Returns the exit code of the first process that
-// failed, else 0. Throws UserError for wrong options.
+// a signal (interrupt.h), or 20 seconds after a process has failed. 20 seconds later, the shells that still run are
+// killed if one process has failed and this process got no signal. The 20 seconds are 2.5 times the default of
+// FETTLE_HEARTBEAT_SECONDS and change with it. Returns the exit code of the first process that failed, else 0. Throws
+// UserError for wrong options.
 int launch(const LaunchOptions& options);
 
 }  // namespace fettle

@@ -159,8 +159,8 @@ struct RenderOptions {
   bool jsonl = false;
 };
 
-// Renders templates of a Jinja file or of a model folder. Templates of a model folder get its special tokens, as in
-// Transformers.
+// Renders templates of a Jinja file or of a model folder. Templates of a model folder get the model's special tokens,
+// as in Transformers.
 class Renderer {
  public:
   explicit Renderer(const RenderOptions& options) : options_(options) {
@@ -411,7 +411,7 @@ int run(int argc, char** argv) {
   serve_command->add_option("--api-key", serve.api_key, "key that requests must send; also FETTLE_API_KEY");
   serve_command->add_option("--name", serve.name, "name for the recipe's model in requests and answers");
   serve_command->add_option("--lora-modules", serve.lora_modules,
-                            "NAME=PATH ...: adapters of the model, which requests choose by name");
+                            "NAME=PATH ...: adapters of the model; a request names the adapter that it uses");
   serve_command->add_option("--rows", serve.rows, "replies written at the same time (16)")->check(CLI::Range(1, 1024));
   serve_command->add_option("--max-waiting", serve.max_waiting, "requests that may wait for their turn (64)")
       ->check(CLI::Range(0, 4096));
@@ -453,7 +453,7 @@ int run(int argc, char** argv) {
   CLI::App* download_command =
       app.add_subcommand("download", "fetch a model, an adapter or a data set from the hub, and print its folder");
   download_command
-      ->add_option("name", wanted.name, "ORG/NAME, ORG/NAME@REVISION, or a recipe: fetches its models and data sets")
+      ->add_option("name", wanted.name, "ORG/NAME, ORG/NAME@REVISION, or a recipe, to fetch its models and data sets")
       ->required();
   download_command->add_option("--revision", wanted.revision, "branch, tag or commit");
   download_command->add_flag("--dataset", wanted.dataset, "the name is a data set, not a model");
@@ -523,14 +523,14 @@ int run(int argc, char** argv) {
       ->required();
   render_command->add_option("--name", rendered.name, "name of one of the model's templates (tool_use, rag, ...)");
   render_command->add_flag("--jsonl", rendered.jsonl,
-                           "the file has one such object per line; print one JSON string per line");
+                           "each line of the file is such a JSON object; print one JSON string per line");
   add_help(*render_command, false);
   render_command->callback([&] { action = [&] { return render(rendered); }; });
 
   if (argc > 1 && argv[1] == std::string_view("complete")) return complete(app, argc, argv);
   check_command(app, argc, argv);
   std::vector<std::string> arguments = take_flags(app, argc, argv, words.flags);
-  std::ranges::reverse(arguments);  // as CLI11 wants them
+  std::ranges::reverse(arguments);  // CLI11 takes the arguments in reverse order
   try {
     app.parse(std::move(arguments));
   } catch (const CLI::ParseError& error) {

@@ -25,7 +25,7 @@ struct FrozenAndTrained {
 };
 
 // Splits the model's parameters. Throws UserError when `layers` is 0, when `spread` cannot form equal blocks of at most
-// 16 layers, and when a given name matches nothing. The last of these messages lists the possible names.
+// 16 layers, and when a given name matches nothing. The message about such a name lists the possible names.
 FrozenAndTrained freeze_params(const Model& model, const FreezeOptions& options);
 
 }  // namespace fettle

@@ -105,8 +105,9 @@ std::vector<std::string> modules_that_match(const Model& model, const std::strin
           expression, first, other);
     if (first.empty()) continue;
     if (std::ranges::find(model.family->without_lora, linear) != model.family->without_lora.end())
-      throw UserError("lora_target: '{}' matches {}, but PEFT does not load adapters with it; leave it out", expression,
-                      first);
+      throw UserError(
+          "lora_target: '{}' matches {}, but PEFT does not load adapters of this layer; leave the layer out",
+          expression, first);
     out.push_back(linear);
   }
   if (out.empty()) {
@@ -206,8 +207,8 @@ std::vector<Param> parameter_lora_weights(const Model& model, const LoraOptions&
   a.dims = {c.num_experts, rank, down ? c.expert_size : c.expert_in()};
   a.axes = {"experts", "rank", down ? "mlp" : "embed"};
   a.fused = 0;
-  // The outputs of gate_up are gate's outputs and then up's outputs. tp would have to split each half, so it does not
-  // split these outputs in B.
+  // The outputs of gate_up are gate's outputs and then up's outputs. tp does not split these outputs in B, because it
+  // would have to split each half separately.
   b.dims = {down ? c.expert_in() : (c.experts.gated() ? 2 : 1) * c.expert_size, rank, c.num_experts};
   b.axes = {down ? "embed" : "", "rank", "experts"};
   b.fused = 1;
@@ -374,7 +375,7 @@ std::function<Tensor(const Layer&, const std::string&, const Tensor&, const Tens
     Tensor out = y + change;
     if (layer.has(module + kMagnitude)) {
       const Tensor factor = magnitude_over_norm(layer, module, options);
-      // The magnitude scales W x without the bias. With dropout, W x is computed from the dropped x, as B A x is.
+      // The magnitude scales W x without the bias. With dropout, both W x and B A x are computed from x after dropout.
       Tensor base = drops ? times(input, ".weight", options.fan_in_fan_out) : y;
       if (!drops && layer.has(module + ".bias")) base = y - convert(layer[module + ".bias"], compute);
       auto f32 = [](const Tensor& t) { return convert(t, DType::kF32); };

@@ -73,8 +73,9 @@ std::optional<ExpertLora> expert_lora(const LoraOptions& options);
 std::vector<Param> expert_lora_params(const Model& model, const LoraOptions& options);
 
 // Returns all LoRA weights, also those of experts. They are named "<module>.lora_A.weight" within the layer. A is
-// sharded like the input of the base weight, B and the magnitude like its output. The stacked arrays also have slices
-// for layers without LoRA weights (LoraOptions::layers); the values of these slices have no effect.
+// sharded like the input of the base weight. B and the magnitude are sharded like the output of the base weight. The
+// stacked arrays also have slices for layers without LoRA weights (LoraOptions::layers); the values of these slices
+// have no effect.
 std::vector<Param> lora_params(const Model& model, const LoraOptions& options);
 // Returns the LoRA weights that change one parameter of the base, on the layers of `base`: A, B and, with DoRA, the
 // magnitude. Returns an empty list when there are none. Gate and up of an expert share A and B.
@@ -82,7 +83,7 @@ std::vector<Param> lora_params_of(const Model& model, const LoraOptions& options
 // Returns whether the layer (i32 scalar) is one of options.layers, which must not be empty.
 Tensor has_lora(const LoraOptions& options, const Tensor& layer);
 
-// Returns whether the parameter is in a module, or in a submodule of a module, whose name ends with `saved`. PEFT's
+// Returns whether the name of the parameter's module, or of a module around it, ends with `saved`. PEFT's
 // modules_to_save selects in the same way.
 bool saved_with(std::string_view parameter, std::string_view saved);
 
@@ -90,8 +91,8 @@ bool saved_with(std::string_view parameter, std::string_view saved);
 // an entry that matches the head's name selects the embedding. Throws UserError, which lists the modules, when an entry
 // matches nothing. Also throws when a selected module has LoRA weights.
 std::vector<Param> saved_params(const Model& model, const LoraOptions& options);
-// Returns the name that the head's weight would have, if the model uses its embedding as its head. Otherwise, and for
-// classifiers, returns "".
+// If the model uses its embedding as its head, returns the name that a separate weight of the head would have.
+// Otherwise, and for classifiers, returns "".
 std::string tied_head(const Model& model);
 // Returns whether the adapter saves an embedding that is also the head. PEFT keeps a copy for each of the two uses, so
 // the adapter's file has the array under both names.

@@ -29,8 +29,8 @@ Tensor value_of(const Tensor& nibble_u8, const std::vector<float>& values) {
   return choices[0];
 }
 
-// Returns the absmax values in the shape of `codes`. A value is the map's value of its code, times the absmax of its
-// block of 256 codes, plus the mean.
+// Returns the absmax values in the shape of `codes`. Each value is map[code], times the absmax of the code's block of
+// 256 codes, plus the mean.
 Tensor nested_absmax(const Tensor& codes, const Tensor& absmax, const Tensor& offset) {
   const std::vector<float>& map = nested_values();
   const Tensor table = literal({map.begin(), map.end()}, {DType::kF32, {static_cast<int64_t>(map.size()), 1}});
@@ -217,8 +217,8 @@ QuantisedWeight quantised_weight(const Param& base, const Quantisation& format, 
       };
       while (!fits() && size > 1) size = size % 2 == 0 ? size / 2 : 1;
       factors[d] = codes[d] / size;
-      // If devices split the rows of the codes, but not the rows of the factors, then the factors have an unused mesh
-      // axis. It must not split the columns of the factors.
+      // If devices split the rows of the codes but not the rows of the factors, a mesh axis is unused in the factors.
+      // This axis must not split the columns of the factors.
       const bool frees = axes[rows].empty() && !split[rows].empty();
       if (split[d].empty() || (d == columns && frees)) axes[d] = "";
     }
@@ -305,8 +305,8 @@ Tensor dequantise(const QuantisedWeight& weight, const std::vector<Tensor>& part
 
 namespace {
 
-// Puts the last part of each quantised linear layer, which is a small one, behind a barrier with `after`. So no weight
-// can be computed before `after` is known.
+// Puts the last part of each quantised linear layer (a small array) behind a barrier with `after`. So no weight can be
+// computed before `after` is known.
 void wait_for(Tensor& after, const std::vector<QuantisedWeight>& weights, const std::string& prefix, Layer& layer) {
   std::vector<Tensor> values{after};
   std::vector<std::string> names;

@@ -37,16 +37,16 @@ namespace fettle {
 struct QuantisedWeight {
   Param base;
   Quantisation format;
-  std::vector<Param> parts;  // in the order of the comment above
+  std::vector<Param> parts;  // in the order in which the comment above lists them
 
-  // Returns the dims of the base. If the two last dims are one dim in the checkpoint, they are joined.
+  // Returns the dims of the base. Joins the last two dims if they are one dim in the checkpoint.
   Dims rows() const;
   bool by_rows() const { return !format.four_bits() || rows().back() % Quantisation::kBlock == 0; }
 };
 
 // Returns whether a frozen weight of this parameter is stored in the format (nf4, fp4 or int8). This is true for linear
 // layers of the model's layers and, with 4 bits, for experts whose rows are whole blocks. If the checkpoint already
-// stores codes (`stored`), it is true only for these linear layers.
+// stores codes (`stored`), experts do not count.
 bool is_quantised(const Param& param, const Quantisation& format, bool stored);
 
 // `format` is how the checkpoint stores the model's linear layers: groups4, groups8 or float8. Returns the format in
@@ -60,8 +60,8 @@ QuantisedWeight quantised_weight(const Param& base, const Quantisation& format, 
 Tensor dequantise(const QuantisedWeight& weight, const std::vector<Tensor>& parts);
 
 // Returns the function for Forward::unpack, which computes the layer's weights in dtype `held`. If the devices that
-// share the batch each store a part of a weight, they gather the codes and then dequantise them. With 4 bits, this
-// needs a quarter of the traffic of bf16 weights. Experts stay on their devices; the function adds their parts to
+// share the batch each store a part of a weight, the devices gather the codes before they dequantise them. With 4 bits,
+// this needs a quarter of the traffic of bf16 weights. Experts stay on their devices; the function adds their parts to
 // Layer::packed.
 std::function<void(Layer&, Tensor*)> unpack_quantised(const std::vector<QuantisedWeight>& weights,
                                                       const std::string& prefix, DType held,

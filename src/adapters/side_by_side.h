@@ -1,10 +1,10 @@
 // Defines SideAdapter: one of several LoRA adapters of one base. Each row of a batch uses one of the adapters, or none.
 //
 // All adapters together form one joined LoRA. Its rank is the sum of their ranks: its A has the rows of every adapter's
-// A, and its B the columns of every adapter's B. The joined A gives a vector with one element for each row of A. Each
-// element is multiplied by a scale, which depends on the row of the batch: elements of that row's adapter by this
-// adapter's scale, all other elements by 0. So rows of the batch with different adapters share one program, and the
-// base's weights are read once for all of them.
+// A, and its B has the columns of every adapter's B. The joined A gives a vector with one element for each row of A.
+// Each element is then multiplied by a scale. If the element belongs to the adapter of the batch's row, the scale is
+// that adapter's. Otherwise it is 0. So rows of the batch with different adapters share one program, and the base's
+// weights are read once for all of them.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,8 @@ struct SideAdapter {
 // Returns what prevents the adapter from being applied beside others ("it uses DoRA (use_dora)", ...), or "".
 std::string side_obstacle(const LoraOptions& options);
 
-// Returns the options of the joined LoRA. A module has LoRA weights if at least one of the adapters has them there.
+// Returns the options of the joined LoRA. A module has LoRA weights if at least one of the adapters has LoRA weights in
+// this module.
 LoraOptions joined_options(const Model& model, const std::vector<SideAdapter>& adapters);
 
 // Returns the index of the adapter's first row in the joined A. For adapters.size(), returns the rank of the joined

@@ -54,7 +54,7 @@ Finding check_arithmetic(Devices& devices) {
           "check the driver, its libraries and the plugin (docs/gpus.md), and try another device"};
 }
 
-// Runs the checks and measurements that need devices that compute correctly.
+// Runs the checks and measurements for which the devices must compute correctly.
 void measure(Findings& findings, Devices& devices) {
   findings.attempt("matmul f32", [&] { return measure_products(devices, DType::kF32); });
   findings.attempt("matmul bf16", [&] { return measure_products(devices, DType::kBF16); });

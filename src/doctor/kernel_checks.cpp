@@ -44,7 +44,8 @@ void check_composites(Findings& findings, const Devices& devices) {
                              : fmt::format("worst trial: {}; it differs from the result without the kernel by {:.1e} "
                                            "of that result's norm (bound {:.0e})",
                                            verdict.trial, verdict.distance, verdict.bound),
-              verdict.agrees ? "" : "none needed: runs do not use this kernel, so they are slower", std::move(figures)};
+              verdict.agrees ? "" : "none needed: runs do not use this kernel, and are slower without it",
+              std::move(figures)};
     });
   }
 }

@@ -9,12 +9,12 @@
 
 namespace fettle {
 
-// Adds findings about the plugin's file and its driver, one finding for each missing library, and one finding for all
-// libraries together.
+// Adds findings about the plugin's file, its driver, each missing library, and all libraries together.
 void check_plugin(Findings& findings, const std::string& plugin);
 
-// Writes 64 MB into the folder (or the nearest parent folder that exists), waits until the bytes are on the disk, drops
-// them from the file cache, and reads them again. Figures: write_bytes_per_s, read_bytes_per_s, free_bytes.
+// Measures the disk with a file of 64 MB in the folder, or in the nearest parent folder that exists. Writes the file,
+// waits until the bytes are on the disk, drops them from the file cache, and reads them again. Figures:
+// write_bytes_per_s, read_bytes_per_s, free_bytes.
 Finding check_disk(const std::string& check, const std::filesystem::path& folder);
 
 }  // namespace fettle

@@ -14,13 +14,14 @@ namespace fettle {
 struct BaseTensor {
   std::string name;   // the name under which the export writes the tensor
   std::string param;  // the name of the parameter that uses the tensor; if no parameter uses it, the same as `name`
-  Shape shape;        // shape of the floats, also for a quantised weight
+  Shape shape;        // shape of the weight as floats, even if it is stored quantised
   StoredTensor stored;
   const Param* quantised = nullptr;  // the parameter, when the weight is quantised; else null
 };
 
 // kStored: all tensors under their stored names. kOfParams: only the tensors of the model's parameters, under the
-// parameters' names, which may differ from the stored names (a classifier that was made from another model).
+// parameters' names, which may differ from the stored names, for example in a classifier that was made from another
+// model.
 enum class TensorNames { kStored, kOfParams };
 
 // Keeps references to the repository and the model. `format` is the quantised format of the linear layers, if the

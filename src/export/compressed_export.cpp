@@ -14,7 +14,7 @@
 namespace fettle {
 namespace {
 
-constexpr int64_t kSquare = 128;             // rows and columns of a block; also the rows that are read at a time
+constexpr int64_t kSquare = 128;             // rows and columns of a block; also the number of rows read at a time
 constexpr float kSmallestFactor = 0x1p-24F;  // the smallest number above 0 that f16 can represent
 constexpr float kLargestInt4 = 7.5F;         // in the middle between 7 and the magnitude of -8
 constexpr int64_t kInAWord = 8;              // integers of 4 bits in an i32
@@ -35,8 +35,8 @@ std::vector<uint32_t> packed(const std::vector<uint8_t>& codes) {
   return words;
 }
 
-// Encodes rows of `columns` values as 4-bit integers (`integers`) or as e4m3. Each factor is for a block of `down` x
-// `across` values; the last blocks may be smaller.
+// Encodes rows of `columns` values as 4-bit integers if `integers` is true, else as e4m3. Each factor is for a block of
+// `down` x `across` values; the last blocks may be smaller.
 CodedRows encode(std::span<const float> values, int64_t columns, int64_t down, int64_t across, DType factor_dtype,
                  bool integers) {
   const auto rows = static_cast<int64_t>(values.size()) / columns;
@@ -93,20 +93,20 @@ CompressedExport::CompressedExport(CompressedScheme scheme, DType factors, const
       if (const std::string name = param.stored_name(i); base.contains(name)) {
         const BaseTensor& tensor = base.find(name);
         if (tensor.shape.dims.size() != 2) continue;
-        // Programs that serve models read gates with one output as floats.
+        // A gate with one output keeps its dtype, because programs that serve models read it as floats.
         if (linear && tensor.shape.dims[0] > 1)
           weights_.insert(name);
         else if (!param.is_embedding())
           ignored_.insert(module_of(name));
       }
   }
-  ignored_.insert(model.family->head);  // it is a Linear module even if it uses the embedding's weight
+  ignored_.insert(model.family->head);  // the head is a Linear module even if it uses the embedding's weight
   if (packs()) choose_group(base, model_name);
   if (scheme_ == CompressedScheme::kBlocks) warn_of_blocks(base);
 }
 
-// Warns if a weight does not have whole blocks of rows: vLLM joins q, k and v, and also gate and up, and each of these
-// weights must consist of whole blocks.
+// Warns if the rows of a weight do not divide into whole blocks. vLLM joins q, k and v, and also gate and up. Each of
+// these weights must consist of whole blocks.
 void CompressedExport::warn_of_blocks(const BaseTensors& base) const {
   for (const std::string& name : weights_)
     if (base.find(name).shape.dims[0] % kSquare != 0) {
@@ -118,7 +118,7 @@ void CompressedExport::warn_of_blocks(const BaseTensors& base) const {
     }
 }
 
-// Chooses the largest group size by which the row lengths of all weights are divisible.
+// Chooses the largest group size that divides the row lengths of all weights.
 void CompressedExport::choose_group(const BaseTensors& base, const std::string& model_name) {
   const auto divides = [&](int64_t size) {
     return std::ranges::all_of(weights_,

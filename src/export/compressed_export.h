@@ -24,9 +24,9 @@ CompressedScheme compressed_scheme(const std::string& name);
 // The weights of the model's linear layers become codes; embeddings, the head, norms and routers keep their dtype. Each
 // weight <name> gets a tensor <name>_scale with its factors: [rows, 1] for kRows; [rows / 128, columns / 128], rounded
 // up, for kBlocks; [rows, columns / group] for kGroups. A factor is the largest magnitude in its part of the weight,
-// divided by 448 (or by 7.5 for kGroups), at least 2^-24, and rounded to the dtype of the factors; 1 if all values are
-// 0. For kGroups, <name>_packed has eight codes in each i32, the first one in the lowest bits, each increased by 8, and
-// <name>_shape has the two dims.
+// divided by 448 (or by 7.5 for kGroups). It is at least 2^-24, and it is rounded to the dtype of the factors. If all
+// values are 0, the factor is 1. For kGroups, <name>_packed has eight codes in each i32, with the first code in the
+// lowest bits; each code is increased by 8. <name>_shape has the two dims.
 class CompressedExport {
  public:
   // `factors` is the dtype of the factors: export_dtype, or else the model's dtype. `carries_more` says whether the
@@ -40,8 +40,8 @@ class CompressedExport {
   NamedShapes shapes(const BaseTensor& tensor) const;
   // Writes the tensors of shapes(). Reads 128 rows at a time. Throws UserError when a value is not finite.
   void write(const MergedTensor& merged, const BaseTensor& tensor, ModelWriter& writer, MergeCount& count) const;
-  // Returns quantization_config for config.json. With 8-bit floats, this config says that activations become 8-bit
-  // floats, too, with factors that are computed as the model runs.
+  // Returns quantization_config for config.json. With 8-bit floats, it says that activations are also converted to
+  // 8-bit floats, with factors that are computed while the model runs.
   nlohmann::json config() const;
 
  private:
@@ -55,7 +55,7 @@ class CompressedExport {
   DType factors_;
   int64_t group_ = 0;              // values of a group; 128, 64 or 32
   std::set<std::string> weights_;  // names of the weights that become codes
-  std::set<std::string> ignored_;  // modules with a matrix that keeps its dtype
+  std::set<std::string> ignored_;  // modules whose matrix keeps its dtype
 };
 
 }  // namespace fettle

@@ -20,7 +20,7 @@
 namespace fettle {
 namespace {
 
-constexpr const char* kScratch = ".check";  // in the working folder; for files that the checks need
+constexpr const char* kScratch = ".check";  // folder in the working folder, for files that the checks need
 
 // Copies the base's model files and writes config.json. Its quantization_config describes the written weights, not
 // those of the base.
@@ -68,7 +68,7 @@ bool named_as_params(const ModelRepository& base, const Model& model) {
   return base.find(name).entry->name == name;
 }
 
-// Adds the tensors of the classifier's head that the base lacks, each from the last adapter that has it.
+// Adds the tensors of the classifier's head that the base lacks. Takes each tensor from the last adapter that has it.
 void add_head(BaseTensors& tensors, const Model& model, const std::vector<AdapterFolder>& adapters) {
   for (const Param& param : model.params) {
     if (!param.of_classifier() || tensors.contains(param.hf_name)) continue;
@@ -194,7 +194,7 @@ ExportReport run_export(const Request& request) {
   // rounded values.
   if (checks) tensors.round_decoded();
   if (merges) {
-    // Only for its errors: stops before anything is written if the logits of base + adapter cannot be computed.
+    // Called only for its errors, so that nothing is written if the logits of base + adapter cannot be computed.
     request.exact(labels).resolve(target_of(*devices), Purpose::kInference);
     merge.emplace(model, std::move(adapters));
   } else {

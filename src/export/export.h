@@ -33,10 +33,10 @@ struct ExportReport {
 // tensor, and the whole of a tensor that is copied but not contiguous in its file. With export_quantization, linear
 // layers become codes (compressed_export.h). With export_gguf, the folder has GGUF files and a Modelfile instead.
 //
-// After writing, reads the folder back and compares the logits of the exported model with those of base + adapter, and
-// the logits of a merged model also with those of the base. export_dir does not appear if this check fails. The check
-// is left out, with a warning, if it does not fit the device. A base that is only copied, or converted to export_dtype,
-// is not checked.
+// After writing, reads the folder back and compares the logits of the exported model with those of base + adapter. For
+// a merged model, also compares the logits with those of the base. export_dir does not appear if this check fails. The
+// check is left out, with a warning, if it does not fit the device. A base that is only copied, or converted to
+// export_dtype, is not checked.
 //
 // Throws UserError when keys are missing, export_dir is not empty, the dtype cannot represent a value, or the adapter
 // is another model's, changes nothing or is lost by rounding; DoesNotFit when the disk is full; InternalError for a

@@ -47,8 +47,8 @@ std::optional<Logits> compute_logits(Devices& devices, const Request& request) {
   const Executable executable = devices.compile(program);
   const int64_t needed = executable.memory_stats().peak, limit = devices.memory().limit;
   if (limit > 0 && needed > limit) {
-    warn("the logits are not compared: that needs {:.1f} GB on each device, which has {:.1f} GB", needed / 1e9,
-         limit / 1e9);
+    warn("the logits are not compared: the comparison needs {:.1f} GB on each device, but a device has {:.1f} GB",
+         needed / 1e9, limit / 1e9);
     return std::nullopt;
   }
   TrainState state = load_state(devices, run, request.repository(), false);

@@ -29,11 +29,11 @@ struct LogitCheck {
 std::optional<LogitCheck> check_logits(Devices& devices, const Request& request, const std::filesystem::path& written,
                                        DType dtype, int64_t labels);
 
-// How the logits of a coded model (a GGUF file, or one with export_quantization) differ from those of the original, the
-// model from which it was made, over the same prompts. `difference` is the largest difference, `scale` the largest
-// magnitude of the original's logits. `agreement` is the share of positions at which both models have the same most
-// likely token. `error` is the root of the mean squared difference, as a share of the standard deviation of the
-// original's logits.
+// How the logits of a coded model differ from those of the original model, over the same prompts. A coded model is a
+// GGUF file, or a model that was written with export_quantization. The original model is the one from which the coded
+// model was made. `difference` is the largest difference, `scale` the largest magnitude of the original's logits.
+// `agreement` is the share of positions at which both models have the same most likely token. `error` is the root of
+// the mean squared difference, as a share of the standard deviation of the original's logits.
 struct CodedLogits {
   double difference = 0, scale = 0, agreement = 0, error = 0;
 };

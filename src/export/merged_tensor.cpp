@@ -38,7 +38,7 @@ void check_merged(const std::string& name, const HostArray& before, const HostAr
 // Applies the merge to the values of a box. Distributes the rows of the box over the cores.
 void apply_to_rows(const TensorMerge& merge, const Box& box, const Dims& dims, std::span<float> values) {
   const int64_t rows = box.size[0], columns = box.elements() / rows;
-  const int64_t worth = std::clamp<int64_t>(box.elements() / 65536, 1, rows);  // fewer elements are not worth a thread
+  const int64_t worth = std::clamp<int64_t>(box.elements() / 65536, 1, rows);  // at least 65536 elements per thread
   const int64_t parts = std::min<int64_t>(copy_threads(), worth);
   parallel_for(parts, static_cast<int>(parts), [&](int64_t part) {
     const int64_t first = rows * part / parts, end = rows * (part + 1) / parts;

@@ -11,7 +11,7 @@
 namespace fettle {
 namespace {
 
-constexpr int64_t kBlockBytes = int64_t{4} << 20;  // f32 bytes that are merged at a time
+constexpr int64_t kBlockBytes = int64_t{4} << 20;  // bytes of f32 values that are merged at a time
 
 std::string remedy_for(DType dtype) {
   return dtype == DType::kF16   ? "set export_dtype: bfloat16 or float32"
@@ -19,7 +19,8 @@ std::string remedy_for(DType dtype) {
                                 : "set export_dtype: float32";
 }
 
-// Writes one tensor. If it must be merged or converted, does this for a block of rows at a time; otherwise copies it.
+// Writes one tensor. If the tensor must be merged or converted, merges or converts one block of rows at a time.
+// Otherwise copies the tensor.
 void write_tensor(const MergedTensor& tensor, const BaseTensor& from, DType dtype, ModelWriter& writer,
                   MergeCount& count) {
   const auto& [file, entry] = tensor.stored();

@@ -32,8 +32,8 @@ class BatchDecoder {
   int64_t unread(std::span<const int32_t> ids, int64_t adapter = kNoAdapter) const {
     return static_cast<int64_t>(ids.size()) - one_.known(ids, adapter);
   }
-  // Computes the first tokens of a prompt that join() takes later, so that other rows can step in between. Throws
-  // the same errors as Generator::logits.
+  // Computes the first tokens of a prompt before join() takes the whole prompt, so that other rows can step in between.
+  // Throws the same errors as Generator::logits.
   void read(std::span<const int32_t> first_ids, int64_t longest, int64_t adapter = kNoAdapter);
   // Puts the sequence `ids` into a row, in place of the row's earlier sequence. Returns the logits [vocab_size] of the
   // sequence's next token. Computes only the last unread(ids, adapter) tokens, because an earlier read() or join() with

@@ -11,10 +11,10 @@ namespace {
 constexpr int64_t kShortestPiece = 16, kLongestPiece = 512;
 constexpr size_t kMostCaches = 4;  // adapters whose last prompt stays in memory
 
-// Returns how many positions the next piece takes when `left` tokens remain: the smallest piece length that is at least
-// `left`, or else 512. A piece longer than `left` ends with padding. If this piece does not fit into `room` positions,
-// returns the longest piece length that needs no padding. Later pieces overwrite the padding, and no token attends to
-// it.
+// Returns the length of the next piece when `left` tokens remain. Normally, it is the smallest piece length that is at
+// least `left`, but at most 512. The positions after `left` are padding. No token attends to padding, and later pieces
+// overwrite it. If this piece does not fit into `room` positions, returns the largest piece length that is at most
+// `left`.
 int64_t piece_length(int64_t left, int64_t room) {
   if (left == 1) return 1;
   int64_t length = kShortestPiece;

@@ -22,8 +22,9 @@ namespace fettle {
 // The cache has the arrays that the family names (Family::cache), usually keys and values. The Generator remembers
 // which tokens the cache contains. It computes only the tokens of a sequence that the cache does not have, and always
 // the last token. Some families have states from which tokens cannot be removed, such as a recurrent state. For these
-// families, the Generator computes the whole sequence again unless all cached tokens are at its beginning, before its
-// last token. If the run has adapters side by side, each adapter has its own cache.
+// families, the cache is used only if all cached tokens are the first tokens of the sequence, and the sequence has at
+// least one further token. Otherwise, the Generator computes the whole sequence again. If the run has adapters side by
+// side, each adapter has its own cache.
 class Generator {
  public:
   // Reads frozen/* and trained/* of `state`. `state` and `devices` must outlive the Generator.
@@ -35,8 +36,8 @@ class Generator {
   // Run::side_by_side.
   std::vector<float> logits(std::span<const int32_t> ids, int64_t adapter = kNoAdapter);
 
-  // Returns how many of the first tokens of `ids` logits() would take from the cache. This does not include the last
-  // token, because logits() always computes it.
+  // Returns how many tokens at the start of `ids` are in the cache, so that logits() need not compute them. The last
+  // token never counts, because logits() always computes it.
   int64_t known(std::span<const int32_t> ids, int64_t adapter = kNoAdapter) const;
 
   // From the next call of logits() on, makes caches large enough for `length` positions (at most max_length()), so that

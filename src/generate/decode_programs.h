@@ -1,5 +1,5 @@
-// Defines the programs of generation: one computes tokens and adds them to a cache, one makes a cache larger, and one
-// copies a cache of one row into a cache of several rows.
+// Defines the programs of generation. build_piece's program computes tokens and adds them to a cache. build_growth's
+// program makes a cache larger. build_join's program copies a cache of one row into a cache of several rows.
 //
 // A cache has the arrays that the family names (Family::cache), for `rows` sequences and `capacity` positions.
 #pragma once
@@ -39,7 +39,8 @@ Program build_piece(const Run& run, int64_t rows, int64_t length, int64_t capaci
 // Inputs: those arrays of the cache that have positions. Outputs: the same arrays with more positions.
 Program build_growth(const Run& run, int64_t rows, int64_t from, int64_t to);
 // Inputs: the arrays of a cache (donated), "row" (i32), and the arrays of another cache with one row and `one_capacity`
-// positions, whose names begin with "one/". Outputs: the first cache, with the other cache as row number "row".
+// positions. The names of the other cache's arrays begin with "one/". Outputs: the first cache, with the other cache as
+// row number "row".
 Program build_join(const Run& run, int64_t rows, int64_t capacity, int64_t one_capacity);
 
 }  // namespace fettle

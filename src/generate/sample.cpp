@@ -76,7 +76,7 @@ int32_t sample(std::span<const float> logits, const SamplingOptions& options, ui
   double sum = 0;
   for (const Candidate& c : list)
     if ((sum += c.probability) > u) return c.id;
-  return list.front().id;  // reached only when rounding left the sum below u
+  return list.front().id;  // reached only if rounding leaves the sum of the probabilities below u
 }
 
 double uniform(uint64_t seed, uint64_t index) {

@@ -35,8 +35,8 @@ void require_text(const Request& request) {
         request.config_file(), request.stage().name);
 }
 
-// Reads the options of adapter folders. Throws UserError, which names the folder, when an adapter is not one of this
-// model, or cannot be applied beside others.
+// Reads the options of adapter folders. Throws UserError, which names the folder, when an adapter belongs to another
+// model, or cannot be applied beside other adapters.
 std::vector<SideAdapter> side_adapters(const Model& model, const std::vector<std::string>& folders) {
   std::vector<SideAdapter> out;
   for (const std::string& folder : folders) {
@@ -85,7 +85,8 @@ Session::Session(const Request& request, Template wanted, SystemMessage system, 
     template_.emplace(data.template_name, tokenizer_, LocalTime::now(), data.thinking);
   auto add = [this](const std::vector<int32_t>& ids) { stop_ids_.insert(stop_ids_.end(), ids.begin(), ids.end()); };
   if (template_) add(template_->stop_ids());
-  // In templates with channels (GPT-OSS), another message of the same turn follows <|end|>.
+  // In templates with channels (GPT-OSS), another message of the same turn follows <|end|>, so <|end|> does not end the
+  // reply.
   if (const auto end = tokenizer_.token_id("<|end|>"))
     if (template_ && template_->source(false).find("<|channel|>") != std::string::npos) std::erase(stop_ids_, *end);
   add(model_.config.eos_token_id);

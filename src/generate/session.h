@@ -17,8 +17,8 @@
 
 namespace fettle {
 
-// The base model of a request, with its adapters if the request names any. All adapters together change the base
-// (kTogether), or each reply uses one of them or none (kSideBySide).
+// The base model of a request, with its adapters if the request names any. With kTogether, all adapters together change
+// the base. With kSideBySide, each reply uses one adapter or none.
 class Session {
  public:
   enum class Template { kRequired, kIfThere };

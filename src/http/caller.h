@@ -20,7 +20,7 @@ struct HttpRefusal {
 // other names, also those that begin with "127.": "127.example.com" may be any machine.
 bool is_loopback(const std::string& host);
 
-// Returns whether the keys are equal. The comparison takes the same time wherever keys of the same length differ.
+// Returns whether the keys are equal. For keys of the same length, the time does not depend on where the keys differ.
 bool same_key(const std::string& given, const std::string& wanted);
 
 // A page of another site must not use a server on this machine, even if the site's name resolves to this machine.
@@ -29,8 +29,8 @@ bool same_key(const std::string& given, const std::string& wanted);
 // requests.
 std::optional<HttpRefusal> refuse_caller(const std::string& listens_at, const httplib::Request& request);
 
-// Refuses a body that the HTTP library cannot measure before it reads the body: one without a length, or a compressed
-// one.
+// Refuses a body without a length and a compressed body, because the HTTP library cannot know the size of such a body
+// before it reads the body.
 std::optional<HttpRefusal> refuse_body(const httplib::Request& request);
 
 }  // namespace fettle

@@ -8,7 +8,7 @@ namespace fettle {
 namespace {
 
 // The blocks of a weight. The weight's array is reshaped to the dims `apart`: [stack.., blocks.., elements of a
-// block..]. `first` is the number of the first dim of elements.
+// block..]. `first` is the index of the first dim of elements.
 struct MiniBlocks {
   Dims apart;
   int64_t first;

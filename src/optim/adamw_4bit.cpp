@@ -51,7 +51,7 @@ Tensor value_of(const Tensor& codes, bool is_signed) {
   return out;
 }
 
-// Returns the code of the value nearest to x in [-1, 1], and the upper code if x is in the middle of two values.
+// Returns the code of the value nearest to x in [-1, 1]. If x is halfway between two values, returns the larger code.
 Tensor code_of(const Tensor& x, bool is_signed) {
   const auto& map = four_bit_map(is_signed);
   Tensor out = scalar_f32(0);

@@ -15,7 +15,7 @@ constexpr double kMostGrowth =
     1.01;  // limit of the growth of a scaled gradient's norm per step (Fira, arXiv:2410.01623)
 constexpr double kTiny = 1e-8;
 
-// The numbers of a weight's dims in three groups: dims of the stack, dims that stay, and dims that are projected.
+// The indices of a weight's dims in three groups: dims of the stack, dims that stay, and dims that are projected.
 struct Sides {
   std::vector<int64_t> stack, kept, projected;
 };
@@ -91,8 +91,8 @@ Tensor norm_over(const Tensor& x, int64_t first) {
   return sqrt(reduce_sum(x * x, dims));
 }
 
-// Reshapes `factors` so that they broadcast to the weight. `factors` has only the weight's dims in `of`; the other dims
-// get size 1.
+// Reshapes `factors` so that they broadcast to the weight. `of` lists the weight's dims that `factors` has; the other
+// dims get size 1.
 Tensor factors_of(const Tensor& factors, const OptimWeight& weight, const std::vector<std::vector<int64_t>>& of) {
   Dims dims(weight.shape.dims.size(), 1);
   for (const std::vector<int64_t>& some : of)

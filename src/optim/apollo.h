@@ -1,7 +1,7 @@
 // Defines APOLLO (Zhu et al. 2024, arXiv:2412.05270), an optimizer with little state. A random projection turns the
 // gradient of a linear layer into one with fewer elements, and AdamW computes a step from this projected gradient. The
-// weight moves along its full gradient, times the norm of this step divided by the norm of the projected gradient.
-// AdamW updates all other weights.
+// weight moves along its full gradient, which is multiplied by a factor: the norm of AdamW's step divided by the norm
+// of the projected gradient. AdamW updates all other weights.
 //
 // The projection is a matrix [rank, n]. It replaces one side of the gradient [rows, columns] by `rank` elements: the
 // shorter side (proj_type std), the columns (right) or the rows (left). The elements of the projection are normal with

@@ -20,7 +20,7 @@ Blocks blocks_of(const OptimWeight& weight, int64_t size);
 // Convert between the weight's shape and Blocks::whole.
 Tensor to_blocks(const Tensor& x, const OptimWeight& weight, const Blocks& blocks);
 Tensor from_blocks(const Tensor& x, const OptimWeight& weight, const Blocks& blocks);
-// Reshapes absmax (one value per block) so that it broadcasts to the elements of its block.
+// Reshapes absmax, which has one value per block, so that each value broadcasts to the elements of its block.
 Tensor spread(const Tensor& absmax, const Blocks& blocks);
 
 }  // namespace fettle

@@ -18,9 +18,9 @@ Tensor choose(Holds holds, Value by_decade) {
   return out;
 }
 
-// The map's values from 0 up have consecutive numbers: 0, the decades, 1. The first value of each decade has the number
-// Decade::count, which is a power of two. A signed code is 127 + number, or 127 - number for a negative value. An
-// unsigned code is number - 1.
+// Returns the values of the codes. The map's values from 0 up are numbered in ascending order: 0, the decades, 1. The
+// first value of each decade has the number Decade::count, which is a power of two. A signed code is 127 + number, or
+// 127 - number for a negative value. An unsigned code is number - 1.
 Tensor value_of(const Tensor& codes, DynamicMap map) {
   const Tensor q = convert(codes, DType::kF32);
   const bool is_signed = map == DynamicMap::kSigned;

@@ -9,7 +9,8 @@ namespace fettle {
 // The state is f32 [2]: the scale, and the number of good steps (all gradients are finite) since the scale changed. A
 // run starts with {kFirstLossScale, 0}.
 constexpr double kFirstLossScale = 65536;
-// If an overflow would reduce the scale below this, the step fails, because float16 cannot represent its gradients.
+// If an overflow would reduce the scale below this value, the step fails, because float16 cannot represent the
+// gradients.
 constexpr double kSmallestLossScale = 1.0 / 1024;
 
 Tensor loss_scale_of(const Tensor& state);  // f32 scalar

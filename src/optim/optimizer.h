@@ -1,5 +1,5 @@
-// Defines Optimizer: an update rule with its hyperparameters. Each rule is one table row with its state, its scalars
-// per step, and its update.
+// Defines Optimizer: an update rule with its hyperparameters. Each rule is a row of a table. The row has the rule's
+// state, its scalars per step, and its update.
 //
 // Code outside of this folder uses a rule only through this interface.
 #pragma once
@@ -30,14 +30,15 @@ struct OptimWeight {
   int64_t columns = 1;
   bool embedding = false;  // a table whose rows are selected by ids
   bool bias = false;       // is added to the result of a linear layer, a convolution, experts or a norm
-  int64_t head_rows = 0;   // rows of a head in a query or key projection; 0: another weight
-  bool low_rank = false;   // UpdateRule::projects: the gradient is projected, if the weight is a matrix
+  int64_t head_rows = 0;   // number of rows of one head, in a query or key projection; 0 for other weights
+  bool low_rank = false;   // for UpdateRule::projects: the gradient is projected if the weight is a matrix
   uint32_t key = 0;        // selects the random numbers of the weight; the layers of a stack share it
 
   int64_t first_column() const { return shape.rank() - columns; }
   Dims stack_dims() const { return {shape.dims.begin(), shape.dims.begin() + stacked}; }
   Dims own_dims() const { return {shape.dims.begin() + stacked, shape.dims.end()}; }
-  // Returns whether a weight has rows, which are the dims between the stack and the columns. If not, it is a vector.
+  // Returns whether a weight has rows, which are the dims between the stack and the columns. A weight without rows is a
+  // vector.
   bool is_matrix() const { return first_column() > stacked; }
 };
 

@@ -13,7 +13,7 @@ struct Schedule {
   double min_rate = 0;      // lowest share of learning_rate (cosine_with_min_lr, polynomial, warmup_stable_decay)
   double power = 1;         // power of polynomial
   double cycles = 1;        // cycles of cosine_with_restarts
-  int64_t decay_steps = 0;  // warmup_stable_decay: in how many steps at the end the rate falls
+  int64_t decay_steps = 0;  // warmup_stable_decay: number of steps at the end in which the rate falls
 
   // Returns the factor on learning_rate in optimizer step `step` (0-based). Source: transformers/optimization.py.
   double multiplier(int64_t step) const;

@@ -23,8 +23,8 @@ std::optional<FitBy> fit_by(const std::string& word) {
 int show_shards(const Request& request, const PlanOptions& options, std::ostream& out) {
   if (request.mesh_is_auto())
     info(
-        "mesh: auto must compile to choose a mesh, but --shards compiles nothing, so the picture shows all devices on "
-        "fsdp; to see the mesh that `fettle plan` chooses, set it in the recipe");
+        "--shards compiles nothing, so `mesh: auto` cannot choose a mesh, and the picture shows all devices on fsdp; "
+        "to see the mesh that `fettle plan` chooses, set `mesh` to it in the recipe");
   const MachineSize machine = machine_size(request);
   const Run run = request.resolve({.count = machine.count(), .title = machine.title, .capability = machine.capability},
                                   Purpose::kTraining);

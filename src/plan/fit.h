@@ -15,8 +15,8 @@ struct SizeTried {
   bool fits() const { return needed_bytes <= limit_bytes; }
 };
 
-// Returns the largest size up to `most` that fits. Tries only sizes that are multiples of grain(size), a power of two
-// that is never smaller for a larger size. Returns nullopt when the smallest size does not fit. Starts at `start` and
+// Returns the largest size up to `most` that fits. Tries only multiples of grain(size). The grain is a power of two
+// that does not fall as the size grows. Returns nullopt when the smallest size does not fit. Starts at `start` and
 // calls `try_size` a few times. Memory grows almost linearly, so the next size to try is where the line through the
 // last two results reaches the limit.
 std::optional<int64_t> largest_size(const std::function<SizeTried(int64_t)>& try_size, int64_t start,
@@ -24,10 +24,10 @@ std::optional<int64_t> largest_size(const std::function<SizeTried(int64_t)>& try
 
 enum class FitBy { kBatch, kSequence };
 
-// Returns the plan with the largest per_device_train_batch_size or cutoff_len that fits `machine`. cutoff_len is at
-// most max_position_embeddings, or the recipe's own value if that is larger; it is found with a precision of 1/64. If
-// no size fits, returns the smallest size's plan. `gradient_checkpointing: auto` counts as full here. Prints the sizes
-// that it tries to stderr. Throws UserError when the machine's memory is not known.
+// Returns the plan with the largest per_device_train_batch_size or cutoff_len that fits `machine`. The search for
+// cutoff_len has a precision of 1/64. It ends at max_position_embeddings, or at the recipe's cutoff_len if that is
+// larger. If no size fits, returns the smallest size's plan. Treats `gradient_checkpointing: auto` as full. Prints the
+// sizes that it tries to stderr. Throws UserError when the machine's memory is not known.
 StepPlan largest_fit(const Request& request, const Variant& variant, const Machine& machine, FitBy by);
 
 }  // namespace fettle

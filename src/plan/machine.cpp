@@ -111,7 +111,7 @@ const MemoryShare& Machine::memory() const {
 
 std::optional<Machine> Machine::multiplied(int64_t times) const {
   if (here_ != nullptr) return std::nullopt;
-  constexpr int64_t kHostDevices = 8;  // devices in one server of the GPU makers
+  constexpr int64_t kHostDevices = 8;  // devices in a usual GPU server
   int64_t per_host = per_host_;
   while (times % 2 == 0 && hosts_ == 1 && per_host * 2 <= kHostDevices) {
     per_host *= 2;

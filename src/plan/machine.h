@@ -28,7 +28,8 @@ MachineSize machine_size(const Request& request);
 // Returns how many devices the target's links connect: the devices of one host, or of a rack (Target::domain_devices)
 // if all hosts are in one rack or fill whole racks.
 int64_t linked_devices(const Target& target, int64_t hosts, int64_t per_host);
-// Returns the machine for the compiler, as "racks x hosts x devices": "2x1x8", or "1x2x8" if links connect both hosts.
+// Returns the machine's shape in the form that the compiler needs, "racks x hosts x devices": "2x1x8", or "1x2x8" if
+// links connect both hosts.
 std::string topology_shape(const Target& target, int64_t hosts, int64_t per_host);
 
 // The compiler's output for a program.
@@ -52,7 +53,7 @@ class Machine {
 
   int64_t count() const { return hosts_ * per_host_; }
   int64_t hosts() const { return hosts_; }
-  // Returns how many devices the links connect. Traffic between others goes over the network.
+  // Returns how many devices the links connect. Data goes over the network between devices that no links connect.
   int64_t linked_devices() const { return linked_; }
   const std::string& title() const { return run_target_.title; }  // "8 x AMD Instinct MI300X"
   const std::string& capability() const { return run_target_.capability; }
@@ -60,7 +61,7 @@ class Machine {
   const MemoryShare& memory() const;                               // the memory of one device
   const std::optional<Target>& target() const { return target_; }  // nullopt: the machine's rates are not known
   // Returns a machine with `times` as many devices of the same kind. Adds devices to a single host, up to 8, before it
-  // adds hosts. Returns nullopt if the devices are those of this machine.
+  // adds hosts. Returns nullopt if this object describes the local computer, because its devices cannot be multiplied.
   std::optional<Machine> multiplied(int64_t times) const;
 
   // Compiles the program. `tf32` says whether f32 products may use TF32.

@@ -30,11 +30,11 @@ Rates rates_of(const Machine& machine) {
           target.network_gb_per_s * 1e9};
 }
 
-// Estimates the seconds of a step from sizes alone. This is the time for arithmetic or for reading the weights,
-// whichever is longer, plus the time of transfers. A micro-batch uses each weight in the forward pass, in the backward
-// pass and, with rematerialisation, in the recomputed forward pass. The device gathers fsdp shards for two of these
-// uses. tp sums the activations twice per layer and pass. sp sends keys and values around, and in the backward pass
-// also their gradients in f32.
+// Estimates the seconds of a step from sizes alone. The estimate is the time for arithmetic or the time for reading the
+// weights, whichever is longer, plus the time of transfers. A micro-batch uses each weight in the forward pass, in the
+// backward pass and, with rematerialisation, in the recomputed forward pass. The device gathers fsdp shards for two of
+// these uses. tp sums the activations twice per layer and pass. With sp, devices exchange keys and values; in the
+// backward pass, they also exchange the gradients of keys and values in f32.
 double guess_seconds(const Run& run, int64_t length, const Machine& machine) {
   const Rates rates = rates_of(machine);
   const ModelConfig& model = run.model.config;
@@ -52,8 +52,8 @@ double guess_seconds(const Run& run, int64_t length, const Machine& machine) {
   const double layers = static_cast<double>(model.num_hidden_layers);
   const double passes = run.remat.saves == Remat::kNone ? 2 : 3;
   auto share = [](double ways) { return (ways - 1) / ways; };
-  // Returns the seconds in which a device sends `sent` bytes along an axis of `ways` devices. The axes that come later
-  // in the mesh have `inside` devices together. If links connect m of the axis's devices, each sends 1/m of its bytes
+  // Returns the seconds in which a device sends `sent` bytes along an axis of `ways` devices. `inside` is the product
+  // of the sizes of all later axes of the mesh. If links connect m of the axis's devices, each sends 1/m of its bytes
   // over the network (traffic.h).
   const double linked = static_cast<double>(machine.linked_devices());
   auto sending = [&](double sent, double inside, double ways) {
@@ -202,7 +202,7 @@ std::string assumed_rates(const Machine& machine) {
            "name a file with the true rates (docs/targets.md)";
   const Target& target = *machine.target();
   return fmt::format(
-      "rates of {}: links {:g} GB/s{}; if yours differ, name a file with them in `target` "
+      "rates of {}: links {:g} GB/s{}; if your devices have other rates, name a file with these rates in `target` "
       "(docs/targets.md)",
       target.title, target.link_gb_per_s,
       machine.linked_devices() == machine.count()

@@ -21,25 +21,27 @@ struct MeshChoice {
   const MeshCandidate& taken() const { return candidates.front(); }
 };
 
-// Returns the splits of the machine's devices over dp, fsdp, tp and sp that divide the model's sizes and whose weights,
-// state and batch fit, without compiling. The candidate with the shortest guessed time comes first. Throws DoesNotFit
-// when weights, state and batch do not fit on any mesh, and UserError when no mesh divides the model's sizes.
+// Returns the meshes of dp, fsdp, tp and sp that divide the model's sizes, and with which weights, state and batch fit
+// into the memory. Compiles nothing. The candidate with the shortest guessed time comes first. Throws DoesNotFit when
+// weights, state and batch do not fit on any mesh, and UserError when no mesh divides the model's sizes.
 std::vector<MeshCandidate> mesh_candidates(const Request& request, const Machine& machine);
 
-// Chooses among mesh_candidates(). Compiles the first four, then more until one fits (at most eight), and always the
-// mesh with all devices on fsdp. Chooses the mesh with the smallest lower bound of the step's time. If several bounds
-// are within 2 % of the smallest one, chooses the mesh with the shortest schedule among them. The recipe's
-// per_device_train_batch_size is for a mesh that splits rows over all devices. With tp and sp, fewer devices split the
-// rows, so the candidate's own value is larger. When no compiled candidate fits, the candidate with the least memory
-// comes first. Throws like mesh_candidates, and DeviceError when the compiler refuses all meshes.
+// Chooses among mesh_candidates(). Compiles the first four candidates. If none of them fits, compiles more, until one
+// fits or eight are compiled. Always compiles the mesh with all devices on fsdp. Chooses the mesh with the smallest
+// lower bound of the step's time. If several bounds are within 2 % of the smallest one, chooses the mesh with the
+// shortest schedule among them. The recipe's per_device_train_batch_size is for a mesh that splits rows over all
+// devices. With tp and sp, fewer devices split the rows, so the candidate's own value is larger. When no compiled
+// candidate fits, the candidate with the least memory comes first. Throws like mesh_candidates, and DeviceError when
+// the compiler refuses all meshes.
 MeshChoice choose_mesh(const Request& request, const Machine& machine);
 
 // With `mesh: auto`, chooses the mesh and batch for these devices and prints the choice. Otherwise returns a variant
 // without changes.
 Variant choose_variant(const Request& request, Devices& devices);
 
-// Formats a table: mesh, batch, peak of memory, bound, schedule, bytes that a device sends over the links of its host
-// and, with several hosts, to other hosts, the verdict, and what limits the bound.
+// Formats a table. Its columns are the mesh, the batch, the peak of memory, the bound, the schedule, the bytes that a
+// device sends over the links of its host, the bytes that it sends to other hosts (if there are several hosts), the
+// verdict, and what limits the bound.
 std::string format_choice(const MeshChoice& choice, const Machine& machine);
 
 }  // namespace fettle

@@ -1,7 +1,7 @@
-// Defines the choice of a RematPolicy for `gradient_checkpointing: auto`: the values that layers save for the backward
-// pass. The goal is the policy that recomputes the least among those with which the step fits into memory. At most
-// three policies are compiled, which gives their exact memory. The memory of the others is estimated, so a policy that
-// recomputes less than the chosen one may also fit.
+// Defines the choice of a RematPolicy for `gradient_checkpointing: auto`. A policy decides which values layers save for
+// the backward pass. The goal is the policy that recomputes the least among those with which the step fits into memory.
+// At most three policies are compiled, which gives their exact memory. The memory of the others is estimated, so a
+// policy that recomputes less than the chosen one may also fit.
 #pragma once
 
 #include <functional>

@@ -16,7 +16,7 @@ class Search {
   std::vector<Remedy> find() {
     const Run& run = plan_.run;
     const bool held_fits = plan_.memory.peak - plan_.memory.temporaries <= plan_.memory.share.limit;
-    if (held_fits) {  // otherwise weights and state alone are too large: smaller activations do not help
+    if (held_fits) {  // if weights and state alone are too large, smaller activations do not help
       if (run.remat.saves != Remat::kFull) {
         Variant changed = plan_.variant;
         changed.gradient_checkpointing = "full";
@@ -37,7 +37,7 @@ class Search {
 
  private:
   // Adds the change to `found_` and returns true if the step fits with it. A change that the model or the compiler does
-  // not allow counts as not fitting. When enough changes are found, returns true without trying this one.
+  // not allow counts as not fitting. If enough changes were found before, returns true without trying `change`.
   bool attempt(const std::string& change, const Variant& variant, const Machine& machine) {
     if (found_.size() >= kEnough) return true;
     live_line("trying " + change);
@@ -55,8 +55,8 @@ class Search {
     }
   }
 
-  // Tries fewer rows, because temporaries grow with the rows: first the share of the rows that should fit, then one
-  // row.
+  // Tries fewer rows, because temporaries grow with the number of rows. First tries as many rows as should fit, then
+  // one row.
   void fewer_rows() {
     const int64_t rows = plan_.run.rows_per_device;
     const auto room = static_cast<double>(plan_.memory.head_room() + plan_.memory.temporaries);

@@ -1,5 +1,5 @@
-// Defines find_remedies, which finds changes with which a step fits. To prove that a change is enough, compiles the
-// step with it.
+// Defines find_remedies, which finds changes with which a step fits. It compiles the step with each change to prove
+// that the change is enough.
 #pragma once
 
 #include "plan/step_plan.h"

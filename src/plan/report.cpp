@@ -17,7 +17,7 @@ std::string seconds_text(double seconds) {
   return seconds < 0.1 ? fmt::format("{:.3g} ms", seconds * 1e3) : fmt::format("{:.3g} s", seconds);
 }
 
-// Names the kernels of the step. If it has none, names those that the recipe could ask for.
+// Names the kernels that the step calls. If it calls none, names the kernels that the recipe could select.
 std::string format_kernels(const StepPlan& plan) {
   std::vector<std::string> used;
   for (const KernelUse& use : plan.kernels) used.push_back(fmt::format("{}, {} calls", use.kernel, use.calls));

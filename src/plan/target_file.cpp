@@ -33,7 +33,7 @@ struct Key {
   std::string_view name;
   std::variant<std::string Struct::*, double Struct::*, int Struct::*, int64_t Struct::*> member;
   double least = 0, most = 0;
-  double unit = 1;          // the member is the file's number times this
+  double unit = 1;          // the member is the file's number times this factor
   const char* form = "";    // a regular expression that text must match
   bool required = true;     // the file must have the key unless `like` names a target
   const char* sample = "";  // text that matches `form`, for messages

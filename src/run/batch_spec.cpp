@@ -42,18 +42,18 @@ int64_t rows_per_device(const Recipe& recipe, BatchUse use) {
 
 namespace {
 
-// Returns how the sequences of a step share lines.
+// Returns how the sequences of a step share lines, which are the rows of a micro-batch's arrays.
 Lines lines_of(const Recipe& recipe, const Stage& stage, const ModelConfig& config, int64_t longest, BatchUse use) {
-  // Some models use other rope frequencies for texts above a certain length, and take the length of the line as the
-  // length of the text. When rows may be that long, each row gets a line of its own.
+  // Some models use other rope frequencies for texts above a certain length. They take the length of the line as the
+  // length of the text. So when rows may be that long, each row gets its own line.
   if (config.rope_turn() > 0 && longest > config.rope_turn()) return Lines::kOwn;
   if (stage.mixes_rows) return Lines::kShared;
   if (use == BatchUse::kEvaluation) return Lines::kRegrouped;
-  // The loss that balances the load of experts depends on all rows of a micro-batch, too.
+  // The loss that balances the load of experts also depends on all rows of a micro-batch.
   if (balance_factor(recipe, stage, config) != 0) return Lines::kShared;
-  // kRegrouped may need several micro-batches. This has two costs: gradients are summed in f32, which takes little
-  // memory only for adapters, and each micro-batch copies the weights in host memory to the device again. With gradient
-  // accumulation, a step has these costs anyway.
+  // kRegrouped may need several micro-batches, which has two costs. Gradients are summed in f32; the sums take much
+  // memory unless only adapters are trained. Weights in host memory are copied to the device again for each
+  // micro-batch. With gradient accumulation, a step has these costs anyway.
   if (recipe.gradient_accumulation_steps > 1) return Lines::kRegrouped;
   return !recipe.offload_param && (recipe.finetuning_type == "lora" && !recipe.train_from_scratch) ? Lines::kRegrouped
                                                                                                    : Lines::kShared;

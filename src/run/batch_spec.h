@@ -19,16 +19,16 @@ struct Recipe;
 // Returns the number of devices that the rows of a batch are split over: dp x fsdp.
 int64_t batch_shards(const MeshAxes& mesh);
 
-// Returns the mesh of a run with this purpose on `devices` devices. Without training there are no micro-batches, so
-// only one stage of a pipeline would work at a time. So pp's devices move to fsdp, or to dp if fsdp could not split the
-// weights evenly. Throws UserError like make_mesh.
+// Returns the mesh of a run with this purpose on `devices` devices. A run without training has no pipeline, because it
+// has no micro-batches, and only one stage would work at a time. The devices of pp then move to fsdp, or to dp if fsdp
+// could not split the weights evenly. Throws UserError like make_mesh.
 MeshAxes mesh_of(const Recipe& recipe, int64_t devices, Purpose purpose, int64_t hidden_size);
 
 // Returns `config` (config.json) with the recipe's output_router_logits. Returns it unchanged if the key is auto.
 nlohmann::json with_asked_balance(const Recipe& recipe, nlohmann::json config);
 
-// Returns the factor of the loss that balances the load of the experts: moe_aux_loss_coef if the recipe sets it. If
-// not, it is the value in config.json for a language model, and 0 for a classifier, as in Transformers.
+// Returns the factor of the loss that balances the load of the experts: moe_aux_loss_coef if the recipe sets it.
+// Otherwise, a language model uses the value in config.json, and a classifier uses 0, as in Transformers.
 double balance_factor(const Recipe& recipe, const Stage& stage, const ModelConfig& config);
 
 // Returns the number of rows in a micro-batch for each device.

@@ -16,8 +16,8 @@ struct Recipe;
 // of cutoff_len_of. Throws UserError for malformed interleave_probs.
 DataSpec data_spec(const Recipe& recipe, const Stage& stage, const std::optional<LabelSet>& labels, int64_t cutoff_len);
 
-// Returns the recipe's cutoff_len. If the recipe does not set the key and the stage trains labels of an encoder, the
-// result is at most the number of positions of this encoder. `config` is the model's config.json, called `file` in
+// Returns the recipe's cutoff_len. If the recipe does not set the key and the stage trains an encoder as a classifier,
+// the result is at most the number of positions of this encoder. `config` is the model's config.json, called `file` in
 // messages. Throws UserError for a field of an encoder's config that is wrong or not supported.
 int64_t cutoff_len_of(const Recipe& recipe, const Stage& stage, const nlohmann::json& config, const std::string& file);
 

@@ -20,7 +20,7 @@ LabelRequest label_request(const Recipe& recipe);
 // and no number of labels. A plan uses kIfUnnamed, because it needs only the number.
 enum class ReadLabels { kAlways, kIfUnnamed };
 
-// Returns the labels of a stage that trains labels, and nullopt for other stages. `adapters` are the folders of the
+// Returns the labels if the stage trains a classifier, and nullopt for other stages. `adapters` are the folders of the
 // model's adapters, and `config` is the model's config.json, called `config_file` in messages. Throws UserError like
 // settle_labels and check_taught, and when the recipe sets `template` for an encoder.
 std::optional<LabelSet> settled_labels(const Recipe& recipe, const Stage& stage,

@@ -22,8 +22,8 @@ void check_positions(const Run& run, const Examples& examples) {
         "whether longer rows are cut or dropped)",
         examples.source(at), longest, known, known);
   warn(
-      "{}: the row has {} tokens, but the model was trained for {} (max_position_embeddings); cutoff_len: {} avoids "
-      "this",
+      "{}: the row has {} tokens, but the model was trained for {} (max_position_embeddings); set cutoff_len: {} to "
+      "avoid this",
       examples.source(at), longest, known, known);
 }
 

@@ -37,8 +37,8 @@ void check(const Run& run, const Quantisation& format, const std::string& where)
         where, format.name());
 }
 
-// Returns the format in which the checkpoint stores linear layers if the run can keep them so on the device: integers
-// in groups, or 8-bit floats in one format.
+// Returns the format in which the checkpoint stores linear layers if the device can keep this format: integers in
+// groups, or 8-bit floats in one format. Otherwise returns nullopt.
 std::optional<Quantisation> stored_format(const ModelConfig& config) {
   if (config.groups) return config.groups->format();
   return config.float8 && config.float8->uniform ? std::optional(config.float8->format()) : std::nullopt;
@@ -49,10 +49,10 @@ std::vector<int64_t> covered_layers(const ModelConfig& config, const Param& para
   return config.groups ? config.groups->covered_layers(param) : config.float8->covered_layers(param);
 }
 
-// Returns stored_format if the weights keep it on the device. They do not keep it if adapters are merged into them
-// during loading, or if training or PiSSA changes base weights. 8-bit floats also do not stay if quantization_bit asks
-// for another format, if training uses fp8, whose products are computed from 16-bit floats, or if the recipe has a
-// ref_model, which has 16-bit floats.
+// Returns stored_format if the weights keep it on the device. Weights do not keep it if adapters are merged into them
+// during loading, or if training or PiSSA changes base weights. 8-bit floats also do not keep it in three cases:
+// quantization_bit asks for another format; training uses fp8, which computes products from 16-bit weights; or the run
+// has a ref_model, whose weights are 16-bit floats.
 std::optional<Quantisation> kept_on_device(const Run& run, const Recipe& recipe, Purpose purpose) {
   const bool stays = run.merged.empty() && !run.from_scratch && !run.pissa && (run.lora || run.trained.empty());
   const bool multiplies_in_8_bits = recipe.fp8 && purpose == Purpose::kTraining;
@@ -97,9 +97,9 @@ void split_stored_stacks(Run& run, const Recipe& recipe, Purpose purpose, const 
   }
   if (!whole.empty())
     warn(
-        "{}: quantization_config leaves out {}. Because of layers_to_transform, offload_param or LoRA on experts, "
+        "{}: quantization_config leaves out {}. Because of layers_to_transform, offload_param or target_parameters, "
         "these weights take 16 bits on the device in all layers, although the checkpoint stores the other layers as "
-        "{}; remove that key if memory is short",
+        "{}; if memory is short, remove the one that is set",
         file, fmt::join(whole, ", "), format->name());
   if (!divided.empty())
     info("{}: quantization_config leaves out {}; these layers are in 16 bits, the others stay {}", file,

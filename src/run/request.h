@@ -35,7 +35,7 @@ struct GenerationSpec {
 
 // The settings of `eval`.
 struct EvalSpec {
-  std::vector<std::string> tasks;  // eval_task: one for all sets, or one each; "auto": the set's columns decide
+  std::vector<std::string> tasks;  // eval_task: one for all sets, or one per set; "auto": the set's columns decide
   std::string tasks_at;            // where `tasks` was set, for messages
   std::string base_model;          // eval_base_model; empty: none
   std::string base_model_at;
@@ -69,7 +69,7 @@ class Request {
   // Returns the names of the model and its adapters, "base + adapter". A name is the name on the hub or the name of the
   // folder.
   std::string model_title() const;
-  // Returns the labels of a stage that trains labels, and nullopt for other stages. The first call reads the rows if
+  // Returns the labels if the stage trains a classifier, and nullopt for other stages. The first call reads the rows if
   // the recipe and the model do not determine all labels. A plan reads no rows when the recipe gives the names or the
   // number of the labels.
   const std::optional<LabelSet>& labels() const;
@@ -80,8 +80,9 @@ class Request {
   bool mesh_is_auto() const;
   bool remat_is_auto() const;
   bool names_mesh() const;  // true when the recipe's mesh gives sizes of axes
-  // Returns the batch specification for this number of devices, for commands that open no device: of `train` for
-  // Purpose::kTraining, of `eval` for Purpose::kEvaluation. With `mesh: auto`, all devices are on fsdp.
+  // Returns the batch specification on this number of devices, for commands that open no device. With
+  // Purpose::kTraining, it is that of `train`; with Purpose::kEvaluation, it is that of `eval`. With `mesh: auto`, all
+  // devices are on fsdp.
   BatchSpec batch(int64_t devices, BatchUse use, Purpose purpose = Purpose::kTraining) const;
   MeshAxes mesh(int64_t devices) const;
   // Returns the hardware to plan for: NAME[:DEVICES | :HOSTSxDEVICES], or the path of a target file instead of NAME.

@@ -219,7 +219,7 @@ class Resolving {
           recipe_.where("embedding_lr"));
   }
 
-  // Refuses an update rule that projects gradients (APOLLO) if it would project none.
+  // Refuses an update rule that projects gradients (APOLLO) if the run trains no weight whose gradient it projects.
   void check_low_rank() const {
     if (!run_.optimizer.rule->projects || run_.trained.empty()) return;
     if (std::ranges::any_of(run_.trained, [&](const Param& param) { return optim_weight(run_, param).low_rank; }))
@@ -278,7 +278,7 @@ class Resolving {
     if (run_.batch.micro_batches < stages)
       warn(
           "{}: mesh: pp {}: gradient_accumulation_steps: {} gives fewer micro-batches than stages, so some stages are "
-          "always idle; set it to at least {} (pp); {} (4 x pp) keeps them busy",
+          "always idle; set it to at least {} (pp), or to {} (4 x pp) to keep all stages busy",
           where, stages, run_.batch.micro_batches, stages, 4 * stages);
   }
 
@@ -299,7 +299,8 @@ class Resolving {
                       run_.optimizer.rule->name);
   }
 
-  // Refuses offload_dir_weights if no weight has f32 values beside those with which the step computes.
+  // Refuses offload_dir_weights if no weight has an f32 copy in addition to the 16-bit copy with which the step
+  // computes.
   void check_offload_dir_weights() const {
     if (!trains_ || !recipe_.offload_dir_weights) return;
     auto refuse = [&](const std::string& why) {
@@ -399,7 +400,7 @@ class Resolving {
   void warn_of_dropouts() const {
     if (!trains_) return;
     for (const std::string& key : run_.model.config.dropouts)
-      warn("{}: '{}' asks for dropout in the base model, which Fettle does not apply", config_.file, key);
+      warn("{}: '{}' sets a dropout in the base model; Fettle does not apply this dropout", config_.file, key);
   }
 
   // Applies these adapters side by side, as one joined LoRA.
@@ -413,7 +414,7 @@ class Resolving {
 
  private:
   // The last adapter is trained or applied; the adapters before it are merged. With create_new_adapter, training merges
-  // all adapters and makes a new one. It also makes a new one if the recipe names none.
+  // all adapters and makes a new one. Training also makes a new adapter if the recipe names none.
   void take_adapters() {
     const std::vector<std::string>& adapters = models_.adapters;
     const bool fresh = adapters.empty() || (trains_ && recipe_.create_new_adapter);

@@ -47,7 +47,7 @@ struct BestSpec {
   bool load_at_end = false;  // the result is the best evaluation's checkpoint
   bool save = false;         // a checkpoint is saved after each evaluation that is better than all earlier ones
   int64_t patience = 0;      // the run ends after this many evaluations without a better metric; 0: it never ends early
-  double threshold = 0;      // for `patience`, a metric is better only if it improves by more than this
+  double threshold = 0;      // `patience` counts a metric as better only if it improves by more than this
   std::string metric_at, load_at_end_at;  // where `metric` and `load_at_end` were set, for messages
 
   bool used() const { return load_at_end || save || patience > 0; }
@@ -98,7 +98,7 @@ struct Run {
   DType trained_dtype = DType::kF32;
   bool tf32 = false;
   bool offload_optimizer = false, offload_param = false;  // offload_optimizer is false if offload_dir is set
-  std::string offload_dir;           // the folder on whose disk the optimizer state is; empty: it is not on a disk
+  std::string offload_dir;           // folder on a disk for the optimizer state; empty: the state is not on a disk
   std::string offload_dir_at;        // where offload_dir was set, for messages
   bool offload_dir_weights = false;  // the file of offload_dir also has the float32 weights (on_disk)
   RematPolicy remat = {};
@@ -128,7 +128,8 @@ struct Run {
   int64_t rows_per_micro_batch() const;  // rows of data in a micro-batch, over all devices
   // Returns whether each step moves this frozen parameter: a router's correction, if correction_rate is above 0.
   bool moves(const Param& param) const;
-  // Returns whether the run's checkpoints and results have this frozen parameter, because the base has no such values.
+  // Returns whether checkpoints and results contain this frozen parameter. They do if the base has no such values: in a
+  // run from random weights, and for a parameter that steps move.
   bool keeps(const Param& param) const { return from_scratch || moves(param); }
   DType reference_dtype() const { return lora && reference_folder.empty() ? trained_dtype : frozen_dtype; }
   int64_t count(const std::vector<Param>& params) const;  // number of elements; for `frozen`, includes `quantised`
@@ -182,7 +183,7 @@ struct StateArray {
   LogicalAxes axes;
   Partition partition;
   Memory memory = Memory::kDevice;
-  bool on_disk = false;  // the array is in a file; programs get a layer of it in the device's memory
+  bool on_disk = false;  // the array is in a file; programs get one layer at a time, in device memory
 };
 std::vector<StateArray> optimizer_state(const Run& run, const Param& param);
 // Returns the array that training updates for this parameter.

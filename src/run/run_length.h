@@ -19,11 +19,11 @@ struct Interval {
 // The recipe's keys about the length of the run and the schedule.
 struct LengthSpec {
   double epochs = 3;
-  int64_t max_steps = -1;        // above 0: instead of epochs
+  int64_t max_steps = -1;        // above 0: replaces `epochs`
   double warmup_ratio = 0;       // share of all steps
   double warmup_steps = 0;       // above 0: replaces warmup_ratio; below 1: a share of all steps
   int64_t max_warmup_steps = 0;  // limits a warmup that is given as a share; 0: no limit
-  Schedule schedule;             // run_length sets its total_steps and warmup_steps
+  Schedule schedule;             // run_length() sets total_steps and warmup_steps
   int64_t logging_steps = 10;
   Interval save, evaluate;
 };

@@ -30,7 +30,8 @@ struct Variant {
   std::vector<SideAdapter> side_by_side = {};  // Run::side_by_side; the recipe must then name no adapters
 };
 
-// Returns the recipe with these changes. merges_in_f32 and side_by_side are no keys; resolve() applies them.
+// Returns the recipe with these changes. merges_in_f32 and side_by_side are not keys of a recipe; resolve() applies
+// them.
 Recipe with_variant(Recipe recipe, const Variant& variant);
 
 }  // namespace fettle

@@ -18,7 +18,8 @@ std::string dumped(const ordered_json& value) {
   return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
-// Returns the value for JSON, which has no infinity. Like OpenAI, writes -9999 for a token that cannot be drawn.
+// Returns the log-probability, but at least -9999, because JSON has no infinity. OpenAI also writes -9999 for a token
+// that cannot be drawn.
 double finite(double logprob) {
   return std::max(logprob, -9999.0);
 }
@@ -58,7 +59,7 @@ ordered_json text_chances(const std::vector<TokenChance>& chances, int64_t offse
   return out;
 }
 
-// Uses `id` if the call has no id of its own.
+// Returns the call as JSON. If the call has no id of its own, its id becomes `id`.
 ordered_json call_json(const ToolCall& call, const std::string& id) {
   return {{"id", call.id.empty() ? id : call.id},
           {"type", "function"},

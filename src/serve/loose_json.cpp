@@ -93,7 +93,7 @@ class LooseReader {
     out_ += '"';
   }
 
-  // Adds what follows a backslash. Python keeps the backslash of an escape that it does not know.
+  // Adds the escape sequence that follows a backslash. Like Python, keeps the backslash of an unknown escape.
   void escaped(char c) {
     if (c == '\'')
       out_ += c;

@@ -84,7 +84,7 @@ function restart() {
   document.title = names.join(' and ');
   at('talk').replaceChildren();
 }
-// Lists all models but the first column's.
+// Lists all models except the one of the first column.
 function list_beside(models, chosen) {
   const others = models.filter(name => name !== at('model').value);
   at('beside').replaceChildren(new Option('nothing', ''), ...others.map(name => new Option(name, name)));

@@ -56,7 +56,7 @@ class BodyFields {
   }
 
   const ordered_json& all() const { return body_; }
-  // Returns the value; null when the field is absent.
+  // Returns the field's value; null when the field is absent or its value is null.
   const ordered_json* find(std::string_view field) const {
     const auto at = body_.find(field);
     return at == body_.end() || at->is_null() ? nullptr : &*at;

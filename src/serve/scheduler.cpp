@@ -114,8 +114,8 @@ class Scheduler::Decoding {
     one_->reserve(longest);
     return one_->logits(job.prompt, adapter_);
   }
-  // Returns the next logits of each row in `in_use`, which has the number and all tokens of each row in use. The last
-  // token of each row is new.
+  // Returns the next logits of each row in `in_use`. An entry of `in_use` has the number of a row and all its tokens;
+  // the last token is new.
   std::vector<std::vector<float>> step(const std::vector<std::pair<int64_t, const std::vector<int32_t>*>>& in_use) {
     if (one_) return {one_->logits(*in_use.at(0).second, adapter_)};
     std::vector<std::pair<int64_t, int32_t>> next;
@@ -255,8 +255,8 @@ void Scheduler::step() {
   }
 }
 
-// Ends all replies that are being written with this error, because the failure may have destroyed their keys and
-// values. Makes a new decoder, so that later replies start with an empty cache.
+// Ends all replies that are being written, because the failure may have destroyed their keys and values. These replies
+// report the error. Makes a new decoder, so that later replies start with an empty cache.
 void Scheduler::fail_all(const std::string& error) {
   warn("the replies that were being written failed: {}", error);
   for (std::unique_ptr<Row>& row : rows_)

@@ -1,4 +1,5 @@
-// Defines ServedModels: the models of `fettle serve`, which are a base and adapters of it, with their names.
+// Defines ServedModels: the models that `fettle serve` offers, with their names. They are a base and adapters of this
+// base.
 #pragma once
 
 #include <cstdint>

@@ -7,7 +7,7 @@
 namespace fettle {
 
 // A stop text and all text after it are not part of the reply. If the text so far ends with the first characters of a
-// stop text, these characters are held back until the next text shows whether the stop text is complete.
+// stop text, these characters are held back. The next text shows whether the stop text is complete.
 class StopTexts {
  public:
   // `texts` must not contain an empty text.

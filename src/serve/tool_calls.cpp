@@ -13,7 +13,7 @@ namespace {
 using nlohmann::ordered_json;
 using Calls = std::optional<std::vector<ToolCall>>;
 
-constexpr int kMostEnds = 64;  // how often read_llama tries to end one call
+constexpr int kMostEnds = 64;  // largest number of ends that read_llama tries for one call
 
 // Returns the text before `mark`, and removes this text and the mark from `text`. Returns nullopt when there is no such
 // mark.
@@ -236,8 +236,8 @@ Calls read_lfm2(std::string_view text, const ToolTypes&) {
   return calls.is_array() ? calls_of_list(calls) : only(call_of(calls));
 }
 
-// Reads calls with marks around each. A call is function<｜tool▁sep｜>f with arguments in a Markdown block (V3, R1), or
-// f<｜tool▁sep｜>{...} (V3.1).
+// Reads calls, each with a mark before it and after it. A call is function<｜tool▁sep｜>f with arguments in a Markdown
+// block (V3, R1), or f<｜tool▁sep｜>{...} (V3.1).
 Calls read_deepseek(std::string_view text, const ToolTypes&) {
   std::vector<ToolCall> calls;
   while (take(text, "<｜tool▁call▁begin｜>")) {

@@ -22,8 +22,8 @@ class ToolTypes {
   bool knows(const std::string& tool) const;
   // Returns whether `text` begins with the name of a tool and a newline. Returns nullopt when only more text can tell.
   std::optional<bool> begins_with_name(std::string_view text) const;
-  // Returns an argument as JSON: a string if the tool's schema says so, else the value that the text has as JSON or in
-  // Python's syntax, else a string.
+  // Returns an argument as JSON. If the tool's schema says that the argument is a string, returns a string. Otherwise
+  // reads the text as JSON or in Python's syntax. If the text has neither form, returns a string.
   nlohmann::ordered_json value(const std::string& tool, const std::string& argument, const std::string& text) const;
 
  private:
@@ -37,7 +37,7 @@ struct CallForm {
   // Another text with which a call may begin, but only at the beginning of the reply, or directly after reasoning or
   // another call; "": none. Unlike `begin`, this text is a part of the call.
   std::string_view first = "";
-  bool by_name = false;    // at the same places, the name of a tool and a newline begin a call, too
+  bool by_name = false;    // where `first` may begin a call, a tool's name and a newline may also begin one
   bool short_ids = false;  // the template accepts only ids of 9 letters and digits
   // Reads the text between begin and end. Returns nullopt when it is not a call.
   std::optional<std::vector<ToolCall>> (*read)(std::string_view text, const ToolTypes& types);

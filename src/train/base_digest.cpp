@@ -16,7 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-// Sizes of a sample: bytes of a block, and the most blocks of one model or adapter and of one tensor.
+// Sizes of a sample: bytes per block, the most blocks per model or adapter, and the most blocks per tensor.
 constexpr size_t kBlock = 4096, kMostBlocks = 8192, kMostOfTensor = 16;
 constexpr const char* kNone = "none";
 
@@ -39,8 +39,8 @@ std::string digest(std::span<const std::byte> bytes, size_t blocks) {
 
 std::string digest(const StoredTensor& tensor, size_t blocks);
 
-// Samples the stored tensors of evenly spaced experts, because the values of all experts would have to be computed from
-// the whole files.
+// Samples the stored tensors of evenly spaced experts. A sample of the joined array would need the whole files, because
+// all values would have to be computed.
 std::string digest(const JoinedExperts& experts, size_t blocks) {
   const size_t each = static_cast<size_t>(experts.each), count = experts.entries.size() / each;
   const size_t sampled = std::clamp(blocks / each, size_t{1}, count);
@@ -106,8 +106,8 @@ void add_names(std::set<std::string>& names, const Param& param) {
   for (int64_t i = 0; i < param.stored_count(); ++i) names.insert(param.stored_name(i));
 }
 
-// Returns the tensors with these names. Leaves out a name that the repository lacks: it is a head that was initialised,
-// not read.
+// Returns the tensors with these names. Leaves out names that the repository lacks: these belong to a head whose
+// weights are initialised instead of read.
 std::vector<NamedTensor> found(const ModelRepository& repository, const std::set<std::string>& names) {
   std::vector<NamedTensor> out;
   for (const std::string& name : names)
@@ -137,7 +137,8 @@ std::vector<NamedTensor> kept_of_base(const Run& run, const ModelRepository& rep
   return found(repository, names);
 }
 
-// Adds the stored tensors that belong to the values of `entry`, but whose bytes digest(StoredTensor) does not read.
+// Adds the other stored tensors from which the values of `entry` are computed, such as scales. digest(StoredTensor)
+// does not read the bytes of these tensors.
 void add_parts(const TensorEntry& entry, std::vector<NamedTensor>& parts) {
   auto add_part = [&](const TensorFile* file, const TensorEntry& part) {
     if (file != nullptr) parts.push_back({part.name, {file, &part}});
@@ -181,8 +182,9 @@ std::string digest_of_adapters(const std::vector<std::string>& folders) {
   return key.text();
 }
 
-// Returns the digest of the adapters that the run reads but does not save in its checkpoint: those that are merged into
-// weights, and the adapter that the run trains further if the reference model has a copy of it.
+// Returns the digest of the adapters that the run reads but does not save in its checkpoint. These are the adapters
+// that are merged into weights. The adapter that the run trains further is also one of them, if the reference model has
+// a copy of it.
 std::string adapters_digest(const Run& run) {
   std::vector<std::string> folders = run.merged;
   if (!run.adapter.empty() && !run.reference.empty() && run.reference_folder.empty()) folders.push_back(run.adapter);

@@ -40,8 +40,8 @@ Json identity(const Run& run) {
     out["problem_type"] = name_of(run.labels()->problem);
     out["id2label"] = run.labels()->id2label;
   }
-  // Weights in 8-bit floats have the same values on the device in 8 bits and in 16 bits. The base's digest identifies
-  // them.
+  // 8-bit floats do not count as quantised here: a weight has the same values whether the device stores it in 8 or in
+  // 16 bits. The base's digest identifies these values.
   const bool quantised = !run.quantised.empty() && run.quantised[0].format.type != Quantisation::Type::kFloat8;
   out["quantization"] = quantised ? run.quantised[0].format.name() : "none";
   return out;
@@ -55,7 +55,8 @@ std::string checkpoint_of(const StateReader& state) {
   return state.folder().parent_path().string();
 }
 
-constexpr const char* kRemedy = "resume with the recipe and the version of fettle that wrote it, or start a new run";
+constexpr const char* kRemedy =
+    "resume with the recipe and the version of fettle that wrote the checkpoint, or start a new run";
 
 [[noreturn]] void refuse(const StateReader& state, std::string_view key, const std::string& found,
                          const std::string& wanted) {
@@ -129,8 +130,8 @@ void report_remat(const StateReader& state, const Run& run) {
   const std::string written = written_remat(state);
   if (run.remat_auto || written.empty() || written == run.remat.name) return;
   warn(
-      "{} was written by a run with gradient_checkpointing: {}, this run has {}: losses may differ from those of an "
-      "uninterrupted run in their last digits",
+      "{} was written by a run with gradient_checkpointing: {}, this run has {}: losses may differ in their last "
+      "digits from those of an uninterrupted run",
       checkpoint_of(state), written, run.remat.name);
 }
 
@@ -143,8 +144,8 @@ void report_kernels(const StateReader& state, const Run& run) {
     return ids.empty() ? std::string("no kernels") : fmt::format("kernels {}", fmt::join(ids, ", "));
   };
   warn(
-      "{} was written by a run with {}, this run has {}: losses may differ from those of an uninterrupted run in their "
-      "last digits; to choose the kernels, set `kernels` in the recipe",
+      "{} was written by a run with {}, this run has {}: losses may differ in their last digits from those of an "
+      "uninterrupted run; to choose the kernels, set `kernels` in the recipe",
       checkpoint_of(state), words(written), words(present));
 }
 
@@ -199,13 +200,13 @@ void check_data(const StateReader& state, const DataIdentity& data) {
   if (found != data.groups)
     throw UserError(
         "{} was written in a run with {} rows per epoch, but the data now has {}: rows would be lost or repeated; "
-        "resume with the same data, or start a new run from its weights",
+        "resume with the same data, or start a new run from the checkpoint's weights",
         checkpoint_of(state), found, data.groups);
   if (state.meta().value("data_digest", data.digest) != data.digest)
     throw UserError(
         "{} was written in a run with other tokens: the rows, the tokenizer, the chat template or a key of the data "
-        "(template, cutoff_len, train_on_prompt, ...) has changed since; resume with the same "
-        "data and settings, or start a new run from its weights",
+        "(template, cutoff_len, train_on_prompt, ...) has changed since; resume with the same data and settings, or "
+        "start a new run from the checkpoint's weights",
         checkpoint_of(state));
 }
 

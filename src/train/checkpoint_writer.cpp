@@ -69,7 +69,7 @@ double CheckpointWriter::save(const TrainState& state, const RunRecord& record) 
   hurried_ = false;
   const double before = seconds_since(start);
   const fs::path path = checkpoint_path(run_.output.folder, state.step);
-  // Training waits until the files are written if arrays are on a disk, because the next step changes them there, or if
+  // Training waits until the files are written in two cases: arrays are on a disk, where the next step changes them; or
   // there is no memory for a copy.
   if (state.disk || !has_room(state)) {
     std::promise<Written> now;

@@ -24,14 +24,14 @@ void write_state(StateWriter& state, const std::vector<StateArray>& arrays, cons
 // save_only_model, there is no state/. After a checkpoint is complete, deletes the oldest ones beyond save_total_limit.
 //
 // Training waits only while the arrays are copied to the host. Another thread then writes and hashes the files, flushes
-// them to the disk and renames the folder. If this thread is still writing a checkpoint, the next save() first waits
-// for it. If the copy does not fit into host memory, or arrays are on a disk (offload_dir), training waits
-// until the files are written.
+// them to the disk and renames the folder. If the thread is still writing a checkpoint, the next save() first waits
+// until it is complete. If the copy does not fit into host memory, or arrays are on a disk (offload_dir), training
+// waits until the files are written.
 //
 // With several processes, writing a checkpoint succeeds in all of them or fails in all of them.
 //
-// When a checkpoint cannot be written, the writer tries again a few times (retry.h). If that fails, too, it warns;
-// training continues, and later checkpoints are written as usual.
+// When a checkpoint cannot be written, the writer tries again a few times (retry.h). If the last attempt fails, the
+// writer only warns: training continues, and later checkpoints are written as usual.
 class CheckpointWriter {
  public:
   // `free_memory` returns the free bytes of host memory; a copy may take 90 % of them. `processes` must outlive the
@@ -77,7 +77,7 @@ class CheckpointWriter {
   const Processes* processes_;
   std::filesystem::path pending_;  // the checkpoint that is being written; empty: none
   struct {
-    double total = 0, before = 0;  // seconds that training waited; `before`: of these, for the previous checkpoint
+    double total = 0, before = 0;  // seconds that training waited, and those for the previous checkpoint
   } stall_;
   std::atomic<bool> hurried_ = false;  // true: the next save() waits, so a write that fails is tried only once more
   std::future<Written> written_;

@@ -99,7 +99,7 @@ int train(const Request& request, const Processes& processes, RunFile& run_file)
     return 0;
   }
   phases.done("loaded the weights");
-  // Waits until all processes have read the weights: the base may be a checkpoint that clear_output deletes.
+  // Waits until all processes have read the weights, because the base may be a checkpoint that clear_output deletes.
   processes.agree("weights", [] { return ""; });
   if (processes.first()) clear_output(run, resume.has_value());
   if (processes.first())
@@ -139,8 +139,9 @@ int train(const Request& request, const Processes& processes, RunFile& run_file)
     if (state.step != saved_step) save();
     checkpoints.require();
     info("interrupted: step {} is saved in {}; {}", state.step, run.output.folder,
-         run.output.save_only_model ? "it has only the weights (save_only_model), so it cannot be resumed"
-                                    : "continue with resume_from_checkpoint=true");
+         run.output.save_only_model
+             ? "the checkpoint has only the weights (save_only_model), so the run cannot be resumed"
+             : "continue with resume_from_checkpoint=true");
     return 128 + signal;
   };
 

@@ -29,7 +29,7 @@ namespace fs = std::filesystem;
 // saves a checkpoint.
 int64_t saves_after(const Run& run, const RunLength& length, int64_t done) {
   int64_t saves = 0;
-  if (run.best.save)  // in the worst case every evaluation is the best
+  if (run.best.save)  // in the worst case, every evaluation is better than all earlier ones
     saves = length.total_steps / std::max<int64_t>(1, length.eval_every) + 1;
   else if (length.save_every > 0)
     saves = length.total_steps / length.save_every - done / length.save_every +
@@ -67,7 +67,7 @@ OutputFolder::OutputFolder(fs::path folder, bool made) : folder_(std::move(folde
 }
 
 OutputFolder::~OutputFolder() {
-  if (presence_ == nullptr) return;  // moved from, or of a process after the first
+  if (presence_ == nullptr) return;  // this object was moved from, or belongs to a process after the first
   presence_.reset();
   std::error_code filled;  // ignored: fs::remove fails if the folder is not empty
   if (made_) fs::remove(folder_, filled);

@@ -60,14 +60,14 @@ int64_t parts_bytes(const Run& run);
 int64_t disk_needed(const Run& run, const ModelRepository& base, const RunLength& length, int64_t done, int64_t present,
                     bool several = false);
 
-// Returns the largest save_total_limit with which the run fits into `free` bytes. Returns nullopt if no lower limit
-// helps: if too few checkpoints fit (one more than the limit exists for a moment), or if the recipe's limit is not
-// larger than the result.
+// Returns the largest save_total_limit with which the run fits into `free` bytes. Returns nullopt if even a limit of 1
+// is too high: while a checkpoint is written, one checkpoint more than the limit exists. Also returns nullopt if the
+// recipe's own limit is not higher than the returned limit would be.
 std::optional<int64_t> save_total_limit_within(const Run& run, const ModelRepository& base, int64_t present,
                                                int64_t free);
 
-// Throws DoesNotFit when fewer than disk_needed() bytes are free. If offload_dir is on the same disk, its file counts,
-// too. The message has both figures and a remedy.
+// Throws DoesNotFit when fewer than disk_needed() bytes are free. If offload_dir is on the same disk, adds the size of
+// its file. The message has both figures and a remedy.
 void require_disk(const Run& run, const ModelRepository& base, const RunLength& length, bool resuming, int64_t done,
                   bool several = false);
 

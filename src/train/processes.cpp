@@ -38,7 +38,8 @@ std::string shorten(const std::string& text) {
   return text.size() <= kMost ? text : text.substr(0, kMost) + "...";
 }
 
-// Returns the members of the object `one` that `other` lacks or has with another value. Returns other JSON unchanged.
+// Returns the members of the object `one` that `other` lacks or has with another value. If `one` or `other` is not an
+// object, returns `one`.
 Json differing(const Json& one, const Json& other) {
   if (!one.is_object() || !other.is_object()) return one;
   Json out = Json::object();
@@ -128,7 +129,7 @@ void Processes::require_shared(const fs::path& folder) const {
   if (!several()) return;
   const fs::path probe = agree("test of output_dir", [&]() -> std::string {
     if (!first()) return "";
-    // The file has the name of an unfinished file. So the next run removes it if this run is killed (atomic_folder.h).
+    // The name marks the file as unfinished. So if this run is killed, the next run removes the file (atomic_folder.h).
     const fs::path file = fs::absolute(folder) / ("shared.tmp-" + process_name());
     if (!(std::ofstream(file) << "test")) throw UserError("{}: cannot write to it", folder.string());
     return file.string();

@@ -32,11 +32,11 @@ class Processes {
   int rank() const { return run_ == nullptr ? 0 : run_->rank(); }
   int count() const { return run_ == nullptr ? 1 : run_->size(); }
 
-  // Runs `body` and returns its exit code. If `body` throws in one process, this process throws the error again (other
-  // processes than the first throw it as an Error that names the process), and all processes end with the exit code of
-  // that error.
+  // Runs `body` and returns its exit code. If `body` throws in one process, this function throws in that process, and
+  // all processes end with the exit code of the error. In a process other than the first, the thrown error is an Error
+  // that names the process.
   int end_together(const std::function<int()>& body);
-  // Call it after end_together has thrown, when the message is printed (Fate::end_job).
+  // Call this after end_together has thrown and the message is printed (Fate::end_job).
   void end_job(int exit_code, const std::string& message);
   // Records the current phase of this process ("compiling"), for the table that is printed when a run hangs.
   void enter(const std::string& phase) const;

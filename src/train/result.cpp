@@ -124,8 +124,8 @@ AdapterConfig adapter_config(const Run& run) {
     config.target_pattern = fmt::format("{}", fmt::join(outside, "|"));
     return config;
   }
-  // PEFT compares target_modules with the ends of the modules' paths, after a dot. The last part of the name is enough,
-  // unless two modules of a layer end with the same part.
+  // In PEFT, a name in target_modules matches each module whose path ends with a dot and this name. The last part of
+  // the name is enough, unless two modules of a layer end with the same part.
   for (const std::string& module : run.lora->modules) {
     const std::string last = last_part(module);
     int64_t same = 0;
@@ -253,7 +253,8 @@ void ResultWriter::finish() {
 
 namespace {
 
-// Calls `use` with the array of this name, or one by one with its parts (FetchArray). The array need not exist longer.
+// A WithArray calls `use` with the array of this name, or with its parts one by one (FetchArray). An array need not
+// exist after `use` has returned.
 using UseArray = std::function<void(const ReadableArray& array)>;
 using WithArray = std::function<void(const std::string& name, const UseArray& use)>;
 
@@ -275,8 +276,10 @@ void write_from(const std::filesystem::path& folder, const Run& run, const Model
         "vLLM that were known in November 2026 ignore them without a message; for vLLM, merge the adapter with "
         "`fettle export`");
   if (run.lora && !run.merged.empty())
-    info("the adapter was trained on the base with {0} merged into it: to use it, set adapter_name_or_path: {0}, {1}",
-         fmt::join(run.merged, ", "), run.output.folder);
+    info(
+        "the adapter was trained on the base with {0} merged into the base; to use the adapter, set "
+        "adapter_name_or_path: {0}, {1}",
+        fmt::join(run.merged, ", "), run.output.folder);
 }
 
 }  // namespace

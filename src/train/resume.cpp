@@ -71,8 +71,8 @@ std::optional<ResumePoint> find_resume_point(const Run& run, const ModelReposito
     for (const CheckpointFolder& one : list_checkpoints(run.output.folder))
       if (one.step > point.step)
         warn(
-            "{} has a later step than the checkpoint that this run continues from; it is replaced when the run reaches "
-            "that step",
+            "{} has a later step than the checkpoint that this run continues from; the run overwrites this later "
+            "checkpoint when it reaches the same step",
             one.path.string());
     return point;
   } catch (const DamagedState& error) {

@@ -11,8 +11,8 @@ namespace fettle {
 
 // Throws UserError in every process if one process has another recipe, plugin or version of Fettle, or another value of
 // a variable that decides which programs run. The message names the host that differs. Call it before the devices are
-// opened: from then on, all processes must run the same programs in the same order, and a process that runs others
-// would make them wait.
+// opened. After that, all processes must run the same programs in the same order. A process that runs another program
+// would make the other processes wait.
 void require_same_start(const Processes& processes, const Request& request);
 // Throws UserError in every process if one process has another base model, or another adapter to train further.
 void require_same_base(const Processes& processes, const Run& run, const ModelRepository& repository);

@@ -14,7 +14,7 @@ namespace fettle {
 // returns the absolute path of the state's folder. Every process then calls `write_own`. When all have written, the
 // first process calls `complete` with a writer that has the parts of all; `complete` finishes the state and commits the
 // folder. If one of these functions throws UserError, DoesNotFit or filesystem_error in one process, every process
-// throws that error, and the functions that come after it are not called.
+// throws that error, and the remaining functions are not called.
 void write_in_parts(const Processes& processes, const std::string& name,
                     const std::function<std::filesystem::path()>& make_folder,
                     const std::function<void(StateWriter&)>& write_own,

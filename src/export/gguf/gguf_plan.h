@@ -23,14 +23,14 @@ struct PlannedTensor {
   std::string name;
   Dims dims;  // row-major
   std::vector<const BaseTensor*> parts;
-  std::vector<std::string> read_as;    // the names of the parts when the file is read
+  std::vector<std::string> read_as;    // the names that a reader of the file gives to the parts
   TensorEntry place;                   // how the file stores the first part: order of rows, shift, strides
   std::vector<RowFactors> factors;     // the file's values are the base's values times these factors
   std::vector<GgufPiece> pieces = {};  // the rows or outputs of each part; empty: parts are whole tensors
   bool unit_rows = false;              // the file's rows are the base's, scaled to length 1 (Baichuan 2)
   bool keeps_codes = false;            // the file gets the base's MXFP4 codes
 
-  // Returns the dims of the part when the file is read.
+  // Returns the dims that a reader of the file gives to the part.
   Dims part_dims(size_t part) const {
     const Dims& dims = parts[part]->shape.dims;
     if (pieces.empty()) return dims;
@@ -46,7 +46,7 @@ struct GgufPlan {
   GgufSizes sizes;
 
   // Sets PlannedTensor::keeps_codes. Experts that the base stores in MXFP4 keep their codes in files of every type, if
-  // `merge` (may be null) does not change them. llama.cpp's conversion does the same.
+  // `merge` does not change them. `merge` may be null. llama.cpp's conversion does the same.
   void keep_codes(const AdapterMerge* merge);
 
   // Return the keys and the tensors of a file of this type; the tables come first.

@@ -57,7 +57,8 @@ int64_t first_row_of(const PlannedTensor& tensor, size_t part) {
   return first;
 }
 
-// Returns the box with the rows [first, first + count) of the file, in the part's tensor as the file's reader gives it.
+// Returns the box of the rows [first, first + count) of the file, in the tensor that a reader of the file returns for
+// the part.
 Box box_of(const PlannedTensor& tensor, const Dims& dims, int64_t first, int64_t count) {
   Box box{Dims(dims.size(), 0), dims};
   const size_t d = tensor.place.strides.empty() ? 0 : 1;  // a transposed tensor's columns are the file's rows
@@ -65,7 +66,7 @@ Box box_of(const PlannedTensor& tensor, const Dims& dims, int64_t first, int64_t
   return box;
 }
 
-// Returns the box of the base's tensor that has the part's rows [first, first + count) of the file.
+// Returns the box of the base's tensor with the values of the part's rows [first, first + count) of the file.
 Box base_box_of(const PlannedTensor& tensor, size_t part, const Dims& dims, int64_t first, int64_t count) {
   if (in_columns(tensor)) {
     const GgufPiece& piece = tensor.pieces[part];

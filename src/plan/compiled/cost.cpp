@@ -86,7 +86,7 @@ void add_flops(Cost& cost, double flops, const HloArray& widest) {
   (widest.bits > 16 ? cost.flops_f32 : float8 ? cost.flops_f8 : cost.flops_bf16) += flops;
 }
 
-// Reads an integer from the backend's JSON, which may write it as text. Returns -1 when it is malformed.
+// Reads an integer from the compiler's JSON, in which integers may be strings. Returns -1 when the value is malformed.
 int64_t number(const nlohmann::json& value) {
   if (value.is_number_integer()) return value.get<int64_t>();
   if (!value.is_string()) return -1;
@@ -104,14 +104,15 @@ Dims numbers(const nlohmann::json& config, const char* place) {
   return out;
 }
 
-// Returns the number that a Fettle kernel states about one call on one device under the name `what`, such as
-// "fettle_flops" (graph/rows/call.cpp). Returns -1 when the kernel states none.
+// Returns the value of the attribute `what`, such as "fettle_flops", of a Fettle kernel's call: a number for one call
+// on one device (graph/rows/call.cpp). Returns -1 when the call has no such attribute.
 int64_t stated(const HloInstruction& call, const char* what) {
   const auto at = call.frontend_attributes.find(what);
   return at == call.frontend_attributes.end() ? -1 : number(at->second);
 }
 
-// Adds the FLOPs that a Fettle kernel states. Returns false when the call states none.
+// Adds the FLOPs that the attribute "fettle_flops" of a Fettle kernel's call states. Returns false when the call has no
+// such attribute.
 bool add_stated_flops(const HloComputation& computation, const HloInstruction& call, Cost& cost) {
   const int64_t flops = stated(call, "fettle_flops");
   if (flops < 0 || call.operands.empty()) return false;

@@ -11,14 +11,15 @@ namespace fettle {
 
 struct Cost {
   // Floating-point operations of matrix products and convolutions, separated by the bits of the factors; a
-  // multiplication and an addition count as two. Other arithmetic is not counted, because memory limits it.
+  // multiplication and an addition count as two. Other arithmetic is not counted, because the memory's bandwidth limits
+  // its time.
   double flops_f32 = 0;     // products of factors with more than 16 bits
   double flops_bf16 = 0;    // products of factors with 16 bits, and of integers with 8 bits or less
   double flops_f8 = 0;      // products of float factors with 8 bits
   double memory_bytes = 0;  // each read or write counts once
   bool counted = true;      // false: a custom call whose arithmetic is not known
-  // The share of the device's rate that a kernel of Fettle states. 0: the kernel states none. nullopt: not a kernel of
-  // Fettle.
+  // For the call of a Fettle kernel: the share of the device's peak rate that the kernel states; 0 if it states none.
+  // nullopt: not a Fettle kernel.
   std::optional<double> share;
 
   double flops() const { return flops_f32 + flops_bf16 + flops_f8; }

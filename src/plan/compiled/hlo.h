@@ -71,7 +71,7 @@ struct HloModule {
   std::string name;
   std::vector<HloComputation> computations;
   int entry = 0;
-  bool scheduled = false;  // the entry's instructions are in launch order
+  bool scheduled = false;  // the instructions of the entry computation are in launch order
   int64_t devices = 1;     // number of partitions
 };
 

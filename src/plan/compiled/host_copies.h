@@ -19,7 +19,7 @@ HostCopy host_copy_of(const HloModule& module, const HloComputation& computation
 // The transfers of one step, multiplied by the loops' trip counts; an unknown trip count counts as 1.
 struct HostTraffic {
   double to_device = 0, to_host = 0;        // bytes
-  double executions = 0, asynchronous = 0;  // number of copies; how many of them are started and awaited later
+  double executions = 0, asynchronous = 0;  // number of copies; number of asynchronous copies (awaited later)
   double bytes() const { return to_device + to_host; }
 };
 HostTraffic host_traffic_of(const HloModule& module);

@@ -62,7 +62,8 @@ class Walk {
         devices_per_host_(devices_per_host),
         assumptions_(&assumptions) {}
 
-  // Advances the clock over the instructions of one execution. Adds their seconds and bytes to the sums `times` times.
+  // Advances the clock over one execution of the computation. Multiplies the seconds and bytes of its instructions by
+  // `times`, and adds them to the sums.
   void run(int computation, double times) {
     const HloComputation& here = module_->computations[computation];
     std::map<int, End> ends;  // ends of started transfers, keyed by the position of their start
@@ -217,8 +218,8 @@ class Walk {
       while (!queue.empty() && queue.front().end <= now_) queue.pop_front();
   }
 
-  // Simulates the first iteration while earlier transfers are still running, and counts every other iteration like the
-  // second.
+  // Simulates two iterations. In the first one, transfers from before the loop may still be running. All later
+  // iterations count like the second one.
   void run_loop(const HloInstruction& loop, double times) {
     const bool experts = loop.op_name.ends_with("experts") && assumptions_->expert_blocks > 0;
     int64_t trips = loop.trip_count;

@@ -14,13 +14,13 @@ namespace fettle {
 
 // The assumptions that the estimate makes in addition to the numbers of the data sheet.
 struct Assumptions {
-  double arithmetic_share = 0.6;    // share of the peak rate that matrix products reach; kernels state their own
-  double memory_share = 0.8;        // share of the memory's bandwidth that kernels reach
-  double link_share = 0.75;         // share of the bandwidth of links, network and host link
-  double kernel_seconds = 3e-6;     // shortest time of a kernel
+  double arithmetic_share = 0.6;  // share of the peak rate that matrix products reach; a kernel may state its own share
+  double memory_share = 0.8;      // share of the memory's bandwidth that kernels reach
+  double link_share = 0.75;       // share of the bandwidth of links, network and host link
+  double kernel_seconds = 3e-6;   // shortest time of a kernel
   double transfer_seconds = 20e-6;  // fixed time of a collective, in addition to its bytes
-  // Number of trips of a loop over blocks of the experts' tokens. The router decides the true number; this one assumes
-  // even load (balanced_blocks). 0: the model has no experts.
+  // Number of trips of a loop over blocks of the experts' tokens. The router decides the true number; this number
+  // assumes that all experts get equally many tokens (balanced_blocks). 0: the model has no experts.
   int64_t expert_blocks = 0;
 };
 
@@ -30,7 +30,7 @@ std::vector<std::string> describe(const Assumptions& assumptions);
 // The time that one part of the model adds to a step.
 struct Contributor {
   std::string op_name;  // "grad/layers/self_attn.q_proj"
-  std::string work;     // "arithmetic", "memory" (or launches), or a transfer: "all-gather over fsdp"
+  std::string work;     // "arithmetic", "memory" (also for launches), or a transfer: "all-gather over fsdp"
   double seconds = 0;
   double exposed_seconds = 0;  // for a transfer, the part that is not hidden; for other work all of it
 };
@@ -45,7 +45,7 @@ struct Timeline {
   double exposed_seconds = 0;     // time that the device waits for transfers
   // Roofline lower bounds: the time of one resource alone, at the data sheet's rate.
   double arithmetic_bound = 0, memory_bound = 0, link_bound = 0, host_bound = 0;
-  double network_bound = 0;  // the time of the bytes between hosts alone; link_bound includes it
+  double network_bound = 0;  // time for the bytes between hosts alone; link_bound includes this time
   double flops = 0;          // matrix products and convolutions
   double memory_bytes = 0;
   double link_bytes = 0, network_bytes = 0;
@@ -67,7 +67,7 @@ double seconds_of(const Transfer& transfer, const Target& target, const Assumpti
 // the memory's rate, or its launch. Collectives, copies from the host and copies to the host each have a queue, which
 // runs its transfers one after the other. An asynchronous transfer runs in parallel with the instructions between its
 // start and its end. For any other transfer, the device waits until the transfer has ended. A loop runs as often as its
-// trip count says; of a conditional, only the longest branch runs.
+// trip count says. Only the longest branch of a conditional runs.
 Timeline estimate(const HloModule& module, const MeshAxes& mesh, const Target& target, int64_t devices_per_host,
                   const Assumptions& assumptions = {});
 

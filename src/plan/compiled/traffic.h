@@ -45,7 +45,7 @@ struct Traffic {
   int64_t group = 1;
   bool across_hosts = false;
   double executions = 0;    // per step, multiplied by the loops' trip counts
-  double asynchronous = 0;  // how many of the executions are started and awaited later
+  double asynchronous = 0;  // number of executions that are asynchronous (awaited later)
   double payload_bytes = 0, link_bytes = 0, network_bytes = 0;
   double sent_bytes() const { return link_bytes + network_bytes; }
 };

@@ -71,9 +71,9 @@ bool adds_rows(const NewTokens& tokens, const std::string& model) {
   return !tokens.eos.empty() && !Tokenizer::open(model).token_id(tokens.eos);
 }
 
-// Sets added_targets to the embedding and the head if a new LoRA adapter is trained and the recipe does not set
-// additional_target: without this, the rows of new tokens would not be trained. With freeze-tuning, only warns, and
-// only if freeze_extra_modules is empty.
+// If a new LoRA adapter is trained and the recipe does not set additional_target, adds the embedding and the head to
+// added_targets, so that the rows of new tokens are trained. With freeze-tuning, only warns, and only if
+// freeze_extra_modules is empty.
 void train_tables(const Recipe& recipe, const Stage& stage, ModelFolders& models, const std::string& at) {
   const bool freezes = recipe.finetuning_type == "freeze" && recipe.freeze_extra_modules.empty();
   if (freezes) warn("{}: the rows of new tokens are not trained; name the embedding in freeze_extra_modules", at);
