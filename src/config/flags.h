@@ -7,8 +7,8 @@
 namespace fettle {
 
 struct SplitFlags {
-  std::vector<std::string> others;  // the recipe of --config, then the arguments that are not such flags, in order
-  std::vector<std::string> words;   // a key=value word for each flag, in order
+  std::vector<std::string> others;  // the recipe of --config, then the arguments that are not flags for keys, in order
+  std::vector<std::string> words;   // a key=value word for each flag of a key, in order
 };
 
 // Splits the arguments after a command's name. `own` are the command's own flags ("--json"), which stay arguments. All

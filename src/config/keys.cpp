@@ -47,8 +47,8 @@ std::vector<Key> model_keys() {
       {.name = "preserve_thinking",
        .member = &Recipe::preserve_thinking,
        .help = "Keep the thoughts of earlier replies in a conversation. The model's own template gets the variable "
-               "preserve_thinking. With a built-in template, the key matters only if mask_history is true, which would "
-               "drop these thoughts."},
+               "preserve_thinking. With a built-in template, the key matters only if mask_history is true, "
+               "because mask_history would otherwise drop these thoughts."},
       {.name = "rope_scaling",
        .member = &Recipe::rope_scaling,
        .help = "How to stretch the model's positions when cutoff_len exceeds the model's longest sequence. The "
@@ -58,8 +58,8 @@ std::vector<Key> model_keys() {
        .spellings = {{"none", ""}}},
       {.name = "resize_vocab",
        .member = &Recipe::resize_vocab,
-       .help = "Give the embedding and the head a row for every token of the tokenizer. The keys that add tokens imply "
-               "it."},
+       .help = "Give the embedding and the head a row for every token of the tokenizer. Keys that add tokens turn this "
+               "key on."},
       {.name = "add_tokens",
        .member = &Recipe::add_tokens,
        .help = "Words to add to the tokenizer as new tokens.",
@@ -240,8 +240,8 @@ std::vector<Key> output_keys() {
        .group = Group::kOutput,
        .member = &Recipe::save_only_model,
        .help =
-           "Save only the adapter or model in checkpoints, without optimizer state. They are smaller, but runs cannot "
-           "resume from them."},
+           "Save only the adapter or model in checkpoints, without optimizer state. Such checkpoints are smaller, but "
+           "runs cannot resume from them."},
       {.name = "eval_strategy",
        .group = Group::kOutput,
        .member = &Recipe::eval_strategy,
@@ -294,7 +294,7 @@ std::vector<Key> output_keys() {
        .group = Group::kOutput,
        .member = &Recipe::early_stopping_threshold,
        .help = "An evaluation restarts the count of early_stopping_patience only if it is better than the best so far "
-               "by more than this.",
+               "by more than this value.",
        .min = 0},
       {.name = "plot_loss",
        .group = Group::kOutput,
@@ -473,11 +473,11 @@ std::vector<Key> hardware_keys() {
        .group = Group::kHardware,
        .member = &Recipe::offload_dir_weights,
        .help = "Keep the layers' float32 weights in the file of offload_dir, too. Memory then has only 16-bit copies "
-               "of them, with which a step in bf16 or fp16 computes."},
+               "of these weights. Steps in bf16 or fp16 compute with these copies."},
       {.name = "plugin",
        .group = Group::kHardware,
        .member = &Recipe::plugin,
-       .help = "PJRT plugin: cpu, cuda, rocm, or a file. If empty, a GPU's plugin if the GPU and the plugin are there, "
+       .help = "PJRT plugin: cpu, cuda, rocm, or a file. If empty: the GPU's plugin if a GPU and its plugin are found, "
                "else cpu."},
       {.name = "device_count",
        .group = Group::kHardware,

@@ -341,8 +341,8 @@ void read_file(Recipe& recipe, const std::filesystem::path& file) {
   reader.report();
 }
 
-// Keys of type text take the override's value literally, so that a prompt may contain colons and quotes. The word null
-// still means the default.
+// Returns the value of an override as YAML. Keys of type text take it literally, so that a prompt may contain colons
+// and quotes. Only the word null still means the default.
 YAML::Node override_value(const std::string& name, const std::string& text, const std::string& where) {
   const Key* key = find_key(name);
   bool literal = key && std::holds_alternative<std::string Recipe::*>(key->member);

@@ -191,7 +191,7 @@ struct Recipe {
   bool offload_param = false;                   // keep the weights of the layers in host memory
   std::string offload_dir;               // keep the optimizer state in a file of this folder; empty: keep it in memory
   bool offload_dir_weights = false;      // keep the float32 weights of the layers in that file too
-  std::string plugin;                    // cpu, cuda, rocm, or a file; empty: a GPU's plugin if there, else cpu
+  std::string plugin;                    // cpu, cuda, rocm, or a file; empty: the plugin of a GPU if found, else cpu
   std::optional<int64_t> device_count;   // devices to use; the CPU plugin creates this many
   double gpu_memory_utilization = 0.95;  // share of a GPU's memory that the program may take
   std::string target;                    // plan: the hardware to plan for
@@ -224,8 +224,9 @@ Recipe read_recipe(const std::filesystem::path& file, const std::vector<std::str
 // needs them.
 void require_keys(const Recipe& recipe, std::initializer_list<std::string_view> names, std::string_view command);
 
-// Returns the recipe as YAML: the keys that differ from their defaults, and the set keys whose default depends on the
-// stage. Reading the text gives the same values, except that a comment replaces an access token.
+// Returns the recipe as YAML. The YAML has the keys that differ from their defaults. It also has each key that was set
+// and whose default depends on the stage. Reading the YAML gives the same values, except for access tokens, which a
+// comment replaces.
 std::string to_yaml(const Recipe& recipe);
 
 }  // namespace fettle

@@ -396,7 +396,8 @@ void ChatTemplate::State::set_built_in(const BuiltInTemplate& known, const Think
 // Finds the end-of-turn tokens of the model's own template, whose text is `source`.
 void ChatTemplate::State::find_stops(const std::string& source) {
   add_stop(tokenizer.eos_token());
-  // The special token that follows a reply ends the turn; of several adjacent special tokens, the last.
+  // The special token that follows a reply ends the turn. If several special tokens follow, the last of them ends the
+  // turn.
   try {
     const ordered_json probe = {{{"role", "user"}, {"content", "a"}}, {{"role", "assistant"}, {"content", kMark}}};
     const std::string text = rendered(probe, {}, false).text;

@@ -1,8 +1,8 @@
 // Defines chat messages and ChatTemplate, which turns a conversation into its text and the spans to train.
 //
-// The spans are the assistant's turns with their end-of-turn token. {% generation %} marks in the template give them;
-// without marks, a turn is the text that follows the prompt before it. The text is tokenised without adding special
-// tokens: the template itself writes bos_token where it wants it.
+// The spans to train are the assistant's turns with their end-of-turn tokens. {% generation %} marks in the template
+// show where the turns are. Without marks, a turn is the text that follows the prompt for this turn. The text is
+// tokenised without adding special tokens, because the template itself writes bos_token where it wants it.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace fettle {
 
 struct BuiltInTemplate;
 
-// A part of a message's content, in bytes, that is trained or not.
+// A range of bytes in a message's content, and whether these bytes are trained.
 struct ContentSpan {
   size_t begin, end;
   bool train;
@@ -45,11 +45,12 @@ struct Thinking {
 
 class ChatTemplate {
  public:
-  // `name` is a built-in template (llama3, chatml, qwen, mistral, alpaca, ...), or empty for the model's own. Keeps the
-  // tokenizer by reference. strftime_now in a template gives the time `now`. Throws UserError when the name is unknown,
-  // when it is empty and the model has no template of its own, and when the tokenizer lacks the end-of-turn token of a
-  // built-in template. Built-in templates do not render tools. If a built-in template and the model's own render plain
-  // conversations to the same text, conversations with tools use the model's own.
+  // `name` is a built-in template (llama3, chatml, qwen, mistral, alpaca, ...). If `name` is empty, the model's own
+  // template is used. Keeps the tokenizer by reference. strftime_now in a template gives the time `now`. Throws
+  // UserError when the name is unknown, when it is empty and the model has no template of its own, and when the
+  // tokenizer lacks the end-of-turn token of a built-in template. Built-in templates do not render tools. So a
+  // conversation with tools uses the model's own template if both templates render plain conversations to the same
+  // text.
   ChatTemplate(const std::string& name, const Tokenizer& tokenizer, const LocalTime& now = LocalTime::now(),
                const Thinking& thinking = {});
 
@@ -73,8 +74,8 @@ class ChatTemplate {
     double weight = 1;              // Message::weight of a trained turn
   };
   // Returns the whole conversation in pieces. The ids of all pieces together are the training example. If the last turn
-  // is trained, the text before it must equal the prompt for this turn, except for tags of a thinking block. If it does
-  // not, throws UserError with both texts. Earlier turns may be rendered in another way (Counts::rewritten).
+  // is trained, the text before this turn must equal the prompt for it, except for tags of a thinking block. Otherwise,
+  // throws UserError with both texts. Earlier turns may be rendered in another way (Counts::rewritten).
   std::vector<Piece> render(const std::vector<Message>& messages, const std::string& tools_json = "",
                             const std::string& variables = "") const;
 

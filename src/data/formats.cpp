@@ -148,7 +148,8 @@ void read_weight(const ordered_json& message, Message& out) {
   if (!out.train) out.weight = 1;
 }
 
-// Returns the byte at which character number `at` of a UTF-8 text begins; text.size() when it has fewer characters.
+// Returns the byte at which character number `at` of a UTF-8 text begins; text.size() when the text has fewer
+// characters.
 size_t byte_of_character(std::string_view text, int64_t at) {
   size_t byte = 0;
   for (; byte < text.size(); ++byte)
@@ -193,7 +194,8 @@ void read_content(const ordered_json& message, const std::string& column, const 
   if (auto spans = trained_spans(message, spans_column, out.content); !spans.empty()) out.spans = std::move(spans);
 }
 
-// Returns the message with LLaMA-Factory v1's typed parts of the content (thoughts and tool calls) as fields.
+// Returns the message with fields for thoughts and tool calls. In LLaMA-Factory v1, these are typed parts of the
+// content.
 ordered_json without_typed_parts(const ordered_json& value) {
   if (!value.contains("content") || !value["content"].is_array()) return value;
   ordered_json out = value, texts = ordered_json::array(), calls = ordered_json::array();

@@ -41,7 +41,7 @@ ordered_json with_reply(ordered_json turns, const ordered_json& reply, const Dat
   return turns;
 }
 
-// Returns whether the column of the reply has the whole conversation, including the prompt.
+// Returns whether `reply` is the whole conversation, including the prompt.
 bool is_whole(const ordered_json& reply, const ordered_json& row) {
   if (!reply.is_array() || reply.empty() || !reply[0].is_object()) return false;
   const ordered_json* prompt = find_column(row, "prompt");

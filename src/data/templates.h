@@ -12,7 +12,7 @@ struct TurnForm;
 struct BuiltInTemplate {
   std::string_view name;
   // The tokens that end an assistant's turn; "eos" means the tokenizer's eos_token. Tokens that the tokenizer lacks are
-  // ignored. The template writes the first of the others.
+  // ignored. The template writes the first remaining token.
   std::vector<std::string_view> stops;
   std::string_view default_system;  // the system text of conversations without one; `jinja` reads it by this name
   // The template. It reads messages, add_generation_prompt, bos_token and eos_token, as in Transformers;

@@ -21,7 +21,7 @@ struct ClassificationReport {
   double loss = 0;
   ClassificationMetrics scores;  // set for all problems except regression
   RegressionMetrics numbers;     // set for a regression
-  std::vector<float> logits;     // [rows with and without a label, labels], row-major
+  std::vector<float> logits;     // [rows, labels], row-major; has the rows without a label, too
 
   // Returns the metrics by name; shares are 0 to 1. With one label per row: accuracy, f1_macro, f1_micro. With several:
   // exact_match, f1_macro, f1_micro. Regression: mse, mae, pearson, spearman.

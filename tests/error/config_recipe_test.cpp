@@ -169,10 +169,10 @@ TEST_F(BadRecipe, ValuesThatExcludeEachOther) {
   EXPECT_EQ(message("finetuning_type: full\nuse_apollo: true\nuse_adam_mini: true\n"),
             "FILE:2: use_apollo and use_adam_mini are two optimizers; keep one of them");
   EXPECT_EQ(message("finetuning_type: full\noptim: lion_32bit\nuse_adam_mini: true\n"),
-            "FILE:3: use_adam_mini is another optimizer than optim: lion_32bit; remove one of the two keys");
+            "FILE:3: use_adam_mini and optim: lion_32bit choose different optimizers; remove one of the two keys");
   EXPECT_THAT(message("finetuning_type: full\nuse_apollo: true\noptim_args: rank=2\n"),
               HasSubstr("FILE:3: with use_apollo, the keys apollo_*"));
-  EXPECT_THAT(message("fp16: true\nlora_dtype: bf16\n"), HasSubstr("leave lora_dtype at float32"));
+  EXPECT_THAT(message("fp16: true\nlora_dtype: bf16\n"), HasSubstr("set lora_dtype: float32"));
   EXPECT_THAT(message("pissa_init: true\nadapter_name_or_path: a\n"), HasSubstr("create_new_adapter: true"));
   EXPECT_THAT(message("pissa_init: true\nuse_dora: true\n"), HasSubstr("remove one of them"));
   EXPECT_THAT(message("pissa_init: true\npissa_iter: 0\n"), HasSubstr("1 or more iterations, or -1"));

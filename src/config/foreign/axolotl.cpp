@@ -207,8 +207,9 @@ class AxolotlReader {
          cosine ? "the cosine falls to 0" : "it belongs to lr_scheduler: cosine");
   }
 
-  // Reads curriculum_sampling: the rows are trained in the order of the merged data sets. Axolotl shuffles the merged
-  // sets first, unless there is only one set or shuffle_merged_datasets is false.
+  // Reads curriculum_sampling, which keeps the order of the rows. With several data sets, Axolotl shuffles the rows
+  // when it merges the sets, unless shuffle_merged_datasets is false. Then curriculum_sampling has no effect, and this
+  // function warns.
   void read_order() {
     if (!has("curriculum_sampling")) return;
     handle("curriculum_sampling");
@@ -223,8 +224,8 @@ class AxolotlReader {
     mean("disable_shuffling", "true");
   }
 
-  // Reads the chat template: the recipe's, or the template that its data sets name. Throws when data sets name
-  // different templates.
+  // Reads the chat template: chat_template of the recipe, or the template that the recipe's data sets name. Throws when
+  // data sets name different templates.
   void read_template() {
     std::string name = text("chat_template"), place = has("chat_template") ? where(at("chat_template")) : file_;
     const std::string of_recipe = name;
@@ -333,8 +334,8 @@ class AxolotlReader {
       }
     if (!whole)
       throw UserError(
-          "{}: unfrozen_parameters trains only parameters whose names match, which is not available; "
-          "finetuning_type: freeze trains whole layers",
+          "{}: unfrozen_parameters is not available, because Fettle does not choose parameters by name; set "
+          "finetuning_type: freeze to train whole layers",
           where(list));
     handle("unfrozen_parameters");
   }

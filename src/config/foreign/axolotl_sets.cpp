@@ -310,8 +310,8 @@ class Set {
             where(set_[key]), key, value);
   }
 
-  // Throws when the field of thoughts has one name in the rows and another name in the template. (The fields of a
-  // message reach the chat template under their own names.)
+  // Throws when the rows and the template have different names for the field of thoughts. (The chat template gets the
+  // fields of a message under the names that they have in the rows.)
   void check_thoughts() const {
     const std::string usual = "reasoning_content";
     std::string from = text(set_, "field_thinking"), to = text(set_, "template_thinking_key");

@@ -61,8 +61,8 @@ bool is_nvme(const YAML::Node& device) {
   return device.IsDefined() && device.IsScalar() && device.Scalar() == "nvme";
 }
 
-// Takes over the folder if DeepSpeed's optimizer state is on NVMe. Without a folder, host memory is used instead. If
-// DeepSpeed's weights are on NVMe too, the float32 weights go to the same folder.
+// Sets offload_dir to `folder` if DeepSpeed keeps the optimizer state on NVMe. Without a folder, host memory is used
+// instead. If DeepSpeed keeps the weights on NVMe too, the float32 weights go to the same folder.
 void offload_to_disk(Settings& out, const YAML::Node& device, const YAML::Node& folder, const YAML::Node& of_weights) {
   if (!is_nvme(device)) return;
   if (!folder.IsDefined() || !folder.IsScalar() || folder.Scalar().empty() || folder.Scalar() == "none") return;

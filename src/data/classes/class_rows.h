@@ -19,8 +19,8 @@ struct ClassTexts {
   std::string tools_json;
 };
 
-// Reads the columns that the source names as `text` and `text_pair`, `messages`, or `prompt` and `query`. If the source
-// names none, reads the first of these that the row has:
+// Reads the texts of a row. If the source names columns (`text` and `text_pair`, `messages`, or `prompt` and `query`),
+// reads these columns. Otherwise, reads the first of these that the row has:
 // - messages or conversations;
 // - two texts, such as sentence1 and sentence2, or premise and hypothesis;
 // - one text, such as text, sentence, content, or instruction with input.
@@ -37,15 +37,15 @@ std::string label_column(const nlohmann::ordered_json& row, const DataSource& so
 bool has_cells(const std::string& where);
 
 // Returns the value of the label column. A text that is a JSON array becomes that array. If `cell` is true (see
-// has_cells), spaces around the text are removed. Returns null when the row has no label: the column is absent, null or
-// empty, or it is -100, which Hugging Face's libraries do not train.
+// has_cells), spaces around the text are removed. Returns null when the row has no label: the column is absent, null,
+// empty, or -100 (Hugging Face's libraries do not train this value).
 nlohmann::ordered_json label_value(const nlohmann::ordered_json& row, const DataSource& source, bool cell);
 
 // One name or number in a label.
 struct LabelWord {
   enum class Kind { kInteger, kReal, kName };
   Kind kind = Kind::kName;
-  bool quoted = false;  // the value is a string, as all cells are
+  bool quoted = false;  // true: the value is a string; cells always are
   double number = 0;    // the number of kInteger and kReal
   std::string text;     // the word as the row spells it
 };

@@ -14,7 +14,7 @@ namespace fettle {
 // Safe to use from several threads at once.
 class LabelReader {
  public:
-  // If `yes_or_no` is true, a list in the label column has one 0 or 1 for each label. Otherwise it has names or
+  // If `yes_or_no` is true, a list in the label column has one 0 or 1 for each label. Otherwise, the list has names or
   // numbers of labels.
   LabelReader(LabelSet labels, bool yes_or_no);
 

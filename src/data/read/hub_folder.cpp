@@ -179,8 +179,9 @@ Names choose_split(const DataFolder& folder, const std::string& subset, const st
     if (std::optional<Names> said = by_readme(folder, subset, split)) return *std::move(said);
   } catch (const YAML::Exception& error) {
     throw UserError(
-        "{}:{}: its `configs` do not have the Hugging Face Hub's format: each has config_name, and data_files (a "
-        "path, or a list of split and path) or data_dir; correct them, or name the files in `dataset`",
+        "{}:{}: `configs` is not in the Hugging Face Hub's format. Each entry needs config_name. It also needs "
+        "data_dir, or data_files (a path, or a list of split and path). Correct the entries, or name the files in "
+        "`dataset`",
         (folder.path / "README.md").string(), std::max(1, error.mark.line + 2));
   }
   if (files_below(folder.files, subset).empty())

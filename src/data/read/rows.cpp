@@ -30,7 +30,7 @@ bool is_blank(std::string_view text) {
   return text.find_first_not_of(" \t\r\n\v\f") == std::string_view::npos;
 }
 
-// Returns the index of the first byte that is not UTF-8 text or is zero; npos when there is none.
+// Returns the index of the first byte that is zero or not valid UTF-8; npos when there is none.
 size_t find_bad_byte(std::string_view text) {
   const auto* bytes = reinterpret_cast<const uint8_t*>(text.data());
   const auto size = static_cast<int32_t>(text.size());

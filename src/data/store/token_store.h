@@ -54,9 +54,8 @@ static_assert(sizeof(StoredRow) == 32);
 
 class TokenStore {
  public:
-  // Reads the files of the store in `folder` once to check them, and maps them. Returns null when there is no store,
-  // and sets `problem` to "". Returns null when the store is damaged or cannot be read, and sets `problem` to the
-  // reason.
+  // Reads the files of the store in `folder` once to check them, and maps them. Returns null when there is no store;
+  // `problem` is then "". Returns null when the store is damaged or cannot be read; `problem` is then the reason.
   static std::shared_ptr<const TokenStore> open(const std::filesystem::path& folder, std::string* problem = nullptr);
   // Returns a store in memory, without files.
   static std::shared_ptr<const TokenStore> of(const std::vector<Example>& examples);
