@@ -15,8 +15,8 @@ namespace fettle {
 
 namespace {
 
-// Throws when the schedule needs a key that is not set. Also throws when a key has another value than its default, but
-// the schedule does not read this key.
+// Throws when a key that the schedule needs is not set. Also throws when a key that the schedule does not read is set
+// to another value than its default.
 void check_schedule(const Recipe& recipe) {
   const std::string& type = recipe.lr_scheduler_type;
   struct Argument {
@@ -44,7 +44,7 @@ void check_schedule(const Recipe& recipe) {
   }
 }
 
-// Throws for keys that belong to another finetuning_type, and for method keys that contradict each other.
+// Throws for keys that need another finetuning_type, and for keys of the method that contradict each other.
 void check_method(const Recipe& recipe) {
   struct Needs {
     const char* key;

@@ -332,8 +332,8 @@ std::vector<Key> output_keys() {
       {.name = "resume_from_checkpoint",
        .group = Group::kOutput,
        .member = &Recipe::resume_from_checkpoint,
-       .help = "true continues from the newest complete checkpoint in output_dir, if there is one. A folder's name "
-               "continues from that checkpoint.",
+       .help = "true: continue from the newest complete checkpoint in output_dir, if there is one. The name of a "
+               "folder: continue from the checkpoint in this folder.",
        .aliases = {"auto_resume_from_checkpoints"},
        .spellings = {{"false", ""}, {"true", "true"}}},
   };
@@ -374,8 +374,8 @@ std::vector<Key> export_keys() {
       {.name = "export_gguf",
        .group = Group::kExport,
        .member = &Recipe::export_gguf,
-       .help = "Write GGUF files for llama.cpp and Ollama instead of safetensors: one type or a list. q8_0 is close to "
-               "the original, q4_k_m the usual small one.",
+       .help = "Write GGUF files of these types, for llama.cpp and Ollama, instead of safetensors. q8_0 is close to "
+               "the original; q4_k_m is the usual small type.",
        .values = {"f32", "f16", "bf16", "q8_0", "q6_k", "q5_k_m", "q5_k_s", "q5_1", "q5_0", "q4_k_m", "q4_k_s", "q4_1",
                   "q4_0", "mxfp4_moe", "q3_k_l", "q3_k_m", "q3_k_s", "q2_k"},
        .spellings = {{"F32", "f32"},         {"F16", "f16"},       {"BF16", "bf16"},

@@ -72,8 +72,8 @@ class Reader {
     }
   }
 
-  // Sets the keys that the settings of DeepSpeed, FSDP or accelerate ask for, unless the recipe sets them itself.
-  // Prints one warning that lists the keys without effect for which the table gives no reason.
+  // Sets the keys that the settings of DeepSpeed, FSDP or accelerate ask for. Keys that the recipe sets keep their
+  // values. Then prints one warning about all keys without effect for which the table gives no reason.
   void report() {
     const auto wishes = std::exchange(wishes_, {});
     for (const auto& [key, wish] : wishes) {
@@ -84,8 +84,7 @@ class Reader {
     if (!idle_.empty()) warn("{}: these keys have no effect here: {}", idle_where_, fmt::join(idle_, ", "));
   }
 
-  // Sets the keys that another tool's recipe means, and the defaults of that tool for keys that the recipe does not
-  // set.
+  // Sets the keys that another tool's recipe means. Keys that the recipe does not set get the tool's defaults.
   void take_dialect(const Dialect& dialect, const std::string& file) {
     for (const auto& [key, value] : dialect.meant) take(key, {value, file});
     std::vector<std::string> taken;
@@ -222,7 +221,7 @@ class Reader {
     std::string canonical(key.name);
     auto [earlier, first] = given_as_.emplace(canonical, std::make_pair(name, given.where));
     if (once_ && !first && changed) {
-      throw UserError("{}: {} is given twice with different values: '{}' here, '{}' at {}; keep one of them",
+      throw UserError("{}: {} is given twice with different values: as '{}' here, and as '{}' at {}; keep one of them",
                       given.where, key.name, name, earlier->second.first, earlier->second.second);
     }
     recipe_.set_at[canonical] = given.where;

@@ -64,7 +64,8 @@ struct Recipe {
   std::string sft_loss = "cross_entropy";  // cross_entropy, dft, eaft, asft
   double eaft_alpha = 1, asft_alpha = 0.1;
 
-  // Classification: stage cls. Empty keys are filled from the labels of the model or adapter, else from the rows.
+  // Classification: stage cls. The labels of the model or adapter fill empty keys. If there are none, the rows fill
+  // them.
   std::string problem_type;  // single_label_classification, multi_label_classification, regression
   std::optional<int64_t> num_labels;
   std::vector<std::string> id2label;  // label names by number
@@ -216,8 +217,8 @@ struct Recipe {
 };
 
 // Reads `file` (yaml; empty: only overrides), then applies "key=value" overrides in order. Throws UserError with
-// file:line and the key for unknown keys (with the nearest known name), for values of a wrong type or out of range, and
-// for values that contradict each other (checks.h).
+// file:line and the key. Errors are unknown keys (the message suggests the nearest known name), values of a wrong type
+// or out of range, and values that contradict each other (checks.h).
 Recipe read_recipe(const std::filesystem::path& file, const std::vector<std::string>& overrides);
 
 // Throws UserError if a key of `names` is empty in the recipe. The message lists these keys and says that `command`

@@ -173,8 +173,8 @@ std::vector<Key> training_keys() {
       {.name = "apollo_target",
        .group = Group::kTraining,
        .member = &Recipe::apollo_target,
-       .help =
-           "Linear layers whose gradients APOLLO projects: parts of their names, or `all`. AdamW updates the others.",
+       .help = "Linear layers whose gradients APOLLO projects: parts of their names, or `all`. AdamW updates the other "
+               "layers.",
        .aliases = {"optim_target_modules"}},
       {.name = "apollo_rank",
        .group = Group::kTraining,

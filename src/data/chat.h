@@ -28,7 +28,7 @@ struct Message {
   std::string role;  // system, user, assistant, tool, ...
   std::string content;
   std::string extra_json;  // other fields of the message (tool_calls, ...) as a JSON object, or ""
-  bool train = true;       // false: an assistant's turn is not trained
+  bool train = true;       // false: this assistant's turn is not trained
   double weight = 1;       // factor on the loss of a trained turn's tokens; above 0
   // If not empty, a token of the content is trained only when it overlaps a trained span. The text that the template
   // writes around the content is trained as usual.
@@ -68,9 +68,9 @@ class ChatTemplate {
 
   struct Piece {
     std::vector<int32_t> ids;
-    std::string role;               // role of the turn; if the piece has several turns, role of the last one
-    bool trained;                   // true: an assistant turn, with its end-of-turn token, that is trained
-    std::vector<bool> masked = {};  // in a trained turn with spans: the tokens that are not trained
+    std::string role;  // role of the turn; if the piece has several turns, role of the last one
+    bool trained;      // true: the piece is an assistant's turn that is trained, with its end-of-turn token
+    std::vector<bool> masked = {};  // only for a trained turn with spans: true for each token that is not trained
     double weight = 1;              // Message::weight of a trained turn
   };
   // Returns the whole conversation in pieces. The ids of all pieces together are the training example. If the last turn
@@ -88,7 +88,7 @@ class ChatTemplate {
   // Counts over the turns that render() has processed so far. Reports show the counts above zero.
   struct Counts {
     int64_t rewritten = 0;      // turns that the template renders differently when they are not the last turn
-    int64_t prompt_thinks = 0;  // prompts that open a thinking block which the training text lacks
+    int64_t prompt_thinks = 0;  // prompts that open a thinking block although the training text has none there
     int64_t without_end = 0;    // trained turns that end without an end-of-turn token
   };
   Counts counts() const;

@@ -92,8 +92,8 @@ class Loader {
           source.name, row_reader(spec_.rows).name);
   }
 
-  // Returns whether lists of labels have one 0 or 1 for each label. spec_.labels says so if it is known for all sets;
-  // otherwise the lists of this set decide.
+  // Returns whether lists of labels have one 0 or 1 for each label. If spec_.labels does not say so for all sets, the
+  // lists of this set decide.
   bool lists_are_yes_or_no(const DataSource& source) const {
     if (!spec_.labels || spec_.labels->problem != Problem::kMultiLabel) return false;
     if (spec_.labels->lists_are_yes_or_no) return *spec_.labels->lists_are_yes_or_no;
@@ -273,7 +273,7 @@ Datasets load_datasets(const DataSpec& spec, const Tokenizer& tokenizer, int64_t
   const RowReader& reader = row_reader(spec.rows);
   internal_check(spec.labels.has_value() == reader.labelled(), "load_datasets: rows that are {} do not fit {} labels",
                  reader.name, spec.labels ? spec.labels->size() : 0);
-  if (spec.sets.empty()) throw UserError("dataset: the key is missing; give a file, or a name of dataset_info.json");
+  if (spec.sets.empty()) throw UserError("dataset: the key is missing; name a file, or an entry of dataset_info.json");
   const InterruptScope interrupts;
   Datasets data;
   data.train = Loader(spec, tokenizer, model_vocab_size, data.report).load(spec.sets, true);

@@ -41,8 +41,8 @@ std::optional<bool> part_trained(const ordered_json& part) {
   return *weight == 1;
 }
 
-// Returns the content of a message, which is a text or a list of text parts. If some part has a field that says whether
-// it is trained, sets `spans` to one span for each part.
+// Returns the content of a message, which is a text or a list of text parts. If any part has a field that says whether
+// the part is trained, sets `spans` to one span for each part.
 std::string content_of(const ordered_json& value, const std::string& what, std::vector<ContentSpan>* spans = nullptr) {
   if (!value.is_array()) return text_of(value, quoted(what));
   std::string text;

@@ -1,5 +1,5 @@
-// Defines read_pair, read_rated and read_unrated, which read rows that compare two replies, rows that rate one reply as
-// good or bad, and other rows.
+// Defines three functions that read rows. read_pair reads rows that compare two replies. read_rated reads rows that
+// rate one reply as good or bad. read_unrated reads other rows.
 #pragma once
 
 #include <cstdint>

@@ -123,10 +123,12 @@ TEST_F(BadRecipe, FeaturesThatDoNotExistAreNamed) {
 
 TEST_F(BadRecipe, KeysGivenTwice) {
   EXPECT_EQ(message("lora_rank: 8\nstage: sft\nlora_r: 16\n"),
-            "FILE:3: lora_rank is given twice with different values: 'lora_r' here, 'lora_rank' at FILE:1; keep one of "
+            "FILE:3: lora_rank is given twice with different values: as 'lora_r' here, and as 'lora_rank' at FILE:1; "
+            "keep one of "
             "them");
-  EXPECT_EQ(message("seed: 1\nseed: 2\n"),
-            "FILE:2: seed is given twice with different values: 'seed' here, 'seed' at FILE:1; keep one of them");
+  EXPECT_EQ(
+      message("seed: 1\nseed: 2\n"),
+      "FILE:2: seed is given twice with different values: as 'seed' here, and as 'seed' at FILE:1; keep one of them");
 }
 
 TEST_F(BadRecipe, ValuesThatExcludeEachOther) {

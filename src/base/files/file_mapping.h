@@ -15,8 +15,8 @@ namespace fettle {
 class FileMapping {
  public:
   FileMapping() = default;  // maps nothing
-  // Maps the whole file `descriptor` and takes ownership of the descriptor. On failure `error_number` is set to errno
-  // and nothing is mapped; else it is 0. A file without bytes is mapped as an empty span.
+  // Maps the whole file `descriptor` and takes ownership of the descriptor. On failure, sets `error_number` to errno
+  // and maps nothing; on success, sets it to 0. A file without bytes is mapped as an empty span.
   FileMapping(int descriptor, int& error_number);
   FileMapping(FileMapping&&) noexcept;
   FileMapping& operator=(FileMapping&&) noexcept;

@@ -50,7 +50,7 @@ bool is_of_a_family(std::string_view name) {
   return std::ranges::find(kNames, name) != std::end(kNames);
 }
 
-// Returns "" if `name` means the model's own template, else `name`.
+// Returns "" if `name` means the model's own template; otherwise returns `name`.
 std::string own_or_named(const std::string& name) {
   return name == "tokenizer_default" || name.starts_with("tokenizer_default_fallback_") || is_of_a_family(name) ? ""
                                                                                                                 : name;
@@ -189,8 +189,8 @@ class AxolotlReader {
     if (text("rl") == "simpo") usual("pref_ftx", "1");  // the default of Axolotl's cpo_alpha
   }
 
-  // Reads cosine_min_lr_ratio: the last learning rate of `lr_scheduler: cosine` as a share of the highest one. Other
-  // schedules ignore it.
+  // Reads cosine_min_lr_ratio: the last learning rate of `lr_scheduler: cosine`, divided by the highest one. Other
+  // schedules ignore this key.
   void read_schedule() {
     if (!has("cosine_min_lr_ratio")) return;
     const std::string schedule = text("lr_scheduler");

@@ -11,7 +11,7 @@ namespace fettle {
 enum class RowGrouping {
   kNone,            // each sequence stands alone
   kPairs,           // examples 2n and 2n + 1, a preference pair, become sequences 2k and 2k + 1
-  kWithMismatched,  // sequence 2k + 1 is the prompt of sequence 2k with the reply of another row (for KTO)
+  kWithMismatched,  // sequence 2k + 1 has the prompt of sequence 2k and the reply of another row (for KTO)
 };
 
 constexpr int64_t sequences_per_group(RowGrouping grouping) {
@@ -46,8 +46,8 @@ struct BatchSpec {
   std::vector<std::string> skip_rows = {};  // "file:line" of rows to leave out; filler (batches.h) replaces them
   // The values that T may have. With Lines::kOwn, T is the smallest value that the step's longest sequence fits into;
   // few values mean few compilations. With other Lines, the values only limit T: T is at most the largest value that
-  // the rows need. If empty, the values are max_length (rounded up to `multiple`), half of it, a quarter of it, and so
-  // on down to 64.
+  // the rows need. If `lengths` is empty, the values are max_length (rounded up to `multiple`), a half of it, a
+  // quarter, and so on down to 64.
   std::vector<int64_t> lengths = {};
 
   // The number of groups in a step (see Batches). A preference pair or a packed sequence is one group.

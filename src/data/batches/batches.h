@@ -134,7 +134,7 @@ class Batches {
 // 2 x 32 positions". `per` is " an epoch" or "".
 std::string format_batches(const Batches& batches, std::string_view per);
 
-// Prefetches batches in the order of training: while the device works on one batch, another thread makes the next one.
+// Prefetches batches in the order of training: while the device works on one batch, a thread makes the next batch.
 class BatchPrefetcher {
  public:
   // Keeps `batches` by reference.

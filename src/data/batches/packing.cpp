@@ -41,9 +41,9 @@ class Stock {
     return *(above - 1);
   }
 
-  // Returns up to three lengths whose sum fits into `room` and is the largest that the search finds; among equal sums,
-  // the fewest lengths. The search starts with documents of nearly equal length, so that the shortest documents, which
-  // fill gaps best, are left for later sequences.
+  // Returns up to three lengths. Their sum fits into `room`, and is the largest such sum that the search finds. Among
+  // equal sums, takes the fewest lengths. The search starts with documents of nearly equal length. So the shortest
+  // documents, which fill gaps best, are left for later sequences.
   std::vector<int64_t> best_fill(int64_t room) const {
     std::vector<int64_t> best;
     int64_t most = 0, searched = 0;

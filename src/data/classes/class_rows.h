@@ -15,7 +15,7 @@ namespace fettle {
 struct ClassTexts {
   std::string first;
   std::optional<std::string> second;
-  std::vector<Message> messages;  // either `messages` or the texts are empty
+  std::vector<Message> messages;  // the conversation; empty if the row has texts instead
   std::string tools_json;
 };
 
@@ -27,13 +27,13 @@ struct ClassTexts {
 // Throws BadRow.
 ClassTexts read_class_texts(const nlohmann::ordered_json& row, const DataSource& source);
 
-// Returns the name of the label column: the column that the source names as `label`, else the first of label, labels,
-// class, category and score that the row has. Returns "" when the row has no such column.
+// Returns the name of the label column. This is the column that the source names as `label`. If the source names none,
+// it is the first of label, labels, class, category and score that the row has. Returns "" when the row has no such
+// column.
 std::string label_column(const nlohmann::ordered_json& row, const DataSource& source);
 
-// Returns whether the file in `where` ("file:line") is csv or tsv. Cells of such files have no types, so a label that
-// is spelled like a number is a number. In other files, a label that is a string is a name, even if it is spelled like
-// a number.
+// Returns whether the file in `where` ("file:line") is csv or tsv. Cells of such files have no types: a cell that is
+// spelled like a number counts as a number. In other files, a string is always a name.
 bool has_cells(const std::string& where);
 
 // Returns the value of the label column. A text that is a JSON array becomes that array. If `cell` is true (see

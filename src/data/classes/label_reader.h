@@ -32,7 +32,8 @@ class LabelReader {
   LabelSet labels_;
   bool yes_or_no_;
   std::map<std::string, int64_t> number_of_name_;
-  bool named_by_numbers_ = false;  // some label names are numbers (stars "1" to "5"), so a number in a row is a name
+  bool named_by_numbers_ =
+      false;  // true: some label names are numbers (stars "1" to "5"), so numbers in rows are names
 };
 
 }  // namespace fettle

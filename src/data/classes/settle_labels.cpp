@@ -70,8 +70,8 @@ std::vector<std::string> names_of_rows(const LabelScan& scan, Problem problem, c
   if (problem == Problem::kRegression) return default_labels(scan.list_size > 0 ? scan.list_size : 1);
   if (scan.too_many())
     throw UserError(
-        "{}: there are more than {} different labels; is this the label column? (`columns: {{label: ...}}` in "
-        "dataset_info.json names another column; `problem_type: regression` learns numbers)",
+        "{}: there are more than {} different labels; is the label column right? (To name another column, set "
+        "`columns: {{label: ...}}` in dataset_info.json. To learn numbers, set `problem_type: regression`.)",
         fmt::join(data.sets, ", "), LabelScan::kMostWords);
   if (scan.lists.rows > 0 && scan.flags.rows > 0 && scan.yes_or_no(scan.list_size))
     return default_labels(scan.list_size);

@@ -7,8 +7,8 @@
 
 namespace fettle {
 
-// Returns the labels of the run. They come from `asked` (what the recipe says) as far as possible; then from the labels
-// of the model or adapter; then from the label column of all rows of data.sets:
+// Returns the labels of the run. The recipe (`asked`) takes precedence, then the labels of the model or adapter, then
+// the label column of all rows of data.sets. Labels from the rows follow these rules:
 // - names from the rows are sorted; whole numbers from 0 on are label numbers; other whole numbers are names in
 //   numerical order;
 // - a list means several labels per row;

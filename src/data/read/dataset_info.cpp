@@ -201,8 +201,8 @@ DataSource from_entry(const std::string& name, const ordered_json& entry, const 
   return source;
 }
 
-// Returns the folder for a dataset_dir of the form REMOTE:ORG/NAME: a local folder of that name, or else the downloaded
-// data set, with its dataset_info.json and the file of the entry `name`.
+// Returns the folder for a dataset_dir of the form REMOTE:ORG/NAME. A local folder of the name ORG/NAME takes
+// precedence. Otherwise downloads the data set's dataset_info.json and the file of the entry `name`.
 fs::path remote_folder(const std::string& repo_name, const std::string& name, const std::optional<HubSettings>& hub) {
   std::error_code none;
   if (fs::is_directory(repo_name, none)) return repo_name;

@@ -135,8 +135,8 @@ class Mlflow : public Tracker {
     return experiment.at("experiment_id");
   }
 
-  // Uses the MLflow run that MLFLOW_RUN_ID names. Without it, finds the MLflow run that an earlier start of this
-  // training made, or makes a new one.
+  // Uses the MLflow run that MLFLOW_RUN_ID names. If the variable is not set, looks for the MLflow run that an earlier
+  // start of this training made, and makes a new one if there is none.
   void open() {
     if (!id_.empty()) return;
     try {

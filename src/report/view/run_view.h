@@ -24,7 +24,7 @@ nlohmann::ordered_json run_summary(const FolderFiles& files, const std::string& 
 nlohmann::ordered_json run_details(const FolderFiles& files, const std::string& name);
 
 // curve_names returns the names of the metrics that can be drawn. curves_json returns {name: {x, steps, mean, low,
-// high, counts, values}} for the metrics in `keys`, or for all of them when `keys` is empty.
+// high, counts, values}}, for the metrics in `keys`. Empty `keys` means all metrics.
 nlohmann::ordered_json curve_names(const RunLog& log);
 nlohmann::ordered_json curves_json(const RunLog& log, const std::vector<std::string>& keys, LogAxis axis,
                                    int64_t points, CurveRange range = {});
