@@ -98,7 +98,7 @@ class Reader {
 
  private:
   // Returns whether a key that another tool's settings ask for suits the keys that are set. Weights go to the disk only
-  // if offload_dir is set and the run has float32 weights beside 16-bit ones.
+  // if offload_dir is set and the run has both float32 and 16-bit weights.
   bool suits(const std::string& key) const {
     return key != "offload_dir_weights" ||
            (!recipe_.offload_dir.empty() && (recipe_.bf16 || recipe_.fp16) && !recipe_.pure_bf16);

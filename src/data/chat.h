@@ -54,10 +54,10 @@ class ChatTemplate {
   ChatTemplate(const std::string& name, const Tokenizer& tokenizer, const LocalTime& now = LocalTime::now(),
                const Thinking& thinking = {});
 
-  // prompt() returns the prompt for the next assistant turn as token ids, prompt_text() as text. These functions,
-  // text() and render() throw UserError when the template refuses the messages, and are safe to call from several
-  // threads. `tools_json` is a JSON array of tools, or ""; `variables` is a JSON object with further variables for the
-  // template, or "".
+  // Return the prompt for the next assistant turn: prompt() as token ids, prompt_text() as text. prompt(),
+  // prompt_text(), text() and render() throw UserError when the template refuses the messages. They are safe to call
+  // from several threads. `tools_json` is a JSON array of tools, or ""; `variables` is a JSON object with further
+  // variables for the template, or "".
   std::vector<int32_t> prompt(const std::vector<Message>& messages, const std::string& tools_json = "",
                               const std::string& variables = "") const;
   std::string prompt_text(const std::vector<Message>& messages, const std::string& tools_json = "",

@@ -109,8 +109,8 @@ class Loader {
       TokenWriter writer(cache_.draft(key), classes);
       const RowTokeniser tokeniser(spec_, tokenizer_, vocab_size_, lists_are_yes_or_no(source));
       const Tally tally = fill_store(writer, source, tokeniser, spec_);
-      // The key was computed before the files were read. If they have changed since, the store must not be kept under
-      // this key.
+      // The key was computed before the files were read. If the files have changed since, the store must not be kept
+      // under this key.
       if (cache_.key(source, tokenizer_, vocab_size_) != key)
         throw UserError("dataset: {} changed while it was read; start again when it is complete, or set data_cache=off",
                         source.name);
@@ -179,7 +179,8 @@ class Loader {
     report_.examples += units(rows);
   }
 
-  // Returns the first example of each unit that has the tokens and labels of an earlier unit, in no particular order.
+  // Finds the units that have the tokens and labels of an earlier unit. Returns the first example of each such unit, in
+  // no particular order.
   std::vector<int64_t> duplicates(const Examples& rows) const {
     std::vector<std::pair<uint64_t, int64_t>> digests;
     digests.reserve(static_cast<size_t>(units(rows)));
@@ -235,8 +236,8 @@ class Loader {
   DataReport& report_;
 };
 
-// Takes units out of `train` and returns them. A val_size below 1 is a share of the units; otherwise val_size is their
-// number. The seed chooses the units.
+// Takes units out of `train` and returns them. A val_size below 1 is the share of units to take; otherwise it is the
+// number of units to take. The seed chooses the units.
 Examples split_off(Examples& train, double val_size, uint64_t seed, int64_t unit) {
   const auto count = static_cast<int64_t>(train.size()) / unit;
   const auto wanted = static_cast<int64_t>(val_size < 1 ? std::ceil(val_size * static_cast<double>(count)) : val_size);

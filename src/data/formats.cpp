@@ -70,7 +70,8 @@ std::string content_of(const ordered_json& value, const std::string& what, std::
   return text;
 }
 
-// Returns the tools in `column` as JSON text; "" when there are none. The column has an array or the JSON text of one.
+// Returns the tools in `column` as JSON text; "" when there are none. The column has an array, or the JSON text of an
+// array.
 std::string tools_of(const ordered_json& row, const std::string& column) {
   const ordered_json* value = find_column(row, column);
   if (!value) return "";

@@ -1,5 +1,5 @@
-// Defines tool_formats_of, which recognises the formats in which chat templates write calls of tools, and
-// check_tool_format, which checks the recipe's tool_format.
+// Defines tool_formats_of, which recognises how chat templates write tool calls, and check_tool_format, which checks
+// the recipe's tool_format.
 #pragma once
 
 #include <string>

@@ -57,7 +57,7 @@ std::vector<Question> read_questions(const DataSpec& data, const DataSource& sou
 
 // Reads rows with a question and a column `reference` or `references`. If the question's column is called `question`,
 // the reference may also be in `answer`. Also reads conversations of any format; their last reply is the reference.
-// max_samples and errors: as in read_questions.
+// Treats max_samples and errors like read_questions.
 std::vector<Prompt> read_prompts(const DataSpec& data, const DataSource& source);
 
 }  // namespace fettle

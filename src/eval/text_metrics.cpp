@@ -23,8 +23,8 @@ bool is_stop(char c) {
   return c == '.' || c == ',';
 }
 
-// Returns the number of bytes of the white space at `at`; 0 if there is none. White space is what Python's str.split()
-// treats as such.
+// Returns the number of bytes of the white space at `at`; 0 if there is none. White space is whatever Python's
+// str.split() splits at.
 size_t space_at(std::string_view text, size_t at) {
   const auto c = static_cast<unsigned char>(text[at]);
   if (c == ' ' || (c >= 0x09 && c <= 0x0d) || (c >= 0x1c && c <= 0x1f)) return 1;

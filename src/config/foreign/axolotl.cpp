@@ -134,8 +134,8 @@ class AxolotlReader {
     mean("stage", "pt");
   }
 
-  // Translates saves_per_epoch and evals_per_epoch: once per epoch becomes the strategy `epoch`, other numbers become
-  // save_steps and eval_steps, as shares of the run's steps. Also sets Axolotl's default strategies.
+  // Translates saves_per_epoch and evals_per_epoch. Once per epoch becomes the strategy `epoch`. Other numbers become
+  // save_steps and eval_steps, which are shares of the run's steps. Also sets Axolotl's default strategies.
   void read_intervals() {
     const double epochs = number("num_epochs", 1);
     for (const auto& [from, strategy, steps] : {std::tuple{"saves_per_epoch", "save_strategy", "save_steps"},
@@ -275,7 +275,7 @@ class AxolotlReader {
   }
 
   // Reads the special tokens. eos_token becomes Fettle's key, since it changes what is trained. The other special
-  // tokens change nothing that is trained, so the tokenizer's own are used.
+  // tokens change nothing that is trained, so the tokenizer's own special tokens are used.
   void read_tokens() {
     for (const char* key : {"special_tokens", "tokens"}) {
       const YAML::Node map = at(key);
@@ -340,7 +340,7 @@ class AxolotlReader {
     handle("unfrozen_parameters");
   }
 
-  // Skips each key that the file has without a value and that out_.meant sets. If both were read, the key would count
+  // Skips each key of the file that has no value, if out_.meant sets this key. If both were read, the key would count
   // as given twice, which is an error.
   void drop_empty_keys() {
     for (const auto& [key, value] : out_.meant)

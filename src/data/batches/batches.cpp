@@ -49,7 +49,7 @@ Batches::Batches(Examples examples, BatchSpec spec, int32_t pad_id)
                       examples_.source(i), length, spec_.lengths.back());
     longest = std::max(longest, length);
   }
-  // Rows for classification may all lack a label: then they are only classified.
+  // For a classifier, all rows may lack a label, because such rows can still be classified.
   if (!trained && examples_.classes_per_row() == 0)
     throw UserError("none of the {} rows has a trained token; see `fettle data`", examples_.size());
   const bool grouped = spec_.grouping != RowGrouping::kNone;
@@ -146,7 +146,7 @@ DataIdentity Batches::identity() const {
 }
 
 const BatchShape& Batches::fullest() const {
-  // A pipeline keeps the values of all micro-batches until the backward pass, so the number of micro-batches counts,
+  // A pipeline keeps the values of all micro-batches until the backward pass. So the number of micro-batches counts,
   // too.
   return *std::ranges::max_element(shapes_, {}, [this](const BatchShape& shape) {
     return (spec_.stages > 1 ? shape.micro_batches : 1) * shape.lines * shape.length;

@@ -33,7 +33,7 @@ class Stock {
     return index;
   }
 
-  // Returns the length of a document in stock that is nearest to `wanted`.
+  // Returns the length in stock that is nearest to `wanted`.
   int64_t nearest(int64_t wanted) const {
     const auto above = std::lower_bound(present_.begin(), present_.end(), wanted);
     if (above == present_.end()) return present_.back();
@@ -81,8 +81,8 @@ class Stock {
     });
   }
 
-  // Calls `visit` with at most `count` of the lengths, from the nearest to `wanted` outwards, until `visit` returns
-  // false.
+  // Calls `visit` with up to `count` lengths until `visit` returns false. Begins with the length that is nearest to
+  // `wanted`, and continues with lengths that are further away.
   template <typename Visit>
   void outward(int64_t wanted, int64_t count, Visit visit) const {
     auto up = std::lower_bound(present_.begin(), present_.end(), wanted);

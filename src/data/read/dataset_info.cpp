@@ -130,7 +130,8 @@ std::vector<fs::path> fetch_entry(const std::string& where, const ordered_json& 
   return fetch_split(hub->hub == wanted ? *hub : read_hub_settings(wanted), *repo, part);
 }
 
-// Returns the name of the split in "train[:10%]" or "train[:500]", and stores the part of the rows to take in `source`.
+// Returns the name of the split in "train[:10%]" or "train[:500]". Sets first_share or first_rows of `source` to the
+// slice.
 std::string cut_slice(const std::string& where, const std::string& split, DataSource& source) {
   const size_t open = split.find('[');
   if (open == std::string::npos) return split;

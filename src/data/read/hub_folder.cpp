@@ -71,7 +71,8 @@ Names files_below(const Names& files, const std::string& within) {
   return out;
 }
 
-// Sorts the files below the folder `within` into splits by their names. The name of `within` does not count.
+// Sorts the files below the folder `within` into splits by their names. Words in the name of `within` itself do not
+// count.
 Splits splits_by_name(const Names& files, const std::string& within) {
   static const Pattern kShard("(.+)-[0-9]{5}-of-[0-9]{5}[.].*");
   static const Names kNoSplit = {"data", "part", "shard", "chunk", "default"};

@@ -12,7 +12,7 @@
 
 namespace fettle {
 
-// The state of a file. The stamp differs after the file was replaced or written to.
+// The state of a file. A file that was replaced or written to has another stamp.
 struct FileStamp {
   uint64_t inode = 0;
   int64_t size = 0, changed_ns = 0;  // changed_ns: time of the last change, since 1970
