@@ -188,8 +188,8 @@ void check_combinations(const Recipe& recipe) {
         recipe.where("load_best_model_at_end"), recipe.save_strategy, recipe.eval_strategy);
   if (recipe.load_best_model_at_end && recipe.save_only_model)
     throw UserError(
-        "{}: load_best_model_at_end reads a checkpoint's state, but save_only_model saves none; remove one of the two "
-        "keys",
+        "{}: load_best_model_at_end reads a checkpoint's state, but save_only_model saves no state; remove one of the "
+        "two keys",
         recipe.where("load_best_model_at_end"));
   if (recipe.val_size > 0 && !recipe.eval_dataset.empty()) {
     throw UserError("{}: val_size and eval_dataset both set the rows to evaluate on; remove one of them",

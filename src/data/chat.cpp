@@ -93,7 +93,8 @@ struct ChatTemplate::State {
     const jinja::Template& with = given.tools.is_null() ? plain : tools;
     if (!given.tools.is_null() && !with.reads("tools"))
       throw UserError(
-          "{} does not render tools; if the model's own template does, leave `template` empty to use that one", name);
+          "{} does not render tools; if the model's own template renders tools, leave `template` empty to use it",
+          name);
     return with.render(context, now);
   }
 
@@ -103,7 +104,7 @@ struct ChatTemplate::State {
       out.push_back(message_json(message));
       if (out.back().contains("tool_calls") && tools_source.find("tool_calls") == std::string::npos)
         throw UserError(
-            "{} does not render tool calls; if the model's own template does, leave `template` empty to use that one",
+            "{} does not render tool calls; if the model's own template renders them, leave `template` empty to use it",
             name);
       if (built_in && message.role == "tool")
         throw UserError(

@@ -30,13 +30,13 @@ std::string text_column(const ordered_json& row, const std::string& column) {
 // nullopt if the part has neither field.
 std::optional<bool> part_trained(const ordered_json& part) {
   if (const ordered_json* train = find_column(part, "train")) {
-    if (!train->is_boolean()) bad("'train' of a part of a content must be true or false, but it is {}", train->dump());
+    if (!train->is_boolean()) bad("'train' of a content part must be true or false, but it is {}", train->dump());
     return train->get<bool>();
   }
   const ordered_json* weight = find_column(part, "weight");
   if (!weight) return std::nullopt;
   if (*weight != 0 && *weight != 1)
-    bad("'weight' of a part of a content must be 0 or 1, but it is {}; only a whole message may have another weight",
+    bad("'weight' of a content part must be 0 or 1, but it is {}; only a whole message may have another weight",
         weight->dump());
   return *weight == 1;
 }

@@ -115,7 +115,7 @@ void Batches::skip_rows() {
   }
   for (const std::string& name : wanted)
     if (!found.contains(name))
-      throw UserError("skip_rows: '{}' is not a row to train; write rows as messages do, such as {}", name,
+      throw UserError("skip_rows: '{}' is not a row to train; write a row as messages do, for example {}", name,
                       examples_.source(0));
   if (!left) throw UserError("skip_rows: nothing is left to train without these rows; name fewer rows");
 }
