@@ -80,8 +80,8 @@ size_t answer_of(const ordered_json& row, const Choices& choices) {
       choices.labels.front(), choices.labels.back(), choices.texts.size() - 1);
 }
 
-// If a CSV or TSV file has no header line, read_rows takes its first row for the header. Then returns this row;
-// otherwise returns {}. `first` is the first row that read_rows gave.
+// Returns the first row of a CSV or TSV file that has no header line. (read_rows took this row for the header.) Returns
+// {} for other files. `first` is the first row that read_rows gave.
 std::vector<std::string> headless_row(const DataSource& source, const ordered_json& first) {
   const std::string kind = source.files.empty() ? "" : kind_of(source.files[0]);
   if ((kind != ".csv" && kind != ".tsv") || first.size() < 4) return {};

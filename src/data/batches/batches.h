@@ -4,9 +4,9 @@
 // alone decides which rows the step has. So a resumed run continues by asking for the next step.
 //
 // A group is a set of examples that stay together in a batch. There are four kinds of groups: one example; the examples
-// that are packed into one sequence; a preference pair; and a rated reply together with its prompt and another row's
-// reply. Groups of the last two kinds take two sequences, other groups take one. The sequences of a step are laid into
-// lines (layout.h).
+// that are packed into one sequence; a preference pair; and a prompt with its rated reply, plus the same prompt with
+// another row's reply. Groups of the last two kinds take two sequences, other groups take one. The sequences of a step
+// are laid into lines (layout.h).
 #pragma once
 
 #include <cstdint>
