@@ -22,8 +22,8 @@ inline std::string host_name() {
   return host;
 }
 
-// Returns the random id that Linux makes each time the machine starts. The id distinguishes machines of equal name, and
-// one machine before and after a restart. All containers of a machine have the same id. Returns "" when it cannot be
+// Returns the random id that Linux makes each time the machine starts. The id differs between machines of the same
+// name, and changes when a machine restarts. All containers of a machine have the same id. Returns "" when it cannot be
 // read.
 inline std::string boot_id() {
   std::string id;

@@ -1,5 +1,5 @@
-// Defines the types of errors. Each type tells who can fix it: the user, Fettle's developers, or whoever maintains the
-// machine.
+// Defines the types of errors. The type tells who can fix the error: the user, Fettle's developers, or whoever
+// maintains the machine.
 //
 // main() turns an error into a message and an exit code. In a run of several processes, Fate
 // (runtime/rendezvous/fate.h) also ends the other processes, with the same exit code. A message says where the fault is

@@ -19,8 +19,8 @@ void remember(int signal) {
 
 }  // namespace
 
-// Forgets an earlier signal only if there is no outer scope. The check looks at all three handlers: an outer scope that
-// recorded a signal has removed the handler of that signal, but not the other two.
+// Forgets an earlier signal only if there is no outer scope. The check looks at all three handlers, because an outer
+// scope may have removed one of them: the handler of the signal that it recorded.
 InterruptScope::InterruptScope() {
   ++scopes;
   interrupt_before_ = std::signal(SIGINT, remember);

@@ -1,5 +1,5 @@
-// Defines parse_json, which parses untrusted JSON text, text_in and count_in, which read members of untrusted objects,
-// and shown, which shortens a JSON value for messages.
+// Defines functions for JSON from untrusted sources. parse_json parses a text, text_in and count_in read members of
+// objects, and shown shortens a value for messages.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +24,9 @@ Json parse_json(std::string_view text);
 template <class Json>
 Json parse_json_or_discard(std::string_view text);
 
-// Returns the member `key`; "" if `object` is not an object or has no such text.
+// Returns the text in the member `key`; "" if `object` is not an object, or has no text there.
 std::string text_in(const nlohmann::json& object, const char* key);
-// Returns the member `key`; -1 if `object` is not an object or has no such integer of 0 or more.
+// Returns the integer in the member `key`; -1 if `object` is not an object, or has no integer of 0 or more there.
 int64_t count_in(const nlohmann::json& object, const char* key);
 
 // Returns the value as JSON text in ASCII. After 60 characters, the rest is "...".

@@ -15,7 +15,7 @@ struct LocalTime {
 
   static LocalTime now();
   static LocalTime at(std::time_t seconds);  // the time in this machine's zone
-  // Returns year, month, day and so on. The result points to `zone`, which must outlive it.
+  // Returns year, month, day and so on. The result points into `zone`, so `zone` must outlive the result.
   std::tm parts() const;
   std::string text() const;  // "2026-11-22 18:32:02 +0100"
 

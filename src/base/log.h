@@ -11,7 +11,7 @@ enum class LogLevel { kQuiet, kInfo, kDebug };
 
 void set_log_level(LogLevel level);
 LogLevel log_level();
-// Writes a line to stderr, in place of the progress line, if the log level includes `level`.
+// Writes a line to stderr if the log level includes `level`. The line takes the place of the progress line.
 void log_line(LogLevel level, const std::string& text);
 // Replaces the progress line at the bottom of a terminal. Prints nothing with kQuiet or when stderr is not a terminal.
 void live_line(const std::string& text);

@@ -18,7 +18,7 @@ class Pattern {
   explicit Pattern(const std::string& expression);
   ~Pattern();
 
-  // Returns the groups if the pattern matches the whole of `text`; else nullopt.
+  // Returns the groups if the pattern matches the whole of `text`; otherwise nullopt.
   std::optional<Groups> match(const std::string& text) const;
   // Returns the groups of each match within `text`, from the first match to the last.
   std::vector<Groups> find_all(const std::string& text) const;

@@ -12,7 +12,8 @@ struct Failure {
   std::string text;
 };
 
-// Returns the error that is being handled. Call it only in a catch block. Throws again what is not a std::exception.
+// Returns the error that is being handled. Call it only in a catch block. Rethrows an object that is not a
+// std::exception.
 Failure current_failure();
 
 // Prints current_failure() as the program does before it ends, and returns its exit code.

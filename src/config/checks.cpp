@@ -15,8 +15,8 @@ namespace fettle {
 
 namespace {
 
-// Throws when the schedule needs a key that is not set, and when a key that the schedule does not read differs from its
-// default.
+// Throws when a key that the schedule needs is not set. Also throws when a key that the schedule does not read is set
+// to another value than its default.
 void check_schedule(const Recipe& recipe) {
   const std::string& type = recipe.lr_scheduler_type;
   struct Argument {
@@ -44,7 +44,7 @@ void check_schedule(const Recipe& recipe) {
   }
 }
 
-// Throws for keys that belong to another finetuning_type, and for method keys that contradict each other.
+// Throws for keys that need another finetuning_type, and for keys of the method that contradict each other.
 void check_method(const Recipe& recipe) {
   struct Needs {
     const char* key;
@@ -88,8 +88,8 @@ void check_method(const Recipe& recipe) {
         recipe.where("create_new_adapter"));
 }
 
-// Throws when use_adam_mini or use_apollo, which choose an optimizer in place of `optim`, contradict another key. Also
-// throws for APOLLO with LoRA.
+// use_adam_mini and use_apollo choose an optimizer in place of `optim`. Throws when they contradict each other or
+// another key. Also throws for APOLLO with LoRA.
 void check_own_rules(const Recipe& recipe) {
   if (recipe.use_adam_mini && recipe.use_apollo)
     throw UserError("{}: use_apollo and use_adam_mini are two optimizers; keep one of them",
@@ -97,15 +97,15 @@ void check_own_rules(const Recipe& recipe) {
   for (const auto& [key, used, rule] : {std::tuple{"use_adam_mini", recipe.use_adam_mini, "adam_mini"},
                                         {"use_apollo", recipe.use_apollo, "apollo_adamw"}})
     if (used && recipe.optim != "adamw_torch" && recipe.optim != rule)
-      throw UserError("{}: {} is another optimizer than optim: {}; remove one of the two keys", recipe.where(key), key,
-                      recipe.optim);
+      throw UserError("{}: {} and optim: {} choose different optimizers; remove one of the two keys", recipe.where(key),
+                      key, recipe.optim);
   if (recipe.use_apollo && !recipe.optim_args.empty())
     throw UserError("{}: with use_apollo, the keys apollo_* are the optimizer's arguments; remove optim_args",
                     recipe.where("optim_args"));
   if ((recipe.use_apollo || recipe.optim == "apollo_adamw") && recipe.finetuning_type == "lora")
     throw UserError(
-        "{}: APOLLO projects the gradients of the linear layers' own matrices, so it needs finetuning_type: full or "
-        "freeze; adapters train with adamw_torch",
+        "{}: APOLLO projects the gradients of the model's own weight matrices, which LoRA does not train; set "
+        "finetuning_type: full or freeze, or train with optim: adamw_torch instead of APOLLO",
         recipe.where(recipe.use_apollo ? "use_apollo" : "optim"));
 }
 
@@ -147,9 +147,8 @@ void check_combinations(const Recipe& recipe) {
                     recipe.where("pure_bf16"));
   }
   if (recipe.fp16 && recipe.lora_dtype == "bfloat16") {
-    throw UserError(
-        "{}: with fp16, the updates of bfloat16 adapters would be rounded away; leave lora_dtype at float32",
-        recipe.where("lora_dtype"));
+    throw UserError("{}: with fp16, the updates of bfloat16 adapters would be rounded away; set lora_dtype: float32",
+                    recipe.where("lora_dtype"));
   }
   if (recipe.finetuning_type != "lora" && !recipe.adapter_name_or_path.empty()) {
     throw UserError(
@@ -164,8 +163,8 @@ void check_combinations(const Recipe& recipe) {
   check_own_rules(recipe);
   if (recipe.optim == "muon" && recipe.finetuning_type == "lora") {
     throw UserError(
-        "{}: optim: muon updates the layers' own matrices, so it needs finetuning_type: full or freeze; adapters train "
-        "with adamw_torch",
+        "{}: optim: muon updates the layers' own matrices, which LoRA does not train; set finetuning_type: full or "
+        "freeze, or optim: adamw_torch",
         recipe.where("optim"));
   }
   if (recipe.train_from_scratch && recipe.finetuning_type != "full") {
@@ -189,8 +188,8 @@ void check_combinations(const Recipe& recipe) {
         recipe.where("load_best_model_at_end"), recipe.save_strategy, recipe.eval_strategy);
   if (recipe.load_best_model_at_end && recipe.save_only_model)
     throw UserError(
-        "{}: load_best_model_at_end reads a checkpoint's state, but save_only_model saves none; remove one of the two "
-        "keys",
+        "{}: load_best_model_at_end reads a checkpoint's state, but save_only_model saves no state; remove one of the "
+        "two keys",
         recipe.where("load_best_model_at_end"));
   if (recipe.val_size > 0 && !recipe.eval_dataset.empty()) {
     throw UserError("{}: val_size and eval_dataset both set the rows to evaluate on; remove one of them",

@@ -69,7 +69,8 @@ std::optional<Takes> takes_of(const std::string& name) {
   return std::nullopt;
 }
 
-// Returns whether `word`, which follows a flag, is a recipe file or a key=value word and so not the flag's value.
+// Returns whether `word`, the word after a flag, is a recipe file or a key=value word. Such a word is not the flag's
+// value.
 bool is_word_of_recipe(const std::string& word) {
   const size_t equals = word.find('=');
   if (equals != std::string::npos) return takes_of(word.substr(0, equals)).has_value();

@@ -7,19 +7,19 @@
 namespace fettle {
 
 struct SplitFlags {
-  std::vector<std::string> others;  // the recipe of --config, then the arguments that are not such flags, in order
-  std::vector<std::string> words;   // a key=value word for each flag, in order
+  std::vector<std::string> others;  // the recipe of --config, then the arguments that are not flags for keys, in order
+  std::vector<std::string> words;   // a key=value word for each flag of a key, in order
 };
 
-// Splits the arguments after a command's name. `own` are the command's own flags ("--json"), which stay arguments. All
-// other flags must be recipe keys, or keys of other tools that a recipe may have; `-` in a name means `_`:
+// Splits the arguments after a command's name. `own` are the command's own flags ("--json"); they stay among the
+// arguments. All other flags must be keys of recipes, either Fettle's or another tool's; `-` in a name means `_`:
 //   --key value, --key=value    key=value
 //   --key                       key=true, for keys that need no value
 //   --no_key                    key=false, for keys that are on or off
 //   --key a b                   key=["a", "b"], for keys that take lists
 //   --config FILE               FILE as the first of `others`: the recipe
-// Arguments after "--" are not changed. Throws UserError for an unknown flag, with the nearest known one, and for a
-// flag without its value.
+// Arguments after "--" are not changed. Throws UserError for an unknown flag (the message names the nearest known flag)
+// and for a flag without its value.
 SplitFlags split_flags(const std::vector<std::string>& arguments, const std::vector<std::string>& own);
 
 }  // namespace fettle

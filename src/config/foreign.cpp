@@ -139,7 +139,8 @@ const std::vector<WithoutEffect>& without_effect() {
       {"master_port"},
       {"fp8_backend", "`fp8` has one implementation"},
       {"fp8_enable_fsdp_float8_all_gather", "weights are gathered in the dtype of the computation"},
-      // Keys of KTransformers. The row of use_kt (above) is for false; read_settings (settings_file.h) reads true.
+      // Keys of KTransformers. For use_kt, the row above covers the value false; read_settings (settings_file.h) reads
+      // the value true.
       {"kt_cpu_activation"},
       {"kt_config"},
       {"kt_optimize_rule"},
@@ -267,7 +268,7 @@ const std::vector<WithoutEffect>& without_effect() {
       {"base_model_ignore_patterns", "only the files that are read are fetched"},
       {"cls_model_config"},
       {"test_value"},
-      {"eta_min", "Axolotl ignores it too; min_lr_rate sets the last learning rate of a cosine"},
+      {"eta_min", "Axolotl ignores this key too; min_lr_rate sets the last learning rate of a cosine"},
       {"dsv4_fp4_grouped_mode"},
       {"nvfp4_merge_aware"},
       {"lora_fan_in_fan_out"},
@@ -292,7 +293,7 @@ constexpr std::string_view kLessMemory =
     "to train in less memory, set optim: paged_adamw_8bit, offload_optimizer: true, or finetuning_type: lora";
 
 constexpr std::string_view kOfAccelerate =
-    "it belongs to a configuration of accelerate, which is not a recipe; name that file in accelerate_config";
+    "the key belongs in a configuration file of accelerate; name that file in accelerate_config";
 
 const std::vector<NotAvailable>& not_available() {
   static const std::vector<NotAvailable> rows = {
@@ -303,7 +304,7 @@ const std::vector<NotAvailable>& not_available() {
       {"pref_bco_weight", {"0"}},
       {"ppo_*", {}},
       {"ld_alpha", {}},
-      {"ref_model_*", {}, "merge the adapter into a model folder and name that in ref_model"},
+      {"ref_model_*", {}, "merge the adapter into a model folder and name that folder in ref_model"},
       {"precompute_ref_log_probs", {kFalse}},
       {"precompute_ref_logps", {kFalse}},
       {"sync_ref_model", {kFalse}},
@@ -324,8 +325,8 @@ const std::vector<NotAvailable>& not_available() {
       {"distributed_type", {}, kOfAccelerate},
       {"num_processes", {}, kOfAccelerate},
       {"module_dropout", {"0"}},
-      {"processor_type", {}, "the recipe trains an image model, and Fettle trains text only"},
-      {"skip_prepare_dataset", {kFalse}, "the recipe trains an image model, and Fettle trains text only"},
+      {"processor_type", {}, "the recipe trains an image model, but Fettle trains text only"},
+      {"skip_prepare_dataset", {kFalse}, "the recipe trains an image model, but Fettle trains text only"},
       {"push_dataset_to_hub", {}},
       {"max_packed_sequence_len", {}, "set sequence_len"},
       {"lisa_*", {}},

@@ -8,24 +8,24 @@
 
 namespace fettle {
 
-// A key whose value sets other keys. A `value` of "*" stands for any value, and a `value` that ends in * for all values
-// that begin with the text before the *. In `sets`, "*" is the part of the user's value that the * stands for.
+// A key whose value sets other keys. If `value` is "*", the row covers any value. If `value` ends in *, the row covers
+// all values with that prefix. In `sets`, "*" is the part of the user's value that the * in `value` stands for.
 struct Translation {
   std::string_view key;
   std::string_view value;
   std::vector<std::pair<std::string_view, std::string_view>> sets;
 };
 
-// A key that cannot change the result. A name that ends in * covers all keys that begin with the text before the *. An
-// empty reason means that the key configures other software.
+// A key that cannot change the result. A key that ends in * stands for all keys with that prefix. An empty reason means
+// that the key configures other software.
 struct WithoutEffect {
   std::string_view key;
   std::string_view reason = "";
   std::string_view neutral = "";  // the value that turns the feature off; it gives no warning
 };
 
-// A key, or keys that begin with the text before a *, of a feature that Fettle does not have. The values in `neutral`
-// do not ask for the feature, so they are accepted. An empty remedy means "remove the key".
+// A key of a feature that Fettle does not have. A key that ends in * stands for all keys with that prefix. Values in
+// `neutral` do not turn the feature on, so they are accepted. An empty remedy means "remove the key".
 struct NotAvailable {
   std::string_view key;
   std::vector<std::string_view> neutral;

@@ -13,8 +13,8 @@ namespace fettle {
 
 struct Recipe;
 
-// A copy of a recipe's values. A stage reads its own keys from here, so that a new stage changes only its own files and
-// the table of keys.
+// A copy of a recipe's values. Stages read their own keys from here. So a new stage changes only its own files and the
+// table of keys.
 class KeyValues {
  public:
   KeyValues() = default;
@@ -22,8 +22,8 @@ class KeyValues {
   // Returns a copy that has only these keys.
   KeyValues only(const std::vector<std::string_view>& keys) const;
 
-  // Return the value. Throw InternalError when there is no such key or it has another type. number() does not return
-  // optional numbers (std::optional); use yaml() for them.
+  // Return the value. Throw InternalError when there is no such key, or when the key has another type. number() does
+  // not return optional numbers (std::optional); yaml() does.
   double number(std::string_view key) const;
   bool flag(std::string_view key) const;
   const std::string& text(std::string_view key) const;

@@ -47,8 +47,8 @@ std::vector<Key> model_keys() {
       {.name = "preserve_thinking",
        .member = &Recipe::preserve_thinking,
        .help = "Keep the thoughts of earlier replies in a conversation. The model's own template gets the variable "
-               "preserve_thinking. With a built-in template, the key matters only if mask_history is true, which would "
-               "drop these thoughts."},
+               "preserve_thinking. With a built-in template, the key matters only if mask_history is true, "
+               "because mask_history would otherwise drop these thoughts."},
       {.name = "rope_scaling",
        .member = &Recipe::rope_scaling,
        .help = "How to stretch the model's positions when cutoff_len exceeds the model's longest sequence. The "
@@ -58,8 +58,8 @@ std::vector<Key> model_keys() {
        .spellings = {{"none", ""}}},
       {.name = "resize_vocab",
        .member = &Recipe::resize_vocab,
-       .help = "Give the embedding and the head a row for every token of the tokenizer. The keys that add tokens imply "
-               "it."},
+       .help = "Give the embedding and the head a row for every token of the tokenizer. Keys that add tokens turn this "
+               "key on."},
       {.name = "add_tokens",
        .member = &Recipe::add_tokens,
        .help = "Words to add to the tokenizer as new tokens.",
@@ -240,8 +240,8 @@ std::vector<Key> output_keys() {
        .group = Group::kOutput,
        .member = &Recipe::save_only_model,
        .help =
-           "Save only the adapter or model in checkpoints, without optimizer state. They are smaller, but runs cannot "
-           "resume from them."},
+           "Save only the adapter or model in checkpoints, without optimizer state. Such checkpoints are smaller, but "
+           "runs cannot resume from them."},
       {.name = "eval_strategy",
        .group = Group::kOutput,
        .member = &Recipe::eval_strategy,
@@ -294,7 +294,7 @@ std::vector<Key> output_keys() {
        .group = Group::kOutput,
        .member = &Recipe::early_stopping_threshold,
        .help = "An evaluation restarts the count of early_stopping_patience only if it is better than the best so far "
-               "by more than this.",
+               "by more than this value.",
        .min = 0},
       {.name = "plot_loss",
        .group = Group::kOutput,
@@ -332,8 +332,8 @@ std::vector<Key> output_keys() {
       {.name = "resume_from_checkpoint",
        .group = Group::kOutput,
        .member = &Recipe::resume_from_checkpoint,
-       .help = "true continues from the newest complete checkpoint in output_dir, if there is one. A folder's name "
-               "continues from that checkpoint.",
+       .help = "true: continue from the newest complete checkpoint in output_dir, if there is one. The name of a "
+               "folder: continue from the checkpoint in this folder.",
        .aliases = {"auto_resume_from_checkpoints"},
        .spellings = {{"false", ""}, {"true", "true"}}},
   };
@@ -374,8 +374,8 @@ std::vector<Key> export_keys() {
       {.name = "export_gguf",
        .group = Group::kExport,
        .member = &Recipe::export_gguf,
-       .help = "Write GGUF files for llama.cpp and Ollama instead of safetensors: one type or a list. q8_0 is close to "
-               "the original, q4_k_m the usual small one.",
+       .help = "Write GGUF files of these types, for llama.cpp and Ollama, instead of safetensors. q8_0 is close to "
+               "the original; q4_k_m is the usual small type.",
        .values = {"f32", "f16", "bf16", "q8_0", "q6_k", "q5_k_m", "q5_k_s", "q5_1", "q5_0", "q4_k_m", "q4_k_s", "q4_1",
                   "q4_0", "mxfp4_moe", "q3_k_l", "q3_k_m", "q3_k_s", "q2_k"},
        .spellings = {{"F32", "f32"},         {"F16", "f16"},       {"BF16", "bf16"},
@@ -473,11 +473,11 @@ std::vector<Key> hardware_keys() {
        .group = Group::kHardware,
        .member = &Recipe::offload_dir_weights,
        .help = "Keep the layers' float32 weights in the file of offload_dir, too. Memory then has only 16-bit copies "
-               "of them, with which a step in bf16 or fp16 computes."},
+               "of these weights. Steps in bf16 or fp16 compute with these copies."},
       {.name = "plugin",
        .group = Group::kHardware,
        .member = &Recipe::plugin,
-       .help = "PJRT plugin: cpu, cuda, rocm, or a file. If empty, a GPU's plugin if the GPU and the plugin are there, "
+       .help = "PJRT plugin: cpu, cuda, rocm, or a file. If empty: the GPU's plugin if a GPU and its plugin are found, "
                "else cpu."},
       {.name = "device_count",
        .group = Group::kHardware,

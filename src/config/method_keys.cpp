@@ -104,32 +104,34 @@ std::vector<Key> method_keys() {
       {.name = "freeze_trainable_modules",
        .group = Group::kMethod,
        .member = &Recipe::freeze_trainable_modules,
-       .help =
-           "Modules that `finetuning_type: freeze` trains in these layers: `all`, or names such as `mlp,self_attn`.",
+       .help = "Modules that `finetuning_type: freeze` trains in the chosen layers: `all`, or names such as "
+               "`mlp,self_attn`.",
        .aliases = {"peft_config.freeze_trainable_modules"}},
       {.name = "freeze_extra_modules",
        .group = Group::kMethod,
        .member = &Recipe::freeze_extra_modules,
-       .help = "Modules outside the layers that `finetuning_type: freeze` also trains, such as `embed_tokens,norm`.",
+       .help = "With `finetuning_type: freeze`, also train these modules, which are outside the layers: for example "
+               "`embed_tokens,norm`.",
        .aliases = {"peft_config.freeze_extra_modules"}},
       {.name = "problem_type",
        .group = Group::kMethod,
        .member = &Recipe::problem_type,
-       .help = "What `stage: cls` learns: one label per row, several labels, or numbers. If empty, the type comes from "
-               "the model or adapter if it is a classifier, otherwise from the rows.",
+       .help =
+           "What `stage: cls` learns: one label per row, several labels, or numbers. If empty, a classifier model or "
+           "adapter sets the type. For other models, the rows set it.",
        .values = {"single_label_classification", "multi_label_classification", "regression"},
        .spellings = {{"single_label", "single_label_classification"}, {"multi_label", "multi_label_classification"}}},
       {.name = "num_labels",
        .group = Group::kMethod,
        .member = &Recipe::num_labels,
-       .help = "Number of labels in `stage: cls`. In a regression, how many numbers each row has. If empty, the number "
-               "comes from the model or adapter if it is a classifier, otherwise from the rows.",
+       .help = "Number of labels in `stage: cls`. In a regression, how many numbers each row has. If empty, a "
+               "classifier model or adapter sets the number. For other models, the rows set it.",
        .min = 1},
       {.name = "id2label",
        .group = Group::kMethod,
        .member = &Recipe::id2label,
-       .help = "Names of the labels of `stage: cls` in the order of their numbers, such as `[ham, spam]`. If empty, "
-               "the names come from the model or adapter if it is a classifier, otherwise from the rows, sorted.",
+       .help = "Names of the labels of `stage: cls` in the order of their numbers, such as `[ham, spam]`. If empty, a "
+               "classifier model or adapter gives the names. For other models, they are the sorted names in the rows.",
        .aliases = {"label_names"}},
       {.name = "lora_dtype",
        .group = Group::kMethod,

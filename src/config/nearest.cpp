@@ -5,7 +5,7 @@
 namespace fettle {
 namespace {
 
-// Returns the optimal string alignment distance: edits as in nearest().
+// Returns the optimal string alignment distance, which counts the edits that nearest() describes.
 size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
   for (size_t i = 0; i <= a.size(); ++i) d[i][0] = i;

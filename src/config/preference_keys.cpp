@@ -8,9 +8,9 @@ std::vector<Key> preference_keys() {
        .group = Group::kMethod,
        .member = &Recipe::sft_loss,
        .help =
-           "Loss of `stage: sft`. dft weights each token's loss with the token's probability, eaft with the entropy "
-           "of the prediction; asft is dft plus the distance to a reference model's predictions. Evaluation always "
-           "measures cross_entropy.",
+           "Loss of `stage: sft`. dft multiplies each token's loss by the token's probability. eaft multiplies it by "
+           "the entropy of the prediction. asft adds to dft the distance to a reference model's predictions. "
+           "Evaluation always measures cross_entropy.",
        .values = {"cross_entropy", "dft", "eaft", "asft"},
        .spellings = {{"nll", "cross_entropy"}}},
       {.name = "eaft_alpha",
@@ -80,8 +80,8 @@ std::vector<Key> preference_keys() {
        .group = Group::kMethod,
        .member = &Recipe::ref_model,
        .help = "Folder of the reference model of stages dpo and kto and of `sft_loss: asft`; it must have the same "
-               "architecture. If empty, the reference is the model at the start of the run. With a new adapter this "
-               "needs no extra memory.",
+               "architecture. If empty, the reference is the model at the start of the run. If the run trains a new "
+               "adapter, this reference needs no extra memory.",
        .aliases = {"ref_model_name_or_path"}},
   };
 }

@@ -72,8 +72,8 @@ class Reader {
     }
   }
 
-  // Sets the keys that the settings of DeepSpeed, FSDP or accelerate ask for, unless the recipe sets them itself.
-  // Prints one warning that lists the keys without effect for which the table gives no reason.
+  // Sets the keys that the settings of DeepSpeed, FSDP or accelerate ask for. Keys that the recipe sets keep their
+  // values. Then prints one warning about all keys without effect for which the table gives no reason.
   void report() {
     const auto wishes = std::exchange(wishes_, {});
     for (const auto& [key, wish] : wishes) {
@@ -84,8 +84,7 @@ class Reader {
     if (!idle_.empty()) warn("{}: these keys have no effect here: {}", idle_where_, fmt::join(idle_, ", "));
   }
 
-  // Sets the keys that another tool's recipe means, and the defaults of that tool for keys that the recipe does not
-  // set.
+  // Sets the keys that another tool's recipe means. Keys that the recipe does not set get the tool's defaults.
   void take_dialect(const Dialect& dialect, const std::string& file) {
     for (const auto& [key, value] : dialect.meant) take(key, {value, file});
     std::vector<std::string> taken;
@@ -99,7 +98,7 @@ class Reader {
 
  private:
   // Returns whether a key that another tool's settings ask for suits the keys that are set. Weights go to the disk only
-  // if offload_dir is set and the run has float32 weights beside 16-bit ones.
+  // if offload_dir is set and the run has both float32 and 16-bit weights.
   bool suits(const std::string& key) const {
     return key != "offload_dir_weights" ||
            (!recipe_.offload_dir.empty() && (recipe_.bf16 || recipe_.fp16) && !recipe_.pure_bf16);
@@ -222,7 +221,7 @@ class Reader {
     std::string canonical(key.name);
     auto [earlier, first] = given_as_.emplace(canonical, std::make_pair(name, given.where));
     if (once_ && !first && changed) {
-      throw UserError("{}: {} is given twice with different values: '{}' here, '{}' at {}; keep one of them",
+      throw UserError("{}: {} is given twice with different values: as '{}' here, and as '{}' at {}; keep one of them",
                       given.where, key.name, name, earlier->second.first, earlier->second.second);
     }
     recipe_.set_at[canonical] = given.where;
@@ -341,8 +340,8 @@ void read_file(Recipe& recipe, const std::filesystem::path& file) {
   reader.report();
 }
 
-// Keys of type text take the override's value literally, so that a prompt may contain colons and quotes. The word null
-// still means the default.
+// Returns the value of an override as YAML. Keys of type text take it literally, so that a prompt may contain colons
+// and quotes. Only the word null still means the default.
 YAML::Node override_value(const std::string& name, const std::string& text, const std::string& where) {
   const Key* key = find_key(name);
   bool literal = key && std::holds_alternative<std::string Recipe::*>(key->member);

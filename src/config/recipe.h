@@ -64,7 +64,8 @@ struct Recipe {
   std::string sft_loss = "cross_entropy";  // cross_entropy, dft, eaft, asft
   double eaft_alpha = 1, asft_alpha = 0.1;
 
-  // Classification: stage cls. Empty keys are filled from the labels of the model or adapter, else from the rows.
+  // Classification: stage cls. The labels of the model or adapter fill empty keys. If there are none, the rows fill
+  // them.
   std::string problem_type;  // single_label_classification, multi_label_classification, regression
   std::optional<int64_t> num_labels;
   std::vector<std::string> id2label;  // label names by number
@@ -191,7 +192,7 @@ struct Recipe {
   bool offload_param = false;                   // keep the weights of the layers in host memory
   std::string offload_dir;               // keep the optimizer state in a file of this folder; empty: keep it in memory
   bool offload_dir_weights = false;      // keep the float32 weights of the layers in that file too
-  std::string plugin;                    // cpu, cuda, rocm, or a file; empty: a GPU's plugin if there, else cpu
+  std::string plugin;                    // cpu, cuda, rocm, or a file; empty: the plugin of a GPU if found, else cpu
   std::optional<int64_t> device_count;   // devices to use; the CPU plugin creates this many
   double gpu_memory_utilization = 0.95;  // share of a GPU's memory that the program may take
   std::string target;                    // plan: the hardware to plan for
@@ -216,16 +217,17 @@ struct Recipe {
 };
 
 // Reads `file` (yaml; empty: only overrides), then applies "key=value" overrides in order. Throws UserError with
-// file:line and the key for unknown keys (with the nearest known name), for values of a wrong type or out of range, and
-// for values that contradict each other (checks.h).
+// file:line and the key. Errors are unknown keys (the message suggests the nearest known name), values of a wrong type
+// or out of range, and values that contradict each other (checks.h).
 Recipe read_recipe(const std::filesystem::path& file, const std::vector<std::string>& overrides);
 
 // Throws UserError if a key of `names` is empty in the recipe. The message lists these keys and says that `command`
 // needs them.
 void require_keys(const Recipe& recipe, std::initializer_list<std::string_view> names, std::string_view command);
 
-// Returns the recipe as YAML: the keys that differ from their defaults, and the set keys whose default depends on the
-// stage. Reading the text gives the same values, except that a comment replaces an access token.
+// Returns the recipe as YAML. The YAML has the keys that differ from their defaults. It also has each key that was set
+// and whose default depends on the stage. Reading the YAML gives the same values, except for access tokens, which a
+// comment replaces.
 std::string to_yaml(const Recipe& recipe);
 
 }  // namespace fettle

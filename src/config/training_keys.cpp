@@ -40,8 +40,8 @@ std::vector<Key> training_keys() {
       {.name = "moe_aux_loss_coef",
        .group = Group::kTraining,
        .member = &Recipe::moe_aux_loss_coef,
-       .help = "Weight of the loss that balances experts. If empty, router_aux_loss_coef of config.json if "
-               "output_router_logits is true, else 0.",
+       .help = "Weight of the loss that balances experts. If empty: when output_router_logits is true, "
+               "router_aux_loss_coef of config.json, else 0.",
        .aliases = {"router_aux_loss_coef"},
        .min = 0},
       {.name = "moe_router_bias_update_rate",
@@ -173,13 +173,13 @@ std::vector<Key> training_keys() {
       {.name = "apollo_target",
        .group = Group::kTraining,
        .member = &Recipe::apollo_target,
-       .help =
-           "Linear layers whose gradients APOLLO projects: parts of their names, or `all`. AdamW updates the others.",
+       .help = "Linear layers whose gradients APOLLO projects: parts of their names, or `all`. AdamW updates the other "
+               "layers.",
        .aliases = {"optim_target_modules"}},
       {.name = "apollo_rank",
        .group = Group::kTraining,
        .member = &Recipe::apollo_rank,
-       .help = "Dims of a projected gradient.",
+       .help = "Rank of the projections: a projected gradient has this number of rows or columns.",
        .min = 1},
       {.name = "apollo_update_interval",
        .group = Group::kTraining,

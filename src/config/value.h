@@ -24,8 +24,8 @@ void set_value(Recipe& recipe, const Key& key, const GivenValue& given);
 // if the value of `key` is not a map, or if `key` does not take this entry or value.
 void set_entry(Recipe& recipe, const Key& key, const std::string& entry, const GivenValue& given);
 
-// Returns the bool that the text means: true, yes, on, y, 1 or false, no, off, n, 0, in upper or lower case. Returns
-// nullopt for other texts.
+// Returns true for true, yes, on, y and 1; false for false, no, off, n and 0; nullopt for other texts. Upper and lower
+// case are the same.
 std::optional<bool> bool_from_text(const std::string& text);
 
 // Describes a node for messages: the quoted text of a scalar, "a list", "a map" or "nothing".

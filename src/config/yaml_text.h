@@ -8,8 +8,8 @@
 namespace fettle {
 
 // Returns the document as a node; a null node for an empty text. Throws YAML::ParserException when the text is not
-// YAML, or when a second document or other text follows the first document. (yaml-cpp's Load would ignore that text,
-// and its LoadAll may never return.)
+// YAML, or when anything follows the first document. (yaml-cpp's Load would ignore what follows, and its LoadAll may
+// never return.)
 YAML::Node parse_yaml(const std::string& text);
 
 }  // namespace fettle

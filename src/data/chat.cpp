@@ -93,7 +93,8 @@ struct ChatTemplate::State {
     const jinja::Template& with = given.tools.is_null() ? plain : tools;
     if (!given.tools.is_null() && !with.reads("tools"))
       throw UserError(
-          "{} does not render tools; if the model's own template does, leave `template` empty to use that one", name);
+          "{} does not render tools; if the model's own template renders tools, leave `template` empty to use it",
+          name);
     return with.render(context, now);
   }
 
@@ -103,7 +104,7 @@ struct ChatTemplate::State {
       out.push_back(message_json(message));
       if (out.back().contains("tool_calls") && tools_source.find("tool_calls") == std::string::npos)
         throw UserError(
-            "{} does not render tool calls; if the model's own template does, leave `template` empty to use that one",
+            "{} does not render tool calls; if the model's own template renders them, leave `template` empty to use it",
             name);
       if (built_in && message.role == "tool")
         throw UserError(
@@ -280,8 +281,8 @@ struct ChatTemplate::State {
                    size_t first, size_t next) const;
 };
 
-// Returns the ids of the parts of `text` between `cuts`. The joined ids are the ids of the whole text, unless a token
-// of the whole text crosses a cut. In this case each part is tokenised alone, because a prompt also ends at the cut.
+// Returns the ids of the parts of `text` between `cuts`. Joined, they are the ids of the whole text. But if a token of
+// the whole text crosses a cut, each part is tokenised alone, because a prompt also ends at the cut.
 std::vector<std::vector<int32_t>> ChatTemplate::State::encode_parts(const std::string& text,
                                                                     const std::vector<size_t>& cuts) const {
   const std::string_view all = text;
@@ -313,9 +314,9 @@ std::vector<std::vector<int32_t>> ChatTemplate::State::encode_parts(const std::s
   return parts;
 }
 
-// Adds the text between two assistant turns, which consists of the messages `first` to `next` - 1. If each message
-// ends with an end-of-turn token, each becomes a piece. Otherwise the whole text becomes one piece, with the role of
-// the last message.
+// Adds the text between two assistant turns: the messages `first` to `next` - 1. If each of these messages ends with an
+// end-of-turn token, each becomes a piece. Otherwise the whole text becomes one piece, with the role of the last
+// message.
 void ChatTemplate::State::add_between(std::vector<Piece>& pieces, std::vector<int32_t> ids,
                                       const std::vector<Message>& messages, size_t first, size_t next) const {
   const auto is_stop = [this](int32_t id) { return std::find(stop_ids.begin(), stop_ids.end(), id) != stop_ids.end(); };
@@ -371,7 +372,7 @@ void set_form(ordered_json& variables, const TurnForm& form, const Tokenizer& to
 
 }  // namespace
 
-// Sets the variables that a built-in template reads, and its end-of-turn tokens.
+// Sets the end-of-turn tokens of a built-in template, and the variables that the template reads.
 void ChatTemplate::State::set_built_in(const BuiltInTemplate& known, const Thinking& thinking) {
   built_in = true;
   const std::vector<int32_t> probe = tokenizer.encode("a", true);
@@ -396,7 +397,8 @@ void ChatTemplate::State::set_built_in(const BuiltInTemplate& known, const Think
 // Finds the end-of-turn tokens of the model's own template, whose text is `source`.
 void ChatTemplate::State::find_stops(const std::string& source) {
   add_stop(tokenizer.eos_token());
-  // The special token that follows a reply ends the turn; of several adjacent special tokens, the last.
+  // The special token that follows a reply ends the turn. If several special tokens follow, the last of them ends the
+  // turn.
   try {
     const ordered_json probe = {{{"role", "user"}, {"content", "a"}}, {{"role", "assistant"}, {"content", kMark}}};
     const std::string text = rendered(probe, {}, false).text;

@@ -1,8 +1,8 @@
 // Defines chat messages and ChatTemplate, which turns a conversation into its text and the spans to train.
 //
-// The spans are the assistant's turns with their end-of-turn token. {% generation %} marks in the template give them;
-// without marks, a turn is the text that follows the prompt before it. The text is tokenised without adding special
-// tokens: the template itself writes bos_token where it wants it.
+// The spans to train are the assistant's turns with their end-of-turn tokens. {% generation %} marks in the template
+// show where the turns are. Without marks, a turn is the text that follows the prompt for this turn. The text is
+// tokenised without adding special tokens, because the template itself writes bos_token where it wants it.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace fettle {
 
 struct BuiltInTemplate;
 
-// A part of a message's content, in bytes, that is trained or not.
+// A range of bytes in a message's content, and whether these bytes are trained.
 struct ContentSpan {
   size_t begin, end;
   bool train;
@@ -28,7 +28,7 @@ struct Message {
   std::string role;  // system, user, assistant, tool, ...
   std::string content;
   std::string extra_json;  // other fields of the message (tool_calls, ...) as a JSON object, or ""
-  bool train = true;       // false: an assistant's turn is not trained
+  bool train = true;       // false: this assistant's turn is not trained
   double weight = 1;       // factor on the loss of a trained turn's tokens; above 0
   // If not empty, a token of the content is trained only when it overlaps a trained span. The text that the template
   // writes around the content is trained as usual.
@@ -45,18 +45,19 @@ struct Thinking {
 
 class ChatTemplate {
  public:
-  // `name` is a built-in template (llama3, chatml, qwen, mistral, alpaca, ...), or empty for the model's own. Keeps the
-  // tokenizer by reference. strftime_now in a template gives the time `now`. Throws UserError when the name is unknown,
-  // when it is empty and the model has no template of its own, and when the tokenizer lacks the end-of-turn token of a
-  // built-in template. Built-in templates do not render tools. If a built-in template and the model's own render plain
-  // conversations to the same text, conversations with tools use the model's own.
+  // `name` is a built-in template (llama3, chatml, qwen, mistral, alpaca, ...). If `name` is empty, the model's own
+  // template is used. Keeps the tokenizer by reference. strftime_now in a template gives the time `now`. Throws
+  // UserError when the name is unknown, when it is empty and the model has no template of its own, and when the
+  // tokenizer lacks the end-of-turn token of a built-in template. Built-in templates do not render tools. So a
+  // conversation with tools uses the model's own template if both templates render plain conversations to the same
+  // text.
   ChatTemplate(const std::string& name, const Tokenizer& tokenizer, const LocalTime& now = LocalTime::now(),
                const Thinking& thinking = {});
 
-  // prompt() returns the prompt for the next assistant turn as token ids, prompt_text() as text. These functions,
-  // text() and render() throw UserError when the template refuses the messages, and are safe to call from several
-  // threads. `tools_json` is a JSON array of tools, or ""; `variables` is a JSON object with further variables for the
-  // template, or "".
+  // Return the prompt for the next assistant turn: prompt() as token ids, prompt_text() as text. prompt(),
+  // prompt_text(), text() and render() throw UserError when the template refuses the messages. They are safe to call
+  // from several threads. `tools_json` is a JSON array of tools, or ""; `variables` is a JSON object with further
+  // variables for the template, or "".
   std::vector<int32_t> prompt(const std::vector<Message>& messages, const std::string& tools_json = "",
                               const std::string& variables = "") const;
   std::string prompt_text(const std::vector<Message>& messages, const std::string& tools_json = "",
@@ -67,14 +68,14 @@ class ChatTemplate {
 
   struct Piece {
     std::vector<int32_t> ids;
-    std::string role;               // role of the turn; if the piece has several turns, role of the last one
-    bool trained;                   // true: an assistant turn, with its end-of-turn token, that is trained
-    std::vector<bool> masked = {};  // in a trained turn with spans: the tokens that are not trained
+    std::string role;  // role of the turn; if the piece has several turns, role of the last one
+    bool trained;      // true: the piece is an assistant's turn that is trained, with its end-of-turn token
+    std::vector<bool> masked = {};  // only for a trained turn with spans: true for each token that is not trained
     double weight = 1;              // Message::weight of a trained turn
   };
   // Returns the whole conversation in pieces. The ids of all pieces together are the training example. If the last turn
-  // is trained, the text before it must equal the prompt for this turn, except for tags of a thinking block. If it does
-  // not, throws UserError with both texts. Earlier turns may be rendered in another way (Counts::rewritten).
+  // is trained, the text before this turn must equal the prompt for it, except for tags of a thinking block. Otherwise,
+  // throws UserError with both texts. Earlier turns may be rendered in another way (Counts::rewritten).
   std::vector<Piece> render(const std::vector<Message>& messages, const std::string& tools_json = "",
                             const std::string& variables = "") const;
 
@@ -87,7 +88,7 @@ class ChatTemplate {
   // Counts over the turns that render() has processed so far. Reports show the counts above zero.
   struct Counts {
     int64_t rewritten = 0;      // turns that the template renders differently when they are not the last turn
-    int64_t prompt_thinks = 0;  // prompts that open a thinking block which the training text lacks
+    int64_t prompt_thinks = 0;  // prompts that open a thinking block although the training text has none there
     int64_t without_end = 0;    // trained turns that end without an end-of-turn token
   };
   Counts counts() const;

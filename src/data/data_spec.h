@@ -42,7 +42,7 @@ struct DataSpec {
   bool train_on_prompt = false;
   bool mask_history = false;       // trains only the last assistant turn
   std::optional<LabelSet> labels;  // set exactly when row_reader(rows).labelled()
-  bool labels_optional = false;    // rows without a label are kept; else they are bad rows
+  bool labels_optional = false;    // true: rows without a label are kept; false: they are bad rows
 
   // Which rows are taken, and in what order.
   bool remove_duplicates = false;  // leaves out rows with the tokens and labels of an earlier row

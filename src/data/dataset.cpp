@@ -92,8 +92,8 @@ class Loader {
           source.name, row_reader(spec_.rows).name);
   }
 
-  // Returns whether lists of labels have one 0 or 1 for each label. spec_.labels says so if it is known for all sets;
-  // otherwise the lists of this set decide.
+  // Returns whether lists of labels have one 0 or 1 for each label. If spec_.labels does not say so for all sets, the
+  // lists of this set decide.
   bool lists_are_yes_or_no(const DataSource& source) const {
     if (!spec_.labels || spec_.labels->problem != Problem::kMultiLabel) return false;
     if (spec_.labels->lists_are_yes_or_no) return *spec_.labels->lists_are_yes_or_no;
@@ -109,8 +109,8 @@ class Loader {
       TokenWriter writer(cache_.draft(key), classes);
       const RowTokeniser tokeniser(spec_, tokenizer_, vocab_size_, lists_are_yes_or_no(source));
       const Tally tally = fill_store(writer, source, tokeniser, spec_);
-      // The key was computed before the files were read. If they have changed since, the store must not be kept under
-      // this key.
+      // The key was computed before the files were read. If the files have changed since, the store must not be kept
+      // under this key.
       if (cache_.key(source, tokenizer_, vocab_size_) != key)
         throw UserError("dataset: {} changed while it was read; start again when it is complete, or set data_cache=off",
                         source.name);
@@ -179,7 +179,8 @@ class Loader {
     report_.examples += units(rows);
   }
 
-  // Returns the first example of each unit that has the tokens and labels of an earlier unit, in no particular order.
+  // Finds the units that have the tokens and labels of an earlier unit. Returns the first example of each such unit, in
+  // no particular order.
   std::vector<int64_t> duplicates(const Examples& rows) const {
     std::vector<std::pair<uint64_t, int64_t>> digests;
     digests.reserve(static_cast<size_t>(units(rows)));
@@ -235,8 +236,8 @@ class Loader {
   DataReport& report_;
 };
 
-// Takes units out of `train` and returns them. A val_size below 1 is a share of the units; otherwise val_size is their
-// number. The seed chooses the units.
+// Takes units out of `train` and returns them. A val_size below 1 is the share of units to take; otherwise it is the
+// number of units to take. The seed chooses the units.
 Examples split_off(Examples& train, double val_size, uint64_t seed, int64_t unit) {
   const auto count = static_cast<int64_t>(train.size()) / unit;
   const auto wanted = static_cast<int64_t>(val_size < 1 ? std::ceil(val_size * static_cast<double>(count)) : val_size);
@@ -273,7 +274,7 @@ Datasets load_datasets(const DataSpec& spec, const Tokenizer& tokenizer, int64_t
   const RowReader& reader = row_reader(spec.rows);
   internal_check(spec.labels.has_value() == reader.labelled(), "load_datasets: rows that are {} do not fit {} labels",
                  reader.name, spec.labels ? spec.labels->size() : 0);
-  if (spec.sets.empty()) throw UserError("dataset: the key is missing; give a file, or a name of dataset_info.json");
+  if (spec.sets.empty()) throw UserError("dataset: the key is missing; name a file, or an entry of dataset_info.json");
   const InterruptScope interrupts;
   Datasets data;
   data.train = Loader(spec, tokenizer, model_vocab_size, data.report).load(spec.sets, true);

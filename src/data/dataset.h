@@ -42,8 +42,9 @@ struct Datasets {
   DataReport eval_report;
 };
 
-// Reads, renders, tokenises and labels every row of spec.sets and spec.eval_sets, on all cores. The result is kept on
-// the disk (DataCache) and mapped, so that memory does not grow with the rows and the next run need not tokenise them.
+// Reads, renders, tokenises and labels every row of spec.sets and spec.eval_sets, on all cores. The result is stored on
+// the disk (DataCache) and mapped. So memory does not grow with the rows, and the next run need not tokenise the rows
+// again.
 // The rows keep the order of the files, unless spec.mix sets another order. Throws UserError with file:line
 // - for a broken row or an unknown format (unless OnBadRow::kSkip);
 // - for a token id at or beyond `model_vocab_size` (0: not checked);

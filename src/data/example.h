@@ -9,7 +9,7 @@ namespace fettle {
 
 constexpr int32_t kIgnore = -100;  // the label of a token that is not trained (Hugging Face's value)
 
-// Which reply of a preference pair the example has, or how its reply is rated: good (kChosen) or bad (kRejected).
+// Which reply of a preference pair the example has. For a rated reply: kChosen means good, kRejected means bad.
 enum class Preference : uint8_t { kNone, kChosen, kRejected };
 
 // Token ids and labels of equal length. Labels are not shifted: labels[i] is input_ids[i], or kIgnore. In an example of

@@ -30,19 +30,19 @@ std::string text_column(const ordered_json& row, const std::string& column) {
 // nullopt if the part has neither field.
 std::optional<bool> part_trained(const ordered_json& part) {
   if (const ordered_json* train = find_column(part, "train")) {
-    if (!train->is_boolean()) bad("'train' of a part of a content must be true or false, but it is {}", train->dump());
+    if (!train->is_boolean()) bad("'train' of a content part must be true or false, but it is {}", train->dump());
     return train->get<bool>();
   }
   const ordered_json* weight = find_column(part, "weight");
   if (!weight) return std::nullopt;
   if (*weight != 0 && *weight != 1)
-    bad("'weight' of a part of a content must be 0 or 1, but it is {}; only a whole message may have another weight",
+    bad("'weight' of a content part must be 0 or 1, but it is {}; only a whole message may have another weight",
         weight->dump());
   return *weight == 1;
 }
 
-// Returns the content of a message, which is a text or a list of text parts. If some part has a field that says whether
-// it is trained, sets `spans` to one span for each part.
+// Returns the content of a message, which is a text or a list of text parts. If any part has a field that says whether
+// the part is trained, sets `spans` to one span for each part.
 std::string content_of(const ordered_json& value, const std::string& what, std::vector<ContentSpan>* spans = nullptr) {
   if (!value.is_array()) return text_of(value, quoted(what));
   std::string text;
@@ -70,7 +70,8 @@ std::string content_of(const ordered_json& value, const std::string& what, std::
   return text;
 }
 
-// Returns the tools in `column` as JSON text; "" when there are none. The column has an array or the JSON text of one.
+// Returns the tools in `column` as JSON text; "" when there are none. The column has an array, or the JSON text of an
+// array.
 std::string tools_of(const ordered_json& row, const std::string& column) {
   const ordered_json* value = find_column(row, column);
   if (!value) return "";
@@ -148,7 +149,8 @@ void read_weight(const ordered_json& message, Message& out) {
   if (!out.train) out.weight = 1;
 }
 
-// Returns the byte at which character number `at` of a UTF-8 text begins; text.size() when it has fewer characters.
+// Returns the byte at which character number `at` of a UTF-8 text begins; text.size() when the text has fewer
+// characters.
 size_t byte_of_character(std::string_view text, int64_t at) {
   size_t byte = 0;
   for (; byte < text.size(); ++byte)
@@ -193,7 +195,8 @@ void read_content(const ordered_json& message, const std::string& column, const 
   if (auto spans = trained_spans(message, spans_column, out.content); !spans.empty()) out.spans = std::move(spans);
 }
 
-// Returns the message with LLaMA-Factory v1's typed parts of the content (thoughts and tool calls) as fields.
+// Returns the message with fields for thoughts and tool calls. In LLaMA-Factory v1, these are typed parts of the
+// content.
 ordered_json without_typed_parts(const ordered_json& value) {
   if (!value.contains("content") || !value["content"].is_array()) return value;
   ordered_json out = value, texts = ordered_json::array(), calls = ordered_json::array();

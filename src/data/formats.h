@@ -29,8 +29,8 @@ struct Sample {
   std::string_view format;  // the name of the format in docs/data.md
 };
 
-// Reads a row. A row with input_ids has token ids (with labels and attention_mask, if present). For other rows, the
-// source sets the format. If it sets none, the row's columns decide:
+// Reads a row. A row with input_ids has token ids, and may have labels and attention_mask. For other rows, the source
+// sets the format. If the source sets none, the row's columns decide:
 // - openai: messages[{role, content}];
 // - sharegpt: conversations[{from, value}]; pairs: conversations[{human, assistant}];
 // - alpaca: instruction, input, output, system, history; the same with query and response;
@@ -39,7 +39,8 @@ struct Sample {
 // Throws BadRow.
 Sample read_sample(const nlohmann::ordered_json& row, const DataSource& source);
 
-// Returns whether the row is a conversation, by the source's format or, if the source sets none, by the row's columns.
+// Returns whether the row is a conversation. The source's format decides. If the source sets none, the row's columns
+// decide.
 bool is_conversation(const nlohmann::ordered_json& row, const DataSource& source);
 // Reads a conversation (kChat). It may end with a turn of any role. Throws BadRow.
 Sample read_turns(const nlohmann::ordered_json& row, const DataSource& source);

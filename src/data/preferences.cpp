@@ -41,7 +41,7 @@ ordered_json with_reply(ordered_json turns, const ordered_json& reply, const Dat
   return turns;
 }
 
-// Returns whether the column of the reply has the whole conversation, including the prompt.
+// Returns whether `reply` is the whole conversation, including the prompt.
 bool is_whole(const ordered_json& reply, const ordered_json& row) {
   if (!reply.is_array() || reply.empty() || !reply[0].is_object()) return false;
   const ordered_json* prompt = find_column(row, "prompt");
@@ -89,8 +89,8 @@ Sample with_one_reply(const ordered_json& row, const DataSource& source, const s
       return read_sample(also_copied({{"prompt", row[column]}, {"completion", reply}}), source);
   if (!reply.is_array())
     throw BadRow(
-        fmt::format("'{}' has no prompt; add a column prompt, instruction, messages or conversations, or '{}' as a "
-                    "list of messages",
+        fmt::format("'{}' has no prompt; add a column prompt, instruction, messages or conversations, or make "
+                    "'{}' a list of messages",
                     column, column));
   return read_sample(also_copied({{reply.empty() || !reply[0].contains("from") ? "messages" : "conversations", reply}}),
                      source);
@@ -166,8 +166,8 @@ Sample read_pair(const ordered_json& given, const DataSource& source) {
   auto &chosen = sample.messages, &rejected = other.messages;
   size_t prompt = 0;
   while (prompt < std::min(chosen.size(), rejected.size()) && same(chosen[prompt], rejected[prompt])) ++prompt;
-  // If one conversation is the beginning of the other, the last message of the shorter one counts as a reply. Equal
-  // replies are dropped later, after they are tokenised.
+  // If the shorter conversation is the beginning of the longer one, the last message of the shorter one counts as its
+  // reply. Equal replies are dropped later, after they are tokenised.
   if (prompt == chosen.size() || prompt == rejected.size()) --prompt;
   while (prompt > 0 && chosen[prompt].role != "assistant" && same(chosen[prompt], rejected[prompt])) --prompt;
   for (const std::vector<Message>* side : {&chosen, &rejected})

@@ -1,5 +1,5 @@
-// Defines read_pair, read_rated and read_unrated, which read rows that compare two replies, rows that rate one reply as
-// good or bad, and other rows.
+// Defines three functions that read rows. read_pair reads rows that compare two replies. read_rated reads rows that
+// rate one reply as good or bad. read_unrated reads other rows.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ Sample read_pair(const nlohmann::ordered_json& row, const DataSource& source);
 // the last reply is trained. Throws BadRow.
 Sample read_rated(const nlohmann::ordered_json& row, const DataSource& source);
 
-// Reads a row of any format of formats.h for a stage without ratings. Throws BadRow, also when the row rates its reply
-// as bad, because the model would learn the bad reply.
+// Reads a row of any format of formats.h for a stage without ratings. Throws BadRow. A row that rates its reply as bad
+// is a BadRow too, because the model would learn the bad reply.
 Sample read_unrated(const nlohmann::ordered_json& row, const DataSource& source);
 
 }  // namespace fettle

@@ -12,8 +12,8 @@ namespace {
 
 using Fields = std::vector<std::pair<std::string_view, std::string_view>>;
 
-// Appends `text` to `out`, with the values of `fields` in place of the replacement fields. Stops at a single brace or a
-// field that is not in `fields`, and returns it; returns "" when there is none.
+// Appends `text` to `out`, with the values of `fields` in place of the replacement fields. Stops at a single brace, or
+// at a field that is not in `fields`, and returns this brace or field. Returns "" when there is none.
 std::string replace_fields(std::string_view text, const Fields& fields, std::string& out) {
   while (!text.empty()) {
     const char c = text[0];

@@ -18,8 +18,8 @@ struct PromptFormat {
   // Throws UserError for a replacement field that a text may not have. The message begins with `where`.
   void check(const std::string& where) const;
 
-  // Return the prompt of a row. `system` replaces the format's own system text. Nothing is written for an empty system
-  // text.
+  // Return the prompt of a row. `system` replaces the format's own system text. An empty system text adds nothing to
+  // the prompt.
   std::string prompt(const std::string& instruction, const std::string& input) const;
   std::string prompt(const std::string& instruction, const std::string& input, const std::string& system) const;
 };

@@ -12,12 +12,12 @@ struct TurnForm;
 struct BuiltInTemplate {
   std::string_view name;
   // The tokens that end an assistant's turn; "eos" means the tokenizer's eos_token. Tokens that the tokenizer lacks are
-  // ignored. The template writes the first of the others.
+  // ignored. The template writes the first remaining token.
   std::vector<std::string_view> stops;
   std::string_view default_system;  // the system text of conversations without one; `jinja` reads it by this name
-  // The template. It reads messages, add_generation_prompt, bos_token and eos_token, as in Transformers;
-  // `tokenizer_bos` (bos_token if the tokenizer adds it to texts, else ""); and `end_of_turn` (the token of `stops` to
-  // write).
+  // The template. As in Transformers, it reads messages, add_generation_prompt, bos_token and eos_token. It also reads
+  // two variables of Fettle: `tokenizer_bos` is bos_token if the tokenizer adds this token to texts, else "".
+  // `end_of_turn` is the token of `stops` that the template writes.
   std::string_view jinja;
   const TurnForm* form = nullptr;  // further texts that `jinja` reads; null: none
 };

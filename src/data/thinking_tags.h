@@ -1,4 +1,4 @@
-// Defines only_thinking and where_they_differ, which take account of the tags of thinking blocks in rendered texts.
+// Defines only_thinking and where_they_differ, which handle the tags of thinking blocks in rendered texts.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@ inline bool is_space_byte(char c) {
 // Returns whether the text has only white space and tags of a thinking block.
 bool only_thinking(std::string_view text);
 
-// Returns where `prompt` and `full` begin to differ. If only tags of a thinking block are left of the prompt there,
-// returns where the first of these tags begins. Some of its characters may be the same in `full`: "<think>" and
+// Returns where `prompt` and `full` begin to differ. If the rest of the prompt has only tags of a thinking block,
+// returns where the first of these tags begins. Some characters of this tag may be the same in `full`: "<think>" and
 // "</think>" both begin with "<".
 size_t where_they_differ(std::string_view prompt, std::string_view full);
 

@@ -65,7 +65,7 @@ void check_tool_format(const std::string& name, const Tokenizer& tokenizer) {
   const std::string found =
       source.empty()    ? "the model has no chat template of its own"
       : written.empty() ? "the model's own chat template writes no tools, or writes them in another format"
-                        : fmt::format("the model's own chat template writes them as {}", fmt::join(written, ", "));
+                        : fmt::format("the model's own chat template writes tools as {}", fmt::join(written, ", "));
   throw UserError("tool_format: {} is not the format of this model: {}; remove the key", name, found);
 }
 

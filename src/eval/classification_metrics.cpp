@@ -15,8 +15,8 @@ double share(int64_t part, int64_t whole) {
   return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0;
 }
 
-// Counts of rows for one label. truth: rows that have the label. said: rows for which the label was predicted. hits:
-// rows that have the label and for which the label was predicted.
+// Counts of rows for one label: `truth` counts rows that have the label, `said` counts rows for which the label was
+// predicted, and `hits` counts rows for which both are true.
 struct LabelCounts {
   int64_t hits = 0, said = 0, truth = 0;
 };

@@ -15,9 +15,8 @@ struct LabelScore {
   int64_t support = 0;  // rows that have the label
 };
 
-// The metrics are computed like scikit-learn's classification_report. With one label per row, `macro` is the average
-// over the labels that occur in the rows or in the predictions. With several labels per row, it is the average over all
-// labels.
+// The metrics are computed like scikit-learn's classification_report. `macro` is an average over labels. With one label
+// per row, it covers the labels that occur in the rows or in the predictions; with several, it covers all labels.
 struct ClassificationMetrics {
   int64_t rows = 0;
   double accuracy = 0;             // share of the rows whose labels are all right
@@ -28,8 +27,8 @@ struct ClassificationMetrics {
   double majority() const;
 };
 
-// Scores rows with one label each. `truth` has the number of the true label of each row, `predicted` the number of the
-// predicted label.
+// Scores rows with one label each. For each row, `truth` has the number of the true label, and `predicted` has the
+// number of the predicted label.
 ClassificationMetrics score_labels(std::span<const int64_t> truth, std::span<const int64_t> predicted,
                                    int64_t num_labels);
 // Scores rows with several labels each. Both arguments have 0 or 1 for each label, [rows, num_labels].
@@ -38,7 +37,8 @@ ClassificationMetrics score_label_sets(std::span<const uint8_t> truth, std::span
 
 struct RegressionMetrics {
   double mse = 0, mae = 0;
-  // Correlations; 0 if either side is constant. For spearman, equal values share the mean of their ranks.
+  // Correlations; 0 if the true values or the predictions are constant. For spearman, equal values share the mean of
+  // their ranks.
   double pearson = 0, spearman = 0;
 };
 // Scores a regression. Both arguments are [rows, numbers], row-major. With several numbers per row, each metric is the

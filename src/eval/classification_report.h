@@ -21,7 +21,7 @@ struct ClassificationReport {
   double loss = 0;
   ClassificationMetrics scores;  // set for all problems except regression
   RegressionMetrics numbers;     // set for a regression
-  std::vector<float> logits;     // [rows with and without a label, labels], row-major
+  std::vector<float> logits;     // [rows, labels], row-major; has the rows without a label, too
 
   // Returns the metrics by name; shares are 0 to 1. With one label per row: accuracy, f1_macro, f1_micro. With several:
   // exact_match, f1_macro, f1_micro. Regression: mse, mae, pearson, spearman.
@@ -38,8 +38,8 @@ std::vector<double> probabilities(std::span<const float> logits, Problem problem
 // Returns the prediction for one row, in the form of Example::classes.
 std::vector<float> predicted_classes(std::span<const float> logits, Problem problem);
 
-// Formats the labels' scores and, with one label per row and not too many labels, the confusion table. Returns "" for a
-// regression.
+// Formats the scores of the labels. Adds the confusion table if rows have one label each and there are not too many
+// labels. Returns "" for a regression.
 std::string format_class_tables(const ClassificationReport& report, const LabelSet& labels);
 
 // Writes classification_report.json and .txt with the metrics and tables. With one label per row, also writes

@@ -114,7 +114,7 @@ Task task_of(const std::string& wanted, const DataSource& source, const Request&
   if (request.stage().head == Head::kTokens)
     return wanted == "auto" ? detect_task(source) : task_named(wanted, request.stage());
   if (wanted != "auto")
-    throw UserError("{}: eval_task: {} asks for text, and {} is a {}; leave eval_task out", request.eval().tasks_at,
+    throw UserError("{}: eval_task: {} asks for text, but {} is a {}; leave eval_task out", request.eval().tasks_at,
                     wanted, request.model_folder(), request.stage().model);
   return Task::kRows;
 }
@@ -142,7 +142,7 @@ std::vector<EvalSet> read_sets(const Request& request, const TextSide& text) {
                     spec.tasks_at, spec.tasks.size(), data.eval_sets.size());
   std::vector<EvalSet> sets;
   if (data.eval_sets.empty()) {
-    info("eval_dataset is not given: {} of dataset ({}) are measured",
+    info("eval_dataset is not given, so eval measures {} of dataset ({})",
          data.val_size > 0 ? "the rows that val_size holds out" : "the rows", fmt::join(data.sets, ", "));
     sets.push_back(set_of(read_own_set(data, text.tokenizer(), text.vocab_size)));
   }

@@ -45,7 +45,7 @@ const std::vector<Figure>& known_figures() {
   return figures;
 }
 
-// Returns the metrics of one set: the known ones in the order of the table, then the others sorted by name.
+// Returns the metrics of one set: first the known metrics in the order of the table, then the other metrics by name.
 std::vector<Figure> figures_of(const Measured& measured) {
   std::vector<Figure> out;
   for (const Figure& figure : known_figures())

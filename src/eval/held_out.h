@@ -1,4 +1,4 @@
-// Defines HeldOut: rows that a run does not train on. They are evaluated as the run's stage defines.
+// Defines HeldOut: rows that a run does not train on. The run's stage defines how they are evaluated.
 #pragma once
 
 #include <filesystem>

@@ -80,8 +80,8 @@ size_t answer_of(const ordered_json& row, const Choices& choices) {
       choices.labels.front(), choices.labels.back(), choices.texts.size() - 1);
 }
 
-// Returns the first row of a CSV or TSV file without a header line: read_rows took this row for the header. Returns {}
-// if the file has a header line. `first` is the first row that read_rows gave.
+// Returns the first row of a CSV or TSV file that has no header line. (read_rows took this row for the header.) Returns
+// {} for other files. `first` is the first row that read_rows gave.
 std::vector<std::string> headless_row(const DataSource& source, const ordered_json& first) {
   const std::string kind = source.files.empty() ? "" : kind_of(source.files[0]);
   if ((kind != ".csv" && kind != ".tsv") || first.size() < 4) return {};
@@ -223,7 +223,7 @@ std::vector<Prompt> read_prompts(const DataSpec& data, const DataSource& source)
           break;
         case Sample::Kind::kText:
         case Sample::Kind::kTokens:
-          bad("this row has no reply to compare with: a conversation is wanted, or a question with a reference");
+          bad("this row has no reply to compare with; wanted a conversation, or a question with a reference");
       }
     }
     out.push_back(std::move(prompt));

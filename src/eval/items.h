@@ -49,15 +49,15 @@ Task detect_task(const DataSource& source);
 // Reads rows with
 // - a question in the column question, query, prompt or input;
 // - choices: a list or {text, label} in the column choices or options, or the columns A, B, ...;
-// - an answer in the column answer, answerKey, target, gold or label: a number from 0, a letter, a choice's label, or a
-//   choice's text.
+// - an answer in the column answer, answerKey, target, gold or label: the choice's number (from 0), its letter, its
+//   label, or its text.
 // Reads at most max_samples rows. Throws UserError with file:line for a row that cannot be read; with on_bad_row: skip,
 // leaves such rows out.
 std::vector<Question> read_questions(const DataSpec& data, const DataSource& source);
 
 // Reads rows with a question and a column `reference` or `references`. If the question's column is called `question`,
 // the reference may also be in `answer`. Also reads conversations of any format; their last reply is the reference.
-// max_samples and errors: as in read_questions.
+// Treats max_samples and errors like read_questions.
 std::vector<Prompt> read_prompts(const DataSpec& data, const DataSource& source);
 
 }  // namespace fettle

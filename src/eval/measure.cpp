@@ -142,7 +142,7 @@ Example choice_example(const Question& question, size_t i, Task task, const Sess
         "question",
         question.where);
   if (static_cast<int64_t>(whole.size() - prompt) >= longest)
-    throw UserError("{}: choice {} has {} tokens, and cutoff_len is {}; raise cutoff_len", question.where, i + 1,
+    throw UserError("{}: choice {} has {} tokens, but cutoff_len is {}; raise cutoff_len", question.where, i + 1,
                     whole.size() - prompt, longest);
   // If a question is too long, its beginning is cut off.
   const size_t cut = whole.size() > static_cast<size_t>(longest) ? whole.size() - static_cast<size_t>(longest) : 0;

@@ -40,8 +40,9 @@ struct Measured {
 Measured measure(const EvalSet& set, Devices& devices, OpenModel& model, const GenerationSpec& spec,
                  const Session* text);
 
-// Returns the question followed by choice `i` or, with Task::kLetters, by its letter. Only the tokens after the
-// question have labels. The example has at most `longest` tokens; a longer question loses its beginning.
+// Returns the question, followed by choice `i`. With Task::kLetters, the letter of this choice follows instead. Only
+// the tokens after the question have labels. The example has at most `longest` tokens; a longer question loses its
+// beginning.
 Example choice_example(const Question& question, size_t i, Task task, const Session& text, int64_t longest);
 
 }  // namespace fettle

@@ -10,8 +10,8 @@
 namespace fettle {
 
 // Writes into `folder`, which must exist. If there are prompts, writes generated_predictions.jsonl. If the stage trains
-// labels, writes predictions.jsonl and the files of write_class_report for each set; several sets have a folder each.
-// `labels` may be null if the stage trains no labels.
+// labels, writes predictions.jsonl and the files of write_class_report for each set. If there are several sets, each
+// set has a folder of its own. `labels` may be null if the stage trains no labels.
 void write_predictions(const std::filesystem::path& folder, const std::vector<EvalSet>& sets,
                        const std::vector<EvalColumn>& models, const LabelSet* labels);
 

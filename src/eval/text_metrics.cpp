@@ -23,8 +23,8 @@ bool is_stop(char c) {
   return c == '.' || c == ',';
 }
 
-// Returns the number of bytes of the white space at `at`; 0 if there is none. White space is what Python's str.split()
-// treats as such.
+// Returns the number of bytes of the white space at `at`; 0 if there is none. White space is whatever Python's
+// str.split() splits at.
 size_t space_at(std::string_view text, size_t at) {
   const auto c = static_cast<unsigned char>(text[at]);
   if (c == ' ' || (c >= 0x09 && c <= 0x0d) || (c >= 0x1c && c <= 0x1f)) return 1;
@@ -165,8 +165,8 @@ std::vector<std::string> bleu_tokens(std::string_view text) {
   line = " " + line + " ";
   std::string apart;
   for (char c : line) apart += is_mark(c) ? std::string{' ', c, ' '} : std::string(1, c);
-  // Separates, in this order: a full stop or comma without a digit before it, a full stop or comma without a digit
-  // after it, and a dash after a digit.
+  // Puts spaces around these characters, in this order: a full stop or comma that no digit precedes; a full stop or
+  // comma that no digit follows; and a dash after a digit.
   std::string behind;
   for (size_t i = 0; i < apart.size(); ++i) {
     behind += apart[i];

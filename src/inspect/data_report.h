@@ -26,7 +26,7 @@ struct DataReading {
   const Datasets& data;
   const BatchSpec& batches;       // the batches of the training rows
   const BatchSpec& eval_batches;  // the batches of the evaluation rows during `train`
-  const BatchSpec& eval_command;  // those of `eval`, which differ from eval_batches if the mesh has pp
+  const BatchSpec& eval_command;  // the batches of `eval`; they differ from eval_batches if the mesh has pp
   AssumedTarget target;
 };
 

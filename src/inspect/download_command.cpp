@@ -70,9 +70,10 @@ int run_download(const DownloadOptions& options, std::ostream& out) {
     throw UserError("--subset and --split apply to data sets only; add --dataset");
   const bool names_files = options.all || !options.include.empty();
   if (names_files && (!options.subset.empty() || !options.split.empty()))
-    throw UserError("--subset and --split fetch the files of these rows; leave out --all and --include");
+    throw UserError("--subset and --split choose the files to fetch; leave out --all and --include");
   if (options.without_weights && (options.dataset || names_files))
-    throw UserError("--no-weights fetches a model's config and tokenizer; leave out --dataset, --all and --include");
+    throw UserError(
+        "--no-weights fetches only a model's config and tokenizer; leave out --dataset, --all and --include");
   if (options.all && !options.include.empty()) throw UserError("--all and --include exclude each other; leave one out");
   out << fetch(options).string() << "\n";
   return 0;

@@ -16,8 +16,8 @@ namespace fettle {
 // trained span whose tokens have another weight than 1 begins with the weight: ⟦×0.5:text⟧.
 std::string format_example(const Example& example, const Tokenizer& tokenizer, bool colour);
 
-// Formats a line with the example's source, its length, and its label or number of trained tokens; then
-// format_example().
+// Formats one line about the example (its source, its length, and its label or number of trained tokens), followed by
+// the text of format_example().
 std::string format_sample(const Example& example, const std::optional<LabelSet>& labels, const Tokenizer& tokenizer,
                           bool colour);
 // Returns the first `count` examples, each as {source, text, input_ids, labels}, with weights, label and preference if

@@ -1,5 +1,5 @@
-// Defines best_evaluation, which finds the best evaluation of a run so far, and counts the evaluations since the last
-// one that was clearly better. The result depends only on the log, so a resumed run gets the same result.
+// Defines best_evaluation, which finds the best evaluation of a run so far. It also counts the evaluations since the
+// last clear improvement. The result depends only on the log, so a resumed run gets the same result.
 #pragma once
 
 #include <cstdint>

@@ -45,7 +45,8 @@ Json optional_json(const auto& value) {
   return value ? Json(*value) : Json(nullptr);
 }
 
-// Leaves out values that are not finite: Python's json writes them, but standard JSON has no form for them.
+// Leaves out values that are not finite, because standard JSON cannot express them. (Python's json writes NaN and
+// Infinity.)
 Json to_json_row(const LogRecord& record) {
   Json row{{"step", record.step}, {"epoch", record.epoch}};
   for (const auto& [name, value] : record.values)

@@ -47,11 +47,11 @@ struct Axis {
       out.push_back(i * tick + 0.0);  // + 0.0 turns -0 into 0
     return out;
   }
-  // Returns the position of `value` between the two ends of the axis, as 0 to 1.
+  // Returns where `value` is on the axis: 0 at the lower end, 1 at the upper end.
   double at(double value) const { return (value - low) / (high - low); }
 };
 
-// Returns the distance of ticks: 1, 2 or 5 times a power of ten, so that `span` has about `wanted` ticks.
+// Returns the distance between ticks: 1, 2 or 5 times a power of ten, so that `span` has about `wanted` ticks.
 double tick_for(double span, int wanted) {
   const double rough = span / wanted, power = std::pow(10, std::floor(std::log10(rough)));
   for (double factor : {1.0, 2.0, 5.0})

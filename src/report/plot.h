@@ -22,8 +22,8 @@ struct LossCurves {
 // Returns the curves of "loss" (training) and "eval_loss" (evaluation) in a run's log_history.
 LossCurves loss_curves(const std::vector<LogRecord>& history, std::string title);
 
-// Returns the exponential moving average that LLaMA-Factory draws. The more values there are, the stronger they are
-// smoothed.
+// Returns the exponential moving average that LLaMA-Factory draws. The more values there are, the more strongly they
+// are smoothed.
 std::vector<double> smooth(const std::vector<double>& values);
 
 // Writes STEM.png (1600 x 1000) and STEM.svg: the training loss as a light line, its average as a bold line, and the

@@ -217,7 +217,7 @@ void announce(const Run& run, const RunLength& length, const Batches& batches, c
               int64_t resumed_step, const std::string& devices) {
   if (run.dtype_by_default && run.compute == DType::kF32 && byte_size(run.model.config.dtype) == 2)
     info(
-        "the model is stored in 16 bits but trained in float32, because the recipe sets no dtype: bf16: true takes "
+        "the model is stored in 16 bits but trained in float32, because the recipe sets no dtype; bf16: true takes "
         "about half the memory and time; bf16: false keeps float32 without this message");
   for (const std::string& note : data.notes) info("data: {}", note);
   if (!data.labels.empty()) info("labels: {}", data.labels);

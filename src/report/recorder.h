@@ -27,7 +27,7 @@ class Recorder {
 
   void start_step() { progress_.start_step(); }
   void step(const StepOutcome& outcome, const Batch& batch, int64_t step, double flops, bool warm);
-  // `bytes` returns the largest number of bytes that one device has had in use so far; 0: not known.
+  // `bytes` returns the largest number of bytes that one device has had in use so far; 0 if the number is not known.
   void measure_memory(std::function<int64_t()> bytes) { device_memory_ = std::move(bytes); }
   void saved(double seconds_waited) { save_stall_ += seconds_waited; }
   // Records that gradients of `step` overflowed. The step runs again with `loss_scale`.

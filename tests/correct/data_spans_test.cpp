@@ -97,8 +97,8 @@ TEST(ToolFormats, AreThoseOfTheModelsOwnTemplate) {
   EXPECT_EQ(refusal("", qwen), "");
   EXPECT_EQ(refusal("qwen", qwen), "");
   EXPECT_EQ(refusal("qwen3_5", coder), "");
-  EXPECT_THAT(refusal("qwen", coder), HasSubstr("writes them as qwen3_5"));
-  EXPECT_THAT(refusal("mistral", qwen), HasSubstr("writes them as qwen; remove the key"));
+  EXPECT_THAT(refusal("qwen", coder), HasSubstr("writes tools as qwen3_5"));
+  EXPECT_THAT(refusal("mistral", qwen), HasSubstr("writes tools as qwen; remove the key"));
   EXPECT_THAT(refusal("default", "plain"), HasSubstr("writes them in another format"));
   EXPECT_THAT(refusal("llama3", ""), HasSubstr("no chat template"));
 }

@@ -123,10 +123,12 @@ TEST_F(BadRecipe, FeaturesThatDoNotExistAreNamed) {
 
 TEST_F(BadRecipe, KeysGivenTwice) {
   EXPECT_EQ(message("lora_rank: 8\nstage: sft\nlora_r: 16\n"),
-            "FILE:3: lora_rank is given twice with different values: 'lora_r' here, 'lora_rank' at FILE:1; keep one of "
+            "FILE:3: lora_rank is given twice with different values: as 'lora_r' here, and as 'lora_rank' at FILE:1; "
+            "keep one of "
             "them");
-  EXPECT_EQ(message("seed: 1\nseed: 2\n"),
-            "FILE:2: seed is given twice with different values: 'seed' here, 'seed' at FILE:1; keep one of them");
+  EXPECT_EQ(
+      message("seed: 1\nseed: 2\n"),
+      "FILE:2: seed is given twice with different values: as 'seed' here, and as 'seed' at FILE:1; keep one of them");
 }
 
 TEST_F(BadRecipe, ValuesThatExcludeEachOther) {
@@ -169,10 +171,10 @@ TEST_F(BadRecipe, ValuesThatExcludeEachOther) {
   EXPECT_EQ(message("finetuning_type: full\nuse_apollo: true\nuse_adam_mini: true\n"),
             "FILE:2: use_apollo and use_adam_mini are two optimizers; keep one of them");
   EXPECT_EQ(message("finetuning_type: full\noptim: lion_32bit\nuse_adam_mini: true\n"),
-            "FILE:3: use_adam_mini is another optimizer than optim: lion_32bit; remove one of the two keys");
+            "FILE:3: use_adam_mini and optim: lion_32bit choose different optimizers; remove one of the two keys");
   EXPECT_THAT(message("finetuning_type: full\nuse_apollo: true\noptim_args: rank=2\n"),
               HasSubstr("FILE:3: with use_apollo, the keys apollo_*"));
-  EXPECT_THAT(message("fp16: true\nlora_dtype: bf16\n"), HasSubstr("leave lora_dtype at float32"));
+  EXPECT_THAT(message("fp16: true\nlora_dtype: bf16\n"), HasSubstr("set lora_dtype: float32"));
   EXPECT_THAT(message("pissa_init: true\nadapter_name_or_path: a\n"), HasSubstr("create_new_adapter: true"));
   EXPECT_THAT(message("pissa_init: true\nuse_dora: true\n"), HasSubstr("remove one of them"));
   EXPECT_THAT(message("pissa_init: true\npissa_iter: 0\n"), HasSubstr("1 or more iterations, or -1"));

@@ -139,10 +139,10 @@ TEST_F(ClassErrors, NumberOfLabelsDiffersFromTheModels) {
   const std::vector<std::string> rows = {R"({"text": "a", "label": "x"})", R"({"text": "a", "label": "y"})"};
   asked.count = 5;
   asked.count_at = "recipe.yaml:3";
-  expect(rows, "recipe.yaml:3: num_labels has 5 labels, but config.json belongs to a classifier with 2", bert);
+  expect(rows, "recipe.yaml:3: num_labels asks for 5 labels, but config.json describes a classifier with 2", bert);
   asked.count.reset();
   asked.id2label = {"x", "y", "z"};
-  expect(rows, "id2label has 3 labels, but config.json belongs to a classifier with 2", bert);
+  expect(rows, "id2label asks for 3 labels, but config.json describes a classifier with 2", bert);
   asked.id2label.clear();
   asked.problem = Problem::kRegression;
   expect(rows, "a.jsonl:1: the label \"x\" is not a number, but problem_type is regression", bert);

@@ -46,7 +46,7 @@ TEST_F(HubFolderErrors, UnusableReadmes) {
   folder.write("README.md", head + "- config_name: en\n  data_files: gone/*.jsonl\n---\n");
   expect("", "", "names files that do not exist");
   folder.write("README.md", head + "- 7\n---\n");
-  expect("", "", "do not have the Hugging Face Hub's format");
+  expect("", "", "is not in the Hugging Face Hub's format");
   folder.write("README.md", "---\n\t: [\n---\n");
   expect("", "", "README.md");
 }

@@ -111,7 +111,7 @@ TEST_F(Filling, StopsWhileTheFilesAreInspected) {
   spec.sets = {folder.write("rows.jsonl", "{\"text\": \"a\"}\n").string()};
   const InterruptScope scope;
   std::raise(SIGINT);
-  EXPECT_EQ(failure(), "interrupted while the data's files were looked at");
+  EXPECT_EQ(failure(), "interrupted while the data files were hashed");
   EXPECT_EQ(code, 130);
 }
 

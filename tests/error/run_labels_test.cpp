@@ -52,7 +52,7 @@ TEST_F(LabelKeys, MustMatchTheModelsLabels) {
   const json taught = {{"architectures", {"BertForSequenceClassification"}}, {"id2label", {{"0", "x"}, {"1", "y"}}}};
   recipe.num_labels = 5;
   recipe.set_at["num_labels"] = "recipe.yaml:3";
-  expect("recipe.yaml:3: num_labels has 5 labels, but config.json belongs to a classifier with 2", taught);
+  expect("recipe.yaml:3: num_labels asks for 5 labels, but config.json describes a classifier with 2", taught);
   // A model that is trained from scratch has no trained head.
   recipe.train_from_scratch = true;
   EXPECT_EQ(settled_labels(recipe, cls_stage(), {}, taught, "config.json")->size(), 5);

@@ -49,7 +49,7 @@ SUBSTANCE = {
     "no such method": r"(qat|lisa_\w+|relora|peft|lr_quadratic_warmup|max_packed_sequence_len) is not available"
     r"|type '(ebft_\w+|rwd)\.\w+' is not available|the plugin '.*(Diffusion|LLMCompressor).*' is not available|step_separator",
     "no such rows": r"min_sample_len is not available|the data set type",
-    "some parameters only": r"unfrozen_parameters trains only",
+    "some parameters only": r"unfrozen_parameters is not available",
     "another tokenizer": r"tokenizer_config is not available",
     "misspelled there": r"unknown key 'context_parapllel_size'",
 }

@@ -9,9 +9,9 @@
 
 namespace fettle {
 
-// True when `box` has as many dims as `dims` and lies inside an array of these dims.
+// Returns whether `box` has as many dims as `dims` and lies inside an array of these dims.
 bool is_inside(const Box& box, const Dims& dims);
-// True when the elements of `box` are contiguous in a dense array of dims `dims`.
+// Returns whether the elements of `box` are contiguous in a dense array of dims `dims`.
 bool is_one_run(const Box& box, const Dims& dims);
 // Returns the part that both boxes share. Some size[d] is 0 when the boxes do not overlap. Both boxes must have the
 // same rank.

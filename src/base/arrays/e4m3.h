@@ -12,8 +12,8 @@ inline constexpr float kLargestE4m3 = 448;
 // Returns the values of the 256 codes. The codes 0x7f and 0xff are NaN.
 const std::vector<float>& e4m3_values();
 
-// Returns the code of the nearest value; of two equally near values, the one with an even mantissa. Values beyond the
-// largest finite value become that value. NaN stays NaN.
+// Returns the code of the nearest value. If two values are equally near, returns the code with the even mantissa.
+// Values beyond the largest finite value become that value. NaN stays NaN.
 uint8_t e4m3_code(float value);
 
 }  // namespace fettle

@@ -9,7 +9,7 @@
 namespace fettle {
 
 // Element types; stablehlo_name gives their names in StableHLO. F8_E4M3 (kF8E4M3FN) is the only 8-bit float that is
-// read from files; its values are then converted. Inside a program, only the factors of matrix products are 8-bit
+// read from files; its values are then converted. Inside a program, only the operands of matrix products are 8-bit
 // floats. Host arrays and a program's arguments and results are never 8-bit floats.
 enum class DType : uint8_t {
   kPred,
@@ -44,7 +44,7 @@ DType dtype_from_safetensors(std::string_view name);
 DType dtype_from_hf(std::string_view name);
 std::string_view hf_name(DType dtype);  // "bfloat16"
 
-// The 8-bit dtypes of the factors of matrix products. Gradients need a wider range than the forward pass.
+// The 8-bit dtypes of the operands of matrix products. Gradients need a wider range than the forward pass.
 struct Float8 {
   DType forward = DType::kF8E4M3FN;
   DType gradient = DType::kF8E5M2;

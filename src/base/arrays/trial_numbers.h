@@ -1,4 +1,5 @@
-// Numbers for checks of a device: reproducible inputs, and how far a result is from the expected one.
+// Defines trial_numbers, which makes reproducible inputs for checks of a device, and relative_distance, which returns
+// how far a result is from the expected one.
 #pragma once
 
 #include <span>
@@ -8,8 +9,8 @@
 
 namespace fettle {
 
-// Returns an array of `shape`, whose dtype is a float dtype, with reproducible pseudo-random numbers in [-scale,
-// scale).
+// Returns an array of reproducible pseudo-random numbers in [-scale, scale). The dtype of `shape` must be a float
+// dtype.
 HostArray trial_numbers(const Shape& shape, uint32_t seed, float scale = 1);
 
 // Returns the elements of an array of bf16, f16, f32 or f64, rounded to f32.

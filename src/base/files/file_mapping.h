@@ -1,8 +1,8 @@
 // Defines FileMapping: a read-only mapping of an open file that notices when the file loses bytes.
 //
-// A read of mapped bytes that the file no longer has raises SIGBUS, which ends a process. A read error of the disk has
-// the same effect. The first FileMapping installs a signal handler, which replaces the bytes by zeros and marks the
-// mapping. So code that reads mapped bytes must call intact() afterwards.
+// A read of mapped bytes that the file no longer has raises SIGBUS, which normally ends the process. A read error of
+// the disk has the same effect. The first FileMapping installs a signal handler, which replaces the bytes by zeros and
+// marks the mapping. So code that reads mapped bytes must call intact() afterwards.
 #pragma once
 
 #include <cstddef>
@@ -15,15 +15,15 @@ namespace fettle {
 class FileMapping {
  public:
   FileMapping() = default;  // maps nothing
-  // Maps the whole file `descriptor` and takes ownership of the descriptor. On failure `error_number` is set to errno
-  // and nothing is mapped; else it is 0. A file without bytes is mapped as an empty span.
+  // Maps the whole file `descriptor` and takes ownership of the descriptor. On failure, sets `error_number` to errno
+  // and maps nothing; on success, sets it to 0. A file without bytes is mapped as an empty span.
   FileMapping(int descriptor, int& error_number);
   FileMapping(FileMapping&&) noexcept;
   FileMapping& operator=(FileMapping&&) noexcept;
   ~FileMapping();
 
   std::span<const std::byte> bytes() const { return {data_, static_cast<size_t>(size_)}; }
-  // False when bytes that were read may be zeros because the file became shorter or could not be read.
+  // Returns false when bytes that were read may be wrong (zeros), because the file became shorter or could not be read.
   bool intact() const;
 
  private:

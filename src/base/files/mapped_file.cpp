@@ -15,7 +15,7 @@ namespace fettle {
 namespace fs = std::filesystem;
 namespace {
 
-// Moves the start of the range back to the start of a page, as madvise requires.
+// Calls madvise for the range. First moves the start of the range back to the start of a page, as madvise requires.
 void advise(std::span<const std::byte> file, int64_t offset, int64_t bytes, int advice) {
   if (bytes <= 0 || file.empty()) return;
   const int64_t page = sysconf(_SC_PAGESIZE);

@@ -1,4 +1,4 @@
-// Defines functions that keep other users' code out of this process: they make private folders and check files of code.
+// Defines functions that keep other users' code out of this process. They make private folders and check files of code.
 #pragma once
 
 #include <filesystem>
@@ -10,8 +10,8 @@ namespace fettle {
 // Existing folders stay as they are. Returns false when a folder cannot be made; errno says why.
 bool make_private_folder(const std::filesystem::path& folder);
 
-// Returns why another user could have changed the code in `file`, with the remedy; "" when no other user could. The
-// file is safe when this user or root owns the file and its folder, and nobody else may write to them. If `file` is a
+// Returns why another user could have changed the code in `file`, and the remedy; "" when no other user could. The file
+// is safe when this user or root owns both the file and its folder, and nobody else may write to either. If `file` is a
 // link, the link's own folder is checked, too. Returns "" for a missing file, because the caller cannot open it anyway.
 std::string distrust(const std::filesystem::path& file);
 

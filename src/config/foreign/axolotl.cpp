@@ -50,7 +50,7 @@ bool is_of_a_family(std::string_view name) {
   return std::ranges::find(kNames, name) != std::end(kNames);
 }
 
-// Returns "" if `name` means the model's own template, else `name`.
+// Returns "" if `name` means the model's own template; otherwise returns `name`.
 std::string own_or_named(const std::string& name) {
   return name == "tokenizer_default" || name.starts_with("tokenizer_default_fallback_") || is_of_a_family(name) ? ""
                                                                                                                 : name;
@@ -134,8 +134,8 @@ class AxolotlReader {
     mean("stage", "pt");
   }
 
-  // Translates saves_per_epoch and evals_per_epoch: once per epoch becomes the strategy `epoch`, other numbers become
-  // save_steps and eval_steps, as shares of the run's steps. Also sets Axolotl's default strategies.
+  // Translates saves_per_epoch and evals_per_epoch. Once per epoch becomes the strategy `epoch`. Other numbers become
+  // save_steps and eval_steps, which are shares of the run's steps. Also sets Axolotl's default strategies.
   void read_intervals() {
     const double epochs = number("num_epochs", 1);
     for (const auto& [from, strategy, steps] : {std::tuple{"saves_per_epoch", "save_strategy", "save_steps"},
@@ -189,8 +189,8 @@ class AxolotlReader {
     if (text("rl") == "simpo") usual("pref_ftx", "1");  // the default of Axolotl's cpo_alpha
   }
 
-  // Reads cosine_min_lr_ratio: the last learning rate of `lr_scheduler: cosine` as a share of the highest one. Other
-  // schedules ignore it.
+  // Reads cosine_min_lr_ratio: the last learning rate of `lr_scheduler: cosine`, divided by the highest one. Other
+  // schedules ignore this key.
   void read_schedule() {
     if (!has("cosine_min_lr_ratio")) return;
     const std::string schedule = text("lr_scheduler");
@@ -207,8 +207,9 @@ class AxolotlReader {
          cosine ? "the cosine falls to 0" : "it belongs to lr_scheduler: cosine");
   }
 
-  // Reads curriculum_sampling: the rows are trained in the order of the merged data sets. Axolotl shuffles the merged
-  // sets first, unless there is only one set or shuffle_merged_datasets is false.
+  // Reads curriculum_sampling, which keeps the order of the rows. With several data sets, Axolotl shuffles the rows
+  // when it merges the sets, unless shuffle_merged_datasets is false. Then curriculum_sampling has no effect, and this
+  // function warns.
   void read_order() {
     if (!has("curriculum_sampling")) return;
     handle("curriculum_sampling");
@@ -223,8 +224,8 @@ class AxolotlReader {
     mean("disable_shuffling", "true");
   }
 
-  // Reads the chat template: the recipe's, or the template that its data sets name. Throws when data sets name
-  // different templates.
+  // Reads the chat template: chat_template of the recipe, or the template that the recipe's data sets name. Throws when
+  // data sets name different templates.
   void read_template() {
     std::string name = text("chat_template"), place = has("chat_template") ? where(at("chat_template")) : file_;
     const std::string of_recipe = name;
@@ -274,7 +275,7 @@ class AxolotlReader {
   }
 
   // Reads the special tokens. eos_token becomes Fettle's key, since it changes what is trained. The other special
-  // tokens change nothing that is trained, so the tokenizer's own are used.
+  // tokens change nothing that is trained, so the tokenizer's own special tokens are used.
   void read_tokens() {
     for (const char* key : {"special_tokens", "tokens"}) {
       const YAML::Node map = at(key);
@@ -333,13 +334,13 @@ class AxolotlReader {
       }
     if (!whole)
       throw UserError(
-          "{}: unfrozen_parameters trains only parameters whose names match, which is not available; "
-          "finetuning_type: freeze trains whole layers",
+          "{}: unfrozen_parameters is not available, because Fettle does not choose parameters by name; set "
+          "finetuning_type: freeze to train whole layers",
           where(list));
     handle("unfrozen_parameters");
   }
 
-  // Skips each key that the file has without a value and that out_.meant sets. If both were read, the key would count
+  // Skips each key of the file that has no value, if out_.meant sets this key. If both were read, the key would count
   // as given twice, which is an error.
   void drop_empty_keys() {
     for (const auto& [key, value] : out_.meant)

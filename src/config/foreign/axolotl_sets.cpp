@@ -257,7 +257,7 @@ class Set {
   }
 
   // Returns whether all names of a role are usual ones: user, human, assistant, gpt, system, tool. Fettle understands
-  // rows with these names without tags.
+  // these names even if no tags are set.
   bool has_usual_names(const std::string& role) const {
     const std::string also = role == "user" ? "human" : role == "assistant" ? "gpt" : "";
     for (const std::string& word : words(role.c_str()))
@@ -265,8 +265,8 @@ class Set {
     return true;
   }
 
-  // Reads the names of the roles. Does nothing if all roles have usual names. Otherwise, throws when a role has more
-  // than one name and not all of them are usual.
+  // Reads the names of the roles. Does nothing if all roles have usual names. Otherwise, throws when a role has several
+  // names, unless all of them are usual.
   void read_roles() {
     if (has_usual_roles()) return;
     for (const auto& [tag, role] : {std::pair{"user_tag", "user"},
@@ -283,7 +283,8 @@ class Set {
   }
 
   // Throws unless exactly the assistant's turns and their end-of-turn tokens are trained. Also throws when
-  // message_field_training, the name of a message's own flag, is neither train nor training.
+  // message_field_training is neither train nor training. (This key names the field of a message that says whether the
+  // message is trained.)
   void check_training() const {
     if (const std::string field = text(set_, "message_field_training");
         !field.empty() && field != "train" && field != "training")
@@ -310,8 +311,8 @@ class Set {
             where(set_[key]), key, value);
   }
 
-  // Throws when the field of thoughts has one name in the rows and another name in the template. (The fields of a
-  // message reach the chat template under their own names.)
+  // Throws when the rows and the template have different names for the field of thoughts. (The chat template gets the
+  // fields of a message under the names that they have in the rows.)
   void check_thoughts() const {
     const std::string usual = "reasoning_content";
     std::string from = text(set_, "field_thinking"), to = text(set_, "template_thinking_key");

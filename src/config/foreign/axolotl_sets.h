@@ -24,8 +24,8 @@ class AxolotlSets {
   // Does the same for an item of pretraining_dataset, whose rows are texts.
   std::string texts(const YAML::Node& set);
 
-  // Returns two texts for each set of conversations so far: its `chat_template`, or else the template that its `type`
-  // names ("" if neither does), and "FILE:LINE" for messages.
+  // Returns one pair for each set of conversations so far. The first text is the name of the set's template: its
+  // `chat_template`, else the template that its `type` names, else "". The second text is "FILE:LINE", for messages.
   const std::vector<std::pair<std::string, std::string>>& templates() const { return templates_; }
 
  private:

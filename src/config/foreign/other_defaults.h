@@ -9,8 +9,8 @@
 
 namespace fettle {
 
-// Returns the defaults of ms-swift, TRL or Unsloth if the recipe has keys that are typical of the tool, else nullopt.
-// Warns when Fettle does not follow a default of the tool.
+// Returns the defaults of ms-swift, TRL or Unsloth if the recipe has keys that are typical of this tool; otherwise
+// nullopt. Warns when Fettle does not follow a default of the tool.
 std::optional<Dialect> read_other_defaults(const YAML::Node& root);
 
 }  // namespace fettle

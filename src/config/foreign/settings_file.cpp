@@ -32,8 +32,8 @@ bool names_device(const YAML::Node& node) {
   return device.IsDefined() && device.IsScalar() && device.Scalar() != "none" && device.Scalar() != "";
 }
 
-// Returns the setting itself or, if it is the name of a file, the content of the file. If the file cannot be read, sets
-// `unread` to its name and returns a null node.
+// Returns `node`. If `node` is the name of a file, returns the content of the file instead. If the file cannot be read,
+// sets `unread` to its name and returns a null node.
 YAML::Node content(const YAML::Node& node, const fs::path& recipe, std::string& unread) {
   if (!node.IsScalar() || node.Scalar().empty()) return node;
   for (const fs::path& file : {fs::path(node.Scalar()), recipe.parent_path() / node.Scalar()}) {
@@ -61,8 +61,8 @@ bool is_nvme(const YAML::Node& device) {
   return device.IsDefined() && device.IsScalar() && device.Scalar() == "nvme";
 }
 
-// Takes over the folder if DeepSpeed's optimizer state is on NVMe. Without a folder, host memory is used instead. If
-// DeepSpeed's weights are on NVMe too, the float32 weights go to the same folder.
+// Sets offload_dir to `folder` if DeepSpeed keeps the optimizer state on NVMe. Without a folder, host memory is used
+// instead. If DeepSpeed keeps the weights on NVMe too, the float32 weights go to the same folder.
 void offload_to_disk(Settings& out, const YAML::Node& device, const YAML::Node& folder, const YAML::Node& of_weights) {
   if (!is_nvme(device)) return;
   if (!folder.IsDefined() || !folder.IsScalar() || folder.Scalar().empty() || folder.Scalar() == "none") return;
@@ -103,8 +103,8 @@ Settings of_deepspeed(const YAML::Node& given, const fs::path& recipe) {
   return out;
 }
 
-// Reads an FSDP configuration, or a configuration of accelerate that has the FSDP or DeepSpeed settings as one of its
-// keys.
+// Reads an FSDP configuration. Also reads a configuration of accelerate, in which a key contains the FSDP or DeepSpeed
+// settings.
 Settings of_fsdp_config(const YAML::Node& given, const fs::path& recipe) {
   Settings out;
   const YAML::Node whole = content(given, recipe, out.unread);

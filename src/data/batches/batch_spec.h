@@ -11,7 +11,7 @@ namespace fettle {
 enum class RowGrouping {
   kNone,            // each sequence stands alone
   kPairs,           // examples 2n and 2n + 1, a preference pair, become sequences 2k and 2k + 1
-  kWithMismatched,  // sequence 2k + 1 is the prompt of sequence 2k with the reply of another row (for KTO)
+  kWithMismatched,  // sequence 2k + 1 has the prompt of sequence 2k and the reply of another row (for KTO)
 };
 
 constexpr int64_t sequences_per_group(RowGrouping grouping) {
@@ -25,28 +25,29 @@ enum class Lines {
   kRegrouped,  // sequences share lines, in any micro-batch; a step uses only as many micro-batches as it needs
 };
 
-// Batches for training steps, or for evaluating held-out rows and evaluation sets.
+// What batches are for: training steps, or evaluations of held-out rows and of evaluation sets.
 enum class BatchUse { kTraining, kEvaluation };
 
 struct BatchSpec {
   int64_t micro_batches = 1;  // number of micro-batches of a step
   int64_t sequences = 1;      // sequences of a micro-batch over all devices
-  int64_t max_length = 2048;  // tokens of the longest example (cutoff_len)
-  int64_t multiple = 8;       // T, the positions of a line, is a multiple of this; max_length is rounded up
-  bool packing = false;       // several examples share a sequence and cannot see each other; needs RowGrouping::kNone
+  int64_t max_length = 2048;  // largest number of tokens of an example (cutoff_len)
+  int64_t multiple = 8;       // T (the positions of a line) is a multiple of this number; max_length is rounded up
+  bool packing = false;  // several examples share a sequence, but do not attend to each other; needs RowGrouping::kNone
   Lines lines = Lines::kOwn;
   int64_t stages = 1;  // pipeline stages; the pipeline makes a step longer by stages - 1 micro-batches
-  int64_t shards = 1;  // devices that the lines of a micro-batch are split over; divides `sequences`
+  int64_t shards = 1;  // number of devices that share the lines of a micro-batch; `sequences` is a multiple of it
   RowGrouping grouping = RowGrouping::kNone;
   bool shuffle = true;  // true: a new order in each epoch; false: the order of the examples
-  // true: each step gets rows of similar length, so that they need less padding. Has an effect only with `shuffle` and
-  // without `packing`, and not for very small data sets.
+  // true: the rows of a step have similar lengths, so they need less padding. Has no effect without `shuffle`, with
+  // `packing`, or in very small data sets.
   bool like_length = true;
   uint64_t seed = 42;
   std::vector<std::string> skip_rows = {};  // "file:line" of rows to leave out; filler (batches.h) replaces them
-  // Lengths for T. With Lines::kOwn, T is the smallest length into which the step's longest sequence fits; few lengths
-  // mean few compilations. With other Lines, T is at most the largest of these lengths that the rows need. If empty,
-  // the lengths are max_length (rounded up to `multiple`), half of it, a quarter of it, and so on down to 64.
+  // The values that T may have. With Lines::kOwn, T is the smallest value that the step's longest sequence fits into;
+  // few values mean few compilations. With other Lines, the values only limit T: T is at most the largest value that
+  // the rows need. If `lengths` is empty, the values are max_length (rounded up to `multiple`), a half of it, a
+  // quarter, and so on down to 64.
   std::vector<int64_t> lengths = {};
 
   // The number of groups in a step (see Batches). A preference pair or a packed sequence is one group.

@@ -49,7 +49,7 @@ Batches::Batches(Examples examples, BatchSpec spec, int32_t pad_id)
                       examples_.source(i), length, spec_.lengths.back());
     longest = std::max(longest, length);
   }
-  // Rows for classification may all lack a label: then they are only classified.
+  // For a classifier, all rows may lack a label, because such rows can still be classified.
   if (!trained && examples_.classes_per_row() == 0)
     throw UserError("none of the {} rows has a trained token; see `fettle data`", examples_.size());
   const bool grouped = spec_.grouping != RowGrouping::kNone;
@@ -78,7 +78,8 @@ Batches::Batches(Examples examples, BatchSpec spec, int32_t pad_id)
   for (BatchShape& one : shapes_) one.weighted = examples_.weighted();
 }
 
-// Packs the examples once, so every epoch has the same groups. With spec_.shuffle, each epoch has another order.
+// Packs the examples once, so every epoch has the same groups. With spec_.shuffle, the order of the groups differs
+// between epochs.
 void Batches::pack() {
   const int64_t count = examples();
   std::vector<int64_t> order(examples_.size()), lengths(examples_.size());
@@ -114,7 +115,7 @@ void Batches::skip_rows() {
   }
   for (const std::string& name : wanted)
     if (!found.contains(name))
-      throw UserError("skip_rows: '{}' is not a row to train; name a row as messages name it, such as {}", name,
+      throw UserError("skip_rows: '{}' is not a row to train; write a row as messages do, for example {}", name,
                       examples_.source(0));
   if (!left) throw UserError("skip_rows: nothing is left to train without these rows; name fewer rows");
 }
@@ -145,15 +146,15 @@ DataIdentity Batches::identity() const {
 }
 
 const BatchShape& Batches::fullest() const {
-  // A pipeline keeps the values of all micro-batches until the backward pass, so the number of micro-batches counts,
+  // A pipeline keeps the values of all micro-batches until the backward pass. So the number of micro-batches counts,
   // too.
   return *std::ranges::max_element(shapes_, {}, [this](const BatchShape& shape) {
     return (spec_.stages > 1 ? shape.micro_batches : 1) * shape.lines * shape.length;
   });
 }
 
-// Chooses the shapes. With Lines::kOwn, there is one for each of spec_.lengths. Otherwise the rows' lengths in sample
-// steps decide; the samples are spread evenly over the first epoch.
+// Chooses the shapes. With Lines::kOwn, there is one shape for each of spec_.lengths. Otherwise, the shapes depend on
+// the lengths of the rows in sample steps, which are spread evenly over the first epoch.
 void Batches::choose_shapes() {
   if (spec_.lines == Lines::kOwn) {
     for (const int64_t length : spec_.lengths) shapes_.push_back(padded_shape(spec_, length));
@@ -237,8 +238,8 @@ std::vector<int64_t> Batches::lengths_of(const std::vector<Sequence>& sequences)
   return out;
 }
 
-// Lays the sequences into the shape with the lowest cost; among equal costs, into the first of these shapes. With
-// Lines::kOwn, takes the smallest length into which every sequence fits.
+// Lays the sequences into the shape with the lowest cost; if several shapes have this cost, into the first of them.
+// With Lines::kOwn, takes the smallest length into which every sequence fits.
 Batches::Laid Batches::lay(const std::vector<Sequence>& sequences) const {
   const std::vector<int64_t> lengths = lengths_of(sequences);
   if (spec_.lines == Lines::kOwn) {

@@ -1,11 +1,12 @@
-// Defines Batches: the seeded order of examples, cut into global batches of dense arrays.
+// Defines Batches, which puts examples into a seeded order and cuts this order into global batches of dense arrays.
 //
-// The order depends only on the seed, the epoch and the examples, never on the mesh or on threads. The number of the
-// step alone decides which rows it has, so a resumed run continues by asking for the next step.
+// The order depends only on the seed, the epoch and the examples, never on the mesh or on threads. The number of a step
+// alone decides which rows the step has. So a resumed run continues by asking for the next step.
 //
-// A group is a set of examples that stays together in a batch: one example, the examples packed into one sequence, a
-// preference pair, or a rated reply and its prompt with another row's reply. The last two kinds take two sequences, the
-// other kinds one. The sequences of a step are laid into lines (layout.h).
+// A group is a set of examples that stay together in a batch. There are four kinds of groups: one example; the examples
+// that are packed into one sequence; a preference pair; and a prompt with its rated reply, plus the same prompt with
+// another row's reply. Groups of the last two kinds take two sequences, other groups take one. The sequences of a step
+// are laid into lines (layout.h).
 #pragma once
 
 #include <cstdint>
@@ -26,9 +27,9 @@
 
 namespace fettle {
 
-// One optimizer step's rows: A micro-batches of B lines of T positions, int32 arrays [A, B, T]. Sequences are numbered
-// from 1 to S in the step's order; a sequence's number does not depend on the layout. When an epoch has no examples
-// left for a step, the step's last sequences are filler: they have no tokens.
+// The rows of one optimizer step: A micro-batches of B lines of T positions. The arrays are int32 [A, B, T] unless
+// noted. The sequences of the step are numbered from 1 to S; these numbers do not depend on the layout. If the epoch
+// has too few examples left, the step's last sequences are filler, which has no tokens.
 struct Batch {
   BatchShape shape;            // shape.sequences is S; with packing, each packed document counts as a sequence
   int64_t used = 1;            // number of micro-batches to compute; the later ones (Lines::kRegrouped) are padding
@@ -46,7 +47,7 @@ struct Batch {
   std::vector<std::string> sources;  // [S] "file:line" of each document; "" for filler
 };
 
-// Batch::sources has this text after the "file:line" of a prompt that has another row's reply.
+// Batch::sources has this text after the "file:line" of a prompt whose reply comes from another row.
 inline constexpr std::string_view kOtherReply = " with another row's reply";
 
 // Two runs with equal identities and batch specifications have the same rows at the same step.
@@ -55,41 +56,41 @@ struct DataIdentity {
   std::string digest;  // hash of Examples::digest of all examples, in order
 };
 
-// Returns for each line of a batch of this shape whether this process needs it.
+// Returns one flag for each line of a batch of this shape: whether this process needs the line.
 using OwnLines = std::function<std::vector<bool>(const BatchShape& shape)>;
 
 // Safe to use from several threads at once.
 class Batches {
  public:
-  // With a grouping, spec.sequences must be even. Throws UserError
-  // - when no example has a trained token (labelled rows need none), or spec.skip_rows leaves nothing to train;
-  // - for an example longer than the largest length, and for a name in spec.skip_rows that no example has;
-  // - for packing with a grouping or with labelled rows;
-  // - when RowGrouping::kWithMismatched finds no other row in the data set or in a step.
-  // Rows of spec.skip_rows still count as rows, but at() makes them filler.
-  // `pad_id` is the token of positions without a token.
+  // With RowGrouping::kPairs or kWithMismatched, spec.sequences must be even. `pad_id` is the token id in padding. Rows
+  // of spec.skip_rows keep their places, but at() replaces them by filler. Throws UserError
+  // - when no example has a trained token (labelled rows need none), or when spec.skip_rows leaves nothing to train;
+  // - when an example is longer than the largest length, or when spec.skip_rows names a row that no example comes from;
+  // - for packing together with a grouping or with labelled rows;
+  // - when RowGrouping::kWithMismatched needs another row, but the data set or a step has only one.
   Batches(Examples examples, BatchSpec spec, int32_t pad_id = 0);
 
   const BatchSpec& spec() const { return spec_; }
   int64_t steps_per_epoch() const;  // the last step of an epoch may have filler sequences
   int64_t examples() const;
   int64_t groups() const;  // groups in an epoch
-  // Returns the shapes of the batches of at(), smaller lengths first. With packing, at() may raise S.
+  // Returns the shapes that at() may give a batch, by length. With packing, a batch may have a larger S.
   const std::vector<BatchShape>& shapes() const { return shapes_; }
   const BatchShape& fullest() const;  // the shape with the largest micro-batches; in a pipeline, the largest step
   DataIdentity identity() const;
   // Returns the batch of optimizer step `step` (0-based, counted over epochs). The same step always gives the same
-  // bytes. With `own`, the lines that are not needed are filler; the counts of tokens still include all lines.
+  // bytes. If `own` is given, the lines that this process does not need are filler; the token counts still include all
+  // lines.
   Batch at(int64_t step, const OwnLines& own = {}) const;
-  // Returns the share of an epoch's positions that are real tokens. Does not count unused micro-batches. With
-  // Lines::kOwn, does not count the lines of filler either.
+  // Returns which share of an epoch's positions are real tokens, not padding. Unused micro-batches do not count. With
+  // Lines::kOwn, lines of filler do not count either.
   double use() const;
 
  private:
   void pack();
   void skip_rows();
   bool skips(int64_t example) const { return skipped_.contains(example); }
-  // The steps from `first` to `first + steps - 1`, and their groups, sorted by length.
+  // A range of `steps` steps that begins at step `first`, and the groups of these steps, sorted by length.
   struct Window {
     int64_t first = 0, steps = 0;
     std::vector<int64_t> groups;
@@ -133,7 +134,7 @@ class Batches {
 // 2 x 32 positions". `per` is " an epoch" or "".
 std::string format_batches(const Batches& batches, std::string_view per);
 
-// Prefetches batches in the order of training: while the device works on one batch, another thread makes the next one.
+// Prefetches batches in the order of training: while the device works on one batch, a thread makes the next batch.
 class BatchPrefetcher {
  public:
   // Keeps `batches` by reference.

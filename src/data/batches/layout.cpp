@@ -58,7 +58,7 @@ int64_t rounded_up(int64_t x, int64_t multiple) {
   return (x + multiple - 1) / multiple * multiple;
 }
 
-// Returns how many micro-batches of `lines` lines are enough for any step, if each sequence fits into one line.
+// Returns how many micro-batches of `lines` lines are enough for any step whose sequences each fit into one line.
 int64_t enough_micro_batches(const BatchSpec& spec, int64_t lines) {
   if (spec.lines != Lines::kRegrouped) return spec.micro_batches;
   const int64_t groups = std::max<int64_t>(1, lines / sequences_per_group(spec.grouping));
@@ -93,7 +93,7 @@ std::vector<BatchShape> candidates(const BatchSpec& spec, int64_t longest, int64
   return out;
 }
 
-// Returns whether every step fits into the shape, if no sequence has more than `longest` tokens.
+// Returns whether the shape fits every step whose sequences have at most `longest` tokens.
 bool holds_all(const BatchShape& shape, const BatchSpec& spec, int64_t longest) {
   const int64_t lines = spec.lines == Lines::kRegrouped ? sequences_per_group(spec.grouping) : spec.sequences;
   return shape.length >= longest && shape.lines >= lines;

@@ -1,8 +1,8 @@
 // Defines lay_out, which places the sequences of a step in lines, and choose_shapes, which decides how large the arrays
 // of micro-batches are.
 //
-// A line is one row of a micro-batch's arrays. Sequences that share a line stand one after another and do not see each
-// other. A sequence is never divided.
+// A line is one row of a micro-batch's arrays. Sequences that share a line stand one after another and do not attend to
+// each other. A sequence is never divided.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct BatchShape {
   int64_t lines = 1;          // B: lines of a micro-batch over all devices
   int64_t length = 0;         // T: positions of a line
   int64_t sequences = 1;      // S: sequences are numbered from 1 to S
-  bool counted = false;       // a step may use fewer micro-batches, and its program is told how many
+  bool counted = false;       // true: a step may use fewer micro-batches, and passes their number to its program
   bool weighted = false;      // the arrays include Batch::weights
 
   bool operator==(const BatchShape&) const = default;
@@ -36,23 +36,24 @@ struct Place {
 };
 
 struct LineLayout {
-  int64_t used = 0;           // number of micro-batches to compute; all, except with Lines::kRegrouped
+  int64_t used = 0;           // number of micro-batches to compute; below A only with Lines::kRegrouped
   std::vector<Place> places;  // one for each sequence
 };
 
-// Places sequences of these lengths into arrays of this shape, longest first, each in the first line with enough free
-// positions. With a grouping, sequences 2k and 2k + 1 are in the same micro-batch. Returns nullopt when the sequences
-// do not fit. The result is a pure function of the arguments; sequences of length 0 take no positions.
+// Places sequences of these lengths into arrays of this shape. Takes the longest sequence first, and places it in the
+// first line with enough free positions. With a grouping, sequences 2k and 2k + 1 are in the same micro-batch.
+// Sequences of length 0 take no positions. Returns nullopt when the sequences do not fit. The result is a pure function
+// of the arguments.
 std::optional<LineLayout> lay_out(const std::vector<int64_t>& lengths, const BatchShape& shape, const BatchSpec& spec);
 
 // The largest number of shapes that choose_shapes returns.
 inline constexpr size_t kMostShapes = 4;
 
-// Chooses up to kMostShapes shapes so that the steps in `samples` have a low total cost (layout_cost), if each step
-// takes the cheapest shape. A sample has the lengths of one step's sequences. The choice is greedy: each further shape
-// must lower the total cost by more than 1 %. At least one shape fits every step that has no sequence of more than
-// `longest` tokens. No micro-batch has more positions than `spec.sequences` lines of `most` positions. `most` is a
-// multiple of spec.multiple, and `longest` is at most `most`. spec.lines must not be kOwn.
+// Chooses up to kMostShapes shapes so that the steps in `samples` have a low total cost (layout_cost). Each step takes
+// its cheapest shape. A sample has the lengths of one step's sequences. The choice is greedy: each further shape must
+// lower the total cost by more than 1 %. At least one shape fits every step that has no sequence of more than `longest`
+// tokens. No micro-batch has more positions than `spec.sequences` lines of `most` positions. `most` is a multiple of
+// spec.multiple, and `longest` is at most `most`. spec.lines must not be kOwn.
 std::vector<BatchShape> choose_shapes(const std::vector<std::vector<int64_t>>& samples, const BatchSpec& spec,
                                       int64_t longest, int64_t most);
 // Returns the cost of a step with this layout, in positions of one device. Each micro-batch has a fixed cost besides

@@ -28,8 +28,8 @@ std::vector<int64_t> mix_sets(const std::vector<int64_t>& sizes, Mix mix, const 
     ++at[set];
     if (static_cast<int64_t>(order.size()) / kMostRepeats > all)
       throw UserError(
-          "mix_strategy: interleave_over would repeat the {} rows until there are more than {}; set interleave_under, "
-          "or interleave_probs closer to the sizes of the sets",
+          "mix_strategy: interleave_over would repeat the {} rows until there are more than {}; set mix_strategy: "
+          "interleave_under, or choose interleave_probs that are closer to the sizes of the sets",
           all, order.size());
   };
   if (weights.empty()) {

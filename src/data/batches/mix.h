@@ -14,7 +14,8 @@ namespace fettle {
 //   probabilities proportional to the weights.
 // - kInterleaveUnder ends when one set has no row left. kInterleaveOver ends when every row was taken at least once; a
 //   set without rows left starts again.
-// `mix` must not be kConcat. Throws UserError when the result would have more than 100 times as many rows as the sets.
+// `mix` must not be kConcat. Throws UserError when the result would have more than 100 times as many rows as all sets
+// together.
 std::vector<int64_t> mix_sets(const std::vector<int64_t>& sizes, Mix mix, const std::vector<double>& weights,
                               uint64_t seed);
 

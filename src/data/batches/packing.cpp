@@ -33,7 +33,7 @@ class Stock {
     return index;
   }
 
-  // Returns the length of a document in stock that is nearest to `wanted`.
+  // Returns the length in stock that is nearest to `wanted`.
   int64_t nearest(int64_t wanted) const {
     const auto above = std::lower_bound(present_.begin(), present_.end(), wanted);
     if (above == present_.end()) return present_.back();
@@ -41,9 +41,9 @@ class Stock {
     return *(above - 1);
   }
 
-  // Returns up to three lengths with the largest sum found that fits into `room`; among equal sums, the fewest lengths.
-  // The search starts with documents of nearly equal length, so that the shortest documents, which fill gaps best, are
-  // left for later sequences.
+  // Returns up to three lengths. Their sum fits into `room`, and is the largest such sum that the search finds. Among
+  // equal sums, takes the fewest lengths. The search starts with documents of nearly equal length. So the shortest
+  // documents, which fill gaps best, are left for later sequences.
   std::vector<int64_t> best_fill(int64_t room) const {
     std::vector<int64_t> best;
     int64_t most = 0, searched = 0;
@@ -81,8 +81,8 @@ class Stock {
     });
   }
 
-  // Calls `visit` with at most `count` of the lengths, from the nearest to `wanted` outwards, until `visit` returns
-  // false.
+  // Calls `visit` with up to `count` lengths until `visit` returns false. Begins with the length that is nearest to
+  // `wanted`, and continues with lengths that are further away.
   template <typename Visit>
   void outward(int64_t wanted, int64_t count, Visit visit) const {
     auto up = std::lower_bound(present_.begin(), present_.end(), wanted);

@@ -91,8 +91,8 @@ ClassTexts read_class_texts(const ordered_json& row, const DataSource& source) {
   std::vector<std::string> columns;
   for (const auto& item : row.items()) columns.push_back(item.key());
   throw BadRow(
-      fmt::format("the columns [{}] hold no text to classify; known are {}, two texts such as sentence1 and sentence2 "
-                  "or premise and hypothesis, and messages; set columns.text in dataset_info.json to your column",
+      fmt::format("the columns [{}] hold no text to classify; known columns are {}, pairs such as sentence1 and "
+                  "sentence2, and messages; set columns.text in dataset_info.json to your column",
                   fmt::join(columns, ", "), fmt::join(kTexts, ", ")));
 }
 

@@ -15,37 +15,37 @@ namespace fettle {
 struct ClassTexts {
   std::string first;
   std::optional<std::string> second;
-  std::vector<Message> messages;  // either `messages` or the texts are empty
+  std::vector<Message> messages;  // the conversation; empty if the row has texts instead
   std::string tools_json;
 };
 
-// Reads the columns that the source names as `text` and `text_pair`, `messages`, or `prompt` and `query`. If the source
-// names none, reads the first of these that the row has:
+// Reads the texts of a row. If the source names columns (`text` and `text_pair`, `messages`, or `prompt` and `query`),
+// reads these columns. Otherwise, reads the first of these that the row has:
 // - messages or conversations;
 // - two texts, such as sentence1 and sentence2, or premise and hypothesis;
 // - one text, such as text, sentence, content, or instruction with input.
 // Throws BadRow.
 ClassTexts read_class_texts(const nlohmann::ordered_json& row, const DataSource& source);
 
-// Returns the name of the label column: the column that the source names as `label`, else the first of label, labels,
-// class, category and score that the row has. Returns "" when the row has no such column.
+// Returns the name of the label column. This is the column that the source names as `label`. If the source names none,
+// it is the first of label, labels, class, category and score that the row has. Returns "" when the row has no such
+// column.
 std::string label_column(const nlohmann::ordered_json& row, const DataSource& source);
 
-// Returns whether the file in `where` ("file:line") is csv or tsv. Cells of such files have no types, so a label that
-// is spelled like a number is a number. In other files, a label that is a string is a name, even if it is spelled like
-// a number.
+// Returns whether the file in `where` ("file:line") is csv or tsv. Cells of such files have no types: a cell that is
+// spelled like a number counts as a number. In other files, a string is always a name.
 bool has_cells(const std::string& where);
 
 // Returns the value of the label column. A text that is a JSON array becomes that array. If `cell` is true (see
-// has_cells), spaces around the text are removed. Returns null when the row has no label: the column is absent, null or
-// empty, or it is -100, which Hugging Face's libraries do not train.
+// has_cells), spaces around the text are removed. Returns null when the row has no label: the column is absent, null,
+// empty, or -100 (Hugging Face's libraries do not train this value).
 nlohmann::ordered_json label_value(const nlohmann::ordered_json& row, const DataSource& source, bool cell);
 
 // One name or number in a label.
 struct LabelWord {
   enum class Kind { kInteger, kReal, kName };
   Kind kind = Kind::kName;
-  bool quoted = false;  // the value is a string, as all cells are
+  bool quoted = false;  // true: the value is a string; cells always are
   double number = 0;    // the number of kInteger and kReal
   std::string text;     // the word as the row spells it
 };

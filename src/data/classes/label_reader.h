@@ -14,7 +14,7 @@ namespace fettle {
 // Safe to use from several threads at once.
 class LabelReader {
  public:
-  // If `yes_or_no` is true, a list in the label column has one 0 or 1 for each label. Otherwise it has names or
+  // If `yes_or_no` is true, a list in the label column has one 0 or 1 for each label. Otherwise, the list has names or
   // numbers of labels.
   LabelReader(LabelSet labels, bool yes_or_no);
 
@@ -32,7 +32,8 @@ class LabelReader {
   LabelSet labels_;
   bool yes_or_no_;
   std::map<std::string, int64_t> number_of_name_;
-  bool named_by_numbers_ = false;  // some label names are numbers (stars "1" to "5"), so a number in a row is a name
+  bool named_by_numbers_ =
+      false;  // true: some label names are numbers (stars "1" to "5"), so numbers in rows are names
 };
 
 }  // namespace fettle

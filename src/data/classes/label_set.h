@@ -19,8 +19,8 @@ std::optional<Problem> problem_named(std::string_view name);
 struct LabelSet {
   Problem problem = Problem::kSingleLabel;
   std::vector<std::string> id2label;  // the label names by number
-  // How lists in the label column are read. true: one 0 or 1 for each label; false: names or numbers of labels;
-  // nullopt: the lists of each data set decide (LabelScan::yes_or_no). Set only when there are one or two labels.
+  // What lists in the label column contain. true: one 0 or 1 for each label. false: names or numbers of labels.
+  // nullopt: each data set's lists decide (LabelScan::yes_or_no). Set only when there are one or two labels.
   std::optional<bool> lists_are_yes_or_no = {};
 
   int64_t size() const { return static_cast<int64_t>(id2label.size()); }

@@ -38,8 +38,9 @@ Problem problem_of_rows(const LabelScan& scan) {
   return scan.reals.rows + scan.quoted_reals.rows > 0 ? Problem::kRegression : Problem::kSingleLabel;
 }
 
-// Throws for a value that is not a label, unless on_bad_row is kSkip. Also throws for a fraction if problem_type is set
-// and is not regression, nobody has named the labels (`named` is false), and no row has a name as its label.
+// Throws for a value that is not a label, unless on_bad_row is kSkip. Also throws for a fraction if all of this holds:
+// problem_type is set to another value than regression, nobody has named the labels (`named` is false), and no row has
+// a name as its label.
 void check_scan(const LabelScan& scan, bool named, std::optional<Problem> problem, OnBadRow on_bad_row) {
   if (scan.wrong.rows > 0 && on_bad_row != OnBadRow::kSkip)
     throw UserError("{}: {}\n(`on_bad_row: skip` leaves such rows out and counts them)", scan.wrong.first,
@@ -69,8 +70,8 @@ std::vector<std::string> names_of_rows(const LabelScan& scan, Problem problem, c
   if (problem == Problem::kRegression) return default_labels(scan.list_size > 0 ? scan.list_size : 1);
   if (scan.too_many())
     throw UserError(
-        "{}: there are more than {} different labels; is this the label column? (`columns: {{label: ...}}` in "
-        "dataset_info.json names another column; `problem_type: regression` learns numbers)",
+        "{}: there are more than {} different labels; is the label column right? (To name another column, set "
+        "`columns: {{label: ...}}` in dataset_info.json. To learn numbers, set `problem_type: regression`.)",
         fmt::join(data.sets, ", "), LabelScan::kMostWords);
   if (scan.lists.rows > 0 && scan.flags.rows > 0 && scan.yes_or_no(scan.list_size))
     return default_labels(scan.list_size);
@@ -97,14 +98,15 @@ std::vector<std::string> settle_names(const LabelScan& scan, const LabelRequest&
     beyond(scan, asked);
   if (numbered && count <= *asked.count) names = default_labels(*asked.count);
   if (static_cast<int64_t>(names.size()) != *asked.count)
-    throw UserError("{}: num_labels is {}, but the rows have {} labels; leave it out, or name all labels in id2label",
-                    asked.count_at, *asked.count, count);
+    throw UserError(
+        "{}: num_labels is {}, but the rows have {} labels; remove num_labels, or name all labels in id2label",
+        asked.count_at, *asked.count, count);
   return names;
 }
 
 // Returns whether every list has one 0 or 1 for each label. With two labels, the list [0, 1] is ambiguous: it may also
-// contain two label numbers. One data set may not show which it is, so all data sets are read. Training sets that
-// no longer exist are skipped, because an evaluation does not need them.
+// contain two label numbers. One data set may not show which meaning is right, so all data sets are read. Training sets
+// that no longer exist are skipped, because an evaluation does not need them.
 bool all_say_yes_or_no(const DataSpec& data, int64_t labels) {
   std::vector<DataSource> sources;
   for (const std::string& name : data.eval_sets) sources.push_back(find_source(name, data.dataset_dir, data.hub));

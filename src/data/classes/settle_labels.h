@@ -7,17 +7,17 @@
 
 namespace fettle {
 
-// Completes `asked`. The recipe takes precedence, then the labels of the model or adapter, then the label column of all
-// rows of data.sets:
+// Returns the labels of the run. The recipe (`asked`) takes precedence, then the labels of the model or adapter, then
+// the label column of all rows of data.sets. Labels from the rows follow these rules:
 // - names from the rows are sorted; whole numbers from 0 on are label numbers; other whole numbers are names in
 //   numerical order;
 // - a list means several labels per row;
 // - numbers with a point, such as 2.0, mean a regression (in lists, only if one is neither 0.0 nor 1.0);
 // - labels without names are LABEL_0, LABEL_1, ...
-// Reads data.sets when the recipe and the model leave something open. If a row may have several labels, and the
-// classifier has only one or two labels, reads data.sets and data.eval_sets to decide what lists mean
-// (LabelSet::lists_are_yes_or_no). Throws UserError for labels of several kinds, for requests that contradict each
-// other, the model or the rows, and when none of the three sources names the labels.
+// Reads data.sets if the recipe and the model leave something open. If a row may have several labels and the classifier
+// has only one or two labels, also reads data.sets and data.eval_sets to decide what lists mean
+// (LabelSet::lists_are_yes_or_no). Throws UserError when the rows have labels of several kinds, when `asked`
+// contradicts itself, the model or the rows, and when none of the three sources names the labels.
 LabelSet settle_labels(const LabelRequest& asked, const TaughtLabels& taught, const DataSpec& data);
 
 }  // namespace fettle

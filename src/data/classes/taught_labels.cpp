@@ -89,8 +89,8 @@ void check_taught(const LabelRequest& asked, const TaughtLabels& taught) {
   const int64_t count = names.empty() ? asked.count.value_or(taught.count()) : static_cast<int64_t>(names.size());
   if (count != taught.count())
     throw UserError(
-        "{}: {} has {} labels, but {} belongs to a classifier with {} labels, whose head could not be used; remove the "
-        "key, or name the model that the classifier was trained from",
+        "{}: {} asks for {} labels, but {} describes a classifier with {}. Its head does not fit. Remove the "
+        "key, or start from the model that the classifier was trained from",
         names.empty() ? asked.count_at : asked.names_at, names.empty() ? "num_labels" : "id2label", count, taught.file,
         taught.count());
   if (!names.empty() && names != taught.id2label && std::ranges::is_permutation(names, taught.id2label))

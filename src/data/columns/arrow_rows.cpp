@@ -26,7 +26,7 @@ T value_of(arrow::Result<T> result, const std::string& file) {
   return std::move(result).ValueUnsafe();
 }
 
-// Returns the bytes as a text, or null when they are not UTF-8 (an image, for example), because rows are JSON.
+// Returns the bytes as a text. Bytes that are not UTF-8 (an image, for example) become null, because rows are JSON.
 ordered_json text_or_null(std::string_view bytes) {
   try {
     const ordered_json text = std::string(bytes);

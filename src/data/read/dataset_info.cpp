@@ -130,7 +130,8 @@ std::vector<fs::path> fetch_entry(const std::string& where, const ordered_json& 
   return fetch_split(hub->hub == wanted ? *hub : read_hub_settings(wanted), *repo, part);
 }
 
-// Returns the name of the split in "train[:10%]" or "train[:500]", and stores the part of the rows to take in `source`.
+// Returns the name of the split in "train[:10%]" or "train[:500]". Sets first_share or first_rows of `source` to the
+// slice.
 std::string cut_slice(const std::string& where, const std::string& split, DataSource& source) {
   const size_t open = split.find('[');
   if (open == std::string::npos) return split;
@@ -169,8 +170,8 @@ DataSource from_entry(const std::string& name, const ordered_json& entry, const 
       throw UserError("{}.prompt: belongs to formatting: alpaca_prompt, found {}", where, source.formatting);
     source.prompt = prompt_format(where + ".prompt", entry["prompt"]);
   }
-  // The format is detected if the entry does not describe the rows. The columns of the two replies alone do not
-  // describe the prompt.
+  // The format is detected if the entry does not describe the rows. An entry that names only the columns of the two
+  // replies does not describe them, because the prompt is missing.
   const bool only_replies = std::ranges::all_of(
       source.columns, [](const auto& column) { return column.first == "chosen" || column.first == "rejected"; });
   if (!entry.contains("formatting") && only_replies && source.tags.empty()) source.formatting.clear();
@@ -201,8 +202,8 @@ DataSource from_entry(const std::string& name, const ordered_json& entry, const 
   return source;
 }
 
-// Returns the folder for a dataset_dir of the form REMOTE:ORG/NAME: a local folder of that name, or else the downloaded
-// data set, with its dataset_info.json and the file of the entry `name`.
+// Returns the folder for a dataset_dir of the form REMOTE:ORG/NAME. A local folder of the name ORG/NAME takes
+// precedence. Otherwise downloads the data set's dataset_info.json and the file of the entry `name`.
 fs::path remote_folder(const std::string& repo_name, const std::string& name, const std::optional<HubSettings>& hub) {
   std::error_code none;
   if (fs::is_directory(repo_name, none)) return repo_name;

@@ -71,7 +71,8 @@ Names files_below(const Names& files, const std::string& within) {
   return out;
 }
 
-// Sorts the files below the folder `within` into splits by their names. The name of `within` does not count.
+// Sorts the files below the folder `within` into splits by their names. Words in the name of `within` itself do not
+// count.
 Splits splits_by_name(const Names& files, const std::string& within) {
   static const Pattern kShard("(.+)-[0-9]{5}-of-[0-9]{5}[.].*");
   static const Names kNoSplit = {"data", "part", "shard", "chunk", "default"};
@@ -179,8 +180,9 @@ Names choose_split(const DataFolder& folder, const std::string& subset, const st
     if (std::optional<Names> said = by_readme(folder, subset, split)) return *std::move(said);
   } catch (const YAML::Exception& error) {
     throw UserError(
-        "{}:{}: its `configs` do not have the Hugging Face Hub's format: each has config_name, and data_files (a "
-        "path, or a list of split and path) or data_dir; correct them, or name the files in `dataset`",
+        "{}:{}: `configs` is not in the Hugging Face Hub's format. Each entry needs config_name. It also needs "
+        "data_dir, or data_files (a path, or a list of split and path). Correct the entries, or name the files in "
+        "`dataset`",
         (folder.path / "README.md").string(), std::max(1, error.mark.line + 2));
   }
   if (files_below(folder.files, subset).empty())

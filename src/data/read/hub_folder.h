@@ -7,8 +7,8 @@
 
 namespace fettle {
 
-// A folder and the names of its data files. The files need not be on disk yet, but README.md must be if the data set
-// has one.
+// A folder and the names of its data files. If the data set has a README.md, it must be on disk. The data files need
+// not be on disk yet.
 struct DataFolder {
   std::filesystem::path path;
   std::vector<std::string> files;  // paths inside the folder, sorted

@@ -48,8 +48,9 @@ std::string script_of(const RepoName& repo) {
 
 using Parts = std::map<std::string, std::vector<std::string>>;
 
-// Returns the name of the part to read; `what` is "subset" or "split". This is `wanted` if it is not empty. Else it is
-// `otherwise` if `parts` has it, or the only name in `parts`. Throws UserError when `parts` does not have the name.
+// Returns the name of the part to read; `what` is "subset" or "split". If `wanted` is not empty, the name is `wanted`.
+// Otherwise it is `otherwise` if `parts` has this name, or the only name in `parts`. Throws UserError when `parts` does
+// not have the name.
 std::string choose_part(const RepoName& repo, const char* what, const Parts& parts, const std::string& wanted,
                         const std::string& otherwise) {
   if (parts.contains(wanted.empty() ? otherwise : wanted)) return wanted.empty() ? otherwise : wanted;
@@ -60,7 +61,7 @@ std::string choose_part(const RepoName& repo, const char* what, const Parts& par
                   wanted.empty() ? otherwise : wanted, fmt::join(names, ", "), what);
 }
 
-// Fetches the rows from the files of the branch kParquetBranch, on which the hub keeps the rows that scripts make.
+// Fetches the rows from the branch kParquetBranch, in which the hub keeps the rows that scripts make.
 std::vector<fs::path> fetch_converted(const Snapshot& snapshot, const RepoName& repo, const HubPart& part) {
   std::map<std::string, Parts> subsets;
   std::set<std::string> partial;

@@ -30,7 +30,7 @@ bool is_blank(std::string_view text) {
   return text.find_first_not_of(" \t\r\n\v\f") == std::string_view::npos;
 }
 
-// Returns the index of the first byte that is not UTF-8 text or is zero; npos when there is none.
+// Returns the index of the first byte that is zero or not valid UTF-8; npos when there is none.
 size_t find_bad_byte(std::string_view text) {
   const auto* bytes = reinterpret_cast<const uint8_t*>(text.data());
   const auto size = static_cast<int32_t>(text.size());
@@ -132,8 +132,8 @@ class Reader {
     }
   }
 
-  // Returns whether the object that begins on `line`, the last line that was read, continues on the next line. An
-  // object that was cut off does not: another row, a blank line or the end of the file follows it.
+  // Returns whether the object that begins on `line` (the last line that was read) continues on the next line. An
+  // object that was cut off does not continue: after it comes another row, a blank line or the end of the file.
   bool continues(std::string_view line) {
     int depth = 0;
     bool quoted = false;
@@ -246,8 +246,8 @@ class Reader {
   const TakeRow& take_;
 };
 
-// Returns the separator of a .csv file: the first of comma, semicolon, tab and bar that the head line has; else a
-// comma.
+// Returns the separator of a .csv file: the first of comma, semicolon, tab and bar that occurs in the head line.
+// Returns a comma if none of them occurs.
 char separator_of(const std::filesystem::path& file) {
   std::string head;
   ByteStream(file).line(head, kLargestRow);

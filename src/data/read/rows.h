@@ -34,9 +34,9 @@ struct Row {
 // file cannot be read, is cut off or broken, or has no rows.
 void read_rows(const std::filesystem::path& file, const std::function<bool(Row)>& take);
 
-// Returns the files that `path` names, sorted: a file itself, the data files of a folder and its subfolders, or the
-// files that match a pattern (* ? [ ], also in names of folders). Throws UserError when there is no file, or a folder
-// cannot be read.
+// Returns the files that `path` names, sorted. `path` is a file, a folder, or a pattern (* ? [ ], also in names of
+// folders). A folder stands for the data files in it and in its subfolders. Throws UserError when there is no file, or
+// a folder cannot be read.
 std::vector<std::filesystem::path> data_files(const std::filesystem::path& path);
 // Returns whether `path` is a file, a folder, or a pattern that matches a file.
 bool names_something(const std::filesystem::path& path);

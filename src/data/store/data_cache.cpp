@@ -108,7 +108,7 @@ std::string DataCache::key(const DataSource& source, const Tokenizer& tokenizer,
     for (const auto& [what, name] : *names) key.add(what).add(name);
     key.add("");
   }
-  const auto interruptible = [] { InterruptScope::check("the data's files were looked at"); };
+  const auto interruptible = [] { InterruptScope::check("the data files were hashed"); };
   for (const fs::path& file : source.files) key.add(kind_of(file)).add_file(file, interruptible);
   return key.text();
 }

@@ -32,7 +32,8 @@ class DataCache {
   // Returns the key of the store; "" when stores are not kept. Throws UserError when a file cannot be read. After a
   // signal, throws the error of InterruptScope::check.
   std::string key(const DataSource& source, const Tokenizer& tokenizer, int64_t model_vocab_size) const;
-  // Returns null when there is no store, or when it cannot be used. Sets `damaged` to whether a store must be replaced.
+  // Returns the store with this key; null when there is none, or when the store cannot be used. Sets `damaged` to true
+  // when the store exists but is damaged, so that it must be replaced; otherwise to false.
   std::shared_ptr<const TokenStore> find(const std::string& key, bool& damaged) const;
   // Returns a new folder in which a store of this key is made. Its name is unique among all processes and machines.
   // Also removes stores that no run used for 30 days.

@@ -19,8 +19,8 @@ namespace {
 
 constexpr size_t kChunkBytes = size_t{256} << 10;
 constexpr size_t kAhead = size_t{64} << 20;
-// A row counts towards kAhead with the bytes of its text and kRowBytes. A Parquet or Arrow row has no text, and counts
-// with kColumnsRowBytes instead.
+// What a row adds to the bytes that kAhead limits: the bytes of its text and kRowBytes. A Parquet or Arrow row has no
+// text, and adds kColumnsRowBytes.
 constexpr size_t kRowBytes = size_t{1} << 10, kColumnsRowBytes = size_t{16} << 10;
 
 // Rows of one file that one thread works on.
@@ -50,7 +50,7 @@ class Pipeline {
   std::unique_ptr<Chunk> next() {
     std::unique_lock lock(mutex_);
     const auto ready = [&] { return failure_ || done_.contains(taken_) || (ended_ && taken_ == read_); };
-    // A signal handler may not notify a condition variable, so this checks for interrupts at regular intervals.
+    // A signal handler may not notify a condition variable, so this loop checks for interrupts at regular intervals.
     while (!changed_.wait_for(lock, std::chrono::milliseconds(200), ready))
       InterruptScope::check("the rows were read; nothing is kept");
     const auto found = done_.find(taken_);

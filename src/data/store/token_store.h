@@ -1,9 +1,10 @@
-// Defines TokenStore: the tokenised rows of one data set, mapped from the disk; and TokenWriter, which writes a store.
+// Defines TokenStore, which maps the tokenised rows of one data set from the disk, and TokenWriter, which writes a
+// store.
 //
 // A store is a folder of files, in the order of the rows and in this machine's byte order:
 // - `tokens`: one 32-bit word per token;
 // - `rows`: one StoredRow per row;
-// - `classes`, for labelled rows: the same number of f32 for each row, NaN without a label;
+// - `classes`, only for labelled rows: the same number of f32 for each row; all NaN for a row without a label;
 // - `weights`, only if a row has weights: one f32 per token;
 // - `store.json`: the writer's `report`, the XXH3 hashes of the files above, and a hash of these values.
 // The folder gets its name by a rename when the store is complete.
@@ -54,9 +55,8 @@ static_assert(sizeof(StoredRow) == 32);
 
 class TokenStore {
  public:
-  // Reads the files of the store in `folder` once to check them, and maps them. Returns null when there is no store,
-  // and sets `problem` to "". Returns null when the store is damaged or cannot be read, and sets `problem` to the
-  // reason.
+  // Reads the files of the store in `folder` once to check them, and maps them. Returns null when there is no store;
+  // `problem` is then "". Returns null when the store is damaged or cannot be read; `problem` is then the reason.
   static std::shared_ptr<const TokenStore> open(const std::filesystem::path& folder, std::string* problem = nullptr);
   // Returns a store in memory, without files.
   static std::shared_ptr<const TokenStore> of(const std::vector<Example>& examples);

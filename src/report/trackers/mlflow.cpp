@@ -41,7 +41,8 @@ HubSettings server_of_environment() {
   return out;
 }
 
-// Returns the value for JSON. JSON has no numbers for NaN and infinity; MLflow's server accepts these strings instead.
+// Returns the value for JSON. NaN and infinity become strings, because JSON has no numbers for them. MLflow's server
+// accepts these strings.
 Json number(double value) {
   if (std::isnan(value)) return "NaN";
   if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
@@ -52,7 +53,8 @@ int64_t milliseconds(double seconds) {
   return std::llround(seconds * 1000);
 }
 
-// Replaces each character that MLflow does not allow in names by "_". It allows letters, digits, spaces and _-./: only.
+// Replaces each character that MLflow does not allow in names by "_". MLflow allows only letters, digits, spaces and
+// _-./:.
 std::string allowed_name(std::string name) {
   for (char& c : name)
     if (std::isalnum(static_cast<unsigned char>(c)) == 0 &&
@@ -135,8 +137,8 @@ class Mlflow : public Tracker {
     return experiment.at("experiment_id");
   }
 
-  // Uses the MLflow run that MLFLOW_RUN_ID names. Without it, finds the MLflow run that an earlier start of this
-  // training made, or makes a new one.
+  // Uses the MLflow run that MLFLOW_RUN_ID names. If the variable is not set, looks for the MLflow run that an earlier
+  // start of this training made, and makes a new one if there is none.
   void open() {
     if (!id_.empty()) return;
     try {

@@ -1,5 +1,5 @@
-// Weights & Biases: an offline run, which `wandb sync FOLDER` uploads. A resumed run writes another offline run with
-// the same id, which W&B appends to the first.
+// Weights & Biases: an offline run, which `wandb sync FOLDER` uploads. A resumed run writes a second offline run with
+// the same id. W&B appends the second run to the first.
 //
 // Source: wandb's datastore.py (LevelDB's log format with zlib's CRC-32) and wandb_internal.proto.
 #include <wandb_record.pb.h>

@@ -9,9 +9,9 @@
 
 namespace fettle {
 
-// Points of a chart. A point stands for `counts` values: `mean` is their mean, and `low` and `high` are the smallest
-// and the largest of them, so that no peak disappears. All vectors have the same length; `low`, `high` and `counts` are
-// empty if every point stands for one value.
+// Points of a chart. Each point stands for one or more values: `counts` is their number, `mean` is their mean, and
+// `low` and `high` are the smallest and the largest of them, so that no peak disappears. All vectors have the same
+// length; `low`, `high` and `counts` are empty if every point stands for one value.
 struct Curve {
   std::vector<double> x, steps, mean, low, high;
   std::vector<int64_t> counts;

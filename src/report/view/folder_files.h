@@ -1,4 +1,4 @@
-// Defines FolderFiles, which opens only files below one folder: it reads them, lists them and opens them for appending.
+// Defines FolderFiles, which lists, reads and appends to files below one folder, and opens no other files.
 #pragma once
 
 #include <sys/types.h>
@@ -12,7 +12,7 @@
 
 namespace fettle {
 
-// The state of a file. The stamp differs after the file was replaced or written to.
+// The state of a file. A file that was replaced or written to has another stamp.
 struct FileStamp {
   uint64_t inode = 0;
   int64_t size = 0, changed_ns = 0;  // changed_ns: time of the last change, since 1970
@@ -40,9 +40,9 @@ struct FolderEntry {
   bool folder = false;
 };
 
-// The root may be reached by a link. Below it, no link is followed, so that nothing outside of the root is read even if
-// somebody replaces a folder by a link at the same moment. Paths are relative to the root; a path with an empty part,
-// "." or ".." does not exist here.
+// The root may be reached by a link. Links below the root are not followed. So nothing outside of the root is read,
+// even if somebody replaces a folder by a link at the same moment. Paths are relative to the root. A path with an empty
+// part, "." or ".." does not exist here.
 class FolderFiles {
  public:
   // Throws UserError when `root` is not a folder that can be read.

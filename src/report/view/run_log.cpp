@@ -10,8 +10,8 @@ namespace {
 constexpr size_t kMostSeries = 300, kLongestKey = 120;
 constexpr int64_t kBlock = 4 << 20, kLongestLine = 1 << 20;
 
-// Reads a line of the form {"key": number or text, ...}. Texts with escapes and nested values count as damage, because
-// no program that writes these logs uses them.
+// Reads a line of the form {"key": number or text, ...}. A line with nested values, or with escapes in a text, counts
+// as damaged, because no program that writes these logs uses them.
 class LineReader {
  public:
   explicit LineReader(std::string_view line) : at_(line.data()), end_(line.data() + line.size()) {}

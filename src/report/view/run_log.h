@@ -36,8 +36,8 @@ struct LogSeries {
 class RunLog {
  public:
   // Reads what was appended to the file since the last call. Begins again when the file was replaced or became shorter.
-  // If `last_bytes` is above 0, a call that begins a file reads only that many bytes at its end. Returns whether
-  // anything changed.
+  // If `last_bytes` is above 0 and the call begins a file, reads only the last `last_bytes` bytes of the file. Returns
+  // whether anything changed.
   bool update(const FolderFiles& files, std::string_view path, int64_t last_bytes = 0);
 
   const std::vector<LogRow>& rows() const { return rows_; }

@@ -22,7 +22,7 @@ ordered_json read_object(const FolderFiles& files, const std::string& path) {
   return value.is_object() ? value : ordered_json(nullptr);
 }
 
-// Returns the field if it has the type of `otherwise`, else `otherwise`, because the file may be broken.
+// Returns the field if it has the type of `otherwise`; else returns `otherwise`, because the file may be broken.
 template <typename T>
 T field(const ordered_json& object, const char* name, T otherwise) {
   if (!object.is_object()) return otherwise;

@@ -15,8 +15,8 @@ namespace fettle {
 // root itself.
 std::string run_path(const std::string& name, std::string_view file);
 
-// Returns a row of the list of runs: {name, state, step, total_steps, loss, eval_loss, ...}. `log` may have only the
-// log's end. `alive` says whether a process still works on the run.
+// Returns a row of the list of runs: {name, state, step, total_steps, loss, eval_loss, ...}. `log` may contain only the
+// end of the log. `alive` says whether a process still works on the run.
 nlohmann::ordered_json run_summary(const FolderFiles& files, const std::string& name, const RunLog& log, bool alive);
 
 // Returns {name, run: the content of fettle_run.json, results: the content of all_results.json, answers: [files of
@@ -24,7 +24,7 @@ nlohmann::ordered_json run_summary(const FolderFiles& files, const std::string& 
 nlohmann::ordered_json run_details(const FolderFiles& files, const std::string& name);
 
 // curve_names returns the names of the metrics that can be drawn. curves_json returns {name: {x, steps, mean, low,
-// high, counts, values}} for the metrics in `keys`, or for all of them when `keys` is empty.
+// high, counts, values}}, for the metrics in `keys`. Empty `keys` means all metrics.
 nlohmann::ordered_json curve_names(const RunLog& log);
 nlohmann::ordered_json curves_json(const RunLog& log, const std::vector<std::string>& keys, LogAxis axis,
                                    int64_t points, CurveRange range = {});
