@@ -151,7 +151,8 @@ std::vector<Key> data_keys() {
       {.name = "val_size",
        .group = Group::kData,
        .member = &Recipe::val_size,
-       .help = "Rows to hold out for evaluation. A value below 1 is a share of the rows, otherwise it is their number.",
+       .help = "Rows to hold out for evaluation. A value below 1 is a share of all rows. A value from 1 on is a number "
+               "of rows.",
        .aliases = {"split_dataset_ratio", "val_set_size"},
        .min = 0,
        .share_or_count = true},

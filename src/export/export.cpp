@@ -194,7 +194,8 @@ ExportReport run_export(const Request& request) {
   // rounded values.
   if (checks) tensors.round_decoded();
   if (merges) {
-    // Called only for its errors, so that nothing is written if the logits of base + adapter cannot be computed.
+    // resolve() throws if the logits of base + adapter cannot be computed. Then nothing is written. Its result is not
+    // used.
     request.exact(labels).resolve(target_of(*devices), Purpose::kInference);
     merge.emplace(model, std::move(adapters));
   } else {

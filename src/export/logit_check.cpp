@@ -133,8 +133,8 @@ double relative_error(const HostArray& got, const HostArray& wanted) {
   return std::sqrt(difference / variance);
 }
 
-// Returns the largest allowed difference from base + adapter, as a share of the largest logit. This bound leaves room
-// for the rounding of the written weights.
+// Returns how far the logits of the written model may be from those of the original (the base, with its adapter if it
+// has one), as a share of the largest logit. This bound leaves room for the rounding of the written weights.
 double tolerance(DType dtype) {
   return dtype == DType::kBF16 ? 5e-2 : dtype == DType::kF16 ? 1e-2 : 1e-3;
 }

@@ -27,9 +27,10 @@ class Session {
   enum class SystemMessage { kDefault, kByCaller };
   enum class Adapters { kTogether, kSideBySide };
 
-  // Reads config.json, the headers of the weights, the tokenizer and the template. Without kRequired, there is no
-  // template in stage pt, or when neither the model nor the recipe has a template. With kSideBySide, also reads the
-  // adapters' headers; OpenModel::run has the adapters in the order of the request. Throws UserError.
+  // Reads config.json, the headers of the weights, the tokenizer and the template. With Template::kRequired, throws
+  // UserError if there is no template. With kIfThere, the session has no template in stage pt and if both the recipe
+  // and the model lack one. With kSideBySide, also reads the adapters' headers; OpenModel::run has the adapters in the
+  // order of the request. Throws UserError.
   explicit Session(const Request& request, Template wanted, SystemMessage system = SystemMessage::kDefault,
                    Adapters adapters = Adapters::kTogether);
   ~Session();

@@ -49,8 +49,8 @@ class Settings {
   }
   [[noreturn]] void refuse(const char* key, const Json& value, const std::string& wanted) const {
     throw UserError(
-        "{}: {} is {} in quantization_config, wanted {}. Use another checkpoint of the model, or the original "
-        "weights with quantization_bit: 4 in the recipe if they are too large",
+        "{}: {} is {} in quantization_config, wanted {}. Use another checkpoint of the model, or its original weights. "
+        "If the original weights are too large, set quantization_bit: 4",
         file_, key, value.dump(), wanted);
   }
   // Sets the bits, which must be among `known`, and the size of the groups.

@@ -221,11 +221,13 @@ struct Model {
   // Returns the names of the linear layers, in order: names within a layer, or the whole name of a linear layer outside
   // of the layers. The head is not included.
   std::vector<std::string> linears() const;
-  // Returns the whole name of a linear layer, with {} for the layer's number if it is in the layers.
+  // Returns the whole name of a linear layer. If the linear layer is inside the decoder layers, the name has {} in
+  // place of the decoder layer's number.
   std::string path_of(const std::string& linear) const;
   // Returns the weights of a linear layer. There are several if it has different dims in different layers.
   std::vector<Param> linear(const std::string& module) const;
-  // Returns the numbers of the layers that have this linear layer, in ascending order; {0} if it is outside of them.
+  // Returns the numbers of the decoder layers that have this linear layer, in ascending order. Returns {0} if the
+  // linear layer is outside of the decoder layers.
   std::vector<int64_t> layers_of(const std::string& module) const;
   bool classifies() const { return config.num_labels > 0; }
   // Returns the parameter that gives the logits of tokens. Throws InternalError for a classifier.

@@ -46,8 +46,8 @@ class OutputFolder {
 // this path.
 [[nodiscard]] OutputFolder check_output(const Run& run, const Processes& processes);
 
-// Returns the bytes of one checkpoint. Here and below, `base` is the model folder, from which a full result also copies
-// tensors.
+// Returns the bytes of one checkpoint. Here and below, `base` is the model folder. A result of full tuning includes
+// tensors that are copied from it.
 int64_t checkpoint_bytes(const Run& run, const ModelRepository& base);
 
 // Returns the bytes of the temporary files in which several processes pass their weights to the first process, which

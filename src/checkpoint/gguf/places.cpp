@@ -326,7 +326,8 @@ RowSwap GgufPlaces::swap(const GgufTensor& tensor, int64_t heads, int64_t parts)
   return {.first = parts, .second = rows / heads / parts, .inner = 1};
 }
 
-// Returns the swap for the rows or columns [begin, size), which hold the values.
+// Returns the swap for the rows or columns [begin, size), which belong to the value heads of linear attention. The swap
+// exchanges the order of key groups and of value heads within a group.
 RowSwap GgufPlaces::swap_values(const GgufTensor& tensor, int64_t begin, int64_t size) const {
   const int64_t heads = heads_.values, groups = heads_.groups;
   if (groups <= 0 || heads <= 0 || heads % groups != 0 || size <= begin || (size - begin) % heads != 0)

@@ -113,7 +113,7 @@ AtomicFolder::AtomicFolder(const fs::path& target, Existing existing) : existing
   presence_ = Presence::in(target_.parent_path());
   clean_leftovers(target_);
   if (existing_ == Existing::kRefuse && !entries_of(target_).empty())
-    throw UserError("the folder {} is not empty; choose another one, or allow overwriting it", target_.string());
+    throw UserError("the folder {} is not empty; choose another folder, or empty this one", target_.string());
   working_ = sibling(target_, "tmp");
   fs::remove_all(working_, code);
   fs::create_directories(working_, code);

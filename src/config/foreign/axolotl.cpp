@@ -207,9 +207,9 @@ class AxolotlReader {
          cosine ? "the cosine falls to 0" : "it belongs to lr_scheduler: cosine");
   }
 
-  // Reads curriculum_sampling, which keeps the order of the rows. With several data sets, Axolotl shuffles the rows
-  // when it merges the sets, unless shuffle_merged_datasets is false. Then curriculum_sampling has no effect, and this
-  // function warns.
+  // Reads curriculum_sampling, which keeps the order of the rows. Axolotl shuffles several data sets when it merges
+  // them. If it does, curriculum_sampling has no effect, and this function warns. shuffle_merged_datasets: false turns
+  // this shuffling off.
   void read_order() {
     if (!has("curriculum_sampling")) return;
     handle("curriculum_sampling");

@@ -37,7 +37,8 @@ Tensor growth_of(const RopeParameters& rope, const Tensor& lengths_B) {
   return maximum(times - (rope.factor - 1), constant(1, DType::kF32));
 }
 
-// Returns the exponents e [R / 2]: if rope_theta is multiplied by g^(R / (R - 2)), frequency i is multiplied by g^e[i].
+// Returns e [R / 2] with e[i] = -2 i / (R - 2). Dynamic scaling multiplies rope_theta by g^(R / (R - 2)), which
+// multiplies frequency i by g^e[i].
 Tensor table_of_exponents(int64_t rotary_dim) {
   std::vector<double> exponents;
   for (int64_t i = 0; i < rotary_dim; i += 2)

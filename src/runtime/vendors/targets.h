@@ -37,7 +37,8 @@ struct Target {
   double network_gb_per_s = 0;  // rate to other hosts: this device's share of the host's network adapters
   double host_gb_per_s = 32;  // rate between host memory and device, in one direction: PCIe x16 or the maker's own link
   Chip chip;
-  int domain_devices = 0;  // number of devices that the links connect across hosts, as in a rack; 0: only one host's
+  // The number of devices of a rack whose links connect several hosts. 0: links connect only the devices of one host.
+  int domain_devices = 0;
   // The rate of 8-bit float products, for devices that have them (float8_of): all data sheets give twice the 16-bit
   // rate.
   double f8_tflops() const { return 2 * bf16_tflops; }

@@ -22,7 +22,7 @@ class GgufParts {
   size_t files() const { return writers_.size(); }
   std::string first_name() const { return writers_.front().path().filename().string(); }
   int64_t bytes() const;  // size of all files together
-  // Like GgufWriter::write; `tensor` counts the tensors of all files.
+  // Like GgufWriter::write; `tensor` is an index over the tensors of all files.
   void write(size_t tensor, std::span<const std::byte> bytes, int64_t at);
   void finish();
 

@@ -132,7 +132,8 @@ struct Division {
 }  // namespace
 
 int64_t product_workspace(const MatrixProduct& product) {
-  // Computes an upper bound for every BlockOps table: it assumes one element per word, and the largest word_step.
+  // The memory must be large enough for every BlockOps table. So this function assumes one element per word and the
+  // largest word_step of all tables.
   constexpr int64_t kWordStep = 16;
   const auto words = [&](const ProductOperand& a, int64_t k) {
     return a.dtype != DType::kF32 ? quotient_up(product.m * std::max(k, kWordStep), 16) * 16 : 0;
