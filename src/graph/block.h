@@ -1,8 +1,8 @@
 // Defines Block: a list of nodes in order, the body of a program or of a scan.
 //
-// Ops append to the innermost block under construction (Block::current()). When code of the inner block uses a tensor
-// of an enclosing block, the inner block captures it as an input. So the code of a loop's body can use any tensor of
-// the code around it.
+// Ops append to the innermost block under construction (Block::current()). If an op in this block uses a tensor of an
+// enclosing block, this block captures the tensor as an input. So the code of a loop's body can use any tensor of the
+// code around it.
 #pragma once
 
 #include <cstdint>
@@ -73,7 +73,7 @@ class Block {
   std::deque<Node> nodes_;
 };
 
-// While alive, ops append to `block`.
+// While a BuildScope exists, ops append to its block.
 class BuildScope {
  public:
   explicit BuildScope(Block& block);
@@ -84,7 +84,7 @@ class BuildScope {
   Block* previous_;
 };
 
-// While alive, new nodes get the path "<outer path>/<name>". With kAbsolute, they get the path `name`.
+// While a PathScope exists, new nodes get the path "<outer path>/<name>". With kAbsolute, they get the path `name`.
 class PathScope {
  public:
   enum Kind { kNested, kAbsolute };

@@ -16,9 +16,9 @@ bool reads_slices(const Node& node) {
   return node.op == Op::kCustomCall && node.get<Call>()->reads_slices;
 }
 
-// Returns the values of the body that calls can read in place: slices of xs, and views of such slices. Leaves out
-// slices that anything but these calls and views reads. Maps each value to the number of the sliced operand of the
-// loop.
+// Returns the values of the body that calls can read in place: slices of xs, and views of such slices. If anything
+// other than these calls and views reads a slice, the slice and its views are left out. The map gives, for each value,
+// the number of the loop's operand from which the slice is cut.
 std::map<ValueId, int64_t> readable_slices(const Loop& loop) {
   const Block& body = *loop.body;
   std::map<ValueId, int64_t> slices;
@@ -85,7 +85,8 @@ class Copy {
     return first;
   }
 
-  // Replaces the operands of the call `node` that are slices by the stacks from which they are cut.
+  // Some operands of the call `node` may be slices of stacks. Replaces each such operand by its stack. If there are
+  // such operands, also adds the index of the trip and the attribute kSlicesAttribute.
   void read_in_place(Node& node, const Node& original) {
     std::vector<int64_t> attribute;
     for (size_t i = 0; i < original.operands.size(); ++i) {
@@ -120,7 +121,7 @@ class Copy {
 
   const Block& from_;
   std::shared_ptr<Block> to_;
-  Node* loop_ = nullptr;               // the loop (copy) whose body this is; null for the outermost block
+  Node* loop_ = nullptr;               // the loop whose body is copied; null for the outermost block
   std::map<ValueId, int64_t> slices_;  // values of the body that calls read in place (readable_slices)
   std::map<int64_t, Tensor> stacks_;   // the body's new inputs, by number of the xs that calls read in place
   std::map<ValueId, Tensor> copied_;   // the copy of each value

@@ -95,7 +95,7 @@ struct Routing {
   int64_t groups = 1, top_groups = 1;
   bool best_two = true;
   double scale = 1;        // factor on the routing weights
-  double epsilon = 1e-20;  // if sigmoid and normalised: added to the sum that divides a token's scores
+  double epsilon = 1e-20;  // added to the sum that divides a token's scores; only used if sigmoid and normalised
   bool on_inputs = false;  // the routing weights multiply the experts' inputs, else their results
 };
 

@@ -33,7 +33,7 @@ struct Float8Storage {
   std::vector<int64_t> covered_layers(const Param& param) const;
 };
 // Returns the storage that 'quantization_config' of config.json describes; nullopt when the weights are not 8-bit
-// floats. Throws UserError when blocks or format differ from the description above.
+// floats. Throws UserError when blocks or format differ from the description of Float8Storage.
 std::optional<Float8Storage> stored_float8(const nlohmann::json& config, const std::string& file);
 
 }  // namespace fettle

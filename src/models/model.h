@@ -124,8 +124,8 @@ struct Forward {
   std::optional<ExpertLora> expert_lora;
   std::optional<Float8> float8;  // dtypes of the linear layers' products; nullopt: `compute`
 
-  // f32 [2, experts], summed over layers and over the tokens of documents. Row 0 has the number of tokens sent to each
-  // expert, row 1 the probability that the router gave the expert. Null: not computed.
+  // f32 [2, experts], summed over layers and over the tokens of documents. Row 0 counts the tokens that are sent to
+  // each expert. Row 1 sums the probabilities that the router gives each expert. Null: not computed.
   Tensor router;
   // f32 [L, experts]: the number of tokens of documents that each layer sends to each expert. Null: not counted.
   Tensor loads;
@@ -224,7 +224,8 @@ struct Model {
   // Returns the whole name of a linear layer. If the linear layer is inside the decoder layers, the name has {} in
   // place of the decoder layer's number.
   std::string path_of(const std::string& linear) const;
-  // Returns the weights of a linear layer. There are several if it has different dims in different layers.
+  // Returns the weights of a linear layer. There are several if the linear layer has different dims in different
+  // decoder layers.
   std::vector<Param> linear(const std::string& module) const;
   // Returns the numbers of the decoder layers that have this linear layer, in ascending order. Returns {0} if the
   // linear layer is outside of the decoder layers.

@@ -41,7 +41,9 @@ struct Quantisation {
   static constexpr int kBlock = 64, kNestedBlock = 256, kMxfp4Block = 32;
   bool four_bits() const { return type != Type::kInt8 && type != Type::kGroups8 && type != Type::kFloat8; }
   bool in_groups() const { return type == Type::kGroups4 || type == Type::kGroups8; }
-  double bits() const;       // bits per element and its share of a block's scale and zero; scales of rows are left out
+  // Returns the bits per element, including an element's share of its block's scale and zero. A scale for a whole row
+  // is not counted.
+  double bits() const;
   std::string name() const;  // "nf4 with double quantization"
   bool operator==(const Quantisation&) const = default;
 };

@@ -12,7 +12,7 @@ namespace fettle {
 DecoderNames names_in_wrapped();
 
 // Returns the family for checkpoints of this model_type. `text` is the family of the text model in these checkpoints.
-// Its module names must be those of such a checkpoint; for most families, these are names_in_wrapped().
+// It must use the module names of these checkpoints; for most families, names_in_wrapped() returns these names.
 Family wrapped_family(Family text, const std::string& model_type, const std::string& architecture);
 
 }  // namespace fettle

@@ -59,14 +59,14 @@ Tensor real_rows_of(const BatchInputs& batch);
 // the token's logits.
 BatchLoss reply_loss(const LossInputs& in, const std::function<PreferenceLoss(const ReplyLogps&)>& losses);
 
-// Returns rewards/chosen, rewards/rejected, rewards/margins, logps/chosen and logps/rejected. A metric is left out if
-// the batch has no reply of that kind.
+// Returns rewards/chosen, rewards/rejected, rewards/margins, logps/chosen and logps/rejected. A metric of chosen
+// (or rejected) replies is left out if no reply is chosen (or rejected). rewards/margins needs both kinds.
 std::map<std::string, double> reward_metrics(std::span<const float> sums);
 
 // Returns the keys that every preference stage refuses.
 std::vector<RefusedKey> refused_with_preferences();
 // Throws UserError when pissa_init is set without ref_model. PiSSA moves a part of the base model into the adapter, so
-// what remains of the base is not a reference model.
+// the weights that remain in the base model are not a reference model.
 void check_reference_start(const KeyValues& keys);
 
 }  // namespace fettle

@@ -118,8 +118,8 @@ struct Stage {
 
   // Returns whether the loss compares the trained model with a reference model. Null: never.
   bool (*compares)(const KeyValues& keys) = nullptr;
-  // Returns f32 values: the numbers of trained tokens, or 1 for each row. The step divides the sum of its losses by the
-  // sum of these values.
+  // Returns f32 values: the number of trained tokens of each line, or 1 for each row of data and 0 for filler. The step
+  // divides the sum of the losses by the sum of these values.
   Tensor (*counts)(const BatchInputs& batch);
   BatchLoss (*loss)(const LossInputs& in);
 
@@ -132,9 +132,9 @@ struct Stage {
   std::string_view eval_task = "loss";
   // What a model with this head gives, and what such a model is called, for messages.
   std::string_view output = "text", model = "language model";
-  // Returns the stage that evaluates rows of other kinds. RowReader::has_columns recognises the rows of this stage's
-  // own kind. Null: this stage evaluates only its own rows. For example, dpo evaluates preference pairs and kto
-  // evaluates rated replies; sft evaluates all other rows for both.
+  // Returns the stage that evaluates rows of other kinds than this stage's own kind. Null: only rows of the own kind
+  // can be evaluated. For example, dpo evaluates preference pairs and kto evaluates rated replies; for both stages, sft
+  // evaluates all other rows. RowReader::has_columns recognises the rows of a stage's own kind.
   const Stage& (*measured_as)() = nullptr;
 
   int64_t sequences_per_row() const { return sequences_per_group(grouping); }

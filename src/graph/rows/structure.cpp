@@ -1,5 +1,5 @@
-// Defines the op table's rows for ops that do not change a value. They define in which memory the value lies, how it is
-// split, what it waits for, or how its gradient is computed.
+// Defines the op table's rows for ops that do not change a value. Such an op sets in which memory the value lies, how
+// the value is split, what it waits for, or how its gradient is computed.
 #include <array>
 
 #include "graph/ops.h"
@@ -62,7 +62,7 @@ std::vector<Shape> place_shape(Shapes o, const Attributes& a) {
   return {o[0]};
 }
 
-// The gradient goes to the memory in which the operand lies.
+// The gradient goes to the memory in which the operand lies: the one that is not `memory`.
 Tensors place_vjp(const VjpArgs& a) {
   const auto& [memory, partition] = a.get<Placement>();
   const Tensor grad = sharding_constraint(ct(a), partition);

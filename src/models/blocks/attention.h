@@ -21,12 +21,12 @@ struct AttentionOptions {
   // ALiBi: one slope per query head, or empty. A head's slope times the distance of query and key is subtracted from
   // the scores.
   std::vector<double> slopes;
-  bool causal = true;  // false: a query also sees later keys (only without a cache and slopes)
+  bool causal = true;  // false: a query also sees later keys; not allowed with a cache or slopes
   Tensor sinks_N;      // one more logit per query head in the softmax, without a value vector; null: none
   // i32 scalar: number of positions in a chunk; a query sees only keys of its own chunk; null: no chunks
   Tensor chunk;
   // i32 scalar: number of keys that a query sees, including the key at its own position; null: all keys up to that
-  // position. Not causal: the query also sees as many later keys as earlier keys; null: all keys.
+  // position. If `causal` is false, the query also sees as many later keys as earlier keys, and null means all keys.
   Tensor window;
 };
 

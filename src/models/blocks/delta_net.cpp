@@ -70,7 +70,7 @@ DeltaRule gated_delta_rule(const Tensor& q, const Tensor& k, const Tensor& v, co
   if (missing > 0) segments = concatenate({segments, broadcast_to(slice(segments, 1, t - 1, t), {b, missing})}, 1);
   const Tensor of_chunk = reshape(segments, {b, 1, chunks, chunk});
   const Tensor last = slice(of_chunk, 3, chunk - 1, chunk);  // document number at each chunk's last position
-  const Tensor ahead =                                       // document number before each chunk
+  const Tensor ahead =                                       // document number of the position before each chunk
       concatenate({slice(slice(of_chunk, 3, 0, 1), 2, 0, 1), slice(last, 2, 0, chunks - 1)}, 2);
 
   const Tensor queries = split(q), keys = split(k), values = split(v), rates = split(beta);

@@ -50,7 +50,8 @@ StateSpace state_space(const Tensor& x, const Tensor& k, const Tensor& q, const 
   const Tensor of_chunk = in_chunks(segments, chunk);        // [X, B, C]
   const Tensor last = slice(of_chunk, 2, chunk - 1, chunk);  // document number at each chunk's last position
   const Tensor first = slice(slice(of_chunk, 2, 0, 1), 0, 0, 1);
-  // The document number of the position before each chunk; for the first chunk, the number of its own first position.
+  // The document number of the position before each chunk. For the first chunk, the document number of the chunk's own
+  // first position.
   const Tensor ahead = chunks == 1 ? first : concatenate({first, slice(last, 0, 0, chunks - 1)}, 0);
 
   const Tensor lower = lower_triangle(chunk);

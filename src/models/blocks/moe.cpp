@@ -256,7 +256,8 @@ int64_t block_size(const ModelConfig& c, int64_t s) {
 Blocks make_blocks(const ModelConfig& c, const DeviceDims& devices, const Routes& routes) {
   const int64_t n = devices.tokens(), k = c.experts_per_token, s = n * k, r = c.num_experts / devices.size(2);
   const int64_t z = block_size(c, s);
-  // A token is sent to the same expert at most once.
+  // `count` is an upper bound of the number of blocks on one device. A token fills at most min(k, r) slots of a device,
+  // because it is sent to an expert at most once. Each of the r experts may have one block that is not full.
   const int64_t count = (n * std::min(k, r) + r * (z - 1)) / z, places = count * z;
   internal_check(std::max(s, places) < int64_t{1} << 31,
                  "one device sends {} tokens to experts; int32 cannot count them", s);
@@ -333,7 +334,7 @@ struct ExpertLinear {
   int64_t rank = 0;
   double scale = 1;  // scale of LoRA
   bool in_first = false;
-  Tensor bias;  // rows of `out` values; null: none
+  Tensor bias;  // one row of `out` elements per expert; null: no bias
   // Used instead of `weights` for a quantised weight: its parts, with one row per expert, and for each part the dims of
   // a row.
   std::vector<std::pair<Tensor, Dims>> parts;
@@ -345,8 +346,8 @@ class ExpertLinears {
   ExpertLinears(const Forward& f, const Layer& layer, const DeviceDims& devices)
       : f_(f), layer_(layer), devices_(devices) {}
 
-  // Returns the layer `module`, which is gate or up. tp splits its outputs. Gate and up share LoRA weights. `half`
-  // selects the rows of lora_B: 0 for the gate, 1 for up (0 if there is no gate).
+  // Returns the linear layer `module`, which is gate or up. tp splits its outputs. Gate and up share LoRA weights.
+  // `half` selects the rows of lora_B: 0 for the gate, 1 for up (0 if there is no gate).
   ExpertLinear hidden(const std::string& module, int64_t half) const {
     const int64_t inner = f_.config.expert_size;
     ExpertLinear out{inner / devices_.size(3), f_.config.expert_in(), {}, {}, {}};
@@ -357,8 +358,8 @@ class ExpertLinears {
     out.scale = f_.expert_lora->gate_up_scale;
     return out;
   }
-  // Returns the fused layer gate_up. Each device of tp has its share of the gate's outputs and of up's outputs, in the
-  // order of the fused weight.
+  // Returns the fused linear layer gate_up. Each device of tp has its share of the gate's outputs and of up's outputs,
+  // in the order of the fused weight.
   ExpertLinear gate_up() const {
     const ExpertNames& names = f_.config.experts;
     const int64_t d = f_.config.expert_in(), e = f_.config.num_experts, inner = f_.config.expert_size;
@@ -377,7 +378,7 @@ class ExpertLinears {
     out.scale = f_.expert_lora->gate_up_scale;
     return out;
   }
-  // Returns the layer down, whose inputs tp splits.
+  // Returns the linear layer down, whose inputs tp splits.
   ExpertLinear down(const std::string& module) const {
     const bool fused = f_.config.experts.fused(), in_first = f_.config.experts.in_first;
     const int64_t d = f_.config.expert_in(), t = devices_.size(3);
@@ -434,7 +435,8 @@ class ExpertLinears {
   struct LoraPair {
     Tensor a_ErI, b_EOr;
   };
-  // Returns the LoRA weights of the module `lora`. They are stored as A [E, r, I] and B [O, r, E], or swapped.
+  // Returns the LoRA weights of the module `lora`. The stored lora_A is [E, r, I], and lora_B is [O, r, E]. With
+  // swapped_lora, lora_A is [E, r, O], and lora_B is [I, r, E].
   LoraPair lora_of(const std::string& lora) const {
     const Tensor a = part(lora + ".lora_A.weight"), b = part(lora + ".lora_B.weight");
     if (f_.config.experts.swapped_lora) return {transpose(b, {2, 1, 0}), transpose(a, {0, 2, 1})};

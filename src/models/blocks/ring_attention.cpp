@@ -1,6 +1,6 @@
-// Letters of shapes: B rows, D devices along the ring, P parts of a device's positions (1, or 2 chunks), C positions of
-// a part, M blocks of queries in all parts, T queries of a block, S keys of a part, K key heads, G query heads per key
-// head, H dims of a head.
+// Letters of shapes: B rows, D devices along the ring, P parts of a device's positions (one, or two chunks), C
+// positions of a part, M blocks of queries in all parts, T queries of a block, S keys of a part, K key heads, G query
+// heads per key head, H dims of a head.
 #include "models/blocks/ring_attention.h"
 
 #include <algorithm>

@@ -190,7 +190,8 @@ class Layers {
   Tensor first_trip_;
 };
 
-// Computes the layers as a pipeline. All layers form one group, and each stage has the same number of its repeats.
+// Computes the layers as a pipeline. All layers form one group, and each stage computes an equal share of the
+// group's repeats.
 Tensor run_pipeline(Forward& f, const std::string& layer_prefix, const std::vector<LayerGroup>& groups,
                     const Tensor& x_BTD, const LayerBodyFor& body) {
   const int64_t stages = f.sharding.stages();

@@ -9,8 +9,8 @@ Tensor causal_convolution(const Tensor& x_BTC, const Tensor& weight_CW, const Te
   const int64_t t = x_BTC.dim(1), c = x_BTC.dim(2), w = weight_CW.dim(1);
   const Tensor all =
       before ? concatenate({convert(before, x_BTC.dtype()), x_BTC}, 1) : pad(x_BTC, {0, w - 1, 0}, {0, 0, 0});
-  // Adds 1 to all segment numbers, so that 0 marks the positions before the row. With `before`, these positions belong
-  // to the first document.
+  // Adds 1 to all segment numbers, so that 0 marks the positions before the line. With `before`, these positions
+  // belong to the line's first document.
   const Tensor segments = segments_BT + 1.0;
   const Tensor first = broadcast_to(slice(segments, 1, 0, 1), {segments.dim(0), w - 1});
   const Tensor of_all = concatenate({before ? first : zeros_like(first), segments}, 1);

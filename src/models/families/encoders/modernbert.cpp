@@ -32,7 +32,8 @@ ModelConfig read_modernbert(const ConfigReader& r) {
   const double local_theta = r.given("local_rope_theta") ? c.rope.rope_theta : 10000;
   if (!c.local_rope) c.local_rope.emplace().rope_theta = r.number("local_rope_theta", local_theta);
   if (!r.has("rope_parameters")) r.refuse_unless("rope_scaling", nullptr);
-  // A query sees half of `local_attention` keys on each side. ModelConfig::window counts the query's own key, too.
+  // A query sees local_attention / 2 keys on each side. ModelConfig::window also counts the key at the query's
+  // position.
   const int64_t step = r.integer("global_attn_every_n_layers", 3);
   c.window = r.windows(c.num_hidden_layers, r.integer("local_attention", 128) / 2 + 1,
                        [=](int64_t layer) { return layer % step != 0; });

@@ -1,5 +1,5 @@
 // Gemma 4: dense (31B, 12B), with experts beside the MLP (26B-A4B), or with a further vector for each token and layer
-// (E2B, E4B). Layers with a window and layers without have heads of different sizes. Values have a norm without weight.
+// (E2B, E4B). Layers with and without a window have heads of different sizes. Values have a norm without weight.
 // The last layers of E2B and E4B use keys and values of earlier layers. Most checkpoints also have towers for images
 // and sound. Sources: transformers/models/gemma4, gemma4_unified.
 #include <algorithm>
@@ -34,7 +34,7 @@ std::vector<int64_t> layers_of(const ModelConfig& c, bool window, int64_t first,
 }
 
 // Reads per_layer_config, in which Transformers 5 lists the layers whose head_dim or number of key heads differs from
-// the config's.
+// the value that the config states for the whole model.
 void read_sizes_by_layer(const ConfigReader& r, const ModelConfig& c, Gemma4& g) {
   if (!r.has("per_layer_config")) return;
   const ConfigReader layers = r.inner("per_layer_config");
@@ -336,7 +336,8 @@ Family text_family(const std::string& model_type, const std::string& architectur
   };
   family.forward = [prefix](Forward& f) { return TextModel(f, prefix).forward(); };
   family.cache = gemma4_cache;
-  // The last layers use the keys and values of an earlier layer. Checkpoints may still have these tensors for them.
+  // The last layers use the keys and values of an earlier layer. Checkpoints may still have weights for the last
+  // layers' own keys and values.
   family.unused = [prefix](const ModelConfig& c) {
     std::vector<std::string> out;
     for (int64_t layer = first_shared(c); layer < c.num_hidden_layers; ++layer)

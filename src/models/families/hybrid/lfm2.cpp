@@ -53,7 +53,7 @@ ModelConfig read_lfm2(const ConfigReader& r) {
   ModelConfig c = read_both(r);
   if (r.flag("block_auto_adjust_ff_dim", true)) {
     c.intermediate_size = 2 * c.intermediate_size / 3;
-    // As in Transformers, a null multiplier also switches the rounding off.
+    // As in Transformers, a multiplier of null switches off both the multiplication and the rounding.
     if (r.given("block_ffn_dim_multiplier") && !r.has("block_ffn_dim_multiplier")) return c;
     const int64_t multiple = r.integer("block_multiple_of", 256);
     const double factor = r.number("block_ffn_dim_multiplier", 1);

@@ -7,9 +7,9 @@
 namespace fettle {
 
 ModelConfig read_gpt_config(const ConfigReader& reader, const std::string& default_activation);
-// Returns a Family without its `read`. With `fan_in_fan_out`, linear weights are [in, out] (Conv1D), and the outputs of
-// the module for q, k and v are all of q, then k, then v. Otherwise weights are [out, in]; with several key heads, the
-// outputs of this module are grouped by heads.
+// Returns a Family without its `read`. If `fan_in_fan_out` is true, linear weights are [in, out] (Conv1D), and the
+// module for q, k and v has all outputs for q first, then those for k, then those for v. If it is false, linear weights
+// are [out, in], and this module has all outputs of a head together, unless there is only one key head.
 Family gpt_family(const std::string& model_type, const std::string& architecture, bool fan_in_fan_out);
 
 }  // namespace fettle

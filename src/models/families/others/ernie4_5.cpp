@@ -43,7 +43,8 @@ ModelConfig read_ernie4_5_moe(const ConfigReader& r) {
   c.mlp = Mlp::kExperts;
   c.expert_size = r.integer("moe_intermediate_size", 1536);
   c.experts = ExpertNames::one_by_one();
-  // Does not read moe_norm_min, a lower bound of the sum that divides the scores. It only prevents a division by zero.
+  // Does not read moe_norm_min, a lower bound of the sum that divides the scores. The bound only prevents a
+  // division by zero.
   c.routing = {.in_f32 = true, .correction = "mlp.moe_statics.e_score_correction_bias"};
   const int64_t experts = r.integer("moe_num_experts", r.integer("num_experts", 64));
   r.read_experts(c, experts, std::min<int64_t>(6, experts));
