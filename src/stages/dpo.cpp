@@ -29,7 +29,7 @@ void dpo_check(const KeyValues& keys) {
   check_reference_start(keys);
 }
 
-// Returns the loss for the margin between the replies, [R].
+// Returns the loss of each row, [R]. `margin` is the score of the chosen reply minus the score of the rejected reply.
 Tensor margin_loss(const KeyValues& keys, const Tensor& margin) {
   const std::string& kind = keys.text("pref_loss");
   const double beta = keys.number("pref_beta");

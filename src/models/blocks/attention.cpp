@@ -90,15 +90,15 @@ Tensor blockwise(const Tensor& q_BTNH, const Tensor& segments_BT, const Keys& ke
   return from_blocks(out.ys[0]);
 }
 
-// Computes the queries [start, end) of a row, one block at a time, over the keys that any query of the range may see:
-// with a causal mask, those before `end`.
+// Computes attention for the queries [start, end) of each row, one block of queries at a time. With a causal mask, only
+// the keys before `end` are read; else all keys are read.
 Tensor blockwise_range(const std::vector<Tensor>& inputs, const Tensor& index_T, const AttentionOptions& options,
                        int64_t start, int64_t end, int64_t block) {
   const Tensor &q_BTNH = inputs[0], &k_BTKH = inputs[1], &v_BTKH = inputs[2], &segments_BT = inputs[3];
   const int64_t last = options.causal ? end : q_BTNH.dim(1);
   const Keys seen{slice(k_BTKH, 1, 0, last), slice(v_BTKH, 1, 0, last), slice(index_T, 0, 0, last),
                   slice(segments_BT, 1, 0, last)};
-  // Indices of queries are relative to the start of the range, so indices of keys must be, too.
+  // blockwise() counts the queries from `start`. So the indices of the keys must be relative to `start`, too.
   const Keys shifted{seen.k_BSKH, seen.v_BSKH, seen.index_S - constant(static_cast<double>(start), DType::kI32),
                      seen.segments_BS};
   return blockwise(slice(q_BTNH, 1, start, end), slice(segments_BT, 1, start, end), shifted, options, block);
