@@ -7,8 +7,8 @@
 namespace fettle {
 namespace {
 
-// Lower bound of an array's largest magnitude, so that an array of zeros does not cause a division by zero. Gradients
-// are usually far larger.
+// An array's largest magnitude counts as at least this number, so that an array of zeros does not cause a division by
+// zero. Gradients are usually far larger.
 constexpr double kSmallest = 1e-30;
 
 // Returns the largest power of two <= x, in f32.

@@ -84,7 +84,7 @@ enum class Op : uint8_t {
 
 // The arguments of a VJP (vector-Jacobian product: an op's gradient): the node, its results, the cotangents of the
 // results (null = zero), and which operands are active. Only the cotangents of active operands are wanted. At least one
-// cotangent is not null, so an op with one result need not check it.
+// cotangent is not null, so the VJP of an op with one result need not check for null.
 struct VjpArgs {
   Block& block;
   int32_t id;

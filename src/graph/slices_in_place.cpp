@@ -46,8 +46,8 @@ class Copy {
  public:
   explicit Copy(const Block& block) : from_(block), to_(std::make_shared<Block>()) {}
 
-  // Replaces the body of the loop `node` by its copy, and adds the stacks that the copy's calls read to the operands
-  // of `node`.
+  // Replaces the body of the loop `node` by a copy of the body. The stacks that calls in the copy read become further
+  // operands of `node`.
   static void copy_body(Node& node) {
     Loop loop = *node.loop();
     Copy copy(*loop.body);

@@ -357,7 +357,7 @@ class ConfigReader {
   void read_experts(ModelConfig& config, int64_t experts, int64_t per_token_by_default) const;
   // Sets config.expert_layers from mlp_only_layers and decoder_sparse_step. Throws UserError when no layer has experts.
   void read_sparse_layers(ModelConfig& config) const;
-  // Adds to config.dropouts each of `keys` whose value is not 0.
+  // If the value of one of `keys` is not 0, adds this key to config.dropouts.
   void note_dropouts(ModelConfig& config, const std::vector<std::string>& keys) const;
 
   const std::string& file() const { return file_; }

@@ -1,5 +1,5 @@
 // Defines the frame of decoders: an embedding, layers in loops, a final norm and a head. Each family defines its
-// layers. The default is a norm, rotary attention, a norm and an MLP, with the variations that ModelConfig names.
+// layers. The default layer is a norm, rotary attention, a norm and an MLP, with the variations that ModelConfig names.
 #pragma once
 
 #include "models/blocks/decoder_layer.h"

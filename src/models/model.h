@@ -115,7 +115,7 @@ struct Forward {
   std::function<Tensor(const Layer&, const std::string&, const Tensor&, const Tensor&)> adapt;
 
   // Returns the LoRA weights of a linear layer if its adapter only adds scale * (x a^T) b^T; else nullopt, and `adapt`
-  // adds the adapter. Null: always nullopt.
+  // adds the adapter. Null: `adapt` adds all adapters.
   std::function<std::optional<LowRank>(const Layer&, const std::string& module)> low_rank;
 
   // Changes the embedded tokens [B, T, D], for example by adding noise. Null: no change.

@@ -1,5 +1,5 @@
-// Defines ModuleRule, an entry of quantization_config (in config.json) that names modules, and functions that find the
-// layers of a parameter that such entries name.
+// Defines ModuleRule, an entry of quantization_config (in config.json) that names modules. Also defines functions that
+// find the layers in which a condition holds for all modules of a parameter.
 #pragma once
 
 #include <cstdint>

@@ -45,14 +45,14 @@ const std::map<std::string, LogicalAxis> kLogicalAxes{
     {"act_vocab", {{"tp"}, "the size of the vocabulary"}},
 };
 
-// Returns whether the dim may stay unsplit. The model sets the sizes of these dims, and every layer can also compute
-// with the whole dim.
+// Returns whether a dim with the logical axis `axis` may stay unsplit. The model sets the sizes of such dims, and every
+// layer can also compute with the whole dim.
 bool may_stay_whole(const std::string& axis) {
   return axis == "vocab" || axis == "act_vocab" || axis == "act_kv_heads";
 }
-// Returns whether `axis` may stay unsplit on `mesh_axis`. ep must divide the number of experts; it splits another dim
-// only if it divides that dim. pp must divide the number of layers; it splits the batch only if it divides the number
-// of rows.
+// Returns whether `mesh_axis` may leave a dim with the logical axis `axis` unsplit. ep must divide the number of
+// experts; it splits another dim only if it divides that dim. pp must divide the number of layers; it splits the batch
+// only if it divides the number of rows.
 bool may_stay_whole(const std::string& axis, const std::string& mesh_axis) {
   const bool experts = axis == "experts" || axis == "act_experts";
   return may_stay_whole(axis) || (mesh_axis == "ep" && !experts) || (mesh_axis == kStageAxis && axis == "batch");

@@ -38,7 +38,7 @@ class ShardingRules {
   // it; `what` names the value. These dims stay unsplit instead: a vocabulary (GPT-2's 50257 tokens), the key heads of
   // activations (8 heads on 16 devices), every dim except experts if the axis is ep, and the batch if the axis is pp.
   Partition partition(const LogicalAxes& axes, const Dims& dims, const std::string& what) const;
-  // Does the same as partition(), but leaves every dim that is not divisible unsplit. Use it for small arrays whose
+  // Does the same as partition(), but any dim that is not divisible stays unsplit. Use it for small arrays whose
   // dims are derived from the dims of a weight.
   Partition fitting(const LogicalAxes& axes, const Dims& dims) const;
   // Returns the mesh axes that would split this logical axis but do not, because their size does not divide `dim`.

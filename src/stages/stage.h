@@ -130,7 +130,7 @@ struct Stage {
 
   // The name of this stage's own task in `eval`. With Head::kTokens, `eval` also has tasks with questions and replies.
   std::string_view eval_task = "loss";
-  // What a model with this head gives, and what such a model is called, for messages.
+  // For messages: what a model of this stage outputs, and what such a model is called.
   std::string_view output = "text", model = "language model";
   // Returns the stage that evaluates rows of other kinds than this stage's own kind. Null: only rows of the own kind
   // can be evaluated. For example, dpo evaluates preference pairs and kto evaluates rated replies; for both stages, sft

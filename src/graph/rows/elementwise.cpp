@@ -172,7 +172,8 @@ std::vector<Shape> bitcast_shape(Shapes o, const Attributes& a) {
   return out;
 }
 
-// A conversion to a wider dtype, such as bf16 to f32, is computed again from its operand, which takes less memory.
+// The result of a conversion to a wider dtype, such as bf16 to f32, is computed again, because saving the operand takes
+// less memory.
 Saved convert_saved(const Node& node) {
   return node.operands[0].shape().bytes() < node.results[0].bytes() ? Saved::kNever : Saved::kAsValue;
 }

@@ -55,7 +55,7 @@ DeltaRule gated_delta_rule(const Tensor& q, const Tensor& k, const Tensor& v, co
   const int64_t b = q.dim(0), t = q.dim(1), n = q.dim(2), dk = q.dim(3), dv = v.dim(3);
   const int64_t chunks = (t + chunk - 1) / chunk, missing = chunks * chunk - t;
   // Reshapes [B, T, N, ..] to [B, N, X, C, ..] with padding at the end. Padding belongs to the last document and does
-  // not change the state, because there beta is 0 and exp(decay) is 1.
+  // not change the state, because beta is 0 and exp(decay) is 1 in padding.
   auto split = [&](const Tensor& x) {
     const Tensor padded = missing == 0 ? x : pad(x, Dims(static_cast<size_t>(x.rank()), 0), [&] {
       Dims high(static_cast<size_t>(x.rank()), 0);

@@ -44,7 +44,7 @@ StateSpace state_space(const Tensor& x, const Tensor& k, const Tensor& q, const 
   PathScope scope("state_space");
   const int64_t b = x.dim(0), t = x.dim(1), n = x.dim(2), h = x.dim(3), g = k.dim(2), r = n / g, dk = k.dim(3);
   const int64_t chunks = (t + chunk - 1) / chunk, missing = chunks * chunk - t;
-  // Padding belongs to the last document. It does not change the state, because there x is 0 and exp(decay) is 1.
+  // Padding belongs to the last document. It does not change the state, because x is 0 and exp(decay) is 1 in padding.
   Tensor segments = segments_BT;
   if (missing > 0) segments = concatenate({segments, broadcast_to(slice(segments, 1, t - 1, t), {b, missing})}, 1);
   const Tensor of_chunk = in_chunks(segments, chunk);        // [X, B, C]
