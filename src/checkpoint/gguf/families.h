@@ -47,8 +47,8 @@ enum class GgufForm {
   kUps,
   // The file has the gates, the up and the down projections of all experts in three tensors [experts, out, in]. Hugging
   // Face has two tensors [experts, in, out]: one for the down projections, and one for both gates and up projections.
-  // In the `out` dim of the latter, gates and up projections are two halves (Llama 4), or they alternate (GPT-OSS,
-  // "InTurns"). Biases are [experts, out].
+  // In the `out` dim of the tensor for both, gates and up projections are two halves (Llama 4), or they alternate
+  // (GPT-OSS, "InTurns"). Biases are [experts, out].
   kGatesInColumns,
   kUpsInColumns,
   kGatesInTurns,
@@ -58,9 +58,9 @@ enum class GgufForm {
 };
 
 // The names of a module in the GGUF file and in Hugging Face's checkpoint, without ".weight" and ".bias":
-// "blk.{}.attn_q" and "model.layers.{}.self_attn.q_proj". If these endings differ between the two, the full names of a
-// tensor: "blk.{}.ssm_a" and "model.layers.{}.mamba.A_log". {} is the layer's number. A second {} in Hugging Face's
-// name is the expert's number; a GGUF file has all experts in one tensor.
+// "blk.{}.attn_q" and "model.layers.{}.self_attn.q_proj". If these endings differ between the two, these are the full
+// names of a tensor: "blk.{}.ssm_a" and "model.layers.{}.mamba.A_log". {} is the layer's number. A second {} in Hugging
+// Face's name is the expert's number; a GGUF file has all experts in one tensor.
 struct GgufName {
   std::string gguf, hf;
   GgufForm form = GgufForm::kSame;

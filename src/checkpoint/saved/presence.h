@@ -80,7 +80,8 @@ class Presence {
   void create();
   void write();
   void become_alone();
-  // Returns whether another live run is in the folder. When `wait` is false, a run that may be alive counts as alive.
+  // Returns whether another live run is in the folder, and sets `other` to the owner of that run's file. When `wait` is
+  // false, a run that may be alive counts as alive.
   bool found_another(bool wait, Owner& other);
   using Heartbeats = std::map<std::string, double>;  // for each process, by its ID: the first heartbeat that was seen
   std::optional<Life> life_now(const std::string& id, Heartbeats& heartbeats) const;
