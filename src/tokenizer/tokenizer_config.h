@@ -16,7 +16,7 @@
 namespace fettle {
 
 struct TokenizerConfig {
-  std::string bos_token;  // this and the next three members: empty when there is none
+  std::string bos_token;  // this and the next three members are empty when there is no such token
   std::string eos_token;
   std::string pad_token;
   std::string unk_token;

@@ -24,10 +24,10 @@ enum class GgufForm {
   kColumn,          // [n, 1] instead of [n]
   kNegativeColumn,  // like kColumn; Hugging Face has the logarithm of the negated value
   // The file has two tensors, the keys [heads, rank, size of key] and the values [heads, size of value, rank]. Hugging
-  // Face has one, [heads * (size of key + size of value), rank] (DeepSeek).
+  // Face has one tensor [heads * (size of key + size of value), rank] (DeepSeek).
   kKeysOfHeads,
   kValuesOfHeads,
-  // The file has three tensors, q, k and v, each [n, in]. Hugging Face has one, [3 * n, in] (Baichuan).
+  // The file has three tensors, q, k and v, each [n, in]. Hugging Face has one tensor [3 * n, in] (Baichuan).
   kPackedQ,
   kPackedK,
   kPackedV,
@@ -36,13 +36,14 @@ enum class GgufForm {
   kQkv,
   kGate,
   // The file has two tensors, the gates and the up projections of all experts, each [experts, size, in]. Hugging Face
-  // has one, [experts, 2 * size, in].
+  // has one tensor [experts, 2 * size, in].
   kGatesOfExperts,
   kUpsOfExperts,
   kExperts,          // all experts in one tensor, as in the checkpoint
   kGateUpOfExperts,  // like kExperts: file and checkpoint have gates and up projections in one tensor
                      // [experts, 2 * size, in]
-  // The file has two tensors, the gates and the up projections, each [size, in]. Hugging Face has one, [2 * size, in].
+  // The file has two tensors, the gates and the up projections, each [size, in]. Hugging Face has one tensor
+  // [2 * size, in].
   kGates,
   kUps,
   // The file has the gates, the up and the down projections of all experts in three tensors [experts, out, in]. Hugging
