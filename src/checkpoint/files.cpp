@@ -184,7 +184,7 @@ void require_free_bytes(const fs::path& path, int64_t bytes, std::string_view wh
 void sync_path(const fs::path& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) throw_file_error("flush", path, errno);
-  // Some network file systems do not support flushing a folder; they flush it themselves.
+  // Some network file systems flush folders themselves and refuse to flush a folder on request.
   const int error_number = fsync(fd) != 0 && errno != EINVAL ? errno : 0;
   ::close(fd);
   if (error_number != 0) throw_file_error("flush", path, error_number);

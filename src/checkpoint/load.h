@@ -63,7 +63,7 @@ FillBox param_values(const Param& param, DType dtype, const FindTensor& find, co
 DeviceBuffer random_param(const Client& client, const Param& param, const ModelConfig& config, DType dtype,
                           const Layout& layout, uint64_t seed, const std::string& memory_kind = "");
 // Returns a function that writes boxes of the array that random_param returns. Several threads may call the function.
-// `config` must outlive it.
+// `config` must outlive that function.
 FillBox random_values(const Param& param, const ModelConfig& config, DType dtype, uint64_t seed);
 
 // Returns a device array whose pieces `fill` writes. Several threads call `fill`.

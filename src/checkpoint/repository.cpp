@@ -397,8 +397,8 @@ void ModelRepository::join_mxfp4() {
   }
 }
 
-// Joins the pieces (GgufPiece) of tensors that a GGUF file divides. The map has the pieces of a tensor in the order of
-// its rows, because the names of pieces sort in this order.
+// Joins the pieces (GgufPiece) of tensors that a GGUF file divides. `tensors_` has the pieces of a tensor in the order
+// of the tensor's rows, because the names of pieces sort in this order.
 void ModelRepository::join_pieces() {
   std::map<std::string, std::vector<std::string>> names_of;
   for (const auto& [name, place] : tensors_)

@@ -66,7 +66,7 @@ void read_float8(const TensorEntry& entry, const Box& box, DType to, std::byte* 
   const std::vector<float>& value_of = e4m3_values();
   parts.codes_file->with_bytes(parts.codes, [&](std::span<const std::byte> codes) {
     std::vector<float> values;
-    // The entry's dims may split a dim of the weight into parts. This does not change an element's row-major index.
+    // The entry may have several dims in place of one dim of the weight. An element's row-major index stays the same.
     for_each_run(
         box, entry.shape.dims, box.size, Dims(box.size.size(), 0), [&](int64_t source, int64_t target, int64_t count) {
           values.resize(static_cast<size_t>(count));
@@ -86,7 +86,7 @@ void read_float8(const TensorEntry& entry, const Box& box, DType to, std::byte* 
 
 void read_groups(const TensorEntry& entry, const Box& box, DType to, std::byte* out) {
   const GroupParts& parts = *entry.groups;
-  // The entry's dims may split a dim of the weight into parts. This does not change an element's row-major index.
+  // The entry may have several dims in place of one dim of the weight. An element's row-major index stays the same.
   int64_t first = std::numeric_limits<int64_t>::max(), last = 0;
   auto for_runs = [&](const auto& use) {
     for_each_run(box, entry.shape.dims, box.size, Dims(box.size.size(), 0), use);
@@ -122,7 +122,7 @@ std::vector<int64_t> outputs_in(std::span<const int64_t> start, std::span<const 
 void read_joined_experts(const TensorEntry& entry, const Box& box, DType to, std::byte* out) {
   const JoinedExperts& joined = *entry.joined_experts;
   if (box.elements() == 0) return;
-  // The entry's dims may split the outputs into parts.
+  // The outputs may be several dims of the entry.
   const size_t rank = box.size.size(), in_dim = joined.inputs_first ? 1 : rank - 1,
                first_out = joined.inputs_first ? 2 : 1;
   auto of_outputs = [&](const Dims& dims) {

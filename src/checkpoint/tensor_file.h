@@ -57,9 +57,9 @@ class TensorFile {
   const std::vector<TensorEntry>& entries() const { return entries_; }  // in file order
   const TensorEntry* find(std::string_view name) const;                 // nullptr when there is none
 
-  // Calls use(bytes) with the mapped bytes of an entry with dense_places(). For an entry with dense(), they are its
-  // elements: little endian, possibly unaligned, valid during the call. Like every reading member, this throws
-  // UserError afterwards if the file became shorter during the call; the result of `use` is wrong in that case.
+  // Calls use(bytes) with the mapped bytes of an entry with dense_places(). For an entry with dense(), these bytes
+  // are its elements: little endian, possibly unaligned, valid during the call. If the file became shorter during the
+  // call, the result of `use` is wrong, and with_bytes() then throws UserError, like every reading member.
   template <typename Use>
   void with_bytes(const TensorEntry& entry, Use use) const {
     use(dense_bytes(entry));

@@ -64,8 +64,8 @@ class Value {
   static Value dict(Dict items);
   static Value generator(Values items);
   static Value from_json(const nlohmann::ordered_json& json, int depth = 0);
-  // Returns a value that holds `object`. `parts` are the values that the object refers to. Their nesting counts for the
-  // limit.
+  // Returns a value that holds `object`. `parts` are the values that the object refers to. The levels of lists and
+  // dicts in `parts` count for the limit of nesting.
   static Value keeping(ObjectPtr object, const Values& parts);
   // Returns text that needs no escapes, such as the result of the filters safe and escape. As in MarkupSafe, other text
   // that is added to it with + is escaped.
@@ -156,7 +156,7 @@ class Object {
   virtual Value call(Interpreter& run, Args args);
 };
 
-// A sequence that can be iterated once, like a generator in Python. It is always true and has no length.
+// A sequence that can be iterated once, like a generator in Python. Its truth value is always true. It has no length.
 struct Generator {
   Values items;
   size_t next = 0;

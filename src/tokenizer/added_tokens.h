@@ -55,7 +55,7 @@ class AddedTokens {
   void prepare(const Normalizer& normalizer);
 
   // Both functions cut `pieces` at added tokens. split_given() looks for the tokens that are not `normalized`, in the
-  // original text; split_normalized() looks for the `normalized` ones, in the normalized text.
+  // original text; split_normalized() looks for the `normalized` tokens, in the normalized text.
   void split_given(Pieces& pieces) const { split(pieces, given_); }
   void split_normalized(Pieces& pieces) const { split(pieces, normalized_); }
 

@@ -41,10 +41,10 @@ void read_added_tokens(const JsonField& list, Pipeline& pipeline) {
   }
 }
 
-// Returns the number of leading bytes of `normalized` that come from the start of `text`. `normalized` is the whole
-// text after normalizing. The start ends with the first character that `precompiled` does not remove; the other
-// characters are the rest. If normalizing changes `text`, counts all bytes before the longest ending that `normalized`
-// shares with the normalized rest.
+// Returns how many leading bytes of `normalized`, the normalized `text`, come from the start of `text`. The start ends
+// with the first character that `precompiled` does not remove. If normalizing changes `text`, normalizes the rest of
+// `text` (after the start) separately. Then all bytes of `normalized` count that precede the longest ending that
+// `normalized` shares with the normalized rest.
 size_t bytes_of_start(std::string_view text, const std::string& normalized, const Normalizer& normalizer,
                       const Normalizer& precompiled) {
   size_t first = 0;

@@ -15,8 +15,8 @@ struct PreTokenizer {
   using Step = std::function<void(Pieces&)>;
 
   std::vector<Step> steps;
-  // True when the resulting pieces must be written in the byte alphabet (to_alphabet). For a model that works on bytes,
-  // the pieces stay as they are.
+  // True when the model needs the resulting pieces in the byte alphabet (to_alphabet). A model that takes bytes
+  // (Bpe::take_bytes) needs no such conversion.
   bool to_bytes = false;
   // True when a step depends on whether a piece is at the start of the text.
   bool asks_for_start = false;

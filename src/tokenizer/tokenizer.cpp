@@ -127,8 +127,8 @@ Tokenizer::Texts Tokenizer::encode_texts(std::string_view first, const std::opti
         max_length, special);
   Texts out{.whole = length_a + length_b + special};
   if (out.whole > max_length) {
-    // The longer text may use the length that the shorter text leaves. If the shorter text needs more than half, both
-    // texts get half.
+    // The longer text may use the length that the shorter text leaves. If the shorter text needs more than half of
+    // `room`, each text gets half of it.
     const int64_t shorter = std::min(length_a, length_b), half = room / 2;
     const bool both = second && shorter > half;
     const int64_t small = both ? half : shorter, large = room - small;

@@ -89,9 +89,9 @@ class StreamDecoder {
  private:
   const Tokenizer& tokenizer_;
   bool skip_special_tokens_;
-  std::vector<int32_t> ids_;  // the ids of the last returned texts, then the ids that have no text so far
-  size_t context_ = 0;        // how many of ids_ belong to the last returned texts
-  std::string emitted_;       // the text of ids_ that push() has returned
+  std::vector<int32_t> ids_;  // the context: ids whose text was returned; then the later ids
+  size_t context_ = 0;        // the number of ids of the context
+  std::string emitted_;       // the start of the decoded ids_ that push() has returned
 };
 
 }  // namespace fettle

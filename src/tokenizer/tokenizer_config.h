@@ -16,7 +16,7 @@
 namespace fettle {
 
 struct TokenizerConfig {
-  std::string bos_token;  // this and the next three members: empty when there is none
+  std::string bos_token;  // this and the next three members are empty when there is no such token
   std::string eos_token;
   std::string pad_token;
   std::string unk_token;
@@ -28,7 +28,7 @@ struct TokenizerConfig {
   std::optional<bool> add_bos_token;  // if set, this and add_eos_token replace the post-processor's choice
   std::optional<bool> add_eos_token;
   std::map<std::string, std::string> chat_templates;  // templates by name; the usual name is "default"
-  std::vector<std::filesystem::path> files;           // those of the files above that exist
+  std::vector<std::filesystem::path> files;           // the files that read() found and read
 
   static TokenizerConfig read(const std::filesystem::path& model_dir);
 };

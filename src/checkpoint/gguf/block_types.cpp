@@ -89,7 +89,7 @@ void decode_q2_k(const uint8_t* block, float* out) {
 }
 
 // A block has the third bit of each element, the low two bits of each element, 16 scales of 6 bits, and the scale of
-// the scales. A third bit of 0 makes the element's value smaller by 4.
+// the scales. A third bit of 0 makes the element's code smaller by 4.
 void decode_q3_k(const uint8_t* block, float* out) {
   const uint8_t *high = block, *codes = block + 32, *packed = block + 96;
   const float scale = half_at(block + 108);

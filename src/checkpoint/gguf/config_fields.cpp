@@ -502,8 +502,8 @@ void falcon_h1_fields(const GgufFields& fields, Json& config) {
   config["mamba_norm_before_gate"] = false;
 }
 
-// In llama.cpp, the size of the chunks and the growth of the queries with the position are constants. Models with 128
-// experts have no norms on q and k.
+// A file lacks attention_chunk_size, floor_scale and attn_scale, because llama.cpp has constants for them. Models with
+// 128 experts have no norms on q and k.
 void llama4_fields(const GgufFields& fields, Json& config) {
   llama_fields(fields, config);
   mixtral_fields(fields, config);

@@ -24,10 +24,10 @@ enum class GgufForm {
   kColumn,          // [n, 1] instead of [n]
   kNegativeColumn,  // like kColumn; Hugging Face has the logarithm of the negated value
   // The file has two tensors, the keys [heads, rank, size of key] and the values [heads, size of value, rank]. Hugging
-  // Face has one, [heads * (size of key + size of value), rank] (DeepSeek).
+  // Face has one tensor [heads * (size of key + size of value), rank] (DeepSeek).
   kKeysOfHeads,
   kValuesOfHeads,
-  // The file has three tensors, q, k and v, each [n, in]. Hugging Face has one, [3 * n, in] (Baichuan).
+  // The file has three tensors, q, k and v, each [n, in]. Hugging Face has one tensor [3 * n, in] (Baichuan).
   kPackedQ,
   kPackedK,
   kPackedV,
@@ -36,19 +36,20 @@ enum class GgufForm {
   kQkv,
   kGate,
   // The file has two tensors, the gates and the up projections of all experts, each [experts, size, in]. Hugging Face
-  // has one, [experts, 2 * size, in].
+  // has one tensor [experts, 2 * size, in].
   kGatesOfExperts,
   kUpsOfExperts,
   kExperts,          // all experts in one tensor, as in the checkpoint
   kGateUpOfExperts,  // like kExperts: file and checkpoint have gates and up projections in one tensor
                      // [experts, 2 * size, in]
-  // The file has two tensors, the gates and the up projections, each [size, in]. Hugging Face has one, [2 * size, in].
+  // The file has two tensors, the gates and the up projections, each [size, in]. Hugging Face has one tensor
+  // [2 * size, in].
   kGates,
   kUps,
   // The file has the gates, the up and the down projections of all experts in three tensors [experts, out, in]. Hugging
   // Face has two tensors [experts, in, out]: one for the down projections, and one for both gates and up projections.
-  // In the `out` dim of the latter, gates and up projections are two halves (Llama 4), or they alternate (GPT-OSS,
-  // "InTurns"). Biases are [experts, out].
+  // In the `out` dim of the tensor for both, gates and up projections are two halves (Llama 4), or they alternate
+  // (GPT-OSS, "InTurns"). Biases are [experts, out].
   kGatesInColumns,
   kUpsInColumns,
   kGatesInTurns,
@@ -58,9 +59,9 @@ enum class GgufForm {
 };
 
 // The names of a module in the GGUF file and in Hugging Face's checkpoint, without ".weight" and ".bias":
-// "blk.{}.attn_q" and "model.layers.{}.self_attn.q_proj". If these endings differ between the two, the full names of a
-// tensor: "blk.{}.ssm_a" and "model.layers.{}.mamba.A_log". {} is the layer's number. A second {} in Hugging Face's
-// name is the expert's number; a GGUF file has all experts in one tensor.
+// "blk.{}.attn_q" and "model.layers.{}.self_attn.q_proj". If these endings differ between the two, these are the full
+// names of a tensor: "blk.{}.ssm_a" and "model.layers.{}.mamba.A_log". {} is the layer's number. A second {} in Hugging
+// Face's name is the expert's number; a GGUF file has all experts in one tensor.
 struct GgufName {
   std::string gguf, hf;
   GgufForm form = GgufForm::kSame;

@@ -24,8 +24,8 @@ class GgufFields {
 
   bool has(const std::string& key) const { return find(key) != nullptr; }
   const nlohmann::json* find(const std::string& key) const;  // nullptr when there is no such key
-  // The functions that return a number, a flag or a text throw UserError when the value has another type. integer() and
-  // of_layers() without `otherwise`, in_layer() and layers() also throw when the key is missing.
+  // The functions that return a number, a flag or a text throw UserError when the value has another type. When the key
+  // is missing, in_layer() and layers() throw, too. So do integer() and of_layers(), unless `otherwise` is given.
   int64_t integer(const std::string& key) const;  // >= 0; for a list of equal elements, one of them
   int64_t integer(const std::string& key, int64_t otherwise) const;
   // If the value is a list, returns the layer's element. Otherwise returns the value, which holds for all layers.

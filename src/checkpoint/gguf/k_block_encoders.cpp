@@ -29,8 +29,8 @@ struct ScaleAndOffset {
   float scale = 0, offset = 0;
 };
 
-// Searches for the scale and the offset with the least squared error, weighted by `weights`. For each of several
-// starting scales it takes the nearest codes, and for these codes the best scale and offset.
+// Searches for the scale and the offset with the least squared error, weighted by `weights`. Tries several starting
+// scales. For each, finds the nearest codes, and then the best scale and offset for these codes.
 template <int kCount>
 ScaleAndOffset find_range(const float* x, const float* weights, float largest) {
   float low = 0, high = x[0];
@@ -104,7 +104,7 @@ void encode_groups(const float* values, int largest, uint8_t* block, int* codes)
   std::memset(packed, 0, 12);
   for (int group = 0; group < kGroups; ++group) {
     const ScaleAndOffset& one = found[static_cast<size_t>(group)];
-    // Rounding to six bits changes both numbers, so a neighbour of the nearest pair may fit better.
+    // Rounding to six bits changes scale and offset, so a neighbour of the nearest pair may fit better.
     const int near_s = unit > 0 ? nearest_code(one.scale / unit, 63) : 0;
     const int near_m = offset_unit > 0 ? nearest_code(one.offset / offset_unit, 63) : 0;
     int s = near_s, m = near_m;
@@ -237,7 +237,7 @@ void encode_q3_k(const float* values, uint8_t* block) {
     const auto code_of = [&](float value, float scale) {
       return scale == 0 ? 0 : std::clamp(std::nearbyint(value / scale), -kHalf, kHalf - 1);
     };
-    // Rounding to six bits changes the scale, so a neighbour of the nearest one may fit better.
+    // Rounding to six bits changes the scale, so a neighbour of the nearest scale may fit better.
     const float near = unit == 0 ? 0 : std::nearbyint(found[static_cast<size_t>(group)] / unit);
     float s = 0;
     double least = std::numeric_limits<double>::infinity();

@@ -86,7 +86,7 @@ struct PieceName {
   std::string whole;      // the name of the checkpoint's tensor
   int64_t experts = 0;    // number of experts in that tensor; 0: it has no experts
   bool columns = false;   // the piece has outputs of a tensor [experts, in, out]
-  bool in_turns = false;  // an expert's pieces alternate
+  bool in_turns = false;  // the outputs of an expert's pieces alternate
 };
 
 // Returns nullopt when the entry with this name is a whole tensor.

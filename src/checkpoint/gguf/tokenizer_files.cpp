@@ -85,7 +85,8 @@ bool is_added(int64_t type) {
   return type == kControlToken || type == kUserToken;
 }
 
-// Returns the post-processor, which puts `bos` before a text's tokens and `eos` behind them; nullopt: no such token.
+// Returns the post-processor, which puts `bos` before a text's tokens and `eos` behind them. If `bos` or `eos` is
+// nullopt, the post-processor adds no such token.
 Json post_processor(const GgufTokens& tokens, std::optional<int64_t> bos, std::optional<int64_t> eos) {
   Json single = Json::array(), pair = Json::array(), used = Json::object();
   auto add = [&](std::optional<int64_t> id, Json& to, int64_t type) {

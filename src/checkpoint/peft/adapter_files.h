@@ -53,7 +53,7 @@ enum class AdapterPart { kLoraA, kLoraB, kMagnitude, kSaved };
 // "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight". For kSaved, `module` is a parameter
 // ("score.weight").
 std::string adapter_key(std::string_view module, AdapterPart part);
-// Returns the key of a parameter's tensor.
+// Does the same for a full parameter name: "model.layers.0.self_attn.q_proj.lora_A.weight".
 std::string adapter_key(std::string_view parameter);
 
 struct AdapterTensor {

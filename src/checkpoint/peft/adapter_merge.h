@@ -54,9 +54,9 @@ class AdapterMerge {
   bool empty() const { return adapters_.empty(); }
   std::string names() const;  // paths of the adapters' files, for messages
 
-  // In these functions, `name` is the name of a tensor (Param::stored_name). saved() returns the tensor of a module
-  // that an adapter trained in full (modules_to_save). If several adapters did, it returns the last one's tensor; if
-  // none did, nullopt. This tensor replaces the base's tensor and all changes of earlier adapters.
+  // In these functions, `name` is the name of a tensor (Param::stored_name). If an adapter trained the tensor's
+  // module in full (modules_to_save), saved() returns that adapter's tensor, which replaces the base's tensor and all
+  // changes of earlier adapters. With several such adapters, the last one counts. Without any, returns nullopt.
   std::optional<StoredTensor> saved(const std::string& name) const;
   // Returns whether LoRA weights change the tensor.
   bool adds_to(const std::string& name) const;

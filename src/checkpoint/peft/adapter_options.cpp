@@ -44,8 +44,8 @@ void check_tied(const AdapterFolder& adapter, const Model& model) {
 }
 
 // Returns the number of the adapter's LoRA tensors of the image or sound encoder. PEFT's all-linear adds them. Training
-// on text leaves their lora_B zero, so they have no effect. Throws UserError if one is not zero: Fettle computes only
-// the text model.
+// on text leaves their lora_B zero, so they have no effect. Throws UserError if such a lora_B is not zero:
+// Fettle computes only the text model.
 size_t count_carried(const AdapterFolder& adapter, const Model& model) {
   size_t count = 0;
   for (const AdapterTensor& tensor : adapter.tensors) {

@@ -45,8 +45,9 @@ nlohmann::json state_of(const StoredTensor& stored, const std::string& name) {
   return state;
 }
 
-// Throws UserError unless the tensor `name` is missing or 0 (row-major). The values 1 to 3 are tiled orders, each for
-// one kind of GPU. The first versions of bitsandbytes wrote no such tensor; their weights are row-major.
+// Throws UserError unless the tensor `name` is missing or has the value 0 (row-major). The values 1 to 3 mean tiled
+// orders, each for one kind of GPU. The first versions of bitsandbytes wrote no such tensor; their weights are
+// row-major.
 void check_row_major(const FindTensor& find, const std::string& name) {
   StoredTensor stored;
   try {

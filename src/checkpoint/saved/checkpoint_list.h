@@ -22,9 +22,10 @@ std::filesystem::path state_folder(const std::filesystem::path& checkpoint);
 // Returns the checkpoints sorted by step, the oldest first; empty when the folder does not exist.
 std::vector<CheckpointFolder> list_checkpoints(const std::filesystem::path& output_dir);
 std::optional<CheckpointFolder> newest_checkpoint(const std::filesystem::path& output_dir);  // the newest complete one
-// Returns the checkpoint that resume_from_checkpoint names: a checkpoint folder, or for "true" the newest one with a
-// state (nullopt when there is no checkpoint). StateReader checks whether it is intact. Throws UserError when a named
-// folder is missing or has no state, or when there are checkpoints but none has a state.
+// Returns the checkpoint that resume_from_checkpoint means. `value` is the path of a checkpoint, or "true" for the
+// newest checkpoint with a state. Returns nullopt for "true" when there is no checkpoint. StateReader checks whether
+// the state is intact. Throws UserError when a named folder is missing or has no state, and for "true" when there are
+// checkpoints but none has a state.
 std::optional<std::filesystem::path> find_checkpoint(const std::filesystem::path& output_dir, const std::string& value);
 // Deletes the oldest checkpoints until at most `limit` are left (0: no limit). Never deletes `written` (the one that
 // was just written), `best` (empty: none) or the newest complete one. Returns the deleted ones.

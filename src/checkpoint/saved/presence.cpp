@@ -313,9 +313,9 @@ std::optional<Life> Presence::life_now(const std::string& id, Heartbeats& heartb
   return life;
 }
 
-// Returns whether the other living run goes first. If it already has the folder, it goes first; otherwise the run with
-// the smaller id does. If the other run's file does not decide this in time, the other run goes first, because its file
-// may be incomplete or its host slow.
+// Returns whether the other living run goes first. A run that already has the folder goes first; otherwise, the run
+// with the smaller id goes first. If the other run's file still lacks the host after kHalfWritten, or the other run
+// does not give up within Pace::dead_after, the other run goes first: its file may be incomplete, or its host slow.
 bool Presence::goes_first(const Owner& other, const std::string& id, double waited) const {
   constexpr double kHalfWritten = 5;  // seconds after which a file without a host is too old to be half written
   if (other.settled) return true;

@@ -80,7 +80,8 @@ class Presence {
   void create();
   void write();
   void become_alone();
-  // Returns whether another live run is in the folder. When `wait` is false, a run that may be alive counts as alive.
+  // Returns whether another live run is in the folder, and sets `other` to the owner of that run's file. When `wait` is
+  // false, a run that may be alive counts as alive.
   bool found_another(bool wait, Owner& other);
   using Heartbeats = std::map<std::string, double>;  // for each process, by its ID: the first heartbeat that was seen
   std::optional<Life> life_now(const std::string& id, Heartbeats& heartbeats) const;
@@ -101,9 +102,9 @@ class Presence {
 };
 
 // Returns whether the process called `id` still works in `folder`. A process without a file there is dead. Returns
-// kUnknown when only the heartbeat can decide and the last one is recent: the process may have died since. This process
-// must have a presence in the folder: life_of renews this process's file and compares the modification times of both
-// files, because the file server sets both times.
+// kUnknown when only the heartbeat can decide and the last heartbeat is recent: the process may have died since then.
+// This process must have a presence in the folder: life_of renews this process's file and compares the modification
+// times of both files, because the file server sets both times.
 Life life_of(const std::filesystem::path& folder, const std::string& id, double dead_after = Pace().dead_after);
 // Returns whether the process that owns this file is alive, for readers without a presence in the folder. If only the
 // heartbeat can decide, compares its time with this machine's clock.

@@ -55,7 +55,7 @@ class Bpe : public TokenModel {
   bool take_bytes();
 
   // Returns whether the ids stay the same when a text is cut before each character `mark` that does not follow another
-  // `mark`. They do if no token has `mark` after another character. Also returns false if the model works on bytes, has
+  // `mark`. Returns false if a token has `mark` after another character, and if the model works on bytes, has
   // ignore_merges, has a prefix or suffix, or lacks the token `mark`.
   bool may_cut_before(std::string_view mark) const;
 

@@ -299,7 +299,7 @@ void deepseek_metadata(const ModelConfig& config, const Json& json, GgufMetadata
     metadata.set_number(".rope.scaling.yarn_log_multiplier", 0.1 * config.rope.mscale_all_dim);
 }
 
-// In llama.cpp, a layer without key heads is Mamba2 if the length of its MLP is 0. Otherwise it is an MLP or experts.
+// In llama.cpp, a layer without key heads is Mamba2 if the length of its MLP is 0, and an MLP or experts otherwise.
 void nemotron_h_metadata(const ModelConfig& config, const Json&, GgufMetadata& metadata) {
   std::vector<int32_t> lengths(static_cast<size_t>(config.num_hidden_layers));
   const LayerSet& fed = config.expert_layers ? *config.expert_layers : config.nemotron_h->mlp;

@@ -81,7 +81,7 @@ std::string_view quantised_type(const GgufFileType& file, const std::string& ten
                                 const GgufSizes& sizes) {
   const bool embedding = tensor == "token_embd.weight" || tensor == "per_layer_token_embd.weight";
   const bool head = tensor == "output.weight" || (embedding && sizes.tied);
-  // llama.cpp does not quantise this tensor: it keeps the type that the tensor has in the F16 file.
+  // llama.cpp quantises this tensor only in a file of type Q8_0. In all other files, the tensor stays F16.
   if (tensor == "per_layer_model_proj.weight" && file.type != "Q8_0") return "F16";
   if (file.type == "MXFP4") return !head && dims.size() > 2 && dims[0] > 1 ? "MXFP4" : "Q8_0";
   if (head) return file.type == "Q8_0" ? "Q8_0" : "Q6_K";

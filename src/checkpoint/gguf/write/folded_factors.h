@@ -19,12 +19,12 @@ struct RowFactors {
 // Returns the factors of all rows of the tensor with this name (Hugging Face's); empty when it has none.
 std::vector<RowFactors> folded_factors(const ModelConfig& config, const std::string& tensor);
 
-// Returns the config that fits the multiplied weights: these factors become 1. If the embedding is also the head, and
-// the factors of embedding and head differ, these two factors stay in the config.
+// Returns the config that fits the multiplied weights: its factors are 1. Exception: if the embedding is also the head,
+// and the factors of embedding and head differ, these two factors stay in the config.
 ModelConfig without_folded_factors(ModelConfig config);
 
-// Multiplies values of the tensor by their factors. `values` are whole rows of `columns` values; the first of them is
-// row `first_row`.
+// Multiplies values of the tensor by their factors. `values` has whole rows of `columns` elements, from row `first_row`
+// of the tensor on.
 void apply_factors(const std::vector<RowFactors>& factors, int64_t first_row, int64_t columns,
                    std::vector<float>& values);
 
