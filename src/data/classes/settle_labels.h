@@ -9,8 +9,8 @@ namespace fettle {
 
 // Returns the labels of the run. The recipe (`asked`) takes precedence, then the labels of the model or adapter, then
 // the label column of all rows of data.sets. Labels from the rows follow these rules:
-// - names from the rows are sorted; whole numbers from 0 on are label numbers; other whole numbers are names in
-//   numerical order;
+// - names are sorted;
+// - whole numbers are label numbers if the smallest one is 0; otherwise they are names in numerical order;
 // - a list means several labels per row;
 // - numbers with a point, such as 2.0, mean a regression (in lists, only if one is neither 0.0 nor 1.0);
 // - labels without names are LABEL_0, LABEL_1, ...
