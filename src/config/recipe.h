@@ -152,7 +152,7 @@ struct Recipe {
   int64_t save_total_limit = 0;         // 0 keeps all
   bool save_only_model = false;         // checkpoints have no optimizer state, so runs cannot resume from them
   std::string eval_strategy = "no";     // no, steps, epoch
-  double eval_steps = 0;                // 0: the value of logging_steps
+  double eval_steps = 0;                // below 1, a share of the run's steps; 0: the value of logging_steps
   std::string metric_for_best_model = "loss";
   std::string greater_is_better = "auto";
   bool load_best_model_at_end = false;
