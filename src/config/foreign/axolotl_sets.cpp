@@ -282,9 +282,9 @@ class Set {
     }
   }
 
-  // Throws unless exactly the assistant's turns and their end-of-turn tokens are trained. Also throws when
-  // message_field_training is neither train nor training. (This key names the field of a message that says whether the
-  // message is trained.)
+  // Throws when roles_to_train, train_on_eos or train_on_eot asks for anything but the assistant's turns with their
+  // end-of-turn tokens. Also throws when message_field_training is neither train nor training. (This key names the
+  // field of a message that says whether the message is trained.)
   void check_training() const {
     if (const std::string field = text(set_, "message_field_training");
         !field.empty() && field != "train" && field != "training")
