@@ -33,7 +33,7 @@ struct NotAvailable {
 };
 
 const std::vector<Translation>& translations();
-// Return the row that covers the key; null when there is none.
+// Return the table row that covers the key; null when there is none.
 const WithoutEffect* find_without_effect(std::string_view key);
 const NotAvailable* find_not_available(std::string_view key);
 

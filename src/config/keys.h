@@ -47,7 +47,7 @@ std::vector<Key> training_keys();
 // Returns all table rows in the order of docs/recipe.md, sorted by group.
 const std::vector<Key>& recipe_keys();
 
-// Returns the row with this name or alias; null when there is none.
+// Returns the table row of the key with this name or alias; null when there is none.
 const Key* find_key(std::string_view name_or_alias);
 
 std::string_view group_title(Group group);

@@ -48,13 +48,13 @@ struct Recipe {
   int64_t pissa_iter = 16;                       // power iterations of pissa_init; -1: an exact decomposition
   std::optional<double> loraplus_lr_ratio;       // learning rate of lora_B divided by that of lora_A
   std::vector<std::string> additional_target;    // modules that are trained whole and saved with the adapter
-  std::vector<std::string> layers_to_transform;  // numbers of the layers that get an adapter; empty: all
+  std::vector<std::string> layers_to_transform;  // numbers of the decoder layers that get an adapter; empty: all
   std::vector<std::string> target_parameters;    // expert parameters with an adapter, such as mlp.experts.gate_up_proj
   bool create_new_adapter = false;               // merge all of adapter_name_or_path, then start a new adapter
-  int64_t freeze_trainable_layers = 2;           // number of last layers to train; negative: first layers
-  bool use_llama_pro = false;                    // the trained layers are spread evenly over the model
-  std::vector<std::string> freeze_trainable_modules = {"all"};  // modules trained in those layers
-  std::vector<std::string> freeze_extra_modules;                // modules trained outside of the layers
+  int64_t freeze_trainable_layers = 2;           // number of last decoder layers to train; negative: first ones
+  bool use_llama_pro = false;                    // the trained decoder layers are spread evenly over the model
+  std::vector<std::string> freeze_trainable_modules = {"all"};  // modules trained in those decoder layers
+  std::vector<std::string> freeze_extra_modules;                // modules trained outside of the decoder layers
   std::string lora_dtype = "float32";
   std::optional<int64_t> quantization_bit;
   std::string quantization_type = "nf4";
@@ -64,8 +64,7 @@ struct Recipe {
   std::string sft_loss = "cross_entropy";  // cross_entropy, dft, eaft, asft
   double eaft_alpha = 1, asft_alpha = 0.1;
 
-  // Classification: stage cls. The labels of the model or adapter fill empty keys. If there are none, the rows fill
-  // them.
+  // Classification: stage cls. Keys that are not set come from the model or adapter, or else from the rows.
   std::string problem_type;  // single_label_classification, multi_label_classification, regression
   std::optional<int64_t> num_labels;
   std::vector<std::string> id2label;  // label names by number
@@ -151,9 +150,9 @@ struct Recipe {
   std::string save_strategy = "steps";  // no, steps, epoch, best
   double save_steps = 500;              // below 1, a share of the run's steps
   int64_t save_total_limit = 0;         // 0 keeps all
-  bool save_only_model = false;         // checkpoints without state
+  bool save_only_model = false;         // checkpoints have no optimizer state, so runs cannot resume from them
   std::string eval_strategy = "no";     // no, steps, epoch
-  double eval_steps = 0;                // 0: the value of logging_steps
+  double eval_steps = 0;                // below 1, a share of the run's steps; 0: the value of logging_steps
   std::string metric_for_best_model = "loss";
   std::string greater_is_better = "auto";
   bool load_best_model_at_end = false;
@@ -189,9 +188,9 @@ struct Recipe {
   std::map<std::string, int64_t> mesh;  // the size of each axis; empty: all devices on fsdp; {auto: 1}: Fettle chooses
   std::map<std::string, std::string> sharding;  // the mesh axes of a logical axis, instead of the default ones
   bool offload_optimizer = false;               // keep the optimizer state in host memory
-  bool offload_param = false;                   // keep the weights of the layers in host memory
+  bool offload_param = false;                   // keep the weights of the decoder layers in host memory
   std::string offload_dir;               // keep the optimizer state in a file of this folder; empty: keep it in memory
-  bool offload_dir_weights = false;      // keep the float32 weights of the layers in that file too
+  bool offload_dir_weights = false;      // keep the float32 weights of the decoder layers in that file too
   std::string plugin;                    // cpu, cuda, rocm, or a file; empty: the plugin of a GPU if found, else cpu
   std::optional<int64_t> device_count;   // devices to use; the CPU plugin creates this many
   double gpu_memory_utilization = 0.95;  // share of a GPU's memory that the program may take

@@ -30,7 +30,7 @@ struct DataReport {
   int64_t bad_rows = 0;   // rows that were skipped because of `on_bad_row: skip`
   std::vector<std::pair<std::string, int64_t>> sets;  // examples taken from each data set, before val_size
   int64_t duplicates = 0;                             // rows with the tokens and labels of an earlier row
-  bool duplicates_removed = false;                    // spec.remove_duplicates: these rows are left out
+  bool duplicates_removed = false;                    // true: the duplicates are left out
   std::string labels;                                 // labelled rows only: the text of format_classes
   std::vector<std::string> notes;                     // remarks about rows, with file:line; the first few of each kind
 };

@@ -42,7 +42,7 @@ std::optional<bool> part_trained(const ordered_json& part) {
 }
 
 // Returns the content of a message, which is a text or a list of text parts. If any part has a field that says whether
-// the part is trained, sets `spans` to one span for each part.
+// the part is trained, sets `spans` to one span for each part that is not empty.
 std::string content_of(const ordered_json& value, const std::string& what, std::vector<ContentSpan>* spans = nullptr) {
   if (!value.is_array()) return text_of(value, quoted(what));
   std::string text;

@@ -33,7 +33,7 @@ struct Sample {
 // sets the format. If the source sets none, the row's columns decide:
 // - openai: messages[{role, content}];
 // - sharegpt: conversations[{from, value}]; pairs: conversations[{human, assistant}];
-// - alpaca: instruction, input, output, system, history; the same with query and response;
+// - alpaca: instruction, input, output, system, history; or query, response, system, history;
 // - prompt and completion, each a text or messages;
 // - text: text or content.
 // Throws BadRow.

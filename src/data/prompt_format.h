@@ -26,8 +26,8 @@ struct PromptFormat {
 
 // Returns the prompt format of Stanford Alpaca, which is also Axolotl's format for `type: alpaca`.
 const PromptFormat& alpaca_format();
-// Returns Alpaca's system texts with the turns of another style: instruct (the style of alpaca_format()), chat, chatml
-// or phi. Returns nullopt for other names. Source: `type: alpaca:STYLE` in Axolotl.
+// Returns the prompt format with Alpaca's system texts and the turns of `style`: instruct (the turns of
+// alpaca_format()), chat, chatml or phi. Returns nullopt for other names. Source: `type: alpaca:STYLE` in Axolotl.
 std::optional<PromptFormat> alpaca_style(const std::string& style);
 
 }  // namespace fettle

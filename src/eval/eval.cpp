@@ -73,7 +73,7 @@ Request with_fitting_stage(const Request& request) {
 
 std::vector<Contender> contenders(const Request& request) {
   const EvalSpec spec = request.eval();
-  // With a reference model, the metrics are already a comparison.
+  // The metrics of a run with a reference model already compare two models, so no base is measured.
   if (request.has_reference() && spec.base_model.empty()) return {{"model", request}};
   if (!spec.base_model.empty()) {
     const Request base = request.with_model(spec.base_model);
@@ -98,7 +98,7 @@ struct TextSide {
 };
 
 TextSide text_side(const Request& request) {
-  // Without vocab_size, the size is 0 here; resolve() refuses such a config.json later.
+  // If config.json has no vocab_size, the size is 0 here, and resolve() throws later.
   const int64_t vocab_size = vocab_size_of(request.repository().config()).value_or(0);
   if (request.stage().head != Head::kTokens) return {nullptr, Tokenizer::open(request.model_folder()), vocab_size};
   return {std::make_unique<const Session>(request, Session::Template::kIfThere), std::nullopt, vocab_size};

@@ -99,8 +99,8 @@ ordered_json named(const std::vector<std::string>& values) {
   return out;
 }
 
-// Calls `take` with each row and the row's "file:line", for at most max_samples rows. A BadRow becomes a UserError, or
-// the row is skipped.
+// Calls `take` with each row and the row's "file:line", for at most max_samples rows. When `take` throws BadRow, throws
+// UserError, or skips the row with a warning (on_bad_row: skip).
 template <typename Take>
 void for_rows(const DataSpec& data, const DataSource& source, const Take& take) {
   int64_t left = data.max_samples.value_or(INT64_MAX);

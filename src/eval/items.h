@@ -49,8 +49,8 @@ Task detect_task(const DataSource& source);
 // Reads rows with
 // - a question in the column question, query, prompt or input;
 // - choices: a list or {text, label} in the column choices or options, or the columns A, B, ...;
-// - an answer in the column answer, answerKey, target, gold or label: the choice's number (from 0), its letter, its
-//   label, or its text.
+// - an answer in the column answer, answerKey, target, gold or label: the choice's number (from 0), its label (its
+//   letter if the row has no labels), or its text.
 // Reads at most max_samples rows. Throws UserError with file:line for a row that cannot be read; with on_bad_row: skip,
 // leaves such rows out.
 std::vector<Question> read_questions(const DataSpec& data, const DataSource& source);

@@ -14,7 +14,7 @@ struct DownloadOptions {
   bool without_weights = false;      // a model's config and tokenizer only
   bool all = false;                  // every file of the repository
   std::vector<std::string> include;  // patterns of the files to fetch; * also matches /
-  std::string subset, split;         // the part of a data set to fetch; empty: all
+  std::string subset, split;         // the part of a data set to fetch (HubPart); both empty: all
 };
 
 // Fetches a model, an adapter or a data set into the hub's cache: the files that Fettle reads, or the files that the

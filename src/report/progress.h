@@ -46,8 +46,8 @@ struct StepReport {
   bool warm = true;  // false: the step compiled a program and is not timed
 };
 
-// Shows a live line on a terminal; otherwise prints a line every logging_steps steps and after the last step. Never
-// times the first step of this process.
+// On a terminal, shows a live line. Elsewhere, prints a line every logging_steps steps. In both cases, prints a line
+// after the last step. Never times the first step of this process.
 class Progress {
  public:
   explicit Progress(const ProgressOptions& options);

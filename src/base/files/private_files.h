@@ -10,9 +10,10 @@ namespace fettle {
 // Existing folders stay as they are. Returns false when a folder cannot be made; errno says why.
 bool make_private_folder(const std::filesystem::path& folder);
 
-// Returns why another user could have changed the code in `file`, and the remedy; "" when no other user could. The file
-// is safe when this user or root owns both the file and its folder, and nobody else may write to either. If `file` is a
-// link, the link's own folder is checked, too. Returns "" for a missing file, because the caller cannot open it anyway.
+// Returns why another user could have changed the code in `file`, and the remedy; "" when the file is safe. It is safe
+// when this user or root owns both the file and its folder, and nobody else may write to the file or the folder. If
+// `file` is a link, the link's own folder is checked, too. Returns "" for a missing file, because the caller cannot
+// open it anyway.
 std::string distrust(const std::filesystem::path& file);
 
 }  // namespace fettle

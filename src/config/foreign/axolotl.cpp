@@ -280,7 +280,7 @@ class AxolotlReader {
     for (const char* key : {"special_tokens", "tokens"}) {
       const YAML::Node map = at(key);
       const bool is_map = map.IsDefined() && map.IsMap();
-      if (is_map || std::string_view(key) == "special_tokens") handle(key);  // a list of `tokens` adds tokens
+      if (is_map || std::string_view(key) == "special_tokens") handle(key);  // a list `tokens` means add_tokens
       if (is_map && map["eos_token"].IsDefined() && map["eos_token"].IsScalar())
         mean("eos_token", map["eos_token"].Scalar());
     }
@@ -340,8 +340,8 @@ class AxolotlReader {
     handle("unfrozen_parameters");
   }
 
-  // Skips each key of the file that has no value, if out_.meant sets this key. If both were read, the key would count
-  // as given twice, which is an error.
+  // If out_.meant sets a key that the file has without a value, the file's key is skipped. Otherwise the key would
+  // count as given twice, which is an error.
   void drop_empty_keys() {
     for (const auto& [key, value] : out_.meant)
       if (root_[key].IsDefined() && root_[key].IsNull()) handle(key.c_str());

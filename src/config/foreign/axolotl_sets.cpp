@@ -256,8 +256,8 @@ class Set {
            has_usual_names("tool");
   }
 
-  // Returns whether all names of a role are usual ones: user, human, assistant, gpt, system, tool. Fettle understands
-  // these names even if no tags are set.
+  // Returns whether all names of a role are usual ones: user or human, assistant or gpt, system, tool. Fettle
+  // understands these names even if no tags are set.
   bool has_usual_names(const std::string& role) const {
     const std::string also = role == "user" ? "human" : role == "assistant" ? "gpt" : "";
     for (const std::string& word : words(role.c_str()))
@@ -265,8 +265,8 @@ class Set {
     return true;
   }
 
-  // Reads the names of the roles. Does nothing if all roles have usual names. Otherwise, throws when a role has several
-  // names, unless all of them are usual.
+  // Sets the tags of the roles. Does nothing if all roles have usual names. Throws when a role has several names that
+  // are not all usual.
   void read_roles() {
     if (has_usual_roles()) return;
     for (const auto& [tag, role] : {std::pair{"user_tag", "user"},
@@ -282,9 +282,9 @@ class Set {
     }
   }
 
-  // Throws unless exactly the assistant's turns and their end-of-turn tokens are trained. Also throws when
-  // message_field_training is neither train nor training. (This key names the field of a message that says whether the
-  // message is trained.)
+  // Throws when roles_to_train, train_on_eos or train_on_eot asks for anything but the assistant's turns with their
+  // end-of-turn tokens. Also throws when message_field_training is neither train nor training. (This key names the
+  // field of a message that says whether the message is trained.)
   void check_training() const {
     if (const std::string field = text(set_, "message_field_training");
         !field.empty() && field != "train" && field != "training")

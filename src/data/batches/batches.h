@@ -28,16 +28,16 @@
 namespace fettle {
 
 // The rows of one optimizer step: A micro-batches of B lines of T positions. The arrays are int32 [A, B, T] unless
-// noted. The sequences of the step are numbered from 1 to S; these numbers do not depend on the layout. If the epoch
-// has too few examples left, the step's last sequences are filler, which has no tokens.
+// noted. The sequences of the step (with packing, its documents) are numbered from 1 to S. These numbers do not depend
+// on the layout. If the epoch has too few examples left, the step's last sequences are filler, which has no tokens.
 struct Batch {
-  BatchShape shape;            // shape.sequences is S; with packing, each packed document counts as a sequence
+  BatchShape shape;            // shape.sequences is S; with packing, S is at least the number of documents
   int64_t used = 1;            // number of micro-batches to compute; the later ones (Lines::kRegrouped) are padding
   HostArray tokens;            // padded with pad_id
   HostArray targets;           // targets[t] = label of token t+1 of the same document, or kIgnore if not trained
   HostArray positions;         // 0, 1, ... within each document; 0 in padding
   HostArray segments;          // document number in the line from 1; 0 in padding
-  HostArray sequence_numbers;  // number of the sequence in the step, from 1; 0 in padding
+  HostArray sequence_numbers;  // number of the sequence (with packing, of the document), from 1; 0 in padding
   HostArray preferences;       // [S]: Preference of each document as a number; 0: none
   HostArray token_types;       // labelled rows only: 1 for tokens of the second text
   HostArray classes;           // labelled rows only: f32 [S, classes per row]; 0 in filler and rows without a label

@@ -79,7 +79,8 @@ class Scanning {
     if (value == *scan_.numbers.rbegin()) meet(scan_.largest);
   }
 
-  // Returns whether the list can only mean one 0 or 1 for each label.
+  // Counts the values of the list. Returns true if all values are 0 or 1 and cannot be label numbers, because a value
+  // has a point (1.0) or occurs twice.
   bool list(const ordered_json& value) {
     const auto size = static_cast<int64_t>(value.size());
     bool flags = !value.empty(), real = false, equal = false;

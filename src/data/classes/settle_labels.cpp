@@ -132,7 +132,7 @@ LabelSet settle_labels(const LabelRequest& asked, const TaughtLabels& taught, co
   check_unique(asked.id2label, asked.names_at);
   std::optional<Problem> problem = asked.problem;
   std::vector<std::string> names = asked.id2label;
-  // If the recipe asks for another number of labels, the model's labels are not used.
+  // The model's label names are used unless the recipe gives names or another number of labels.
   const bool continues = taught.count() > 0 && names.empty() && asked.count.value_or(taught.count()) == taught.count();
   if (continues) {
     check_unique(taught.id2label, taught.file);
@@ -157,7 +157,7 @@ LabelSet settle_labels(const LabelRequest& asked, const TaughtLabels& taught, co
     if (names.empty()) names = settle_names(scan, asked, *problem, data);
   }
   const auto count = static_cast<int64_t>(names.size());
-  // Without problem_type, Transformers decides in the same way.
+  // Transformers decides in the same way when config.json has no problem_type.
   if (!problem) problem = count == 1 ? Problem::kRegression : Problem::kSingleLabel;
   if (problem == Problem::kSingleLabel && count < 2 && (asked.count || !asked.id2label.empty() || continues))
     throw UserError("{}: single_label_classification needs at least two labels; name them in id2label",

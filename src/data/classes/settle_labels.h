@@ -9,10 +9,10 @@ namespace fettle {
 
 // Returns the labels of the run. The recipe (`asked`) takes precedence, then the labels of the model or adapter, then
 // the label column of all rows of data.sets. Labels from the rows follow these rules:
-// - names from the rows are sorted; whole numbers from 0 on are label numbers; other whole numbers are names in
-//   numerical order;
+// - names are sorted;
+// - whole numbers are label numbers if the smallest one is 0; otherwise they are names in numerical order;
 // - a list means several labels per row;
-// - numbers with a point, such as 2.0, mean a regression (in lists, only if one is neither 0.0 nor 1.0);
+// - numbers with a point, such as 2.0, mean a regression (in lists, 0.0 and 1.0 do not);
 // - labels without names are LABEL_0, LABEL_1, ...
 // Reads data.sets if the recipe and the model leave something open. If a row may have several labels and the classifier
 // has only one or two labels, also reads data.sets and data.eval_sets to decide what lists mean

@@ -37,7 +37,7 @@ class Pipeline {
  public:
   Pipeline(const std::vector<std::filesystem::path>& files, int64_t most, const RowWork& work)
       : files_(files), left_(most), work_(work) {
-    // Starting a thread can throw. The destructor of each std::jthread that already runs then stops and joins it.
+    // Starting a thread can throw. If so, the destructors in `threads_` stop and join the threads that are running.
     threads_.emplace_back([this](std::stop_token stop) { read_all(stop); });
     for (unsigned n = 0; n < std::max(1u, std::thread::hardware_concurrency()); ++n)
       threads_.emplace_back([this](std::stop_token stop) { work_all(stop); });

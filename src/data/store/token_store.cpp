@@ -298,8 +298,8 @@ std::shared_ptr<const TokenStore> TokenWriter::finish(const json& report, const 
   if (!error)
     folder_.clear();
   else if (fs::exists(place) && replace)
-    // The folders are exchanged in one step, so that other processes always find a store. The old store is removed with
-    // the draft.
+    // The folders are exchanged in one step, so that other processes always find a store. The destructor then removes
+    // the old store.
     renameat2(AT_FDCWD, folder_.c_str(), AT_FDCWD, place.c_str(), RENAME_EXCHANGE);
   else if (!fs::exists(place)) {
     errno = error.value();

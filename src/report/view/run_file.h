@@ -54,8 +54,8 @@ class RunFile {
 
  private:
   std::filesystem::path folder_;
-  // Shows other processes that this process uses the folder, until end() has written. If this process is killed before,
-  // the next run can tell that the unfinished file is a leftover.
+  // Shows other processes that this process uses the folder. If this process is killed, the next run can tell that an
+  // unfinished file in the folder is a leftover.
   std::shared_ptr<Presence> presence_;
   nlohmann::ordered_json json_;
   bool report_ = false;

@@ -146,7 +146,7 @@ void RunLog::take(std::string_view line) {
     ++damaged_;
     return;
   }
-  if (seconds < process_seconds_) earlier_seconds_ += process_seconds_;  // another process continued the run
+  if (seconds < process_seconds_) earlier_seconds_ += process_seconds_;  // the run was resumed here
   process_seconds_ = seconds;
   row.seconds = earlier_seconds_ + seconds;
   total_steps_ = total > 0 && total < 1e15 ? static_cast<int64_t>(total) : 0;

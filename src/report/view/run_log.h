@@ -20,7 +20,7 @@ std::optional<LogAxis> log_axis(std::string_view name);
 // One line of the log.
 struct LogRow {
   double step = 0;
-  double seconds = 0;  // training time, summed over the processes that continued the run
+  double seconds = 0;  // training time of the run so far, without the pauses before it was resumed
   double tokens = 0;
   double epoch = 0;
   double at(LogAxis axis) const;
@@ -41,8 +41,8 @@ class RunLog {
   bool update(const FolderFiles& files, std::string_view path, int64_t last_bytes = 0);
 
   const std::vector<LogRow>& rows() const { return rows_; }
-  // Keys are the names in the file, except steps, percentage, epoch, times and numbers of tokens: "loss", "lr",
-  // "grad_norm", "eval_loss".
+  // Keys are the names in the file: "loss", "lr", "grad_norm", "eval_loss". Steps, epoch, percentage, times and the
+  // number of tokens are not series.
   const std::map<std::string, LogSeries, std::less<>>& series() const { return series_; }
   int64_t total_steps() const { return total_steps_; }
   double seconds_left() const { return seconds_left_; }

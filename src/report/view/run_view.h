@@ -23,8 +23,9 @@ nlohmann::ordered_json run_summary(const FolderFiles& files, const std::string& 
 // predictions], checkpoints: [folders]}. The content of a missing or broken file is null.
 nlohmann::ordered_json run_details(const FolderFiles& files, const std::string& name);
 
-// curve_names returns the names of the metrics that can be drawn. curves_json returns {name: {x, steps, mean, low,
-// high, counts, values}}, for the metrics in `keys`. Empty `keys` means all metrics.
+// curve_names returns the names of the metrics that can be drawn. curves_json returns {name: {x, steps, mean, values,
+// low, high, counts}} for the metrics in `keys`. Empty `keys` means all metrics. `low`, `high` and `counts` are left
+// out if every point stands for one value (decimate.h).
 nlohmann::ordered_json curve_names(const RunLog& log);
 nlohmann::ordered_json curves_json(const RunLog& log, const std::vector<std::string>& keys, LogAxis axis,
                                    int64_t points, CurveRange range = {});
