@@ -14,7 +14,7 @@ namespace {
 using Tensors = std::vector<Tensor>;
 
 // The data that the calls for one composite share. The operands of each call begin with q, k, v, segments, window and
-// slopes. A window of 0, or slopes that are all 0, mean that there are none.
+// slopes. A window of 0 means no window. Slopes that are all 0 mean no slopes.
 struct Site : AttentionSite {
   NamedAttributes attributes;
   AttentionProblem shard;  // sizes of one device's shard; pointers are not set

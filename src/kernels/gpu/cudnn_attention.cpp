@@ -74,8 +74,8 @@ std::string config(const AttentionSite& site, bool backward) {
   return nlohmann::json{{"operation_queue_id", "0"}, {"cudnn_fmha_backend_config", fmha}}.dump();
 }
 
-// Returns the operations and the traffic of one pass over all devices. With a causal mask, cuDNN skips the blocks above
-// the diagonal. Blocks that only the bias hides are computed. The bias is read once for each head.
+// Returns the operations and the traffic of one pass, summed over all devices. With a causal mask, cuDNN skips the
+// blocks above the diagonal. Blocks that only the bias hides are computed. The bias is read once for each head.
 CallCost cost(const AttentionSite& site, bool backward) {
   constexpr int64_t kBlock = 128;  // assumed size of cuDNN's blocks
   const Dims &q = site.q.dims, &local = site.q_shard.dims;

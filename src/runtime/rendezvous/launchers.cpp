@@ -17,7 +17,7 @@ struct Launcher {
   const char *rank, *size, *local_rank, *local_size;
   const char* address;  // a host, or a list of hosts, whose first entry is used
   const char* port;     // a port that the launcher uses itself; the store uses this port + 2
-  const char* job;      // a name or number of the run; runs without one may have the same ProcessPlace::job
+  const char* job;      // a name or number of the run; without it, two runs may have the same ProcessPlace::job
   // The number of processes in each pod. If `local_rank` is not set, `size` counts these processes, but `rank` counts
   // pods.
   const char* per_pod = "";

@@ -100,8 +100,8 @@ const std::vector<Vendor>& vendors() {
           .counts_devices = true,
           .has_memory_options = false,
           .compile_bytes = 300'000'000,
-          // CPU devices share the cores, so one may reach a collective late. Without this flag, the plugin would end
-          // the process after 40 s.
+          // CPU devices share the cores, so a device may reach a collective late. Without this flag, the plugin would
+          // end the process after 40 s.
           .xla_flag = "--xla_cpu_collective_call_terminate_timeout_seconds=86400",
           .effort_flag = "xla_backend_optimization_level",
           .peak_bytes = sum_of_parts,
