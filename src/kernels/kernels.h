@@ -25,7 +25,7 @@ struct KernelRow {
   // Returns the kernel if it supports the site's dtypes, shapes and partitions; else nullopt.
   std::optional<Kernel> (*build)(const CompositeSite& site);
   // Returns whether the kernel is faster than the body at these shapes, according to measurements in benchmarks/. If
-  // nobody has measured it, the function's own comment says so. Null: the kernel is always faster. Checks run the
+  // there are no measurements, the function's own comment says so. Null: the kernel is always faster. Checks run the
   // kernel at any shape.
   bool (*pays)(const CompositeSite& site);
   // Registers the kernel's custom calls with the plugin. Null: the plugin itself provides them.
@@ -34,8 +34,8 @@ struct KernelRow {
   // check also tries the widths and options that models have.
   bool every_width = false;
   // The beginning of the capability (DeviceInfo::capability) of the devices on which `kernels: auto` uses the kernel.
-  // On other devices, a run uses the kernel only if the recipe names it, because nobody has measured it there or it is
-  // not deterministic.
+  // On other devices, a run uses the kernel only if the recipe names it, because the kernel was not measured there or
+  // is not deterministic.
   std::string_view automatic_on = kAnyDevice;
 
   bool automatic(std::string_view capability) const { return capability.starts_with(automatic_on); }

@@ -44,7 +44,8 @@ std::optional<Site> read(const CompositeSite& site) {
 }
 
 // Returns the shape of a call's scratch memory. The call returns this memory as a result that nothing reads, so the
-// compiler allocates and reuses it. The compiler counts it among its temporaries, so CallCost states no workspace.
+// compiler allocates and reuses the memory. The compiler counts this memory among its temporaries, so CallCost states
+// no workspace.
 Shape scratch(int64_t bytes) {
   return {DType::kU8, {bytes}};
 }

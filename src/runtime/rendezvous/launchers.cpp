@@ -134,8 +134,8 @@ std::string first_host(const std::string& list) {
 std::optional<ProcessPlace> find_place(const ReadVariable& variable) {
   for (const Launcher& launcher : kLaunchers) {
     if (variable(launcher.mark).empty()) continue;
-    // A launcher may set the variable `mark` even if it starts only one process; a JobSet with one pod does. Such a
-    // process runs alone.
+    // A launcher may set the variable `mark` even if the launcher starts only one process. For example, a JobSet with
+    // one pod sets it. Such a process runs alone.
     ProcessPlace place = read_place(launcher, variable);
     if (place.size == 1) return std::nullopt;
     return place;
