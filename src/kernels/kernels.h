@@ -1,5 +1,5 @@
-// Defines the table of kernels. Each row states the composite that the kernel replaces, the platform, the dtypes and
-// shapes that the kernel supports, and the shapes at which the kernel is faster than the composite's body.
+// Defines the table of kernels. Each table row states the composite that the kernel replaces, the platform, the dtypes
+// and shapes that the kernel supports, and the shapes at which the kernel is faster than the composite's body.
 //
 // A kernel is a custom call with its own gradient (graph/custom_call.h). Every composite also has a body. The body runs
 // when no table row applies. Each kernel is compared with the body (kernels/check.h).
@@ -47,8 +47,8 @@ std::span<const KernelRow> kernel_rows();
 // A set of kernels to choose from, in the order of the table.
 using KernelSet = std::vector<const KernelRow*>;
 
-// Throws UserError when a name in `wanted` is not the name of a row. {"auto"} and {"off"} are accepted. `where` is the
-// position of the recipe's key `kernels`: "recipe.yaml:12".
+// Throws UserError when a name in `wanted` is not the name of a table row. {"auto"} and {"off"} are accepted. `where`
+// is the position of the recipe's key `kernels`: "recipe.yaml:12".
 void require_kernel_names(const std::vector<std::string>& wanted, std::string_view where);
 
 // Returns the table rows for `platform` (a Vendor::name) that a recipe's `kernels` selects: {"auto"} selects all rows
@@ -57,8 +57,8 @@ void require_kernel_names(const std::vector<std::string>& wanted, std::string_vi
 KernelSet select_kernels(std::string_view platform, const std::vector<std::string>& wanted,
                          std::string_view capability = "");
 
-// Returns a chooser. It takes the first row that supports a composite's shapes and is faster than the composite's body
-// at these shapes. The chooser is empty for an empty set.
+// Returns a chooser. The chooser takes the first table row that supports a composite's shapes and is faster than the
+// composite's body at these shapes. The chooser is empty if `kernels` is empty.
 ChooseKernel choose_among(KernelSet kernels);
 
 // Returns the kernels' names and versions, such as "cpu_attention/1", which a checkpoint records.

@@ -41,7 +41,7 @@ struct Entry {
   MemoryStats stats;
 };
 
-// Returns the instruction sets of this machine. Compiled CPU programs use all of them.
+// Returns the instruction sets of the host's CPU. Compiled CPU programs use all of them.
 std::string cpu_features() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {

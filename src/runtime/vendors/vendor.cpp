@@ -22,8 +22,8 @@ int64_t reported_or_parts(const MemoryStats& stats) {
   return stats.reported_peak > 0 && !on_host ? stats.reported_peak : sum_of_parts(stats);
 }
 
-// The GPU plugins of all vendors are built from the same XLA sources, so their rows differ only in this function's
-// parameters.
+// The GPU plugins of all vendors are built from the same XLA sources, so their table rows differ only in this
+// function's parameters.
 Vendor gpu_vendor(std::string_view name, std::string_view platform, std::string_view device_file, const Driver& driver,
                   std::vector<std::string_view> opened_libraries, std::string_view remedy) {
   return {
