@@ -57,8 +57,8 @@ void require_kernel_names(const std::vector<std::string>& wanted, std::string_vi
 KernelSet select_kernels(std::string_view platform, const std::vector<std::string>& wanted,
                          std::string_view capability = "");
 
-// Returns a chooser. The chooser takes the first table row that supports a composite's shapes and is faster than the
-// composite's body at these shapes. The chooser is empty if `kernels` is empty.
+// Returns a chooser. The chooser takes the first table row whose kernel supports a composite's shapes and is faster
+// than the composite's body at these shapes. The chooser is empty if `kernels` is empty.
 ChooseKernel choose_among(KernelSet kernels);
 
 // Returns the kernels' names and versions, such as "cpu_attention/1", which a checkpoint records.
