@@ -175,7 +175,7 @@ class BoardServer {
       runs_.refresh();
       const double since = number_param(request, "since", 0);
       ordered_json changes = runs_.changes(since > 0 && since < 1e15 ? static_cast<uint64_t>(since) : 0);
-      changes["board"] = process_name();  // from this, a page sees that another board has started
+      changes["board"] = process_name();  // when this name changes, a page knows that the board was restarted
       send_json(response, changes);
     });
     http.Get("/api/run", [this](const httplib::Request& request, httplib::Response& response) {

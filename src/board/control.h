@@ -12,8 +12,8 @@
 
 namespace fettle {
 
-// The functions that take and return JSON throw UserError with a sentence for the user. Their comments show the members
-// of the request and of the answer as {request} -> {answer}. Thread-safe.
+// The functions that take and return JSON throw UserError with a sentence for the user. The comments of these functions
+// show the members of the request and of the answer as {request} -> {answer}. Thread-safe.
 class Control {
  public:
   explicit Control(Jobs& jobs) : jobs_(jobs) {}

@@ -24,7 +24,7 @@ namespace fettle {
 class RunList {
  public:
   // Throws UserError when the folder cannot be read. `starts` returns whether a process that the board started for this
-  // run is still running; it may be called from any thread.
+  // run is still running; `starts` may be called from any thread.
   RunList(const std::filesystem::path& folder, std::function<bool(const std::string& name)> starts);
 
   const FolderFiles& files() const { return files_; }

@@ -8,10 +8,10 @@ namespace fettle {
 
 class ScratchFile {
  public:
-  // Makes `folder` if it is missing, and in it a file of `bytes` zero bytes. Reserves the file's space on the disk if
-  // the file system supports that. Only this process can open the file. `what` names the content in messages. Reads and
-  // writes bypass the page cache (O_DIRECT); if the file system does not support that, warns. Throws DoesNotFit when
-  // fewer bytes are free, and UserError when the file cannot be made.
+  // Makes `folder` if the folder is missing. Then makes a file of `bytes` zero bytes in the folder. Reserves the file's
+  // space on the disk if the file system supports that. Only this process can open the file. `what` names the content
+  // in messages. Reads and writes bypass the page cache (O_DIRECT); if the file system does not support that, warns.
+  // Throws DoesNotFit when fewer bytes are free, and UserError when the file cannot be made.
   ScratchFile(const std::filesystem::path& folder, int64_t bytes, std::string_view what);
   ~ScratchFile();
   ScratchFile(const ScratchFile&) = delete;

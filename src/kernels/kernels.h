@@ -1,5 +1,5 @@
-// Defines the table of kernels. Each row states the composite that the kernel replaces, the platform, the dtypes and
-// shapes that the kernel supports, and the shapes at which the kernel is faster than the composite's body.
+// Defines the table of kernels. Each table row states the composite that the kernel replaces, the platform, the dtypes
+// and shapes that the kernel supports, and the shapes at which the kernel is faster than the composite's body.
 //
 // A kernel is a custom call with its own gradient (graph/custom_call.h). Every composite also has a body. The body runs
 // when no table row applies. Each kernel is compared with the body (kernels/check.h).
@@ -25,7 +25,7 @@ struct KernelRow {
   // Returns the kernel if it supports the site's dtypes, shapes and partitions; else nullopt.
   std::optional<Kernel> (*build)(const CompositeSite& site);
   // Returns whether the kernel is faster than the body at these shapes, according to measurements in benchmarks/. If
-  // nobody has measured it, the function's own comment says so. Null: the kernel is always faster. Checks run the
+  // there are no measurements, the function's own comment says so. Null: the kernel is always faster. Checks run the
   // kernel at any shape.
   bool (*pays)(const CompositeSite& site);
   // Registers the kernel's custom calls with the plugin. Null: the plugin itself provides them.
@@ -34,8 +34,8 @@ struct KernelRow {
   // check also tries the widths and options that models have.
   bool every_width = false;
   // The beginning of the capability (DeviceInfo::capability) of the devices on which `kernels: auto` uses the kernel.
-  // On other devices, a run uses the kernel only if the recipe names it, because nobody has measured it there or it is
-  // not deterministic.
+  // On other devices, a run uses the kernel only if the recipe names it, because the kernel was not measured there or
+  // is not deterministic.
   std::string_view automatic_on = kAnyDevice;
 
   bool automatic(std::string_view capability) const { return capability.starts_with(automatic_on); }
@@ -47,8 +47,8 @@ std::span<const KernelRow> kernel_rows();
 // A set of kernels to choose from, in the order of the table.
 using KernelSet = std::vector<const KernelRow*>;
 
-// Throws UserError when a name in `wanted` is not the name of a row. {"auto"} and {"off"} are accepted. `where` is the
-// position of the recipe's key `kernels`: "recipe.yaml:12".
+// Throws UserError when a name in `wanted` is not the name of a table row. {"auto"} and {"off"} are accepted. `where`
+// is the position of the recipe's key `kernels`: "recipe.yaml:12".
 void require_kernel_names(const std::vector<std::string>& wanted, std::string_view where);
 
 // Returns the table rows for `platform` (a Vendor::name) that a recipe's `kernels` selects: {"auto"} selects all rows
@@ -57,8 +57,8 @@ void require_kernel_names(const std::vector<std::string>& wanted, std::string_vi
 KernelSet select_kernels(std::string_view platform, const std::vector<std::string>& wanted,
                          std::string_view capability = "");
 
-// Returns a chooser. It takes the first row that supports a composite's shapes and is faster than the composite's body
-// at these shapes. The chooser is empty for an empty set.
+// Returns a chooser. The chooser takes the first table row whose kernel supports a composite's shapes and is faster
+// than the composite's body at these shapes. The chooser is empty if `kernels` is empty.
 ChooseKernel choose_among(KernelSet kernels);
 
 // Returns the kernels' names and versions, such as "cpu_attention/1", which a checkpoint records.

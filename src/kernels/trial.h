@@ -35,7 +35,7 @@ std::vector<Trial> trials_of(std::string_view composite, const MeshAxes& mesh, b
 // for one device.
 Trial also_on_slices(Trial trial);
 
-// Each function returns the trials of one composite; trials_of chooses among them.
+// Each function returns the trials of one composite; trials_of() calls one of them.
 using TrialsOfOne = std::vector<Trial>(const MeshAxes& mesh, bool every_width);
 TrialsOfOne attention_trials, linear_trials, lora_trials, gated_trials, rms_norm_trials, rope_trials,
     cross_entropy_trials;

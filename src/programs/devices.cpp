@@ -24,7 +24,7 @@ namespace {
 
 // Returns how much memory of a device this program may take. The plugin takes one fraction for all devices, so the
 // device with the smallest possible fraction decides. Returns an unknown share (all members zero) when the request
-// names none, or when the driver does not report the memory.
+// names no share, or when the driver does not report the memory.
 MemoryShare share_of_devices(const Plugin& plugin, const DeviceRequest& request) {
   MemoryShare least;
   if (plugin.compiles_only() || request.memory_utilization == 0) return least;
@@ -216,8 +216,8 @@ bool Devices::all_have(bool here) const {
 }
 
 // Looks up the program's memory figures in this process's compile cache. Returns nullopt if any process's cache lacks
-// the program. Then all processes compile it, because they exchange kernel measurements while they compile. Throws
-// UserError when the programs differ.
+// the program. In this case, all processes compile the program, because they exchange kernel measurements while they
+// compile. Throws UserError when the programs differ.
 std::optional<MemoryStats> Devices::stored_by_all(const Program& program, const std::string& text) const {
   const std::optional<MemoryStats> here =
       cache_ ? cache_->memory_stats(client_, text, options_of(program)) : std::nullopt;

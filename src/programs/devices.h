@@ -34,12 +34,12 @@ struct DeviceRequest {
 
 class Devices {
  public:
-  // Loads the plugin and opens the devices. On a GPU, reserves the requested share of the memory. If other programs use
-  // so much that less is free, reserves what is free and logs this. Throws UserError when there are fewer devices than
-  // requested, when the processes cannot share the devices evenly or would leave some unused, when the processes have
-  // devices of different kinds, or when the compile cache has no folder. Throws DoesNotFit when other programs leave no
-  // memory, or when the host has too little memory for the plugin's tables. Throws DeviceError when the plugin does not
-  // load or a device computes wrongly.
+  // Loads the plugin and opens the devices. On a GPU, reserves the requested share of the memory. If other programs
+  // leave less than this share free, reserves the free memory and logs this. Throws UserError when there are fewer
+  // devices than requested, when the processes cannot share the devices evenly or would leave some devices unused, when
+  // the processes have devices of different kinds, or when the compile cache has no folder. Throws DoesNotFit when
+  // other programs leave no memory, or when the host has too little memory for the plugin's tables. Throws DeviceError
+  // when the plugin does not load or a device computes wrongly.
   explicit Devices(const DeviceRequest& request);
 
   const Client& client() const { return client_; }

@@ -41,7 +41,7 @@ struct Entry {
   MemoryStats stats;
 };
 
-// Returns the instruction sets of this machine. Compiled CPU programs use all of them.
+// Returns the instruction sets of the host's CPU. Compiled CPU programs use all of them.
 std::string cpu_features() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
@@ -87,8 +87,8 @@ std::string xla_flags() {
 
 // Returns `options` with the flag for the folder of tuning results. The folder's name is a hash that includes
 // $XLA_FLAGS, because some flags turn tuning off or exclude variants. If the user has set a folder in $XLA_FLAGS, the
-// options stay unchanged. They also stay unchanged in a run of several processes: these share the work of tuning, so
-// all of them would need the same stored results.
+// options stay unchanged. The options also stay unchanged in a run of several processes, because the processes share
+// the work of tuning and would all need the same stored results.
 CompileOptions with_tuning_folder(const CompileOptions& options, const Client& client, const fs::path& cache) {
   const std::string flag(client.plugin().vendor().tuning_flag);
   if (flag.empty() || client.local_count() < static_cast<int>(client.devices().size())) return options;

@@ -10,18 +10,18 @@
 
 namespace fettle {
 
-// Returns a text that identifies the devices. The file names of compiled programs and of check results contain it in
-// hashed form. It depends on the plugin file's content and version, on the number and kind of devices, and on CPUs also
-// on the instruction sets of this machine.
+// Returns a text that identifies the devices. The file names of compiled programs and of check results contain the text
+// in hashed form. The text depends on the plugin file's content and version, on the number and kind of devices, and on
+// CPUs also on the instruction sets of the host's CPU.
 std::string devices_identity(const Client& client);
 
 // Stores each program in a file. The file's name is a hash of devices_identity(), the encoded options, the module text,
 // $XLA_FLAGS, and the process index of each device. devices_identity() includes the instruction sets of a CPU, because
 // a program for another CPU would load and then crash. The process indices are included because a compiler may treat
-// devices of one process differently from devices of several processes. The file contains a checksum of the program. It
-// is written under a temporary name and then renamed. If the file is damaged or truncated, or has another format, the
-// program is compiled again. If the folder cannot be written, the cache only warns. Several processes may share a
-// folder.
+// devices of one process differently from devices of several processes. The file contains a checksum of the program.
+// The file is written under a temporary name and then renamed. If the file is damaged or truncated, or has another
+// format, the program is compiled again. If the folder cannot be written, the cache only warns. Several processes may
+// share a folder.
 //
 // GPU plugins tune programs: they measure several variants of a matrix product on the device. The folder "tuning" keeps
 // these results in subfolders, one for each combination of devices and $XLA_FLAGS. So another program with the same

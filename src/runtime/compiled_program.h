@@ -30,8 +30,8 @@ struct MemoryStats {
   int64_t peak = 0;           // the most device memory in use during one execution; comparable between plugins
 };
 
-// Throws DoesNotFit when this machine has less free memory than the plugin needs to compile a step. Without this check,
-// the operating system might kill the process during compilation.
+// Throws DoesNotFit when the host has less free memory than the plugin needs to compile a step. Without this check, the
+// operating system might kill the process during compilation.
 void require_memory_to_compile(const Plugin& plugin);
 
 // A PJRT_Executable. Move-only; const members may be called from any thread.

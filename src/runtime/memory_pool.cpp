@@ -97,7 +97,7 @@ void MemoryPool::await_release(std::unique_lock<std::mutex>& lock, size_t size) 
 }
 
 // Takes the smallest free range that is large enough. The choice depends only on the sizes and the free ranges. So if a
-// step makes the same requests as the previous step, its blocks get the same addresses and pages.
+// step makes the same requests as the previous step, the blocks get the same addresses and pages.
 void* MemoryPool::allocate(size_t bytes, size_t alignment) {
   if (alignment > kUnit || bytes == 0 || bytes > reserve_) return nullptr;
   const size_t size = round_up(bytes, kUnit);

@@ -20,9 +20,9 @@ struct CompileOptions {
 };
 
 // Returns the options in the encoding that the plugin expects. `device_ids` are PJRT global device ids, one per
-// partition. If `device_ids` is empty, the plugin chooses the devices. It must be empty for compiling ahead of time.
-// Equal options give equal bytes. Throws InternalError if num_partitions is below 1, or if `device_ids` has neither 0
-// nor num_partitions ids.
+// partition. If `device_ids` is empty, the plugin chooses the devices. `device_ids` must be empty for compiling ahead
+// of time. Equal options give equal bytes. Throws InternalError if num_partitions is below 1, or if `device_ids` has
+// neither 0 nor num_partitions ids.
 std::string encode_compile_options(const CompileOptions& options, const std::vector<int64_t>& device_ids);
 
 }  // namespace fettle

@@ -42,8 +42,8 @@ struct ArgInfo {
   std::string memory_kind = {};  // "" or "device": device memory; "pinned_host": host memory that the device can read
 };
 
-// The arguments and results of a program, in order. The module text must agree with them: Executable checks the shapes
-// of the results after compiling, and the arguments before each run.
+// The arguments and results of a program, in order. The module text must agree with the signature: Executable checks
+// the shapes of the results after compiling, and the arguments before each run.
 struct Signature {
   std::vector<ArgInfo> inputs = {};
   std::vector<ArgInfo> outputs = {};

@@ -16,8 +16,8 @@ struct Evaluation {
   double perplexity = 0;
   double accuracy = 0;  // share of trained tokens whose most likely prediction is right
   // Further metrics. For preferences: rewards/chosen, ... (reward_metrics() of stages/preferences.h). For classes:
-  // accuracy, ... (eval/classification_report.h). If there are any, metrics() returns them instead of the members
-  // `perplexity`, `accuracy` and `tokens`.
+  // accuracy, ... (eval/classification_report.h). If `figures` is not empty, metrics() returns the figures instead of
+  // the members `perplexity`, `accuracy` and `tokens`.
   std::map<std::string, double> figures;
   int64_t tokens = 0;  // number of trained tokens; for preferences and labels, number of rows
   int64_t samples = 0;

@@ -62,7 +62,7 @@ nlohmann::json to_json(const MemoryTable& table);
 // entry of the table, and changes of the recipe that reduce the step's memory.
 void require_fit(const Run& run, const MemoryTable& table);
 // Throws DoesNotFit when `devices` devices with this table need more than `free` bytes of host memory. The need
-// includes disk_staging. `free` is the host's free memory. If it is 0, the free memory is not known, and the check
+// includes disk_staging. `free` is the host's free memory. If `free` is 0, the free memory is not known, and the check
 // passes.
 void require_host_fit(const MemoryTable& table, int64_t devices, int64_t free);
 

@@ -24,8 +24,8 @@ std::function<Tensor(const Param&, const Tensor&)> fetch_layers(const Run& run, 
 // Returns a master weight [L, ...] in `dtype` on the device, for the step's computation.
 Tensor copy_of_master(const Tensor& master, const Partition& partition, DType dtype);
 
-// Returns whether the parameter's gradient lies in host memory. It does if the loop over the layers reads the weight
-// from host memory.
+// Returns whether the parameter's gradient lies in host memory. This is true if the loop over the layers reads the
+// weight from host memory.
 bool gradient_on_host(const Run& run, const Param& param);
 // Returns whether the parameter is updated layer by layer. This is true for a stacked parameter whose weight or
 // optimizer state lies in host memory.

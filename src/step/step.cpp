@@ -44,10 +44,10 @@ BatchInputs as_one_batch(BatchInputs batch, const Tensor& used) {
 
 struct Gradients {
   Tensor loss;                // sum over tokens or rows
-  Tensor metrics;             // the sums that the stage's metrics need; null when it has none
+  Tensor metrics;             // the sums that the stage's metrics need; null when the stage has no metrics
   Tensor loads;               // Forward::loads of all micro-batches; null when no corrections move
   std::vector<Tensor> grads;  // in f32 if a loop sums them, else in the weights' dtype
-  Tensor host_squares;        // sum of the squares of the gradients that lie in host memory; null when none does
+  Tensor host_squares;        // sum of the squares of the gradients in host memory; null when no gradient is there
 };
 
 // Runs the micro-batches one after another in a loop that carries the sums of gradients and losses. A single

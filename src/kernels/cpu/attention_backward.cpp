@@ -63,7 +63,7 @@ class Workspace {
   Word *queries, *queries_down, *d_out, *d_out_down;  // [head, block]
   Word *keys, *values, *keys_down;                    // keys and values transposed
   float *dots, *logs;                                 // [head, padded]
-  float *d_queries, *d_keys, *d_values;               // [head, padded, width]; d_queries [part, head, padded, width]
+  float *d_queries, *d_keys, *d_values;               // [head, padded, width]; d_queries: [part, head, padded, width]
 
  private:
   int64_t heads_;
@@ -126,7 +126,7 @@ class Backward {
     float* logs = w_.logs + head * s_.padded + block * kBlock;
     ops_.row_dots(at(g_.o, p_.dtype, from), at(g_.d_o, p_.dtype, from), p_.dtype, stride, rows, p_.width, dots);
     std::copy_n(g_.log_sum + head * p_.length + block * kBlock, rows, logs);
-    // Fills the missing rows of the block with values that make their weights 0.
+    // Fills the missing rows of the block with values that make the weights of these rows 0.
     std::fill(dots + rows, dots + kBlock, 0.0F);
     std::fill(logs + rows, logs + kBlock, std::numeric_limits<float>::max());
   }
@@ -159,8 +159,8 @@ class Backward {
     Word* apart = reinterpret_cast<Word*>(weights + kBlock * kBlock);
     const Word* score_words = reinterpret_cast<const Word*>(scores);
     const Word* weight_words = reinterpret_cast<const Word*>(weights);
-    // With pairs, the gradients of the scores packed across are in `apart`. The values packed down take every second
-    // row of `scores` and `weights`.
+    // With pairs, softmax_gradient() packs the gradients of the scores across into `apart`. It also packs the gradients
+    // and the weights down, into every second row of `scores` and `weights`.
     const Word* across = ops_.pairs ? apart : score_words;
     const int64_t across_row = ops_.pairs ? kBlock / 2 : kBlock, down_row = ops_.pairs ? 2 * kBlock : kBlock;
     const bool round = p_.dtype == DType::kBF16;

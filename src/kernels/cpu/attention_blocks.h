@@ -39,7 +39,7 @@ class BlockSegments {
 // Which keys of one block a block of queries sees. look() fills this struct for row `row` of the batch.
 struct Visibility {
   bool any;         // false: none; then look() does not set `mask`
-  ScoreBlock mask;  // look() does not set scores, row_words and slope; sets low, high and segments if needed
+  ScoreBlock mask;  // look() does not set scores, row_words and slope; sets low and high only if `masked`
   int32_t low[kBlock], high[kBlock], query_segments[kBlock], key_segments[kBlock];
 };
 void look(const AttentionProblem& problem, const BlockSegments& segments, int64_t row, int64_t query_block,

@@ -14,7 +14,7 @@ namespace {
 using Tensors = std::vector<Tensor>;
 
 // The data that the calls for one composite share. The operands of each call begin with q, k, v, segments, window and
-// slopes. A window of 0, or slopes that are all 0, mean that there are none.
+// slopes. A window of 0 means no window. Slopes that are all 0 mean no slopes.
 struct Site : AttentionSite {
   NamedAttributes attributes;
   AttentionProblem shard;  // sizes of one device's shard; pointers are not set
@@ -44,7 +44,8 @@ std::optional<Site> read(const CompositeSite& site) {
 }
 
 // Returns the shape of a call's scratch memory. The call returns this memory as a result that nothing reads, so the
-// compiler allocates and reuses it. The compiler counts it among its temporaries, so CallCost states no workspace.
+// compiler allocates and reuses the memory. The compiler counts this memory among its temporaries, so CallCost states
+// no workspace.
 Shape scratch(int64_t bytes) {
   return {DType::kU8, {bytes}};
 }

@@ -26,8 +26,8 @@ struct ScoreBlock {
   float scale, softcap;   // softcap 0: none
   float slope;            // slope * (distance of query and key) is subtracted; 0: none
   int64_t first_query, first_key;
-  // Row r sees the columns [low[r], high[r]). When `segments` is true, it sees only those of them that are in its own
-  // segment.
+  // Row r sees the columns [low[r], high[r]). When `segments` is true, row r sees only the columns of this range that
+  // are in its own segment.
   const int32_t *low, *high;
   bool masked;  // false: every row sees every column
   bool segments;
@@ -71,12 +71,13 @@ struct BlockOps {
   // Replaces the scores in place by the weights exp(score - top), packed across, and updates the running softmax.
   // Weights are rounded to bf16 when `round` is true. Returns true when a correction is not 1.
   bool (*softmax)(const ScoreBlock& block, const SoftmaxRows& rows, bool round);
-  // Computes gradients from the rows' log-sum-exp and dot(o, do). On entry, `block.scores` has the products of query
-  // and key, and `weights` (same layout) has do * v, all in f32. On return, `block.scores` has the gradients of the
-  // products, and `weights` has the probabilities. Without pairs, both stay in f32, rounded to bf16 when `round` is
-  // true, and `across` is not used. With pairs, both are packed down: one word has rows r and r + 1 (r even) of a
-  // column and replaces the element of row r; odd rows are left as they were. `across` then gets the gradients again,
-  // packed across as [rows][columns / 2] words.
+  // Computes gradients from the rows' log-sum-exp (`log_sum`) and the dot products of o and d_o (`out_dot`). On entry,
+  // `block.scores` has the products of query and key, and `weights` (same layout) has the products of d_o and v, all in
+  // f32. On return, `block.scores` has the gradients of the products of query and key, and `weights` has the
+  // probabilities. Without pairs, both stay in f32, rounded to bf16 when `round` is true, and `across` is not used.
+  // With pairs, both are packed down: one word has rows r and r + 1 (r even) of a column and replaces the element of
+  // row r; odd rows are left as they were. `across` then gets the gradients again, packed across as
+  // [rows][columns / 2] words.
   void (*softmax_gradient)(const ScoreBlock& block, const float* log_sum, const float* out_dot, float* weights,
                            Word* across, bool round);
 

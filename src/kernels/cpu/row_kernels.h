@@ -10,7 +10,7 @@
 
 namespace fettle::cpu {
 
-// Each function returns the kernel for f32 and bf16, or nullopt if it does not support the site.
+// Each function returns the kernel for f32 and bf16, or nullopt if the kernel does not support the site.
 
 // Supports the activations silu and gelu with tanh. The arrays may be split in any way.
 std::optional<Kernel> gated_kernel(const CompositeSite& site);

@@ -13,7 +13,7 @@ struct Side {
   Tensor filled;       // whether every position of the block exists
   Tensor low, high;    // f32: lowest and highest segment in the block; padding counts as the highest
   Tensor segment;      // i32: the first position's segment
-  Tensor uniform;      // whether all positions have this segment
+  Tensor uniform;      // whether all positions have the segment `segment`
   Tensor number;       // f32: the block's number
 };
 

@@ -41,7 +41,7 @@ struct Positions {
 };
 
 struct Scores {
-  TritonValue logits;  // f32, multiplied by log2(e), for exp2
+  TritonValue logits;  // f32: score * log2(e), because weights are computed by exp2
   TritonValue capped;  // tanh of the score over the cap; null without a cap
 };
 

@@ -18,7 +18,7 @@ constexpr int64_t kWidest = 128;  // cuDNN computes wider heads only on some dev
 
 // Source of the rates: Shah et al., "FlashAttention-3" (arXiv 2407.08608), measured on an H100 SXM with 989 TFLOP/s,
 // 128 wide, 4,096 positions. Forward: cuDNN with a causal mask, 518 TFLOP/s (figure 5). Backward: cuDNN without a mask,
-// 499 TFLOP/s (figure 6). Neither has a bias; no rate with a bias was found.
+// 499 TFLOP/s (figure 6). Both rates are without a bias; no rate with a bias was found.
 constexpr int64_t kForwardPercent = 52, kBackwardPercent = 50;
 
 bool supported(const AttentionSite& site) {
@@ -74,8 +74,8 @@ std::string config(const AttentionSite& site, bool backward) {
   return nlohmann::json{{"operation_queue_id", "0"}, {"cudnn_fmha_backend_config", fmha}}.dump();
 }
 
-// Returns the operations and the traffic of one pass over all devices. With a causal mask, cuDNN skips the blocks above
-// the diagonal. Blocks that only the bias hides are computed. The bias is read once for each head.
+// Returns the operations and the traffic of one pass, summed over all devices. With a causal mask, cuDNN skips the
+// blocks above the diagonal. Blocks that only the bias hides are computed. The bias is read once for each head.
 CallCost cost(const AttentionSite& site, bool backward) {
   constexpr int64_t kBlock = 128;  // assumed size of cuDNN's blocks
   const Dims &q = site.q.dims, &local = site.q_shard.dims;

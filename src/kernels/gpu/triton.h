@@ -68,7 +68,7 @@ TritonValue dot(const TritonValue& x, const TritonValue& y, const TritonValue& s
 class TritonIr {
  public:
   // `pointers` are the element types to which the kernel's arguments point. The arguments are the operands of the call,
-  // then its results, as XLA passes them. Their addresses are multiples of 16 bytes.
+  // then its results, as XLA passes them. All addresses are multiples of 16 bytes.
   TritonIr(std::string name, const std::vector<std::string>& pointers);
   TritonIr(const TritonIr&) = delete;
   TritonIr& operator=(const TritonIr&) = delete;

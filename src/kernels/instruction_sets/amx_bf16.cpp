@@ -63,7 +63,7 @@ void tile_rows(int64_t n, int64_t k, const Word* a, int64_t a_row, const Word* b
   if (column < n) tile_block<kRows, 1>(k, a, a_row, b + column, b_row, c + column, c_row, accumulate);
 }
 
-// Computes the same as tile_rows() from a transposed a. Transposes a back first.
+// Like tile_rows(), but `a` is transposed. First transposes `a` back.
 template <int kRows>
 void turned_tile_rows(int64_t n, int64_t k, const Word* a, int64_t a_row, const Word* b, int64_t b_row, float* c,
                       int64_t c_row, bool accumulate) {

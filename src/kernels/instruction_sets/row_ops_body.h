@@ -136,7 +136,7 @@ void rotate(const RotaryRows& rows, int64_t positions, const void* x, void* y) {
   (rows.dtype == DType::kBF16 ? rotate_of<DType::kBF16> : rotate_of<DType::kF32>)(rows, positions, x, y);
 }
 
-// Returns the kLanes logits from i on. After the end of the row, returns very small ones.
+// Returns the kLanes logits from i on. Lanes after the end of the row get kHidden.
 inline Floats logits_at(const float* row, int64_t width, int64_t i) {
   if (i + kLanes <= width) return load(row + i);
   Floats x = spread(kHidden);

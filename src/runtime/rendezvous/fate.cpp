@@ -139,8 +139,8 @@ void Fate::publish() {
   run_.put(key_of(run_.rank()), status.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
-// Reads a process's status and records when it last changed. Ends this process when the other process has failed or
-// died.
+// Reads a process's status and records when the status last changed. Ends this process when the other process has
+// failed or died.
 Json Fate::observe(int rank) {
   Seen& seen = seen_[static_cast<size_t>(rank)];
   const auto text = run_.try_get(key_of(rank), rank);
@@ -263,7 +263,7 @@ void Fate::end(int exit_code, const std::string& message) {
   log_line(LogLevel::kQuiet, fmt::format("error: the run ends: {}", message));
   fail(exit_code, message);
   std::this_thread::sleep_for(
-      std::chrono::milliseconds(300));  // gives the process that failed time to print its message
+      std::chrono::milliseconds(300));  // gives the failed process some time to print its message
   run_.store().end_job(exit_code, message);
   _exit(exit_code);
 }

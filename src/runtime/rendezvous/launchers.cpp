@@ -17,7 +17,7 @@ struct Launcher {
   const char *rank, *size, *local_rank, *local_size;
   const char* address;  // a host, or a list of hosts, whose first entry is used
   const char* port;     // a port that the launcher uses itself; the store uses this port + 2
-  const char* job;      // a name or number of the run; runs without one may have the same ProcessPlace::job
+  const char* job;      // a name or number of the run; without it, two runs may have the same ProcessPlace::job
   // The number of processes in each pod. If `local_rank` is not set, `size` counts these processes, but `rank` counts
   // pods.
   const char* per_pod = "";
@@ -134,8 +134,8 @@ std::string first_host(const std::string& list) {
 std::optional<ProcessPlace> find_place(const ReadVariable& variable) {
   for (const Launcher& launcher : kLaunchers) {
     if (variable(launcher.mark).empty()) continue;
-    // A launcher may set the variable `mark` even if it starts only one process; a JobSet with one pod does. Such a
-    // process runs alone.
+    // A launcher may set the variable `mark` even if the launcher starts only one process. For example, a JobSet with
+    // one pod sets it. Such a process runs alone.
     ProcessPlace place = read_place(launcher, variable);
     if (place.size == 1) return std::nullopt;
     return place;

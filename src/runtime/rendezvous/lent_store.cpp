@@ -53,7 +53,7 @@ int free_port() {
   return ntohs(address.sin_port);
 }
 
-// Returns this host's name and its network addresses, without loopback and link-local ones.
+// Returns this host's name and its network addresses, without loopback addresses and IPv6 link-local addresses.
 std::vector<std::string> own_addresses() {
   std::vector<std::string> found{host_name()};
   ifaddrs* all = nullptr;
@@ -66,7 +66,7 @@ std::vector<std::string> own_addresses() {
     if (!four && one->ifa_addr->sa_family != AF_INET6) continue;
     if (getnameinfo(one->ifa_addr, four ? sizeof(sockaddr_in) : sizeof(sockaddr_in6), text, sizeof text, nullptr, 0,
                     NI_NUMERICHOST) == 0 &&
-        std::string_view(text).find('%') == std::string_view::npos)  // not a link-local address ("ADDRESS%LINK")
+        std::string_view(text).find('%') == std::string_view::npos)  // no IPv6 link-local address ("ADDRESS%LINK")
       found.emplace_back(text);
   }
   freeifaddrs(all);

@@ -11,7 +11,7 @@ namespace fettle {
 // settings, run code or shut it down. The server ends when this object is destroyed or when this process ends in any
 // way.
 //
-// Make the object on a thread that outlives the object, because the kernel ends the server when that thread ends.
+// Make the object on a thread that outlives the object, because Linux ends the server when that thread ends.
 class RedisServer {
  public:
   // If `local` is true, only programs on this host may connect. Throws UserError when redis-server is not installed or

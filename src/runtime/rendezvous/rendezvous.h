@@ -24,8 +24,8 @@ class Rendezvous {
   static constexpr Seconds kStartTime{600};
 
   // Joins the run. `store` connects the processes. Throws DeviceError, which names the missing processes, if some have
-  // not joined within `wait`. Throws UserError when another process already has this rank: then this process was
-  // restarted without the others.
+  // not joined within `wait`. Throws UserError when another process already has this rank, which happens when this
+  // process was restarted without the others.
   Rendezvous(ProcessPlace place, std::unique_ptr<Store> store, Seconds wait = kStartTime);
 
   const ProcessPlace& place() const { return place_; }

@@ -22,8 +22,8 @@ int64_t reported_or_parts(const MemoryStats& stats) {
   return stats.reported_peak > 0 && !on_host ? stats.reported_peak : sum_of_parts(stats);
 }
 
-// The GPU plugins of all vendors are built from the same XLA sources, so their rows differ only in this function's
-// parameters.
+// The GPU plugins of all vendors are built from the same XLA sources, so their table rows differ only in this
+// function's parameters.
 Vendor gpu_vendor(std::string_view name, std::string_view platform, std::string_view device_file, const Driver& driver,
                   std::vector<std::string_view> opened_libraries, std::string_view remedy) {
   return {
@@ -100,8 +100,8 @@ const std::vector<Vendor>& vendors() {
           .counts_devices = true,
           .has_memory_options = false,
           .compile_bytes = 300'000'000,
-          // CPU devices share the cores, so one may reach a collective late. Without this flag, the plugin would end
-          // the process after 40 s.
+          // CPU devices share the cores, so a device may reach a collective late. Without this flag, the plugin would
+          // end the process after 40 s.
           .xla_flag = "--xla_cpu_collective_call_terminate_timeout_seconds=86400",
           .effort_flag = "xla_backend_optimization_level",
           .peak_bytes = sum_of_parts,

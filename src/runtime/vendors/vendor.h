@@ -79,12 +79,14 @@ std::optional<Float8> float8_of(std::string_view capability);
 const std::vector<Vendor>& vendors();
 const Vendor* vendor_named(std::string_view name);         // null when unknown
 const Vendor& vendor_of_file(std::string_view file_name);  // by file_word; unknown_vendor() when no row matches
-// Returns the maker of GPUs with this capability ("8.9", "gfx942:sramecc+:xnack-").
+// Returns the table row of the maker of GPUs with this capability: AMD for "gfx942:sramecc+:xnack-", else NVIDIA
+// ("8.9").
 const Vendor* vendor_of_capability(std::string_view capability);
-// Returns the names, sorted, of the vendors whose plugins compile for absent devices, or connect several processes.
+// Return sorted names. vendors_with_targets: the vendors whose plugins compile for absent devices.
+// vendors_that_connect: the vendors whose plugins connect several processes.
 std::vector<std::string_view> vendors_with_targets();
 std::vector<std::string_view> vendors_that_connect();
-// Returns the row for an unknown vendor, which assumes nothing about the plugin.
+// Returns the table row for an unknown vendor, which assumes nothing about the plugin.
 const Vendor& unknown_vendor();
 
 }  // namespace fettle

@@ -65,7 +65,8 @@ void DiskState::make_room() {
   ring_.give_back_oldest();
 }
 
-// Waits for the update of the stage, copies its new state to host memory and starts to write it.
+// Waits for the update of the stage, copies the stage's new state to host memory and starts to write this state to the
+// file.
 void DiskState::store_updated(Stage& stage) {
   const Unit& unit = units_[stage.unit];
   for (size_t a = 0; a < stage.state.size(); ++a) {

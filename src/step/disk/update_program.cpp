@@ -69,7 +69,7 @@ Program build_update(const Run& run, const Param& param) {
 
 namespace {
 
-// Returns how many bytes a parameter or a gradient takes in one device's memory. Returns 0 if it lies in host memory.
+// Returns how many bytes a parameter or a gradient takes in one device's memory. Returns 0 for an array in host memory.
 int64_t device_bytes(const Run& run, const Param& param, DType dtype, Memory memory) {
   if (memory != Memory::kDevice) return 0;
   const Dims dims = stacked_shape(param, dtype).dims;

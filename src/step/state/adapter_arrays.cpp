@@ -59,7 +59,7 @@ Tensor as_stack(const Param& param, const Tensor& x) {
   return reshape(x, stacked_shape(param, x.dtype()).dims);
 }
 
-// Adds frozen/<base parameter> as an input of the program, and its buffer to `inputs`. Returns it as [L, ...].
+// Adds frozen/<base parameter> as an input of the program, and its buffer to `inputs`. Returns the input as [L, ...].
 Tensor add_frozen(Program& program, Bindings& inputs, const Run& run, const Param& base, TrainState& state) {
   const std::string name = frozen_input(base);
   inputs[name] = &state.buffers.at(name);

@@ -1,4 +1,4 @@
-// Defines Snapshot: a host copy of the arrays that training changes. Later steps do not change it.
+// Defines Snapshot: a host copy of the arrays that training changes. Later steps do not change the copy.
 #pragma once
 
 #include <map>

@@ -12,8 +12,9 @@ namespace {
 
 // The number of columns of a panel, a multiple of the columns that BlockOps::product computes at once.
 constexpr int64_t kPanel = 64;
-constexpr int64_t kDepth = 128;        // words along k of a slice: a packed slice of a panel fits into the L1 cache
-constexpr int64_t kRows = 576;         // largest number of rows of a task: their sums fit into the L2 cache
+constexpr int64_t kDepth =
+    128;                        // length of a slice along k, in words; a packed slice of a panel fits into the L1 cache
+constexpr int64_t kRows = 576;  // largest number of rows of a task; the sums of these rows fit into the L2 cache
 constexpr int64_t kSmall = 1'000'000;  // multiplications; a smaller product takes less time than waking a thread
 
 int64_t quotient_up(int64_t value, int64_t by) {
@@ -26,9 +27,9 @@ struct Part {
   int64_t m, n, k;
   const BlockOps* ops;
   int64_t words;    // words of the operands along k, padded to a multiple of BlockOps::word_step
-  bool a_as_it_is;  // a is not packed; the product reads the operand itself
-  int64_t a_row;    // words from one row of a to the next, whether a is packed or not
-  int64_t a_words;  // words of the packed a
+  bool a_as_it_is;  // `a` is not packed; the product reads the operand itself
+  int64_t a_row;    // words from one row of `a` to the next, whether `a` is packed or not
+  int64_t a_words;  // words of the packed `a`
   Word* packed_a;
 
   int64_t a_length() const { return a.turned ? words : m; }
@@ -36,7 +37,7 @@ struct Part {
   const Word* left() const { return a_as_it_is ? static_cast<const Word*>(a.data) : packed_a; }
 };
 
-// Returns the first product, or the second one if `second` is true. Reserves memory for the packed a at `workspace`,
+// Returns the first product, or the second one if `second` is true. Reserves memory for the packed `a` at `workspace`,
 // and moves `workspace` to the end of this memory.
 Part part_of(const MatrixProduct& p, const BlockOps& ops, bool second, Word*& workspace) {
   Part out{
@@ -66,7 +67,7 @@ void pack_b(const Part& p, int64_t column, int64_t width, int64_t first, int64_t
   }
 }
 
-// Packs a task's part of a: 64 rows, or 64 words along k if a is transposed ("turned").
+// Packs a task's part of `a`: 64 rows, or 64 words along k if `a` is transposed ("turned").
 void pack_a(const Part& p, int64_t task) {
   const int64_t first = task * 64, count = std::min<int64_t>(64, p.a_length() - first);
   if (p.a.turned) {
@@ -100,9 +101,10 @@ void multiply_panel(const MatrixProduct& product, std::span<const Part> parts, i
                            at(c, product.result, row * product.n + column));
 }
 
-// Divides a product into tasks. A task computes one panel of the result, or a range of the panel's rows if it has many
-// rows. If the number of panels is not a multiple of the number of threads, the remaining last panels are divided into
-// smaller ranges of rows, so that all threads have work. Each task packs its panel of b itself.
+// Divides a product into tasks. A task computes one panel of the result. If the result has many rows, a task computes a
+// range of the panel's rows instead. If the number of panels is not a multiple of the number of threads, the last
+// panels (panels % threads) are divided into smaller ranges of rows, so that all threads have work. Each task packs its
+// panel of `b` itself.
 struct Division {
   int64_t panels, whole, row_step, parts_of_whole, last_step, parts_of_last;
 
