@@ -58,7 +58,7 @@ std::vector<bool> trained_layers(const Model& model, const FreezeOptions& option
   return out;
 }
 
-// Returns the layers of `of` that are trained or, if `wanted` is false, those that are not.
+// Returns the trained layers of `of` if `wanted` is true, and the other layers of `of` if `wanted` is false.
 LayerSet part_of(const LayerSet& of, const std::vector<bool>& trained, bool wanted) {
   LayerSet out = of;
   std::erase_if(out.numbers, [&](int64_t layer) { return trained[static_cast<size_t>(layer)] != wanted; });

@@ -31,7 +31,7 @@ namespace fettle {
 //   <base>                u8 [out.., in]: codes e4m3
 //   <base>.factors        f32 [blocks.., blocks of in]. A block has as many values as the checkpoint's block, or fewer:
 //                         each dim, and each device's part of it, consists of whole blocks. A single block may span a
-//                         whole dim. If a block has all rows and devices split them, each device has all factors
+//                         whole dim. If a block has all rows, and devices split these rows, each device has all factors
 // Codes, absmax, scales, zeros and factors are split over devices like the base. When rows of nf4 or fp4 are not whole
 // blocks of 64, codes and absmax are one-dimensional, and every device stores all of them.
 struct QuantisedWeight {
@@ -44,9 +44,9 @@ struct QuantisedWeight {
   bool by_rows() const { return !format.four_bits() || rows().back() % Quantisation::kBlock == 0; }
 };
 
-// Returns whether a frozen weight of this parameter is stored in the format (nf4, fp4 or int8). This is true for linear
-// layers of the model's layers and, with 4 bits, for experts whose rows are whole blocks. If the checkpoint already
-// stores codes (`stored`), experts do not count.
+// Returns whether a frozen weight of this parameter is stored in the format (nf4, fp4 or int8). This is true for the
+// linear layers inside the model's layers. With 4 bits, it is also true for experts whose rows are whole blocks, unless
+// the checkpoint already stores codes (`stored`).
 bool is_quantised(const Param& param, const Quantisation& format, bool stored);
 
 // `format` is how the checkpoint stores the model's linear layers: groups4, groups8 or float8. Returns the format in

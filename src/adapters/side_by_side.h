@@ -2,9 +2,9 @@
 //
 // All adapters together form one joined LoRA. Its rank is the sum of their ranks: its A has the rows of every adapter's
 // A, and its B has the columns of every adapter's B. The joined A gives a vector with one element for each row of A.
-// Each element is then multiplied by a scale. If the element belongs to the adapter of the batch's row, the scale is
-// that adapter's. Otherwise it is 0. So rows of the batch with different adapters share one program, and the base's
-// weights are read once for all of them.
+// Each element is then multiplied by a scale. If the element belongs to the adapter that the batch's row uses, the
+// scale is this adapter's scale. Otherwise the scale is 0. So rows of the batch with different adapters share one
+// program, and the base's weights are read once for all of them.
 #pragma once
 
 #include <cstdint>

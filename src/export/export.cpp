@@ -194,8 +194,8 @@ ExportReport run_export(const Request& request) {
   // rounded values.
   if (checks) tensors.round_decoded();
   if (merges) {
-    // resolve() throws if the logits of base + adapter cannot be computed. Then nothing is written. Its result is not
-    // used.
+    // Only a check, so the result of resolve() is not used. If the logits of base + adapter cannot be computed,
+    // resolve() throws, and nothing is written.
     request.exact(labels).resolve(target_of(*devices), Purpose::kInference);
     merge.emplace(model, std::move(adapters));
   } else {

@@ -39,8 +39,8 @@ struct ExportReport {
 // export_dtype, is not checked.
 //
 // Throws UserError when keys are missing, export_dir is not empty, the dtype cannot represent a value, or the adapter
-// is another model's, changes nothing or is lost by rounding; DoesNotFit when the disk is full; InternalError for a
-// wrong merge.
+// belongs to another model, changes nothing or is lost by rounding; DoesNotFit when the disk is full; InternalError for
+// a wrong merge.
 ExportReport run_export(const Request& request);
 
 // Formats the report for the user; no newline at the end.

@@ -85,7 +85,7 @@ double largest_difference(const HostArray& x, const HostArray& y) {
 }
 
 // Returns the largest difference, without the 5 % of the rows that differ most. The prompts are random tokens. At some
-// of them, the smallest rounding of the weights changes the whole row of logits.
+// positions, the smallest rounding of the weights changes the whole row of logits.
 double largest_of_most(const HostArray& x, const HostArray& y) {
   std::vector<double> rows = differences_of_rows(x, y);
   for (const double row : rows)

@@ -107,7 +107,7 @@ int64_t Generator::capacity(int64_t adapter) const {
 
 int64_t Generator::known(const Kept& cache, std::span<const int32_t> ids) const {
   if (ids.empty()) return 0;
-  // Keys that were rotated with rope frequencies for another length cannot be reused.
+  // Cached keys cannot be reused if they were rotated with the rope frequencies for another length.
   const auto held = static_cast<int64_t>(cache.ids.size()), count = static_cast<int64_t>(ids.size());
   const int64_t turn = run_.model.config.rope_turn();
   if (turn > 0 && (held > turn) != (count > turn)) return 0;

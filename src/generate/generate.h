@@ -15,8 +15,8 @@ enum class LinesFrom { kTerminal, kPipe, kFile };
 // max_samples). The prompt of a row is the row without its answer. Prompts are formatted with the chat template; in
 // stage pt, or without a template, the prompt is the text itself, which the model continues. Writes each reply to
 // `out`, followed by a newline. A single reply is written while its tokens are drawn. With several rows, writes a line
-// "==> file:line <==" before each reply. Checks the prompts before it loads weights. If lines are typed or piped in,
-// checks only the first line before it loads weights. Throws UserError.
+// "==> file:line <==" before each reply. If lines are typed or piped in, loads the weights after it has checked the
+// first line. Otherwise, loads the weights after it has checked all prompts. Throws UserError.
 void run_generate(const Request& request, std::istream& in, LinesFrom from, std::ostream& out);
 
 // Runs the command with standard input and output.

@@ -28,9 +28,9 @@ class Session {
   enum class Adapters { kTogether, kSideBySide };
 
   // Reads config.json, the headers of the weights, the tokenizer and the template. With Template::kRequired, throws
-  // UserError if there is no template. With kIfThere, the session has no template in stage pt and if both the recipe
-  // and the model lack one. With kSideBySide, also reads the adapters' headers; OpenModel::run has the adapters in the
-  // order of the request. Throws UserError.
+  // UserError if there is no template. With kIfThere, the session has no template in two cases: the stage is pt, or
+  // neither the recipe nor the model has a template. With kSideBySide, also reads the adapters' headers; OpenModel::run
+  // has the adapters in the order of the request. Throws UserError.
   explicit Session(const Request& request, Template wanted, SystemMessage system = SystemMessage::kDefault,
                    Adapters adapters = Adapters::kTogether);
   ~Session();

@@ -32,9 +32,9 @@ Rates rates_of(const Machine& machine) {
 
 // Estimates the seconds of a step from sizes alone. The estimate is the time for arithmetic or the time for reading the
 // weights, whichever is longer, plus the time of transfers. A micro-batch uses each weight in the forward pass, in the
-// backward pass and, with rematerialisation, in the recomputed forward pass. The device gathers fsdp shards for two of
-// these uses. tp sums the activations twice per layer and pass. With sp, devices exchange keys and values; in the
-// backward pass, they also exchange the gradients of keys and values in f32.
+// backward pass and, with rematerialisation, in the recomputed forward pass. Devices gather the fsdp shards of the
+// weights twice per micro-batch. tp sums the activations twice per layer and pass. With sp, devices exchange keys and
+// values; in the backward pass, they also exchange the gradients of keys and values in f32.
 double guess_seconds(const Run& run, int64_t length, const Machine& machine) {
   const Rates rates = rates_of(machine);
   const ModelConfig& model = run.model.config;

@@ -21,9 +21,10 @@ struct MeshChoice {
   const MeshCandidate& taken() const { return candidates.front(); }
 };
 
-// Returns the meshes of dp, fsdp, tp and sp that divide the model's sizes, and with which weights, state and batch fit
-// into the memory. Compiles nothing. The candidate with the shortest guessed time comes first. Throws DoesNotFit when
-// weights, state and batch do not fit on any mesh, and UserError when no mesh divides the model's sizes.
+// Returns the meshes of dp, fsdp, tp and sp that divide the model's sizes. Leaves out a mesh if weights, state and
+// batch do not fit into the memory of its devices. Compiles nothing. The candidate with the shortest guessed time comes
+// first. Throws DoesNotFit when weights, state and batch do not fit on any mesh, and UserError when no mesh divides the
+// model's sizes.
 std::vector<MeshCandidate> mesh_candidates(const Request& request, const Machine& machine);
 
 // Chooses among mesh_candidates(). Compiles the first four candidates. If none of them fits, compiles more, until one

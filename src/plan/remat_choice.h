@@ -41,8 +41,8 @@ using PeakOf = std::function<int64_t(const RematPolicy& policy)>;
 size_t least_that_fits(std::vector<RematCandidate>& candidates, int64_t room, int64_t base, const PeakOf& peak_of);
 
 // Chooses the policy for steps of this shape and for the memory of the target. The policy of `asked` does not matter.
-// Does not consider a policy that saves at least as many bytes as an earlier policy, nor the policy `none` if
-// `attention` saves less. If the memory is not known, chooses the last policy.
+// Leaves out each policy that saves at least as many bytes as an earlier policy. Also leaves out `none` if `attention`
+// saves less. If the memory is not known, chooses the last policy.
 RematChoice choose_remat(const Run& asked, const BatchShape& shape, const PeakOf& peak_of);
 
 // Returns the run with the policy for training on these devices. The first of these rules that applies decides:

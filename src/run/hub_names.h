@@ -14,7 +14,8 @@ namespace fettle {
 
 struct Recipe;
 
-// Returns the settings of the environment, changed by the keys use_modelscope, hub_token and cache_dir.
+// Returns the settings for downloads from a hub. The recipe's keys use_modelscope, hub_token and cache_dir take
+// precedence over the environment.
 HubSettings hub_settings(const Recipe& recipe);
 
 // The folders of the models that a recipe names.

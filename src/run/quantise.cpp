@@ -37,8 +37,8 @@ void check(const Run& run, const Quantisation& format, const std::string& where)
         where, format.name());
 }
 
-// Returns the format in which the checkpoint stores linear layers if the device can keep this format: integers in
-// groups, or 8-bit floats in one format. Otherwise returns nullopt.
+// Returns the format in which the checkpoint stores linear layers, if the device can keep this format. The device can
+// keep integers in groups, and 8-bit floats that all have one format. Otherwise returns nullopt.
 std::optional<Quantisation> stored_format(const ModelConfig& config) {
   if (config.groups) return config.groups->format();
   return config.float8 && config.float8->uniform ? std::optional(config.float8->format()) : std::nullopt;

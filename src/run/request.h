@@ -81,8 +81,8 @@ class Request {
   bool remat_is_auto() const;
   bool names_mesh() const;  // true when the recipe's mesh gives sizes of axes
   // Returns the batch specification on this number of devices, for commands that open no device. With
-  // Purpose::kTraining, it is that of `train`; with Purpose::kEvaluation, it is that of `eval`. With `mesh: auto`, all
-  // devices are on fsdp.
+  // Purpose::kTraining, returns the batch specification of `train`. With Purpose::kEvaluation, returns the batch
+  // specification of `eval`. With `mesh: auto`, all devices are on fsdp.
   BatchSpec batch(int64_t devices, BatchUse use, Purpose purpose = Purpose::kTraining) const;
   MeshAxes mesh(int64_t devices) const;
   // Returns the hardware to plan for: NAME[:DEVICES | :HOSTSxDEVICES], or the path of a target file instead of NAME.

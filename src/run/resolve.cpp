@@ -219,7 +219,8 @@ class Resolving {
           recipe_.where("embedding_lr"));
   }
 
-  // Refuses an update rule that projects gradients (APOLLO) if the run trains no weight whose gradient it projects.
+  // Refuses an update rule that projects gradients (APOLLO) if the run trains no weight whose gradient the rule
+  // projects.
   void check_low_rank() const {
     if (!run_.optimizer.rule->projects || run_.trained.empty()) return;
     if (std::ranges::any_of(run_.trained, [&](const Param& param) { return optim_weight(run_, param).low_rank; }))
@@ -350,7 +351,8 @@ class Resolving {
     run_.reference = run_.trained;
     std::ranges::copy_if(run_.frozen, std::back_inserter(run_.reference),
                          [&](const Param& param) { return run_.moves(param); });
-    // A new adapter has no effect at the start. An adapter that is evaluated is compared with the base.
+    // The reference model has no adapter in two cases. A new adapter has no effect at the start. An adapter that is
+    // evaluated is compared with the base.
     run_.reference_adapted = trains_ && !run_.adapter.empty();
     if (!run_.reference_adapted) std::erase_if(run_.reference, [](const Param& param) { return param.is_lora(); });
   }

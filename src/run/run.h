@@ -79,7 +79,8 @@ struct Run {
   std::optional<LoraOptions> lora;  // none: the run neither trains nor applies an adapter
   std::vector<std::string> merged;  // adapter folders that are first merged into the frozen weights
   std::string adapter;              // the folder with the adapter's weights; empty: a new adapter or none
-  // Several adapters at once: each row of a batch uses one adapter or none. `lora` then has their joined_options().
+  // Several adapters at once: each row of a batch uses one adapter or none. If the list is not empty, `lora` has the
+  // joined_options() of these adapters.
   std::vector<SideAdapter> side_by_side = {};
   bool pissa = false;                      // the new adapter starts from the base's singular vectors
   int64_t pissa_iterations = 16;           // PiSSA's power iterations; -1: an exact decomposition
@@ -128,8 +129,8 @@ struct Run {
   int64_t rows_per_micro_batch() const;  // rows of data in a micro-batch, over all devices
   // Returns whether each step moves this frozen parameter: a router's correction, if correction_rate is above 0.
   bool moves(const Param& param) const;
-  // Returns whether checkpoints and results contain this frozen parameter. They do if the base has no such values: in a
-  // run from random weights, and for a parameter that steps move.
+  // Returns whether checkpoints and results contain this frozen parameter. This is so in a run from random weights, and
+  // for a parameter that steps move, because the base does not have these values.
   bool keeps(const Param& param) const { return from_scratch || moves(param); }
   DType reference_dtype() const { return lora && reference_folder.empty() ? trained_dtype : frozen_dtype; }
   int64_t count(const std::vector<Param>& params) const;  // number of elements; for `frozen`, includes `quantised`
@@ -141,8 +142,9 @@ struct Run {
   // offload_optimizer, while each step makes a 16-bit copy on the device. A run that computes in f32, or has
   // offload_param or a reference model, has no master weights.
   bool has_master(const Param& param) const;
-  // Returns whether the parameter's f32 values are in the file of offload_dir: a trained f32 matrix of the layers under
-  // offload_dir_weights. The array of the program is then a 16-bit copy of these values, in the dtype `compute`.
+  // Returns whether the parameter's f32 values are in the file of offload_dir. With offload_dir_weights, this is so for
+  // each trained f32 matrix of the layers. The array of the program is then a 16-bit copy of these values, in the dtype
+  // `compute`.
   bool on_disk(const Param& param) const;
   // Returns whether the parameter is a matrix of the layers that is trained in f32 while the step computes in 16 bits.
   bool trained_above_compute(const Param& param) const;

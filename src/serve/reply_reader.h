@@ -39,7 +39,7 @@ struct ReplyForm {
   bool harmony = false;          // the channels of GPT-OSS
 
   bool plain() const { return calls == nullptr && think_end.empty() && !harmony; }
-  // Returns all texts that may be special tokens. The reply's text must include them.
+  // Returns the texts of this form that may be special tokens. These tokens must stay in the reply's text.
   std::vector<std::string_view> marks() const;
 };
 

@@ -17,9 +17,9 @@ void check_best(const Run& run, const RunLength& length);
 std::string early_end_text(const Run& run, const TrainerState& record);
 
 // Replaces the state with the state in the checkpoint of the best evaluation. Does nothing if `state` is already at
-// that step. Evaluations without a checkpoint do not count, as in Transformers' Trainer; if no evaluation has one, only
-// warns. Throws UserError when the checkpoint is missing or damaged. The message names the newest checkpoint whose
-// weights can be used instead, if there is one.
+// that step. Evaluations without a checkpoint do not count, as in Transformers' Trainer. If no evaluation has a
+// checkpoint, only warns. Throws UserError when the checkpoint is missing or damaged. The message names the newest
+// checkpoint whose weights can be used instead, if there is one.
 void load_best(Devices& devices, const Run& run, const ModelRepository& repository, const TrainerState& record,
                TrainState& state);
 

@@ -47,7 +47,8 @@ CheckpointWriter::~CheckpointWriter() {
   try {
     settle();
   } catch (const std::exception& error) {
-    // A destructor must not throw. Another exception may be on its way already; the user must see both.
+    // A destructor must not throw. It may also run while another exception is handled, and the user must see both
+    // errors.
     warn("{}", error.what());
   }
 }

@@ -25,8 +25,8 @@ void write_state(StateWriter& state, const std::vector<StateArray>& arrays, cons
 //
 // Training waits only while the arrays are copied to the host. Another thread then writes and hashes the files, flushes
 // them to the disk and renames the folder. If the thread is still writing a checkpoint, the next save() first waits
-// until it is complete. If the copy does not fit into host memory, or arrays are on a disk (offload_dir), training
-// waits until the files are written.
+// until that checkpoint is complete. If the copy does not fit into host memory, or arrays are on a disk (offload_dir),
+// training waits until the files are written.
 //
 // With several processes, writing a checkpoint succeeds in all of them or fails in all of them.
 //
@@ -77,7 +77,7 @@ class CheckpointWriter {
   const Processes* processes_;
   std::filesystem::path pending_;  // the checkpoint that is being written; empty: none
   struct {
-    double total = 0, before = 0;  // seconds that training waited, and those for the previous checkpoint
+    double total = 0, before = 0;  // seconds that training waited, in total and for the previous checkpoint
   } stall_;
   std::atomic<bool> hurried_ = false;  // true: the next save() waits, so a write that fails is tried only once more
   std::future<Written> written_;

@@ -15,8 +15,9 @@
 
 namespace fettle {
 
-// Represents output_dir while only this run may use it. With several processes, the first process has the folder for
-// all. If the run created the folder and it is still empty afterwards, the destructor removes it. Move-only.
+// Represents output_dir while only this run may use it. With several processes, the object of the first process
+// represents the folder for all processes. If the run created the folder and the folder is still empty, the destructor
+// removes the folder. Move-only.
 class OutputFolder {
  public:
   OutputFolder() = default;  // for the processes after the first

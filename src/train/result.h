@@ -14,7 +14,7 @@
 namespace fettle {
 
 // An array whose boxes are read one by one, so that an array on disk need not fit into the host's memory. The shards or
-// the state must outlive it.
+// the state must outlive the ReadableArray.
 struct ReadableArray {
   ReadableArray(const HostShards& shards);
   ReadableArray(StateReader& state, const std::string& name);
@@ -28,8 +28,9 @@ class ResultWriter {
  public:
   // Creates adapter_config.json and adapter_model.safetensors, or model*.safetensors, in `folder`.
   ResultWriter(const std::filesystem::path& folder, const Run& run, const ModelRepository& repository);
-  // Writes the weights of a trained parameter, or of one that the run keeps, layer by layer. Parameters may come in any
-  // order, but each only once. A stacked parameter may come in several calls, each with whole layers.
+  // Writes the weights of a trained parameter, or of a frozen parameter that the run keeps (Run::keeps), layer by
+  // layer. Parameters may come in any order, but each only once. A stacked parameter may come in several calls, each
+  // with whole layers.
   void add(const Param& param, const ReadableArray& weights);
   // Writes PiSSA's A or B as ordinary LoRA weights of twice the rank for the unchanged base. Their product is the
   // trained B A minus the initial B A; `start` has the initial values.

@@ -27,8 +27,8 @@ bool has_result(const std::filesystem::path& output_dir, const std::filesystem::
 // Returns the names of files in output_dir that may belong to an earlier run's result: weights, adapter, configs,
 // tokenizer, metrics and plots. Leaves out the model's Python code (remote code), and also checkpoints,
 // trainer_log.jsonl, fettle_run.json and report.html, which belong to the current run. If this run trains an adapter,
-// output_dir may itself be the base model or the reference model of this run, or the base of the earlier run's adapter.
-// Then the list has no files of the model. Returns an empty list when there is no kResultMark.
+// the list has no files of the model when output_dir is itself one of these folders: the base model or the reference
+// model of this run, or the base of the earlier run's adapter. Returns an empty list when there is no kResultMark.
 std::vector<std::string> earlier_result(const Run& run);
 
 // Writes the result, the record of the run and the last evaluation into output_dir, and removes an earlier result. With

@@ -21,9 +21,10 @@ struct GgufReport {
   std::optional<CodedLogits> logits;  // set if the check fits the device
 };
 
-// Writes TITLE-TYPE.gguf for each type, in several files if it has more than `most` bytes (0: no limit; see GgufParts),
-// and a Modelfile for the first type, to `folder`. Then checks the weights of each file with check_gguf_weights().
-// `count` receives the changes that the merge made. Throws the same errors as check_gguf_weights() and GgufWriter.
+// Writes TITLE-TYPE.gguf for each type, and a Modelfile for the first type, to `folder`. A model of more than `most`
+// bytes is split into several files (0: no limit; see GgufParts). Then checks the weights of each file with
+// check_gguf_weights(). `count` receives the changes that the merge made. Throws the same errors as
+// check_gguf_weights() and GgufWriter.
 std::vector<GgufReport> write_gguf_files(const GgufPlan& plan, const std::vector<const GgufFileType*>& types,
                                          const std::string& title, const BaseTensors& base, const AdapterMerge* merge,
                                          const std::filesystem::path& model_folder, const std::filesystem::path& folder,

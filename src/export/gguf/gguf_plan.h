@@ -45,8 +45,8 @@ struct GgufPlan {
   std::vector<PlannedTensor> tensors;
   GgufSizes sizes;
 
-  // Sets PlannedTensor::keeps_codes. Experts that the base stores in MXFP4 keep their codes in files of every type, if
-  // `merge` does not change them. `merge` may be null. llama.cpp's conversion does the same.
+  // Sets PlannedTensor::keeps_codes. As in llama.cpp's conversion, experts that the base stores in MXFP4 keep their
+  // codes in files of every type, if `merge` does not change these experts. `merge` may be null.
   void keep_codes(const AdapterMerge* merge);
 
   // Return the keys and the tensors of a file of this type; the tables come first.

@@ -97,9 +97,9 @@ void scale_rows(std::vector<float>& values, size_t columns) {
   }
 }
 
-// Returns what a reader of the file would get for the rows from `first` on if the file stored the values without
-// rounding: the merged values, times the factors that are part of the file's weights (RowFactors). If rows of the file
-// are columns of the base, transposes them.
+// Returns the values that a reader of the file should get for the rows from `first` on, before the file's type rounds
+// them. These are the merged values, times the factors that are part of the file's weights (RowFactors). If the file's
+// rows are columns of the base, transposes the values.
 std::vector<float> as_read(const PlannedTensor& tensor, const FileRows& shape, int64_t first, const HostArray& merged) {
   const std::span<const float> from = merged.as<float>();
   std::vector<float> out;

@@ -77,7 +77,7 @@ std::vector<std::vector<int64_t>> of_mesh(const hlo::MeshGroups& groups) {
   if (static_cast<int64_t>(ids.size()) != count)
     throw DeviceError("the compiled program's mesh {} names {} devices", to_string(sizes), ids.size());
   // Devices are in one group when their coordinates differ only along the axes that `groups` names. A Part is one of
-  // these axes, or a part of one; `inner` is the stride of the coordinate along it.
+  // these axes, or a part of such an axis. `inner` is the stride of the coordinate along the Part.
   struct Part {
     int64_t inner, size;
   };

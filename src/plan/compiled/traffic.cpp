@@ -61,7 +61,7 @@ Transfer permute(const HloInstruction& instruction, const MeshAxes& mesh, int64_
     out.group = 2;
     if (source / devices_per_host != target / devices_per_host) out.network_bytes = payload;
     std::string name = axes_of({source, target}, mesh);
-    if (name.starts_with("part of ")) name.erase(0, 8);  // for pairs, "part of" is left out
+    if (name.starts_with("part of ")) name.erase(0, 8);  // a pair is named by its axes alone
     axes.insert(name);
   }
   for (const std::string& name : axes) out.axes += (out.axes.empty() ? "" : ", ") + name;

@@ -16,7 +16,7 @@
 namespace fettle {
 namespace {
 
-// Reads a yaml file of special tokens with their descriptions. They replace tokens.special.
+// Reads a yaml file of special tokens with their descriptions. The tokens of the file replace tokens.special.
 void read_descriptions(NewTokens& tokens, const std::string& file, const std::string& where) {
   auto refuse = [&](const std::string& what) {
     throw UserError("{}: new_special_tokens_config: {}: {}; wanted lines such as '<token>': its description", where,
