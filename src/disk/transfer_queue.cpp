@@ -17,7 +17,7 @@ namespace fettle {
 namespace {
 
 constexpr int64_t kPieceBytes = 1 << 20;  // as in DeepSpeed's and fio's usual settings
-constexpr unsigned kRingDepth = 32;       // most requests that the kernel has at a time
+constexpr unsigned kRingDepth = 32;       // the operating system has at most this many requests at a time
 constexpr int kCallThreads = 8;
 
 // Returns 0, or the error with which the kernel refuses io_uring.

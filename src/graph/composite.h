@@ -24,9 +24,9 @@ struct CompositeSite {
   MeshAxes mesh;
 };
 
-// Builds the forward pass of a kernel from the composite's inputs: custom calls, and ordinary ops before and after them
-// as needed. Returns the composite's results in the body's order, shapes and dtypes. Values that only the gradient
-// reads (such as attention's log-sum-exp) are extra results of the custom call; the kernel does not return them.
+// Adds a composite's forward pass to the program: custom calls, with ordinary ops before and after them as needed.
+// Returns the composite's results in the body's order, shapes and dtypes. A custom call may have more results, which
+// only the gradient reads (such as attention's log-sum-exp). This function does not return those.
 using Kernel = std::function<std::vector<Tensor>(const std::vector<Tensor>& inputs)>;
 
 // Returns the kernel for a composite, or nullopt, which inlines the body. Called while the program is built, once for

@@ -14,9 +14,9 @@
 
 namespace fettle {
 
-// A weight is (code - zero) * scale. The product is computed in `dtype`, the dtype of the model. Each output has a zero
-// and a scale for each group of inputs. Codes and zeros are packed into words (i32), the first in the low bits. A
-// module with N outputs and K inputs in G groups has these tensors:
+// A weight is (code - zero point) * scale. The product is computed in `dtype`, the dtype of the model. Each output has
+// a zero point ("zero" below) and a scale for each group of inputs. Codes and zeros are packed into words (i32), the
+// first in the low bits. A module with N outputs and K inputs in G groups has these tensors:
 //
 //   gptq       qweight [K * bits / 32, N], packed along the inputs; qzeros [G, N * bits / 32], packed along the
 //              outputs; scales [G, N]; g_idx i32 [K]: each input's group. If g_idx is missing, a group has

@@ -139,9 +139,9 @@ struct Forward {
   // stacks are on the device.
   std::function<Tensor(const Param& param, const Tensor& slice)> fetch;
 
-  // Completes the copy of this Forward that a stage of a pipeline uses. The copy already has the stage's lines of the
-  // token arrays. `rows` returns the stage's lines [B', ...] of any other array [B, ...]. Null: nothing else depends on
-  // the lines.
+  // A stage of a pipeline uses a copy of this Forward, for some lines of the batch. The copy already has these lines of
+  // the token arrays. enter_stage sets these lines of all other arrays; rows(array) returns them: [B, ...] -> [B',
+  // ...]. enter_stage is null if no other array has lines.
   using RowsOf = std::function<Tensor(const Tensor& array)>;
   std::function<void(Forward& stage, const RowsOf& rows)> enter_stage;
   // The lines consist of this many micro-batches, which pass through a pipeline: line r belongs to micro-batch

@@ -19,7 +19,7 @@ struct RematPolicy {
   bool scores_again = false;
   int64_t full_percent = 0;  // percentage of the layers, from the first layer on, that save only their inputs
 
-  // Returns the number of layers that save only their inputs although `saves` includes more.
+  // Returns the number of layers that save only their inputs. The other layers save what `saves` says.
   int64_t full_layers(int64_t layers) const { return (layers * full_percent + 50) / 100; }
 };
 

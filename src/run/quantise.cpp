@@ -49,10 +49,11 @@ std::vector<int64_t> covered_layers(const ModelConfig& config, const Param& para
   return config.groups ? config.groups->covered_layers(param) : config.float8->covered_layers(param);
 }
 
-// Returns stored_format if the weights keep it on the device. Weights do not keep it if adapters are merged into them
-// during loading, or if training or PiSSA changes base weights. 8-bit floats also do not keep it in three cases:
-// quantization_bit asks for another format; training uses fp8, which computes products from 16-bit weights; or the run
-// has a ref_model, whose weights are 16-bit floats.
+// Returns stored_format, or nullopt if the weights have another format on the device. They have another format if the
+// weights are random, if adapters are merged into them during loading, or if training or PiSSA changes base weights.
+// Weights of a checkpoint in 8-bit floats also have another format in three cases: quantization_bit is set; training
+// uses fp8, which rounds 16-bit weights to 8 bits itself; or the run compares with a ref_model, whose weights are
+// 16-bit floats.
 std::optional<Quantisation> kept_on_device(const Run& run, const Recipe& recipe, Purpose purpose) {
   const bool stays = run.merged.empty() && !run.from_scratch && !run.pissa && (run.lora || run.trained.empty());
   const bool multiplies_in_8_bits = recipe.fp8 && purpose == Purpose::kTraining;

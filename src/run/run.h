@@ -138,9 +138,9 @@ struct Run {
   // layers that have LoRA weights. Returns {0} for a parameter outside of the layers.
   std::vector<int64_t> layers_of(const Param& param) const;
   Partition partition(const Param& param) const;  // how the stacked array is split over the devices
-  // Returns whether the parameter is a master weight: a trained f32 matrix of the layers that lies in host memory under
-  // offload_optimizer, while each step makes a 16-bit copy on the device. A run that computes in f32, or has
-  // offload_param or a reference model, has no master weights.
+  // Returns whether the parameter is a master weight. A master weight is a trained f32 matrix of the layers. It is in
+  // host memory because offload_optimizer is set. Each step copies it to the device in 16 bits. A run that computes in
+  // f32, or has offload_param or a reference model, has no master weights.
   bool has_master(const Param& param) const;
   // Returns whether the parameter's f32 values are in the file of offload_dir. With offload_dir_weights, this is so for
   // each trained f32 matrix of the layers. The array of the program is then a 16-bit copy of these values, in the dtype

@@ -67,6 +67,10 @@ DeviceInfo describe(const Plugin& plugin, PJRT_Device* device, bool local) {
           .memory_bytes = memory.bytes_limit_is_set ? memory.bytes_limit : 0};
 }
 
+std::string remedy_for_several() {
+  return fmt::format("start one process only, or use plugin {}", fmt::join(vendors_that_connect(), " or "));
+}
+
 PJRT_Client* create_client(const Plugin& plugin, const ClientOptions& options) {
   std::vector<PJRT_NamedValue> values;
   const Vendor& vendor = plugin.vendor();
@@ -98,7 +102,8 @@ PJRT_Client* create_client(const Plugin& plugin, const ClientOptions& options) {
     PJRT_CALL(plugin.api(), PJRT_Client_Create, args);
   } catch (const DeviceError& error) {
     if (options.run != nullptr && vendor.device_file.empty())
-      throw DeviceError("plugin {} does not connect several processes: {}", plugin.name(), error.what());
+      throw DeviceError("plugin {} does not connect several processes: {}; {}", plugin.name(), error.what(),
+                        remedy_for_several());
     if (vendor.device_file.empty()) throw;
     throw DeviceError(
         "plugin {} finds no device that it can use: {}; check that the GPU and its driver are installed, set "
@@ -144,10 +149,10 @@ void check_processes(const ClientHandle& handle, const Rendezvous& run) {
   for (const DeviceInfo& info : handle.infos) processes.insert(info.process_index);
   if (handle.process_index == run.rank() && static_cast<int>(processes.size()) == run.size()) return;
   throw DeviceError(
-      "plugin {} does not connect several processes: {} of {} sees {}; start one process only, or use plugin {}",
-      handle.plugin->name(), run.name_of(run.rank()), run.size(),
+      "plugin {} does not connect several processes: {} of {} sees {}; {}", handle.plugin->name(),
+      run.name_of(run.rank()), run.size(),
       processes.size() == 1 ? "only its own devices" : fmt::format("the devices of {} processes", processes.size()),
-      fmt::join(vendors_that_connect(), " or "));
+      remedy_for_several());
 }
 
 void describe_client(ClientHandle& handle) {

@@ -45,11 +45,11 @@ struct HeldParam {
   Tensor weight, grad;
   std::vector<Tensor> state;
 };
-// Updates one layer of a stacked weight: the layer with the number `index`, an i32 scalar. `held.state` has the layer's
-// state [1, ...] on the device. Returns the whole stack of weights with the new layer, and the layer's new state. If
-// the layer's f32 values are on a disk, the state begins with them, and the new layer of the stack is a copy of them.
-// For `layer_grad`, see update_by_layer. If `sound` (a scalar predicate) is given and false, the weight does not
-// change.
+// Updates layer `index` (an i32 scalar) of a stacked weight. `held.state` has the state of that layer [1, ...] on the
+// device. Returns the whole stack with the new layer, and the new state of the layer. If the f32 values are on a disk,
+// they are the first array of the old and of the new state, and the stack gets the new values in its own dtype. For
+// `layer_grad`, see update_by_layer. If `sound` (a scalar predicate) is given and false, the stack keeps the old layer;
+// the returned state is new in any case, and the caller must discard it.
 Updated update_layer(const Run& run, const Param& param, const Tensor& index, const HeldParam& held,
                      const std::function<Tensor(const Tensor&)>& layer_grad,
                      const std::map<std::string, Tensor>& scalars, const Tensor& sound = {});

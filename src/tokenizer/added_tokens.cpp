@@ -100,8 +100,9 @@ void AddedTokens::split(Pieces& pieces, const TokenFinder& finder) const {
       for (size_t at = start; token.lstrip && at > 0; start = at) {
         if (!is_white_space(previous_char(text, at))) break;
       }
-      // The white space before this token may already belong to the previous match (rstrip). Such an overlap is removed
-      // only for a token with lstrip, as in Hugging Face's library.
+      // The previous match may already contain white space before this token (rstrip). With lstrip, this match begins
+      // after the previous one. Without lstrip, a token whose own text begins with white space may overlap the previous
+      // match, as in Hugging Face's library.
       if (token.lstrip) start = std::max(start, covered);
       for (size_t at = end; token.rstrip && at < text.size(); end = at) {
         if (!is_white_space(next_char(text, at))) break;

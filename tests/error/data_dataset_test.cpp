@@ -295,7 +295,7 @@ TEST_F(DataErrors, DatasetInfo) {
               "mine.drop_system: found \"yes\", wanted true or false");
   expect_says(info(R"({"mine": {"file_name": "gone.json"}})"), "gone.json: there is no such file");
   expect_says(info(R"({"mine": {"hf_hub_url": "someone/set"}})"),
-              "mine: the data set cannot be fetched; download it, and set file_name to its path");
+              "mine: Fettle cannot fetch the data set; download it yourself, and set file_name to the path");
   expect_says(info(R"({"mine": {}})"), "file_name is missing");
   expect_says(info(R"({"mine": {"file_name": "rows.json", "num_samples": -1}})"),
               "num_samples: found -1, wanted a count above 0");

@@ -51,7 +51,8 @@ struct Owner {
 // defaults; the default of `run` is true here.
 Owner read_owner(const std::filesystem::path& file);
 
-// Seconds between two heartbeats, and the age of the last heartbeat at which its owner counts as dead.
+// Times in seconds. `heartbeat`: the time between two heartbeats. `dead_after`: an owner counts as dead when its last
+// heartbeat is this old.
 struct Pace {
   double heartbeat = 10, dead_after = 120;
 };

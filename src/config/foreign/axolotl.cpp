@@ -143,7 +143,7 @@ class AxolotlReader {
       handle(from);
       const double times = number(from, 0);
       if (times <= 0 || has(steps)) continue;
-      handle(steps);  // the key may be there without a value
+      handle(steps);  // a recipe may have this key without a value
       if (std::string_view(from) == "evals_per_epoch" && !evaluates()) continue;
       handle(strategy);
       mean(strategy, times == 1 ? "epoch" : "steps");

@@ -122,8 +122,10 @@ std::vector<fs::path> fetch_entry(const std::string& where, const ordered_json& 
   const bool take_scope = !scope.empty() && (face.empty() || (hub && hub->hub == Hub::kModelScope));
   const std::string& name = take_scope ? scope : face;
   if (name.empty() || !hub)
-    throw UserError("{}: {} cannot be fetched; download it, and set file_name to its path", where,
-                    entry.contains("script_url") ? "the output of a Python script" : "the data set");
+    throw UserError("{}: {}, and set file_name to the path", where,
+                    entry.contains("script_url")
+                        ? "Fettle does not run the data set's Python script; save its rows to a file"
+                        : "Fettle cannot fetch the data set; download it yourself");
   const std::optional<RepoName> repo = read_repo_name(RepoKind::kDataset, name);
   if (!repo) throw UserError("{}: '{}' is neither a folder nor a name of a data set on the hub", where, name);
   const Hub wanted = take_scope ? Hub::kModelScope : Hub::kHuggingFace;

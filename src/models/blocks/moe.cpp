@@ -64,8 +64,9 @@ class DeviceDims {
   }
 
  private:
-  // Adds the device dim with the logical axis `axis`. Its size is the number of devices, or 1 if this number does not
-  // divide `dim`, the size of the dim that is split. For example, the batch of one row during generation is not split.
+  // Adds a device dim with the logical axis `axis`. `dim` is the size of the array dim to split. If `devices` divides
+  // `dim`, the device dim has this size. If not, it has size 1, and nothing is split: for example, generation has a
+  // batch of one row.
   void add(const char* axis, int64_t devices, int64_t dim) {
     const bool divides = dim % devices == 0;
     sizes_.push_back(divides ? devices : 1);

@@ -75,7 +75,8 @@ Tensor run_stages(const Forward& f, const Tensor& x, const std::vector<Tensor>& 
   const Tensor& used = f.used_micro_batches;
   const Tensor limit = used ? used + static_cast<double>(stages - 1) : Tensor{};
   const Tensor all = scan(ticks, {first}, {fed}, tick, {.remat = Remat::kDots, .limit = limit}).ys[0];
-  const Tensor last = reduce_sum(only(stages - 1, all), {1});  // adds the last stage's values and zeros
+  const Tensor last =
+      reduce_sum(only(stages - 1, all), {1});  // gives the last stage's values: only() made the others 0
   const Tensor out = transpose(slice(last, 0, stages - 1, ticks), {1, 0, 2, 3});
   return f.sharding.constrain(reshape(out, x.dims()), {"batch", "length", "act_embed"});
 }

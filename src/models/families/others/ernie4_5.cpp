@@ -56,7 +56,8 @@ ModelConfig read_ernie4_5_moe(const ConfigReader& r) {
   const int64_t shared = r.has("moe_num_shared_experts") ? r.count("moe_num_shared_experts") : 2;
   if (shared > 0) c.shared_expert = {.module = "mlp.shared_experts", .size = c.expert_size * shared};
   r.refuse_unless("use_bias", false);
-  // Refuses Transformers' balancing loss, because it counts the experts that would be chosen without the correction.
+  // Refuses the balancing loss. Transformers computes this loss from the router's scores without
+  // e_score_correction_bias, but the model chooses its experts with that bias.
   r.refuse_unless("output_router_logits", false);
   return c;
 }
