@@ -43,6 +43,12 @@ constexpr OpRow simple_row(Op op, std::string_view name, Spell spell, ShapeRule 
           .saved = saved};
 }
 
+// Returns the table row of an op whose result is a view (OpRow::view).
+constexpr OpRow view_row(OpRow row) {
+  row.view = true;
+  return row;
+}
+
 // Unless `ok`, throws InternalError with `label`, which names the op and the constraint in the specification
 // ("transpose_c2").
 template <typename... Args>
