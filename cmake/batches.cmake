@@ -6,7 +6,7 @@
 # own lines. They also share unnamed namespaces, so the names in these must differ within a folder. A batch includes its
 # sources by paths relative to ROOT. It contains no absolute path, so checkouts in different folders share its object.
 option(FETTLE_BATCHES "Compile the sources of a folder in batches" ON)
-set(FETTLE_BATCH_BYTES 60000 CACHE STRING "Bytes of sources that fill a batch")
+set(FETTLE_BATCH_BYTES 90000 CACHE STRING "Bytes of sources that fill a batch")
 
 function(fettle_batches out name root)
   if(NOT FETTLE_BATCHES)
