@@ -138,7 +138,7 @@ std::vector<std::string> lora_modules(const Model& model, const std::vector<std:
     if (std::ranges::any_of(out, [&](const std::string& linear) { return means(target, linear); })) continue;
     for (const std::string& linear : refused)
       if (means(target, linear))
-        throw UserError("lora_target: PEFT does not load adapters with {} of {}; use all, or some of {}", linear,
+        throw UserError("lora_target: PEFT cannot load an adapter of {} of {}; use all, or some of {}", linear,
                         model.family->model_type, fmt::join(linears, ", "));
     // A list of names may be written for several families, so PEFT ignores names that a model does not have.
     if (!out.empty()) {

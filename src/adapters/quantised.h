@@ -10,7 +10,8 @@
 
 namespace fettle {
 
-// A frozen weight of a linear layer, or of all experts of a layer. The names of its parts within a layer, by format:
+// A frozen weight of a linear layer, or of all experts of a layer. `base` names the weight within its layer. The names,
+// dtypes and shapes of its parts are, for each format:
 // nf4, fp4:
 //   <base>                u8 [out.., in / 2], two elements a byte, the first in the high bits
 //   <base>.absmax         f32 [out.., in / 64], u8 when nested

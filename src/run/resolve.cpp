@@ -346,7 +346,8 @@ class Resolving {
     }
     if (!trains_ && !run_.lora)
       throw UserError(
-          "{}: stage: {} compares with the model before training. No adapter is given, so set ref_model to that model",
+          "{}: stage {} compares the trained model with the model before training; set ref_model to the model before "
+          "training",
           recipe_.where("stage"), run_.stage->name);
     run_.reference = run_.trained;
     std::ranges::copy_if(run_.frozen, std::back_inserter(run_.reference),

@@ -36,7 +36,7 @@ TEST(Lora, ATargetThatPeftRefusesIsNamed) {
   EXPECT_THAT(user_error([&] {
                 lora_modules(model, {"in_proj", "out_proj"});
               }),
-              testing::AllOf(testing::HasSubstr("PEFT does not load adapters with mixer.out_proj of nemotron_h"),
+              testing::AllOf(testing::HasSubstr("PEFT cannot load an adapter of mixer.out_proj of nemotron_h"),
                              testing::HasSubstr("mixer.in_proj")));
 }
 

@@ -115,9 +115,9 @@ void Batches::skip_rows() {
   }
   for (const std::string& name : wanted)
     if (!found.contains(name))
-      throw UserError("skip_rows: '{}' is not a row to train; write a row as messages do, for example {}", name,
+      throw UserError("skip_rows: '{}' is not a row to train; name a row by its file and line, for example {}", name,
                       examples_.source(0));
-  if (!left) throw UserError("skip_rows: nothing is left to train without these rows; name fewer rows");
+  if (!left) throw UserError("skip_rows names every row that can be trained; name fewer rows");
 }
 
 int64_t Batches::groups() const {
