@@ -40,7 +40,7 @@ void check_folder(const fs::path& folder) {
   }
   if (code) throw_file_error("read", folder, code.value());
   if (status.type() != fs::file_type::directory)
-    throw UserError("'{}' is a file; name the folder with config.json and the weights in model_name_or_path",
+    throw UserError("'{}' is a file; set model_name_or_path to the folder that contains config.json and the weights",
                     folder.string());
   fs::directory_iterator probe(folder, code);
   if (code) throw_file_error("read", folder, code.value());
@@ -192,7 +192,7 @@ ModelRepository ModelRepository::open(const fs::path& folder, Weights weights) {
       throw UserError(
           "{} is an adapter, not a model; name it in adapter_name_or_path and its base model in model_name_or_path",
           folder.string());
-    throw UserError("{} is missing; name a Hugging Face model folder in model_name_or_path", config.string());
+    throw UserError("{} is missing; set model_name_or_path to a Hugging Face model folder", config.string());
   }
   repository.config_ = read_object(config);
   if (fs::exists(folder / "generation_config.json"))
@@ -279,7 +279,7 @@ void ModelRepository::join_float8() {
     const bool floats = factors->shape.dtype == DType::kF32 || factors->shape.dtype == DType::kBF16 ||
                         factors->shape.dtype == DType::kF16;
     if (codes->shape.dims.size() < 2 || factors->shape.dims != wanted || !floats)
-      throw UserError("{}: '{}' is {}, wanted floats {}: one factor for each block of {} x {} of the weight {}",
+      throw UserError("{}: '{}' is {}, wanted floats {}: one factor for each {} x {} block of the weight {}",
                       factors_file->path().string(), factors->name, factors->shape.to_string(), to_string(wanted),
                       storage->rows, storage->columns, to_string(codes->shape.dims));
     TensorEntry entry = *codes;

@@ -66,7 +66,7 @@ class ModelRepository {
   // For families that read one tensor with all experts of a layer: joins the weights of these experts if the checkpoint
   // has a tensor for each expert.
   void join_experts();
-  DType stated_dtype() const;  // the weights' dtype in config.json; bfloat16 when it states none
+  DType stated_dtype() const;  // the weights' dtype in config.json; bfloat16 when config.json states none
   void join_pieces();          // for GGUF files
   void grow_tables();
   const Place* look_up(std::string_view name) const;

@@ -105,8 +105,8 @@ void read_groups(const TensorEntry& entry, const Box& box, DType to, std::byte* 
   });
 }
 
-// Returns the numbers (from 0) of an expert's outputs in the box. `dims` are the dims into which the outputs are split;
-// `start` and `size` are the box in these dims.
+// Returns the numbers (from 0) of an expert's outputs that are in a box. The outputs are an array with the dims `dims`,
+// and the box has the given start and size in these dims.
 std::vector<int64_t> outputs_in(std::span<const int64_t> start, std::span<const int64_t> size,
                                 std::span<const int64_t> dims) {
   std::vector<int64_t> out{0};

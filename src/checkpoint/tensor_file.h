@@ -32,8 +32,8 @@ struct TensorEntry {
   int64_t bytes = 0;       // number of bytes from there to the end of the last element
   Dims strides;            // counted in elements; empty: dense, row-major
   Encoding encoding = {};  // how a GGUF file stores the elements; shape.dtype is then the dtype of the decoded values
-  // At most one of these is set. It has the tensors from which the values are computed. If none is set, the tensor
-  // itself is stored.
+  // At most one of the next pointers is set. It has the tensors from which the values are computed. If none is set, the
+  // tensor itself is stored.
   std::shared_ptr<const Mxfp4Parts> mxfp4 = {};
   std::shared_ptr<const Float8Parts> float8 = {};
   std::shared_ptr<const GroupParts> groups = {};

@@ -1,4 +1,4 @@
-// Defines ScratchFile: a file without a name, which the system deletes when the process ends, also by SIGKILL.
+// Defines ScratchFile: a file without a name, which the system deletes when the process ends, even by SIGKILL.
 #pragma once
 
 #include <cstdint>

@@ -27,7 +27,7 @@ StagingRing::~StagingRing() {
 
 std::optional<std::span<std::byte>> StagingRing::take(int64_t bytes) {
   bytes = in_disk_blocks(bytes);
-  internal_check(bytes <= bytes_, "StagingRing: {} of {} bytes", bytes, bytes_);
+  internal_check(bytes <= bytes_, "StagingRing: a piece of {} bytes in a ring of {}", bytes, bytes_);
   int64_t start = 0;
   if (!taken_.empty()) {
     const int64_t end = taken_.back().start + taken_.back().bytes, oldest = taken_.front().start;

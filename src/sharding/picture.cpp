@@ -10,14 +10,14 @@
 namespace fettle {
 namespace {
 
-constexpr int64_t kShown = 8;  // boxes in one direction; more are left out in the middle
+constexpr int64_t kShown = 8;  // most boxes in one direction; if there are more, the middle ones are left out
 
 std::string axes_text(const std::vector<std::string>& axes) {
   return axes.empty() ? "-" : fmt::format("{}", fmt::join(axes, "+"));
 }
 
-// Returns the number of the dim's part that the device stores. The major axis comes first; devices are numbered
-// row-major over the mesh.
+// Returns the number of the dim's part that the device stores. `axes` split the dim, the major axis first. Devices are
+// numbered row-major over the mesh.
 int64_t part_of(const std::vector<std::string>& axes, const MeshAxes& mesh, int64_t device) {
   int64_t part = 0;
   for (const std::string& axis : axes) {

@@ -17,8 +17,8 @@ constexpr std::array kAxes{kStageAxis, "dp", "fsdp", "ep", "tp", "sp"};
 
 // The default rule of a logical axis. A mesh axis splits the first dim whose rule names the mesh axis. So fsdp splits
 // the first dim of a layer's matrices, which varies slowest in memory. To gather along the first dim, devices move
-// contiguous memory. To gather along a later dim, compilers would transpose the weights of all layers. ep splits the
-// experts of weights that have experts. It splits other weights like fsdp, because ep also splits the rows of a batch.
+// contiguous memory. To gather along a later dim, compilers would transpose the weights of all layers. If a weight
+// has experts, ep splits them. Other weights are split by ep as by fsdp, because ep also splits the rows of a batch.
 struct LogicalAxis {
   std::vector<std::string> split;  // the mesh axes that split it by default
   const char* meaning;             // for messages
@@ -45,8 +45,8 @@ const std::map<std::string, LogicalAxis> kLogicalAxes{
     {"act_vocab", {{"tp"}, "the size of the vocabulary"}},
 };
 
-// Returns whether a dim with the logical axis `axis` may stay unsplit. The model sets the sizes of such dims, and every
-// layer can also compute with the whole dim.
+// Returns whether a dim with the logical axis `axis` may stay unsplit. The model fixes the size of such a dim, so
+// many meshes do not divide it. Every layer can also compute with the whole dim.
 bool may_stay_whole(const std::string& axis) {
   return axis == "vocab" || axis == "act_vocab" || axis == "act_kv_heads";
 }

@@ -75,7 +75,7 @@ TEST_F(BadAdapter, WrongTypes) {
   EXPECT_THAT(config_error(R"(,"lora_alpha":"16")"), HasSubstr("'lora_alpha' is \"16\", wanted a number"));
   EXPECT_THAT(config_error(R"(,"use_rslora":1)"), HasSubstr("'use_rslora' is 1, wanted true or false"));
   EXPECT_THAT(config_error(R"(,"modules_to_save":[1])"), HasSubstr("wanted a list of names"));
-  EXPECT_THAT(config_error(R"(,"rank_pattern":{"q":"4"})"), HasSubstr("wanted an object of numbers"));
+  EXPECT_THAT(config_error(R"(,"rank_pattern":{"q":"4"})"), HasSubstr("wanted an object whose values are numbers"));
   EXPECT_THAT(config_error(R"(,"rank_pattern":{"q":0})"), HasSubstr("'rank_pattern' has the rank 0 for 'q'"));
   EXPECT_THAT(config_error(R"(,"rank_pattern":[])"), HasSubstr("wanted an object"));
   write_text(folder_ / "adapter_config.json", R"({"peft_type":"LORA","r":-1})");

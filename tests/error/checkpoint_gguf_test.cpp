@@ -139,7 +139,7 @@ TEST(BadGguf, SeveralFilesAreListed) {
   const TempFolder folder;
   for (const char* name : {"x-Q4_K.gguf", "x-Q8_0.gguf", "mmproj-x.gguf"}) write_text(folder / name, "");
   EXPECT_THAT(user_error([&] { find_gguf(folder.path()); }),
-              HasSubstr("has 2 GGUF models: x-Q4_K.gguf, x-Q8_0.gguf; name one of these files"));
+              HasSubstr("has 2 GGUF models: x-Q4_K.gguf, x-Q8_0.gguf; set model_name_or_path to one of these files"));
   std::filesystem::remove(folder / "x-Q4_K.gguf");
   EXPECT_EQ(find_gguf(folder.path()), folder / "x-Q8_0.gguf");
   write_text(folder / "model.safetensors", "");

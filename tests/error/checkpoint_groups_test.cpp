@@ -118,7 +118,7 @@ TEST_F(BadGroups, TensorsThatDoNotFit) {
   EXPECT_THAT(error(compressed, packed), HasSubstr("'a.weight_shape' is missing"));
   NamedShapes shaped = packed;
   shaped.emplace_back("a.weight_shape", Shape{DType::kI64, {2}});  // the test writes the values -1, -1
-  EXPECT_THAT(error(compressed, shaped), HasSubstr("the words of a weight [-1, -1]"));
+  EXPECT_THAT(error(compressed, shaped), HasSubstr("the packed codes of a weight [-1, -1]"));
 }
 
 }  // namespace

@@ -40,7 +40,7 @@ TEST(ModelFolder, Missing) {
 TEST(ModelFolder, IsAFile) {
   TempFolder folder;
   write_text(folder / "model.safetensors", "");
-  EXPECT_THAT(open_error(folder / "model.safetensors"), HasSubstr("is a file; name the folder"));
+  EXPECT_THAT(open_error(folder / "model.safetensors"), HasSubstr("is a file; set model_name_or_path to the folder"));
 }
 
 TEST(ModelFolder, WithoutConfig) {
@@ -135,7 +135,7 @@ TEST_F(BadModel, WeightsInEightBitFloats) {
   EXPECT_THAT(error(), AllOf(HasSubstr("'a.weight' is in 8-bit floats"), HasSubstr("'a.weight_scale_inv' is missing")));
   write(fp8, {{"a.weight", codes}, {"a.weight_scale_inv", {DType::kF32, {2, 1}}}});
   EXPECT_THAT(error(), AllOf(HasSubstr("'a.weight_scale_inv'"), HasSubstr("wanted floats [2, 2]"),
-                             HasSubstr("block of 128 x 128"), HasSubstr("[200, 130]")));
+                             HasSubstr("each 128 x 128 block"), HasSubstr("[200, 130]")));
   write(fp8, {{"a.weight", codes}, {"a.weight_scale_inv", {DType::kU8, {2, 2}}}});
   EXPECT_THAT(error(), HasSubstr("wanted floats"));
   write(R"({"quant_method": "fp8", "weight_block_size": [128]})", {{"a.weight", codes}});

@@ -183,7 +183,7 @@ TEST(TorchFileErrors, BrokenZip) {
 
 TEST(TorchFileErrors, MissingStorages) {
   EXPECT_THAT(file_error(checkpoint(one_tensor(2, 0, {2}, {1}), floats({1}))),
-              AllOf(HasSubstr("'w'"), HasSubstr("data/0"), HasSubstr("are 4, expected 8")));
+              AllOf(HasSubstr("'w'"), HasSubstr("data/0"), HasSubstr("is 4, wanted 8")));
   EXPECT_THAT(file_error(zip_of({{"x/data.pkl", one_tensor(2, 0, {2}, {1})}})), HasSubstr("missing"));
 }
 

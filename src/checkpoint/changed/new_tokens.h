@@ -15,7 +15,7 @@ struct NewTokens {
   std::vector<std::string> plain;                   // tokens that are not special: replies show them
   std::vector<std::string> special;                 // special tokens: replies leave them out
   std::map<std::string, std::string> descriptions;  // the description of each special token
-  bool from_descriptions = false;  // new rows start as the mean of the rows of the description's tokens
+  bool from_descriptions = false;  // a new token's row starts as the mean of its description's token rows
   bool with_noise = true;          // adds noise to these means
   std::string eos;                 // the tokenizer's new eos_token; empty: no change
   bool resize = false;             // the embedding gets a row for every token of the tokenizer

@@ -17,7 +17,7 @@ void put_half(float value, uint8_t* at) {
   std::memcpy(at, &bits, sizeof bits);
 }
 
-// Returns the code of `scaled`: a value that was divided by the block's scale and shifted so that codes begin at 0.
+// Returns the code of a value. `scaled` is the value divided by the block's scale and shifted so that codes begin at 0.
 int code_of(float scaled, int largest) {
   // In a block of denormal values, 1 / scale is infinite, so `scaled` may be NaN. NaN gets code 0.
   if (!(scaled > 0)) return 0;

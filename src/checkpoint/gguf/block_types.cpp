@@ -106,7 +106,7 @@ void decode_q3_k(const uint8_t* block, float* out) {
   }
 }
 
-// The scales and offsets of the eight groups of Q4_K and Q5_K: 6 bits each in 12 bytes.
+// A block of Q4_K or Q5_K has eight groups. Their scales and offsets have 6 bits each and are packed into 12 bytes.
 struct GroupScales {
   std::array<float, 8> scale, offset;
 

@@ -89,8 +89,8 @@ void set_delta_net(const GgufFields& fields, Json& config) {
   set_partial_rotary(fields, config);
 }
 
-// Sets the fields of a model with dense layers first, and then layers with experts and a shared expert (GLM-4.5,
-// DeepSeek).
+// Sets the fields of a model whose first layers are dense and whose other layers have experts and a shared expert
+// (GLM-4.5, DeepSeek).
 void set_routed_experts(const GgufFields& fields, Json& config) {
   config["n_routed_experts"] = fields.integer(".expert_count");
   config["num_experts_per_tok"] = fields.integer(".expert_used_count");
@@ -308,8 +308,8 @@ void gemma4_fields(const GgufFields& fields, Json& config) {
 void phi2_fields(const GgufFields& fields, Json& config) {
   if (fields.tensor("blk.0.attn_qkv.weight") != nullptr)
     throw UserError(
-        "{}: the file has one tensor for q, k and v (attn_qkv), written by an older converter, which is not "
-        "implemented for phi2; use a file that a newer llama.cpp wrote",
+        "{}: the file stores q, k and v in one tensor (attn_qkv), as older converters did. Fettle does not read such "
+        "phi2 files; use a file that a newer llama.cpp wrote",
         fields.file());
   config["hidden_act"] = "gelu_new";
   config["layer_norm_eps"] = fields.number(".attention.layer_norm_epsilon", 1e-5);

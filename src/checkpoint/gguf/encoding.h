@@ -1,6 +1,6 @@
-// Defines Encoding: how a GGUF file stores the elements of a tensor. They are in blocks. Also, rows or columns may be
-// in another order than in Hugging Face's checkpoint, a constant may have been added to the values, or the file may
-// have the number -exp(x) instead of x.
+// Defines Encoding: how a GGUF file stores the elements of a tensor. The elements are in blocks. Also, rows or columns
+// may be in another order than in Hugging Face's checkpoint, a constant may have been added to the values, or the file
+// may have the number -exp(x) instead of x.
 #pragma once
 
 #include <cstddef>

@@ -246,7 +246,7 @@ const Names kLlama4 =
                         {"ffn_gate_exps.weight", "feed_forward.experts.gate_up_proj", GgufForm::kGatesInColumns},
                         {"ffn_up_exps.weight", "feed_forward.experts.gate_up_proj", GgufForm::kUpsInColumns},
                         {"ffn_down_exps.weight", "feed_forward.experts.down_proj", GgufForm::kDownInColumns}});
-// Returns the names of Granite 4. `ending` is the ending of the GGUF names of the MLP that runs for all tokens.
+// Returns the names of Granite 4. The GGUF names of the shared MLP, which runs for all tokens, end with `ending`.
 Names granite4(const std::string& ending) {
   return kOutside +
          decoder_layer(kNorms + kAttention + mamba2("mamba") +

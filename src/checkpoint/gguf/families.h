@@ -46,10 +46,10 @@ enum class GgufForm {
   // [2 * size, in].
   kGates,
   kUps,
-  // The file has the gates, the up and the down projections of all experts in three tensors [experts, out, in]. Hugging
-  // Face has two tensors [experts, in, out]: one for the down projections, and one for both gates and up projections.
-  // In the `out` dim of the tensor for both, gates and up projections are two halves (Llama 4), or they alternate
-  // (GPT-OSS, "InTurns"). Biases are [experts, out].
+  // The file has three tensors [experts, out, in]: the gates, the up projections and the down projections of all
+  // experts. Hugging Face has two tensors [experts, in, out]: the down projections, and gate_up, which has the gates
+  // and the up projections. In the `out` dim of gate_up, they are two halves (Llama 4), or they alternate (GPT-OSS,
+  // "InTurns"). Biases are [experts, out].
   kGatesInColumns,
   kUpsInColumns,
   kGatesInTurns,
@@ -59,8 +59,8 @@ enum class GgufForm {
 };
 
 // The names of a module in the GGUF file and in Hugging Face's checkpoint, without ".weight" and ".bias":
-// "blk.{}.attn_q" and "model.layers.{}.self_attn.q_proj". If these endings differ between the two, these are the full
-// names of a tensor: "blk.{}.ssm_a" and "model.layers.{}.mamba.A_log". {} is the layer's number. A second {} in Hugging
+// "blk.{}.attn_q" and "model.layers.{}.self_attn.q_proj". If the two sides have different endings, GgufName has full
+// tensor names: "blk.{}.ssm_a" and "model.layers.{}.mamba.A_log". {} is the layer's number. A second {} in Hugging
 // Face's name is the expert's number; a GGUF file has all experts in one tensor.
 struct GgufName {
   std::string gguf, hf;
@@ -93,8 +93,8 @@ struct GgufFamily {
   std::optional<bool> mamba2 = {};  // the same for layers with Mamba2
 };
 
-// All families. Several entries may have the same architecture, the same model_type or both; in the last case they
-// differ in `experts` or `mamba2`.
+// All families. Several entries may have the same architecture or the same model_type. Entries in which both are the
+// same differ in `experts` or `mamba2`.
 const std::vector<GgufFamily>& gguf_families();
 
 // Returns the family for writing a model of this model_type with this config. Throws UserError, which lists the

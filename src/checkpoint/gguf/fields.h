@@ -33,7 +33,7 @@ class GgufFields {
   // Like integer(), but skips the zeros of a list: layers without attention have 0 heads.
   int64_t of_layers(const std::string& key) const;
   int64_t of_layers(const std::string& key, int64_t otherwise) const;
-  // Returns the layers whose element of the list at `key` is 0; empty when the value is not a list.
+  // Returns the numbers of the layers for which the list at `key` has 0; empty when the value is not a list.
   std::vector<int64_t> zero_layers(const std::string& key) const;
   // Returns the number of layers, without those that predict a second token (nextn_predict_layers), which come last.
   int64_t layers() const;

@@ -51,7 +51,7 @@ std::optional<fs::path> find_gguf(const fs::path& model) {
   std::vector<std::string> names;
   for (const fs::path& path : found) names.push_back(path.filename().string());
   std::sort(names.begin(), names.end());
-  throw UserError("{} has {} GGUF models: {}; name one of these files in model_name_or_path", model.string(),
+  throw UserError("{} has {} GGUF models: {}; set model_name_or_path to one of these files", model.string(),
                   names.size(), fmt::join(names, ", "));
 }
 

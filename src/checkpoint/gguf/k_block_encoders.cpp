@@ -40,8 +40,8 @@ ScaleAndOffset find_range(const float* x, const float* weights, float largest) {
   for (int i = 0; i < kCount; ++i) sum_w += weights[i], sum_x += weights[i] * x[i], sum_xx += weights[i] * x[i] * x[i];
   ScaleAndOffset best{(high - low) / largest, -low};
   double least = std::numeric_limits<double>::infinity();
-  // Tries scales at which the range has largest - 1 to largest + 1 codes, in steps of 0.1 codes. Step 0 comes first, so
-  // that it wins when several steps are equally good.
+  // Tries the scales (high - low) / n for n from largest - 1 to largest + 1, in steps of 0.1. Step 0 (n = largest)
+  // comes first, so that it wins when several steps are equally good.
   constexpr int kSteps = 10;
   for (int number = 0; number <= 2 * kSteps; ++number) {
     const int step = number <= kSteps ? number : kSteps - number;
@@ -81,8 +81,8 @@ double error_of(const float* x, const float* weights, int count, float scale, fl
   return sum;
 }
 
-// Encodes the eight groups of 32 values of a Q4_K or Q5_K block. Writes to block[0, 16) the units of the scales and of
-// the offsets (f16), then the scales and offsets (six bits each, in these units). Writes the codes to `codes`.
+// Encodes the eight groups of 32 values of a Q4_K or Q5_K block. block[0, 16) gets two f16 units, one for the scales
+// and one for the offsets, and then the scales and offsets (six bits each, in these units). `codes` gets the codes.
 void encode_groups(const float* values, int largest, uint8_t* block, int* codes) {
   constexpr int kGroups = 8, kGroup = kInLarge / kGroups;
   std::array<ScaleAndOffset, kGroups> found;
@@ -139,7 +139,7 @@ void put_four_bits(const int* codes, uint8_t* at) {
 }
 
 // Searches for the scale at which scale * code has the least squared error, weighted by weight(x). Codes are -half to
-// half - 1. The sign of the scale makes the code of the value of largest magnitude negative.
+// half - 1. The sign of the scale is such that the value with the largest magnitude has a negative code.
 template <typename Weight>
 float find_scale(const float* x, int count, float half, Weight weight) {
   float farthest = 0;

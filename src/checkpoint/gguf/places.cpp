@@ -326,14 +326,15 @@ RowSwap GgufPlaces::swap(const GgufTensor& tensor, int64_t heads, int64_t parts)
   return {.first = parts, .second = rows / heads / parts, .inner = 1};
 }
 
-// Returns the swap for the rows or columns [begin, size), which belong to the value heads of linear attention. The swap
-// exchanges the order of key groups and of value heads within a group.
+// Returns the swap for the rows or columns [begin, size), which belong to the value heads of linear attention. Hugging
+// Face stores the heads in the order (key head, its value heads). The file stores first the first value heads of all
+// key heads, then the second ones, and so on.
 RowSwap GgufPlaces::swap_values(const GgufTensor& tensor, int64_t begin, int64_t size) const {
   const int64_t heads = heads_.values, groups = heads_.groups;
   if (groups <= 0 || heads <= 0 || heads % groups != 0 || size <= begin || (size - begin) % heads != 0)
     throw UserError(
-        "{}: tensor '{}' has {} rows or columns, which do not fit {} heads of values (ssm.time_step_rank) and {} of "
-        "keys (ssm.group_count)",
+        "{}: tensor '{}' has {} rows or columns, which do not fit {} value heads (ssm.time_step_rank) and {} key heads "
+        "(ssm.group_count)",
         file_, tensor.name, size, heads, groups);
   return {.first = groups, .second = heads / groups, .inner = (size - begin) / heads, .begin = begin};
 }

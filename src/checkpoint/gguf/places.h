@@ -30,17 +30,17 @@ struct GgufTarget {
   std::vector<GgufPiece> pieces;  // in the file's order; empty: the tensors have the same rows
 };
 
-// Sizes of a model on which the order of rows or the dims of some tensors depend.
+// The sizes of a model that determine the row order or the dims of some tensors.
 struct GgufHeads {
   int64_t heads = 0, kv_heads = 0;
-  int64_t groups = 1;                                    // groups of Mamba2, or key heads of linear attention
-  int64_t values = 1, key_dim = 0;                       // value heads, and size of a key head, of linear attention
+  int64_t groups = 1;                                    // Mamba2: groups; linear attention: key heads
+  int64_t values = 1, key_dim = 0;                       // linear attention: value heads; size of a key head
   int64_t plain_dim = 0;                                 // DeepSeek: dims of a key without rope
   int64_t value_dim = 0;                                 // DeepSeek and linear attention: dims of a value
   int64_t experts = 0, expert_size = 0, width = 0;       // set if the checkpoint has all experts in one tensor
-  int64_t shared_size = 0;                               // Granite 4: inner size of the MLP for all tokens
+  int64_t shared_size = 0;                               // Granite 4: inner size of the shared MLP
   int64_t head_dim = 0;                                  // Baichuan
-  int64_t layers = std::numeric_limits<int64_t>::max();  // tensors of layers from this one on are left out
+  int64_t layers = std::numeric_limits<int64_t>::max();  // tensors of this and all later layers are left out
 };
 
 class GgufPlaces {
@@ -85,8 +85,8 @@ class GgufPlaces {
 struct PieceName {
   std::string whole;      // the name of the checkpoint's tensor
   int64_t experts = 0;    // number of experts in that tensor; 0: it has no experts
-  bool columns = false;   // the piece has outputs of a tensor [experts, in, out]
-  bool in_turns = false;  // the outputs of an expert's pieces alternate
+  bool columns = false;   // the tensor is [experts, in, out]; a piece has outputs of one expert
+  bool in_turns = false;  // output i of an expert is in piece i % n of the expert's n pieces
 };
 
 // Returns nullopt when the entry with this name is a whole tensor.
@@ -95,8 +95,8 @@ std::optional<PieceName> piece_of_name(const std::string& name);
 // Returns whether the family's checkpoints have the weights of all experts in one tensor. If they do, GgufHeads needs
 // the experts' sizes.
 bool has_experts_in_one(const GgufFamily& family);
-// Returns whether the family's checkpoints have the gates and the up projections of the MLP for all tokens in one
-// tensor (Granite 4). If they do, GgufHeads needs that MLP's size.
+// Returns whether the family's checkpoints have the shared MLP's gates and up projections in one tensor (Granite 4). If
+// they do, GgufHeads needs that MLP's size.
 bool has_gates_and_ups_in_one(const GgufFamily& family);
 
 // Returns whether the tensor is a table of rope's factors. A Hugging Face checkpoint has no such tensor.

@@ -102,7 +102,7 @@ class AdapterFields {
     if (!value->is_object()) refuse_value(name, "an object");
     for (const auto& [pattern, number] : value->items()) {
       if (!(std::is_same_v<T, int64_t> ? number.is_number_integer() : number.is_number()))
-        refuse_value(name, "an object of numbers");
+        refuse_value(name, "an object whose values are numbers");
       if (compiled(pattern) == nullptr)
         throw UserError("{}: '{}' has the pattern '{}', which is not a regular expression", path_.string(), name,
                         pattern);

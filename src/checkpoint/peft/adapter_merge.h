@@ -38,8 +38,8 @@ class TensorMerge {
     std::vector<float> factor;  // DoRA's factor for each output; empty without DoRA
     bool by_column = false;     // outputs are columns
   };
-  // Computes DoRA's factor of the last change, from the tensor with all changes so far. `read` reads the unchanged
-  // tensor. `dims` are [rows, columns].
+  // Computes DoRA's factors for the last change: magnitude / norm, with the norms of the tensor after all changes so
+  // far. `read` reads the unchanged tensor. `dims` are [rows, columns].
   void find_factor(const HostArray& magnitude, const Dims& dims, const ReadValues& read);
 
   std::vector<Change> changes_;

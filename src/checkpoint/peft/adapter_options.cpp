@@ -43,8 +43,8 @@ void check_tied(const AdapterFolder& adapter, const Model& model) {
         adapter.file.path().string(), embedding, head);
 }
 
-// Returns the number of the adapter's LoRA tensors of the image or sound encoder. PEFT's all-linear adds them. Training
-// on text leaves their lora_B zero, so they have no effect. Throws UserError if such a lora_B is not zero:
+// Returns how many LoRA tensors the adapter has for the image or sound encoder. PEFT's all-linear adds them. Training
+// on text leaves their lora_B zero, so they have no effect. Throws UserError if such a lora_B is not zero, because
 // Fettle computes only the text model.
 size_t count_carried(const AdapterFolder& adapter, const Model& model) {
   size_t count = 0;

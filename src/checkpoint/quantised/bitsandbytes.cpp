@@ -19,7 +19,7 @@ int64_t blocks_of(int64_t elements, int64_t block) {
 void check_dtype_and_elements(const StoredTensor& stored, const std::string& name, DType dtype, int64_t elements) {
   const Shape& shape = stored.entry->shape;
   if (shape.dtype != dtype || shape.elements() != elements || !stored.entry->dense())
-    throw UserError("{}: '{}' is {}, wanted {} elements of {} for the quantised weight that config.json describes",
+    throw UserError("{}: '{}' is {}, wanted {} elements of dtype {}, because config.json describes a quantised weight",
                     stored.file->path().string(), name, shape.to_string(), elements, safetensors_name(dtype));
 }
 
@@ -58,7 +58,7 @@ void check_row_major(const FindTensor& find, const std::string& name) {
   check_dtype_and_elements(stored, name, DType::kU8, 1);
   if (const auto format = static_cast<int>(stored.file->read(*stored.entry).data()[0]); format != 0)
     throw UserError(
-        "{}: '{}' is {}: its codes are in another order than row-major (0); save the model again with bitsandbytes",
+        "{}: '{}' is {}, wanted 0 (row-major): the codes are in another order; save the model again with bitsandbytes",
         stored.file->path().string(), name, format);
 }
 

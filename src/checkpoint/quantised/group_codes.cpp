@@ -121,7 +121,8 @@ GroupParts find_groups(const GroupStorage& storage, const std::string& module,
   }
   const int64_t packed_dim = storage.packing == Packing::kGptq ? 0 : 1;
   if (words[packed_dim] * kWordBits % storage.bits != 0)
-    refuse(codes, fmt::format("a multiple of {} words for {} bits", storage.bits, storage.bits));
+    refuse(codes, fmt::format("a packed dim of a multiple of {} words, because codes have {} bits", storage.bits,
+                              storage.bits));
   if (packed) {  // the last word of a row may have fewer codes
     const StoredTensor shape = get("weight_shape", &codes);
     if (shape.entry->shape.dims != Dims{2} || !shape.entry->dense() ||
@@ -132,7 +133,7 @@ GroupParts find_groups(const GroupStorage& storage, const std::string& module,
       return shape.entry->shape.dtype == DType::kI64 ? sizes.as<int64_t>()[i] : sizes.as<int32_t>()[i];
     };
     if (size(0) != outputs || size(1) > inputs || size(1) < 1 || words_of(size(1), storage.bits) != words[1])
-      refuse(codes, fmt::format("the words of a weight [{}, {}]", size(0), size(1)));
+      refuse(codes, fmt::format("the packed codes of a weight [{}, {}]", size(0), size(1)));
     inputs = size(1);
   }
   const int64_t groups = storage.groups(inputs);
@@ -200,8 +201,8 @@ void read_group_codes(const GroupParts& parts, int64_t element, std::span<uint8_
 GroupRows::GroupRows(const GroupParts& parts, int64_t first, int64_t last)
     : parts_(parts), first_(first), groups_(parts.storage.groups(parts.inputs)), group_of_(groups_of_inputs(parts)) {
   const int64_t rows = last - first;
-  internal_check(first >= 0 && rows >= 0 && last <= parts.outputs, "outputs {} to {} of {}", first, last,
-                 parts.outputs);
+  internal_check(first >= 0 && rows >= 0 && last <= parts.outputs, "GroupRows: wanted outputs [{}, {}) of {}", first,
+                 last, parts.outputs);
   const auto count = static_cast<size_t>(rows * groups_);
   zeros_.assign(count, static_cast<uint8_t>(1 << (parts.storage.bits - 1)));
   if (parts.zeros_file != nullptr)

@@ -24,7 +24,7 @@ GroupParts find_groups(const GroupStorage& storage, const std::string& module,
 std::vector<int32_t> groups_of_inputs(const GroupParts& parts);
 
 // Writes to `out` the codes of successive elements of the weight, from element number `element` on. An element has the
-// number output * inputs + input. Throws UserError if a file became shorter, like TensorFile and GroupRows.
+// number output * inputs + input. Like TensorFile and GroupRows, throws UserError if a file became shorter.
 void read_group_codes(const GroupParts& parts, int64_t element, std::span<uint8_t> out);
 
 // The zeros and scales of some outputs of a weight. Several threads may call const members.

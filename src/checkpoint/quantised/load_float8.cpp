@@ -13,7 +13,8 @@ void check_stored(const TensorEntry& entry, const TensorFile& file, const Quanti
   if (!entry.float8)
     throw UserError(
         "{}: '{}' is not stored in 8-bit floats, although quantization_config in config.json says so; add its module "
-        "to the list of modules that are not converted there (fp8: modules_to_not_convert, compressed-tensors: ignore)",
+        "to quantization_config's list of modules that are not converted (fp8: modules_to_not_convert, "
+        "compressed-tensors: ignore)",
         file.path().string(), entry.name);
   const Float8Parts& parts = *entry.float8;
   const Dims& dims = parts.codes.shape.dims;
@@ -21,7 +22,7 @@ void check_stored(const TensorEntry& entry, const TensorFile& file, const Quanti
   if (whole(rows, parts.block_rows, dims[dims.size() - 2]) && whole(columns, parts.block_columns, dims.back())) return;
   throw UserError(
       "{}: '{}' has a factor for each block of {} x {} values, but quantization_config in config.json says: {}; "
-      "correct it (fp8: weight_block_size, compressed-tensors: strategy and block_structure)",
+      "correct quantization_config (fp8: weight_block_size, compressed-tensors: strategy and block_structure)",
       parts.factors_file->path().string(), parts.factors.name, parts.block_rows, parts.block_columns, format.name());
 }
 
@@ -57,7 +58,7 @@ std::vector<DeviceBuffer> load_float8(const Client& client, const QuantisedWeigh
                                       const std::vector<Layout>& layouts, const FindTensor& find,
                                       const LoadProgress& progress, const std::string& memory_kind) {
   const std::vector<LayerTensor> layers = find_float8(weight, find);
-  std::vector<Dims> dims;  // of the parts of one tensor
+  std::vector<Dims> dims;  // the dims of each part of one tensor
   for (const Param& part : weight.parts) {
     dims.push_back(part.dims);
     if (weight.base.of_experts()) dims.back().erase(dims.back().begin());

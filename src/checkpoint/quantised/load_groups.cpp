@@ -21,8 +21,8 @@ std::vector<LayerTensor> find_grouped(const QuantisedWeight& weight, const FindT
       continue;
     if (!entry.groups)
       throw UserError(
-          "{}: '{}' is not stored as {}, although quantization_config in config.json says so; add its module to the "
-          "list of modules that are not converted there",
+          "{}: '{}' is not stored as {}, although quantization_config in config.json says so; add its module to "
+          "quantization_config's list of modules that are not converted",
           file->path().string(), entry.name, weight.format.name());
     const GroupParts& parts = *entry.groups;
     if (weight.format.any_order || parts.order_file == nullptr) continue;
@@ -30,8 +30,9 @@ std::vector<LayerTensor> find_grouped(const QuantisedWeight& weight, const FindT
     in_order.order_file = nullptr;
     if (groups_of_inputs(parts) != groups_of_inputs(in_order))
       throw UserError(
-          "{}: the groups in '{}' are not successive inputs, although quantization_config in config.json says that "
-          "they are; correct it (GPTQ: desc_act: true)",
+          "{}: '{}' puts inputs that are not successive into one group, but quantization_config in config.json says "
+          "that "
+          "a group has successive inputs; correct quantization_config (GPTQ: desc_act: true)",
           parts.order_file->path().string(), parts.order.name);
   }
   return layers;
@@ -70,7 +71,7 @@ void read_codes(const GroupParts& parts, bool four_bits, const Box& box, const D
 // scales, converted to `dtype`.
 void read_of_groups(const GroupParts& parts, DType dtype, const Box& box, const Dims& dims, std::byte* out) {
   const int64_t groups = dims.back();
-  int64_t first = 0, last = 0;  // numbers of the first and the last element of the box
+  int64_t first = 0, last = 0;  // row-major indices of the box's first and last element
   for (size_t d = 0; d < dims.size(); ++d) {
     first = first * dims[d] + box.start[d];
     last = last * dims[d] + box.start[d] + box.size[d] - 1;

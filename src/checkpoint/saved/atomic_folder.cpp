@@ -57,14 +57,14 @@ void move(const fs::path& from, const fs::path& to) {
 // that is still writing it.
 bool may_be_written(const fs::path& entry) {
   std::error_code code;
-  // The clock of the file server sets the times of both files.
+  // The file server's clock sets the times of both files, so they can be compared.
   const fs::path now = presence_file(entry.parent_path(), process_name());
   return fs::is_regular_file(entry, code) &&
          fs::last_write_time(now, code) - fs::last_write_time(entry, code) < std::chrono::hours(1);
 }
 
 // Removes the leftovers in `folder` that `meant` selects, if their process has ended. If an old folder was moved aside
-// but not replaced, gives it its name back.
+// but not replaced, restores its name instead.
 template <typename Meant>
 std::vector<fs::path> clean(const fs::path& folder, Meant meant) {
   std::vector<fs::path> removed;

@@ -265,7 +265,7 @@ void Presence::write() {
 }
 
 // Every run first creates its own file and then looks for others. So if two runs begin at the same time, at least one
-// sees the other. If both do, the run with the smaller id continues.
+// sees the other. If they see each other, the run with the smaller id continues.
 void Presence::become_alone() {
   Owner other;
   if (found_another(true, other))
@@ -317,7 +317,7 @@ std::optional<Life> Presence::life_now(const std::string& id, Heartbeats& heartb
 // with the smaller id goes first. If the other run's file still lacks the host after kHalfWritten, or the other run
 // does not give up within Pace::dead_after, the other run goes first: its file may be incomplete, or its host slow.
 bool Presence::goes_first(const Owner& other, const std::string& id, double waited) const {
-  constexpr double kHalfWritten = 5;  // seconds after which a file without a host is too old to be half written
+  constexpr double kHalfWritten = 5;  // seconds; a file that has no host for longer is not just being written
   if (other.settled) return true;
   if (other.host.empty()) return waited > kHalfWritten;
   return id < owner_.id || waited > pace_.dead_after;

@@ -48,7 +48,7 @@ struct Owner {
 };
 
 // Reads a file that contains json(). If a field is missing or broken, `boot` is empty and the later fields keep their
-// defaults; the default of `run` is true here.
+// defaults. Here, unlike in Owner, the default of `run` is true.
 Owner read_owner(const std::filesystem::path& file);
 
 // Times in seconds. `heartbeat`: the time between two heartbeats. `dead_after`: an owner counts as dead when its last
@@ -107,8 +107,8 @@ class Presence {
 // This process must have a presence in the folder: life_of renews this process's file and compares the modification
 // times of both files, because the file server sets both times.
 Life life_of(const std::filesystem::path& folder, const std::string& id, double dead_after = Pace().dead_after);
-// Returns whether the process that owns this file is alive, for readers without a presence in the folder. If only the
-// heartbeat can decide, compares its time with this machine's clock.
+// Returns whether the process that owns this file is alive. The caller needs no presence in the folder. If only the
+// heartbeat can decide, compares the heartbeat's time with this machine's clock.
 bool is_alive(const std::filesystem::path& file);
 // Removes the presence files and the small unfinished files of dead processes. This process must have a presence in the
 // folder.

@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 namespace {
 
 const char* const kComplete = ".result";
-const char* const kDrops = ".drops.json";  // in kComplete: the files that drop() named
+const char* const kDrops = ".drops.json";  // a file in kComplete: the list of the files that drop() named
 // Other programs recognise a model or adapter folder by these files.
 constexpr const char* kEntries[] = {"config.json", "adapter_config.json"};
 

@@ -97,7 +97,7 @@ class StateReader {
   // tensor. Several threads may call it for boxes that were verified before.
   void read_slice(const std::string& name, const Box& box, std::byte* out);
   HostArray read(const std::string& name);
-  // Lets the system free the memory in which it keeps the tensor's mapped bytes.
+  // Lets the system free the memory that holds the tensor's mapped bytes.
   void release(const std::string& name);
 
  private:

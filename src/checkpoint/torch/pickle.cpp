@@ -90,7 +90,7 @@ struct Value {
   Kind kind;
   int64_t number = 0;     // an int or bool; or the index of a storage or tensor
   std::string_view text;  // a text; or "module.name" of a global
-  std::vector<Id> items;  // a tuple or list; or the keys and values of a dict in turn
+  std::vector<Id> items;  // a tuple or list; for a dict: key, value, key, value, ...
 };
 
 struct Storage {

@@ -81,7 +81,7 @@ TorchFile TorchFile::open(const std::filesystem::path& path) {
     const auto storage = members.find("data/" + tensor.storage);
     const int64_t wanted = tensor.storage_elements * byte_size(tensor.shape.dtype);
     if (storage == members.end() || storage->second.bytes != wanted)
-      throw UserError("{}: the bytes of tensor '{}' (member data/{}) are {}, expected {}; download the file again",
+      throw UserError("{}: tensor '{}': the size of its member data/{} is {}, wanted {} bytes; download the file again",
                       name, tensor.name, tensor.storage,
                       storage == members.end() ? "missing" : std::to_string(storage->second.bytes), wanted);
     entries.push_back(place(tensor, storage->second.offset));

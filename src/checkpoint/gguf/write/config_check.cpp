@@ -108,8 +108,8 @@ struct Difference {
   std::string wanted, got;
 };
 
-// Returns the first field that differs between two ropes that rotate differently. `name` says in the message where the
-// fields are, for example "rope_parameters".
+// Returns the first field that differs between two ropes that rotate differently. `name` is the object that has the
+// fields, for the message: "rope_parameters".
 Difference rope_difference(const char* name, const RopeParameters& a, const RopeParameters& b) {
   const auto differ = [&](const char* field, const auto& x, const auto& y) {
     return Difference{fmt::format("{} of {} is {}", field, name, x), fmt::format("{}", y)};
@@ -273,7 +273,7 @@ void check_gpt_oss(const ModelConfig& config, const std::string& model) {
 }
 
 // llama.cpp decides by the number of layers whether a DeepSeek model has q_lora_rank; for 48 layers, also by the size
-// of the vocabulary. It always takes the sum of the scores of the two best experts as the score of a group.
+// of the vocabulary. In llama.cpp, the score of a group is always the sum of its two best experts' scores.
 void check_deepseek(const ModelConfig& config, const std::string& model) {
   const int64_t layers = config.num_hidden_layers;
   const bool lite = layers == 26 || layers == 27 || (layers == 48 && config.vocab_size == 128256);

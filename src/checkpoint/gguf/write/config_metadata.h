@@ -47,7 +47,8 @@ void granite_metadata(const ModelConfig& config, const nlohmann::json& json, Ggu
 void lfm2_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
 void lfm2_moe_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
 void minimax_m2_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
-// Sets the keys of models with dense layers, then layers with experts and a shared expert (GLM-4.5, DeepSeek).
+// Sets the keys of models whose first layers are dense and whose other layers have experts and a shared expert
+// (GLM-4.5, DeepSeek).
 void routed_experts_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
 void deepseek_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);
 void nemotron_h_metadata(const ModelConfig& config, const nlohmann::json& json, GgufMetadata& metadata);

@@ -16,8 +16,8 @@ int64_t bytes_of(const Dims& dims, const BlockType& type);
 // Move-only. The destructor removes the file unless finish() was called.
 class GgufWriter {
  public:
-  // Creates `path`, reserves its full size and writes the header. The writer sets the offsets and sizes of `tensors`,
-  // in their order. Throws UserError when the folder is not writable, and DoesNotFit when the disk is full.
+  // Creates `path`, reserves its full size and writes the header. Stores `tensors` in the given order and sets their
+  // offsets and sizes. Throws UserError when the folder is not writable, and DoesNotFit when the disk is full.
   GgufWriter(std::filesystem::path path, const GgufMetadata& metadata, std::vector<GgufTensor> tensors);
 
   const std::filesystem::path& path() const { return output_.path(); }

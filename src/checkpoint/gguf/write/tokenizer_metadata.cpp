@@ -104,8 +104,8 @@ void set_byte_level(const Json& tokenizer, const fs::path& file, TokenLists& tok
   const std::string pre = pre_tokenizer_name(tokenizer);
   if (pre.empty())
     throw UserError(
-        "{}: Fettle knows no method of llama.cpp that cuts texts into words like this tokenizer's pre_tokenizer and "
-        "normalizer, so GGUF cannot express it; export the model as safetensors (without export_gguf)",
+        "{}: this tokenizer's pre_tokenizer and normalizer cut texts into words unlike any method of llama.cpp that "
+        "Fettle knows, so GGUF cannot express the tokenizer; export the model as safetensors (without export_gguf)",
         file.string());
   for (const auto& [token, id] : model["vocab"].items()) tokens.set(id.get<int64_t>(), token, kNormalToken, 0, file);
   std::vector<std::string> merges;
@@ -321,8 +321,9 @@ void set_tokenizer_metadata(const fs::path& folder, int64_t vocab_size, const Js
     if (!add_pieces_of_model(folder / "tokenizer.model", tokens, metadata)) {
       if (kind != "BPE")
         throw UserError(
-            "{}: the model has no tokenizer.json of the kind BPE and no SentencePiece tokenizer.model, and GGUF cannot "
-            "express others; save its tokenizer with Transformers, which writes a tokenizer.json",
+            "{}: the model has no tokenizer.json of the kind BPE and no SentencePiece tokenizer.model. GGUF cannot "
+            "express "
+            "other tokenizers; save the model's tokenizer with Transformers, which writes a tokenizer.json",
             folder.string());
       add_pieces_of_merges(tokenizer, file, tokens);
     }
