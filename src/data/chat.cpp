@@ -226,8 +226,8 @@ struct ChatTemplate::State {
       }
       if (begin == std::string::npos || begin < previous_end || end <= begin)
         throw UserError(
-            "{} renders the conversation so that the assistant's turn (message {}) cannot be found in it; choose a "
-            "built-in template with `template:`: {}",
+            "{}: the assistant's turn (message {}) cannot be found in the rendered conversation; choose a built-in "
+            "template with `template:`. An excerpt of this text: {}",
             name, i + 1, excerpt(full, previous_end));
       rewritten += rewrote;
       spans.push_back({begin, end, i, messages[i].train});
