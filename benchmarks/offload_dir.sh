@@ -47,7 +47,7 @@ for ((round = 1; round <= ${ROUNDS:-4}; ++round)); do
   python3 - "$folder/log" "$before" "$after" <<'PYTHON'
 import re, sys
 line = next(line for line in open(sys.argv[1]) if "s of updates" in line)
-size, unit, seconds = re.search(r"; ([\d.]+) (\w+) of this in ([\d.]+) s of updates", line).groups()
+size, unit, seconds = re.search(r"; after the first update: ([\d.]+) (\w+) in ([\d.]+) s of updates", line).groups()
 rate = float(size) * {"MB": 1e6, "GB": 1e9, "TB": 1e12}[unit] / float(seconds)
 disk = (float(sys.argv[2]) + float(sys.argv[3])) / 2
 print(f"updates {rate / 1e9:.2f} GB/s, disk {float(sys.argv[2]) / 1e9:.2f} and {float(sys.argv[3]) / 1e9:.2f} GB/s: "

@@ -226,8 +226,8 @@ struct ChatTemplate::State {
       }
       if (begin == std::string::npos || begin < previous_end || end <= begin)
         throw UserError(
-            "{} renders the conversation so that the assistant's turn (message {}) cannot be found in it; choose a "
-            "built-in template with `template:`: {}",
+            "{}: the assistant's turn (message {}) cannot be found in the rendered conversation; choose a built-in "
+            "template with `template:`. An excerpt of this text: {}",
             name, i + 1, excerpt(full, previous_end));
       rewritten += rewrote;
       spans.push_back({begin, end, i, messages[i].train});
@@ -281,8 +281,9 @@ struct ChatTemplate::State {
                    size_t first, size_t next) const;
 };
 
-// Returns the ids of the parts of `text` between `cuts`. Joined, they are the ids of the whole text. But if a token of
-// the whole text crosses a cut, each part is tokenised alone, because a prompt also ends at the cut.
+// Returns the token ids of the parts of `text` between `cuts`. Usually these are the ids of the whole text, divided at
+// the cuts. If a token of the whole text crosses a cut, each part is tokenised alone instead, because a prompt also
+// ends at the cut.
 std::vector<std::vector<int32_t>> ChatTemplate::State::encode_parts(const std::string& text,
                                                                     const std::vector<size_t>& cuts) const {
   const std::string_view all = text;
@@ -298,9 +299,9 @@ std::vector<std::vector<int32_t>> ChatTemplate::State::encode_parts(const std::s
   if (cuts.empty()) return parts;
   const std::vector<int32_t> whole = tokenizer.encode(text, false);
   if (joined == whole) return parts;
-  // Some tokenizers treat the beginning of a text specially, so that a part alone has other ids. But the text before a
-  // cut begins like the whole text. So the ids of the text before the cut show where the cut is in the ids of the whole
-  // text.
+  // Some tokenizers treat the beginning of a text specially, so a part that is tokenised alone gets other ids. But all
+  // of the text before a cut begins like the whole text. So the number of its ids is the position of the cut in
+  // `whole`.
   std::vector<size_t> places = {0};
   for (size_t cut : cuts) {
     const std::vector<int32_t> head = tokenizer.encode(all.substr(0, cut), false);

@@ -28,7 +28,7 @@ struct Message {
   std::string role;  // system, user, assistant, tool, ...
   std::string content;
   std::string extra_json;  // other fields of the message (tool_calls, ...) as a JSON object, or ""
-  bool train = true;       // false: this assistant's turn is not trained
+  bool train = true;       // false: if this is an assistant's turn, it is not trained
   double weight = 1;       // factor on the loss of a trained turn's tokens; above 0
   // If not empty, a token of the content is trained only when it overlaps a trained span. The text that the template
   // writes around the content is trained as usual.
@@ -68,9 +68,9 @@ class ChatTemplate {
 
   struct Piece {
     std::vector<int32_t> ids;
-    std::string role;  // role of the turn; if the piece has several turns, role of the last one
-    bool trained;      // true: the piece is an assistant's turn that is trained, with its end-of-turn token
-    std::vector<bool> masked = {};  // only for a trained turn with spans: true for each token that is not trained
+    std::string role;               // role of the turn; if the piece has several turns, role of the last one
+    bool trained;                   // true: the piece is a trained assistant's turn, including its end-of-turn token
+    std::vector<bool> masked = {};  // for a trained turn with spans: one flag for each token, true: not trained
     double weight = 1;              // Message::weight of a trained turn
   };
   // Returns the whole conversation in pieces. The ids of all pieces together are the training example. If the last turn
@@ -100,7 +100,7 @@ class ChatTemplate {
   const State& state_for(const std::vector<Message>& messages, const std::string& tools_json) const;
 
   std::shared_ptr<const State> state_;
-  std::shared_ptr<const State> with_calls_;  // null, or the model's own template, for conversations with tools
+  std::shared_ptr<const State> with_calls_;  // the model's own template, for conversations with tools; null: use state_
 };
 
 }  // namespace fettle

@@ -37,7 +37,7 @@ struct DataSpec {
   Thinking thinking;                     // how the template renders thoughts
   std::string default_system;            // the system message of conversations that have none
   LocalTime started = LocalTime::now();  // the time that strftime_now of a chat template gives
-  int64_t cutoff_len = 2048;             // tokens of the longest example
+  int64_t cutoff_len = 2048;             // largest number of tokens of an example
   Overlength overlength = Overlength::kCut;
   bool train_on_prompt = false;
   bool mask_history = false;       // trains only the last assistant turn

@@ -88,7 +88,8 @@ std::string tools_of(const ordered_json& row, const std::string& column) {
   return tools.empty() ? "" : tools.dump();
 }
 
-// Returns the arguments of a call. Templates write objects as JSON, so the JSON text of an object becomes that object.
+// Returns the arguments of a call. If a row has the arguments as JSON text, parses the text: a chat template writes an
+// object as JSON itself.
 ordered_json arguments_of(ordered_json arguments) {
   if (!arguments.is_string()) return arguments;
   const auto text = arguments.get<std::string>();

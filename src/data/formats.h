@@ -20,7 +20,7 @@ struct Sample {
   std::vector<Message> messages;           // the conversation (kChat)
   std::string tools_json;                  // the tools (kChat): a JSON array, or ""
   std::string variables_json;              // chat_template_kwargs (kChat): a JSON object, or ""
-  std::string text;                        // kText: trained whole; kPrompted: the prompt, without a template
+  std::string text;                        // kText: the text, all trained; kPrompted: the prompt, without a template
   bool continues = false;                  // kText: the text beyond cutoff_len becomes further examples
   std::string reply;                       // the reply (kPrompted)
   std::vector<int32_t> input_ids, labels;  // token ids and labels (kTokens)

@@ -19,15 +19,15 @@ std::vector<bool> masked_tokens(const Tokenizer& tokenizer, const std::vector<in
   decoded += decoder.finish();
   if (decoded != text)
     throw UserError(
-        "the message has spans to train, but they cannot be found, because the tokenizer changes the text: it gives "
-        "'{}' for '{}'",
+        "the message has spans to train, but they cannot be found, because the tokenizer changes the text: its "
+        "tokens decode to '{}', not to '{}'",
         decoded.substr(0, 80), text.substr(0, 80));
   if (!ends.empty()) ends.back() = decoded.size();
   const size_t content_end = content + message.content.size();
   std::vector<bool> masked;
   size_t begin = 0;
   for (const size_t end : ends) {
-    // A token that adds no text is a part of a character. It counts as the byte at `begin`.
+    // A token that adds no text ends inside a character. It counts as one byte at `begin`, where the character begins.
     const size_t last = std::max(end, begin + 1);
     const bool within = begin < content_end && last > content;
     const bool reached = std::any_of(message.spans.begin(), message.spans.end(), [&](const ContentSpan& span) {

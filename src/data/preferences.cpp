@@ -116,8 +116,9 @@ std::string reply_column(const ordered_json& row, const DataSource& source, cons
   return source.column(which, !has_column(row, which) && has_column(row, messages) ? messages : which);
 }
 
-// Returns a row of ms-swift with the columns `chosen` and `rejected`. Its messages end with the chosen reply, and
-// rejected_response or rejected_messages has the rejected reply. Returns other rows without changes.
+// A row of ms-swift has the chosen reply at the end of `messages`, and the rejected reply in `rejected_response` or
+// `rejected_messages`. Returns such a row with the columns `chosen` and `rejected` instead. Returns other rows without
+// changes.
 ordered_json with_both_replies(const ordered_json& row) {
   const bool whole = has_column(row, "rejected_messages");
   if (!has_column(row, "messages") || has_column(row, "chosen") || has_column(row, "chosen_messages") ||

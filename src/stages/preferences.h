@@ -59,8 +59,8 @@ Tensor real_rows_of(const BatchInputs& batch);
 // the token's logits.
 BatchLoss reply_loss(const LossInputs& in, const std::function<PreferenceLoss(const ReplyLogps&)>& losses);
 
-// Returns rewards/chosen, rewards/rejected, rewards/margins, logps/chosen and logps/rejected. A metric of chosen
-// (or rejected) replies is left out if no reply is chosen (or rejected). rewards/margins needs both kinds.
+// Returns rewards/chosen, rewards/rejected, rewards/margins, logps/chosen and logps/rejected. Leaves out the metrics of
+// chosen replies if no reply is chosen, and of rejected replies if none is rejected. rewards/margins needs both kinds.
 std::map<std::string, double> reward_metrics(std::span<const float> sums);
 
 // Returns the keys that every preference stage refuses.

@@ -1,6 +1,6 @@
 // Stage sft: supervised fine-tuning on conversations.
 //
-// Sources of the losses: DFT Wu 2025, ASFT Zhu 2025, EAFT 2026; each is averaged over the trained tokens.
+// Sources of the losses: DFT Wu 2025, ASFT Zhu 2025, EAFT 2026. Each loss is averaged over the trained tokens.
 #include "base/error.h"
 #include "stages/preferences.h"
 #include "stages/stages.h"

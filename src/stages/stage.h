@@ -33,7 +33,7 @@ enum class Head {
   kScore,   // a classifier's head with one output
 };
 
-// The arrays of a batch that a program reads, by Batch's member names. The dtype is i32 unless stated. Arrays with T
+// The arrays of a batch that a program reads (members of Batch). The dtype is i32 unless stated. Arrays with T
 // have a value for each position of a micro-batch; the others have one for each sequence of the step.
 enum class BatchPart {
   kTokens,       // [.., T]
@@ -118,8 +118,9 @@ struct Stage {
 
   // Returns whether the loss compares the trained model with a reference model. Null: never.
   bool (*compares)(const KeyValues& keys) = nullptr;
-  // Returns f32 values: the number of trained tokens of each line, or 1 for each row of data and 0 for filler. The step
-  // divides the sum of the losses by the sum of these values.
+  // Returns f32 values. If the stage trains tokens, they are the numbers of trained tokens of the lines. Otherwise,
+  // they are 1 for each row of data and 0 for filler. The step divides the sum of the losses by the sum of these
+  // values.
   Tensor (*counts)(const BatchInputs& batch);
   BatchLoss (*loss)(const LossInputs& in);
 

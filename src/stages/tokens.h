@@ -16,7 +16,7 @@ Tensor target_weights(const BatchInputs& batch);
 // tokens (trained_tokens), not by the sum of the weights. Sources: transformers' ForCausalLMLoss; for weights,
 // ms-swift's Seq2SeqTrainer.
 BatchLoss token_stage_loss(const LossInputs& in);
-// Returns the parts of the batch that a stage of trained tokens reads.
+// Returns the parts of the batch that a stage reads if it trains tokens.
 std::vector<BatchPart> token_batch();
 
 }  // namespace fettle

@@ -102,7 +102,7 @@ std::string describe(const MemoryShare& share) {
   return text + ")";
 }
 
-// Returns whether offload_dir_weights would put weights on the disk that are not there yet.
+// Returns whether turning on offload_dir_weights would move weights to the disk.
 bool could_put_weights_on_disk(const Run& run) {
   if (!run.state_on_disk() || run.offload_dir_weights) return false;
   return std::ranges::any_of(run.trained, [&](const Param& param) { return run.trained_above_compute(param); });

@@ -20,10 +20,10 @@ struct MemoryTable {
   int64_t frozen = 0;     // frozen weights, including the reference model's
   int64_t trained = 0;    // the trained weights: adapters, or weights of the model
   bool adapters = false;  // whether the run trains an adapter
-  int64_t optimizer = 0;  // the state of the update rule
+  int64_t optimizer = 0;  // optimizer state
   int64_t batch = 0;
   int64_t temporaries = 0;  // activations, gradients, scratch: the peak minus the figures above
-  int64_t gradients = 0;    // upper limit (all in f32); part of `temporaries`, since gradients exist only within a step
+  int64_t gradients = 0;    // upper limit, as if all were f32; in `temporaries`, since they exist only within a step
   int64_t peak = 0;         // the largest use within the step, counted by the compiler
   MemoryShare share;        // how much of the device's memory the step may use
   // Host memory for this device. On the CPU, `peak` includes these bytes, because host memory is also device memory

@@ -12,7 +12,7 @@ Partition of_layer(Partition partition) {
   return partition;
 }
 
-// Reads and writes the slice [1, ...] of a stacked array for the loop's current layer.
+// Reads and writes the slice [1, ...] of a stacked array that belongs to layer `index`.
 class LayerSlice {
  public:
   LayerSlice(const Tensor& stack, const Partition& partition, Memory memory, const Tensor& index)

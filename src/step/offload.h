@@ -17,8 +17,8 @@
 namespace fettle {
 
 // Returns Forward::fetch for the run's stacked parameters in host memory, except master weights; null when there are
-// none. `squares` is an f32 scalar or null. The gradient with respect to `squares` becomes the sum of the squares of
-// the gradients of all trained stacks that are fetched.
+// none. `squares` (an f32 scalar, or null) gets a norm out of the backward pass: its gradient is the squared norm of
+// the gradients of all fetched, trained stacks.
 std::function<Tensor(const Param&, const Tensor&)> fetch_layers(const Run& run, const Tensor& squares);
 
 // Returns a master weight [L, ...] in `dtype` on the device, for the step's computation.
@@ -46,10 +46,10 @@ struct HeldParam {
   std::vector<Tensor> state;
 };
 // Updates layer `index` (an i32 scalar) of a stacked weight. `held.state` has the state of that layer [1, ...] on the
-// device. Returns the whole stack with the new layer, and the new state of the layer. If the f32 values are on a disk,
-// they are the first array of the old and of the new state, and the stack gets the new values in its own dtype. For
-// `layer_grad`, see update_by_layer. If `sound` (a scalar predicate) is given and false, the stack keeps the old layer;
-// the returned state is new in any case, and the caller must discard it.
+// device. If the weight's f32 values are on a disk, the layer's f32 values come first in this state. Returns the whole
+// stack with the new layer in the stack's dtype, and the layer's new state in the same order. For `layer_grad`, see
+// update_by_layer. If `sound` (a scalar predicate) is given and false, the stack keeps the old layer, and the caller
+// must discard the returned state.
 Updated update_layer(const Run& run, const Param& param, const Tensor& index, const HeldParam& held,
                      const std::function<Tensor(const Tensor&)>& layer_grad,
                      const std::map<std::string, Tensor>& scalars, const Tensor& sound = {});

@@ -45,7 +45,7 @@ BatchInputs as_one_batch(BatchInputs batch, const Tensor& used) {
 struct Gradients {
   Tensor loss;                // sum over tokens or rows
   Tensor metrics;             // the sums that the stage's metrics need; null when the stage has no metrics
-  Tensor loads;               // Forward::loads of all micro-batches; null when no corrections move
+  Tensor loads;               // sum of Forward::loads; null when the routers' corrections do not change
   std::vector<Tensor> grads;  // in f32 if a loop sums them, else in the weights' dtype
   Tensor host_squares;        // sum of the squares of the gradients in host memory; null when no gradient is there
 };

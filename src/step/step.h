@@ -12,10 +12,10 @@ namespace fettle {
 // Builds the program of one optimizer step over A micro-batches of B lines of T positions. When the shape is `counted`,
 // the input batch/used says how many of the micro-batches the program runs.
 //
-// Inputs: trained/* and the optimizer state (donated), frozen/* (donated if Run::moves(param) is true),
-// batch/{tokens,targets,positions,segments,rows} i32 [A, B, T] (batch_arrays() lists the arrays of other stages), in
-// float16 loss_scale (donated), the optimizer's scalars (f32) and seed (u32, for dropout). Outputs: trained/*, the
-// optimizer state, the donated frozen/*, loss_scale, then loss and grad_norm (f32). The loss is the sum of token losses
+// Inputs: trained/* and the optimizer state (donated); frozen/* (donated if Run::moves(param) is true);
+// batch/{tokens,targets,positions,segments,rows} i32 [A, B, T] (batch_arrays() lists the arrays of other stages);
+// loss_scale (donated; only with float16); the optimizer's scalars (f32); seed (u32, for dropout). Outputs: trained/*,
+// the optimizer state, the donated frozen/*, loss_scale, loss and grad_norm (f32). The loss is the sum of token losses
 // divided by the number of trained tokens of the whole step, plus the load-balancing loss of experts. When the loss or
 // the norm is not finite, weights and optimizer state stay unchanged; if only the norm is not finite, loss_scale
 // halves. With offload_dir, the program has no inputs for optimizer state and scalars, and updates nothing: its outputs
@@ -25,8 +25,7 @@ namespace fettle {
 // the rated reply and then another row's reply. There are reference/* inputs for the parameters in Run::reference. The
 // loss is the mean over the data rows, and `metrics` (stages/preferences.h) is another output.
 Program build_train_step(const Run& run, const BatchShape& shape);
-// Builds the step for a shape with one line per sequence: gradient_accumulation_steps micro-batches of lines of
-// `length` positions.
+// Builds the step for gradient_accumulation_steps micro-batches. Each sequence has its own line of `length` positions.
 Program build_train_step(const Run& run, int64_t length);
 
 // Builds the program that evaluates one micro-batch of the shape. Inputs: frozen/*, trained/*, batch/* i32 [B, T].

@@ -15,9 +15,9 @@ class StepPrograms {
     BatchShape shape;
     Executable executable;
     double flops;    // floating-point operations of one step over all devices, when all micro-batches are used
-    int64_t stages;  // stages of the pipeline, or 1
-    // Returns the operations of a step that uses `used` micro-batches. A stage of the pipeline also computes while it
-    // has no micro-batch. `flops` counts these operations; flops_of() does not.
+    int64_t stages;  // number of pipeline stages; 1 without a pipeline
+    // Returns the operations of a step that uses `used` micro-batches. Unlike `flops`, does not count what a pipeline
+    // stage computes while it has no micro-batch.
     double flops_of(int64_t used) const {
       return flops * static_cast<double>(used) / static_cast<double>(shape.micro_batches + stages - 1);
     }
@@ -34,8 +34,8 @@ class StepPrograms {
  private:
   Devices& devices_;
   const Run& run_;
-  // Ignores the number of sequences in the shape. This number differs only between packed steps, whose loss depends
-  // only on tokens.
+  // Returns the entry for the shape; null when there is none. Its number of sequences may be another one: this number
+  // differs only between packed steps, whose loss depends only on tokens.
   const Entry* find(const BatchShape& shape) const;
   std::deque<Entry> entries_;
 };

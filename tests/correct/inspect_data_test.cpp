@@ -53,7 +53,7 @@ TEST_F(Report, CountsWhatIsTrained) {
   expect_has(report, "     1 - 16              3  ########################################\n");
   expect_has(report, "    17 - 32              1  ##############\n");
   expect_has(report, "1 dropped (1 empty), 0 bad; 1 cut to cutoff_len 32; 1 duplicates kept");
-  expect_has(report, "2 steps an epoch of 2 rows");
+  expect_has(report, "2 steps an epoch, 2 rows a step");
   expect_has(report, "rows.jsonl:3: the text is empty");
   expect_has(report, "rows.jsonl:2: an earlier row has the same tokens");
 }
@@ -77,7 +77,7 @@ TEST_F(Report, IsJsonWhenAsked) {
 
 TEST_F(Report, CountsStepsOfTheMesh) {
   recipe.mesh = {{"fsdp", 2}, {"tp", 4}};
-  expect_has(text({}), "1 steps an epoch of 4 rows");
+  expect_has(text({}), "1 steps an epoch, 4 rows a step");
 }
 
 TEST_F(Report, SaysWhichDevicesItCountsOn) {
@@ -102,7 +102,7 @@ TEST_F(Report, CountsTheStepsOfAnEvaluation) {
   recipe.val_size = 1;
   recipe.per_device_eval_batch_size = 3;
   recipe.device_count = 2;
-  expect_has(text({}), "            to evaluate: 1 steps of 6 rows, laid into ");
+  expect_has(text({}), "            to evaluate: 1 steps, 6 rows a step, laid into ");
   const auto report = nlohmann::json::parse(text({.json = true, .rows = 0}));
   EXPECT_EQ(report["eval_batches"]["rows"], 6);
   EXPECT_EQ(report["eval_batches"]["steps"], 1);
@@ -110,8 +110,8 @@ TEST_F(Report, CountsTheStepsOfAnEvaluation) {
   EXPECT_FALSE(report.contains("eval_command_batches"));
   // `fettle eval` splits the rows over the devices of pp.
   recipe.mesh = {{"pp", 2}};
-  expect_has(text({}), "            to evaluate: 1 steps of 3 rows, laid into ");
-  expect_has(text({}), "            with `fettle eval`: 1 steps of 6 rows, laid into ");
+  expect_has(text({}), "            to evaluate: 1 steps, 3 rows a step, laid into ");
+  expect_has(text({}), "            with `fettle eval`: 1 steps, 6 rows a step, laid into ");
 }
 
 TEST_F(Report, EvaluationRowsWithoutBatchesAreNamed) {
@@ -122,7 +122,7 @@ TEST_F(Report, EvaluationRowsWithoutBatchesAreNamed) {
     rows += "{\"prompt\": \"q" + std::to_string(i) + "\", \"completion\": \"a\", \"label\": true}\n";
   recipe.dataset = {folder.write("rated.jsonl", rows).string()};
   const std::string report = text({});
-  expect_has(report, "batches     2 steps an epoch of 2 rows");
+  expect_has(report, "batches     2 steps an epoch, 2 rows a step");
   expect_has(report, "this data set has only one row");
 }
 
@@ -176,7 +176,7 @@ TEST_F(Report, ShowsPairsSideBySide) {
   expect_has(report, "examples    2 pairs to train\n");
   expect_has(report, "chosen                   9,              9 trained");
   expect_has(report, "rejected                 7,              7 trained");
-  expect_has(report, "1 steps an epoch of 2 rows");
+  expect_has(report, "1 steps an epoch, 2 rows a step");
   expect_has(report, "pairs.jsonl:1, chosen: 5 tokens, 4 trained (between ⟦ and ⟧)\nq⟦yes</s>⟧");
   expect_has(report, "pairs.jsonl:1, rejected: 4 tokens, 3 trained (between ⟦ and ⟧)\nq⟦no</s>⟧");
   EXPECT_EQ(report.find("pairs.jsonl:2"), std::string::npos);

@@ -388,7 +388,7 @@ std::string format_batches(const Batches& batches, std::string_view per) {
     shapes.push_back(spec.lines == Lines::kOwn ? fmt::format("{}", shape.length)
                                                : fmt::format("{} x {}", shape.lines, shape.length));
   const std::string text =
-      fmt::format("{} steps{} of {} rows, ", with_commas(batches.steps_per_epoch()), per, spec.groups_per_step());
+      fmt::format("{} steps{}, {} rows a step, ", with_commas(batches.steps_per_epoch()), per, spec.groups_per_step());
   if (spec.lines == Lines::kOwn)
     return text + fmt::format("{} {}", spec.packing ? "packed up to" : "padded to", fmt::join(shapes, " "));
   return text + fmt::format("{}laid into {} positions", spec.packing ? "packed and " : "", fmt::join(shapes, ", "));

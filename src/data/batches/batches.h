@@ -42,7 +42,7 @@ struct Batch {
   HostArray token_types;       // labelled rows only: 1 for tokens of the second text
   HostArray classes;           // labelled rows only: f32 [S, classes per row]; 0 in filler and rows without a label
   HostArray weights;           // shape.weighted only: f32, the factor on the loss of each target; 0 without a target
-  int64_t trained_tokens = 0;  // targets other than kIgnore, over the whole batch; for labelled rows: rows with a label
+  int64_t trained_tokens = 0;  // number of targets that are not kIgnore; for labelled rows: number of rows with a label
   int64_t real_tokens = 0;     // tokens that are not padding
   std::vector<std::string> sources;  // [S] "file:line" of each document; "" for filler
 };
@@ -130,8 +130,8 @@ class Batches {
   std::vector<int64_t> packed_starts_, packed_;
 };
 
-// Returns the text that `train`, `eval` and `data` print about batches: "8 steps an epoch of 4 rows, laid into 1 x 16,
-// 2 x 32 positions". `per` is " an epoch" or "".
+// Returns the text that `train`, `eval` and `data` print about batches: "8 steps an epoch, 4 rows a step, laid into
+// 1 x 16, 2 x 32 positions". `per` is " an epoch" or "".
 std::string format_batches(const Batches& batches, std::string_view per);
 
 // Prefetches batches in the order of training: while the device works on one batch, a thread makes the next batch.

@@ -11,10 +11,10 @@
 namespace fettle {
 namespace {
 
-// The fixed cost of a micro-batch, in positions of one device: each micro-batch reads the weights once more.
+// The fixed cost of a micro-batch, which is the cost of reading the weights. The unit is one position on one device.
 constexpr int64_t kMicroBatchCost = 32;
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max() / 1024;
-constexpr int64_t kLeastGain = 100;  // another shape must lower the cost by more than 1 / kLeastGain
+constexpr int64_t kLeastGain = 100;  // a further shape must lower the total cost by more than 1 % (100 / kLeastGain)
 
 // Keeps the number of free positions of each line. A tree of maxima finds the first line with enough free positions.
 class OpenLines {
@@ -93,7 +93,7 @@ std::vector<BatchShape> candidates(const BatchSpec& spec, int64_t longest, int64
   return out;
 }
 
-// Returns whether the shape fits every step whose sequences have at most `longest` tokens.
+// Returns whether every step whose sequences have at most `longest` tokens fits into the shape.
 bool holds_all(const BatchShape& shape, const BatchSpec& spec, int64_t longest) {
   const int64_t lines = spec.lines == Lines::kRegrouped ? sequences_per_group(spec.grouping) : spec.sequences;
   return shape.length >= longest && shape.lines >= lines;

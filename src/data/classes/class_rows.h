@@ -45,7 +45,7 @@ nlohmann::ordered_json label_value(const nlohmann::ordered_json& row, const Data
 struct LabelWord {
   enum class Kind { kInteger, kReal, kName };
   Kind kind = Kind::kName;
-  bool quoted = false;  // true: the value is a string; cells always are
+  bool quoted = false;  // true: the value is a string, as all cells of csv and tsv files are
   double number = 0;    // the number of kInteger and kReal
   std::string text;     // the word as the row spells it
 };

@@ -53,8 +53,8 @@ class Scanning {
   LabelScan& scan() { return scan_; }
 
  private:
-  // Set, file and line of a row. data_files sorts the files of a set by name, so places compare in the order of the
-  // rows.
+  // Set, file and line of a row. data_files sorts the files of a set by name, so an earlier row has a smaller
+  // Place.
   using Place = std::tuple<int, std::string, int64_t>;
 
   void meet(LabelScan::Kind& kind) {

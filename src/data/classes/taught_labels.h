@@ -11,8 +11,8 @@
 
 namespace fettle {
 
-// The file in an adapter's folder that stores its labels; PEFT's own files cannot store them. Its name is not
-// config.json, because Transformers would then load the folder as a model.
+// The file with the labels in an adapter's folder; PEFT's own files cannot store labels. The file is not called
+// config.json, because Transformers would load an adapter's folder with a config.json as a model.
 inline const char* const kAdapterLabels = "classifier.json";
 
 struct TaughtLabels {

@@ -172,8 +172,8 @@ DataSource from_entry(const std::string& name, const ordered_json& entry, const 
       throw UserError("{}.prompt: belongs to formatting: alpaca_prompt, found {}", where, source.formatting);
     source.prompt = prompt_format(where + ".prompt", entry["prompt"]);
   }
-  // The format is detected if the entry does not describe the rows. An entry that names only the columns of the two
-  // replies does not describe them, because the prompt is missing.
+  // If the entry does not describe the rows, the format is detected. An entry that names only the columns of the two
+  // replies does not describe the rows, because the prompt is missing.
   const bool only_replies = std::ranges::all_of(
       source.columns, [](const auto& column) { return column.first == "chosen" || column.first == "rejected"; });
   if (!entry.contains("formatting") && only_replies && source.tags.empty()) source.formatting.clear();

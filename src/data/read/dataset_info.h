@@ -22,8 +22,8 @@ struct DataSource {
   std::map<std::string, std::string> columns;  // the column of each part of a row (prompt, query, response, ...)
   std::map<std::string, std::string> tags;     // the words that the rows use for role_tag, content_tag, user_tag, ...
   std::optional<int64_t> num_samples;          // number of rows to take; the seed chooses them
-  std::optional<int64_t> first_rows;           // take only this many rows, from the first file on
-  std::optional<double> first_share;           // take only this share of the rows, from the first file on
+  std::optional<int64_t> first_rows;           // number of rows to take: the first ones of the set
+  std::optional<double> first_share;           // share of the rows to take: the first ones of the set
   bool ranking = false;                        // the rows are preference pairs
   bool drop_system = false;                    // the system message of a conversation is left out
   std::optional<PromptFormat> prompt;          // alpaca_prompt: the text of the prompt; none: Alpaca's

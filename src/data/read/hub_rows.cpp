@@ -48,9 +48,9 @@ std::string script_of(const RepoName& repo) {
 
 using Parts = std::map<std::string, std::vector<std::string>>;
 
-// Returns the name of the part to read; `what` is "subset" or "split". If `wanted` is not empty, the name is `wanted`.
-// Otherwise it is `otherwise` if `parts` has this name, or the only name in `parts`. Throws UserError when `parts` does
-// not have the name.
+// Returns the name of the part to read; `what` is "subset" or "split". If `wanted` is not empty, it is the name. If
+// `wanted` is empty, the name is `otherwise` if `parts` has it, or else the only name in `parts`. Throws UserError when
+// `parts` does not have the name.
 std::string choose_part(const RepoName& repo, const char* what, const Parts& parts, const std::string& wanted,
                         const std::string& otherwise) {
   if (parts.contains(wanted.empty() ? otherwise : wanted)) return wanted.empty() ? otherwise : wanted;

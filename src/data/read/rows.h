@@ -10,7 +10,8 @@
 
 namespace fettle {
 
-// One row. Parsing takes most of the time of reading JSON, so the caller calls parse(), perhaps on another thread.
+// One row. Parsing takes most of the time of reading JSON. So read_rows leaves the JSON text of a row unparsed, and the
+// caller calls parse(), perhaps on another thread.
 struct Row {
   int64_t line = 0;              // first line of the row, from 1; in Parquet and Arrow files, number of the row
   std::string text;              // JSON text for parse(); "" when `value` is set

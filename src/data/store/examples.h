@@ -57,7 +57,7 @@ class Examples {
 
   std::vector<Part> parts_;
   bool chosen_ = false;
-  std::vector<int64_t> order_;  // used when chosen_ is true: numbers of rows, counted over all parts
+  std::vector<int64_t> order_;  // if chosen_ is true: the examples, as row numbers counted over all parts
 };
 
 }  // namespace fettle

@@ -6,8 +6,8 @@
 // - `rows`: one StoredRow per row;
 // - `classes`, only for labelled rows: the same number of f32 for each row; all NaN for a row without a label;
 // - `weights`, only if a row has weights: one f32 per token;
-// - `store.json`: the writer's `report`, the XXH3 hashes of the files above, and a hash of these values.
-// The folder gets its name by a rename when the store is complete.
+// - `store.json`: the writer's `report`, the XXH3 hash of each file above, and a hash of this content.
+// When the store is complete, a rename gives the folder its final name.
 #pragma once
 
 #include <xxhash.h>
@@ -116,11 +116,10 @@ class TokenWriter {
 
   // Each label must be its token id or kIgnore.
   void add(const Example& example, uint32_t file, int64_t line);
-  // Closes the store, maps it, renames its folder to `place` and returns it. If `place` is empty, the folder is not
-  // renamed; the destructor of the writer then removes the files, but the returned store stays valid. The same happens
-  // if `place` already exists, for example because another process was faster. However, if `replace` is set and the
-  // file system can swap two folders, the new store replaces the store in `place`. Throws UserError when the store
-  // cannot be read back.
+  // Closes the store, maps it, renames its folder to `place` and returns it. If `place` is empty or already exists (for
+  // example because another process was faster), the folder keeps its name, and the writer's destructor removes the
+  // files; the returned store stays valid. But if `place` exists, `replace` is set and the file system can swap two
+  // folders, the new store takes the place of the old one. Throws UserError when the store cannot be read back.
   std::shared_ptr<const TokenStore> finish(const nlohmann::json& report, const std::filesystem::path& place,
                                            bool replace = false);
 

@@ -11,12 +11,13 @@
 
 namespace fettle {
 
-// One layer of an array of disk_arrays() (update_program.h). In the file, each part begins at a multiple of kDiskBlock.
+// One layer of an array that disk_arrays() (update_program.h) returns. In the file, each part begins at a multiple of
+// kDiskBlock.
 struct DiskArray {
-  // A box of the array that at least one device of this process stores.
+  // A box that at least one device of this process stores.
   struct Part {
     Box box;
-    int position = 0;   // a device of this process that has the box, as a position in `layout`
+    int position = 0;   // the position in `layout` of a device of this process that stores the box
     bool owned = true;  // this process writes the box into checkpoints; false: another process does that
   };
   std::string name;

@@ -193,7 +193,7 @@ std::string DiskState::describe() const {
   std::string text = fmt::format("offload_dir: {}: read {} and wrote {} by {}", folder_, size_text(traffic_.read),
                                  size_text(traffic_.written), name_of(engine_));
   if (traffic_.seconds > 0)
-    text += fmt::format("; {} of this in {:.2f} s of updates after the first, {}/s", size_text(traffic_.during),
+    text += fmt::format("; after the first update: {} in {:.2f} s of updates, {}/s", size_text(traffic_.during),
                         traffic_.seconds,
                         size_text(static_cast<int64_t>(static_cast<double>(traffic_.during) / traffic_.seconds)));
   return text;

@@ -55,8 +55,8 @@ class DiskState {
   void write(const std::string& name, const FillBox& fill);
 
   const DiskTraffic& traffic() const { return traffic_; }
-  // Describes the traffic: "offload_dir: /scratch: read 53.90 GB and wrote 53.90 GB by io_uring; 94.00 GB of this in
-  // 12.50 s of updates after the first, 7.52 GB/s". The rest was read or written in the first update, or while
+  // Describes the traffic: "offload_dir: /scratch: read 53.90 GB and wrote 53.90 GB by io_uring; after the first
+  // update: 94.00 GB in 12.50 s of updates, 7.52 GB/s". The rest was read or written in the first update, or while
   // gradients were computed.
   std::string describe() const;
 

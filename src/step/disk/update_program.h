@@ -31,10 +31,10 @@ std::vector<StateArray> disk_arrays(const Run& run, const Param& param);
 // arrays.
 std::vector<StateArray> layer_arrays(const Run& run, const Param& param);
 
-// Inputs: weight and gradient [L, ...], layer (i32 scalar, only for stacked parameters), state/0, state/1, ... as in
-// layer_arrays(), divisor, factor, and the optimizer's scalars (f32). Outputs: weight and state/*, in the memory of the
-// inputs. If the parameter's f32 values are on the disk, they are state/0. The program then updates state/0, and the
-// output `weight` is a 16-bit copy of the new values.
+// Inputs: weight and gradient [L, ...]; layer (i32 scalar, only for stacked parameters); state/0, state/1, ... (the
+// arrays of layer_arrays()); divisor, factor and the optimizer's scalars (f32). Outputs: weight and state/*, in the
+// memory of the inputs. If the parameter's f32 values are on the disk, they are state/0. The program then updates
+// state/0, and the output `weight` is a 16-bit copy of the new values.
 Program build_update(const Run& run, const Param& param);
 
 // Returns the memory figures of a whole step with offload_dir. These are the figures of the training step (`step`), but

@@ -13,7 +13,7 @@ namespace fettle {
 class LoadProgressText {
  public:
   // If `live` is true, after() returns a line every 0.2 s, which replaces the previous line on the terminal. Otherwise,
-  // after() returns a line after each of the first three quarters of the bytes, but none in the first 2 s.
+  // after() returns a line when 1/4, 2/4 and 3/4 of the bytes are loaded, but no line in the first 2 s.
   LoadProgressText(int64_t total, bool live) : total_(total), live_(live) {}
   // Counts `bytes` more, `seconds` after the start, and returns the line to show; "" when there is nothing to show.
   std::string after(int64_t bytes, double seconds);
