@@ -60,9 +60,9 @@ std::vector<std::string> lora_modules(const Model& model, const std::vector<std:
 // lists the possible names, when a target matches nothing, or when the model has no experts.
 std::vector<ExpertParameter> expert_parameters(const Model& model, const std::vector<std::string>& targets);
 
-// Returns the prefix, within a layer, of the LoRA weights for a parameter in options.parameters: "mlp.experts" or
-// "mlp.experts.base_layer". PEFT nests its wrappers: if a module has two such parameters, the LoRA weights of the first
-// are under "base_layer".
+// `parameter` is one of options.parameters. Returns the prefix that its LoRA weights have within a layer: "mlp.experts"
+// or "mlp.experts.base_layer". PEFT nests its wrappers: if options.parameters has two parameters of a module, the LoRA
+// weights of the first are under "base_layer".
 std::string lora_of_parameter(const LoraOptions& options, const ExpertParameter& parameter);
 // Returns the value of Forward::expert_lora, or nullopt when options.parameters is empty.
 std::optional<ExpertLora> expert_lora(const LoraOptions& options);

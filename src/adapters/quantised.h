@@ -30,9 +30,9 @@ namespace fettle {
 //   <base>.order          i32 [in], each input's group, if any_order; of experts: [E, in]
 // float8; `out..` includes the number of the expert, `blocks..` has the number of blocks along each dim of `out..`:
 //   <base>                u8 [out.., in]: codes e4m3
-//   <base>.factors        f32 [blocks.., blocks of in]. A block has as many values as the checkpoint's block, or fewer:
-//                         each dim, and each device's part of it, consists of whole blocks. A single block may span a
-//                         whole dim. If a block has all rows, and devices split these rows, each device has all factors
+//   <base>.factors        f32 [blocks.., blocks of in]. A block may be smaller than in the checkpoint. Each dim, and
+//                         each device's part of the dim, consists of whole blocks. A block may span a whole dim. If a
+//                         block has all rows, and devices split these rows, each device has all factors
 // Codes, absmax, scales, zeros and factors are split over devices like the base. When rows of nf4 or fp4 are not whole
 // blocks of 64, codes and absmax are one-dimensional, and every device stores all of them.
 struct QuantisedWeight {

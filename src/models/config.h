@@ -95,7 +95,7 @@ struct Routing {
   int64_t groups = 1, top_groups = 1;
   bool best_two = true;
   double scale = 1;        // factor on the routing weights
-  double epsilon = 1e-20;  // added to the sum that divides a token's scores; only used if sigmoid and normalised
+  double epsilon = 1e-20;  // added to the sum that divides a token's scores; only used if `sigmoid` and `normalised`
   bool on_inputs = false;  // the routing weights multiply the experts' inputs, else their results
 };
 
@@ -213,7 +213,7 @@ struct Gemma4 {
 struct ClassifierFields {
   bool mean = false;  // the head reads the mean over a sequence's tokens, instead of the hidden state of one token
   std::string act = "tanh";  // the activation between two linear layers
-  bool inner_bias = true;    // false: with ClassifierHead::bias, only the last linear layer has a bias
+  bool inner_bias = true;    // false: if ClassifierHead::bias is true, only the last linear layer has a bias
 };
 
 // Fields of all families; each family reads its own. Lengths are in tokens, sizes in elements.

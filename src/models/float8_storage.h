@@ -26,10 +26,11 @@ struct Float8Storage {
   // floats, and in which format.
   bool uniform = true;
 
-  // Returns the format on the device, if `uniform`. On the device, a factor for a whole weight is stored once for each
-  // row.
+  // Returns the format on the device. Call it only if `uniform` is true. On the device, a factor for a whole weight is
+  // stored once for each row.
   Quantisation format() const;
-  // Returns the layers in which the checkpoint stores all of this weight in 8-bit floats, if `uniform`.
+  // Returns the layers in which the checkpoint stores the whole weight in 8-bit floats. Call it only if `uniform` is
+  // true.
   std::vector<int64_t> covered_layers(const Param& param) const;
 };
 // Returns the storage that 'quantization_config' of config.json describes; nullopt when the weights are not 8-bit

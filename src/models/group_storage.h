@@ -45,7 +45,7 @@ struct GroupStorage {
   std::string_view codes_name() const { return packing == Packing::kPacked ? "weight_packed" : "qweight"; }
   int64_t groups(int64_t inputs) const { return group == 0 ? 1 : (inputs + group - 1) / group; }
   Quantisation format() const;
-  // Returns the layers in which the checkpoint stores all of this weight in groups.
+  // Returns the layers in which the checkpoint stores the whole weight in groups.
   std::vector<int64_t> covered_layers(const Param& param) const;
 };
 

@@ -262,8 +262,8 @@ void check_groups(const ModelConfig& c, const std::string& file) {
   if (routing.top_groups > routing.groups)
     throw UserError("{}: topk_group ({}) is more than n_group ({})", file, routing.top_groups, routing.groups);
   if (c.experts_per_token > routing.top_groups * size)
-    throw UserError("{}: num_experts_per_tok ({}) is more than the {} experts of topk_group ({}) groups", file,
-                    c.experts_per_token, routing.top_groups * size, routing.top_groups);
+    throw UserError("{}: num_experts_per_tok ({}) is more than the {} experts in the chosen groups (topk_group: {})",
+                    file, c.experts_per_token, routing.top_groups * size, routing.top_groups);
 }
 
 }  // namespace

@@ -54,8 +54,10 @@ struct PackedExperts {
 
 // The weights of the current layer, under their names within a layer ("self_attn.q_proj.weight").
 struct Layer {
-  Tensor index;        // i32, the layer's number
-  int64_t lowest = 0;  // one loop computes several layers with the same parameters; this is the lowest of their numbers
+  Tensor index;  // i32, the layer's number
+  // The same code runs in a loop for several layers, whose parameters have the same names and shapes. This is the
+  // lowest of their numbers.
+  int64_t lowest = 0;
   std::map<std::string, Tensor> weights;
   std::map<std::string, PackedExperts> packed;  // weights of experts that are quantised
 
@@ -139,9 +141,9 @@ struct Forward {
   // stacks are on the device.
   std::function<Tensor(const Param& param, const Tensor& slice)> fetch;
 
-  // A stage of a pipeline uses a copy of this Forward, for some lines of the batch. The copy already has these lines of
-  // the token arrays. enter_stage sets these lines of all other arrays; rows(array) returns them: [B, ...] -> [B',
-  // ...]. enter_stage is null if no other array has lines.
+  // A stage of a pipeline uses a copy of this Forward, `stage`, for some lines of the batch. The token arrays of the
+  // copy already have only these lines. enter_stage replaces every other array [B, ...] that has lines by rows(array)
+  // [B', ...], which has only these lines. Null: no other array has lines.
   using RowsOf = std::function<Tensor(const Tensor& array)>;
   std::function<void(Forward& stage, const RowsOf& rows)> enter_stage;
   // The lines consist of this many micro-batches, which pass through a pipeline: line r belongs to micro-batch
@@ -190,8 +192,8 @@ struct Family {
   // Prefixes of tensors that belong to the checkpoint but not to the text model (a vision tower). They are not loaded;
   // export and full tuning copy them.
   std::vector<std::string> carried = {};
-  // Returns the names of tensors in the model's layers that checkpoints may have and no computation uses; export and
-  // full tuning copy them. Null: there are none.
+  // A checkpoint may have tensors in the model's layers that no computation uses. Returns their names; export and full
+  // tuning copy them. Null: there are none.
   std::function<std::vector<std::string>(const ModelConfig& config)> unused = nullptr;
   // Linear layers within a layer that LoRA leaves out, because PEFT refuses adapters with them.
   std::vector<std::string> without_lora = {};
@@ -201,8 +203,8 @@ struct Family {
 
 // Returns whether the tensor has a prefix of Family::carried, so that export and full tuning copy it unchanged.
 bool carries(const Family& family, std::string_view tensor);
-// Returns whether no computation uses the tensor, so that export and full tuning copy it. Such a tensor belongs to a
-// layer after the last one (a head that predicts tokens further ahead), or Family::unused names it.
+// Returns whether no computation uses the tensor, so that export and full tuning copy it. Such a tensor is in a layer
+// with the number num_hidden_layers or more (a head that predicts tokens further ahead), or Family::unused names it.
 bool is_unused(const Family& family, const ModelConfig& config, std::string_view tensor);
 
 const std::vector<Family>& families();

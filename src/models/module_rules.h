@@ -20,7 +20,7 @@ struct ModuleRule {
     kPart,  // the module's name begins or ends with `text`, or contains `text` between two dots
   };
   Match match = Match::kName;
-  std::string text;                      // "re:...": a regular expression that must match from the name's start on
+  std::string text;                      // "re:...": a regular expression that must match the beginning of the name
   std::shared_ptr<const Regex> pattern;  // the regular expression of "re:..."; else null
 
   bool names(const std::string& module) const;
@@ -28,14 +28,14 @@ struct ModuleRule {
 // `file` is the config.json, for messages. Throws UserError for a regular expression that is not valid.
 ModuleRule module_rule(const std::string& text, ModuleRule::Match match, const std::string& file);
 
-// Returns the modules whose weights form the part of `expert` in `tensor`, which has the weights of all experts of a
-// layer. If there are two modules, their weights are joined along the outputs. Examples, with {} for the expert's
-// number: "experts.{}.down_proj" for "experts.down_proj"; "experts.{}.gate_proj" and "experts.{}.up_proj" for
+// `tensor` has the weights of all experts of a layer. Returns the modules whose weights are its slice for `expert`. If
+// there are two modules, their weights are joined along the outputs. Examples, with {} for the expert's number:
+// "experts.{}.down_proj" for "experts.down_proj"; "experts.{}.gate_proj" and "experts.{}.up_proj" for
 // "experts.gate_up_proj". Returns an empty list for other tensors.
 std::vector<std::string> expert_modules(const std::string& tensor, int64_t expert);
 
-// Returns the layers in which covers(module) is true for all modules of the weight. The modules of a weight of all
-// experts are those that expert_modules() returns for each expert.
+// Returns the layers in which covers(module) is true for all modules of the weight. If one tensor has the weights of
+// all experts, its modules are those that expert_modules() returns for each expert.
 std::vector<int64_t> layers_of_modules(const Param& param, const std::function<bool(const std::string&)>& covers);
 
 }  // namespace fettle

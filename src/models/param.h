@@ -75,8 +75,8 @@ struct Param {
   bool is_bias() const;       // is added to the result of a linear layer, a convolution, experts or a norm
   bool is_bias_or_norm() const;
 
-  // Returns how many leading dims of the program parameter stack tensors of the checkpoint: 0, 1 (layers) or 2 (layers
-  // and experts).
+  // Returns the number of leading dims that the program parameter has and one tensor of the checkpoint lacks: 0, 1
+  // (layers) or 2 (layers and experts).
   int stack_dims() const { return !stacked() ? 0 : of_experts() ? 2 : 1; }
   int64_t layer_count() const { return stacked() ? layers.count() : 1; }
   // Returns the name of the program parameter: hf_name, followed by "[2:4]" (first layer, layer after the last) when

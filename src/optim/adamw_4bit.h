@@ -7,7 +7,8 @@
 
 namespace fettle {
 
-// Returns the values of codes 0 to 15, in rising order: a map with both signs for m, and 1/16, 2/16, ... 1 for v.
+// Returns the values of codes 0 to 15, in rising order. The map for m (`is_signed`) has values of both signs. The map
+// for v has 1/16, 2/16, ... 1.
 const std::array<double, 16>& four_bit_map(bool is_signed);
 
 // Returns whether the weight's state has 4 bits. This is so if a layer has at least 4096 elements and their number is a

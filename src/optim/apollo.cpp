@@ -11,8 +11,8 @@
 namespace fettle {
 namespace {
 
-constexpr double kMostGrowth =
-    1.01;  // limit of the growth of a scaled gradient's norm per step (Fira, arXiv:2410.01623)
+// The norm of a scaled gradient can be at most this many times the norm in the step before (Fira, arXiv:2410.01623).
+constexpr double kMostGrowth = 1.01;
 constexpr double kTiny = 1e-8;
 
 // The indices of a weight's dims in three groups: dims of the stack, dims that stay, and dims that are projected.
@@ -70,7 +70,7 @@ std::map<std::string, double> apollo_scalars(const OptimOptions& options, int64_
           {"interval", std::floor((t - 1) / options.number("update_proj_gap"))}};
 }
 
-// Returns the projection [rank, ..sizes] for projected dims with these sizes.
+// Returns the random matrix [rank, ..sizes] that projects dims with these sizes.
 Tensor projection(const OptimWeight& weight, int64_t rank, const Dims& sizes, const Tensor& interval) {
   const Dims dims{rank, product(sizes)};
   const Tensor key = constant(weight.key, DType::kU32) + convert(interval, DType::kU32) * 2654435769.0;

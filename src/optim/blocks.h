@@ -1,4 +1,5 @@
-// Defines Blocks: how the elements of a weight form blocks of one size, for optimizer state in few bits.
+// Defines Blocks: how the elements of a weight form blocks of equal size. Optimizer state in few bits has one absmax
+// for each block.
 #pragma once
 
 #include "graph/tensor.h"
@@ -17,7 +18,7 @@ struct Blocks {
 };
 Blocks blocks_of(const OptimWeight& weight, int64_t size);
 
-// Convert between the weight's shape and Blocks::whole.
+// to_blocks() brings x from the weight's shape to Blocks::whole, and from_blocks() does the reverse.
 Tensor to_blocks(const Tensor& x, const OptimWeight& weight, const Blocks& blocks);
 Tensor from_blocks(const Tensor& x, const OptimWeight& weight, const Blocks& blocks);
 // Reshapes absmax, which has one value per block, so that each value broadcasts to the elements of its block.

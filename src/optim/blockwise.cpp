@@ -18,9 +18,10 @@ Tensor choose(Holds holds, Value by_decade) {
   return out;
 }
 
-// Returns the values of the codes. The map's values from 0 up are numbered in ascending order: 0, the decades, 1. The
-// first value of each decade has the number Decade::count, which is a power of two. A signed code is 127 + number, or
-// 127 - number for a negative value. An unsigned code is number - 1.
+// Returns the values of the codes. Each value of the map that is not negative has a number. The numbers rise with the
+// values: first comes 0, then the values of the decades, then 1. The first value of a decade has the number
+// Decade::count, which is a power of two. In a signed map, the code of number n is 127 + n, and the code of the same
+// value with a minus sign is 127 - n. In an unsigned map, the code of number n is n - 1.
 Tensor value_of(const Tensor& codes, DynamicMap map) {
   const Tensor q = convert(codes, DType::kF32);
   const bool is_signed = map == DynamicMap::kSigned;

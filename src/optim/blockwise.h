@@ -1,6 +1,6 @@
 // Defines block-wise 8-bit numbers for optimizer state. The elements of a layer, in row-major order, form blocks of
 // 256. The elements of a block are divided by the block's largest magnitude (absmax), and rounded to the nearest of the
-// 256 values of a dynamic map. Source: Dettmers et al. 2022, with the map, the blocks and the smallest size of
+// 256 values of a dynamic map. Source: Dettmers et al. 2022. The map, the blocks and kSmallestQuantized are those of
 // bitsandbytes.
 #pragma once
 
@@ -19,7 +19,7 @@ std::vector<OptimState> quantized_state(const std::string& name, const OptimWeig
 struct Quantized {
   Tensor codes, absmax;
 };
-// Convert between f32 in the weight's shape and the two arrays.
+// dequantize() returns f32 values in the weight's shape, and quantize() does the reverse.
 Tensor dequantize(const Quantized& state, const OptimWeight& weight, DynamicMap map);
 Quantized quantize(const Tensor& value, const OptimWeight& weight, DynamicMap map);
 

@@ -31,7 +31,7 @@ struct OptimWeight {
   bool embedding = false;  // a table whose rows are selected by ids
   bool bias = false;       // is added to the result of a linear layer, a convolution, experts or a norm
   int64_t head_rows = 0;   // number of rows of one head, in a query or key projection; 0 for other weights
-  bool low_rank = false;   // for UpdateRule::projects: the gradient is projected if the weight is a matrix
+  bool low_rank = false;   // rules with UpdateRule::projects project the gradient of this weight if it is a matrix
   uint32_t key = 0;        // selects the random numbers of the weight; the layers of a stack share it
 
   int64_t first_column() const { return shape.rank() - columns; }
@@ -52,7 +52,7 @@ struct OptimState {
 // A range of numbers from `least` to `most`.
 struct OptimRange {
   double least, most = std::numeric_limits<double>::infinity();
-  bool above = false, below = false;  // above: without `least`; below: without `most`
+  bool above = false, below = false;  // above: `least` itself is not allowed; below: `most` itself is not allowed
   bool whole = false;                 // only whole numbers
 };
 inline constexpr OptimRange kShare{.least = 0, .most = 1, .below = true};
@@ -107,7 +107,8 @@ struct UpdateRule {
   Updated (*update)(const OptimWeight& weight, const OptimOptions& options, const UpdateInputs& in);
   // Throws UserError on hyperparameters that exclude each other. Null: all combinations are allowed.
   void (*check)(const OptimOptions& options, const OptimSpec& spec) = nullptr;
-  // The rule projects the gradients of matrices with OptimWeight::low_rank. The key apollo_target selects them.
+  // Whether the rule projects the gradients of the matrices that have OptimWeight::low_rank = true. The recipe's key
+  // apollo_target selects these matrices.
   bool projects = false;
 };
 

@@ -33,19 +33,21 @@ TEST(Lora, ATargetThatPeftRefusesIsNamed) {
   const std::vector<std::string> modules = lora_modules(model, {"all"});
   EXPECT_THAT(modules, testing::Contains("mixer.in_proj"));
   EXPECT_THAT(modules, testing::Not(testing::Contains("mixer.out_proj")));
-  EXPECT_THAT(user_error([&] {
-                lora_modules(model, {"in_proj", "out_proj"});
-              }),
-              testing::AllOf(testing::HasSubstr("PEFT cannot load an adapter of mixer.out_proj of nemotron_h"),
-                             testing::HasSubstr("mixer.in_proj")));
+  EXPECT_THAT(
+      user_error([&] {
+        lora_modules(model, {"in_proj", "out_proj"});
+      }),
+      testing::AllOf(testing::HasSubstr("PEFT cannot load LoRA weights for the layer mixer.out_proj of nemotron_h"),
+                     testing::HasSubstr("mixer.in_proj")));
 }
 
 TEST(Lora, AnExpressionMatchesTheWholeNameOfAllLayers) {
   const Model model = make_model(
       {{"model_type", "gpt2"}, {"vocab_size", 10}, {"n_embd", 12}, {"n_layer", 2}, {"n_head", 3}}, "config.json");
-  EXPECT_THAT(user_error([&] { lora_modules(model, {"(c_fc|c_proj)"}); }),
-              testing::AllOf(testing::HasSubstr("'(c_fc|c_proj)' must match the whole name of a linear layer"),
-                             testing::HasSubstr("such as transformer.h.0.attn.c_attn, and matches none")));
+  EXPECT_THAT(
+      user_error([&] { lora_modules(model, {"(c_fc|c_proj)"}); }),
+      testing::AllOf(testing::HasSubstr("'(c_fc|c_proj)' matches no linear layer of gpt2"),
+                     testing::HasSubstr("must match a whole name, such as transformer.h.0.attn.c_attn; use all")));
   EXPECT_THAT(user_error([&] { lora_modules(model, {".*1.*c_fc"}); }),
               testing::AllOf(testing::HasSubstr("matches transformer.h.1.mlp.c_fc, but not transformer.h.0.mlp.c_fc"),
                              testing::HasSubstr("layers_to_transform")));

@@ -140,7 +140,7 @@ TEST(ModelConfig, WhatIsNotImplementedIsRefused) {
               HasSubstr("'use_bidirectional_attention' is \"all\""));
   EXPECT_THAT(
       message(changed(gemma4, "num_kv_shared_layers", 1)),
-      AllOf(HasSubstr("num_kv_shared_layers is 1"), HasSubstr("the layers before the shared ones all have a window")));
+      AllOf(HasSubstr("num_kv_shared_layers is 1"), HasSubstr("all layers before the shared layers have a window")));
   EXPECT_THAT(message(changed(changed(gemma4, "attention_k_eq_v", true), "num_global_key_value_heads", 3)),
               HasSubstr("num_attention_heads (4) is not divisible by num_global_key_value_heads (3)"));
   EXPECT_THAT(message(changed(gemma4, "per_layer_config", {{"0", {{"head_dim", 64}}}})),
@@ -172,7 +172,7 @@ TEST(ModelConfig, WhatIsNotImplementedIsRefused) {
   const Json groups = changed(glm, "n_group", 32);
   EXPECT_THAT(message(changed(groups, "topk_group", 33)), HasSubstr("topk_group (33) is more than n_group (32)"));
   EXPECT_THAT(message(groups),
-              HasSubstr("num_experts_per_tok (8) is more than the 4 experts of topk_group (1) groups"));
+              HasSubstr("num_experts_per_tok (8) is more than the 4 experts in the chosen groups (topk_group: 1)"));
   EXPECT_THAT(message(changed(groups, "topk_group", 2)), "no error");
   EXPECT_THAT(message(changed(glm, "mlp_layer_types", {"sparse"})), HasSubstr("for each of the 2 layers"));
   EXPECT_THAT(message(changed(glm, "mlp_layer_types", {"dense", "moe"})),

@@ -28,10 +28,10 @@ Tensor product_of(const Tensor& a, const Tensor& b, bool b_transposed = false) {
                       .rhs_contracting = {b_transposed ? rows + 1 : rows}});
 }
 
-// Returns the inverse of I + L, where L is the strictly lower triangular part of `lower`. Each iteration doubles the
-// size of the blocks. At its start, `inverse` has the inverses of the diagonal blocks of size `block`. `below` is the
-// part of L that joins the two halves of each block of twice the size. The inverses of these blocks are
-// inverse - inverse * below * inverse.
+// Returns the inverse of I + L, where L is the strictly lower triangular part of `lower`. At the start of an iteration,
+// `inverse` has the inverses of the diagonal blocks of size `block`. The iteration computes the inverses of the
+// diagonal blocks of size 2 * block: inverse - inverse * below * inverse. `below` has the lower left quarter of each of
+// these larger blocks.
 Tensor inverse_of_unit_lower(const Tensor& lower) {
   const int64_t size = lower.dim(-1);
   Tensor inverse = broadcast_to(pairs_where(size, [](int64_t i, int64_t j) { return i == j; }), lower.dims());

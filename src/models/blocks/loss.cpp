@@ -26,7 +26,7 @@ int64_t chunk_length(const Forward& f, int64_t b, int64_t t, int64_t v, int64_t 
   return sp;
 }
 
-// Cuts [B, T, ...] into [T / c, B, c, ...]. Each chunk has equally many positions of every device along sp.
+// Cuts [B, T, ...] into [T / c, B, c, ...]. A chunk has the same number of positions from each device along sp.
 // from_chunks() does the reverse.
 Tensor to_chunks(const Tensor& x, int64_t chunk, int64_t sp) {
   const int64_t b = x.dim(0), t = x.dim(1), n = t / chunk;

@@ -79,7 +79,7 @@ class DeviceDims {
   int64_t rows_, length_, width_;
 };
 
-// Numbers of leading device dims: kData has batch and sp, kOfExperts has ep, too, and kAll also has tp.
+// Numbers of leading device dims. kData: batch and sp; kOfExperts: also ep; kAll: also tp.
 constexpr size_t kData = 2, kOfExperts = 3, kAll = 4;
 
 Tensor number(int64_t value) {
@@ -143,7 +143,7 @@ struct Routes {
   Tensor experts, weights;  // f32 [2 device dims, n, k]
 };
 
-// One of the largest values of each vector along the last dim.
+// The j-th largest value of each vector along the last dim. j is the same for all vectors.
 struct Largest {
   Tensor place;  // the value's index, f32 [..]
   Tensor there;  // f32 [.., values]: 1 at that index, 0 elsewhere
@@ -379,7 +379,7 @@ class ExpertLinears {
     out.scale = f_.expert_lora->gate_up_scale;
     return out;
   }
-  // Returns the linear layer down, whose inputs tp splits.
+  // Returns the linear layer `down`. Tensor parallelism (tp) splits its input dim.
   ExpertLinear down(const std::string& module) const {
     const bool fused = f_.config.experts.fused(), in_first = f_.config.experts.in_first;
     const int64_t d = f_.config.expert_in(), t = devices_.size(3);
@@ -454,7 +454,8 @@ class ExpertLinears {
   const DeviceDims& devices_;
 };
 
-// Returns the weight of each device's expert, whose number is in `expert` [4 device dims, 1], from its quantised parts.
+// For each device, computes the weight of one expert from the expert's quantised parts. `expert` [4 device dims, 1] has
+// the experts' numbers.
 Tensor unpacked(const ExpertLinear& linear, const Tensor& expert, DType dtype) {
   std::vector<Tensor> parts;
   for (const auto& [rows, dims] : linear.parts) {

@@ -18,9 +18,9 @@ using StageLayers =
 // Returns the result of all stages for x, [B, T, D]. The lines of x consist of f.micro_batches micro-batches. The
 // result is zero for micro-batches that are not computed (f.used_micro_batches). `stacks` are [stages, ...].
 //
-// The pipeline is a scan of used micro-batches + stages - 1 ticks. In each tick, all stages compute at the same time,
-// each its own micro-batch. Then each result moves to the next stage. A stage without a micro-batch gets zeros as its
-// input, and nothing reads its result.
+// The pipeline is a scan. Its number of ticks is the number of used micro-batches plus stages - 1. In each tick, all
+// stages compute at the same time, each its own micro-batch. Then each result moves to the next stage. A stage without
+// a micro-batch gets zeros as its input, and nothing reads its result.
 Tensor run_stages(const Forward& f, const Tensor& x_BTD, const std::vector<Tensor>& stacks, const StageLayers& layers);
 
 }  // namespace fettle

@@ -10,8 +10,8 @@ namespace {
 
 using Tensors = std::vector<Tensor>;
 
-// The queries or the keys of one part of the devices' positions (see Ring). Arrays of queries have the blocks in dim 0
-// and the devices in dim 2. Arrays of keys have the devices in dim 1.
+// The queries or the keys of all devices, for one part of each device's positions (see Ring). Arrays of queries have
+// the blocks in dim 0 and the devices in dim 2. Arrays of keys have the devices in dim 1.
 struct Side {
   Tensors values;  // queries: q, index, segments, and more in the backward pass. Keys: k, v, index, segments
   Tensors sums;    // the sums of the results so far; empty: no sums
@@ -62,7 +62,7 @@ class Turns {
     }
   }
 
-  // Gives each part of the queries its part of `x` [M, ...] as a further value.
+  // Splits `x` [M, ...] into the parts of the queries, and appends each piece to Side::values of its part.
   void add_query_value(const Tensor& x) {
     const Tensors parts = split_parts(x, ring_.parts);
     for (size_t p = 0; p < parts.size(); ++p) queries_[p].values.push_back(parts[p]);
@@ -91,13 +91,13 @@ class Turns {
     key_sums_ = moved(key_sums_, -ring_.turns);
   }
 
-  // Returns sum `i` of the queries, [M, ...].
+  // Returns element `i` of Side::sums for the queries of all parts, [M, ...].
   Tensor query_sum(size_t i) const {
     Tensors parts;
     for (const Side& side : queries_) parts.push_back(side.sums[i]);
     return concatenate(parts, 0);
   }
-  // Returns sum `i` (0 or 1) of the keys, [P, ...].
+  // Returns element `i` (0 or 1) of Side::sums for the keys of all parts, [P, ...].
   Tensor key_sum(size_t i) const {
     Tensors parts;
     for (; i < key_sums_.size(); i += 2) parts.push_back(expand(key_sums_[i], 0));
@@ -107,8 +107,8 @@ class Turns {
  private:
   Tensor device() const { return iota({DType::kI32, {ring_.devices}}, 0); }
 
-  // Returns, for each of the devices `numbers` [D], the index in the row of the first position of the device's part
-  // `p`.
+  // `numbers` [D] are numbers of devices. Returns the index in the row at which part `p` of each of these devices
+  // begins.
   Tensor start_of(const Tensor& numbers, int64_t p) const {
     const Tensor chunk = p == 0 ? numbers : constant(static_cast<double>(2 * ring_.devices - 1), DType::kI32) - numbers;
     return chunk * static_cast<double>(moving_[0].dim(3));
@@ -124,7 +124,7 @@ class Turns {
     return out;
   }
 
-  // Returns the keys that each device has in turn `number`.
+  // Returns the keys on each device during the turn with this number.
   std::vector<Side> keys(const Tensor& number, bool sum_keys) const {
     const Tensor before = device() - number;
     const Tensor source = select(compare(before, Direction::kLT, constant(0, DType::kI32)),
@@ -202,8 +202,8 @@ class Turns {
 
   const Ring& ring_;
   std::vector<Side> queries_;
-  Tensors moving_;    // for each part of the keys of this turn: k, v, segments
-  Tensors key_sums_;  // for each part: two sums, or none
+  Tensors moving_;    // the keys of the current turn: k, v and segments of each part
+  Tensors key_sums_;  // Side::sums of these keys: two arrays for each part, or none
 };
 
 // The scores of a block of queries and the keys of a part, f32 [B, D, K, T, G, S].
@@ -235,8 +235,8 @@ Scores scores_of(const Tensor& q, const Tensor& index, const Tensor& segments, c
   return out;
 }
 
-// Returns the function of the forward pass. The sums of queries are the weighted values, the largest score, and the sum
-// of exp(score - largest).
+// Returns the Meet of the forward pass. Side::sums of the queries are the sum of the weighted values, the largest
+// score, and the sum of exp(score - largest score).
 Meet meet_forward(const AttentionOptions& options) {
   return [&options](Side& queries, Side& keys) {
     const bool begun = !queries.sums.empty();
@@ -263,9 +263,9 @@ Meet meet_forward(const AttentionOptions& options) {
   };
 }
 
-// Returns the function of the backward pass. The queries need further values: the cotangent, the log-sum-exp, and the
-// sum of cotangent * result over H. The sum of queries is their gradient; the sums of keys are the gradients of k and
-// v.
+// Returns the Meet of the backward pass. Side::values of the queries must also have the cotangent, the log-sum-exp, and
+// the sum of cotangent * result over H. Side::sums of the queries has the gradient of q. Side::sums of the keys has the
+// gradients of k and v.
 Meet meet_backward(const AttentionOptions& options) {
   return [&options](Side& queries, Side& keys) {
     const bool begun = !queries.sums.empty();
@@ -317,7 +317,8 @@ Tensor sinks_like(const Tensor& sinks_N, const Tensor& like) {
   return broadcast_to(reshape(convert(sinks_N, DType::kF32), {1, 1, 1, like.dim(3), 1, like.dim(5)}), like.dims());
 }
 
-// Returns the gradients of the node's operands: the result, the operands of Ring::attend, and the log-sum-exp.
+// Returns the gradient for each operand of the node. The operands are the result, the operands of Ring::attend, and the
+// log-sum-exp.
 Tensors gradients(const Ring& ring, const VjpArgs& args) {
   const Tensors operands(args.operands.begin() + 1, args.operands.end() - 1);
   const AttentionOptions options = with_operands(ring.options, operands, 5);

@@ -14,8 +14,8 @@ namespace fettle {
 // parts, a device computes two pairs of chunks in each turn r > 0. The first pair is the device's second chunk of
 // queries with the first chunk of keys. The second pair depends on d - r. If d - r >= 0, it is the first chunk of
 // queries with the first chunk of keys; else it is the second chunk of queries with the second chunk of keys. In turn
-// 0, a device computes all pairs except its first chunk of queries with its second chunk of keys. So a device computes
-// scores that the causal mask hides only where queries and keys are of the same chunk.
+// 0, a device computes all pairs except its first chunk of queries with its second chunk of keys. So the causal mask
+// hides some scores in the pairs of a chunk with itself, and none in the other pairs that a device computes.
 struct Ring {
   int64_t devices = 1;
   int64_t parts = 1;             // 1 or 2

@@ -73,7 +73,7 @@ class Layers {
   Layers(Forward& f, LayerBody body, LayerValues& values, const Tensor& first_trip = {})
       : f_(f), body_(std::move(body)), values_(values), first_trip_(first_trip) {}
 
-  // Returns the values that a group's loop carries after the residual stream and the cache.
+  // A group's loop carries the residual stream, the cache, and then the values that this function returns.
   std::vector<Tensor> others(const LayerGroup& group) const {
     std::vector<Tensor> out;
     if (f_.router) out.push_back(f_.router);

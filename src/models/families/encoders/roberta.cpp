@@ -14,7 +14,7 @@ ModelConfig read_roberta(const ConfigReader& r) {
   c.first_position = c.pad_token_id.value_or(1) + 1;
   c.max_position_embeddings -= c.first_position;
   if (c.max_position_embeddings <= 0)
-    throw UserError("{}: max_position_embeddings leaves no position after pad_token_id ({})", r.file(),
+    throw UserError("{}: max_position_embeddings is too small: positions begin after pad_token_id ({})", r.file(),
                     c.first_position - 1);
   return c;
 }

@@ -99,11 +99,11 @@ ModelConfig read_dense(const ConfigReader& r, int64_t usual_window) {
   for (const bool window : {true, false})
     if (g.shared_layers > 0 && layers_of(c, window, 0, std::max<int64_t>(0, first_shared(c))).empty() &&
         !layers_of(c, window, 0, c.num_hidden_layers).empty())
-      throw UserError(
-          "{}: num_kv_shared_layers is {}, but the layers before the shared ones {}; "
-          "a shared layer needs an earlier layer of the same kind",
-          r.file(), g.shared_layers, window ? "have no window" : "all have a window");
-  // "vision" changes only the attention of the tokens of images.
+      throw UserError("{}: num_kv_shared_layers is {}, but {}; a shared layer needs an earlier layer of the same kind",
+                      r.file(), g.shared_layers,
+                      window ? "no layer before the shared layers has a window"
+                             : "all layers before the shared layers have a window");
+  // The value "vision" changes attention only for image tokens.
   if (r.text("use_bidirectional_attention", "vision") != "vision")
     r.refuse_unless("use_bidirectional_attention", nullptr);
   return c;

@@ -17,7 +17,7 @@ void read_mamba2(const ConfigReader& reader, Mamba2& mamba, int64_t inner);
 // Reads the bounds of the step size from time_step_limit.
 void read_step_bounds(const ConfigReader& reader, Mamba2& mamba);
 
-// Returns the arrays of the cache of a model in which some layers (or none) have Mamba2 and the others have attention.
+// Returns the cache's arrays for a model in which some layers (or none) have Mamba2 and the others have attention.
 std::vector<CacheArray> hybrid_cache(const ModelConfig& config);
 
 }  // namespace fettle

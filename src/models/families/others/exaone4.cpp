@@ -13,7 +13,8 @@ ModelConfig read_exaone4(const ConfigReader& r) {
   c.norm_eps = r.number("rms_norm_eps", 1e-5);
   c.qk_norm = true;
   if (r.given("sliding_window") && !r.has("sliding_window")) return c;
-  // The published pattern is a string ("LLLG"); layer_types says the same for each layer.
+  // In the published configs, sliding_window_pattern is a string ("LLLG"). It is not read, because these configs also
+  // have layer_types.
   const int64_t pattern = r.has("layer_types") ? 4 : r.integer("sliding_window_pattern", 4);
   c.window = r.windows(c.num_hidden_layers, r.integer("sliding_window", 4096),
                        [=](int64_t layer) { return (layer + 1) % pattern != 0; });

@@ -9,9 +9,8 @@ namespace fettle {
 // Reads the fields that Qwen 3.5 and Qwen3-Next share, except those of the experts.
 ModelConfig read_delta_config(const ConfigReader& reader);
 
-// The projections of the input of a layer with linear attention: q|k|v [B, T, channels] before the convolution, the
-// gate z [B, T, N H], and b and a [B, T, N], for N value heads of H dims. The rate of the delta rule is computed from
-// b, the decay from a.
+// The results of linear attention's projections: q|k|v [B, T, channels] before the convolution, the gate z [B, T, N H],
+// and b and a [B, T, N], for N value heads of H dims. The rate of the delta rule is computed from b, the decay from a.
 struct DeltaInputs {
   Tensor qkv, z, b, a;
 };
