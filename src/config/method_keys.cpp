@@ -99,8 +99,8 @@ std::vector<Key> method_keys() {
       {.name = "use_llama_pro",
        .group = Group::kMethod,
        .member = &Recipe::use_llama_pro,
-       .help = "Spread the layers that `finetuning_type: freeze` trains evenly over the model. This suits models with "
-               "inserted layers (LLaMA Pro)."},
+       .help = "With `finetuning_type: freeze`, divide the layers into freeze_trainable_layers equal blocks, and train "
+               "the last layer of each block. This suits models with inserted layers (LLaMA Pro)."},
       {.name = "freeze_trainable_modules",
        .group = Group::kMethod,
        .member = &Recipe::freeze_trainable_modules,

@@ -9,7 +9,7 @@ std::vector<Key> preference_keys() {
        .member = &Recipe::sft_loss,
        .help =
            "Loss of `stage: sft`. dft multiplies each token's loss by the token's probability. eaft multiplies it by "
-           "the entropy of the prediction. asft adds to dft the distance to a reference model's predictions. "
+           "the entropy of the prediction. asft is dft plus the distance to a reference model's predictions. "
            "Evaluation always measures cross_entropy.",
        .values = {"cross_entropy", "dft", "eaft", "asft"},
        .spellings = {{"nll", "cross_entropy"}}},

@@ -159,7 +159,7 @@ class Resolving {
     run_.model.config.router_aux_loss_coef = balance_factor(recipe_, *run_.stage, run_.model.config);
   }
 
-  // Sets the rate at which steps move the corrections of routers.
+  // Sets the amount by which each step changes the corrections of routers.
   void set_correction_rate() {
     run_.correction_rate = trains_ ? recipe_.moe_router_bias_update_rate : 0;
     if (run_.correction_rate == 0) return;
@@ -219,8 +219,8 @@ class Resolving {
           recipe_.where("embedding_lr"));
   }
 
-  // Refuses an update rule that projects gradients (APOLLO) if the run trains no weight whose gradient the rule
-  // projects.
+  // Refuses an update rule that projects gradients (APOLLO) if no trained weight is a linear layer of apollo_target.
+  // The rule would then project no gradient.
   void check_low_rank() const {
     if (!run_.optimizer.rule->projects || run_.trained.empty()) return;
     if (std::ranges::any_of(run_.trained, [&](const Param& param) { return optim_weight(run_, param).low_rank; }))
@@ -300,8 +300,8 @@ class Resolving {
                       run_.optimizer.rule->name);
   }
 
-  // Refuses offload_dir_weights if no weight has an f32 copy in addition to the 16-bit copy with which the step
-  // computes.
+  // offload_dir_weights moves the f32 copies of weights to the disk. Refuses it if no weight has both an f32 copy and a
+  // 16-bit copy with which the step computes.
   void check_offload_dir_weights() const {
     if (!trains_ || !recipe_.offload_dir_weights) return;
     auto refuse = [&](const std::string& why) {
@@ -309,8 +309,7 @@ class Resolving {
     };
     const std::string instead = "remove the key (offload_param: true keeps the layers' weights in host memory)";
     if (recipe_.offload_dir.empty())
-      refuse(
-          "the weights are kept in the file of offload_dir, which is not set; set offload_dir to a folder on a disk");
+      refuse("the weights go into a file in offload_dir, but offload_dir is not set; set it to a folder on a disk");
     if (run_.trained_dtype != DType::kF32)
       refuse("with pure_bf16, there are no float32 weights; set bf16: true instead of pure_bf16, or " + instead);
     if (run_.compute == DType::kF32)
@@ -352,8 +351,8 @@ class Resolving {
     run_.reference = run_.trained;
     std::ranges::copy_if(run_.frozen, std::back_inserter(run_.reference),
                          [&](const Param& param) { return run_.moves(param); });
-    // The reference model has no adapter in two cases. A new adapter has no effect at the start. An adapter that is
-    // evaluated is compared with the base.
+    // The reference model is the base without an adapter in two cases. First, the run trains a new adapter, which has
+    // no effect at the start. Second, the run evaluates an adapter, which is compared with the base.
     run_.reference_adapted = trains_ && !run_.adapter.empty();
     if (!run_.reference_adapted) std::erase_if(run_.reference, [](const Param& param) { return param.is_lora(); });
   }
