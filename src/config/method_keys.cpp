@@ -94,7 +94,8 @@ std::vector<Key> method_keys() {
       {.name = "freeze_trainable_layers",
        .group = Group::kMethod,
        .member = &Recipe::freeze_trainable_layers,
-       .help = "How many of the last layers `finetuning_type: freeze` trains; a negative number means the first ones.",
+       .help = "Number of layers that `finetuning_type: freeze` trains: the last layers or, with a negative number, "
+               "the first layers.",
        .aliases = {"peft_config.freeze_trainable_layers"}},
       {.name = "use_llama_pro",
        .group = Group::kMethod,

@@ -34,8 +34,8 @@ std::vector<Key> preference_keys() {
       {.name = "pref_beta",
        .group = Group::kMethod,
        .member = &Recipe::pref_beta,
-       .help = "Weight of a difference in log-probability in stages dpo and kto; for orpo, the weight of the odds "
-               "ratio.",
+       .help = "Factor on the differences of log-probabilities in the losses of stages dpo and kto. For orpo, the "
+               "weight of the odds ratio.",
        .aliases = {"beta", "dpo_beta", "orpo_alpha", "rl_beta"},
        .min = 0,
        .above_min = true},

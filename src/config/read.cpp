@@ -112,7 +112,7 @@ class Reader {
   }
 
   void take_key(const Key& key, const std::string& name, const GivenValue& given) {
-    // Recipes of torchtune have maps as lr_scheduler, optimizer and dataset. Their entries are read one by one.
+    // In torchtune's recipes, lr_scheduler, optimizer and dataset are maps. The entries of a map are read one by one.
     if (given.node.IsMap() && is_nested_alias(name) && !is_map(key)) {
       take_inner(name, given);
       return;

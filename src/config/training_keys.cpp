@@ -213,8 +213,8 @@ std::vector<Key> training_keys() {
       {.name = "apollo_scale_front",
        .group = Group::kTraining,
        .member = &Recipe::apollo_scale_front,
-       .help = "true: multiply steps by the root of apollo_scale first, then limit the growth of their norm. false: "
-               "the other order."},
+       .help = "true: multiply steps by the root of apollo_scale, then limit how fast their norm grows. false: limit "
+               "first, then multiply."},
       {.name = "weight_decay",
        .group = Group::kTraining,
        .member = &Recipe::weight_decay,

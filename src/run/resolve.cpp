@@ -275,7 +275,8 @@ class Resolving {
       refuse(fmt::format("pipelines are not implemented for models with experts, such as {}", type),
              "use ep or fsdp instead of pp");
     if (run_.offload_param || run_.offload_optimizer)
-      refuse("the layers of a stage must be on their devices", "remove offload_param and offload_optimizer");
+      refuse("the weights and the optimizer state of a stage must be on its devices",
+             "remove offload_param and offload_optimizer");
     if (run_.batch.micro_batches < stages)
       warn(
           "{}: mesh: pp {}: gradient_accumulation_steps: {} gives fewer micro-batches than stages, so some stages are "
@@ -296,7 +297,7 @@ class Resolving {
       throw UserError(
           "{}: offload_dir does not work with pp in mesh; remove offload_dir, or use fsdp or tp instead of pp", where);
     if (std::ranges::all_of(run_.trained, [&](const Param& param) { return optimizer_state(run_, param).empty(); }))
-      throw UserError("{}: optim: {} has no state that offload_dir could keep; remove the key", where,
+      throw UserError("{}: optim: {} has no state that offload_dir could keep; remove offload_dir", where,
                       run_.optimizer.rule->name);
   }
 
@@ -313,8 +314,10 @@ class Resolving {
     if (run_.trained_dtype != DType::kF32)
       refuse("with pure_bf16, there are no float32 weights; set bf16: true instead of pure_bf16, or " + instead);
     if (run_.compute == DType::kF32)
-      refuse("without bf16 or fp16, the step computes with the float32 weights themselves; set bf16: true, or " +
-             instead);
+      refuse(
+          "without bf16 or fp16, the step computes with the float32 weights themselves, so they must stay in memory; "
+          "set bf16: true, or " +
+          instead);
     if (std::ranges::none_of(run_.trained, [&](const Param& param) { return run_.on_disk(param); }))
       refuse("no matrix of the layers is trained; remove the key");
   }

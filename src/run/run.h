@@ -134,7 +134,7 @@ struct Run {
   // for a parameter that steps move, because the base does not have these values.
   bool keeps(const Param& param) const { return from_scratch || moves(param); }
   DType reference_dtype() const { return lora && reference_folder.empty() ? trained_dtype : frozen_dtype; }
-  int64_t count(const std::vector<Param>& params) const;  // number of elements; for `frozen`, includes `quantised`
+  int64_t count(const std::vector<Param>& params) const;  // number of elements; with `frozen`, also counts `quantised`
   // Returns the numbers of the layers whose tensors the parameter contains. For a LoRA weight, these are only the
   // layers that have LoRA weights. Returns {0} for a parameter outside of the layers.
   std::vector<int64_t> layers_of(const Param& param) const;
