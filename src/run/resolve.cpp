@@ -310,7 +310,8 @@ class Resolving {
     };
     const std::string instead = "remove the key (offload_param: true keeps the layers' weights in host memory)";
     if (recipe_.offload_dir.empty())
-      refuse("the weights go into a file in offload_dir, but offload_dir is not set; set it to a folder on a disk");
+      refuse(
+          "the weights go into a file in offload_dir, but that key is not set; set offload_dir to a folder on a disk");
     if (run_.trained_dtype != DType::kF32)
       refuse("with pure_bf16, there are no float32 weights; set bf16: true instead of pure_bf16, or " + instead);
     if (run_.compute == DType::kF32)
