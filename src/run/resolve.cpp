@@ -361,8 +361,8 @@ class Resolving {
     if (!run_.reference_adapted) std::erase_if(run_.reference, [](const Param& param) { return param.is_lora(); });
   }
 
-  // Chooses the memory of each parameter: host memory for the layers under offload_param and for master weights under
-  // offload_optimizer. Comes after set_dtypes and set_reference, because the choice depends on their results.
+  // Chooses the memory of each parameter: host memory for the layers if offload_param is set, and for master weights if
+  // offload_optimizer is set. Comes after set_dtypes and set_reference, because the choice depends on their results.
   void place_params() {
     for (Param& param : run_.trained) param.trained = true;
     for (Param& param : run_.reference) param.trained = false;
