@@ -109,9 +109,9 @@ int launch(const LaunchOptions& options) {
             std::string(key).substr(0, std::strlen(key) - 1));
   if (std::set<std::string>(hosts.begin(), hosts.end()).size() != hosts.size())
     throw UserError("--hosts: a host is named twice; to start several processes on each host, set --per-host");
-  // The seconds that the other processes have to end by themselves after one process has failed. They notice the
-  // failure after FateTimes::silence. After `patience`, the processes that still run get SIGTERM. After twice
-  // `patience`, the shells that still run are killed.
+  // When one process has failed, the other processes notice this after FateTimes::silence, and should end by
+  // themselves. Those that still run after `patience` seconds get SIGTERM. The shells that still run after twice
+  // `patience` are killed.
   const double patience = 2.5 * FateTimes::from_environment().silence;
   const InterruptScope interrupts;
   signal(SIGPIPE, SIG_IGN);

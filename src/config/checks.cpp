@@ -15,8 +15,8 @@ namespace fettle {
 
 namespace {
 
-// Throws when a key that the schedule needs is not set. Also throws when a key that the schedule does not read is set
-// to another value than its default.
+// Throws when the schedule (lr_scheduler_type) needs a key that is not set. Also throws when the recipe changes a key
+// that this schedule does not read.
 void check_schedule(const Recipe& recipe) {
   const std::string& type = recipe.lr_scheduler_type;
   struct Argument {

@@ -11,8 +11,8 @@ struct SplitFlags {
   std::vector<std::string> words;   // a key=value word for each flag of a key, in order
 };
 
-// Splits the arguments after a command's name. `own` are the command's own flags ("--json"); they stay among the
-// arguments. All other flags must be keys of recipes, either Fettle's or another tool's; `-` in a name means `_`:
+// Splits the arguments after a command's name. `own` are the command's own flags ("--json"); they go to `others`. All
+// other flags must be keys of recipes, either Fettle's or another tool's; `-` in a name means `_`:
 //   --key value, --key=value    key=value
 //   --key                       key=true, for keys that need no value
 //   --no_key                    key=false, for keys that are on or off

@@ -116,7 +116,7 @@ const std::vector<WithoutEffect>& without_effect() {
       {"use_mca", "the whole step is one program of the vendor's compiler"},
       {"use_megatron_bridge", "the whole step is one program of the vendor's compiler"},
       {"use_hyper_parallel", "the whole step is one program of the vendor's compiler"},
-      {"pipeline_model_parallel_size", "all devices share the weights; for a pipeline, set pp in `mesh`"},
+      {"pipeline_model_parallel_size", "weights are sharded over all devices; for a pipeline, set pp in `mesh`"},
       {"virtual_pipeline_model_parallel_size", "stages are not interleaved; for a pipeline, set pp in `mesh`"},
       {"sequence_parallel", "activations are split along with the weights (see `mesh`)"},
       {"use_distributed_optimizer", kSharded},

@@ -9,8 +9,8 @@
 
 namespace fettle {
 
-// Return the reference of all keys as Markdown (docs/recipe.md), and as plain text (--help-keys). The help and the
-// values of the keys in `texts` come from `texts`.
+// Return the reference of all keys as Markdown (docs/recipe.md), and as plain text (--help-keys). If `texts` has
+// a key, the key's help and values come from there instead of the table of keys.
 std::string recipe_reference_markdown(const KeyTexts& texts);
 std::string recipe_reference_text(const KeyTexts& texts);
 // Returns the help of these keys as plain text: meaning, type and default, in lines of at most 100 columns. Throws

@@ -52,8 +52,8 @@ std::vector<Key> model_keys() {
       {.name = "rope_scaling",
        .member = &Recipe::rope_scaling,
        .help = "How to stretch the model's positions when cutoff_len exceeds the model's longest sequence. The "
-               "result's config.json has the new rope settings. If cutoff_len is not set, commands without training "
-               "(eval, generate and others) use twice the model's longest sequence.",
+               "result's config.json has the new rope settings. If cutoff_len is not set, commands that do not train "
+               "(eval, generate and others) stretch the positions to twice the model's longest sequence.",
        .values = {"linear", "dynamic", "yarn", "llama3"},
        .spellings = {{"none", ""}}},
       {.name = "resize_vocab",
@@ -468,8 +468,8 @@ std::vector<Key> hardware_keys() {
       {.name = "offload_dir",
        .group = Group::kHardware,
        .member = &Recipe::offload_dir,
-       .help = "Folder on a local disk. A file there keeps the optimizer state of full or freeze-tuning; each step "
-               "reads and writes it layer by layer. Replaces offload_optimizer."},
+       .help = "Folder on a local disk. With full or freeze tuning, a file in this folder keeps the optimizer state. "
+               "Each step reads and writes the file layer by layer. Replaces offload_optimizer."},
       {.name = "offload_dir_weights",
        .group = Group::kHardware,
        .member = &Recipe::offload_dir_weights,

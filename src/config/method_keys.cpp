@@ -94,13 +94,14 @@ std::vector<Key> method_keys() {
       {.name = "freeze_trainable_layers",
        .group = Group::kMethod,
        .member = &Recipe::freeze_trainable_layers,
-       .help = "How many of the last layers `finetuning_type: freeze` trains; a negative number means the first ones.",
+       .help = "Number of layers that `finetuning_type: freeze` trains: the last layers or, with a negative number, "
+               "the first layers.",
        .aliases = {"peft_config.freeze_trainable_layers"}},
       {.name = "use_llama_pro",
        .group = Group::kMethod,
        .member = &Recipe::use_llama_pro,
-       .help = "Spread the layers that `finetuning_type: freeze` trains evenly over the model. This suits models with "
-               "inserted layers (LLaMA Pro)."},
+       .help = "With `finetuning_type: freeze`, divide the layers into freeze_trainable_layers equal blocks, and train "
+               "the last layer of each block. This suits models with inserted layers (LLaMA Pro)."},
       {.name = "freeze_trainable_modules",
        .group = Group::kMethod,
        .member = &Recipe::freeze_trainable_modules,

@@ -9,7 +9,7 @@ std::vector<Key> preference_keys() {
        .member = &Recipe::sft_loss,
        .help =
            "Loss of `stage: sft`. dft multiplies each token's loss by the token's probability. eaft multiplies it by "
-           "the entropy of the prediction. asft adds to dft the distance to a reference model's predictions. "
+           "the entropy of the prediction. asft is dft plus the distance to a reference model's predictions. "
            "Evaluation always measures cross_entropy.",
        .values = {"cross_entropy", "dft", "eaft", "asft"},
        .spellings = {{"nll", "cross_entropy"}}},
@@ -34,8 +34,8 @@ std::vector<Key> preference_keys() {
       {.name = "pref_beta",
        .group = Group::kMethod,
        .member = &Recipe::pref_beta,
-       .help = "Weight of a difference in log-probability in stages dpo and kto; for orpo, the weight of the odds "
-               "ratio.",
+       .help = "Factor on the differences of log-probabilities in the losses of stages dpo and kto. For orpo, the "
+               "weight of the odds ratio.",
        .aliases = {"beta", "dpo_beta", "orpo_alpha", "rl_beta"},
        .min = 0,
        .above_min = true},

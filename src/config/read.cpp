@@ -73,7 +73,8 @@ class Reader {
   }
 
   // Sets the keys that the settings of DeepSpeed, FSDP or accelerate ask for. Keys that the recipe sets keep their
-  // values. Then prints one warning about all keys without effect for which the table gives no reason.
+  // values. Then prints one warning that lists keys without effect. A key that has a reason in the table is not in this
+  // list: accept() has already printed its own warning.
   void report() {
     const auto wishes = std::exchange(wishes_, {});
     for (const auto& [key, wish] : wishes) {
@@ -97,8 +98,8 @@ class Reader {
   }
 
  private:
-  // Returns whether a key that another tool's settings ask for suits the keys that are set. Weights go to the disk only
-  // if offload_dir is set and the run has both float32 and 16-bit weights.
+  // Returns whether the recipe can take this key from another tool's settings. The only key that may not fit is
+  // offload_dir_weights: it needs offload_dir, and a run with both float32 and 16-bit weights.
   bool suits(const std::string& key) const {
     return key != "offload_dir_weights" ||
            (!recipe_.offload_dir.empty() && (recipe_.bf16 || recipe_.fp16) && !recipe_.pure_bf16);
@@ -111,7 +112,7 @@ class Reader {
   }
 
   void take_key(const Key& key, const std::string& name, const GivenValue& given) {
-    // Recipes of torchtune have maps as lr_scheduler, optimizer and dataset. Their entries are read one by one.
+    // In torchtune's recipes, lr_scheduler, optimizer and dataset are maps. The entries of a map are read one by one.
     if (given.node.IsMap() && is_nested_alias(name) && !is_map(key)) {
       take_inner(name, given);
       return;

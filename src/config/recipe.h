@@ -115,7 +115,7 @@ struct Recipe {
   int64_t max_warmup_steps = 0;               // limit for a warmup given as a share; 0: no limit
   std::optional<double> embedding_lr;         // learning rate of embedding and head; empty: learning_rate
   std::optional<double> moe_aux_loss_coef;    // weight of the loss that balances experts; empty: from config.json
-  double moe_router_bias_update_rate = 0;     // by how much a step moves the corrections of routers; 0: not at all
+  double moe_router_bias_update_rate = 0;     // by how much a step changes the corrections of routers; 0: not at all
   std::string output_router_logits = "auto";  // whether the balancing loss is on: auto (from config.json), true, false
   std::string optim = "adamw_torch";
   std::map<std::string, std::string> optim_args;  // hyperparameters of the optimizer by name
@@ -172,7 +172,7 @@ struct Recipe {
   std::string export_dir;
   double export_size = 5;                // largest size of a weight file, in GB
   std::string export_dtype;              // empty: the base model's dtype
-  std::string export_quantization;       // scheme of exported weights in few bits; empty: none
+  std::string export_quantization;       // quantisation scheme of the exported weights; empty: none
   std::vector<std::string> export_gguf;  // types of GGUF files; empty: write safetensors
 
   // Keys about generation.

@@ -40,8 +40,8 @@ std::vector<Key> training_keys() {
       {.name = "moe_aux_loss_coef",
        .group = Group::kTraining,
        .member = &Recipe::moe_aux_loss_coef,
-       .help = "Weight of the loss that balances experts. If empty: when output_router_logits is true, "
-               "router_aux_loss_coef of config.json, else 0.",
+       .help = "Weight of the loss that balances experts. If empty, the weight is router_aux_loss_coef of config.json "
+               "if output_router_logits is true, and 0 otherwise.",
        .aliases = {"router_aux_loss_coef"},
        .min = 0},
       {.name = "moe_router_bias_update_rate",
@@ -167,8 +167,8 @@ std::vector<Key> training_keys() {
        .group = Group::kTraining,
        .member = &Recipe::use_apollo,
        .help =
-           "The same as `optim: apollo_adamw` with the keys below as its arguments: AdamW runs on projections of the "
-           "gradients of linear layers, and its steps there decide how the whole gradients are scaled. Needs full "
+           "The same as `optim: apollo_adamw` with the keys below as its arguments: for linear layers, AdamW runs on "
+           "projections of the gradients, and the norms of its steps set the scale of the full gradients. Needs full "
            "or freeze tuning."},
       {.name = "apollo_target",
        .group = Group::kTraining,
@@ -201,19 +201,20 @@ std::vector<Key> training_keys() {
       {.name = "apollo_proj_type",
        .group = Group::kTraining,
        .member = &Recipe::apollo_proj_type,
-       .help = "Which side of a weight keeps its size: std (the longer one), right (the rows), left (the columns).",
+       .help = "Which dim of a gradient APOLLO does not project. right: the rows stay. left: the columns stay. std: "
+               "the longer dim stays.",
        .values = {"std", "right", "left"}},
       {.name = "apollo_scale_type",
        .group = Group::kTraining,
        .member = &Recipe::apollo_scale_type,
-       .help = "channel: each row or column of the side that keeps its size has its own factor. tensor: the whole "
-               "weight has one factor.",
+       .help = "channel: each row has its own factor or, if the columns stay (apollo_proj_type), each column. tensor: "
+               "the whole weight has one factor.",
        .values = {"channel", "tensor"}},
       {.name = "apollo_scale_front",
        .group = Group::kTraining,
        .member = &Recipe::apollo_scale_front,
-       .help = "true: multiply steps by the root of apollo_scale first, then limit the growth of their norm. false: "
-               "the other order."},
+       .help = "true: multiply steps by the root of apollo_scale, then limit how fast their norm grows. false: limit "
+               "first, then multiply."},
       {.name = "weight_decay",
        .group = Group::kTraining,
        .member = &Recipe::weight_decay,
@@ -281,11 +282,11 @@ std::vector<Key> training_keys() {
       {.name = "gradient_checkpointing",
        .group = Group::kTraining,
        .member = &Recipe::gradient_checkpointing,
-       .help =
-           "Values that the backward pass computes again instead of storing them. none: nothing; attention: the scores "
-           "of attention; dots: all but the results of matrix products; linear: all but the results of linear layers; "
-           "25%, 50% or 75%: everything in that share of the layers, and as `linear` in the others; full (or true): "
-           "everything in all layers. auto: the least recomputation with which the step fits into memory.",
+       .help = "Values that the forward pass does not store, so the backward pass computes them again. none: nothing; "
+               "attention: the scores of attention; dots: all but the results of matrix products; linear: all but the "
+               "results of linear layers; 25%, 50% or 75%: everything in that share of the layers, and as `linear` in "
+               "the others; full (or true): everything in all layers. auto: the least recomputation with which the "
+               "step fits into memory.",
        .aliases = {"activation_checkpointing", "grad_checkpoint", "enable_activation_checkpointing", "remat_policy"},
        .values = {"auto", "none", "attention", "dots", "linear", "25%", "50%", "75%", "full"},
        .later = {"offload", "offload_disk"},

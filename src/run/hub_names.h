@@ -24,7 +24,7 @@ struct ModelFolders {
   std::string revision = {};                      // model_revision; empty: the branch `main`
   std::vector<std::string> adapters = {};         // adapter_name_or_path
   std::string reference = {};                     // ref_model; empty: the recipe names none
-  std::map<std::string, std::string> names = {};  // folder -> the name in the recipe that it replaced
+  std::map<std::string, std::string> names = {};  // folder -> its name on a hub, or the GGUF file it comes from
   std::vector<std::string> added_targets = {};    // modules that change_model adds to additional_target
 
   // Returns the name that `folder` replaced; if there is none, returns `folder`.

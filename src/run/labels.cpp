@@ -41,7 +41,7 @@ std::optional<LabelSet> settled_labels(const Recipe& recipe, const Stage& stage,
   const LabelRequest asked = label_request(recipe);
   const TaughtLabels taught = taught_labels(adapters, config, config_file);
   if (!recipe.train_from_scratch) check_taught(asked, taught);
-  // settle_labels only looks up where the rows are. So this DataSpec needs no labels, and its cutoff_len has no effect.
+  // settle_labels uses this DataSpec only to find the rows. So it needs no labels, and its cutoff_len has no effect.
   DataSpec rows = data_spec(recipe, stage, std::nullopt, recipe.cutoff_len);
   if (read == ReadLabels::kIfUnnamed && (asked.count || !asked.id2label.empty())) rows.sets.clear();
   return settle_labels(asked, taught, rows);

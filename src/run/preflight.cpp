@@ -18,8 +18,8 @@ void check_positions(const Run& run, const Examples& examples) {
   if (known <= 0 || longest <= known) return;
   if (std::ranges::find(run.model.params, Role::kPositionEmbedding, &Param::role) != run.model.params.end())
     throw UserError(
-        "{}: the row has {} tokens, but the model's table has {} positions; set cutoff_len: {} (overlength says "
-        "whether longer rows are cut or dropped)",
+        "{}: the row has {} tokens, but the model has learned embeddings for {} positions; set cutoff_len: {} "
+        "(overlength says whether longer rows are cut or dropped)",
         examples.source(at), longest, known, known);
   warn(
       "{}: the row has {} tokens, but the model was trained for {} (max_position_embeddings); set cutoff_len: {} to "
@@ -30,7 +30,8 @@ void check_positions(const Run& run, const Examples& examples) {
 void check_vocabulary(const Run& run, const std::filesystem::path& folder, const Tokenizer& tokenizer) {
   if (run.model.config.vocab_size < tokenizer.vocab_size())
     throw UserError(
-        "{}: the vocabulary has {} entries, but the tokenizer has {} tokens; both models must have the same vocabulary",
+        "{}: the model's vocabulary has {} entries, but the tokenizer has {} tokens; all models that eval compares "
+        "must have the same vocabulary",
         folder.string(), run.model.config.vocab_size, tokenizer.vocab_size());
 }
 

@@ -123,8 +123,8 @@ void quantise_frozen(Run& run, const Recipe& recipe, Purpose purpose, const std:
          recipe.where("quantization_bit"), file, groups->format().name());
   if (float8 && !float8->uniform && !recipe.quantization_bit && (run.lora || run.trained.empty()))
     info(
-        "{}: config_groups names single modules or states several formats, so all weights in 8-bit floats take 16 bits "
-        "on the device",
+        "{}: config_groups names single modules or several formats, so Fettle converts all weights in 8-bit floats to "
+        "16 bits on the device",
         file);
   if (!found && !keeps_mxfp4 && !kept_as) return;
   if (found) check(run, *found, stored ? file : recipe.where("quantization_bit"));

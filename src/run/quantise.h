@@ -16,17 +16,17 @@ struct Recipe;
 // the number of bits. `file` names the checkpoint in messages.
 std::optional<Quantisation> quantisation_of(const Recipe& recipe, const ModelConfig& config, const std::string& file);
 
-// If the checkpoint stores a weight as integers (GPTQ, AWQ, packed) or 8-bit floats in some layers only, replaces the
-// weight's parameter in run.model by two: one for these layers and one for the other layers. Logs this. With
-// layers_to_transform, offload_param or LoRA on experts, warns instead that all layers of the weight become floats.
-// Does nothing if the run turns all such weights into floats. `file` is the config.json, for messages.
+// A checkpoint may store a weight as integers (GPTQ, AWQ, packed) or 8-bit floats in some layers, but not in others.
+// Replaces such a weight's parameter in run.model by two: one for these layers and one for the other layers. Logs this.
+// With layers_to_transform, offload_param or LoRA on experts, warns instead that all layers of the weight become
+// floats. Does nothing if the run turns all such weights into floats. `file` is the config.json, for messages.
 void split_stored_stacks(Run& run, const Recipe& recipe, Purpose purpose, const std::string& file);
 
-// Replaces weights in run.frozen that stay quantised: the parts of the quantised form take the place of the weight, and
-// run.quantised lists the weight. These weights are the linear weights (if quantisation_of returns a format), experts
-// that stay in MXFP4, and weights that the checkpoint stores as integers in groups or as 8-bit floats. Throws UserError
-// like quantisation_of, and when quantised weights would have to be trained or changed. `file` is the config.json, for
-// messages.
+// Prepares the frozen weights that are quantised on the device. In run.frozen, replaces each of them by its parts (such
+// as codes and scales), and adds the weight to run.quantised. Three groups of weights are quantised: linear weights, if
+// quantisation_of returns a format; experts that stay in MXFP4; and weights that the checkpoint stores as integers in
+// groups or as 8-bit floats. Throws UserError like quantisation_of, and when quantised weights would have to be trained
+// or changed. `file` is the config.json, for messages.
 void quantise_frozen(Run& run, const Recipe& recipe, Purpose purpose, const std::string& file);
 
 }  // namespace fettle

@@ -159,7 +159,7 @@ class Resolving {
     run_.model.config.router_aux_loss_coef = balance_factor(recipe_, *run_.stage, run_.model.config);
   }
 
-  // Sets the rate at which steps move the corrections of routers.
+  // Sets the amount by which each step changes the corrections of routers.
   void set_correction_rate() {
     run_.correction_rate = trains_ ? recipe_.moe_router_bias_update_rate : 0;
     if (run_.correction_rate == 0) return;
@@ -219,8 +219,8 @@ class Resolving {
           recipe_.where("embedding_lr"));
   }
 
-  // Refuses an update rule that projects gradients (APOLLO) if the run trains no weight whose gradient the rule
-  // projects.
+  // Refuses an update rule that projects gradients (APOLLO) if no trained weight is a linear layer of apollo_target.
+  // The rule would then project no gradient.
   void check_low_rank() const {
     if (!run_.optimizer.rule->projects || run_.trained.empty()) return;
     if (std::ranges::any_of(run_.trained, [&](const Param& param) { return optim_weight(run_, param).low_rank; }))
@@ -275,7 +275,8 @@ class Resolving {
       refuse(fmt::format("pipelines are not implemented for models with experts, such as {}", type),
              "use ep or fsdp instead of pp");
     if (run_.offload_param || run_.offload_optimizer)
-      refuse("the layers of a stage must be on their devices", "remove offload_param and offload_optimizer");
+      refuse("the weights and the optimizer state of a stage must be on its devices",
+             "remove offload_param and offload_optimizer");
     if (run_.batch.micro_batches < stages)
       warn(
           "{}: mesh: pp {}: gradient_accumulation_steps: {} gives fewer micro-batches than stages, so some stages are "
@@ -296,12 +297,12 @@ class Resolving {
       throw UserError(
           "{}: offload_dir does not work with pp in mesh; remove offload_dir, or use fsdp or tp instead of pp", where);
     if (std::ranges::all_of(run_.trained, [&](const Param& param) { return optimizer_state(run_, param).empty(); }))
-      throw UserError("{}: optim: {} has no state that offload_dir could keep; remove the key", where,
+      throw UserError("{}: optim: {} has no state that offload_dir could keep; remove offload_dir", where,
                       run_.optimizer.rule->name);
   }
 
-  // Refuses offload_dir_weights if no weight has an f32 copy in addition to the 16-bit copy with which the step
-  // computes.
+  // offload_dir_weights moves the f32 copies of weights to the disk. Refuses it if no weight has both an f32 copy and a
+  // 16-bit copy with which the step computes.
   void check_offload_dir_weights() const {
     if (!trains_ || !recipe_.offload_dir_weights) return;
     auto refuse = [&](const std::string& why) {
@@ -310,12 +311,14 @@ class Resolving {
     const std::string instead = "remove the key (offload_param: true keeps the layers' weights in host memory)";
     if (recipe_.offload_dir.empty())
       refuse(
-          "the weights are kept in the file of offload_dir, which is not set; set offload_dir to a folder on a disk");
+          "the weights go into a file in offload_dir, but that key is not set; set offload_dir to a folder on a disk");
     if (run_.trained_dtype != DType::kF32)
       refuse("with pure_bf16, there are no float32 weights; set bf16: true instead of pure_bf16, or " + instead);
     if (run_.compute == DType::kF32)
-      refuse("without bf16 or fp16, the step computes with the float32 weights themselves; set bf16: true, or " +
-             instead);
+      refuse(
+          "without bf16 or fp16, the step computes with the float32 weights themselves, so they must stay in memory; "
+          "set bf16: true, or " +
+          instead);
     if (std::ranges::none_of(run_.trained, [&](const Param& param) { return run_.on_disk(param); }))
       refuse("no matrix of the layers is trained; remove the key");
   }
@@ -352,14 +355,14 @@ class Resolving {
     run_.reference = run_.trained;
     std::ranges::copy_if(run_.frozen, std::back_inserter(run_.reference),
                          [&](const Param& param) { return run_.moves(param); });
-    // The reference model has no adapter in two cases. A new adapter has no effect at the start. An adapter that is
-    // evaluated is compared with the base.
+    // The reference model is the base without an adapter in two cases. First, the run trains a new adapter, which has
+    // no effect at the start. Second, the run evaluates an adapter, which is compared with the base.
     run_.reference_adapted = trains_ && !run_.adapter.empty();
     if (!run_.reference_adapted) std::erase_if(run_.reference, [](const Param& param) { return param.is_lora(); });
   }
 
-  // Chooses the memory of each parameter: host memory for the layers under offload_param and for master weights under
-  // offload_optimizer. Comes after set_dtypes and set_reference, because the choice depends on their results.
+  // Chooses the memory of each parameter: host memory for the layers if offload_param is set, and for master weights if
+  // offload_optimizer is set. Comes after set_dtypes and set_reference, because the choice depends on their results.
   void place_params() {
     for (Param& param : run_.trained) param.trained = true;
     for (Param& param : run_.reference) param.trained = false;

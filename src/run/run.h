@@ -89,7 +89,7 @@ struct Run {
   // The reference model has frozen copies of these parameters. For a new adapter and for an adapter that is evaluated,
   // the reference model is the base without the adapter.
   std::vector<Param> reference;
-  bool reference_adapted = false;  // the reference model has copies of the given adapter
+  bool reference_adapted = false;  // the reference model has a frozen copy of `adapter`
   std::string reference_folder;    // ref_model; empty: the model at the start of the run
   std::string reference_at;        // where ref_model was set, for messages
   DType compute = DType::kF32;     // dtype of activations and matmuls
@@ -127,13 +127,14 @@ struct Run {
   const std::optional<LabelSet>& labels() const { return data.labels; }
   int64_t batch_shards() const;          // devices the batch is split over: dp x fsdp
   int64_t rows_per_micro_batch() const;  // rows of data in a micro-batch, over all devices
-  // Returns whether each step moves this frozen parameter: a router's correction, if correction_rate is above 0.
+  // Returns whether steps move (change) this frozen parameter. They move only the corrections of routers, and only if
+  // `correction_rate` is above 0.
   bool moves(const Param& param) const;
   // Returns whether checkpoints and results contain this frozen parameter. This is so in a run from random weights, and
   // for a parameter that steps move, because the base does not have these values.
   bool keeps(const Param& param) const { return from_scratch || moves(param); }
   DType reference_dtype() const { return lora && reference_folder.empty() ? trained_dtype : frozen_dtype; }
-  int64_t count(const std::vector<Param>& params) const;  // number of elements; for `frozen`, includes `quantised`
+  int64_t count(const std::vector<Param>& params) const;  // number of elements; with `frozen`, also counts `quantised`
   // Returns the numbers of the layers whose tensors the parameter contains. For a LoRA weight, these are only the
   // layers that have LoRA weights. Returns {0} for a parameter outside of the layers.
   std::vector<int64_t> layers_of(const Param& param) const;
@@ -143,16 +144,16 @@ struct Run {
   // f32, or has offload_param or a reference model, has no master weights.
   bool has_master(const Param& param) const;
   // Returns whether the parameter's f32 values are in the file of offload_dir. With offload_dir_weights, this is so for
-  // each trained f32 matrix of the layers. The array of the program is then a 16-bit copy of these values, in the dtype
-  // `compute`.
+  // each trained f32 matrix of the layers. Programs then get a 16-bit copy of these values, in the dtype `compute`.
   bool on_disk(const Param& param) const;
   // Returns whether the parameter is a matrix of the layers that is trained in f32 while the step computes in 16 bits.
   bool trained_above_compute(const Param& param) const;
   // Returns the dtype of a parameter's array in programs. `usual` is the dtype of parameters without a dtype of their
   // own.
   DType dtype_of(const Param& param, DType usual) const;
-  // Returns whether weights of the layers are trained in host memory. Then one loop over all layers writes the
-  // gradients of these weights to host memory, so all layers must save the same values for the backward pass.
+  // Returns whether weights of the layers are trained in host memory. If so, one loop over all layers writes their
+  // gradients to host memory. A loop saves the same values of each layer for the backward pass, so `remat` must treat
+  // all layers alike.
   bool trains_layers_on_host() const;
   Memory state_memory() const { return offload_optimizer ? Memory::kHost : Memory::kDevice; }
   // Returns whether the optimizer state is in a file. A step then is several programs (step/disk/disk_state.h).

@@ -149,7 +149,7 @@ TEST_F(EvalClasses, RequestsThatWouldGiveWrongMetricsAreRefused) {
   recipe.eval_dataset = {file("long.csv", "text,label\n" + words + ",red\nsome,blue\n")};
   recipe.cutoff_len = 2048;
   recipe.set_at["cutoff_len"] = "override";
-  EXPECT_THAT(said(), HasSubstr("but the model's table has"));
+  EXPECT_THAT(said(), HasSubstr("but the model has learned embeddings for"));
 }
 
 TEST(EvalReward, CountsThePairsInTheRightOrder) {

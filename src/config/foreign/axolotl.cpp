@@ -274,8 +274,8 @@ class AxolotlReader {
     }
   }
 
-  // Reads the special tokens. eos_token becomes Fettle's key, since it changes what is trained. The other special
-  // tokens change nothing that is trained, so the tokenizer's own special tokens are used.
+  // Reads the special tokens. eos_token becomes Fettle's key eos_token, since it changes what is trained. The other
+  // special tokens change nothing that is trained, so the tokenizer's own special tokens are used.
   void read_tokens() {
     for (const char* key : {"special_tokens", "tokens"}) {
       const YAML::Node map = at(key);

@@ -265,8 +265,8 @@ class Set {
     return true;
   }
 
-  // Sets the tags of the roles. Does nothing if all roles have usual names. Throws when a role has several names that
-  // are not all usual.
+  // Sets the tags of the roles. Does nothing if all roles have usual names. Throws when a role has several names and at
+  // least one of them is not usual.
   void read_roles() {
     if (has_usual_roles()) return;
     for (const auto& [tag, role] : {std::pair{"user_tag", "user"},

@@ -48,7 +48,7 @@ Dialect ms_swift(const Given& given) {
   usual(out, "adam_beta2", "0.95");
   usual(out, "lr_scheduler_type", "cosine");
   usual(out, "per_device_train_batch_size", "1");
-  // By default, ms-swift accumulates as many micro-batches as a step of 16 rows needs.
+  // By default, ms-swift accumulates micro-batches until a step has at least 16 rows.
   const std::string batch = given.text("per_device_train_batch_size");
   const bool number = !batch.empty() && batch.size() < 6 && batch.find_first_not_of("0123456789") == std::string::npos;
   const double rows = std::max(1.0, number ? std::stod(batch) : 1.0);

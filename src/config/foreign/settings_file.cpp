@@ -26,7 +26,7 @@ bool is_number(const YAML::Node& node) {
   return std::isdigit(static_cast<unsigned char>(node.Scalar()[0])) != 0;
 }
 
-// Returns whether the map has a device other than none, such as {device: cpu}.
+// Returns whether `node` is a map whose `device` is set and is not the word none, such as {device: cpu}.
 bool names_device(const YAML::Node& node) {
   const YAML::Node device = inner(node, "device");
   return device.IsDefined() && device.IsScalar() && device.Scalar() != "none" && device.Scalar() != "";
