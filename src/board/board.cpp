@@ -250,7 +250,7 @@ class BoardServer {
   }
 
   const BoardOptions& options_;
-  const bool open_;  // whether reading needs no token
+  const bool open_;  // true: requests that only read need no token
   Jobs jobs_;
   Control control_;
   RunList runs_;

@@ -10,7 +10,7 @@ struct BoardOptions {
   std::string host = "127.0.0.1";
   int port = 8090;         // 0: any free port
   std::string token;       // empty: a random one
-  bool read_only = false;  // whether the board refuses to start, stop and write
+  bool read_only = false;  // true: the board only shows runs, and cannot start or stop them
 };
 
 // Serves the page. First prints the board's address, with the token, on standard error. Ends after SIGINT, SIGTERM or

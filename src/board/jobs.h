@@ -26,7 +26,7 @@ class Jobs {
   // too many commands run already.
   int64_t query(const std::vector<std::string>& arguments);
   // Returns {running, code, out, err}, where `out` is empty while the command runs; nullopt for an unknown number.
-  // Numbers of the oldest ended commands are forgotten.
+  // The oldest ended commands are forgotten, so their numbers become unknown.
   std::optional<nlohmann::ordered_json> state(int64_t number);
   // Sends SIGTERM at the first call and SIGKILL at later calls. Returns false when the command is not running.
   bool end(int64_t number);

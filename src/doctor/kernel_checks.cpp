@@ -14,7 +14,7 @@ void check_composites(Findings& findings, const Devices& devices) {
   findings.attempt("composites", [&]() -> Finding {
     check_bodies(devices.title(), mesh, run);
     return {"composites", Verdict::kGood,
-            "attention and the other parts that kernels can replace agree with the host without kernels", ""};
+            "computed without kernels, attention and the other parts that kernels can replace agree with the host", ""};
   });
   const KernelSet named = select_kernels(devices.vendor(), devices.wanted_kernels());
   KernelSet kernels;
@@ -40,10 +40,11 @@ void check_composites(Findings& findings, const Devices& devices) {
       nlohmann::json figures = {{"id", kernel->id}, {"bound", verdict.bound}};
       if (std::isfinite(verdict.distance)) figures["distance"] = verdict.distance;
       return {name, verdict.agrees ? Verdict::kGood : Verdict::kNote,
-              verdict.failed ? "failed trial: " + verdict.trial
-                             : fmt::format("worst trial: {}; it differs from the result without the kernel by {:.1e} "
-                                           "of that result's norm (bound {:.0e})",
-                                           verdict.trial, verdict.distance, verdict.bound),
+              verdict.failed
+                  ? "failed trial: " + verdict.trial
+                  : fmt::format("worst trial: {}; its result differs from the result without the kernel by {:.1e} "
+                                "of that result's norm (largest allowed: {:.0e})",
+                                verdict.trial, verdict.distance, verdict.bound),
               verdict.agrees ? "" : "none needed: runs do not use this kernel, and are slower without it",
               std::move(figures)};
     });

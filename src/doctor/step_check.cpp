@@ -95,7 +95,7 @@ Finding check_step(Devices& devices) {
                       wanted.loss, gradients),
           agrees ? ""
                  : "results of training would be wrong: try another version of the driver and the plugin, and report "
-                   "this page",
+                   "this output",
           {{"loss_difference", loss}, {"gradient_difference", gradients}}};
 }
 

@@ -59,8 +59,8 @@ using HeaderList = std::unique_ptr<curl_slist, void (*)(curl_slist*)>;
 // Prepares `easy` for one request. If `from` > 0, requests the bytes from that offset on. Adds the token if the address
 // has the origin of the endpoint. `headers` must outlive the request.
 void prepare(CURL* easy, const HubSettings& settings, const std::string& url, int64_t from, HeaderList& headers);
-// Adds one header line of a reply; CURLOPT_HEADERFUNCTION passes such lines. A status line begins a new reply, so it
-// removes the earlier headers.
+// Adds one header line to `reply`. libcurl passes such lines to the CURLOPT_HEADERFUNCTION. A status line begins a new
+// reply, so it removes the earlier headers.
 void take_header_line(HttpReply& reply, std::string_view line);
 
 // Calls `send` until its reply has a status that is not transient (is_transient), up to `attempts` times in all, and

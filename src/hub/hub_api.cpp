@@ -64,7 +64,7 @@ HubFile model_scope_file(const json& entry) {
 [[noreturn]] void throw_too_many_files(const HubSettings& settings, const RepoName& repo) {
   throw UserError(
       "{} has more files than Fettle can list ({} files, or {} pages of them); fetch the files that you need with "
-      "another tool, and name their folder",
+      "another tool, and replace the repository's name by the path of their folder",
       page_url(settings, repo), kMostFiles, kMostPages);
 }
 

@@ -14,7 +14,7 @@ struct HubFile {
   int64_t size = 0;  // bytes
   std::string etag;  // the checksum (see Digest), also the name of the blob: 64 or 40 hex digits; "" if it is unknown
   std::string oid;   // git's id (40 digits) of the file or of its LFS pointer; for ModelScope the same as `etag`
-  std::string xet;   // the hash of the content in the hub's Xet store; only kept in listings, for huggingface_hub
+  std::string xet;   // the content's hash in the hub's Xet store; Fettle only keeps it in listings, for huggingface_hub
 };
 
 // The files of a commit, sorted by path.

@@ -91,7 +91,7 @@ void throw_refusal(const HubSettings& settings, const RepoName& repo, const Http
     throw HubRefusal(
         Reason::kNoAccess,
         fmt::format("{} is gated, and the account of your token has no access to it yet{}. Accept the terms at "
-                    "{} and wait for the owners, or give the token the right to read gated repositories",
+                    "{} and wait until the owners agree, or give the token the right to read gated repositories",
                     repo.id, said.empty() ? "" : " (" + said + ")", page));
   }
   if (code == "RevisionNotFound")
@@ -102,11 +102,12 @@ void throw_refusal(const HubSettings& settings, const RepoName& repo, const Http
     throw HubRefusal(Reason::kNoAccess, fmt::format("{} does not accept your token ({}); {}, or unset it",
                                                     settings.endpoint, said, token_remedy(settings)));
   if (code == "RepoNotFound" || reply.status == 401 || reply.status == 404)
-    throw HubRefusal(Reason::kNoRepo,
-                     fmt::format("'{}' is neither {} nor a {} of {}{}. Check the name; if it is private, {}", repo.id,
-                                 local, repo.noun(), settings.endpoint, similar(settings, repo),
-                                 settings.token.empty() ? token_remedy(settings)
-                                                        : "your token must belong to someone who may read it"));
+    throw HubRefusal(
+        Reason::kNoRepo,
+        fmt::format(
+            "'{}' is neither {} nor a {} of {}{}. Check the name. If the repository is private, {}", repo.id, local,
+            repo.noun(), settings.endpoint, similar(settings, repo),
+            settings.token.empty() ? token_remedy(settings) : "your token must belong to someone who may read it"));
   if (reply.status == 403)
     throw HubRefusal(Reason::kNoAccess,
                      fmt::format("your token may not read {}{}", page, said.empty() ? "" : ": " + said));
@@ -121,7 +122,8 @@ void throw_refusal(const HubSettings& settings, const RepoName& repo, const Http
 std::string offline_remedy(const HubSettings& settings, const RepoName& repo) {
   const RepoFolder folder(settings, repo);
   return fmt::format(
-      "Run `fettle download {}{}{}` where there is a network and copy {} from there to {}; or name a local folder",
+      "Run `fettle download {}{}{}` where there is a network and copy {} from there to {}; or replace the repository's "
+      "name by the path of a local folder",
       repo.id, repo.kind == RepoKind::kDataset ? " --dataset" : "",
       repo.revision.empty() ? "" : " --revision " + repo.revision, folder.path().filename().string(),
       folder.path().parent_path().string());

@@ -28,8 +28,8 @@ std::optional<RepoName> read_repo_name(RepoKind kind, const std::string& text);
 // needed because the revision becomes part of a path.
 void check_revision(const std::string& revision);
 
-// Returns whether `path`, which a server named, stays inside the folder that it is joined to. Returns false also for
-// backslashes, control characters and names that are too long.
+// Returns whether `path`, which a server named, stays inside the folder that it is joined to. Also returns false
+// if `path` has backslashes, control characters or names that are too long.
 bool is_path_inside(const std::string& path);
 
 // Returns whether the text consists of `digits` lower-case hexadecimal digits.

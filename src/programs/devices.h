@@ -20,9 +20,9 @@ class Rendezvous;
 
 // The devices to open, and options for compiling.
 struct DeviceRequest {
-  std::string plugin;         // cpu, cuda, rocm or a file; empty: the best available one
-  int64_t count = 0;          // devices to use in all processes together (the CPU plugin makes them); 0: all (CPU: one)
-  bool tf32 = false;          // f32 products may use TF32
+  std::string plugin;  // cpu, cuda, rocm or a file; empty: the best available one
+  int64_t count = 0;   // devices of all processes together; the CPU plugin makes this many. 0: all, or one CPU device
+  bool tf32 = false;   // f32 products may use TF32
   std::string compile_cache;  // a folder; empty: the default one; "off": no cache
   // Share of a GPU's memory that the program may take; 0: the plugin's choice.
   double memory_utilization = 0;
@@ -92,7 +92,7 @@ using Bindings = std::map<std::string, DeviceBuffer*>;
 // when an array is missing.
 std::map<std::string, DeviceBuffer> run_program(const Executable& executable, const Bindings& inputs);
 
-// Uploads a value to every device as a whole.
+// Uploads the whole value to every device.
 DeviceBuffer replicate(const Devices& devices, const HostArray& value);
 DeviceBuffer replicate(const Devices& devices, float value);
 

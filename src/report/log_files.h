@@ -58,8 +58,8 @@ std::string to_json_line(const ProgressRecord& record);
 std::string format_duration(double seconds);
 // Appends the lines, all of them or none. Throws UserError or DoesNotFit.
 void append_progress(const std::filesystem::path& file, const std::vector<ProgressRecord>& records);
-// Removes from the file the lines of steps after `step`, a half-written last line, and lines that are not progress
-// records. Does nothing when there is no file.
+// Removes these lines from the file: lines of steps after `step`, a half-written last line, and lines that are not
+// progress records. Does nothing when there is no file.
 void cut_progress_after(const std::filesystem::path& file, int64_t step);
 
 // Writes the metrics that are finite to SPLIT_results.json (train_results.json or eval_results.json). Also adds them to

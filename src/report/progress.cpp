@@ -159,8 +159,8 @@ double best_product_flops(const std::function<double(int64_t n, DType dtype)>& s
 double peak_flops(const Devices& devices, DType compute) {
   if (!devices.on_host())
     return static_cast<double>(devices.count()) * data_sheet_flops(devices.client().devices()[0].kind, compute);
-  // A run of several processes does not measure: the measured times decide which products run next, and they differ
-  // between processes, so the processes would run different products.
+  // With several processes, nothing is measured. A measured time decides which product runs next, and the times differ
+  // between processes. So the processes would run different products.
   if (devices.local_count() < devices.count()) return 0;
   return best_product_flops([&](int64_t n, DType dtype) { return measure_product(devices, n, dtype); }, compute);
 }

@@ -85,8 +85,8 @@ class Progress {
 // when the figure is not known, and for dtypes other than bf16 and f16.
 double data_sheet_flops(const std::string& kind, DType compute);
 
-// Returns the largest FLOP/s of a few matrix products in dtype `compute` and in f32. A CPU without 16-bit arithmetic is
-// faster in f32. `seconds_of` returns the seconds of an n x n x n product.
+// Measures a few matrix products in dtype `compute` and in f32, and returns the highest FLOP/s. f32 is measured, too,
+// because it is faster on a CPU without 16-bit arithmetic. `seconds_of` returns the seconds of an n x n x n product.
 double best_product_flops(const std::function<double(int64_t n, DType dtype)>& seconds_of, DType compute);
 
 // Returns the peak FLOP/s of all devices in use, for products in dtype `compute`. The figure of a GPU comes from the

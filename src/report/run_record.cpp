@@ -18,7 +18,7 @@ double read_exact(const Json& text) {
   char* end = nullptr;
   const double value = std::strtod(digits.c_str(), &end);
   if (digits.empty() || *end != '\0')
-    throw UserError("the field running_sums of the checkpoint's manifest: '{}' is not a number", digits);
+    throw UserError("the field 'running_sums' of the checkpoint's manifest: '{}' is not a number", digits);
   return value;
 }
 
@@ -44,7 +44,7 @@ LogSums read_log_sums(const Json& fields) {
     for (const auto& [name, sum] : metrics.items())
       sums.metrics[name] = {read_exact(sum.at("sum")), sum.at("steps").get<int64_t>()};
   } catch (const Json::exception& error) {
-    throw UserError("the field running_sums of the checkpoint's manifest: {}", error.what());
+    throw UserError("the field 'running_sums' of the checkpoint's manifest: {}", error.what());
   }
   return sums;
 }
@@ -58,7 +58,7 @@ LocalTime read_local_time(const Json& fields) {
     return {fields.at("seconds").get<int64_t>(), fields.at("offset").get<int64_t>(),
             fields.at("zone").get<std::string>()};
   } catch (const Json::exception& error) {
-    throw UserError("the field started of the checkpoint's manifest: {}", error.what());
+    throw UserError("the field 'started' of the checkpoint's manifest: {}", error.what());
   }
 }
 

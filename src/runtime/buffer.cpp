@@ -122,13 +122,14 @@ void DeviceBuffer::download_shard(int position, std::byte* out, int64_t bytes) c
   internal_check(position >= 0 && position < layout_.count() && is_local(position),
                  "download: this process does not have shard {} of {}", position, layout_.count());
   const int64_t own = layout_.boxes[static_cast<size_t>(position)].elements() * byte_size(shape_.dtype);
-  internal_check(bytes == own, "download: {} bytes for a shard of {}", bytes, own);
+  internal_check(bytes == own, "download: the caller asks for {} bytes, but the shard has {}", bytes, own);
   if (launch_) launch_->wait();
   if (bytes > 0) read_shard(position, out, bytes);
 }
 
 HostArray DeviceBuffer::download_shard(int position) const {
-  internal_check(position >= 0 && position < layout_.count(), "download: shard {} of {}", position, layout_.count());
+  internal_check(position >= 0 && position < layout_.count(),
+                 "download: there is no shard {}, the number of shards is {}", position, layout_.count());
   HostArray shard(Shape{shape_.dtype, layout_.boxes[static_cast<size_t>(position)].size});
   download_shard(position, shard.data(), shard.bytes());
   return shard;

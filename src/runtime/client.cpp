@@ -209,8 +209,9 @@ Client::Client(std::shared_ptr<const Plugin> plugin, const ClientOptions& option
   if (options.run != nullptr) check_processes(*handle, *options.run);
   const int count = handle->local_count;
   if (options.device_count != 0 && options.device_count != count) {
-    throw UserError("device_count: {} given, plugin {} has {} devices; leave device_count out or give that number",
-                    options.device_count, handle->plugin->name(), count);
+    throw UserError(
+        "device_count is {}, but plugin {} has {} devices; remove device_count, or set it to the number of devices",
+        options.device_count, handle->plugin->name(), count);
   }
   if (handle->plugin->vendor().staging == Staging::kHostMemory) {
     // The CPU plugin allocates arrays with the C library. With this setting, the library returns freed arrays of 1 MiB

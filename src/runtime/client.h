@@ -32,8 +32,8 @@ struct DeviceInfo {
   int process_index = 0;
   std::string kind;        // "cpu", "NVIDIA H100 80GB HBM3"
   std::string capability;  // "9.0", "gfx942", "host" (the CPU); "" when the plugin does not report it
-  // Bytes that one device may allocate; 0: unknown. CPU devices divide the free host memory evenly. Devices of other
-  // processes have the value of this process's first device.
+  // Bytes that one device may allocate; 0: unknown. CPU devices divide the free host memory evenly. For devices of
+  // other processes, this is the value of this process's first device.
   int64_t memory_bytes = 0;
 };
 
@@ -65,7 +65,7 @@ class Client {
   // needs more devices than there are, and InternalError when the results' shard shapes differ from `signature`.
   Executable compile(const std::string& module_text, Signature signature, const CompileOptions& options = {}) const;
   // Loads the output of CompiledProgram::serialize. The plugin hardly checks these bytes, so CompileCache checks them
-  // before.
+  // before it calls load().
   Executable load(const std::string& serialized, Signature signature) const;
 
   // Returns the encoded options, with device ids, that compile() passes to the plugin. They are part of a program's key

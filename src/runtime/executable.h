@@ -49,7 +49,7 @@ class Executable {
   std::unique_ptr<CompiledProgram> program_;
   Signature signature_;
   std::optional<MemoryStats> stats_;
-  std::vector<int> launch_order_;  // the devices in Execute's order, as positions in the layouts
+  std::vector<int> launch_order_;  // for each device of launch_ordinals(): its position in the layouts
   mutable std::shared_ptr<const Launch> latest_;
 };
 

@@ -146,7 +146,7 @@ DeviceBuffer hand_over(const std::shared_ptr<const ClientHandle>& client, const 
   const std::vector<int> part_of = local_parts(*client, layout).part_of;
   const auto elsewhere = std::count(part_of.begin(), part_of.end(), -1);
   const bool shared = static_cast<int64_t>(blocks.size()) < layout.count() - elsewhere;
-  // The buffer owns each shard from the start, so a failure on a later device leaks nothing.
+  // `buffer` owns each shard as soon as the shard is made. So if a later device fails, nothing leaks.
   DeviceBuffer buffer(client, shape, layout, memory_kind, {}, nullptr);
   for (int i = 0; i < layout.count(); ++i) {
     buffer.add_shard(

@@ -89,7 +89,7 @@ void destroy_buffer(const PJRT_Api& api, PJRT_Buffer* buffer);
 // The parts of a layout that this process's devices hold.
 struct LocalParts {
   std::vector<Box> boxes;    // the distinct boxes, in order of first appearance
-  std::vector<int> part_of;  // by position in the layout: an index of `boxes`; -1 for a device of another process
+  std::vector<int> part_of;  // for each position in the layout: an index into `boxes`; -1: another process's device
 };
 LocalParts local_parts(const ClientHandle& client, const Layout& layout);
 

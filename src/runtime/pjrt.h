@@ -39,7 +39,7 @@ PJRT_NamedValue named_value(std::string_view name, int64_t value);
 PJRT_NamedValue named_value(std::string_view name, const std::vector<int64_t>& values);
 PJRT_NamedValue named_value(std::string_view name, float value);
 PJRT_NamedValue named_value(std::string_view name, bool value);
-PJRT_NamedValue named_value(std::string_view name, const char*) = delete;  // the text would be converted to bool
+PJRT_NamedValue named_value(std::string_view name, const char*) = delete;  // else a string literal would become a bool
 
 PJRT_Program mlir_program(const std::string& module_text);
 

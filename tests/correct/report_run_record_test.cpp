@@ -25,16 +25,16 @@ TEST(Started, GoesThroughAManifest) {
   const LocalTime abroad{1721649600, -4 * 3600, "-04"};
   EXPECT_EQ(read_local_time(nlohmann::json::parse(to_json(abroad).dump())), abroad);
   EXPECT_EQ(abroad.text(), "2024-07-22 08:00:00 -0400");
-  EXPECT_THAT(user_error([] { read_local_time({{"seconds", "x"}}); }), testing::HasSubstr("the field started of"));
+  EXPECT_THAT(user_error([] { read_local_time({{"seconds", "x"}}); }), testing::HasSubstr("the field 'started' of"));
 }
 
 TEST(LogSums, OfAnotherTypeAreRefused) {
   EXPECT_THAT(user_error([] { read_log_sums({{"loss", "x"}}); }), testing::HasSubstr("'x' is not a number"));
-  EXPECT_THAT(user_error([] { read_log_sums({{"steps", "x"}}); }), testing::HasSubstr("the field running_sums of"));
+  EXPECT_THAT(user_error([] { read_log_sums({{"steps", "x"}}); }), testing::HasSubstr("the field 'running_sums' of"));
   EXPECT_THAT(user_error([] {
                 read_log_sums({{"metrics", {{"a", 1}}}});
               }),
-              testing::HasSubstr("the field running_sums of"));
+              testing::HasSubstr("the field 'running_sums' of"));
 }
 
 }  // namespace

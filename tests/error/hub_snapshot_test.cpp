@@ -52,8 +52,8 @@ class HubRefusals : public testing::Test {
 TEST_F(HubRefusals, NoSuchModel) {
   EXPECT_THAT(open_error("org/smal-model"),
               AllOf(HasSubstr("'org/smal-model' is neither a folder on this machine nor a model of http://127.0.0.1"),
-                    HasSubstr("(did you mean org/small-model?)"), HasSubstr("if it is private, make a token at"),
-                    HasSubstr("set HF_TOKEN")));
+                    HasSubstr("(did you mean org/small-model?)"),
+                    HasSubstr("If the repository is private, make a token at"), HasSubstr("set HF_TOKEN")));
   EXPECT_THAT(open_error("nobody/nothing", "good"), HasSubstr("your token must belong to someone who may read it"));
   hub.put("models/org/small-model/.private", "");
   EXPECT_THAT(open_error("org/small-model", "other"), HasSubstr("neither a folder on this machine nor a model"));
@@ -92,7 +92,7 @@ TEST_F(HubRefusals, NoNetwork) {
                       "is not known"),
             HasSubstr("Run `fettle download org/small-model`"),
             HasSubstr("copy models--org--small-model from there to " + hub.cache().string()),
-            HasSubstr("or name a local folder")));
+            HasSubstr("or replace the repository's name by the path of a local folder")));
   EXPECT_THAT(said, Not(HasSubstr("\n")));
   settings.offline = true;
   EXPECT_THAT(

@@ -21,7 +21,7 @@ struct LargeFile {
 // Returns the SHA-256 of the file's content, in hexadecimal digits. Throws UserError when the file cannot be read.
 std::string sha256_of(const std::filesystem::path& file);
 
-// Asks the hub which of the files the hub lacks, and sends these, four at a time. Returns the number of bytes sent.
+// Asks the hub which of `files` it lacks, and sends those, four at a time. Returns the number of bytes sent.
 // Throws UserError when the hub refuses a file, HttpFailure when a connection breaks again and again.
 int64_t send_large_files(const HubSettings& settings, const RepoName& repo, const std::vector<LargeFile>& files);
 

@@ -16,7 +16,7 @@ namespace fettle {
 struct Upload {
   std::filesystem::path folder;
   RepoName repo;
-  bool is_public = false;  // whether a new repository is public; an existing repository does not change
+  bool is_public = false;  // true: make a new repository public; an existing one keeps its visibility
   std::string message;     // the commit's message
 };
 
@@ -37,7 +37,7 @@ UploadReport upload_folder(const HubSettings& settings, const Upload& upload);
 
 // Returns the paths of the files that upload_folder sends, relative to `folder`, sorted: all regular files, except
 // hidden ones, checkpoint-N, unfinished results (*.tmp-*), the logs of a run (trainer_log.jsonl, fettle_run.json,
-// report.html, train.log, recipe.yaml, runs, wandb), and replies to rows (*predictions.jsonl).
+// report.html, train.log, recipe.yaml, runs, wandb), and predictions (*predictions.jsonl).
 std::vector<std::string> uploaded_files(const std::filesystem::path& folder);
 
 }  // namespace fettle

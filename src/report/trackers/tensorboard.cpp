@@ -57,7 +57,8 @@ std::filesystem::path event_file(const TrackedRun& run) {
                    std::to_string(getpid()) + ".0");
 }
 
-// Returns the text as code in Markdown: between more backticks than the text has in a row.
+// Returns the text as Markdown code, between two fences. A fence has more backticks than any row of backticks in the
+// text.
 std::string as_code(const std::string& text) {
   size_t longest = 0, row = 0;
   for (const char c : text) {

@@ -31,7 +31,7 @@ class LineReader {
         continue;
       }
       double figure = 0;
-      const auto [after, error] = std::from_chars(at_, end_, figure);  // also reads NaN and Infinity, as Python writes
+      const auto [after, error] = std::from_chars(at_, end_, figure);  // also reads Python's NaN and Infinity
       if (error == std::errc::invalid_argument) {
         if (!word("null") && !word("true") && !word("false")) return false;
         continue;
@@ -171,7 +171,7 @@ bool RunLog::update(const FolderFiles& files, std::string_view path, int64_t las
   const FileStamp now = file ? file->stamp() : FileStamp{};
   if (now == stamp_) return false;
   if (now.inode != stamp_.inode || now.size < offset_) *this = {};
-  bool cut = false;  // reading begins within a line, which is therefore left out
+  bool cut = false;  // true: reading begins within a line; the rest of this line is left out
   if (offset_ == 0 && last_bytes > 0 && now.size > last_bytes) offset_ = now.size - last_bytes, cut = true;
   stamp_ = now;
   std::string rest;

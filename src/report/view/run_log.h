@@ -35,9 +35,9 @@ struct LogSeries {
 // Damaged lines are counted and left out. Values that are not finite are left out.
 class RunLog {
  public:
-  // Reads what was appended to the file since the last call. Begins again when the file was replaced or became shorter.
-  // If `last_bytes` is above 0 and the call begins a file, reads only the last `last_bytes` bytes of the file. Returns
-  // whether anything changed.
+  // Reads what was appended to the file since the last call. The first call reads the whole file, or only its last
+  // `last_bytes` bytes if `last_bytes` is above 0. If the file was replaced or became shorter, forgets everything and
+  // reads like the first call. Returns whether anything changed.
   bool update(const FolderFiles& files, std::string_view path, int64_t last_bytes = 0);
 
   const std::vector<LogRow>& rows() const { return rows_; }

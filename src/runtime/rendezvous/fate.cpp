@@ -84,7 +84,8 @@ void Fate::fail(int exit_code, const std::string& message) {
   try {
     publish();
     const auto start = Clock::now();
-    // Process 0 has the store, so it waits for all others; the others wait only for process 0.
+    // The store may end with process 0. So process 0 waits until all others know of the failure. The others wait only
+    // until process 0 knows of it.
     for (int other = 0; other < (run_.rank() == 0 ? run_.size() : 1); ++other)
       while (other != run_.rank() && seconds_since(start) < times_.farewell && !is_silent(other)) {
         const auto status = run_.try_get(key_of(other), other);
@@ -97,7 +98,8 @@ void Fate::fail(int exit_code, const std::string& message) {
 }
 
 void Fate::end_job(int exit_code, const std::string& message) {
-  // Process 0 knows of the failure, and the other processes read process 0's status every `beat` seconds.
+  // Process 0 already knows of the failure. The others read process 0's status every `beat` seconds, so they know of it
+  // after this wait.
   std::this_thread::sleep_for(std::chrono::duration<double>(2 * times_.beat));
   run_.store().end_job(exit_code, message);
 }
@@ -206,8 +208,8 @@ void Fate::look_at_all() {
     held_ = next_;
   }
   // All processes have said which step they would run next. The run stops before the largest of these steps. The
-  // process that named this step has launched all earlier steps, and these end only if the other processes run them,
-  // too.
+  // process that named this step has already launched all earlier steps. These steps end only if the other processes
+  // run them, too.
   if (all_held && stop_at_ < 0) {
     stop_at_ = stop_at;
     changed_.notify_all();

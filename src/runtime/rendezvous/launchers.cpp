@@ -9,7 +9,8 @@
 namespace fettle {
 namespace {
 
-// One table row per launcher. "" in a column means that the launcher has no such variable.
+// One table row per launcher. The columns after `engine` are names of environment variables; "" means that the launcher
+// has no such variable.
 struct Launcher {
   const char* name;
   Engine engine;
@@ -18,8 +19,8 @@ struct Launcher {
   const char* address;  // a host, or a list of hosts, whose first entry is used
   const char* port;     // a port that the launcher uses itself; the store uses this port + 2
   const char* job;      // a name or number of the run; without it, two runs may have the same ProcessPlace::job
-  // The number of processes in each pod. If `local_rank` is not set, `size` counts these processes, but `rank` counts
-  // pods.
+  // The number of processes in each pod, as torchrun would start them. If `local_rank` is not set, torchrun is absent:
+  // each pod has one process and `rank` counts pods, but `size` still counts torchrun's processes (read_size).
   const char* per_pod = "";
 };
 

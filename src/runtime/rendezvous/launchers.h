@@ -17,7 +17,7 @@ struct ProcessPlace {
   Engine engine = Engine::kRedis;
   int rank = 0, size = 1;
   int local_rank = 0, local_size = 1;  // rank and number of processes on this host
-  bool local_known = true;             // false: no local_* from the launcher; Rendezvous counts this host's processes
+  bool local_known = true;             // false: the launcher does not set local_*; Rendezvous finds their values
   std::string address;                 // where process 0 can be reached; Redis only
   int port = 0;                        // port of the store; Redis only
   std::string job;                     // the same text in all processes of a run; not a secret

@@ -39,7 +39,7 @@ class RedisStore : public Store {
   const double patience_;
   std::mutex mutex_;
   redisContext* connection_ = nullptr;
-  std::optional<Clock::time_point> silent_since_;  // since when the server has not answered
+  std::optional<Clock::time_point> silent_since_;  // start of the server's silence; nullopt: it answers
 };
 
 }  // namespace fettle

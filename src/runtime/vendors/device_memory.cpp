@@ -76,7 +76,7 @@ MemoryShare share_memory(const Vendor& vendor, int64_t total, int64_t used, doub
   MemoryShare share{.total = total, .utilization = utilization};
   const int64_t communication = devices > 1 ? vendor.communication_bytes : 0;
   share.allowance = vendor.library_bytes + communication;
-  // library_bytes already includes the context that this program has on the device.
+  // `used` includes the context that this program already has on the device. library_bytes covers it.
   share.others = std::max<int64_t>(0, used - vendor.library_bytes);
   share.limit = std::max<int64_t>(0, std::min(share.requested(), share.available()));
   return share;

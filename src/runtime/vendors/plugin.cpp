@@ -70,7 +70,7 @@ std::vector<fs::path> shared_objects(const fs::path& folder, std::string_view wo
   return files;
 }
 
-// Returns the folder in which pip has installed the plugin of the vendor's wheels for JAX ("jax_plugins/xla_cuda13").
+// Returns the folder of the vendor's JAX plugin that pip has installed ("jax_plugins/xla_cuda13").
 // If there are several versions, returns the folder that is last in alphabetical order.
 fs::path wheel_folder(const fs::path& packages, const std::string& name) {
   fs::path found;

@@ -50,7 +50,7 @@ class Plugin {
   // Computed at first use.
   const std::string& content_hash() const;
   // Returns whether the plugin accepts the flags of Vendor::timeout_flags. Older plugins refuse to compile with these
-  // flags. Returns true until note_refused_timeouts() is called, for all clients of the plugin.
+  // flags. After note_refused_timeouts(), returns false for all clients of the plugin.
   bool knows_timeouts() const { return knows_timeouts_; }
   void note_refused_timeouts() const { knows_timeouts_ = false; }
 

@@ -96,9 +96,9 @@ constexpr int64_t gib(double count) {
   return static_cast<int64_t>(count * 1024) * kMiB;
 }
 
-// The memory of each device is the smallest that public reports show (sources: docs/targets.md). Columns: name, title,
-// plugin, memory, bf16 and f32 TFLOP/s, memory GB/s, link GB/s, link peers, network GB/s, host GB/s, chip, devices of a
-// rack
+// If public reports show several memory sizes for a device, the table has the smallest (sources: docs/targets.md).
+// Columns: name, title, plugin, memory, bf16 and f32 TFLOP/s, memory GB/s, link GB/s, link peers, network GB/s, host
+// GB/s, chip, domain_devices
 std::vector<Target> table() {
   std::vector<Target> rows = {
       {"mi210", "AMD Instinct MI210", "rocm", 65520 * kMiB, 181, 45.3, 1638.4, 150, 3, 12.5, 32, kMI200},

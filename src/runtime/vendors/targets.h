@@ -10,7 +10,7 @@ namespace fettle {
 
 // The properties of a chip that compilers need. The compilers choose tiles, launch shapes and instructions from them.
 struct Chip {
-  std::string capability;  // "9.0a" (a: plus instructions of only this generation), "gfx942:sramecc+:xnack-"
+  std::string capability;  // "gfx942:sramecc+:xnack-", "9.0a" (a: with instructions that only this generation has)
   int cores = 0;           // streaming multiprocessors (NVIDIA) or compute units (AMD)
   int fpus_per_core = 0;
   int threads_per_core = 0;
@@ -37,7 +37,7 @@ struct Target {
   double network_gb_per_s = 0;  // rate to other hosts: this device's share of the host's network adapters
   double host_gb_per_s = 32;  // rate between host memory and device, in one direction: PCIe x16 or the maker's own link
   Chip chip;
-  // The number of devices of a rack whose links connect several hosts. 0: links connect only the devices of one host.
+  // The number of devices in a rack, if links connect the hosts of the rack. 0: links connect only devices of one host.
   int domain_devices = 0;
   // The rate of 8-bit float products, for devices that have them (float8_of): all data sheets give twice the 16-bit
   // rate.

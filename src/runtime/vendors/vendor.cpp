@@ -14,9 +14,9 @@ int64_t sum_of_parts(const MemoryStats& stats) {
   return stats.argument + stats.output - stats.alias + stats.temp;
 }
 
-// Returns the peak for the GPU plugins. With pinned host memory, their own figure is wrong: it counts host memory as
-// device memory, and of the two kinds of temporaries (in device memory and in host memory) it counts only the larger
-// one.
+// Returns the peak for the GPU plugins. If a program uses pinned host memory, the plugins' own figure is wrong: it
+// counts host memory as device memory. It also counts either the temporaries in device memory or those in host memory,
+// whichever are larger, but not both.
 int64_t reported_or_parts(const MemoryStats& stats) {
   const bool on_host = stats.host_argument + stats.host_output + stats.host_temp > 0;
   return stats.reported_peak > 0 && !on_host ? stats.reported_peak : sum_of_parts(stats);
@@ -50,7 +50,7 @@ Vendor gpu_vendor(std::string_view name, std::string_view platform, std::string_
   };
 }
 
-// Returns the names, sorted, of the vendors that are `wanted`.
+// Returns the sorted names of the vendors for which `wanted` returns true.
 std::vector<std::string_view> names_of(bool (*wanted)(const Vendor& row)) {
   std::vector<std::string_view> names;
   for (const Vendor& row : vendors())

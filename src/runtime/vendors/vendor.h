@@ -57,7 +57,7 @@ struct Vendor {
   // The compiler flag that names a folder for the results of tuning. To tune, the plugin measures several programs for
   // a matrix product or a fusion on the device, and keeps the fastest choice. "" = the plugin tunes nothing.
   std::string_view tuning_flag = "";
-  // The compiler flags with the time ("600s") after which the plugin ends a process whose program does not end.
+  // The compiler flags that limit the time of one execution ("600s"). After this time, the plugin ends the process.
   std::vector<std::string_view> timeout_flags = {};
   // The environment variable that limits how many GiB of host memory may be pinned. If the variable is not set, the
   // plugin allows 64 GiB. "" = the plugin has no such limit.
@@ -70,17 +70,16 @@ struct Vendor {
 inline constexpr std::string_view kHostCapability = "host";
 
 // Returns the 8-bit float types that a device of this capability ("8.9", "gfx942:sramecc+:xnack-") can multiply.
-// Returns nullopt when the device cannot multiply 8-bit floats, or when the capability is not known. The CPU emulates
-// these products. Sources: NVIDIA's CUDA guide (from 8.9 on), AMD's instruction sets (CDNA 3 has the FNUZ types, CDNA 4
-// and RDNA 4 have OCP's types).
+// Returns nullopt when the device cannot multiply 8-bit floats, or when the capability is not known. Also returns types
+// for the CPU, which emulates the products. Sources: NVIDIA's CUDA guide (from 8.9 on), AMD's instruction sets (CDNA 3
+// has the FNUZ types, CDNA 4 and RDNA 4 have OCP's types).
 std::optional<Float8> float8_of(std::string_view capability);
 
 // Returns all table rows, in the order of preference.
 const std::vector<Vendor>& vendors();
 const Vendor* vendor_named(std::string_view name);         // null when unknown
 const Vendor& vendor_of_file(std::string_view file_name);  // by file_word; unknown_vendor() when no row matches
-// Returns the table row of the maker of GPUs with this capability: AMD for "gfx942:sramecc+:xnack-", else NVIDIA
-// ("8.9").
+// Returns the vendor of the GPUs with this capability: AMD if the capability begins with "gfx", else NVIDIA ("8.9").
 const Vendor* vendor_of_capability(std::string_view capability);
 // Return sorted names. vendors_with_targets: the vendors whose plugins compile for absent devices.
 // vendors_that_connect: the vendors whose plugins connect several processes.

@@ -29,7 +29,8 @@ std::string short_key(const std::string& key) {
                      XXH3_64bits_withSeed(key.data(), key.size(), 1));
 }
 
-// The results of the requests for one key. A request may end after its caller has returned.
+// The value that requests for one key found, and the number of requests that have not ended (`open`). A request may end
+// after its caller has returned.
 struct Answers {
   std::mutex mutex;
   std::condition_variable changed;
