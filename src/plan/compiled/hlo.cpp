@@ -59,8 +59,8 @@ const std::string& backend_config(const hlo::Module& module, const hlo::Instruct
   if (payload.source_case() == hlo::Payload::kValue) return payload.value();
   if (payload.source_case() != hlo::Payload::kId) return from.backend_config();
   if (payload.id() < 0 || payload.id() >= module.payloads_size())
-    throw DeviceError("the compiled program's {} refers to payload {} of {}", from.name(), payload.id(),
-                      module.payloads_size());
+    throw DeviceError("the compiled program's {} refers to payload {}, but there are {} payloads", from.name(),
+                      payload.id(), module.payloads_size());
   return module.payloads(static_cast<int>(payload.id()));
 }
 
