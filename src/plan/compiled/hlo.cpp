@@ -146,7 +146,7 @@ HloComputation read_computation(const hlo::Module& module, const hlo::Computatio
 }
 
 // Throws DeviceError unless each computation calls only earlier computations and each instruction uses only earlier
-// instructions. So code that follows these references always ends.
+// instructions. So code that follows these references always terminates.
 void check_order(const HloModule& module) {
   for (size_t c = 0; c < module.computations.size(); ++c) {
     const std::vector<HloInstruction>& instructions = module.computations[c].instructions;
