@@ -58,7 +58,7 @@ struct ResultDtype {  // attributes of convert and bitcast_convert
 };
 struct Broadcast {
   Dims result;
-  Dims dims;  // dims[i] is the result's dim for dim i of the operand
+  Dims dims;  // dim i of the operand becomes dim dims[i] of the result
 };
 // reshape: the result's dims. dynamic_slice: the sizes. scatter: the table's dims without the last one.
 struct ResultDims {

@@ -63,8 +63,8 @@ class Block {
 
   std::vector<Tensor> inputs;  // parameter nodes in order
   std::vector<Tensor> outputs;
-  // Pairs of a tensor of an enclosing block and the input of this block that stands for the tensor, in the order of
-  // capture.
+  // The captured tensors, in the order of capture. Each pair has a tensor of an enclosing block, and the input of this
+  // block that stands for it.
   std::vector<std::pair<Tensor, Tensor>> captured;
 
  private:

@@ -14,8 +14,9 @@ Shape shard_of(const Shape& shape, const Partition& partition, const MeshAxes& m
   for (size_t d = 0; d < partition.dims.size(); ++d)
     for (const std::string& axis : partition.dims[d]) {
       const int64_t size = mesh.size_of(axis);
-      internal_check(out.dims[d] % size == 0, "[custom_call_i4] dim {} of {} is not divisible by the {} devices of {}",
-                     d, shape.to_string(), size, axis);
+      internal_check(out.dims[d] % size == 0,
+                     "[custom_call_i4] dim {} of {} is not divisible by the {} devices of mesh axis {}", d,
+                     shape.to_string(), size, axis);
       out.dims[d] /= size;
     }
   return out;

@@ -18,11 +18,12 @@ struct ScaledFloat8 {
 // infinite or NaN, all represented elements are NaN. Gradients do not flow through this op.
 ScaledFloat8 to_float8(const Tensor& x, DType float8);
 
-// Returns the dot_general of the two represented arrays, accumulated in f32.
+// Returns the dot_general of the arrays that x and y represent, in the dtype `result`. Accumulates in f32.
 Tensor scaled_dot(const ScaledFloat8& x, const ScaledFloat8& y, const DotDims& dims, DType result);
 
-// Returns the dot_general of x and y, both rounded to types.forward, in x's dtype. Its VJP rounds the cotangent to
-// types.gradient and multiplies it by the rounded factors.
+// Returns the dot_general of x and y, both rounded to types.forward. The result has x's dtype. The VJP rounds the
+// cotangent to types.gradient. It multiplies the rounded cotangent by the rounded y for x's gradient, and by the
+// rounded x for y's gradient.
 Tensor float8_dot(const Tensor& x, const Tensor& y, const DotDims& dims, const Float8& types);
 
 }  // namespace fettle

@@ -139,8 +139,8 @@ enum class Saved : uint8_t {
 
 // The same Saved for all nodes of an op, or a function of the node.
 struct SavedRule {
-  constexpr SavedRule(Saved saved) : always(saved) {}                   // NOLINT: implicit, so that a table row
-  constexpr SavedRule(Saved (*saved)(const Node&)) : of_node(saved) {}  // NOLINT: can state either
+  constexpr SavedRule(Saved saved) : always(saved) {}                   // NOLINT: implicit, for rows with a constant
+  constexpr SavedRule(Saved (*saved)(const Node&)) : of_node(saved) {}  // NOLINT: implicit, for rows with a function
   Saved operator()(const Node& node) const { return of_node == nullptr ? always : of_node(node); }
 
   Saved always = Saved::kNever;
@@ -159,7 +159,7 @@ struct Stated {
 struct OpRow {
   Op op;
   std::string_view name;  // StableHLO's name, or ours for an op that StableHLO lacks
-  Stated<Spell> spell;    // null: a marker for differentiation only; pruning replaces it by its first operand
+  Stated<Spell> spell;    // null: only differentiation uses the op; pruning replaces it by its first operand
   Stated<ShapeRule> shape;
   Stated<Vjp> vjp;      // null: gradients do not flow through the op
   Stated<Flops> flops;  // null: not counted
@@ -169,7 +169,7 @@ struct OpRow {
   bool apart = false;               // true: result i depends only on operand i; false: on all operands
   Activity activity = nullptr;      // null: computed from `apart`
   bool view = false;                // on one device, the result has the operand's elements in the same order
-  Accumulate accumulate = nullptr;  // null: adds the result, converted to f32
+  Accumulate accumulate = nullptr;  // null: computes sum + result, with the result converted to f32
   Shrink shrink = nullptr;          // null: if one result is live, pruning keeps all results
   Late late = nullptr;              // null: printed in its own place
 };

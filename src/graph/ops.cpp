@@ -328,7 +328,7 @@ Tensor collective_permute(const Tensor& x, int64_t dim, const std::vector<int64_
   const MeshAxes& mesh = Block::current().lowering().mesh;
   const int64_t devices = mesh.size_of(partition.dims[dim][0]);
   internal_check(devices == static_cast<int64_t>(sources.size()),
-                 "[collective_permute_c5] {} sources for {} devices along {}", sources.size(), devices,
+                 "[collective_permute_c5] {} sources for {} devices along mesh axis {}", sources.size(), devices,
                  partition.dims[dim][0]);
   shard_of(x.shape(), partition, mesh);
   return moved;

@@ -90,9 +90,9 @@ Tensor add_rows(const Tensor& table, const Tensor& ids, const Tensor& rows);
 Tensor stop_gradient(const Tensor& x);
 Tensor sharding_constraint(const Tensor& x, const Partition& partition);
 // Copies x to `memory`, split over the mesh by `partition`. The gradient is copied back to the memory of x. A value in
-// the host's memory has only three uses: an op can slice it, replace a slice of it, or place it elsewhere. `squares` is
-// an f32 scalar whose value does not matter. The gradient of `squares` is the sum of the squares of x's gradient. So
-// the computation of a norm need not read a gradient back from the host.
+// the host's memory has only three uses: an op can slice it, replace a slice of it, or place it elsewhere. `squares`
+// (an f32 scalar whose value does not matter, or null) gets a norm out of the backward pass: its gradient is the
+// squared norm of x's gradient. So the computation of this norm need not read the gradient back from the host.
 Tensor place(const Tensor& x, Memory memory, const Partition& partition = {}, const Tensor& squares = {});
 std::vector<Tensor> optimization_barrier(const std::vector<Tensor>& xs);
 // Returns the scalar `value` and defines its gradient: inputs[i] gets grads[i] times the cotangent. Use it for sums

@@ -85,8 +85,9 @@ class Printer {
   int64_t next_ = 0;
 };
 
-// Returns whether a node that is printed late has the result of node number `value` as its first operand. If `value` is
-// the body's slice of one of a loop's xs, the op that cuts out the slice is then printed late, too.
+// Other nodes may read a result of node number `value` as their first operand. Returns whether one of these nodes is
+// printed late. `value` may be the input of a loop's body that stands for a slice of one of the xs. If so, the op that
+// cuts out this slice is printed late, too.
 bool is_read_late(const Block& block, int32_t value);
 
 }  // namespace fettle

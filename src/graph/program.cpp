@@ -51,8 +51,8 @@ void Program::output(const std::string& name, const Tensor& value, const Partiti
     if (input.name != donate_input) continue;
     internal_check(
         input.shape == value.shape() && input.partition == partition && input.memory == memory,
-        "output {} cannot reuse the memory of input {}: the shapes {} and {}, the partitions or the memories differ",
-        name, donate_input, value.shape().to_string(), input.shape.to_string());
+        "output {} cannot reuse the memory of input {}: their shapes ({} and {}), partitions or memories differ", name,
+        donate_input, value.shape().to_string(), input.shape.to_string());
     input.donated_to = static_cast<int64_t>(outputs_.size()) - 1;
     return;
   }

@@ -71,7 +71,7 @@ ScanStep limited_scan(int64_t trips, std::vector<Tensor> carries, const std::vec
 ScanStep scan(int64_t trips, const std::vector<Tensor>& carries, const std::vector<Tensor>& xs, const ScanBody& body,
               ScanOptions options) {
   internal_check(options.axis.empty() || (carries.empty() && options.first == 0 && !options.limit),
-                 "a scan over the devices of {} cannot have carries, a first slice or a limit", options.axis);
+                 "a scan over the devices of mesh axis {} cannot have carries, a first slice or a limit", options.axis);
   if (options.limit) return limited_scan(trips, carries, xs, body, options);
   return build_scan(trips, carries, xs, body, options, false);
 }

@@ -27,10 +27,10 @@ struct ScanOptions {
   std::string axis = {};
 };
 
-// Calls `body(index, carries, xs)` once, to build it. The body sees one slice of each of `xs` [trips, ...]; `index` is
-// an i32 scalar, the number of the slice of the xs and ys that this trip reads and writes. If one of the xs has more
-// than `trips` slices, the trip reads slice `first` + index. Returns the final carries and the ys stacked to [trips,
-// ...].
+// Calls `body(index, carries, xs)` once, to build it. The body sees one slice of each of `xs` [trips, ...]. `index` is
+// an i32 scalar: a trip reads slice `index` of the xs and writes slice `index` of the ys. If one of the xs has more
+// than `trips` slices, the trip reads its slice `first` + index instead. Returns the final carries and the ys stacked
+// to [trips, ...].
 using ScanBody =
     std::function<ScanStep(const Tensor& index, const std::vector<Tensor>& carries, const std::vector<Tensor>& xs)>;
 ScanStep scan(int64_t trips, const std::vector<Tensor>& carries, const std::vector<Tensor>& xs, const ScanBody& body,

@@ -105,7 +105,8 @@ class Copy {
     node.attributes = Call(std::move(call));
   }
 
-  // Returns the loop's operand `xs` as seen in the body, as a stack of slices of the shape `slice`.
+  // Operand number `xs` of the loop is a stack. Returns it as a tensor of the body, reshaped so that its slices have
+  // the shape `slice`.
   Tensor stack_as(int64_t xs, const Shape& slice, const std::string& path) {
     Tensor& stack = stacks_[xs];
     if (!stack) {
@@ -123,7 +124,7 @@ class Copy {
   std::shared_ptr<Block> to_;
   Node* loop_ = nullptr;               // the loop whose body is copied; null for the outermost block
   std::map<ValueId, int64_t> slices_;  // values of the body that calls read in place (readable_slices)
-  std::map<int64_t, Tensor> stacks_;   // the body's new inputs, by number of the xs that calls read in place
+  std::map<int64_t, Tensor> stacks_;   // the body's new inputs: whole stacks, by the number of the loop's operand
   std::map<ValueId, Tensor> copied_;   // the copy of each value
 };
 

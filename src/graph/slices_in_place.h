@@ -11,9 +11,10 @@
 
 namespace fettle {
 
-// The attribute of a call that reads slices: an array<i64> of pairs (operand, first). `operand` is the number of an
-// operand that is a stack [slices, ...]. `first` is the first slice of the stack that the loop reads. The last operand
-// of the call is an additional i32 scalar. From each of these stacks, the call reads slice first + scalar.
+// The attribute of a call that reads slices: an array<i64> with a pair (operand, first) for each stack that the call
+// reads. `operand` is the number of the call's operand that is the stack [slices, ...]. `first` is the first slice of
+// this stack that the loop reads. The call has an additional last operand, an i32 scalar: the index of the trip. The
+// call reads slice first + index of each of these stacks.
 inline constexpr const char* kSlicesAttribute = "slices";
 
 // Returns a copy of `block`, which must be pruned. In the copy, calls with `CustomCall::reads_slices` read slices of

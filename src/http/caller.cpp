@@ -41,7 +41,7 @@ std::optional<HttpRefusal> refuse_caller(const std::string& listens_at, const ht
 std::optional<HttpRefusal> refuse_body(const httplib::Request& request) {
   if (!request.has_header("Content-Length") || request.has_header("Transfer-Encoding"))
     return HttpRefusal{411, "the body's length is unknown; send it with Content-Length"};
-  if (request.has_header("Content-Encoding")) return HttpRefusal{415, "the body is compressed; send it as it is"};
+  if (request.has_header("Content-Encoding")) return HttpRefusal{415, "the body is compressed; send it uncompressed"};
   return std::nullopt;
 }
 

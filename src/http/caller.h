@@ -29,7 +29,7 @@ bool same_key(const std::string& given, const std::string& wanted);
 // requests.
 std::optional<HttpRefusal> refuse_caller(const std::string& listens_at, const httplib::Request& request);
 
-// Refuses a body without a length and a compressed body, because the HTTP library cannot know the size of such a body
+// Refuses compressed bodies and bodies without a length, because the HTTP library cannot know the size of such a body
 // before it reads the body.
 std::optional<HttpRefusal> refuse_body(const httplib::Request& request);
 

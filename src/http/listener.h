@@ -13,7 +13,7 @@ class Server;
 namespace fettle {
 
 struct HttpLimits {
-  size_t threads = 8;             // requests that are answered at the same time
+  size_t threads = 8;             // largest number of requests that are answered at the same time
   size_t largest_body = 8 << 20;  // bytes
 };
 
@@ -27,9 +27,9 @@ class HttpListener {
   httplib::Server& server() { return *server_; }  // the handlers of requests are added here
   // Opens the port and returns its number. Throws UserError when the address cannot be used.
   int bind();
-  // Answers requests until InterruptScope has a signal or connections can no longer be accepted. Then calls
-  // `before_end`; requests are still answered until before_end returns. Throws UserError if connections could no longer
-  // be accepted. If there is a signal at the start, returns without calling `before_end`.
+  // Answers requests until InterruptScope has a signal, or until the server can no longer accept connections. Then
+  // calls `before_end`. Requests are still answered until `before_end` returns. Throws UserError if the server could no
+  // longer accept connections. If there is a signal at the start, returns without calling `before_end`.
   void run(const std::function<void()>& before_end);
 
  private:

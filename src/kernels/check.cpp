@@ -22,7 +22,8 @@ namespace {
 
 using Results = std::vector<std::vector<double>>;
 
-// Returns the largest distance of a result from the expected result, relative to the norm of the expected result.
+// Returns the largest relative distance of all results. The relative distance of a result is its distance from the
+// expected result, divided by the norm of the expected result.
 double distance(const Results& got, const Results& wanted) {
   internal_check(got.size() == wanted.size(), "a trial gave {} results, wanted {}", got.size(), wanted.size());
   double out = 0;

@@ -22,7 +22,7 @@ RunTrial run_on(const Devices& devices);
 struct KernelVerdict {
   const KernelRow* kernel;
   bool agrees;
-  std::string trial;  // the trial whose distance is largest relative to its bound, or the one that failed and why
+  std::string trial;  // the trial with the largest distance / bound; or the trial that failed, and its error
   double distance, bound;
   bool failed = false;  // the device reported an error, so there is no result to compare
 };
@@ -37,9 +37,9 @@ std::vector<KernelVerdict> check_kernels(const KernelSet& kernels, const MeshAxe
 
 // Registers the handlers of the kernels. Returns the kernels that agree with their bodies on these devices. Leaves out
 // a kernel that does not agree or whose handlers the plugin rejects, and warns about it. Verdicts are stored in the
-// cache's folder "kernels", so each trial runs once for each plugin, number and kind of devices, and version of a
-// kernel. If the device reports an error, nothing is stored, and the next start tries again. Throws the same errors as
-// check_bodies.
+// cache's folder "kernels". So a trial runs again only for another plugin, another number or kind of devices, or
+// another version of the kernel. If the device reports an error, nothing is stored, and the next start tries again.
+// Throws the same errors as check_bodies.
 KernelSet checked_kernels(const Devices& devices, const KernelSet& kernels);
 
 }  // namespace fettle

@@ -33,9 +33,9 @@ struct KernelRow {
   // True: the kernel has a program for each shape, and the compiler may accept one program and refuse another. So the
   // check also tries the widths and options that models have.
   bool every_width = false;
-  // The beginning of the capability (DeviceInfo::capability) of the devices on which `kernels: auto` uses the kernel.
-  // On other devices, a run uses the kernel only if the recipe names it, because the kernel was not measured there or
-  // is not deterministic.
+  // `kernels: auto` uses the kernel only on devices whose capability (DeviceInfo::capability) begins with this text. On
+  // other devices, a run uses the kernel only if the recipe names it, because the kernel was not measured there or is
+  // not deterministic.
   std::string_view automatic_on = kAnyDevice;
 
   bool automatic(std::string_view capability) const { return capability.starts_with(automatic_on); }

@@ -30,9 +30,9 @@ struct Trial {
 // has programs of its own (KernelRow::every_width).
 std::vector<Trial> trials_of(std::string_view composite, const MeshAxes& mesh, bool every_width = false);
 
-// Returns a trial that computes `trial` twice: on arrays, and in the body of a loop on slices of stacked arrays, which
-// kernels may read in place (graph/slices_in_place.h). The results are those of `trial`, then those of the loop. Only
-// for one device.
+// Returns a trial that computes `trial` twice: first on arrays, then in the body of a loop, on slices of stacked
+// arrays. Kernels may read such slices in place (graph/slices_in_place.h). The results of `trial` come first, then
+// those of the loop. Supports only one device.
 Trial also_on_slices(Trial trial);
 
 // Each function returns the trials of one composite; trials_of() calls one of them.

@@ -24,7 +24,7 @@ int show_shards(const Request& request, const PlanOptions& options, std::ostream
   if (request.mesh_is_auto())
     info(
         "--shards compiles nothing, so `mesh: auto` cannot choose a mesh, and the picture shows all devices on fsdp; "
-        "to see the mesh that `fettle plan` chooses, set `mesh` to it in the recipe");
+        "to choose a mesh, run `fettle plan` without --shards, and then set `mesh` in the recipe");
   const MachineSize machine = machine_size(request);
   const Run run = request.resolve({.count = machine.count(), .title = machine.title, .capability = machine.capability},
                                   Purpose::kTraining);

@@ -63,7 +63,7 @@ std::optional<int64_t> largest_size(const std::function<SizeTried(int64_t)>& try
         static_cast<double>(tried.needed_bytes - before->needed_bytes) / static_cast<double>(tried.size - before->size);
     const double room = static_cast<double>(tried.limit_bytes - tried.needed_bytes);
     // When memory does not grow with the size, the next guess is the middle of the remaining range, or twice the size
-    // when no upper limit is known.
+    // when all sizes so far fit.
     const double guess = slope > 0 ? static_cast<double>(tried.size) + room / slope
                                    : static_cast<double>(high ? (least + greatest) / 2 : tried.size * 2);
     next = std::clamp(on_grain(guess), least, greatest);

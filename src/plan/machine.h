@@ -47,13 +47,13 @@ class Machine {
   // text, on unknown names, and when the recipe's plugin belongs to another vendor than the target. Throws DeviceError
   // when the plugin does not load, or cannot compile for devices that are not present.
   static Machine of(const Request& request);
-  // Uses devices of this machine that are already open. Takes their rates from `target`, the recipe's key, if that
-  // target has the devices' capability. Otherwise takes the rates from the table of targets (target_of_kind).
+  // Uses devices of this machine that are already open. If `target` (the recipe's key) names a target with the devices'
+  // capability, takes the rates from that target. Otherwise takes the rates from the table of targets (target_of_kind).
   explicit Machine(Devices& devices, const std::string& target = "");
 
   int64_t count() const { return hosts_ * per_host_; }
   int64_t hosts() const { return hosts_; }
-  // Returns how many devices the links connect. Data goes over the network between devices that no links connect.
+  // Returns how many devices the links connect. Devices that are not connected by links exchange data over the network.
   int64_t linked_devices() const { return linked_; }
   const std::string& title() const { return run_target_.title; }  // "8 x AMD Instinct MI300X"
   const std::string& capability() const { return run_target_.capability; }

@@ -106,8 +106,8 @@ bool fits(const MeshCandidate& candidate) {
 
 std::vector<MeshCandidate> mesh_candidates(const Request& request, const Machine& machine) {
   std::vector<MeshCandidate> out;
-  int64_t smallest_held = 0;  // the least memory among meshes that divide the sizes but do not fit
-  std::string why_not;        // the error of the last mesh that does not divide the sizes
+  int64_t smallest_held = 0;  // least memory of the meshes that divide the model's sizes but do not fit
+  std::string why_not;        // the last mesh that does not divide the model's sizes, and the error
   const Run asked = request.resolve(machine.run_target(), Purpose::kTraining, one_axis(machine.count()));
   const int64_t devices = machine.count();
   for (int64_t tp = 1; tp <= devices; ++tp)
@@ -126,7 +126,7 @@ std::vector<MeshCandidate> mesh_candidates(const Request& request, const Machine
           candidate.held_bytes = held_bytes(run, fullest_shape(run.batch));
           candidate.guessed_seconds = guess_seconds(run, length, machine);
         } catch (const UserError& error) {  // an axis does not divide a size
-          why_not = fmt::format("dp {}, fsdp {}, tp {}, sp {}, fails: {}", dp, fsdp, tp, sp, error.what());
+          why_not = fmt::format("dp {}, fsdp {}, tp {}, sp {}: {}", dp, fsdp, tp, sp, error.what());
           continue;
         }
         if (machine.memory().limit > 0 && candidate.held_bytes > machine.memory().limit) {
@@ -139,8 +139,9 @@ std::vector<MeshCandidate> mesh_candidates(const Request& request, const Machine
     throw DoesNotFit("mesh: auto: weights, optimizer state and batch alone need {} on each device of {}, which has {}",
                      size_text(smallest_held), machine.title(), size_text(machine.memory().limit));
   if (out.empty())
-    throw UserError("mesh: auto: no mesh of {} devices divides this model; the last mesh tried, {}", machine.count(),
-                    why_not);
+    throw UserError(
+        "mesh: auto: no mesh of {} devices divides the sizes of this model; the last mesh that was tried is {}",
+        machine.count(), why_not);
   std::ranges::stable_sort(out, {}, &MeshCandidate::guessed_seconds);
   return out;
 }
@@ -202,7 +203,7 @@ std::string assumed_rates(const Machine& machine) {
            "name a file with the true rates (docs/targets.md)";
   const Target& target = *machine.target();
   return fmt::format(
-      "rates of {}: links {:g} GB/s{}; if your devices have other rates, name a file with these rates in `target` "
+      "rates of {}: links {:g} GB/s{}; if your devices have other rates, set `target` to a file with their rates "
       "(docs/targets.md)",
       target.title, target.link_gb_per_s,
       machine.linked_devices() == machine.count()

@@ -40,9 +40,10 @@ MeshChoice choose_mesh(const Request& request, const Machine& machine);
 // without changes.
 Variant choose_variant(const Request& request, Devices& devices);
 
-// Formats a table. Its columns are the mesh, the batch, the peak of memory, the bound, the schedule, the bytes that a
-// device sends over the links of its host, the bytes that it sends to other hosts (if there are several hosts), the
-// verdict, and what limits the bound.
+// Formats a table. Its columns are the mesh, the batch, the peak of memory, the lower bound of the step's time (a guess
+// if the mesh was not compiled), the time of the schedule, the bytes that a device sends over the links of its host,
+// the bytes that it sends to other hosts (if there are several hosts), and the verdict. If the mesh fits, the verdict
+// is followed by what limits the step's time (StepPlan::limited_by).
 std::string format_choice(const MeshChoice& choice, const Machine& machine);
 
 }  // namespace fettle

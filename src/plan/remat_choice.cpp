@@ -125,8 +125,8 @@ Run settle_remat(const Run& asked, const BatchShape& shape, Devices& devices, co
       return with_remat(asked, *known);
     }
     warn(
-        "the checkpoint was written with gradient_checkpointing: {}, with which the step does not fit here; losses may "
-        "differ in their last digits from those of an uninterrupted run",
+        "the checkpoint was written with gradient_checkpointing: {}, but the step does not fit here with this policy; "
+        "losses may differ in their last digits from those of an uninterrupted run",
         written);
   }
   const RematChoice choice = choose_remat(asked, shape, peak_of);

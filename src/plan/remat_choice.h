@@ -30,7 +30,7 @@ struct RematChoice {
   const std::string& policy() const { return candidates[taken].policy; }
 };
 
-// Compiles a step with a policy and returns the compiler's count of its memory.
+// Compiles the step with the policy. Returns the bytes of memory that the step needs, as the compiler counts them.
 using PeakOf = std::function<int64_t(const RematPolicy& policy)>;
 
 // Compiles up to three candidates. Returns the index of the compiled candidate that fits into `room` and recomputes the

@@ -68,9 +68,9 @@ class Search {
       Variant changed = plan_.variant;
       changed.per_device_train_batch_size = size;
       changed.gradient_accumulation_steps = plan_.run.batch.micro_batches * rows / size;
-      if (attempt(fmt::format(
-                      "per_device_train_batch_size: {} with gradient_accumulation_steps: {} (as many rows per step)",
-                      size, *changed.gradient_accumulation_steps),
+      if (attempt(fmt::format("per_device_train_batch_size: {} with gradient_accumulation_steps: {} (the same number "
+                              "of rows per step)",
+                              size, *changed.gradient_accumulation_steps),
                   changed, machine_))
         return;
     }

@@ -53,8 +53,8 @@ std::vector<std::string> kernels_on_request(std::string_view platform, std::stri
 StepPlan plan_step(const Request& request, const Variant& variant, const Machine& machine) {
   const auto start = Clock::now();
   const Run run = request.resolve(machine.run_target(), Purpose::kTraining, variant);
-  // The lengths of the rows are not known, so the plan assumes that each row has the maximum length. Then the step
-  // needs all of its micro-batches.
+  // The lengths of the rows are not known, so the plan assumes that each row has the maximum length. Such rows fill all
+  // micro-batches of the step.
   const BatchShape shape = fullest_shape(run.batch);
   const Program program = build_train_step(run, shape);
   const CompiledStep compiled = machine.compile(program, run.tf32);

@@ -23,7 +23,7 @@ struct StepPlan {
   MemoryTable memory;
   double flops = 0;                             // per step over all devices: matrix products, including recomputation
   std::vector<KernelUse> kernels;               // the kernels that the step calls
-  std::vector<std::string> kernels_on_request;  // kernels that the step calls only if the recipe names them
+  std::vector<std::string> kernels_on_request;  // kernels of this platform that run only if the recipe names them
   std::vector<Traffic> traffic;
   HostTraffic host_traffic;
   std::optional<Timeline> timeline;  // nullopt when the machine's rates are not known

@@ -163,7 +163,7 @@ Target read_target(const std::filesystem::path& file) {
     // Checks this here, because the plugin ends the whole process when it gets a chip of another vendor.
     if (vendor_of_capability(target.chip.capability) != vendor)
       throw UserError(
-          "{}: capability {} does not belong to plugin {}; use a chip of that plugin's vendor, or remove plugin",
+          "{}: capability {} does not belong to plugin {}; use a chip of that plugin's vendor, or change `plugin`",
           place.at(root), target.chip.capability, target.plugin);
     target.config = config_text(target);
   }

@@ -91,7 +91,7 @@ TEST(HloErrors, DanglingReferences) {
       ->mutable_instructions(0)
       ->mutable_backend_config_payload()
       ->set_id(5);
-  expect_error(build, "payload 5 of 0");
+  expect_error(build, "payload 5, but there are 0 payloads");
 }
 
 TEST(HloErrors, CallsInACircle) {

@@ -20,7 +20,8 @@ std::vector<bool> operand_flags(const Node& node, const ActiveFlags& active) {
   return out;
 }
 
-// Returns which values of the nodes of `block` before node `limit` depend on `seeds` through differentiable ops.
+// Returns a flag for each value of `block`: true if the value depends on `seeds` through differentiable ops. Looks only
+// at the nodes before node `limit`.
 ActiveFlags propagate(const Block& block, int32_t limit, const std::vector<Tensor>& seeds) {
   ActiveFlags active(block.size());
   for (int32_t id = 0; id < block.size(); ++id) active[id].resize(block.node(id).results.size());

@@ -8,9 +8,9 @@
 
 namespace fettle {
 
-// Appends the gradients of the scalar `y` with respect to each of `wrt` to the current block and returns them. A
-// gradient has the shape and dtype of its tensor. If y does not depend on a tensor, the gradient of that tensor is
-// zeros.
+// Returns the gradients of the scalar `y` with respect to each tensor of `wrt`. Appends the ops that compute them to
+// the current block. A gradient has the shape and dtype of its tensor. If y does not depend on a tensor, the gradient
+// of that tensor is zeros.
 std::vector<Tensor> grad(const Tensor& y, const std::vector<Tensor>& wrt);
 
 // Returns the cotangents of `wrt`, given the cotangents of `outputs`. All tensors are in the current block. In

@@ -33,7 +33,7 @@ class ReverseLoop {
     activity_ = scan_activity(outer_.node(args_.id), args_.active);
     for (int64_t i = carries() + at_.xs; i < operands(); ++i)
       internal_check(at_.axis.empty() || !activity_.operands[i],
-                     "a scan over the devices of {} cannot capture a value that needs a gradient", at_.axis);
+                     "a scan over the devices of mesh axis {} cannot capture a value that needs a gradient", at_.axis);
     body_ = std::make_shared<Block>(&outer_);
     {
       BuildScope scope(*body_);
@@ -125,8 +125,8 @@ class ReverseLoop {
   // Returns the values of the copy that depend on the carries. The other values depend only on the slices (for example,
   // weights converted to another dtype). If such a value were saved in every trip, the whole stack would be stored a
   // second time. So a value that does not depend on the carries is saved only if Remat::kDots saves it (a matrix
-  // product, for example). Unlike OpRow::activity, this function also returns integers. If one result of an inner loop
-  // depends on a carry, it returns all results of that loop.
+  // product, for example). Unlike OpRow::activity, this function also returns values of integer dtypes. If one
+  // operand of an inner loop depends on a carry, all results of that inner loop are returned.
   std::set<ValueId> made_of_carries() const {
     std::set<ValueId> out;
     for (int64_t c = 0; c < carries(); ++c) out.insert(id_of(copy_of_input(c)));
@@ -265,8 +265,8 @@ class ReverseLoop {
     Tensors apart;
     std::vector<Tensor*> places;
     for (int64_t i = 0; i < count; ++i) {
-      // A barrier copies the operand. Two kinds are too large to copy, so they get no barrier: values in host memory,
-      // and stacks from which each trip reads only one slice.
+      // A barrier copies the operand. Two kinds of operand are too large to copy, so they get no barrier: values in
+      // host memory, and stacks from which each trip reads only one slice.
       const Tensor& input = body_->inputs[static_cast<size_t>(i) + 1];
       const bool stack = operands[i].rank() == input.rank() + 1 && operands[i].dim(0) != 1;
       if (stack || is_read_late(*body_, input.node())) continue;
@@ -303,7 +303,7 @@ class ReverseLoop {
   int32_t copy_end_ = 0;
   std::set<ValueId> needed_inputs_, saved_;  // values of G
   std::map<ValueId, Tensor> replacement_;    // maps a saved value of the copy to the input of G that replaces it
-  std::vector<std::pair<Tensor, int32_t>> residuals_;  // pairs of an input of G and the result of N that it gets
+  std::vector<std::pair<Tensor, int32_t>> residuals_;  // an input of G, and the number of N's result that it gets
 };
 
 }  // namespace

@@ -163,10 +163,11 @@ std::string call_text(NodeText& n, Printer& printer) {
 std::vector<Shape> call_shape(Shapes o, const Attributes& a) {
   const CustomCall& call = call_of(a);
   check(!call.target.empty(), "custom_call_i2", "{} has no target", call.kernel);
-  check(call.in.size() == o.size(), "custom_call_i3", "{} operands and {} partitions in {}", o.size(), call.in.size(),
+  check(call.in.size() == o.size(), "custom_call_i3",
+        "found {} operands but {} partitions of operands in the call of {}", o.size(), call.in.size(), call.target);
+  check(call.out.size() == call.results.size(), "custom_call_i3",
+        "found {} results but {} partitions of results in the call of {}", call.results.size(), call.out.size(),
         call.target);
-  check(call.out.size() == call.results.size(), "custom_call_i3", "{} results and {} partitions in {}",
-        call.results.size(), call.out.size(), call.target);
   return call.results;
 }
 

@@ -55,7 +55,7 @@ std::vector<Shape> permute_shape(Shapes o, const Attributes& a) {
   const int64_t rank = o[0].rank();
   check(move.dim >= 0 && move.dim < rank && static_cast<int64_t>(move.partition.dims.size()) == rank &&
             move.partition.dims[move.dim].size() == 1,
-        "collective_permute_i1", "{} is not split along dim {} by one axis", o[0].to_string(), move.dim);
+        "collective_permute_i1", "{} must be split along dim {} by exactly one mesh axis", o[0].to_string(), move.dim);
   const std::set<int64_t> distinct(move.sources.begin(), move.sources.end());
   check(!distinct.empty() && distinct.size() == move.sources.size() && *distinct.begin() == 0 &&
             *distinct.rbegin() + 1 == static_cast<int64_t>(move.sources.size()),

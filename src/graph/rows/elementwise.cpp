@@ -68,14 +68,16 @@ constexpr std::array kUnary{
 
 std::vector<Shape> two_numbers_shape(Shapes o, const Attributes&) {
   check_count(o, 2, "binary_c1");
-  check(o[0] == o[1], "binary_c1", "found operands {} and {}, wanted equal ones", o[0].to_string(), o[1].to_string());
+  check(o[0] == o[1], "binary_c1", "found operands {} and {}, wanted the same dtype and dims", o[0].to_string(),
+        o[1].to_string());
   check(o[0].dtype != DType::kPred, "binary_i1", "found {}, wanted numbers", o[0].to_string());
   return {o[0]};
 }
 
 std::vector<Shape> bits_shape(Shapes o, const Attributes&) {
   check_count(o, 2, "binary_c1");
-  check(o[0] == o[1], "binary_c1", "found operands {} and {}, wanted equal ones", o[0].to_string(), o[1].to_string());
+  check(o[0] == o[1], "binary_c1", "found operands {} and {}, wanted the same dtype and dims", o[0].to_string(),
+        o[1].to_string());
   check(!is_float(o[0].dtype), "binary_i1", "found {}, wanted integers or i1", o[0].to_string());
   return {o[0]};
 }
@@ -144,7 +146,8 @@ std::string compare_text(NodeText& n, Printer&) {
 
 std::vector<Shape> compare_shape(Shapes o, const Attributes&) {
   check_count(o, 2, "compare_c1");
-  check(o[0] == o[1], "compare_c1", "found operands {} and {}, wanted equal ones", o[0].to_string(), o[1].to_string());
+  check(o[0] == o[1], "compare_c1", "found operands {} and {}, wanted the same dtype and dims", o[0].to_string(),
+        o[1].to_string());
   return {o[0].with_dtype(DType::kPred)};
 }
 
@@ -154,7 +157,8 @@ std::string select_text(NodeText& n, Printer&) {
 
 std::vector<Shape> select_shape(Shapes o, const Attributes&) {
   check_count(o, 3, "select_c1");
-  check(o[0] == o[1].with_dtype(DType::kPred), "select_c1", "pred {} does not fit on_true {}", o[0].to_string(),
+  check(o[0] == o[1].with_dtype(DType::kPred), "select_c1",
+        "pred is {} and on_true is {}; wanted a pred of dtype i1 with the dims of on_true", o[0].to_string(),
         o[1].to_string());
   check(o[1] == o[2], "select_c2", "on_true {} differs from on_false {}", o[1].to_string(), o[2].to_string());
   return {o[1]};

@@ -170,7 +170,7 @@ class LoopText {
 std::string loop_text(NodeText& node, Printer& printer) {
   const auto& loop = node.node.get<Loop>();
   if (const int64_t size = printer.options().mesh.size_of(loop.axis); size > 1) {
-    internal_check(size == loop.trips, "a scan of {} trips cannot use the {} devices of {}", loop.trips, size,
+    internal_check(size == loop.trips, "a scan of {} trips cannot use the {} devices of mesh axis {}", loop.trips, size,
                    loop.axis);
     return parallel_loop_text(node, printer);
   }

@@ -109,7 +109,8 @@ Tensors dynamic_slice_vjp(const VjpArgs& a) {
 
 std::vector<Shape> update_shape(Shapes o, const Attributes&) {
   check(o.size() >= 2 && static_cast<int64_t>(o.size()) == o[0].rank() + 2, "dynamic_update_slice_c4",
-        "{} operands are the wrong number to update {}", o.size(), o.empty() ? "nothing" : o[0].to_string());
+        "found {} operands to update {}, wanted the array, the update and one start index for each dim", o.size(),
+        o.empty() ? "nothing" : o[0].to_string());
   check(o[0].dtype == o[1].dtype, "dynamic_update_slice_c2", "the update {} has another dtype than {}",
         o[1].to_string(), o[0].to_string());
   check(o[0].rank() == o[1].rank(), "dynamic_update_slice_c3", "the update {} has another rank than {}",
@@ -142,7 +143,7 @@ std::vector<Shape> pad_shape(Shapes o, const Attributes& a) {
         o[1].to_string(), o[0].to_string());
   const size_t rank = o[0].dims.size();
   check(low.size() == rank && high.size() == rank && interior.size() == rank, "pad_c2",
-        "found low {}, wanted low, high and interior with one entry for each dim of {}", to_string(low),
+        "low is {}, wanted one entry for each dim of {} in low, in high and in interior", to_string(low),
         o[0].to_string());
   Shape out = o[0];
   for (size_t i = 0; i < rank; ++i) {
@@ -160,7 +161,7 @@ Tensors pad_vjp(const VjpArgs& a) {
   const auto negative = [](int64_t size) { return size < 0; };
   if (std::ranges::any_of(low, negative) || std::ranges::any_of(high, negative)) {
     internal_check(std::ranges::all_of(interior, [](int64_t size) { return size == 0; }),
-                   "[pad] the VJP does not support negative padding with padding between elements");
+                   "[pad] the VJP does not support negative padding together with padding between elements");
     Dims back_low = low, back_high = high;
     for (Dims* sizes : {&back_low, &back_high})
       for (int64_t& size : *sizes) size = -size;
@@ -196,7 +197,7 @@ std::vector<Shape> slice_shape(Shapes o, const Attributes& a) {
   check_count(o, 1, "slice_c1");
   const size_t rank = o[0].dims.size();
   check(start.size() == rank && limit.size() == rank && strides.size() == rank, "slice_c2",
-        "found start {}, wanted start, limit and strides with one entry for each dim of {}", to_string(start),
+        "start is {}, wanted one entry for each dim of {} in start, in limit and in strides", to_string(start),
         o[0].to_string());
   Shape out = o[0];
   for (size_t i = 0; i < rank; ++i) {

@@ -46,8 +46,8 @@ Tensors constraint_vjp(const VjpArgs& a) {
   return {sharding_constraint(ct(a), a.get<Constraint>().partition)};
 }
 
-// Formats place() (graph/ops.h). Operand 0 is x. Operand 1, if there is one, is the f32 scalar `squares`. Its gradient
-// is the sum of the squares of x's gradient. The text has only x.
+// Formats place() (graph/ops.h). Operand 0 is x. Operand 1, if there is one, is `squares`. It only gets a gradient, so
+// the text has only x.
 std::string place_text(NodeText& n, Printer&) {
   return fmt::format(
       "stablehlo.custom_call @annotate_device_placement({}) {{backend_config = \"\", has_side_effect = true, "

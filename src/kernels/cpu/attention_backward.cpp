@@ -1,6 +1,7 @@
-// A task handles one head and one range of key blocks (a "part"). It computes the gradients of the keys in this range,
-// and writes its contribution to the queries' gradients to a separate array. Afterwards, the arrays of all parts, and
-// of heads that share keys, are summed in a fixed order.
+// A task handles one query head and one range of key blocks (a "part"). It computes what the head adds to the gradients
+// of the keys and values in this range, and what the part adds to the gradients of the head's queries. Each task writes
+// to arrays of its own. Afterwards, the gradients of queries are summed over the parts. The gradients of keys and
+// values are summed over the heads that share them. All sums have a fixed order.
 #include <algorithm>
 #include <limits>
 
@@ -17,7 +18,7 @@ int64_t part_count(const AttentionProblem& p, const PackedSizes& s) {
   return std::clamp<int64_t>(wanted, 1, s.blocks);
 }
 
-// The layout of the workspace, in words. Arrays per head are [B, N, ...], arrays per key head [B, K, ...].
+// The layout of the workspace. Arrays per head are [B, N, ...], arrays per key head [B, K, ...]. Sizes count Words.
 class Workspace {
  public:
   Workspace(const AttentionProblem& p, const PackedSizes& s, Word* base)
@@ -61,7 +62,7 @@ class Workspace {
   const PackedSizes& sizes;
   int64_t parts, used = 0;
   Word *queries, *queries_down, *d_out, *d_out_down;  // [head, block]
-  Word *keys, *values, *keys_down;                    // keys and values transposed
+  Word *keys, *values, *keys_down;                    // [key head, block]; `keys` and `values` are transposed
   float *dots, *logs;                                 // [head, padded]
   float *d_queries, *d_keys, *d_values;               // [head, padded, width]; d_queries: [part, head, padded, width]
 
@@ -159,8 +160,8 @@ class Backward {
     Word* apart = reinterpret_cast<Word*>(weights + kBlock * kBlock);
     const Word* score_words = reinterpret_cast<const Word*>(scores);
     const Word* weight_words = reinterpret_cast<const Word*>(weights);
-    // With pairs, softmax_gradient() packs the gradients of the scores across into `apart`. It also packs the gradients
-    // and the weights down, into every second row of `scores` and `weights`.
+    // With pairs, softmax_gradient() writes the gradients of the scores to `apart`, packed across. It also writes the
+    // gradients and the weights, packed down, to every second row of `scores` and `weights`.
     const Word* across = ops_.pairs ? apart : score_words;
     const int64_t across_row = ops_.pairs ? kBlock / 2 : kBlock, down_row = ops_.pairs ? 2 * kBlock : kBlock;
     const bool round = p_.dtype == DType::kBF16;

@@ -38,7 +38,7 @@ class BlockSegments {
 
 // Which keys of one block a block of queries sees. look() fills this struct for row `row` of the batch.
 struct Visibility {
-  bool any;         // false: none; then look() does not set `mask`
+  bool any;         // false: the queries see no key of the block, and look() does not set `mask`
   ScoreBlock mask;  // look() does not set scores, row_words and slope; sets low and high only if `masked`
   int32_t low[kBlock], high[kBlock], query_segments[kBlock], key_segments[kBlock];
 };

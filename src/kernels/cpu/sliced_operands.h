@@ -9,9 +9,9 @@
 
 namespace fettle::cpu {
 
-// A copy of a call's frame in which each stack is replaced by its slice. The copy leaves out the operand with the
-// slice's number, and the attribute that names the stacks. A call without slices stays as it is. A slice's number that
-// is out of range is clamped to the nearest slice of the stack, as in dynamic_slice.
+// A copy of a call's frame in which each stack is replaced by its slice. The copy leaves out the last operand, which
+// states the slice's number, and the attribute that lists the stacks. A call without slices stays as it is. A slice's
+// number that is out of range is clamped to the nearest slice of the stack, as in dynamic_slice.
 class SlicedFrame {
  public:
   // `frame` must outlive this object.

@@ -11,7 +11,7 @@ namespace fettle::gpu {
 // queries). An instance of a kernel computes one of these blocks.
 struct BlockPairs {
   int64_t queries = 64, keys = 64;  // the sizes of blocks; the last block of a row may be partly empty
-  bool of_queries = true;           // for each block of queries; else for each block of keys
+  bool of_queries = true;           // true: bounds for each block of queries; false: for each block of keys
   bool causal = true;
 };
 

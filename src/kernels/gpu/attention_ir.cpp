@@ -76,7 +76,7 @@ class AttentionIr {
   std::string element() const { return triton_element(s_.dtype); }
   int64_t group() const { return s_.heads / s_.key_heads; }  // number of query heads that share a key head
 
-  // Returns which of the block's positions exist, or null if all do: [count].
+  // Returns a mask [count] of the block's positions that exist, or null if all exist.
   TritonValue present(const Positions& at) {
     if (s_.length % at.count == 0) return {};
     return compare(ir_.range(at.count) + at.first, "slt", number(s_.length));

@@ -26,10 +26,10 @@ struct GpuKernel {
   int64_t forward_percent, backward_percent;  // CallCost::percent; 0: not known
 };
 
-// Source of the rates: Shah et al., "FlashAttention-3" (arXiv 2407.08608), measured on an H100 SXM with 989 TFLOP/s,
-// 128 wide, 4,096 positions. Forward: Triton with a causal mask, 353 TFLOP/s (figure 5). Backward: FlashAttention-2
-// without a mask, 310 TFLOP/s (figure 6). The paper has no backward pass in Triton, so the backward rate is that of
-// FlashAttention-2, the same method in CUDA. With Fettle's own kernels, only whole steps were measured
+// Source of the rates: Shah et al., "FlashAttention-3" (arXiv 2407.08608), measured on an H100 SXM (peak 989 TFLOP/s)
+// with heads of 128 elements and 4,096 positions. Forward: Triton with a causal mask, 353 TFLOP/s (figure 5). Backward:
+// FlashAttention-2 without a mask, 310 TFLOP/s (figure 6). The paper has no backward pass in Triton, so the backward
+// rate is that of FlashAttention-2, the same method in CUDA. With Fettle's own kernels, only whole steps were measured
 // (benchmarks/2026-11-26-h100.md).
 const GpuKernel& cuda_kernel() {
   static const GpuKernel kernel{.id = kCudaAttention,
@@ -76,8 +76,8 @@ std::optional<Site> read(const CompositeSite& site, const GpuKernel& kernel) {
   if (!found) return std::nullopt;
   const DType dtype = found->q.dtype;
   if (dtype != DType::kF32 && dtype != DType::kBF16 && dtype != DType::kF16) return std::nullopt;
-  // A GPU starts at most 65535 instances along y and z, which are the heads and the rows. The numbers of blocks must be
-  // exact in f32 (attention_bounds.cpp).
+  // A GPU starts at most 65535 instances along y and z, which are the heads and the rows. Block numbers must be exact
+  // in f32 (attention_bounds.cpp).
   constexpr int64_t kMostInstances = 65535, kLongest = int64_t{1} << 24;
   const Dims& q = found->q_shard.dims;
   if (q[0] > kMostInstances || q[2] > kMostInstances || q[1] > kLongest) return std::nullopt;
@@ -99,8 +99,9 @@ std::optional<Site> read(const CompositeSite& site, const GpuKernel& kernel) {
   return out;
 }
 
-// Returns the FLOPs over all devices. Counts the blocks that the causal mask and a constant window do not hide. Windows
-// that are operands, and documents, are not known in advance, so the blocks that they hide are counted, too.
+// Returns the FLOPs over all devices. Counts the blocks that the causal mask and a constant window do not hide.
+// Documents are not known in advance, and neither are windows that are operands. So the blocks that these hide are
+// counted, too.
 int64_t flops(const Site& site, Pass pass) {
   const AttentionShape& s = site.shard;
   const AttentionTiles& tiles = site.tiles(pass);

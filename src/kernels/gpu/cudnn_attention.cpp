@@ -16,9 +16,9 @@ using Tensors = std::vector<Tensor>;
 constexpr int64_t kLongest = 8192;
 constexpr int64_t kWidest = 128;  // cuDNN computes wider heads only on some devices
 
-// Source of the rates: Shah et al., "FlashAttention-3" (arXiv 2407.08608), measured on an H100 SXM with 989 TFLOP/s,
-// 128 wide, 4,096 positions. Forward: cuDNN with a causal mask, 518 TFLOP/s (figure 5). Backward: cuDNN without a mask,
-// 499 TFLOP/s (figure 6). Both rates are without a bias; no rate with a bias was found.
+// Source of the rates: Shah et al., "FlashAttention-3" (arXiv 2407.08608), measured on an H100 SXM (peak 989 TFLOP/s)
+// with heads of 128 elements and 4,096 positions. Forward: cuDNN with a causal mask, 518 TFLOP/s (figure 5). Backward:
+// cuDNN without a mask, 499 TFLOP/s (figure 6). Both rates are without a bias; no rate with a bias was found.
 constexpr int64_t kForwardPercent = 52, kBackwardPercent = 50;
 
 bool supported(const AttentionSite& site) {

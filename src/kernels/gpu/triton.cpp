@@ -37,7 +37,7 @@ Dims common_dims(const TritonValue& x, const TritonValue& y) {
 }
 
 TritonValue binary(const char* floats, const char* integers, const TritonValue& x, const TritonValue& y) {
-  internal_check(x.type.element == y.type.element, "triton: {} and {} have different elements", x.type.text(),
+  internal_check(x.type.element == y.type.element, "triton: {} and {} have different element types", x.type.text(),
                  y.type.text());
   const char* op = x.type.floating() ? floats : integers;
   internal_check(op != nullptr, "triton: no such operation on {}", x.type.text());

@@ -323,7 +323,8 @@ void transpose(const Word* from, int64_t rows, int64_t columns, Word* to) {
   }
 }
 
-// Computes scores from products: scaled, capped and reduced by the ALiBi slope. Masking comes later.
+// Computes scores from the products of query and key: scales and caps them, and subtracts ALiBi's slope * distance.
+// Masking comes later.
 template <bool kPlain>
 inline Floats adjusted(const ScoreBlock& s, Floats x, int64_t row, Ints column) {
   x = x * s.scale;

@@ -51,7 +51,8 @@ double read_bytes(const HloModule& module, const HloComputation& computation, in
   return std::min(bytes, whole);
 }
 
-// Returns the bytes that a fused computation writes for `instruction`, which is its root or a part of its root.
+// `instruction` is the root of a fused computation, or a part of the root. Returns the bytes that the computation
+// writes for it.
 double written_bytes(const HloModule& module, const HloComputation& computation, const HloInstruction& instruction) {
   if (instruction.opcode == "tuple") {
     double bytes = 0;
@@ -104,8 +105,8 @@ Dims numbers(const nlohmann::json& config, const char* place) {
   return out;
 }
 
-// Returns the value of the attribute `what`, such as "fettle_flops", of a Fettle kernel's call: a number for one call
-// on one device (graph/rows/call.cpp). Returns -1 when the call has no such attribute.
+// Returns the number that a Fettle kernel's call states in its attribute `what`, such as "fettle_flops". The number is
+// for one call on one device (graph/rows/call.cpp). Returns -1 when the call has no such attribute.
 int64_t stated(const HloInstruction& call, const char* what) {
   const auto at = call.frontend_attributes.find(what);
   return at == call.frontend_attributes.end() ? -1 : number(at->second);

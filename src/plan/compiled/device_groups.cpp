@@ -39,7 +39,9 @@ std::vector<int64_t> transposed_iota(const Dims& sizes, Dims order) {
   std::iota(positions.begin(), positions.end(), 0);
   std::sort(sorted.begin(), sorted.end());
   if (sorted != positions)
-    throw DeviceError("the compiled program reorders {} dims of devices by {}", sizes.size(), to_string(order));
+    throw DeviceError(
+        "the compiled program reorders an array of devices with {} dims by {}, which is not a permutation",
+        sizes.size(), to_string(order));
   Dims stride(sizes.size(), 1);
   for (size_t d = sizes.size(); d-- > 1;) stride[d - 1] = stride[d] * sizes[d];
   std::vector<int64_t> ids(count, 0);
@@ -57,7 +59,8 @@ std::vector<std::vector<int64_t>> of_iota(const hlo::IotaGroups& iota) {
   Dims sizes = to_dims(iota.reshape_dims());
   if (sizes.empty()) sizes = {count};
   if (device_count(sizes) != count)
-    throw DeviceError("the compiled program cuts devices {} into {} groups of {}", to_string(sizes), groups, each);
+    throw DeviceError("the compiled program's array of devices {} cannot be divided into {} groups of {}",
+                      to_string(sizes), groups, each);
   const std::vector<int64_t> ids = transposed_iota(sizes, to_dims(iota.transpose_perm()));
   std::vector<std::vector<int64_t>> out(groups);
   for (int64_t g = 0; g < groups; ++g) out[g].assign(ids.begin() + g * each, ids.begin() + (g + 1) * each);
@@ -75,9 +78,11 @@ std::vector<std::vector<int64_t>> of_mesh(const hlo::MeshGroups& groups) {
                                       : transposed_iota(to_dims(iota.reshape_dims()), to_dims(iota.transpose_perm()));
   }
   if (static_cast<int64_t>(ids.size()) != count)
-    throw DeviceError("the compiled program's mesh {} names {} devices", to_string(sizes), ids.size());
+    throw DeviceError("the compiled program's mesh has the sizes {} but lists {} devices", to_string(sizes),
+                      ids.size());
   // Devices are in one group when their coordinates differ only along the axes that `groups` names. A Part is one of
-  // these axes, or a part of such an axis. `inner` is the stride of the coordinate along the Part.
+  // these axes, or a part of such an axis. If the coordinates of two devices differ by 1 along the Part, the devices
+  // are `inner` places apart in `ids`.
   struct Part {
     int64_t inner, size;
   };
@@ -91,7 +96,8 @@ std::vector<std::vector<int64_t>> of_mesh(const hlo::MeshGroups& groups) {
     if (ref.has_part()) {
       const int64_t before = ref.part().pre_size(), own = ref.part().size();
       if (before < 1 || own < 1 || before > size || own > size || size % (before * own) != 0)
-        throw DeviceError("the compiled program cuts an axis of {} devices by {} and {}", size, before, own);
+        throw DeviceError("the compiled program's mesh axis of {} devices is not divisible by {} times {}", size,
+                          before, own);
       inner *= size / (before * own);
       size = own;
     }

@@ -59,8 +59,8 @@ const std::string& backend_config(const hlo::Module& module, const hlo::Instruct
   if (payload.source_case() == hlo::Payload::kValue) return payload.value();
   if (payload.source_case() != hlo::Payload::kId) return from.backend_config();
   if (payload.id() < 0 || payload.id() >= module.payloads_size())
-    throw DeviceError("the compiled program's {} refers to payload {} of {}", from.name(), payload.id(),
-                      module.payloads_size());
+    throw DeviceError("the compiled program's {} refers to payload {}, but there are {} payloads", from.name(),
+                      payload.id(), module.payloads_size());
   return module.payloads(static_cast<int>(payload.id()));
 }
 
@@ -146,7 +146,7 @@ HloComputation read_computation(const hlo::Module& module, const hlo::Computatio
 }
 
 // Throws DeviceError unless each computation calls only earlier computations and each instruction uses only earlier
-// instructions. So code that follows these references always ends.
+// instructions. So code that follows these references always terminates.
 void check_order(const HloModule& module) {
   for (size_t c = 0; c < module.computations.size(); ++c) {
     const std::vector<HloInstruction>& instructions = module.computations[c].instructions;

@@ -253,7 +253,7 @@ class Walk {
   const Assumptions* assumptions_;
   Timeline out_;
   double now_ = 0;                                      // the device's clock
-  std::array<std::deque<Queued>, kCarriers> queues_{};  // transfers that may not have ended
+  std::array<std::deque<Queued>, kCarriers> queues_{};  // transfers that may still be running
   std::array<double, kCarriers> host_bounds_{};
   std::map<WorkPlace, Contributor> contributors_;
   std::set<std::string> loops_, kernels_;

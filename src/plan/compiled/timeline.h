@@ -18,7 +18,7 @@ struct Assumptions {
   double memory_share = 0.8;      // share of the memory's bandwidth that kernels reach
   double link_share = 0.75;       // share of the bandwidth of links, network and host link
   double kernel_seconds = 3e-6;   // shortest time of a kernel
-  double transfer_seconds = 20e-6;  // fixed time of a collective, in addition to its bytes
+  double transfer_seconds = 20e-6;  // fixed time of a collective, in addition to the time for its bytes
   // Number of trips of a loop over blocks of the experts' tokens. The router decides the true number; this number
   // assumes that all experts get equally many tokens (balanced_blocks). 0: the model has no experts.
   int64_t expert_blocks = 0;
@@ -45,7 +45,7 @@ struct Timeline {
   double exposed_seconds = 0;     // time that the device waits for transfers
   // Roofline lower bounds: the time of one resource alone, at the data sheet's rate.
   double arithmetic_bound = 0, memory_bound = 0, link_bound = 0, host_bound = 0;
-  double network_bound = 0;  // time for the bytes between hosts alone; link_bound includes this time
+  double network_bound = 0;  // time for only the bytes between hosts; link_bound includes this time
   double flops = 0;          // matrix products and convolutions
   double memory_bytes = 0;
   double link_bytes = 0, network_bytes = 0;

@@ -61,7 +61,7 @@ Transfer permute(const HloInstruction& instruction, const MeshAxes& mesh, int64_
     out.group = 2;
     if (source / devices_per_host != target / devices_per_host) out.network_bytes = payload;
     std::string name = axes_of({source, target}, mesh);
-    if (name.starts_with("part of ")) name.erase(0, 8);  // a pair is named by its axes alone
+    if (name.starts_with("part of ")) name.erase(0, 8);  // the name of a pair has only the axes
     axes.insert(name);
   }
   for (const std::string& name : axes) out.axes += (out.axes.empty() ? "" : ", ") + name;
