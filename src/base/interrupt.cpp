@@ -19,8 +19,8 @@ void remember(int signal) {
 
 }  // namespace
 
-// Forgets an earlier signal only if there is no outer scope. The check looks at all three handlers, because an outer
-// scope may have removed one of them: the handler of the signal that it recorded.
+// Forgets an earlier signal unless there is an outer scope. An outer scope handles all three signals with remember(),
+// but remember() removes itself for the signal that it records. So the check looks at all three handlers.
 InterruptScope::InterruptScope() {
   ++scopes;
   interrupt_before_ = std::signal(SIGINT, remember);

@@ -85,7 +85,10 @@ CompressedExport::CompressedExport(CompressedScheme scheme, DType factors, const
   };
   if (model.classifies() || model.family->encoder) refuse("it is a classifier or an encoder");
   if (model.family->fan_in_fan_out) refuse("its layers are not of the kind 'Linear'");
-  if (carries_more) refuse("its checkpoint has a part that Fettle only copies (images, or further prediction layers)");
+  if (carries_more)
+    refuse(
+        "its checkpoint has a part that Fettle only copies (for images or audio, or layers that predict further "
+        "tokens)");
   for (const Param& param : model.params) {
     if (param.has_experts() && !param.of_experts()) refuse("the experts of a layer are in one tensor");
     const bool linear = param.role == Role::kLinear || param.of_experts();
@@ -105,8 +108,8 @@ CompressedExport::CompressedExport(CompressedScheme scheme, DType factors, const
   if (scheme_ == CompressedScheme::kBlocks) warn_of_blocks(base);
 }
 
-// Warns if the rows of a weight do not divide into whole blocks. vLLM joins q, k and v, and also gate and up. Each of
-// these weights must consist of whole blocks.
+// Warns if the rows of a weight do not divide into whole blocks. vLLM joins the rows of q, k and v in one weight, and
+// also those of gate and up. So each of these weights must consist of whole blocks.
 void CompressedExport::warn_of_blocks(const BaseTensors& base) const {
   for (const std::string& name : weights_)
     if (base.find(name).shape.dims[0] % kSquare != 0) {

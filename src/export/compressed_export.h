@@ -35,8 +35,8 @@ class CompressedExport {
                    bool carries_more, const std::string& model_name);
 
   bool applies_to(const BaseTensor& tensor) const { return weights_.contains(tensor.param); }
-  // Returns the shapes of the tensors that are written instead of the tensor: codes, factors and, for kGroups, its
-  // dims.
+  // Returns the names and shapes of the tensors that are written instead of `tensor`: its codes, its factors and, for
+  // kGroups, a tensor with its dims.
   NamedShapes shapes(const BaseTensor& tensor) const;
   // Writes the tensors of shapes(). Reads 128 rows at a time. Throws UserError when a value is not finite.
   void write(const MergedTensor& merged, const BaseTensor& tensor, ModelWriter& writer, MergeCount& count) const;

@@ -115,7 +115,7 @@ void check_gguf_request(const ExportSpec& spec, const Model& model, const std::s
   if (spec.dtype)
     throw UserError(
         "{}: export_dtype is for safetensors; with export_gguf, the types of the files say how weights are stored. "
-        "Remove export_dtype, or name f32, f16 or bf16 in export_gguf",
+        "Remove export_dtype. To choose the dtype, put f32, f16 or bf16 in export_gguf",
         spec.gguf_at);
   if (model.classifies() || model.family->encoder)
     throw UserError("{}: export_gguf does not write classifiers and encoders; export this model as safetensors", name);
@@ -194,8 +194,8 @@ ExportReport run_export(const Request& request) {
   // rounded values.
   if (checks) tensors.round_decoded();
   if (merges) {
-    // Only a check, so the result of resolve() is not used. If the logits of base + adapter cannot be computed,
-    // resolve() throws, and nothing is written.
+    // Throws before anything is written if the logits of base + adapter cannot be computed. The result of resolve() is
+    // not used.
     request.exact(labels).resolve(target_of(*devices), Purpose::kInference);
     merge.emplace(model, std::move(adapters));
   } else {
@@ -261,8 +261,8 @@ std::string format_export(const ExportReport& report) {
                       report.quantization, kCheckedPrompts, kCheckedLength, 100 * report.coded->error,
                       100 * report.coded->agreement);
   return text + fmt::format(
-                    "\nlargest difference of logits, {} prompts of {} tokens, f32: merged and base + adapter {:.3g} "
-                    "(bound {:.3g}), merged and base {:.3g}; largest logit {:.3g}",
+                    "\nlargest difference of logits, {} prompts of {} tokens, f32: between merged model and base + "
+                    "adapter {:.3g} (bound {:.3g}), between merged model and base {:.3g}; largest logit {:.3g}",
                     kCheckedPrompts, kCheckedLength, report.logits->difference_from_adapter, report.logits->bound,
                     report.logits->difference_from_base, report.logits->scale);
 }

@@ -172,8 +172,8 @@ std::optional<LogitCheck> check_logits(Devices& devices, const Request& request,
         100 * out.kept, hf_name(dtype));
   if (!(out.difference_from_adapter <= out.bound) || out.difference_from_base == 0 || out.kept > 1.5)
     throw InternalError(
-        "the merged model is not base + adapter: its logits differ by {:.3g} (bound {:.3g}) from those with the "
-        "adapter and by {:.3g} from those of the base, and show {:.0f}% of the adapter's change; nothing was written",
+        "the merged model differs from base + adapter: the largest difference of logits is {:.3g} (bound {:.3g}). The "
+        "largest difference from the base is {:.3g}, and {:.0f}% of the adapter's effect remains; nothing was written",
         out.difference_from_adapter, out.bound, out.difference_from_base, 100 * out.kept);
   if (out.kept < 0.9)
     warn("{:.0f}% of the adapter's effect remains after rounding to {}; export_dtype: float32 keeps all of it",
@@ -202,7 +202,7 @@ std::optional<CodedLogits> LogitReference::check_coded(const std::filesystem::pa
   const std::optional<Logits> written = compute_logits(devices_, request_.exact(0, folder.string()));
   if (!written) return std::nullopt;
   const HostArray& got = written->without;
-  internal_check(got.shape().dims == wanted.shape().dims, "{}: there are {} logits, wanted {}", type,
+  internal_check(got.shape().dims == wanted.shape().dims, "{}: the logits are {}, wanted {}", type,
                  got.shape().to_string(), wanted.shape().to_string());
   CodedLogits out;
   out.difference = (type == "F16" || type == "BF16" ? largest_of_most : largest_difference)(got, wanted);
@@ -218,7 +218,7 @@ std::optional<CodedLogits> LogitReference::check_coded(const std::filesystem::pa
   if (kept) {
     if (!(out.difference <= tolerance(*kept) * out.scale))
       throw InternalError(
-          "the {} file is not the model: its logits differ by {:.3g} from the model's (bound {:.3g}, largest logit "
+          "the {} file differs from the model: the largest difference of logits is {:.3g} (bound {:.3g}, largest logit "
           "{:.3g}); nothing was written",
           type, out.difference, tolerance(*kept) * out.scale, out.scale);
     if (share < 0.5)

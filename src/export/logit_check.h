@@ -15,9 +15,10 @@ namespace fettle {
 inline constexpr int64_t kCheckedPrompts = 4, kCheckedLength = 32;
 
 // The largest differences of logits over fixed prompts, computed in f32 from the files on disk. `scale` is the largest
-// magnitude of a logit of base + adapter. `bound` is the upper limit of difference_from_adapter. If the written weights
-// are rounded, difference_from_adapter leaves out the 5 % of the positions that differ most. `kept` is the share of the
-// adapter's change of the logits that the merged model has (1: all; less when rounding removed a part).
+// magnitude of a logit of base + adapter. The check allows a difference_from_adapter of at most `bound`. If the written
+// weights are rounded, difference_from_adapter leaves out the 5 % of the positions that differ most. The adapter
+// changes the base's logits; `kept` is the share of this change in the merged model (1: all; less if rounding removed a
+// part).
 struct LogitCheck {
   double difference_from_adapter = 0, difference_from_base = 0, scale = 0, bound = 0, kept = 0;
 };
@@ -31,7 +32,7 @@ std::optional<LogitCheck> check_logits(Devices& devices, const Request& request,
 
 // How the logits of a coded model differ from those of the original model, over the same prompts. A coded model is a
 // GGUF file, or a model that was written with export_quantization. The original model is the one from which the coded
-// model was made. `difference` is the largest difference, `scale` the largest magnitude of the original's logits.
+// model was made. `difference` is the largest difference, `scale` is the largest magnitude of the original's logits.
 // `agreement` is the share of positions at which both models have the same most likely token. `error` is the root of
 // the mean squared difference, as a share of the standard deviation of the original's logits.
 struct CodedLogits {

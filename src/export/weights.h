@@ -27,8 +27,8 @@ struct WrittenForm {
 // Returns the names and shapes that write_weights will write.
 NamedShapes written_shapes(const BaseTensors& base, const WrittenForm& form);
 
-// Writes all tensors of the base in their stored order. run_export() states the memory use; `merge` may be null. Throws
-// UserError when the merge, or the conversion to `form`, makes a finite value infinite.
+// Writes all tensors of the base in their stored order. For the memory use, see run_export(). `merge` may be null.
+// Throws UserError when the merge, or the conversion to `form`, makes a finite value infinite.
 MergeCount write_weights(const BaseTensors& base, const AdapterMerge* merge, const WrittenForm& form,
                          ModelWriter& writer);
 

@@ -21,7 +21,7 @@ void Budget::step(size_t steps) {
 void Budget::charge(size_t bytes) {
   if (in_force == nullptr) return;
   if (bytes > kMostBytes - in_force->bytes_) {
-    throw JinjaError("the template makes more values than fit into the limit of {} MiB", kMostBytes >> 20);
+    throw JinjaError("the values that the template makes exceed the limit of {} MiB", kMostBytes >> 20);
   }
   in_force->bytes_ += bytes;
 }

@@ -114,7 +114,7 @@ Value make_range(Interpreter&, Args args) {
   const int64_t stride = bound.get(2, 1).integer();
   if (stride == 0) throw JinjaError("range() arg 3 must not be zero");
   const double count = (static_cast<double>(last) - static_cast<double>(first)) / static_cast<double>(stride);
-  if (count > kLongestRange) throw JinjaError("a range of more than {} numbers", kLongestRange);
+  if (count > kLongestRange) throw JinjaError("a range of more than {} numbers is too long", kLongestRange);
   Values out;
   for (int64_t i = first; stride > 0 ? i < last : i > last;) {
     out.emplace_back(i);
@@ -149,7 +149,7 @@ using Test = bool (*)(Interpreter&, const Value&, Args&);
 
 const Value& only(Args& args, const char* test) {
   if (args.positional.size() != 1 || !args.named.empty())
-    throw JinjaError("the test '{}' takes one argument without a name, but it has {}", test,
+    throw JinjaError("the test '{}' needs exactly one positional argument; arguments found: {}", test,
                      args.positional.size() + args.named.size());
   return args.positional[0];
 }

@@ -194,7 +194,7 @@ Value rounded(Interpreter&, const Value& input, Args& args) {
   if (method == "common" && input.is_int() && places >= 0) return input;
   if (method != "common") throw JinjaError("method must be common, ceil or floor");
   if (places >= 0 && places < 300) {
-    // Rounds the exact decimal value, and halves to even, as Python does.
+    // As in Python, rounds the exact decimal value, and a tie goes to the even digit.
     return std::strtod(fmt::format("{:.{}f}", value, places).c_str(), nullptr);
   }
   return std::nearbyint(value * scale) / scale;
@@ -323,7 +323,7 @@ const std::map<std::string, Filter>& filters() {
     std::map<std::string, Filter> f;
     f["abs"] = [](Interpreter&, const Value& v, Args&) -> Value {
       if (v.is_float()) return std::fabs(v.number());
-      if (v.integer() == INT64_MIN) throw JinjaError("an integer of more than 64 bits");
+      if (v.integer() == INT64_MIN) throw JinjaError("an integer needs more than 64 bits");
       return std::abs(v.integer());
     };
     f["attr"] = [](Interpreter& run, const Value& v, Args& a) -> Value {

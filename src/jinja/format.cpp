@@ -8,7 +8,7 @@ namespace fettle::jinja {
 namespace {
 
 // Formats a number or text by Python's format specification: [[fill]align][sign][#][0][width][,][.precision][type].
-// With `percent_style`, by the specification of %: [flags][width][.precision]type.
+// With `percent_style`, follows the specification of Python's % operator: [flags][width][.precision]type.
 std::string formatted(const Value& value, std::string_view spec, bool percent_style) {
   size_t i = 0;
   std::string fill = " ";
@@ -67,7 +67,7 @@ std::string formatted(const Value& value, std::string_view spec, bool percent_st
     const double real = value.number();
     const bool negative = std::signbit(real) && real != 0;
     if (whole || (type == 0 && !value.is_float())) {
-      if (value.is_float() && !(std::fabs(real) < 9e18)) throw JinjaError("an integer of more than 64 bits");
+      if (value.is_float() && !(std::fabs(real) < 9e18)) throw JinjaError("an integer needs more than 64 bits");
       int64_t integer = value.is_float() && percent_style ? static_cast<int64_t>(real) : value.integer();
       const uint64_t size = integer < 0 ? 0 - static_cast<uint64_t>(integer) : static_cast<uint64_t>(integer);
       digits = type == 'x'   ? fmt::format("{:x}", size)

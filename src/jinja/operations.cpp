@@ -15,7 +15,7 @@ namespace {
 }
 
 int64_t checked(bool overflow, const int64_t& value) {
-  if (overflow) throw JinjaError("an integer of more than 64 bits");
+  if (overflow) throw JinjaError("an integer needs more than 64 bits");
   return value;
 }
 

@@ -34,15 +34,15 @@ enum class NodeKind {
   kCompare,    // children[0] names[0] children[1] names[1] ...
   kChoice,     // children: condition, then, else (may be null)
   // Statements.
-  kText,         // name
+  kText,         // name: the text
   kOutput,       // children[0]
-  kFor,          // children: target, iterable, condition (may be null); body, otherwise; flag: recursive
-  kIf,           // children[0]: condition; body, otherwise
+  kFor,          // children: target, iterable, condition (may be null); body; otherwise: else branch; flag: recursive
+  kIf,           // children[0]: condition; body; otherwise: else branch
   kSet,          // children: target, value
   kSetBlock,     // children: target, filters (may be null); body
   kMacro,        // name; parameters; body
   kCallBlock,    // children[0]: a call; parameters; body
-  kFilterBlock,  // children[0]: the filters, whose input is the text of the body; body
+  kFilterBlock,  // children[0]: the filters; body (its text is their input)
   kWith,         // children: target, value, target, value, ...; body
   kGeneration,   // body
   kBreak,

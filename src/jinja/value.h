@@ -64,8 +64,8 @@ class Value {
   static Value dict(Dict items);
   static Value generator(Values items);
   static Value from_json(const nlohmann::ordered_json& json, int depth = 0);
-  // Returns a value that holds `object`. `parts` are the values that the object refers to. The levels of lists and
-  // dicts in `parts` count for the limit of nesting.
+  // Returns a value that holds `object`. `parts` are the values that the object refers to. The nesting limit counts the
+  // levels of lists and dicts in `parts`.
   static Value keeping(ObjectPtr object, const Values& parts);
   // Returns text that needs no escapes, such as the result of the filters safe and escape. As in MarkupSafe, other text
   // that is added to it with + is escaped.
@@ -165,10 +165,10 @@ struct Generator {
 // Charges the budget for searching `part` in `text`.
 void charge_search(std::string_view text, std::string_view part);
 
-// Returns the code points of a UTF-8 text. In invalid UTF-8, a continuation byte without a first byte counts as one.
+// Returns the code points of a UTF-8 text. In invalid UTF-8, a continuation byte without a first byte is one, too.
 std::vector<std::string_view> characters(std::string_view text);
 size_t character_count(std::string_view text);
-// Returns the characters first to last - 1 of `text`.
+// Returns the characters [first, last) of `text`.
 std::string_view character_range(std::string_view text, size_t first, size_t last);
 
 std::string python_float(double value);           // repr of a float: 1.0, 1e-05, inf

@@ -54,8 +54,8 @@ class AddedTokens {
   // Call this once after the last add(). `normalizer` may be empty.
   void prepare(const Normalizer& normalizer);
 
-  // Both functions cut `pieces` at added tokens. split_given() looks for the tokens that are not `normalized`, in the
-  // original text; split_normalized() looks for the `normalized` tokens, in the normalized text.
+  // Both functions cut `pieces` at added tokens. split_given() searches the original text for the tokens whose
+  // `normalized` is false. split_normalized() searches the normalized text for the other tokens.
   void split_given(Pieces& pieces) const { split(pieces, given_); }
   void split_normalized(Pieces& pieces) const { split(pieces, normalized_); }
 

@@ -26,8 +26,8 @@ void map_chars(std::string& text, Each each) {
   text = std::move(out);
 }
 
-// Hugging Face's library normalizes with the tables of Unicode 9. Newer characters stay unchanged and separate the text
-// around them.
+// Hugging Face's library normalizes with the tables of Unicode 9. Newer characters stay unchanged, and the texts
+// before and after them are normalized separately.
 const icu::UnicodeSet& normalized_characters() {
   static const icu::UnicodeSet* const set = [] {
     UErrorCode status = U_ZERO_ERROR;

@@ -41,10 +41,10 @@ void read_added_tokens(const JsonField& list, Pipeline& pipeline) {
   }
 }
 
-// Returns how many leading bytes of `normalized`, the normalized `text`, come from the start of `text`. The start ends
+// Returns how many leading bytes of `normalized` (the normalized `text`) come from the start of `text`. The start ends
 // with the first character that `precompiled` does not remove. If normalizing changes `text`, normalizes the rest of
-// `text` (after the start) separately. Then all bytes of `normalized` count that precede the longest ending that
-// `normalized` shares with the normalized rest.
+// `text` separately, and finds the longest common suffix of the result and `normalized`. All bytes of `normalized`
+// before this suffix come from the start.
 size_t bytes_of_start(std::string_view text, const std::string& normalized, const Normalizer& normalizer,
                       const Normalizer& precompiled) {
   size_t first = 0;

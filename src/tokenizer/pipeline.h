@@ -52,10 +52,11 @@ Pipeline read_sentencepiece(const std::filesystem::path& path, TokenizerConfig& 
 // Returns whether the first line of the file consists of base64 and a rank.
 bool is_rank_file(const std::filesystem::path& path);
 
-// Reads ranks of byte strings: lines of base64 and rank (tiktoken: Llama 3's tokenizer.model, qwen.tiktoken), or
-// tekken.json. The ids equal those of the `tiktoken` library in the models' own programs. In a file of lines, the
-// number of ranks identifies Llama 3, Llama 4 and Qwen. For these tokenizers Fettle contains the special tokens, and
-// the pattern that cuts a text into words. Throws UserError for another number of ranks when config.pattern is empty.
+// Reads byte strings and their ranks. Each line of the file has a byte string in base64 and its rank (tiktoken: Llama
+// 3's tokenizer.model, qwen.tiktoken), or the file is tekken.json. The ids equal those of the `tiktoken` library in the
+// models' own programs. In a tiktoken file, the number of ranks identifies Llama 3, Llama 4 and Qwen. For these
+// tokenizers Fettle contains the special tokens, and the pattern that cuts a text into words. Throws UserError for
+// another number of ranks when config.pattern is empty.
 Pipeline read_ranks(const std::filesystem::path& path, TokenizerConfig& config);
 
 }  // namespace fettle

@@ -37,8 +37,8 @@ class PostProcessor {
   std::vector<PairPiece> pair() const;
 
  private:
-  // between[i] has the special ids before copy i of the text. The last element has the ids after the last copy. Most
-  // templates contain the text once.
+  // Most templates contain the text once, but a template may contain several copies of it. between[i] has the ids of
+  // the special tokens before copy i. The last element has the ids after the last copy.
   struct Template {
     std::vector<std::vector<int32_t>> between;
     std::vector<PairPiece> pair;

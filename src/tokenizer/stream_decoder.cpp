@@ -44,8 +44,8 @@ std::string StreamDecoder::finish() {
   if (text.starts_with(emitted_)) {
     rest = text.substr(emitted_.size());
   } else {
-    // If a broken byte follows valid bytes, a decoder may replace all of them. push() has already returned the valid
-    // bytes, so only the ids after them are decoded.
+    // When a broken byte follows valid bytes, a decoder may replace the valid bytes, too. push() has already returned
+    // them, so only the ids after the context are decoded.
     rest = tokenizer_.decode(std::span(ids_).subspan(context_), skip_special_tokens_);
   }
   ids_.clear();

@@ -31,7 +31,7 @@ Pipeline read_pipeline(const fs::path& model_dir, TokenizerConfig& config, fs::p
     }
   }
   throw UserError(
-      "{}: there is no tokenizer in this folder; name a model folder with tokenizer.json, tokenizer.model, tekken.json "
+      "{}: there is no tokenizer in this folder; use a model folder with tokenizer.json, tokenizer.model, tekken.json "
       "or a *.tiktoken file",
       model_dir.string());
 }

@@ -47,8 +47,8 @@ class Tokenizer {
 
   std::optional<int32_t> token_id(std::string_view token) const;
   std::string token(int32_t id) const;  // the token's string in the vocabulary; empty when there is none
-  // Returns the bytes of a token; they may end within a character. These are the bytes of a token in the byte alphabet,
-  // the byte of a token like <0xE4>, or else the token's text.
+  // Returns the bytes of a token; they may end within a character. A token such as <0xE4> gives this one byte. A token
+  // in the byte alphabet gives the bytes for which its characters stand. Any other token gives its own text.
   std::string token_bytes(int32_t id) const;
   bool is_special(int32_t id) const;
   int64_t vocab_size() const;  // largest id + 1, added tokens included
@@ -89,9 +89,9 @@ class StreamDecoder {
  private:
   const Tokenizer& tokenizer_;
   bool skip_special_tokens_;
-  std::vector<int32_t> ids_;  // the context: ids whose text was returned; then the later ids
-  size_t context_ = 0;        // the number of ids of the context
-  std::string emitted_;       // the start of the decoded ids_ that push() has returned
+  std::vector<int32_t> ids_;  // the context (ids whose text push() has returned), then newer ids
+  size_t context_ = 0;        // the number of ids in the context
+  std::string emitted_;       // the prefix of the decoded ids_ that push() has returned
 };
 
 }  // namespace fettle

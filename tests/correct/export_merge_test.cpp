@@ -101,7 +101,7 @@ TEST_P(Export, MergedLogitsAreThoseOfTheAdapter) {
   EXPECT_LT(report.logits->difference_from_adapter, 1e-4 * report.logits->scale);
   EXPECT_GT(report.logits->difference_from_base, 5e-3 * report.logits->scale);
   EXPECT_NEAR(report.logits->kept, 1, 1e-3);
-  EXPECT_THAT(format_export(report), testing::HasSubstr("merged and base + adapter"));
+  EXPECT_THAT(format_export(report), testing::HasSubstr("between merged model and base + adapter"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, Export, testing::ValuesIn(kFamilies), [](const auto& info) { return info.param; });

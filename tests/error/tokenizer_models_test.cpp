@@ -81,7 +81,7 @@ TEST_F(Models, AnyBrokenByteIsAnErrorOrATokenizer) {
 TEST_F(Models, IdsOfXlmRobertaNeedItsTokenizerJson) {
   fs::copy(kReference / "sp_unigram/tokenizer.model", dir_ / "tokenizer.model");
   write("tokenizer_config.json", R"({"tokenizer_class": "XLMRobertaTokenizer"})");
-  EXPECT_SAYS(error(), "use its tokenizer.json");
+  EXPECT_SAYS(error(), "use the model's tokenizer.json");
 }
 
 TEST_F(Models, MalformedRankLines) {

@@ -31,7 +31,7 @@ uint8_t e4m3_code(float value) {
   // A subnormal value is its code times kStepBelow.
   if (size < kSmallestNormal) return sign | static_cast<uint8_t>(std::nearbyint(size / kStepBelow));
   constexpr int kDropped = 23 - 3;            // bits of f32's mantissa that e4m3 lacks
-  constexpr uint32_t kBias = (127 - 7) << 3;  // the exponents' biases in f32 and e4m3; 3: bits of mantissa
+  constexpr uint32_t kBias = (127 - 7) << 3;  // exponent biases: 127 in f32, 7 in e4m3; mantissa of e4m3: 3 bits
   const auto bits = std::bit_cast<uint32_t>(size);
   const uint32_t half = (1U << (kDropped - 1)) - 1 + (bits >> kDropped & 1);
   return sign | static_cast<uint8_t>(((bits + half) >> kDropped) - kBias);

@@ -23,7 +23,8 @@ std::string remedy(std::string_view action, int error_number, const fs::path& pa
                                 static_cast<double>(space.available) / 1e9);
     }
     case EDQUOT: return "your quota is used up: free some space or choose another disk";
-    case EINVAL: return action == "read" ? "name a regular file, not a pipe or a device" : "check the disk";
+    case EINVAL:
+      return action == "read" ? "set the path to a regular file, not to a pipe or a device" : "check the disk";
     case ENOTDIR: return "a part of the path is a file, not a folder: remove it or choose another path";
     case EISDIR: return "it is a folder, wanted a file";
     case EMFILE: return "raise the limit of open files (ulimit -n)";

@@ -88,7 +88,8 @@ std::vector<int64_t> layers_with(const std::vector<PlannedTensor>& tensors, cons
   return {layers.begin(), layers.end()};
 }
 
-// Returns "1.7B"; for a mixture of experts "8x7B", where 7B is the size of one expert together with all other weights.
+// Returns the model's size, such as "1.7B". For a mixture of experts, returns for example "8x7B": one expert and all
+// weights outside the experts have 7B values.
 std::string size_label(const std::vector<PlannedTensor>& tensors, const std::vector<GgufTable>& tables) {
   double count = 0;
   int64_t experts = 0;

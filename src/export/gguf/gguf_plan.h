@@ -26,7 +26,7 @@ struct PlannedTensor {
   std::vector<std::string> read_as;    // the names that a reader of the file gives to the parts
   TensorEntry place;                   // how the file stores the first part: order of rows, shift, strides
   std::vector<RowFactors> factors;     // the file's values are the base's values times these factors
-  std::vector<GgufPiece> pieces = {};  // the rows or outputs of each part; empty: parts are whole tensors
+  std::vector<GgufPiece> pieces = {};  // the rows or outputs of its tensor that each part takes; empty: all
   bool unit_rows = false;              // the file's rows are the base's, scaled to length 1 (Baichuan 2)
   bool keeps_codes = false;            // the file gets the base's MXFP4 codes
 
@@ -49,7 +49,7 @@ struct GgufPlan {
   // codes in files of every type, if `merge` does not change these experts. `merge` may be null.
   void keep_codes(const AdapterMerge* merge);
 
-  // Return the keys and the tensors of a file of this type; the tables come first.
+  // metadata_of() returns the keys of a file of this type. tensors_of() returns its tensors: `tables`, then `tensors`.
   GgufMetadata metadata_of(const GgufFileType& type) const;
   std::vector<GgufTensor> tensors_of(const GgufFileType& type) const;
   const BlockType& type_of(const PlannedTensor& tensor, const GgufFileType& type) const;

@@ -57,8 +57,8 @@ int64_t first_row_of(const PlannedTensor& tensor, size_t part) {
   return first;
 }
 
-// Returns the box of the rows [first, first + count) of the file, in the tensor that a reader of the file returns for
-// the part.
+// A part has the rows [first, first + count) in the file. Returns the box of these rows in the tensor that a reader of
+// the file gets for the part.
 Box box_of(const PlannedTensor& tensor, const Dims& dims, int64_t first, int64_t count) {
   Box box{Dims(dims.size(), 0), dims};
   const size_t d = tensor.place.strides.empty() ? 0 : 1;  // a transposed tensor's columns are the file's rows
@@ -66,7 +66,7 @@ Box box_of(const PlannedTensor& tensor, const Dims& dims, int64_t first, int64_t
   return box;
 }
 
-// Returns the box of the base's tensor with the values of the part's rows [first, first + count) of the file.
+// A part has the rows [first, first + count) in the file. Returns the box of the base's tensor that has their values.
 Box base_box_of(const PlannedTensor& tensor, size_t part, const Dims& dims, int64_t first, int64_t count) {
   if (in_columns(tensor)) {
     const GgufPiece& piece = tensor.pieces[part];
@@ -168,8 +168,8 @@ int64_t rows_at_once(const PlannedTensor& tensor, const FileRows& shape) {
   return std::max(shape.period, fitting / shape.period * shape.period);
 }
 
-// Writes part number `expert` of the tensor. `index` is the number of the tensor in the files, `types` has the tensor's
-// type in each file.
+// Writes one part of the tensor: number `expert`, from 0. `index` is the tensor's number in the files. `types` has the
+// tensor's type in each file.
 void write_part(const PlannedTensor& tensor, size_t expert, const MergedTensor& from, size_t index,
                 const std::vector<const BlockType*>& types, std::vector<GgufOutput>& files, MergeCount& count) {
   const FileRows shape = rows_of(tensor, expert);
@@ -260,7 +260,7 @@ GgufError check_gguf_weights(const GgufPlan& plan, const BaseTensors& base, cons
   const auto find = [&](const std::string& name) -> StoredTensor {
     for (const TensorFile& part : opened)
       if (const TensorEntry* entry = part.find(name)) return {&part, entry};
-    throw InternalError("{}: '{}' is not read back", file.string(), name);
+    throw InternalError("{}: '{}' is missing when the file is read back", file.string(), name);
   };
   GgufError worst;
   for (const PlannedTensor& tensor : plan.tensors) {
@@ -272,7 +272,8 @@ GgufError check_gguf_weights(const GgufPlan& plan, const BaseTensors& base, cons
       const BaseTensor* part = tensor.parts[expert];
       const auto [part_file, entry] = find(tensor.read_as[expert]);
       const Dims dims = tensor.part_dims(expert);
-      internal_check(entry->shape.dims == dims, "{}: '{}' is not read back", file.string(), part->name);
+      internal_check(entry->shape.dims == dims, "{}: '{}' has another shape when the file is read back", file.string(),
+                     part->name);
       if (expert == 0 || tensor.pieces.empty()) from.emplace(base, *part, merge);
       Sums sums;
       for (int64_t first = 0; first < shape.rows; first += block) {
@@ -291,9 +292,10 @@ GgufError check_gguf_weights(const GgufPlan& plan, const BaseTensors& base, cons
       if (tensor.place.encoding.shift != 0 || tensor.place.encoding.log_of_negative) bound += 1e-6;
       // The scale of a block is an f16, so values below the smallest f16 become 0.
       const double floor = stored.name == "F32" ? 0 : 1e-7 * std::sqrt(static_cast<double>(sums.elements));
-      internal_check(error <= std::max(bound * size, floor),
-                     "{}: '{}' differs from the merged weights by {:.3g} of its size, stored as {} (at most {})",
-                     file.string(), part->name, error / size, stored.name, bound);
+      internal_check(
+          error <= std::max(bound * size, floor),
+          "{}: '{}' differs from the merged weights by {:.3g} of its size; stored as {}, it may differ by {}",
+          file.string(), part->name, error / size, stored.name, bound);
       const double share = size > 0 ? error / size : 0;
       if (worst.tensor.empty() || share > worst.error) worst = {share, bound, part->name};
     }

@@ -17,24 +17,24 @@ struct GgufOutput {
   GgufParts writer;
 };
 
-// Writes all tensors to all files, a block of rows at a time. Memory holds one such block. If the file has the rows in
-// another order, all rows that change places with each other are in one block. A tensor that the file has transposed is
-// one block. `merge` may be null. Throws UserError when a value is not finite, or when the type of a file cannot
-// represent a value.
+// Writes all tensors to all files, a block of rows at a time. Memory holds one such block. If the file stores the
+// rows in another order, each block has all rows that change places with each other. A tensor that the file stores
+// transposed is one block. `merge` may be null. Throws UserError when a value is not finite, or when the type of a file
+// cannot represent a value.
 MergeCount write_gguf_weights(const GgufPlan& plan, const BaseTensors& base, const AdapterMerge* merge,
                               std::vector<GgufOutput>& files);
 
-// The largest error of a tensor in a file: the root of the mean squared error, as a share of the root of the mean
-// square of the values. `bound` is the largest error that the check allows for this tensor.
+// The tensor of a file that has the largest error. `error` is the root mean square of the errors of its values, divided
+// by the root mean square of the values. `bound` is the largest error that the check allows for this tensor.
 struct GgufError {
   double error = 0, bound = 0;
   std::string tensor;
 };
 
 // Reads the file (the first one, if there are several) back under Hugging Face's names and compares each tensor with
-// the merged values. F32 must be equal; norms that are stored as 1 + w, and A_log, which is stored as -exp(A_log), may
-// differ by the rounding of this form. Returns the tensor with the largest error. Throws InternalError when an error is
-// above its bound, and UserError when the type cannot represent a tensor.
+// the merged values. Values in F32 must be equal, except norms that are stored as 1 + w, and A_log, which is stored as
+// -exp(A_log): these may differ by the rounding of this form. Returns the tensor with the largest error. Throws
+// InternalError when an error is above its bound, and UserError when the type cannot represent a tensor.
 GgufError check_gguf_weights(const GgufPlan& plan, const BaseTensors& base, const AdapterMerge* merge,
                              const GgufFileType& type, const std::filesystem::path& file);
 

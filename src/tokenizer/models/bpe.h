@@ -55,7 +55,7 @@ class Bpe : public TokenModel {
   bool take_bytes();
 
   // Returns whether the ids stay the same when a text is cut before each character `mark` that does not follow another
-  // `mark`. Returns false if a token has `mark` after another character, and if the model works on bytes, has
+  // `mark`. Returns false if a token has `mark` after another character, or if the model works on bytes, has
   // ignore_merges, has a prefix or suffix, or lacks the token `mark`.
   bool may_cut_before(std::string_view mark) const;
 
@@ -81,7 +81,7 @@ class Bpe : public TokenModel {
   bool takes_bytes_ = false;
   std::array<int32_t, 256> byte_ids_{};  // takes_bytes_: ids of the byte alphabet; byte_fallback: ids of <0x00>...
   std::vector<int32_t> character_ids_;   // ids of the characters below U+10000; -1 when there is none
-  // With ignore_merges and takes_bytes_: the ids of whole words. The keys are bytes and point into word_texts_.
+  // Used if both ignore_merges and takes_bytes_ are true: the ids of whole words. The keys are bytes in word_texts_.
   std::unordered_map<std::string_view, int32_t> words_;
   std::vector<std::string> word_texts_;
 };

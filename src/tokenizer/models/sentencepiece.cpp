@@ -178,7 +178,7 @@ Pipeline read_sentencepiece(const std::filesystem::path& path, TokenizerConfig& 
   const sentencepiece::NormalizerSpec& spaces = proto.normalizer_spec();
   for (std::string_view shifted : {"XLMRoberta", "Camembert", "Barthez", "XLMProphetNet"}) {
     if (!config.tokenizer_class.starts_with(shifted)) continue;
-    throw UserError("{}: a {} uses other ids than its SentencePiece model; use its tokenizer.json", origin,
+    throw UserError("{}: a {} uses other ids than this SentencePiece file; use the model's tokenizer.json", origin,
                     config.tokenizer_class);
   }
   if (trainer.treat_whitespace_as_suffix()) throw UserError("{}: treat_whitespace_as_suffix is not supported", origin);
@@ -193,7 +193,7 @@ Pipeline read_sentencepiece(const std::filesystem::path& path, TokenizerConfig& 
   for (int id = 0; id < proto.pieces_size(); ++id) {
     const SentencePiece& piece = proto.pieces(id);
     const bool control = piece.type() == SentencePiece::CONTROL || piece.type() == SentencePiece::UNKNOWN;
-    // A symbol with a space in it never matches, because spaces have become U+2581 by then.
+    // A symbol with a space never matches in SentencePiece: its spaces become U+2581 before the model searches for it.
     const bool symbol = piece.type() == SentencePiece::USER_DEFINED && trainer.model_type() == TrainerSpec::BPE &&
                         !(spaces.escape_whitespaces() && piece.piece().find(' ') != std::string::npos);
     if (!control && !symbol) continue;

@@ -73,13 +73,13 @@ class Sets {
     if (is_ascii()) return {ascii(name), ""};
     if (const std::string category = category_of(name); !category.empty()) {
       Set set{fmt::format("\\p{{{}}}", category) + newer(category), ""};
-      // Newer characters do not count as unassigned.
+      // PCRE2 may still list the newer characters as unassigned (Cn), so the set leaves them out.
       if (category == "C" || category == "Cn") set = {fmt::format("\\p{{{}}}", category), newer("", category)};
       if (category == "Mn" && texts_ == Texts::kAll) set.except = kSpacingByNow;
       return set;
     }
     if (const std::string script = script_of(name); !script.empty()) {
-      // The script's name alone would also match the characters of Script_Extensions.
+      // Without sc:, PCRE2 would also match characters that have the script in their Script_Extensions.
       Set set{fmt::format("\\p{{sc:{}}}", script), script == "Unknown" ? newer("") : ""};
       for (const NewerScript& known : kNewerScripts) {
         if (known.name == script) set.items += known.items;
