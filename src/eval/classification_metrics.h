@@ -15,8 +15,9 @@ struct LabelScore {
   int64_t support = 0;  // rows that have the label
 };
 
-// The metrics are computed like scikit-learn's classification_report. `macro` is an average over labels. With one label
-// per row, it covers the labels that occur in the rows or in the predictions; with several, it covers all labels.
+// The metrics are computed like scikit-learn's classification_report. `macro` is an average over labels. If each row
+// has one label, `macro` covers the labels that occur in the rows or in the predictions. Otherwise it covers all
+// labels.
 struct ClassificationMetrics {
   int64_t rows = 0;
   double accuracy = 0;             // share of the rows whose labels are all right

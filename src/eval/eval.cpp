@@ -59,8 +59,8 @@ void check_base(const Request& base, const Request& tuned, const EvalSpec& spec)
                     spec.base_model_at, spec.base_model, tuned.model_folder());
 }
 
-// Returns the request, with a stage that can evaluate its rows. A stage with Stage::measured_as has metrics only for
-// its own kind of rows. For other rows, returns the request with the stage that measures texts and prompts.
+// Returns the request with a stage that can evaluate its rows. A stage with Stage::measured_as, such as dpo, can
+// evaluate only rows of its own kind. For other rows, the stage in the returned request is measured_as, such as sft.
 Request with_fitting_stage(const Request& request) {
   if (request.stage().measured_as == nullptr) return request;
   const DataSpec data = request.data();
@@ -110,7 +110,7 @@ EvalSet set_of(RowSet&& set) {
 }
 
 Task task_of(const std::string& wanted, const DataSource& source, const Request& request) {
-  if (request.stage().measured_as != nullptr) return Task::kRows;  // with_fitting_stage() found the stage's own rows
+  if (request.stage().measured_as != nullptr) return Task::kRows;  // with_fitting_stage() has checked the rows
   if (request.stage().head == Head::kTokens)
     return wanted == "auto" ? detect_task(source) : task_named(wanted, request.stage());
   if (wanted != "auto")

@@ -76,8 +76,8 @@ size_t answer_of(const ordered_json& row, const Choices& choices) {
   size_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error == std::errc() && end == text.data() + text.size() && number < choices.texts.size()) return number;
-  bad("the answer '{}' is not one of the choices; wanted {} to {}, 0 to {}, or a choice's text", text,
-      choices.labels.front(), choices.labels.back(), choices.texts.size() - 1);
+  bad("the answer '{}' is not one of the choices; wanted a label ({} to {}), a number (0 to {}) or a choice's text",
+      text, choices.labels.front(), choices.labels.back(), choices.texts.size() - 1);
 }
 
 // Returns the first row of a CSV or TSV file that has no header line. (read_rows took this row for the header.) Returns
@@ -92,15 +92,15 @@ std::vector<std::string> headless_row(const DataSource& source, const ordered_js
   return answered && !first.contains("A") ? columns : std::vector<std::string>{};
 }
 
-// Makes a row of the values: question, A, B, ..., answer, in this order.
+// Makes a row from `values`: the question, then the choices A, B, ..., then the answer.
 ordered_json named(const std::vector<std::string>& values) {
   ordered_json out{{"question", values.front()}, {"answer", values.back()}};
   for (size_t i = 1; i + 1 < values.size(); ++i) out[std::string(1, kLetters[i - 1])] = values[i];
   return out;
 }
 
-// Calls `take` with each row and the row's "file:line", for at most max_samples rows. When `take` throws BadRow, throws
-// UserError, or skips the row with a warning (on_bad_row: skip).
+// Calls `take` with each row and the row's "file:line", for at most max_samples rows. If `take` throws BadRow, for_rows
+// throws UserError; with on_bad_row: skip, it skips the row with a warning instead.
 template <typename Take>
 void for_rows(const DataSpec& data, const DataSource& source, const Take& take) {
   int64_t left = data.max_samples.value_or(INT64_MAX);

@@ -102,7 +102,7 @@ std::string format_label_tables(const std::vector<EvalSet>& sets, const EvalColu
     if (!report) continue;
     const std::string tables = report->rows > 0
                                    ? format_class_tables(*report, *labels)
-                                   : fmt::format("no row has a label; {} were predicted\n", sets[s].rows.size());
+                                   : fmt::format("no row has a label; {} rows were predicted\n", sets[s].rows.size());
     if (!tables.empty()) out += fmt::format("\n{}\n{}", sets[s].name, tables);
   }
   return out;

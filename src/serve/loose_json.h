@@ -6,8 +6,8 @@
 
 namespace fettle {
 
-// Rewrites a value as JSON. The following forms may be mixed; other text is kept, so the result is JSON only if `text`
-// has no other forms:
+// Rewrites a value as JSON. `text` may mix JSON with the forms below. Copies all other text unchanged, so the result is
+// JSON only if `text` has no other forms. The forms are:
 // - strings in '...', "..." or <|"|>...<|"|>. A quote ends a string only before , : ) ] } or the end of the text.
 // - keys without quotes, before : or =
 // - True, False and None

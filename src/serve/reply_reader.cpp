@@ -170,7 +170,7 @@ class MarkedReader : public BufferedReader {
   ToolTypes types_;
   In in_;
   bool reasoned_ = false;        // some reasoning was returned
-  std::string opened_, spaces_;  // in a call: its first mark, and the white space before it
+  std::string opened_, spaces_;  // of the current call: its CallForm::begin (or ""), and the white space before that
 };
 
 // Reads the channels of GPT-OSS:

@@ -35,7 +35,7 @@ class ReplyReader {
 struct ReplyForm {
   const CallForm* calls = nullptr;          // null: calls are not read
   std::string_view think_begin, think_end;  // texts around reasoning; "": none
-  std::string_view think_token;  // the special token at the start of think_begin, if think_begin is longer; else ""
+  std::string_view think_token;  // if think_begin is a special token followed by other text: this token; else ""
   bool harmony = false;          // the channels of GPT-OSS
 
   bool plain() const { return calls == nullptr && think_end.empty() && !harmony; }

@@ -11,7 +11,7 @@
 namespace fettle {
 namespace {
 
-// Returns the last word of a title: "c" of "a/b/c" and of "a + b/c".
+// Returns the part of a title after the last "/" or space: for "a/b/c" and for "a + b/c", this is "c".
 std::string last_word(std::string title) {
   while (title.ends_with('/')) title.pop_back();
   return title.substr(title.find_last_of("/ ") + 1);
@@ -62,9 +62,8 @@ ServedModels served_models(const Request& request, const std::vector<std::string
   const std::vector<std::string>& own = request.adapters();
   if (own.size() > 1 && !named.empty())
     throw UserError(
-        "adapter_name_or_path names {} adapters, which are merged into one model; with --lora-modules, give one or "
-        "none. "
-        "To serve adapters of the merged model, export it first",
+        "adapter_name_or_path names {} adapters, which are merged into one model; with --lora-modules, name at most "
+        "one there. To serve adapters of the merged model, export this model first",
         own.size());
   bool together = own.size() > 1;
   if (own.size() == 1 && named.empty()) {

@@ -11,7 +11,8 @@
 
 namespace fettle {
 
-// What a token adds to a text. A token may end within a character. Then `bytes` has its bytes, and `text` has U+FFFD.
+// What a token adds to a text. A token may have only a part of a character's bytes. Then `text` has U+FFFD instead of
+// this character, and `bytes` has the token's own bytes.
 struct TokenText {
   std::string text, bytes;
 

@@ -88,7 +88,7 @@ Calls read_llama(std::string_view text, const ToolTypes& types) {
 
 // The texts of a call that is written as XML.
 struct XmlForm {
-  std::string_view call, parameter;  // the texts before the name of the call and of a parameter
+  std::string_view call, parameter;  // the texts before a tool's name and before a parameter's name
   std::string_view name_end;         // the text after such a name
   std::string_view call_end;
 };

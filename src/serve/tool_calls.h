@@ -15,7 +15,8 @@ struct ToolCall {
   std::string id = "";    // "" unless the model writes ids; the chat template may need this id again
 };
 
-// The `tools` of a request. Some formats write all arguments as text; the tools' schemas say which are strings.
+// The `tools` of a request. Some formats write all arguments as text; the tools' schemas say which arguments are
+// strings.
 class ToolTypes {
  public:
   explicit ToolTypes(const std::string& tools_json);
@@ -31,17 +32,17 @@ class ToolTypes {
 };
 
 struct CallForm {
-  std::string_view format;  // a name of tool_formats_of
+  std::string_view format;  // one of the names that tool_formats_of returns
   std::string_view begin;   // text before a call
   std::string_view end;     // text after a call; "": calls reach to the end of the reply
   // Another text with which a call may begin, but only at the beginning of the reply, or directly after reasoning or
   // another call; "": none. Unlike `begin`, this text is a part of the call.
   std::string_view first = "";
-  bool by_name = false;    // where `first` may begin a call, a tool's name and a newline may also begin one
+  bool by_name = false;    // in the same places as `first`, a tool's name and a newline may begin a call
   bool short_ids = false;  // the template accepts only ids of 9 letters and digits
   // Reads the text between begin and end. Returns nullopt when it is not a call.
   std::optional<std::vector<ToolCall>> (*read)(std::string_view text, const ToolTypes& types);
-  std::vector<std::string_view> marks = {};  // further texts in a call that may be special tokens
+  std::vector<std::string_view> marks = {};  // other texts inside a call; they may be special tokens
 };
 
 // Returns the form of calls of a chat template, whose text is `source`. Returns null when Fettle cannot read the calls

@@ -16,7 +16,8 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-// Sizes of a sample: bytes per block, the most blocks per model or adapter, and the most blocks per tensor.
+// A sample has blocks of kBlock bytes: at most kMostBlocks for a model or adapter, and at most kMostOfTensor for a
+// tensor.
 constexpr size_t kBlock = 4096, kMostBlocks = 8192, kMostOfTensor = 16;
 constexpr const char* kNone = "none";
 
@@ -182,9 +183,8 @@ std::string digest_of_adapters(const std::vector<std::string>& folders) {
   return key.text();
 }
 
-// Returns the digest of the adapters that the run reads but does not save in its checkpoint. These are the adapters
-// that are merged into weights. The adapter that the run trains further is also one of them, if the reference model has
-// a copy of it.
+// Returns the digest of the adapters that the run reads but does not save in its checkpoint: the adapters that are
+// merged into weights and, if the reference model has a copy of run.adapter, also run.adapter.
 std::string adapters_digest(const Run& run) {
   std::vector<std::string> folders = run.merged;
   if (!run.adapter.empty() && !run.reference.empty() && run.reference_folder.empty()) folders.push_back(run.adapter);

@@ -14,11 +14,11 @@ namespace fettle {
 // no such files:
 //   "config"          config.json's fields that affect the computation
 //   "weights"         the base's frozen tensors, including those that only the reference model reads
-//   "weights_parts"   for tensors in few bits, the bytes that "weights" lacks: blocks and scales in MXFP4, factors of
-//                     8-bit floats, and scales, zeros and the order of integers in groups
+//   "weights_parts"   what "weights" lacks of the base's quantised tensors: blocks and scales of MXFP4, factors of
+//                     8-bit floats, and scales, zeros and order of integers in groups
 //   "adapters"        the adapters that are merged into the base, and the adapter that the reference model copies
 //   "ref_model"       the tensors of the recipe's ref_model
-//   "ref_model_parts" like "weights_parts"
+//   "ref_model_parts" like "weights_parts", but of the recipe's ref_model
 // Also returns the recipe's paths of these files ("paths"), for messages. A digest of tensors covers each tensor's
 // name, shape and dtype, and evenly spaced blocks of the tensors' bytes, at most 32 MiB for each digest. If
 // each expert has its own tensors, the blocks are from the tensors of evenly spaced experts. The digest does not depend

@@ -13,8 +13,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Stage keys whose text in the recipe is not compared. For ref_model, check_base compares a digest of the weights
-// (base_digest.h). For the other keys, identity() contains the labels that the run resolved.
+// Stage keys whose values in the recipe are not compared. Instead of ref_model, check_base compares a digest of the
+// reference model's weights (base_digest.h). Instead of the other keys, identity() has the resulting labels.
 const std::set<std::string_view> kIdentifiedElsewhere{"ref_model", "problem_type", "num_labels", "id2label"};
 
 // Returns the settings that a checkpoint and the run that continues it must share.

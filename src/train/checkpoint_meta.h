@@ -28,7 +28,7 @@ std::string written_remat(const StateReader& state);
 // Warns when the recipe sets a policy that differs from written_remat().
 void report_remat(const StateReader& state, const Run& run);
 // Throws UserError when the state was written with another base model, reference model or adapter. `base` is
-// base_identity()'s result of this run. Skips fields that checkpoints of earlier versions lack.
+// the result of base_identity() for this run. Skips fields that checkpoints of earlier versions lack.
 void check_base(const StateReader& state, const nlohmann::json& base);
 // Throws UserError when the state was written with other rows or tokens.
 void check_data(const StateReader& state, const DataIdentity& data);

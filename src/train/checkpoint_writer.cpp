@@ -28,8 +28,9 @@ std::string not_saved(const std::string& name, const Error& error, const std::fi
   const auto kept = newest_checkpoint(output);
   const std::string last =
       kept ? "the last complete checkpoint is " + kept->path.string() : "no checkpoint is complete yet";
-  return fmt::format("{} could not be saved: {}; {}{}", name, error.what(), required ? "" : "training continues; ",
-                     required && kept ? last + ": correct this and continue with resume_from_checkpoint=true" : last);
+  return fmt::format(
+      "{} could not be saved: {}; {}{}", name, error.what(), required ? "" : "training continues; ",
+      required && kept ? last + "; remove the cause, then continue with resume_from_checkpoint=true" : last);
 }
 
 }  // namespace
@@ -70,8 +71,8 @@ double CheckpointWriter::save(const TrainState& state, const RunRecord& record) 
   hurried_ = false;
   const double before = seconds_since(start);
   const fs::path path = checkpoint_path(run_.output.folder, state.step);
-  // Training waits until the files are written in two cases: arrays are on a disk, where the next step changes them; or
-  // there is no memory for a copy.
+  // In two cases, training waits until the files are written: the arrays are on a disk, where the next step changes
+  // them; or there is no memory for a copy.
   if (state.disk || !has_room(state)) {
     std::promise<Written> now;
     written_ = now.get_future();

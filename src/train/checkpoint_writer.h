@@ -79,7 +79,7 @@ class CheckpointWriter {
   struct {
     double total = 0, before = 0;  // seconds that training waited, in total and for the previous checkpoint
   } stall_;
-  std::atomic<bool> hurried_ = false;  // true: the next save() waits, so a write that fails is tried only once more
+  std::atomic<bool> hurried_ = false;  // true: save() waits for the write; if it fails, it is tried only once more
   std::future<Written> written_;
 };
 

@@ -25,8 +25,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Returns how many checkpoints the steps after `done` write at most. The result is at least 1, because an interrupt
-// saves a checkpoint.
+// Returns the largest number of checkpoints that the steps after `done` may write. It is at least 1, because an
+// interrupt saves a checkpoint.
 int64_t saves_after(const Run& run, const RunLength& length, int64_t done) {
   int64_t saves = 0;
   if (run.best.save)  // in the worst case, every evaluation is better than all earlier ones

@@ -55,15 +55,15 @@ int64_t checkpoint_bytes(const Run& run, const ModelRepository& base);
 // writes the result.
 int64_t parts_bytes(const Run& run);
 
-// Returns the largest number of bytes that a run has added to output_dir at any moment: its checkpoints, its result,
-// and with several processes parts_bytes(). `done` is the step from which the run continues. `present` is the number of
-// checkpoints that are already in the folder and are kept.
+// Returns the most bytes that a run adds to output_dir at the same time: its checkpoints, its result and, with several
+// processes, parts_bytes(). `done` is the step from which the run continues. `present` is the number of checkpoints
+// that are already in the folder and are kept.
 int64_t disk_needed(const Run& run, const ModelRepository& base, const RunLength& length, int64_t done, int64_t present,
                     bool several = false);
 
-// Returns the largest save_total_limit with which the run fits into `free` bytes. Returns nullopt if even a limit of 1
-// is too high: while a checkpoint is written, one checkpoint more than the limit exists. Also returns nullopt if the
-// recipe's own limit is not higher than the returned limit would be.
+// Returns the largest save_total_limit with which the run fits into `free` bytes. Counts one checkpoint more than the
+// limit, because the oldest one is deleted only after the new one is complete. Returns nullopt if not even a limit of 1
+// fits. Also returns nullopt if the recipe already sets this limit or a smaller one.
 std::optional<int64_t> save_total_limit_within(const Run& run, const ModelRepository& base, int64_t present,
                                                int64_t free);
 

@@ -41,7 +41,7 @@ class Processes {
   // Records the current phase of this process ("compiling"), for the table that is printed when a run hangs.
   void enter(const std::string& phase) const;
   // Call this before each step. Returns 0 when the step may run. After any process has received a signal, all processes
-  // agree on the step before which they stop; when `step` reaches it, returns the number of the signal.
+  // agree on the same step. At this step, returns the number of the signal, and the run must stop before the step.
   int stop_before(int64_t step) const;
 
   // Runs `work` in every process, and returns the results of all processes, by rank. If `work` throws UserError,

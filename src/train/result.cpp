@@ -253,8 +253,8 @@ void ResultWriter::finish() {
 
 namespace {
 
-// A WithArray calls `use` with the array of this name, or with its parts one by one (FetchArray). An array need not
-// exist after `use` has returned.
+// A WithArray calls `use` with the array that is called `name`, or with one part of this array after another
+// (FetchArray). The array or part may be freed after `use` has returned.
 using UseArray = std::function<void(const ReadableArray& array)>;
 using WithArray = std::function<void(const std::string& name, const UseArray& use)>;
 

@@ -32,8 +32,8 @@ class ResultWriter {
   // layer. Parameters may come in any order, but each only once. A stacked parameter may come in several calls, each
   // with whole layers.
   void add(const Param& param, const ReadableArray& weights);
-  // Writes PiSSA's A or B as ordinary LoRA weights of twice the rank for the unchanged base. Their product is the
-  // trained B A minus the initial B A; `start` has the initial values.
+  // Writes PiSSA's A or B for an ordinary LoRA adapter of the unchanged base. This adapter has twice the rank, and its
+  // product B A is the trained B A minus the initial B A. `start` has the initial A or B.
   void add(const Param& param, const ReadableArray& weights, const ReadableArray& start);
   // Completes the files and adds the tokenizer's files and, for a classifier, its labels. For a full model, also writes
   // the base's weights that were not trained, and the config.
@@ -48,7 +48,7 @@ class ResultWriter {
   const Run& run_;
   const ModelRepository& repository_;
   DType dtype_;
-  std::string tied_;  // the embedding's name if the adapter's file also has the embedding as the head; else ""
+  std::string tied_;  // the embedding's name if the adapter also stores the embedding under the head's name; else ""
   std::optional<SafetensorsWriter> adapter_;
   std::optional<ModelWriter> model_;
 };

@@ -30,7 +30,7 @@ bool can_go_on_from(const fs::path& checkpoint, const Run& run, const Json& base
 // Returns a text about the newest other checkpoint from which the run can continue: its name, and how to select it.
 // Returns "" when there is none.
 std::string another(const fs::path& checkpoint, const Run& run, const Json& base) {
-  // With the canonical path, parent_path() is right also for "checkpoint-4" and "out/checkpoint-4/".
+  // The paths "checkpoint-4" and "out/checkpoint-4/" have the right parent_path() only in their canonical form.
   std::error_code unreadable;
   const fs::path refused = fs::canonical(checkpoint, unreadable);
   if (unreadable) return "";

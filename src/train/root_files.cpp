@@ -29,7 +29,7 @@ bool is_there(const fs::path& file) {
   return fs::is_regular_file(file, ignored);
 }
 
-// Returns the base model that the adapter in `folder` names; "" when there is no adapter or it names no base.
+// Returns base_model_name_or_path of the adapter in `folder`; "" when there is no adapter or no such field.
 std::string base_of_adapter(const fs::path& folder) {
   if (!is_there(folder / "adapter_config.json")) return "";
   try {

@@ -38,7 +38,7 @@ class EvalErrors : public testing::Test {
 TEST_F(EvalErrors, Rows) {
   const std::pair<const char*, const char*> cases[] = {
       {R"({"question": "q", "choices": ["x", "y"], "answer": 2})",
-       "the answer '2' is not one of the choices; wanted A to B, 0 to 1"},
+       "the answer '2' is not one of the choices; wanted a label (A to B), a number (0 to 1) or a choice's text"},
       {R"({"question": "q", "choices": ["x", "y"], "answer": "C"})", "the answer 'C' is not one"},
       {R"({"question": "q", "choices": ["x", "y"], "answer": "z"})", "or a choice's text"},
       {R"({"question": "q", "choices": ["x"], "answer": 0})", "found 1 choices, wanted two or more"},
