@@ -76,8 +76,7 @@ void write_json_file(const std::filesystem::path& path, const nlohmann::json& va
 
 // Returns the bytes that this user can still write on the file system of `path` (or of its nearest existing parent).
 int64_t free_bytes(const std::filesystem::path& path);
-// Throws DoesNotFit when fewer than `bytes` bytes are free. The message has `bytes` and the free bytes. `what` is the
-// name of the data in the message.
+// Throws DoesNotFit when fewer than `bytes` bytes are free. The message has both numbers and calls the data `what`.
 void require_free_bytes(const std::filesystem::path& path, int64_t bytes, std::string_view what);
 
 // Flushes a file or folder to the disk.

@@ -49,13 +49,13 @@ DeviceBuffer load_layers(const Client& client, const Shape& shape, const Layout&
 // are faster with several reads at once.
 inline constexpr int kReaders = 8;
 
-// Loads the parameter as a device array of `dtype`, [L, ...] when stacked. `memory_kind` is the kind of memory for the
-// array, in all functions of this file (see ArgInfo). Throws UserError like find_layers.
+// Loads the parameter as a device array of `dtype`, [L, ...] when stacked. In all functions of this file, `memory_kind`
+// is the kind of memory for the array (see ArgInfo). Throws UserError like find_layers.
 DeviceBuffer load_param(const Client& client, const Param& param, DType dtype, const Layout& layout,
                         const FindTensor& find, const LoadProgress& progress, const std::string& memory_kind = "");
 
-// Returns a function that writes boxes of the array that load_param loads. Several threads may call the function while
-// the files stay open.
+// Returns a function that writes boxes of the array that load_param loads. Several threads may call the function.
+// The files must stay open.
 FillBox param_values(const Param& param, DType dtype, const FindTensor& find, const LoadProgress& progress);
 
 // Returns random values from the distribution of the parameter's Init, as in Hugging Face's models. Each value depends

@@ -190,7 +190,7 @@ ModelRepository ModelRepository::open(const fs::path& folder, Weights weights) {
     require_whole_result(folder);
     if (fs::exists(folder / "adapter_config.json"))
       throw UserError(
-          "{} is an adapter, not a model; name it in adapter_name_or_path and its base model in model_name_or_path",
+          "{} is an adapter, not a model; set adapter_name_or_path to it and model_name_or_path to its base model",
           folder.string());
     throw UserError("{} is missing; set model_name_or_path to a Hugging Face model folder", config.string());
   }
@@ -349,7 +349,7 @@ void ModelRepository::join_experts() {
           found.push_back(stored->name);
         }
       }
-      // If an expert is missing, this adds no entry, and loading reports that the tensor with all experts is missing.
+      // If an expert is missing, adds no entry. Loading then reports that the tensor with all experts is missing.
       if (found.empty() || static_cast<int64_t>(found.size()) != param.dims[0] * experts->each) continue;
       const Dims dims = experts->entries[0].shape.dims;
       for (const TensorEntry& module : experts->entries)

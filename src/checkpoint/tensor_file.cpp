@@ -122,7 +122,7 @@ std::vector<int64_t> outputs_in(std::span<const int64_t> start, std::span<const 
 void read_joined_experts(const TensorEntry& entry, const Box& box, DType to, std::byte* out) {
   const JoinedExperts& joined = *entry.joined_experts;
   if (box.elements() == 0) return;
-  // The outputs may be several dims of the entry.
+  // The entry may have several dims for the outputs.
   const size_t rank = box.size.size(), in_dim = joined.inputs_first ? 1 : rank - 1,
                first_out = joined.inputs_first ? 2 : 1;
   auto of_outputs = [&](const Dims& dims) {

@@ -31,7 +31,7 @@ struct TensorEntry {
   int64_t offset = 0;      // position of the first byte in the file; may be unaligned
   int64_t bytes = 0;       // number of bytes from there to the end of the last element
   Dims strides;            // counted in elements; empty: dense, row-major
-  Encoding encoding = {};  // how a GGUF file stores the elements; shape.dtype is then the dtype of the decoded values
+  Encoding encoding = {};  // how a GGUF file stores the elements; they decode to shape.dtype
   // At most one of the next pointers is set. It has the tensors from which the values are computed. If none is set, the
   // tensor itself is stored.
   std::shared_ptr<const Mxfp4Parts> mxfp4 = {};
@@ -57,9 +57,10 @@ class TensorFile {
   const std::vector<TensorEntry>& entries() const { return entries_; }  // in file order
   const TensorEntry* find(std::string_view name) const;                 // nullptr when there is none
 
-  // Calls use(bytes) with the mapped bytes of an entry with dense_places(). For an entry with dense(), these bytes
-  // are its elements: little endian, possibly unaligned, valid during the call. If the file became shorter during the
-  // call, the result of `use` is wrong, and with_bytes() then throws UserError, like every reading member.
+  // Calls use(bytes) with the mapped bytes of an entry. dense_places() must be true for the entry. If dense() is true,
+  // too, the bytes are the entry's elements: little endian, possibly unaligned, valid during the call. If the file
+  // became shorter during the call, the result of `use` is wrong, and with_bytes() then throws UserError, like every
+  // reading member.
   template <typename Use>
   void with_bytes(const TensorEntry& entry, Use use) const {
     use(dense_bytes(entry));
@@ -107,7 +108,8 @@ struct Float8Parts {
   int64_t factor_of(int64_t element) const;
 };
 
-// A weight [outputs, inputs] of integers with a scale and a zero for each group of inputs. group_codes.h reads them.
+// A weight [outputs, inputs] of integers. For each output, each group of inputs has a scale and a zero. The functions
+// in quantised/group_codes.h read the weight.
 struct GroupParts {
   GroupStorage storage;
   int64_t outputs, inputs;

@@ -53,7 +53,7 @@ struct TransferQueue::Transfer {
   int64_t offset = 0;  // offset of the piece that failed
 };
 
-// Owns the queues of io_uring, and knows the pieces that the kernel has.
+// Owns io_uring's queues. Keeps each added piece until the piece is done.
 class TransferQueue::Ring {
  public:
   Ring() {

@@ -18,8 +18,8 @@ namespace fettle {
 // How transfers reach the kernel: io_uring with one thread, or pread and pwrite in several threads.
 enum class DiskEngine { kUring, kThreads };
 // Returns the engine that FETTLE_DISK_IO names (uring, pread). If the variable is not set, returns kUring if the kernel
-// allows io_uring, else kThreads. Containers often forbid io_uring. Throws UserError for another value, and for uring
-// where io_uring is forbidden.
+// allows io_uring, else kThreads. Containers often forbid io_uring. Throws UserError when the variable has another
+// value, and when it is uring but the kernel forbids io_uring.
 DiskEngine choose_disk_engine();
 const char* name_of(DiskEngine engine);
 
@@ -48,7 +48,7 @@ class TransferQueue {
   void wait(const Ticket& ticket);
 
  private:
-  // A part of a transfer, which the kernel gets as one request.
+  // A part of a transfer. The kernel gets each piece as one request.
   struct Piece {
     Ticket of;
     std::byte* at = nullptr;

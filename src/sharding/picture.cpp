@@ -16,8 +16,8 @@ std::string axes_text(const std::vector<std::string>& axes) {
   return axes.empty() ? "-" : fmt::format("{}", fmt::join(axes, "+"));
 }
 
-// Returns the number of the dim's part that the device stores. `axes` split the dim, the major axis first. Devices are
-// numbered row-major over the mesh.
+// `axes` split a dim into parts, the major axis first. Returns the number of the part that the device stores. Devices
+// are numbered row-major over the mesh.
 int64_t part_of(const std::vector<std::string>& axes, const MeshAxes& mesh, int64_t device) {
   int64_t part = 0;
   for (const std::string& axis : axes) {
@@ -92,7 +92,7 @@ std::string likeness(const PlacedArray& array) {
   return whole ? "" : to_string(partition);
 }
 
-// Arrays of a kind that are split in the same way.
+// All arrays of one kind that are split in the same way.
 struct Group {
   std::string likeness;
   Partition partition;

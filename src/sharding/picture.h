@@ -24,15 +24,16 @@ struct PlacedArray {
 };
 
 // Draws one box per part, with the numbers of the devices that store it. The parts of the first split dim are drawn
-// below each other; the parts of the other split dims are drawn side by side. A single split dim is drawn side by side
-// when it is the array's last dim. If there are more than 8 boxes in a direction, the middle ones are left out. Each
-// line ends in a newline. `colour` fills the boxes with terminal colours.
+// below each other; the parts of the other split dims are drawn side by side. If only the last dim is split, its parts
+// are drawn side by side. If there are more than 8 boxes in a direction, the middle ones are left out. Each line ends
+// in a newline. `colour` fills the boxes with terminal colours.
 std::string draw_partition(const Partition& partition, const MeshAxes& mesh, bool colour);
 
 // Formats each dim's mesh axes: "[-, tp+fsdp]".
 std::string to_string(const Partition& partition);
 
-// Formats one picture for each group of arrays of one kind that are split in the same way, then a table of all arrays.
+// Arrays of the same kind that are split in the same way form a group. Formats one picture for each group, and then a
+// table of all arrays. If two kinds have the same groups, the text of the second only names the first.
 std::string format_placed(const std::vector<PlacedArray>& arrays, const MeshAxes& mesh, bool colour);
 // Returns {"mesh": [{"axis", "size"}], "arrays": [{"kind", "name", "shape", "dtype", "axes", "partition",
 // "bytes_per_device", "bytes", "note"}]}; "note" is absent when it is empty.

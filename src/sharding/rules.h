@@ -34,9 +34,9 @@ class ShardingRules {
   const MeshAxes& mesh() const { return mesh_; }
   // Returns the number of stages of the pipeline: the size of pp, or 1.
   int64_t stages() const { return mesh_.size_of(kStageAxis); }
-  // Returns how a value of `dims` is split. Throws UserError with the sizes when the mesh axes of a dim do not divide
-  // it; `what` names the value. These dims stay unsplit instead: a vocabulary (GPT-2's 50257 tokens), the key heads of
-  // activations (8 heads on 16 devices), every dim except experts if the axis is ep, and the batch if the axis is pp.
+  // Returns how a value of `dims` is split. If a mesh axis does not divide its dim, throws UserError with the sizes;
+  // `what` names the value. Exceptions, in which that axis leaves the dim unsplit: a vocabulary (GPT-2's 50257 tokens),
+  // the key heads of activations (8 heads on 16 devices), any dim other than experts for ep, and the batch for pp.
   Partition partition(const LogicalAxes& axes, const Dims& dims, const std::string& what) const;
   // Does the same as partition(), but any dim that is not divisible stays unsplit. Use it for small arrays whose
   // dims are derived from the dims of a weight.

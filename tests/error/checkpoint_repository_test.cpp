@@ -47,7 +47,7 @@ TEST(ModelFolder, WithoutConfig) {
   TempFolder folder;
   EXPECT_THAT(open_error(folder.path()), HasSubstr("config.json is missing"));
   write_text(folder / "adapter_config.json", "{}");
-  EXPECT_THAT(open_error(folder.path()), HasSubstr("is an adapter, not a model; name it in adapter_name_or_path"));
+  EXPECT_THAT(open_error(folder.path()), HasSubstr("is an adapter, not a model; set adapter_name_or_path to it"));
 }
 
 TEST_F(BadModel, BrokenConfigGivesLineAndColumn) {

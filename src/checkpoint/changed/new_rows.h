@@ -19,7 +19,7 @@ VocabularyRows vocabulary_rows(int64_t model_rows, const GrownTokenizer& tokeniz
 
 // Writes the file kNewRows in `folder`. It has the rows [rows.first, rows.after) of the embedding, and also those of
 // the head if the head is a tensor of its own. New tokens may get unused rows of the model. All other rows of the model
-// keep their values. A new token's row, or a row behind the model's, is the mean of these other rows, plus noise with
+// keep their values; they are called old here. Each row that is not old is the mean of the old rows, plus noise with
 // standard deviation 1 / sqrt(row length). Exception with tokens.from_descriptions: the row of a token that has a
 // description is the mean of the rows of the description's tokens, plus the noise if tokens.with_noise. The values
 // depend only on the model, the tokens and tokens.seed. Throws UserError when a table does not have rows.before rows,

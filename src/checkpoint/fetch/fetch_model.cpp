@@ -24,7 +24,7 @@ using Names = std::vector<std::string>;
 constexpr const char* kWeights[] = {"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
                                     "pytorch_model.bin.index.json"};
 
-// Files that other tools look for and that a repository may lack.
+// Optional files that Hugging Face's libraries look for. The cache records which of them a repository lacks.
 constexpr const char* kOptional[] = {"adapter_config.json",   "added_tokens.json",       "chat_template.jinja",
                                      "chat_template.json",    "generation_config.json",  "model.safetensors",
                                      "processor_config.json", "special_tokens_map.json", "tokenizer.model"};

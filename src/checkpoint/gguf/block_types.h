@@ -1,4 +1,5 @@
-// Defines BlockType, a format in which a GGUF file stores a tensor's elements, and functions that decode and encode it.
+// Defines BlockType, a format in which a GGUF file stores a tensor's elements. Also defines functions that decode and
+// encode blocks.
 //
 // A block has consecutive elements of one row and, in quantised types, their scale. Source of the layouts:
 // ggml-quants.c and gguf-py's quants.py of llama.cpp. The decoded values equal those of gguf-py bit for bit. The

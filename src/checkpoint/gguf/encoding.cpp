@@ -29,7 +29,8 @@ struct CopyLoop {
 };
 
 // Decodes the elements [first, first + count), which lie in one row of `columns` elements, and writes them to `out`,
-// `stride` elements apart. The elements are numbered as the file would store them without `swap` and `column_swap`.
+// `stride` elements apart. An element's number is the place that it would have in the file without `swap` and
+// `column_swap`.
 void write_run(const Encoding& encoding, const std::byte* data, int64_t first, int64_t count, int64_t columns,
                int64_t stride, DType to, std::byte* out) {
   float values[kMostOfRun];

@@ -1,5 +1,5 @@
-// Defines GgufFamily: how a GGUF file names and stores the weights of a model family, and how its config.json is made
-// from the file.
+// Defines GgufFamily: how a GGUF file names and stores the weights of a model family, and how the file's metadata
+// becomes config.json.
 //
 // Source: the conversion of Hugging Face's models in llama.cpp (conversion/, gguf-py/gguf/tensor_mapping.py).
 #pragma once

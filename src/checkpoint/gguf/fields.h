@@ -25,7 +25,8 @@ class GgufFields {
   bool has(const std::string& key) const { return find(key) != nullptr; }
   const nlohmann::json* find(const std::string& key) const;  // nullptr when there is no such key
   // The functions that return a number, a flag or a text throw UserError when the value has another type. When the key
-  // is missing, in_layer() and layers() throw, too. So do integer() and of_layers(), unless `otherwise` is given.
+  // is missing, in_layer() and layers() throw UserError. integer() and of_layers() return `otherwise`, or throw
+  // UserError if the caller does not give `otherwise`.
   int64_t integer(const std::string& key) const;  // >= 0; for a list of equal elements, one of them
   int64_t integer(const std::string& key, int64_t otherwise) const;
   // If the value is a list, returns the layer's element. Otherwise returns the value, which holds for all layers.

@@ -24,7 +24,7 @@ std::optional<std::filesystem::path> find_gguf(const std::filesystem::path& mode
 // read_gguf_header, gguf_family_of, gguf_config and write_gguf_tokenizer, and when the cache cannot be written.
 std::filesystem::path gguf_folder(const std::filesystem::path& file);
 
-// Writes the files of such a folder to `folder`, without the cache. Makes `folder` if it is missing.
+// Writes the same files as gguf_folder, but to `folder` instead of the cache. Makes `folder` if it is missing.
 void write_gguf_folder(const std::filesystem::path& file, const std::filesystem::path& folder);
 
 }  // namespace fettle

@@ -168,8 +168,8 @@ float find_scale(const float* x, int count, float half, Weight weight) {
   return best;
 }
 
-// Writes the low two bits of the codes, four codes in a byte: those of the elements i, i + 32, i + 64 and i + 96 of
-// each half of the block.
+// Writes the low two bits of each code. A byte has four codes: those of the elements i, i + 32, i + 64 and i + 96 of
+// one half of the block.
 void put_two_bits(const int* codes, uint8_t* at) {
   std::memset(at, 0, kInLarge / 4);
   for (int i = 0; i < kInLarge; ++i)

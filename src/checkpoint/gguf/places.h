@@ -34,7 +34,7 @@ struct GgufTarget {
 struct GgufHeads {
   int64_t heads = 0, kv_heads = 0;
   int64_t groups = 1;                                    // Mamba2: groups; linear attention: key heads
-  int64_t values = 1, key_dim = 0;                       // linear attention: value heads; size of a key head
+  int64_t values = 1, key_dim = 0;                       // linear attention: number of value heads, size of a key head
   int64_t plain_dim = 0;                                 // DeepSeek: dims of a key without rope
   int64_t value_dim = 0;                                 // DeepSeek and linear attention: dims of a value
   int64_t experts = 0, expert_size = 0, width = 0;       // set if the checkpoint has all experts in one tensor
@@ -49,9 +49,9 @@ class GgufPlaces {
   GgufPlaces(const GgufFamily& family, const GgufHeads& heads, std::string file);
 
   // Adds the checkpoint's entries that the file's tensor stores: one, or one for each expert or piece. Adds none for a
-  // table of rope's factors and for a layer that is left out. Shapes, row order and values are those of Hugging Face;
-  // `encoding` and `strides` describe the file. Throws UserError for an unknown tensor, and for a type that Fettle does
-  // not read.
+  // table of rope's factors, and none for a layer that is left out. Shapes, row order and values are those of Hugging
+  // Face; `encoding` and `strides` describe the file. Throws UserError for an unknown tensor, and for a type that
+  // Fettle does not read.
   void add(const GgufTensor& tensor, std::vector<TensorEntry>& entries) const;
 
   // Returns the file's tensors for the checkpoint's tensor `hf`: one, or several that divide its rows. Returns none

@@ -96,7 +96,7 @@ Json canonical(Json part) {
     return parts.size() == 1 ? parts[0] : Json{{"type", "Sequence"}, {list, parts}};
   }
   part.erase("trim_offsets");
-  // The known patterns match every character. So there is no text between the words that "Removed" could drop.
+  // "Removed" drops the text between the words. The known patterns match every character, so there is no such text.
   if (type == "Split" && part.value("behavior", "") == "Removed" && part.value("invert", false))
     part["behavior"] = "Isolated", part["invert"] = false;
   if (type == "ByteLevel" && !part.contains("use_regex")) part["use_regex"] = true;

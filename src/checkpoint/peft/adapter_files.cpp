@@ -131,8 +131,8 @@ class AdapterFields {
   std::set<std::string> seen_;
 };
 
-// Refuses ways to initialise A and B that also change the base weights: PEFT repeats that change when it loads the
-// adapter.
+// Throws UserError if the initialisation of A and B also changed the base weights. PEFT repeats that change when it
+// loads the adapter, but Fettle cannot.
 void check_initialisation(AdapterFields& reader) {
   const OrderedJson* value = reader.field("init_lora_weights");
   if (value == nullptr || value->is_boolean()) return;

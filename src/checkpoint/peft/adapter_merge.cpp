@@ -195,7 +195,7 @@ TensorMerge AdapterMerge::merge_of(const std::string& name, const ReadValues& re
       const int64_t experts = param->dims[0], expert = index % experts, rank = lora->rank;
       const int64_t out_dim = param->dims[1], in = param->dims[2];
       const bool second = param->role == Role::kExpertUp && model_.config.experts.gated();
-      const int64_t first = second ? out_dim : 0;  // the outputs of up follow those of the gate
+      const int64_t first = second ? out_dim : 0;  // the outputs of the up projection follow the gate's
       TensorEntry by_expert = *lora->b;
       by_expert.shape.dims = {lora->b->shape.dims[0], rank, experts};
       change.left = read_box(adapter, by_expert, {{first, 0, expert}, {out_dim, rank, 1}}, {out_dim, rank});

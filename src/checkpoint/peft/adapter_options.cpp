@@ -15,14 +15,14 @@ AdapterFolder open_adapter(const std::filesystem::path& folder) {
 
 namespace {
 
-// Throws UserError when the adapter's embedding or head has another number of rows than the model's: then it belongs to
-// another vocabulary.
+// Throws UserError when the adapter's embedding or head has another number of rows than the model's. Such an adapter
+// belongs to another vocabulary.
 void check_rows(const Param& param, const TensorEntry& found, const std::string& file) {
   const bool table = param.role == Role::kTokenEmbedding || param.role == Role::kHead;
   if (!table || found.shape.rank() != 2 || found.shape.dims[0] == param.dims[0]) return;
   throw UserError(
       "{}: '{}' has {} rows, but the model has {}: the adapter was trained with other tokens; set add_tokens, "
-      "add_special_tokens or new_special_tokens_config to the values of its training",
+      "add_special_tokens or new_special_tokens_config to the values that it was trained with",
       file, param.hf_name, found.shape.dims[0], param.dims[0]);
 }
 

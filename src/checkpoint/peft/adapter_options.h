@@ -11,8 +11,8 @@ namespace fettle {
 // Opens a PEFT folder, which may use DoRA, modules_to_save and target_parameters. Throws UserError like read_adapter.
 AdapterFolder open_adapter(const std::filesystem::path& folder);
 
-// Returns the options from the folder's config and tensors. All modules with LoRA weights must have them on the same
-// layers. Throws UserError when ranks or alphas differ by module, or when a tensor does not belong to the model.
+// Returns the options from the folder's config and tensors. Throws UserError when modules differ in rank, in alpha or
+// in the layers that have LoRA weights, or when a tensor does not belong to the model.
 LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model);
 
 }  // namespace fettle

@@ -1,4 +1,4 @@
-// Defines for_modules, which reads parts of the weights of all experts from the tensors of single experts.
+// Defines for_modules, which reads a box of all experts' weights when each expert has tensors of its own.
 #pragma once
 
 #include "base/arrays/box.h"
@@ -15,7 +15,7 @@ void for_modules(const TensorEntry& entry, const Box& box, const Dims& dims, int
                  const Read& read) {
   if (!entry.joined_experts) return read(entry, box, dims, out);
   const JoinedExperts& experts = *entry.joined_experts;
-  const size_t lead = experts.each == 1 ? 1 : 2;  // the dims that number the modules
+  const size_t lead = experts.each == 1 ? 1 : 2;  // the first `lead` dims are the index of a module
   auto rest = [&](const Dims& all) { return Dims(all.begin() + static_cast<std::ptrdiff_t>(lead), all.end()); };
   const Box part{rest(box.start), rest(box.size)};
   const Dims of_module = rest(dims);

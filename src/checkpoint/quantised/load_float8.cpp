@@ -44,7 +44,7 @@ void read_factors(const Float8Parts& parts, const Dims& codes, const Box& box, c
   const HostArray stored = parts.factors_file->read(parts.factors).to(DType::kF32);
   for_each_run(box, blocks, box.size, Dims(box.size.size(), 0), [&](int64_t source, int64_t target, int64_t count) {
     for (int64_t i = 0; i < count; ++i) {
-      int64_t rest = source + i, element = 0, stride = 1;  // the first element of the block
+      int64_t rest = source + i, element = 0, stride = 1;  // element: the first element of the block
       for (size_t d = codes.size(); d-- > 0; rest /= blocks[d], stride *= codes[d])
         element += rest % blocks[d] * (codes[d] / blocks[d]) * stride;
       out[target + i] = stored.as<float>()[static_cast<size_t>(parts.factor_of(element))];

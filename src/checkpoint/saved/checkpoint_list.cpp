@@ -28,7 +28,7 @@ std::optional<int64_t> step_of(const fs::path& folder) {
 [[noreturn]] void throw_stateless(const fs::path& checkpoint) {
   throw UserError(
       "resume_from_checkpoint: {} has no state/ folder (save_only_model leaves it out), so it cannot be resumed; to "
-      "start from its weights, name it in adapter_name_or_path or model_name_or_path",
+      "start from its weights, set adapter_name_or_path or model_name_or_path to it",
       checkpoint.string());
 }
 

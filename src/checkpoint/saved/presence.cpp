@@ -314,10 +314,10 @@ std::optional<Life> Presence::life_now(const std::string& id, Heartbeats& heartb
 }
 
 // Returns whether the other living run goes first. A run that already has the folder goes first; otherwise, the run
-// with the smaller id goes first. If the other run's file still lacks the host after kHalfWritten, or the other run
-// does not give up within Pace::dead_after, the other run goes first: its file may be incomplete, or its host slow.
+// with the smaller id goes first. The other run also goes first if its file still lacks the host after kHalfWritten
+// (the file may be incomplete), or if it does not give up within Pace::dead_after (its machine may be slow).
 bool Presence::goes_first(const Owner& other, const std::string& id, double waited) const {
-  constexpr double kHalfWritten = 5;  // seconds; a file that has no host for longer is not just being written
+  constexpr double kHalfWritten = 5;  // seconds; a live owner writes its host into its new file faster than this
   if (other.settled) return true;
   if (other.host.empty()) return waited > kHalfWritten;
   return id < owner_.id || waited > pace_.dead_after;

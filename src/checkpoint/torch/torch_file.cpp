@@ -28,7 +28,7 @@ std::string_view as_text(std::span<const std::byte> bytes) {
   throw UserError("{}: is not a PyTorch checkpoint (a zip file); download it again", path);
 }
 
-// Returns true for the strides of a dense array. A dim of one element may have any stride, because it is never used.
+// Returns true for the strides of a dense array. A dim of size 1 may have any stride, because its stride is never used.
 bool is_dense(const PickledTensor& tensor) {
   int64_t stride = 1;
   for (size_t d = tensor.strides.size(); d-- > 0;) {

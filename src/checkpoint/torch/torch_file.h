@@ -9,9 +9,9 @@ namespace fettle {
 // Move-only. Tensors may share a storage, overlap, or be views that are not dense.
 class TorchFile : public TensorFile {
  public:
-  // Throws UserError, which names the file, when it is missing, truncated, TorchScript, big-endian or from PyTorch
-  // before 1.6, when its pickle contains more than tensors in a dict, and when a storage is missing or has the wrong
-  // size.
+  // Throws UserError, which names the file, when the file is missing, truncated, TorchScript, big-endian or from
+  // PyTorch before 1.6. Also throws UserError when the pickle contains more than tensors in a dict, or when a storage
+  // is missing or has the wrong size.
   static TorchFile open(const std::filesystem::path& path);
 
  private:

@@ -69,7 +69,7 @@ Directory find_directory(const Reader& in) {
   in.broken("it has no zip directory at its end");
 }
 
-// Reads from the member's extra field the values that do not fit into 32 bits.
+// Reads the member's extra field, which has the values that do not fit into 32 bits.
 void read_extra64(const Reader& in, uint64_t at, uint64_t bytes, uint64_t& size, uint64_t& packed, uint64_t& local) {
   const uint64_t end = at + bytes;
   while (end - at >= 4) {

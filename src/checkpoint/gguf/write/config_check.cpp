@@ -258,7 +258,8 @@ std::optional<Difference> first_difference(const ModelConfig& a, const ModelConf
 }
 
 // llama.cpp always rounds the two ends of the range over which YaRN blends frequencies. A GGUF file does not say
-// whether its model rounds them. Fettle reads files of GPT-OSS like the published models, which do not round them.
+// whether its model rounds them. When Fettle reads a GPT-OSS file, it assumes that the model does not, because the
+// published models do not round them.
 void check_gpt_oss(const ModelConfig& config, const std::string& model) {
   if (config.rope.rope_type != "yarn") return;
   if (config.rope.truncate)

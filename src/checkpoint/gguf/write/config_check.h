@@ -1,4 +1,4 @@
-// Defines check_expressible, which checks that a GGUF file describes a model as its config.json does.
+// Defines check_expressible, which checks that the config read back from a GGUF file equals the model's config.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
