@@ -220,7 +220,7 @@ struct ChatTemplate::State {
       } else {
         rewrote = true;
         const auto edge = content_edge(json, given, full, i, true);
-        // Tool calls are between the content and the end of turn.
+        // Tool calls are between the content and the end-of-turn token.
         const size_t from = edge && *edge > begin ? *edge : begin;
         end = from < full.size() ? first_stop(full, from).value_or(edge ? from : 0) : 0;
       }
@@ -282,8 +282,8 @@ struct ChatTemplate::State {
 };
 
 // Returns the token ids of the parts of `text` between `cuts`. Usually these are the ids of the whole text, divided at
-// the cuts. If a token of the whole text crosses a cut, each part is tokenised alone instead, because a prompt also
-// ends at the cut.
+// the cuts. If a token of the whole text crosses a cut, each part is tokenised alone instead: in
+// generation, the prompt ends at such a cut and is tokenised without the text after it.
 std::vector<std::vector<int32_t>> ChatTemplate::State::encode_parts(const std::string& text,
                                                                     const std::vector<size_t>& cuts) const {
   const std::string_view all = text;
@@ -299,9 +299,9 @@ std::vector<std::vector<int32_t>> ChatTemplate::State::encode_parts(const std::s
   if (cuts.empty()) return parts;
   const std::vector<int32_t> whole = tokenizer.encode(text, false);
   if (joined == whole) return parts;
-  // Some tokenizers treat the beginning of a text specially, so a part that is tokenised alone gets other ids. But all
-  // of the text before a cut begins like the whole text. So the number of its ids is the position of the cut in
-  // `whole`.
+  // Some tokenizers treat the beginning of a text specially, so a part from the middle gets other ids when it is
+  // tokenised alone. But the text from its beginning to a cut has the first ids of `whole`, if no token crosses the
+  // cut. The number of these ids is the position of the cut in `whole`.
   std::vector<size_t> places = {0};
   for (size_t cut : cuts) {
     const std::vector<int32_t> head = tokenizer.encode(all.substr(0, cut), false);

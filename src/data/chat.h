@@ -28,7 +28,7 @@ struct Message {
   std::string role;  // system, user, assistant, tool, ...
   std::string content;
   std::string extra_json;  // other fields of the message (tool_calls, ...) as a JSON object, or ""
-  bool train = true;       // false: if this is an assistant's turn, it is not trained
+  bool train = true;       // for an assistant's turn: whether the turn is trained
   double weight = 1;       // factor on the loss of a trained turn's tokens; above 0
   // If not empty, a token of the content is trained only when it overlaps a trained span. The text that the template
   // writes around the content is trained as usual.
@@ -62,20 +62,20 @@ class ChatTemplate {
                               const std::string& variables = "") const;
   std::string prompt_text(const std::vector<Message>& messages, const std::string& tools_json = "",
                           const std::string& variables = "") const;
-  // Returns the text of the conversation as it is, without a prompt for another turn.
+  // Returns the text of the conversation. It does not end with a prompt for another turn.
   std::string text(const std::vector<Message>& messages, const std::string& tools_json = "",
                    const std::string& variables = "") const;
 
   struct Piece {
     std::vector<int32_t> ids;
-    std::string role;               // role of the turn; if the piece has several turns, role of the last one
-    bool trained;                   // true: the piece is a trained assistant's turn, including its end-of-turn token
-    std::vector<bool> masked = {};  // for a trained turn with spans: one flag for each token, true: not trained
+    std::string role;  // role of the turn; if the piece has several turns, role of the last one
+    bool trained;      // true: the piece is an assistant's turn that is trained, with its end-of-turn token
+    std::vector<bool> masked = {};  // only for a trained turn with spans: for each token, true means not trained
     double weight = 1;              // Message::weight of a trained turn
   };
   // Returns the whole conversation in pieces. The ids of all pieces together are the training example. If the last turn
-  // is trained, the text before this turn must equal the prompt for it, except for tags of a thinking block. Otherwise,
-  // throws UserError with both texts. Earlier turns may be rendered in another way (Counts::rewritten).
+  // is trained, the text before this turn must equal the prompt for this turn, except for tags of a thinking block.
+  // Otherwise, throws UserError with both texts. Earlier turns may be rendered in another way (Counts::rewritten).
   std::vector<Piece> render(const std::vector<Message>& messages, const std::string& tools_json = "",
                             const std::string& variables = "") const;
 

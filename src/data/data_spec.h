@@ -45,8 +45,8 @@ struct DataSpec {
   bool labels_optional = false;    // true: rows without a label are kept; false: they are bad rows
 
   // Which rows are taken, and in what order.
-  bool remove_duplicates = false;  // leaves out rows with the tokens and labels of an earlier row
-  double val_size = 0;             // rows held out for evaluation: below 1 a share, else a count
+  bool remove_duplicates = false;  // leaves out a row that has the same tokens and labels as an earlier row
+  double val_size = 0;  // rows held out for evaluation: a share of the rows if below 1, else a number of rows
   Mix mix = Mix::kConcat;
   std::vector<double> mix_weights;  // one for each of `sets`, or none
   uint64_t seed = 42;

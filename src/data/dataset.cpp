@@ -179,8 +179,8 @@ class Loader {
     report_.examples += units(rows);
   }
 
-  // Finds the units that have the tokens and labels of an earlier unit. Returns the first example of each such unit, in
-  // no particular order.
+  // Finds the units that have the same tokens and labels as an earlier unit. Returns the first example of each such
+  // unit, in no particular order.
   std::vector<int64_t> duplicates(const Examples& rows) const {
     std::vector<std::pair<uint64_t, int64_t>> digests;
     digests.reserve(static_cast<size_t>(units(rows)));
@@ -263,8 +263,7 @@ void count_chosen(const Examples& chosen, int64_t unit, DataReport& report) {
   if (count / unit != report.examples)
     report.notes.push_back(
         fmt::format("rows: {} of {} examples were chosen by num_samples, remove_duplicates, mix_strategy or val_size; "
-                    "the tokens by role "
-                    "count all examples",
+                    "the token counts by role include all examples",
                     count / unit, report.examples));
 }
 

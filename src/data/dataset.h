@@ -19,7 +19,8 @@ namespace fettle {
 struct DataReport {
   int64_t rows = 0;
   int64_t examples = 0;  // a preference pair counts as one
-  // tokens and trained_tokens are counted after num_samples, remove_duplicates, mix_strategy and val_size.
+  // `tokens` and `trained_tokens` count only rows that num_samples, remove_duplicates, mix_strategy and val_size
+  // choose.
   int64_t tokens = 0;
   int64_t trained_tokens = 0;  // for a classifier: the number of rows with a label
   std::map<std::string, int64_t> tokens_by_role;
@@ -29,7 +30,7 @@ struct DataReport {
   int64_t empty = 0;      // the dropped rows that have no text or no token
   int64_t bad_rows = 0;   // rows that were skipped because of `on_bad_row: skip`
   std::vector<std::pair<std::string, int64_t>> sets;  // examples taken from each data set, before val_size
-  int64_t duplicates = 0;                             // rows with the tokens and labels of an earlier row
+  int64_t duplicates = 0;                             // rows that have the same tokens and labels as an earlier row
   bool duplicates_removed = false;                    // true: the duplicates are left out
   std::string labels;                                 // labelled rows only: the text of format_classes
   std::vector<std::string> notes;                     // remarks about rows, with file:line; the first few of each kind

@@ -13,7 +13,7 @@ struct PromptFormat {
   std::string no_input_format = "{instruction} ";  // the prompt of rows without an input
   std::string system_format = "{system}";
   std::string system_prompt;           // the system text of rows with an input and without a system column
-  std::string no_input_system_prompt;  // the same for rows without an input
+  std::string no_input_system_prompt;  // the system text of rows with neither an input nor a system column
 
   // Throws UserError for a replacement field that a text may not have. The message begins with `where`.
   void check(const std::string& where) const;

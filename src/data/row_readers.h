@@ -1,5 +1,5 @@
-// Defines the table of row readers: one table row for each kind of rows, which states everything that differs between
-// the kinds. All other code reads this table.
+// Defines the table of row readers. The table has one entry for each kind of rows. An entry has everything that differs
+// between the kinds; other code reads it from the table.
 #pragma once
 
 #include <cstdint>
@@ -38,6 +38,6 @@ struct RowReader {
 };
 
 const RowReader& row_reader(RowKind kind);
-std::span<const RowReader> row_readers();  // the table rows in the order of RowKind
+std::span<const RowReader> row_readers();  // the entries of the table, in the order of RowKind
 
 }  // namespace fettle

@@ -14,8 +14,8 @@ inline bool is_space_byte(char c) {
 bool only_thinking(std::string_view text);
 
 // Returns where `prompt` and `full` begin to differ. If the rest of the prompt has only tags of a thinking block,
-// returns where the first of these tags begins. Some characters of this tag may be the same in `full`: "<think>" and
-// "</think>" both begin with "<".
+// returns where the first of these tags begins. This may be before the difference, because a tag of `full` may begin
+// with the same characters: "<think>" and "</think>" both begin with "<".
 size_t where_they_differ(std::string_view prompt, std::string_view full);
 
 }  // namespace fettle

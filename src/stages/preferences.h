@@ -18,7 +18,7 @@ Tensor side(const Tensor& x_S, int64_t which);
 // The inputs of a loss over whole replies.
 struct ReplyLogps {
   Tensor trained_S;    // f32: log-probability of the reply, summed over its tokens; stage rm: the score
-  Tensor reference_S;  // the same for the reference model; null when there is none
+  Tensor reference_S;  // log-probability by the reference model; null when there is none
   Tensor tokens_S;     // f32: number of trained tokens of the reply
 };
 
@@ -54,9 +54,8 @@ Tensor real_sequences(const Tensor& tokens_S);
 Tensor real_rows_of(const BatchInputs& batch);
 
 // Returns the loss of a batch of replies. `losses` computes the rows' losses from the log-probabilities. If
-// in.differentiable is true, computes the gradient in chunks of tokens by the chain rule. It is the gradient of the
-// loss with respect to a sequence's log-probability, times the gradient of each token's log-probability with respect to
-// the token's logits.
+// in.differentiable is true, the gradient of BatchLoss::sum is computed in chunks of tokens by the chain rule:
+// d loss / d (log-probability of a sequence), times d (log-probability of a token) / d logits.
 BatchLoss reply_loss(const LossInputs& in, const std::function<PreferenceLoss(const ReplyLogps&)>& losses);
 
 // Returns rewards/chosen, rewards/rejected, rewards/margins, logps/chosen and logps/rejected. Leaves out the metrics of

@@ -27,8 +27,8 @@ void sft_check(const KeyValues& keys) {
 }
 
 BatchLoss sft_loss(const LossInputs& in) {
-  // A run of another stage also calls this function, to evaluate replies. Such a run has no keys of this stage, so no
-  // key is read before this line.
+  // A run of another stage also calls this function, to evaluate replies. Such a run has no keys of this stage, so the
+  // keys are read only after the next line.
   if (!in.differentiable) return token_stage_loss(in);
   const std::string& kind = in.keys.text("sft_loss");
   if (kind == "cross_entropy") return token_stage_loss(in);

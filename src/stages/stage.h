@@ -1,8 +1,8 @@
-// Defines Stage: one kind of training as one table row.
+// Defines Stage: one kind of training, as an entry of the table of stages (stages.h).
 //
-// The table row of a stage has everything that distinguishes the stage: how its data is read and grouped, the model's
-// head, the reference model, the loss, the metrics and the recipe keys. Code outside of this folder does not compare
-// the name of a stage, except src/config/foreign, which translates other tools' defaults.
+// The entry has everything that distinguishes the stage: how its data is read and grouped, the model's head, the
+// reference model, the loss, the metrics and the recipe keys. Code outside of this folder does not compare the name of
+// a stage, except src/config/foreign, which translates other tools' defaults.
 //
 // Letters for dims: B lines of a micro-batch (a line is one row of its arrays), T positions, S sequences of a step, R
 // rows of data (two sequences each for preferences, else one), K labels. Several sequences may share a line, and a
@@ -76,8 +76,8 @@ struct LossInputs {
   const std::optional<LabelSet>& labels;           // set for Head::kLabels
   const ModelPass& trained;                        // the model that is trained
   std::function<ModelPass()> reference = nullptr;  // builds the pass of the reference model; null when there is none
-  bool differentiable = false;                     // the loss is trained: `sum` needs gradients
-  bool head_trained = false;                       // `sum` also needs gradients with respect to the head
+  bool differentiable = false;                     // true in training: `sum` needs gradients
+  bool head_trained = false;                       // true: `sum` also needs gradients with respect to the head
 };
 
 // The results of a loss, all in f32. A value that the stage does not compute is null.
@@ -133,9 +133,9 @@ struct Stage {
   std::string_view eval_task = "loss";
   // For messages: what a model of this stage outputs, and what such a model is called.
   std::string_view output = "text", model = "language model";
-  // Returns the stage that evaluates rows of other kinds than this stage's own kind. Null: only rows of the own kind
-  // can be evaluated. For example, dpo evaluates preference pairs and kto evaluates rated replies; for both stages, sft
-  // evaluates all other rows. RowReader::has_columns recognises the rows of a stage's own kind.
+  // Returns the stage that evaluates rows whose kind is not `rows`. Null: such rows cannot be evaluated. For example,
+  // dpo evaluates preference pairs and kto evaluates rated replies; for both stages, sft evaluates all other rows.
+  // RowReader::has_columns recognises the rows of a stage's own kind.
   const Stage& (*measured_as)() = nullptr;
 
   int64_t sequences_per_row() const { return sequences_per_group(grouping); }

@@ -22,7 +22,7 @@ KeyTexts stage_key_text();
 // or when values of the stage's keys contradict each other.
 void check_stage_keys(const Stage& stage, const KeyValues& keys);
 
-// The table rows. Each stage is defined in the file that has its name.
+// The entries of the table. Each stage is defined in the file that has its name (pt.cpp, ...).
 const Stage& pt_stage();
 const Stage& sft_stage();
 const Stage& cls_stage();

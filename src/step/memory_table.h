@@ -23,7 +23,7 @@ struct MemoryTable {
   int64_t optimizer = 0;  // optimizer state
   int64_t batch = 0;
   int64_t temporaries = 0;  // activations, gradients, scratch: the peak minus the figures above
-  int64_t gradients = 0;    // upper limit, as if all were f32; in `temporaries`, since they exist only within a step
+  int64_t gradients = 0;    // upper limit, as if all gradients were f32; `temporaries` includes the gradients
   int64_t peak = 0;         // the largest use within the step, counted by the compiler
   MemoryShare share;        // how much of the device's memory the step may use
   // Host memory for this device. On the CPU, `peak` includes these bytes, because host memory is also device memory

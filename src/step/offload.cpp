@@ -12,7 +12,7 @@ Partition of_layer(Partition partition) {
   return partition;
 }
 
-// Reads and writes the slice [1, ...] of a stacked array that belongs to layer `index`.
+// Reads and writes one layer of a stacked array as a slice [1, ...]. `index` is the layer's place in the stack.
 class LayerSlice {
  public:
   LayerSlice(const Tensor& stack, const Partition& partition, Memory memory, const Tensor& index)

@@ -30,8 +30,9 @@ BatchInputs with_arrays(BatchInputs batch, const std::vector<Tensor>& arrays) {
   return batch;
 }
 
-// Returns the micro-batches as one batch for a pipeline, which takes them one after another (Forward::micro_batches).
-// In the joined dim, the line is the major index and the micro-batch the minor one, so each device keeps its lines.
+// Joins the micro-batches into one batch for a pipeline. The pipeline takes them one after another
+// (Forward::micro_batches). In the joined dim, the line is the major index and the micro-batch is the minor index, so
+// each device keeps its lines.
 BatchInputs as_one_batch(BatchInputs batch, const Tensor& used) {
   batch.used = used;
   for (auto& [part, array] : batch) {
@@ -47,7 +48,7 @@ struct Gradients {
   Tensor metrics;             // the sums that the stage's metrics need; null when the stage has no metrics
   Tensor loads;               // sum of Forward::loads; null when the routers' corrections do not change
   std::vector<Tensor> grads;  // in f32 if a loop sums them, else in the weights' dtype
-  Tensor host_squares;        // sum of the squares of the gradients in host memory; null when no gradient is there
+  Tensor host_squares;        // squared norm of the gradients in host memory; null when no gradient is in host memory
 };
 
 // Runs the micro-batches one after another in a loop that carries the sums of gradients and losses. A single
@@ -63,7 +64,8 @@ Gradients accumulate(const Run& run, Models models, const std::vector<Tensor>& t
   const bool loops = (micro_batches > 1 || used) && run.sharding.stages() == 1;
   auto one = [&](const BatchInputs& micro) -> Gradients {
     std::vector<Tensor> wanted = trained;
-    // With a loop, add_by_layer() computes the squares instead, from the summed gradients.
+    // Without a loop, the backward pass computes the squared norm of the gradients in host memory (fetch_layers). In a
+    // loop, add_by_layer() computes it from the summed gradients.
     if (on_host && !loops) wanted.push_back(models.trained.squares = constant(0, DType::kF32));
     const BatchLoss loss = batch_loss(run, models, micro, run.remat, seed);
     Gradients out{loss.sum, loss.metrics, loss.loads, grad(scale ? loss.sum * scale : loss.sum, wanted), {}};
@@ -151,8 +153,8 @@ struct ScaledGradients {
   Tensor divisor, factor;  // `factor` is null without clipping
 };
 
-// Adds the updated weights and state to the program's outputs. When `sound` is false, outputs the current ones
-// unchanged.
+// Adds the updated weights and state to the program's outputs. When `sound` is false, outputs the current weights and
+// state unchanged.
 void output_updates(Program& program, const Run& run, const std::vector<Tensor>& trained,
                     const std::vector<std::vector<Tensor>>& states, const ScaledGradients& gradients,
                     const std::map<std::string, Tensor>& scalars, const Tensor& sound) {

@@ -34,8 +34,8 @@ class StepPrograms {
  private:
   Devices& devices_;
   const Run& run_;
-  // Returns the entry for the shape; null when there is none. Its number of sequences may be another one: this number
-  // differs only between packed steps, whose loss depends only on tokens.
+  // Returns the entry for the shape; null when there is none. The entry may have been compiled for another number of
+  // sequences. Only packed steps differ in this number, and their loss depends only on tokens.
   const Entry* find(const BatchShape& shape) const;
   std::deque<Entry> entries_;
 };

@@ -45,8 +45,8 @@ struct BatchSpec {
   uint64_t seed = 42;
   std::vector<std::string> skip_rows = {};  // "file:line" of rows to leave out; filler (batches.h) replaces them
   // With Lines::kOwn, T is the smallest of these values into which the step's longest sequence fits. Few values mean
-  // few compilations. With other Lines, these values only limit T: it is at most the smallest value into which the
-  // longest row fits (with `packing`, at most the largest value). If `lengths` is empty, the values are max_length
+  // few compilations. With other Lines, T is at most the smallest of these values into which the longest row of the
+  // data fits (with `packing`, at most the largest of these values). If `lengths` is empty, the values are max_length
   // (rounded up to `multiple`), a half of it, a quarter, and so on down to 64.
   std::vector<int64_t> lengths = {};
 

@@ -74,7 +74,7 @@ class Batches {
   int64_t steps_per_epoch() const;  // the last step of an epoch may have filler sequences
   int64_t examples() const;
   int64_t groups() const;  // groups in an epoch
-  // Returns the shapes that at() may give a batch, by length. With packing, a batch may have a larger S.
+  // Returns the shapes that the batches of at() may have, by length. With packing, a batch may have a larger S.
   const std::vector<BatchShape>& shapes() const { return shapes_; }
   const BatchShape& fullest() const;  // the shape with the largest micro-batches; in a pipeline, the largest step
   DataIdentity identity() const;
@@ -82,8 +82,8 @@ class Batches {
   // bytes. If `own` is given, the lines that this process does not need are filler; the token counts still include all
   // lines.
   Batch at(int64_t step, const OwnLines& own = {}) const;
-  // Returns which share of an epoch's positions are real tokens, not padding. Unused micro-batches do not count. With
-  // Lines::kOwn, lines of filler do not count either.
+  // Returns the share of an epoch's positions that have real tokens, not padding. Does not count the positions of
+  // unused micro-batches. With Lines::kOwn, does not count those of lines of filler either.
   double use() const;
 
  private:

@@ -19,8 +19,8 @@ struct BatchShape {
   int64_t lines = 1;          // B: lines of a micro-batch over all devices
   int64_t length = 0;         // T: positions of a line
   int64_t sequences = 1;      // S: sequences are numbered from 1 to S
-  bool counted = false;       // true: a step may use fewer micro-batches, and passes their number to its program
-  bool weighted = false;      // the arrays include Batch::weights
+  bool counted = false;   // true: a step may use fewer than A micro-batches; its program gets their number as an input
+  bool weighted = false;  // the arrays include Batch::weights
 
   bool operator==(const BatchShape&) const = default;
 };

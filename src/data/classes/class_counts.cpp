@@ -40,7 +40,7 @@ ClassCounts count_classes(const Examples& examples, const LabelSet& labels) {
 }
 
 std::string format_classes(const ClassCounts& counts, const LabelSet& labels) {
-  const std::string without = counts.unlabelled > 0 ? fmt::format("; {} rows have none", counts.unlabelled) : "";
+  const std::string without = counts.unlabelled > 0 ? fmt::format("; {} rows have no label", counts.unlabelled) : "";
   if (labels.problem == Problem::kRegression)
     return fmt::format("regression of {} number{} per row, {:.4g} to {:.4g}, mean {:.4g}{}", labels.size(),
                        labels.size() == 1 ? "" : "s", counts.lowest, counts.highest, counts.mean, without);

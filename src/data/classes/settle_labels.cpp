@@ -105,8 +105,8 @@ std::vector<std::string> settle_names(const LabelScan& scan, const LabelRequest&
 }
 
 // Returns whether every list has one 0 or 1 for each label. With two labels, the list [0, 1] is ambiguous: it may also
-// contain two label numbers. One data set may not show which meaning is right, so all data sets are read. Training sets
-// that no longer exist are skipped, because an evaluation does not need them.
+// contain two label numbers. A single data set does not always show which meaning is right, so all data sets are read.
+// Training sets that no longer exist are skipped, because an evaluation does not need them.
 bool all_say_yes_or_no(const DataSpec& data, int64_t labels) {
   std::vector<DataSource> sources;
   for (const std::string& name : data.eval_sets) sources.push_back(find_source(name, data.dataset_dir, data.hub));

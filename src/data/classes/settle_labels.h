@@ -14,8 +14,8 @@ namespace fettle {
 // - a list means several labels per row;
 // - numbers with a point, such as 2.0, mean a regression (in lists, 0.0 and 1.0 do not);
 // - labels without names are LABEL_0, LABEL_1, ...
-// Reads data.sets if the recipe and the model leave something open. If a row may have several labels and the classifier
-// has only one or two labels, also reads data.sets and data.eval_sets to decide what lists mean
+// Reads data.sets if the recipe and the model give no names or no problem type. If a row may have several labels and
+// the classifier has only one or two labels, also reads data.sets and data.eval_sets to decide what lists mean
 // (LabelSet::lists_are_yes_or_no). Throws UserError when the rows have labels of several kinds, when `asked`
 // contradicts itself, the model or the rows, and when none of the three sources names the labels.
 LabelSet settle_labels(const LabelRequest& asked, const TaughtLabels& taught, const DataSpec& data);

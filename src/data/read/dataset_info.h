@@ -20,7 +20,7 @@ struct DataSource {
   std::vector<std::filesystem::path> files;  // the files of the rows, in this order
   std::string formatting;  // alpaca, sharegpt, openai, alpaca_prompt, text; "" detects it from each row's columns
   std::map<std::string, std::string> columns;  // the column of each part of a row (prompt, query, response, ...)
-  std::map<std::string, std::string> tags;     // the words that the rows use for role_tag, content_tag, user_tag, ...
+  std::map<std::string, std::string> tags;     // field and role names in the rows, by tag: {"role_tag", "from"}, ...
   std::optional<int64_t> num_samples;          // number of rows to take; the seed chooses them
   std::optional<int64_t> first_rows;           // number of rows to take: the first ones of the set
   std::optional<double> first_share;           // share of the rows to take: the first ones of the set
@@ -29,7 +29,7 @@ struct DataSource {
   std::optional<PromptFormat> prompt;          // alpaca_prompt: the text of the prompt; none: Alpaca's
 
   // Returns the column that the entry names for the part `what` (for example "prompt"). Returns `otherwise` if the
-  // entry names none. tag() does the same for tags.
+  // entry names none. tag() returns the name that the entry gives for the tag `what`, or else `otherwise`.
   std::string column(const std::string& what, const std::string& otherwise = "") const;
   std::string tag(const std::string& what, const std::string& otherwise) const;
 };

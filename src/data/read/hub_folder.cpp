@@ -96,7 +96,7 @@ Splits splits_by_name(const Names& files, const std::string& within) {
 // matches any number of folders, also none.
 bool matches(const fs::path& pattern, const fs::path& path) {
   const Names names(path.begin(), path.end());
-  std::vector<bool> reached(names.size() + 1);  // reached[n]: the parts so far match the first n names
+  std::vector<bool> reached(names.size() + 1);  // reached[n]: the parts of the pattern so far match the first n names
   reached[0] = true;
   for (const fs::path& part : pattern) {
     std::vector<bool> next(reached.size());

@@ -24,7 +24,7 @@ struct DataFolder {
 // A subset that README.md does not name is a subfolder. Throws UserError, which lists the splits or subsets, when the
 // wanted split or subset does not exist.
 std::vector<std::string> choose_split(const DataFolder& folder, const std::string& subset, const std::string& split);
-// Does the same as choose_split for a folder that is completely on disk.
+// Returns the files that choose_split chooses in a folder that is completely on disk.
 std::vector<std::filesystem::path> split_files(const std::filesystem::path& folder, const std::string& subset,
                                                const std::string& split);
 

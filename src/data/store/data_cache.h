@@ -35,8 +35,8 @@ class DataCache {
   // Returns the store with this key; null when there is none, or when the store cannot be used. Sets `damaged` to true
   // when the store exists but is damaged, so that it must be replaced; otherwise to false.
   std::shared_ptr<const TokenStore> find(const std::string& key, bool& damaged) const;
-  // Returns a new folder in which a store of this key is made. Its name is unique among all processes and machines.
-  // Also removes stores that no run used for 30 days, and other drafts that nobody wrote to for a day.
+  // Returns the path of a draft: a folder in which a store of this key is made. The name is unique among all processes
+  // and machines. Also removes stores that no run used for 30 days, and earlier drafts that nobody wrote to for a day.
   std::filesystem::path draft(const std::string& key) const;
   // Returns the final folder, to which TokenWriter::finish renames the draft; "" when the store is not kept.
   std::filesystem::path place(const std::string& key) const { return key.empty() ? "" : folder_ / key; }

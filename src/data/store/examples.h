@@ -17,7 +17,7 @@ class Examples {
  public:
   Examples() = default;
   Examples(const std::vector<Example>& examples);  // keeps the examples in memory
-  // The store has only numbers of files; files[n] is the name of file n.
+  // The store has numbers in place of file names; files[n] is the name of file n.
   Examples(std::shared_ptr<const TokenStore> store, std::vector<std::string> files);
 
   size_t size() const;

@@ -23,7 +23,7 @@ constexpr size_t kAhead = size_t{64} << 20;
 // Arrow row has no text, and counts as kColumnsRowBytes.
 constexpr size_t kRowBytes = size_t{1} << 10, kColumnsRowBytes = size_t{16} << 10;
 
-// Rows of one file that one thread works on.
+// Some rows of one file. One thread works on all of them.
 struct Chunk {
   uint32_t file = 0;
   std::vector<Row> rows;

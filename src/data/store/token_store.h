@@ -118,8 +118,8 @@ class TokenWriter {
   void add(const Example& example, uint32_t file, int64_t line);
   // Closes the store, maps it, renames its folder to `place` and returns it. If `place` is empty or already exists (for
   // example because another process was faster), the folder keeps its name, and the writer's destructor removes the
-  // files; the returned store stays valid. But if `place` exists, `replace` is set and the file system can swap two
-  // folders, the new store takes the place of the old one. Throws UserError when the store cannot be read back.
+  // files; the returned store stays valid. If `replace` is true, the new store instead takes the place of an existing
+  // one, provided that the file system can swap two folders. Throws UserError when the store cannot be read back.
   std::shared_ptr<const TokenStore> finish(const nlohmann::json& report, const std::filesystem::path& place,
                                            bool replace = false);
 

@@ -25,7 +25,7 @@ struct TurnForm {
   std::string_view default_system = "";
   std::vector<std::string_view> stops = {"<|im_end|>"};  // see BuiltInTemplate::stops
   Around thought = {"", ""};            // for models that think; a reply without a thought gets an empty thought
-  std::string_view empty_thought = "";  // empty: thought.before + thought.after
+  std::string_view empty_thought = "";  // the text of an empty thought; "": thought.before + thought.after
   bool eos_at_end = false;              // eos_token follows a reply that ends the conversation
   bool system_in_user = false;          // the system text is inside the first user turn
 };

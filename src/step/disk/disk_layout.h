@@ -42,7 +42,7 @@ struct DiskLayout {
   int64_t staging_bytes = 0;  // host memory for the blocks that are being read, updated and written
 };
 
-// Returns the layout of the file of one process that has all devices of the run.
+// Returns the layout of the file as if one process had all devices of the run.
 DiskLayout disk_layout(const Run& run);
 // Returns the layout of this process's file: the parts of its own devices.
 DiskLayout disk_layout(const Run& run, const Devices& devices);

@@ -56,8 +56,8 @@ class DiskState {
 
   const DiskTraffic& traffic() const { return traffic_; }
   // Describes the traffic: "offload_dir: /scratch: read 53.90 GB and wrote 53.90 GB by io_uring; after the first
-  // update: 94.00 GB in 12.50 s of updates, 7.52 GB/s". The rest was read or written in the first update, or while
-  // gradients were computed.
+  // update: 94.00 GB in 12.50 s of updates, 7.52 GB/s". The last figures (DiskTraffic::during and `seconds`) leave out
+  // the first update, and what is read or written while gradients are computed.
   std::string describe() const;
 
  private:

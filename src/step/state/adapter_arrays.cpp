@@ -49,12 +49,12 @@ std::vector<Param> adapted_bases(const Run& run) {
   return cut_at_groups(whole, groups_of(run.model));
 }
 
-// Returns the program parameter as [L, ...]. A parameter outside of the layers gets L = 1, because the functions of
-// DoRA and PiSSA compute one layer after another.
+// Returns `stack`, the program's value of a parameter, as [L, ...]. A parameter outside of the layers gets L = 1,
+// because the functions of DoRA and PiSSA compute one layer after another.
 Tensor with_layers(const Param& param, const Tensor& stack) {
   return param.stacked() ? stack : expand(stack, 0);
 }
-// Returns x [L, ...] in the shape of the program parameter.
+// Returns x [L, ...] in the shape that the parameter has in programs (stacked_shape).
 Tensor as_stack(const Param& param, const Tensor& x) {
   return reshape(x, stacked_shape(param, x.dtype()).dims);
 }

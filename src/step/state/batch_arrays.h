@@ -23,8 +23,8 @@ struct BatchArray {
 enum class BatchExtent { kStep, kMicroBatch };
 std::vector<BatchArray> batch_arrays(const Run& run, const BatchShape& shape, BatchExtent extent);
 
-// Returns a function that says which lines of a training step the devices of this process read. Returns null if they
-// read all lines. Both arguments must outlive the returned function.
+// Returns a function that says, for each line of a training step, whether a device of this process reads the line.
+// Returns null if this process reads all lines. Both arguments must outlive the returned function.
 OwnLines own_lines(const Devices& devices, const Run& run);
 
 // The program input that says how many micro-batches a step uses, an i32 scalar. Only programs for shapes with

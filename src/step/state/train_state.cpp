@@ -68,8 +68,8 @@ class BaseWeights {
         state.buffers.emplace(frozen_input(one), load(one, run_.frozen_dtype));
     for (const QuantisedWeight& weight : run_.quantised) quantised_into(weight, state);
   }
-  // Loads the reference model into `state`. The reference model comes from its own folder, or else is a copy of the
-  // base or of the adapter with which the run starts.
+  // Loads the reference model into `state`, from its own folder (Run::reference_folder). Without such a folder, the
+  // reference model is a copy of the base, or of the adapter with which the run starts.
   void reference_into(TrainState& state) {
     if (run_.reference.empty()) return;
     const bool own = run_.reference_folder.empty();
