@@ -113,8 +113,8 @@ std::vector<std::string> modules_that_match(const Model& model, const std::strin
   if (out.empty()) {
     const std::string weight = model.linear(model.linears()[0])[0].stored_name(0);
     throw UserError(
-        "lora_target: '{}' matches no linear layer of {}: the expression must match a whole name, such as {}; use all, "
-        "or some of {}",
+        "lora_target: '{}' matches no linear layer of {}: the expression must match a whole name, such as {}; set "
+        "lora_target to all, or to some of {}",
         expression, model.family->model_type, module_of(weight), fmt::join(model.linears(), ", "));
   }
   return out;
@@ -138,15 +138,17 @@ std::vector<std::string> lora_modules(const Model& model, const std::vector<std:
     if (std::ranges::any_of(out, [&](const std::string& linear) { return means(target, linear); })) continue;
     for (const std::string& linear : refused)
       if (means(target, linear))
-        throw UserError("lora_target: PEFT cannot load LoRA weights for the layer {} of {}; use all, or some of {}",
-                        linear, model.family->model_type, fmt::join(linears, ", "));
+        throw UserError(
+            "lora_target: PEFT cannot load LoRA weights for the layer {} of {}; set lora_target to all, or to some of "
+            "{}",
+            linear, model.family->model_type, fmt::join(linears, ", "));
     // A list of names may be written for several families, so PEFT ignores names that a model does not have.
     if (!out.empty()) {
       warn("lora_target: '{}' matches no linear layer of {} and is ignored; its layers are {}", target,
            model.family->model_type, fmt::join(linears, ", "));
       continue;
     }
-    throw UserError("lora_target: '{}' matches no linear layer of {}; use all, or some of {}", target,
+    throw UserError("lora_target: '{}' matches no linear layer of {}; set lora_target to all, or to some of {}", target,
                     model.family->model_type, fmt::join(linears, ", "));
   }
   return out;

@@ -46,10 +46,10 @@ struct LoraOptions {
 };
 
 // Returns the modules that `targets` match. "all" and "all-linear" match every linear layer inside the model's layers,
-// except those for which PEFT does not load adapters (Family::without_lora). Other names match as in PEFT: `q_proj`
-// matches `self_attn.q_proj`, because a target is the whole name or its end after a dot. Warns about a name that
-// matches nothing, if another name matches. Throws UserError when no name matches, and when a name matches only linear
-// layers in Family::without_lora.
+// except those for which PEFT does not load adapters (Family::without_lora). Other names match as in PEFT: a target
+// matches a module if it is the module's whole name, or the part of the name after one of its dots. So `q_proj` matches
+// `self_attn.q_proj`. Warns about a name that matches nothing, if another name matches. Throws UserError when no name
+// matches, and when a name matches only linear layers in Family::without_lora.
 //
 // A single target is a regular expression if it contains one of *[](){}|\+?^$. It must match the whole name that a
 // linear layer has in Transformers ("model.language_model.layers.0.self_attn.q_proj"). Throws UserError when it matches
@@ -83,7 +83,7 @@ std::vector<Param> lora_params_of(const Model& model, const LoraOptions& options
 // Returns whether the layer (i32 scalar) is one of options.layers, which must not be empty.
 Tensor has_lora(const LoraOptions& options, const Tensor& layer);
 
-// Returns whether the name of the parameter's module, or of a module around it, ends with `saved`. PEFT's
+// Returns whether the name of the parameter's module, or of a module that contains it, ends with `saved`. PEFT's
 // modules_to_save selects in the same way.
 bool saved_with(std::string_view parameter, std::string_view saved);
 
@@ -107,8 +107,8 @@ struct DropoutKey {
 };
 
 // Sets the members of `forward` through which the forward pass uses the adapter: adapt, low_rank, enter_stage and
-// expert_lora. Without a key, or with dropout 0, nothing is dropped. `row_scales`, if given, are f32 [B, r]: for each
-// row of the batch, the scale of each of the r elements of A x, in place of options.scale() (see side_by_side.h).
+// expert_lora. Without a key, or with dropout 0, nothing is dropped. If `row_scales` f32 [B, r] is given, it replaces
+// options.scale(): in row b of the batch, element i of A x is multiplied by row_scales[b, i] (see side_by_side.h).
 void add_lora(Forward& forward, const LoraOptions& options, const DropoutKey* key = nullptr,
               const Tensor& row_scales = {});
 // Returns the function for Forward::adapt. For `key` and `row_scales`, see add_lora. `rules` must outlive the function;

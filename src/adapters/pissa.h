@@ -13,7 +13,7 @@ struct LeadingSubspace {
   Tensor basis_LOQ, projected_LQI;  // f32
 };
 // `weight` is [L, out.., in], or [L, in, out..] if `fan_in_fan_out`. `width` is Q. More `iterations` are needed if the
-// singular values number Q and Q + 1 are close to each other.
+// Q-th and the (Q + 1)-th singular value are close to each other.
 LeadingSubspace leading_subspace(const Tensor& weight, bool fan_in_fan_out, int64_t width, int64_t iterations);
 
 // The initial LoRA weights of all layers. scale * B A is the part of basis * projected that belongs to its `rank`

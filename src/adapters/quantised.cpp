@@ -127,7 +127,7 @@ Tensor repeat_to(const Tensor& x, const Dims& dims) {
   return reshape(broadcast_to(reshape(x, from), to), dims);
 }
 
-// Computes nested absmax values here, for all experts at once. The codes stay quantised until the loop over blocks of
+// Dequantises nested absmax values, for all experts together. The codes stay quantised until the loop over blocks of
 // tokens (models/blocks/moe.h) reads an expert.
 PackedExperts packed_experts(QuantisedWeight weight, std::vector<Tensor> parts, DType held) {
   if (weight.format.nested) parts = {parts[0], nested_absmax(parts[1], parts[2], parts[3])};
@@ -305,8 +305,8 @@ Tensor dequantise(const QuantisedWeight& weight, const std::vector<Tensor>& part
 
 namespace {
 
-// Puts the last part of each quantised linear layer (a small array) behind a barrier with `after`. So no weight can be
-// computed before `after` is known.
+// Puts the last part of each quantised linear layer behind a barrier with `after`. This part is a small array, and the
+// weight cannot be computed without it. So no weight can be computed before `after` is known.
 void wait_for(Tensor& after, const std::vector<QuantisedWeight>& weights, const std::string& prefix, Layer& layer) {
   std::vector<Tensor> values{after};
   std::vector<std::string> names;

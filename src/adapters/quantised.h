@@ -32,7 +32,7 @@ namespace fettle {
 //   <base>                u8 [out.., in]: codes e4m3
 //   <base>.factors        f32 [blocks.., blocks of in]. A block may be smaller than in the checkpoint. Each dim, and
 //                         each device's part of the dim, consists of whole blocks. A block may span a whole dim. If a
-//                         block has all rows, and devices split these rows, each device has all factors
+//                         block spans all rows, and the rows are split over devices, each device has all factors
 // Codes, absmax, scales, zeros and factors are split over devices like the base. When rows of nf4 or fp4 are not whole
 // blocks of 64, codes and absmax are one-dimensional, and every device stores all of them.
 struct QuantisedWeight {
@@ -46,8 +46,8 @@ struct QuantisedWeight {
 };
 
 // Returns whether a frozen weight of this parameter is stored in the format (nf4, fp4 or int8). This is true for the
-// linear layers inside the model's layers. With 4 bits, it is also true for experts whose rows are whole blocks, unless
-// the checkpoint already stores codes (`stored`).
+// linear layers inside the model's layers. It is also true for experts if the format has 4 bits, their rows consist of
+// whole blocks, and the checkpoint does not store codes itself (`stored` is false).
 bool is_quantised(const Param& param, const Quantisation& format, bool stored);
 
 // `format` is how the checkpoint stores the model's linear layers: groups4, groups8 or float8. Returns the format in

@@ -31,8 +31,8 @@ std::string side_obstacle(const LoraOptions& options);
 // this module.
 LoraOptions joined_options(const Model& model, const std::vector<SideAdapter>& adapters);
 
-// Returns the index of the adapter's first row in the joined A. For adapters.size(), returns the rank of the joined
-// LoRA.
+// Returns the index of the adapter's first row in the joined A. If `adapter` is adapters.size(), returns the rank of
+// the joined LoRA.
 int64_t first_rank(const std::vector<SideAdapter>& adapters, size_t adapter);
 
 // Returns the scales f32 [rows, joined rank]. `chosen` has the index of each row's adapter, or kNoAdapter.

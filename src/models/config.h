@@ -89,7 +89,7 @@ struct Routing {
   // Name of a parameter that is added to the scores when experts are chosen, but not to the routing weights; "": none.
   // The parameter is always f32, because rounding it to 16 bits would change which experts are chosen.
   std::string correction = {};
-  std::string factors = {};  // name of a parameter: a factor on each expert's routing weight; "": none
+  std::string factors = {};  // name of the parameter with a factor on each expert's routing weight; "": none
   // Only the experts of the `top_groups` best groups can be chosen. If best_two is true, a group's score is the sum of
   // the scores of its two best experts; else it is the score of its best expert.
   int64_t groups = 1, top_groups = 1;

@@ -1,4 +1,4 @@
-// Defines the post-norm encoder with learned positions, which BERT and RoBERTa share. Every token of a document attends
+// Defines the encoder that BERT and RoBERTa share: post-norm, with learned positions. Every token of a document attends
 // to the whole document. Source: transformers/models/{bert,roberta}. Dropout is not applied.
 #pragma once
 

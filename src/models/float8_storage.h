@@ -34,7 +34,7 @@ struct Float8Storage {
   std::vector<int64_t> covered_layers(const Param& param) const;
 };
 // Returns the storage that 'quantization_config' of config.json describes; nullopt when the weights are not 8-bit
-// floats. Throws UserError when blocks or format differ from the description of Float8Storage.
+// floats. Throws UserError when a Float8Storage cannot describe the blocks or the format.
 std::optional<Float8Storage> stored_float8(const nlohmann::json& config, const std::string& file);
 
 }  // namespace fettle

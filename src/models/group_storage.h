@@ -40,8 +40,7 @@ struct GroupStorage {
   std::vector<std::string> only;     // only modules whose name ends with one of these are quantised; empty: all
   std::vector<ModuleRule> excluded;  // modules that are not quantised
 
-  // Returns the last part of the name of the tensor that has a module's codes: the full name is
-  // "<module>.<codes_name()>".
+  // The tensor "<module>.<codes_name()>" has the codes of a module.
   std::string_view codes_name() const { return packing == Packing::kPacked ? "weight_packed" : "qweight"; }
   int64_t groups(int64_t inputs) const { return group == 0 ? 1 : (inputs + group - 1) / group; }
   Quantisation format() const;
@@ -49,8 +48,8 @@ struct GroupStorage {
   std::vector<int64_t> covered_layers(const Param& param) const;
 };
 
-// Returns the storage that 'quantization_config' of config.json describes; nullopt when it describes none of these
-// formats. Throws UserError when it describes a variant that is not implemented.
+// Returns the storage that 'quantization_config' of config.json describes; nullopt when it describes none of the
+// formats above. Throws UserError when it describes a variant that is not implemented.
 std::optional<GroupStorage> stored_groups(const nlohmann::json& config, const std::string& file);
 
 }  // namespace fettle

@@ -257,8 +257,8 @@ void check_groups(const ModelConfig& c, const std::string& file) {
   const int64_t least = routing.best_two ? 2 : 1, size = c.num_experts / routing.groups;
   if (c.num_experts % routing.groups != 0 || size < least)
     throw UserError(
-        "{}: n_group is {}, but the model has {} experts; wanted groups of equal size, with at least {} each", file,
-        routing.groups, c.num_experts, least);
+        "{}: n_group is {}, but the model has {} experts; wanted groups of equal size, with at least {} experts each",
+        file, routing.groups, c.num_experts, least);
   if (routing.top_groups > routing.groups)
     throw UserError("{}: topk_group ({}) is more than n_group ({})", file, routing.top_groups, routing.groups);
   if (c.experts_per_token > routing.top_groups * size)

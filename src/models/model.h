@@ -21,7 +21,7 @@
 
 namespace fettle {
 
-// Which token's hidden state a classifier's head reads: that of a sequence's first or last token. Not used if
+// The token whose hidden state a classifier's head reads: the first or the last token of a sequence. Not used if
 // ClassifierFields::mean is true.
 enum class Pooled { kFirst, kLast };
 
@@ -55,18 +55,18 @@ struct PackedExperts {
 // The weights of the current layer, under their names within a layer ("self_attn.q_proj.weight").
 struct Layer {
   Tensor index;  // i32, the layer's number
-  // The same code runs in a loop for several layers, whose parameters have the same names and shapes. This is the
-  // lowest of their numbers.
+  // A loop runs over several layers whose parameters have the same names and shapes. This is the lowest layer number in
+  // that loop.
   int64_t lowest = 0;
   std::map<std::string, Tensor> weights;
-  std::map<std::string, PackedExperts> packed;  // weights of experts that are quantised
+  std::map<std::string, PackedExperts> packed;  // quantised weights of experts
 
   const Tensor& operator[](const std::string& name) const;
   bool has(const std::string& name) const { return weights.contains(name); }
 };
 
-// An array that generation keeps for the layers in `layers`, with one slice for each of them. Arrays with the same name
-// belong to different layers.
+// An array that generation keeps for the layers in `layers`. It has one slice for each of these layers. Two arrays may
+// have the same name if they have no layer in common.
 struct CacheArray {
   std::string name;
   LayerSet layers;
@@ -137,13 +137,13 @@ struct Forward {
   // quantised.
   std::function<void(Layer&, Tensor* after)> unpack;
 
-  // Returns the layer's slice of a stack on the device, and copies it there if the stack is in host memory. Null: all
-  // stacks are on the device.
+  // Returns a device array: the layer's slice of a stack. If the stack is in host memory, the slice is copied to the
+  // device. Null: all stacks are on the device.
   std::function<Tensor(const Param& param, const Tensor& slice)> fetch;
 
   // A stage of a pipeline uses a copy of this Forward, `stage`, for some lines of the batch. The token arrays of the
-  // copy already have only these lines. enter_stage replaces every other array [B, ...] that has lines by rows(array)
-  // [B', ...], which has only these lines. Null: no other array has lines.
+  // copy already have only these lines. For every other array [B, ...] with lines, enter_stage puts rows(array) [B',
+  // ...], the array with only these lines, into the copy. Null: no other array has lines.
   using RowsOf = std::function<Tensor(const Tensor& array)>;
   std::function<void(Forward& stage, const RowsOf& rows)> enter_stage;
   // The lines consist of this many micro-batches, which pass through a pipeline: line r belongs to micro-batch
@@ -192,8 +192,8 @@ struct Family {
   // Prefixes of tensors that belong to the checkpoint but not to the text model (a vision tower). They are not loaded;
   // export and full tuning copy them.
   std::vector<std::string> carried = {};
-  // A checkpoint may have tensors in the model's layers that no computation uses. Returns their names; export and full
-  // tuning copy them. Null: there are none.
+  // Returns the names of tensors that a checkpoint may have for the model's layers although no computation uses them.
+  // Export and full tuning copy these tensors. Null: there are none.
   std::function<std::vector<std::string>(const ModelConfig& config)> unused = nullptr;
   // Linear layers within a layer that LoRA leaves out, because PEFT refuses adapters with them.
   std::vector<std::string> without_lora = {};
@@ -201,10 +201,10 @@ struct Family {
   bool encoder = false;          // tokens attend in both directions; such a family can only classify
 };
 
-// Returns whether the tensor has a prefix of Family::carried, so that export and full tuning copy it unchanged.
+// Returns whether the tensor has a prefix of Family::carried. Export and full tuning copy such a tensor unchanged.
 bool carries(const Family& family, std::string_view tensor);
-// Returns whether no computation uses the tensor, so that export and full tuning copy it. Such a tensor is in a layer
-// with the number num_hidden_layers or more (a head that predicts tokens further ahead), or Family::unused names it.
+// Returns whether no computation uses the tensor: its layer has the number num_hidden_layers or more (a head that
+// predicts tokens further ahead), or Family::unused names it. Export and full tuning copy such a tensor.
 bool is_unused(const Family& family, const ModelConfig& config, std::string_view tensor);
 
 const std::vector<Family>& families();

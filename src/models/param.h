@@ -135,8 +135,8 @@ class ParamList {
   void head(const std::string& module, int64_t vocab, int64_t width, bool bias = false);
   // Adds a scale, initialised by `init`, and, with `bias`, an offset.
   void norm(const std::string& module, int64_t size, Init init, bool bias);
-  // Adds a weight [out, in] and, with options.bias, a bias. With several parts, the weight is [parts, out, in]. With
-  // in_first, `in` comes first.
+  // Adds a weight and, with options.bias, a bias. The weight is [out, in], or [parts, out, in] if there are several
+  // parts. With options.in_first, it is [in, out] or [in, parts, out].
   void linear(const std::string& module, const SizedAxis& out, const SizedAxis& in, const LinearOptions& options = {});
 
   std::vector<Param> take() { return std::move(params_); }

@@ -11,8 +11,8 @@ namespace fettle {
 // for v has 1/16, 2/16, ... 1.
 const std::array<double, 16>& four_bit_map(bool is_signed);
 
-// Returns whether the weight's state has 4 bits. This is so if a layer has at least 4096 elements and their number is a
-// multiple of 128. As in torchao, embeddings are no exception. All other weights have the state of adamw.h.
+// Returns whether the weight's state has 4 bits. It has 4 bits if a layer has at least 4096 elements, and their number
+// is a multiple of 128. As in torchao, this also applies to embeddings. All other weights have the state of adamw.h.
 bool has_four_bits(const OptimWeight& weight);
 
 // State m and v, each as "<name>_codes" and "<name>_absmax". The codes are u8, two in a byte, the first one in the high

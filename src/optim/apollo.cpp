@@ -91,8 +91,8 @@ Tensor norm_over(const Tensor& x, int64_t first) {
   return sqrt(reduce_sum(x * x, dims));
 }
 
-// Reshapes `factors` so that they broadcast to the weight. `of` lists the weight's dims that `factors` has; the other
-// dims get size 1.
+// Reshapes `factors` so that they broadcast to the weight. `factors` has the weight's dims whose indices are in `of`
+// (in groups, see Sides). The other dims get size 1.
 Tensor factors_of(const Tensor& factors, const OptimWeight& weight, const std::vector<std::vector<int64_t>>& of) {
   Dims dims(weight.shape.dims.size(), 1);
   for (const std::vector<int64_t>& some : of)

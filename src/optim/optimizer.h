@@ -79,7 +79,7 @@ struct OptimSpec {
 // Hyperparameters of a rule.
 struct OptimOptions {
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
-  std::map<std::string, std::string, std::less<>> args;  // every argument of the rule, also the defaults
+  std::map<std::string, std::string, std::less<>> args;  // all arguments of the rule; those not set have their defaults
 
   const std::string& text(std::string_view argument) const;
   double number(std::string_view argument) const;

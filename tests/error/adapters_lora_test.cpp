@@ -46,8 +46,9 @@ TEST(Lora, AnExpressionMatchesTheWholeNameOfAllLayers) {
       {{"model_type", "gpt2"}, {"vocab_size", 10}, {"n_embd", 12}, {"n_layer", 2}, {"n_head", 3}}, "config.json");
   EXPECT_THAT(
       user_error([&] { lora_modules(model, {"(c_fc|c_proj)"}); }),
-      testing::AllOf(testing::HasSubstr("'(c_fc|c_proj)' matches no linear layer of gpt2"),
-                     testing::HasSubstr("must match a whole name, such as transformer.h.0.attn.c_attn; use all")));
+      testing::AllOf(
+          testing::HasSubstr("'(c_fc|c_proj)' matches no linear layer of gpt2"),
+          testing::HasSubstr("must match a whole name, such as transformer.h.0.attn.c_attn; set lora_target to all")));
   EXPECT_THAT(user_error([&] { lora_modules(model, {".*1.*c_fc"}); }),
               testing::AllOf(testing::HasSubstr("matches transformer.h.1.mlp.c_fc, but not transformer.h.0.mlp.c_fc"),
                              testing::HasSubstr("layers_to_transform")));

@@ -168,7 +168,7 @@ TEST(ModelConfig, WhatIsNotImplementedIsRefused) {
   EXPECT_THAT(message(changed(glm, "first_k_dense_replace", 2)), HasSubstr("first_k_dense_replace leaves no layer"));
   EXPECT_THAT(message(changed(glm, "mlp_layer_types", {"dense", "dense"})), HasSubstr("mlp_layer_types leaves no"));
   EXPECT_THAT(message(changed(glm, "n_group", 3)), HasSubstr("n_group is 3, but the model has 128 experts"));
-  EXPECT_THAT(message(changed(glm, "n_group", 128)), HasSubstr("groups of equal size, with at least 2 each"));
+  EXPECT_THAT(message(changed(glm, "n_group", 128)), HasSubstr("groups of equal size, with at least 2 experts each"));
   const Json groups = changed(glm, "n_group", 32);
   EXPECT_THAT(message(changed(groups, "topk_group", 33)), HasSubstr("topk_group (33) is more than n_group (32)"));
   EXPECT_THAT(message(groups),

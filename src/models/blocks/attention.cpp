@@ -164,8 +164,8 @@ std::vector<double> alibi_slopes(int64_t heads) {
 
 namespace {
 
-// Returns a number for the chunk of each position. All chunks of all documents of a row have different numbers, which
-// take the place of document numbers. Padding stays 0.
+// Returns, for each position, the number of its chunk. Chunk numbers take the place of document numbers: all chunks of
+// a row have different numbers, also those of different documents. Padding stays 0.
 Tensor chunks_of_documents(const Forward& f, const Tensor& chunk) {
   // The largest number of chunks that one document can have.
   const int64_t most = (f.segments.dim(1) - 1) / f.config.attention_chunk + 1;

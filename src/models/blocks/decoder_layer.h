@@ -25,7 +25,7 @@ class Decoder {
   Heads rotate(const Layer& layer, const Heads& heads) const;    // applies the layer's rope, if it has one
   // Returns attention's result before the output projection, [B, T, N H].
   Tensor seen_values(const Layer& layer, const Heads& heads, LayerCache* cache) const;
-  // Does the same as seen_values, and then applies the linear layer `output` of the attention module.
+  // Applies the linear layer `output` of the attention module to the result of seen_values().
   Tensor attend(const Layer& layer, const Heads& heads, LayerCache* cache, const std::string& output = "o_proj") const;
   // Computes all three steps, with norms on the heads of q and k if the config has them.
   Tensor attention(const Layer& layer, const Tensor& x_BTD, LayerCache* cache) const;
@@ -59,7 +59,8 @@ void add_attention(ParamList& list, const ModelConfig& config);
 void add_mlp(ParamList& list, const ModelConfig& config);
 void add_gated(ParamList& list, const ModelConfig& config, const MlpNames& names, int64_t size, bool bias = false);
 
-// Add and compute the usual layer: x + attention(norm(x)), then y + mlp(norm(y)).
+// The usual layer: y = x + attention(norm(x)), then y + mlp(norm(y)). The first function adds its parameters, and the
+// second computes it.
 void add_pre_norm_layer(ParamList& list, const ModelConfig& config);
 Tensor pre_norm_layer(const Decoder& decoder, const Layer& layer, const Tensor& x_BTD, LayerCache* cache);
 

@@ -28,7 +28,7 @@ Tensor lora_product(const ShardingRules& rules, const Tensor& x_BTI, const Tenso
 // Applies a layer's `module`: x_..I times `module`.weight [O.., I], plus the bias if there is one, plus the adapter. A
 // fused module returns [.., parts, O].
 Tensor linear(const Forward& f, const Layer& layer, const std::string& module, const Tensor& x, LinearForm form = {});
-// Does the same for a linear layer outside of the layers. `module` is its whole name.
+// Like linear(), but for a linear layer outside of the model's layers. `module` is its whole name.
 Tensor linear_outside(const Forward& f, const std::string& module, const Tensor& x);
 
 // Returns x / sqrt(mean(x^2) + eps) * (weight + weight_offset), computed in f32 and returned in x's dtype. If the
@@ -59,8 +59,8 @@ Tensor softplus(const Tensor& x);
 // Returns log(1 / (1 + exp(-x))), without overflow and with the right derivative at 0.
 Tensor log_sigmoid(const Tensor& x);
 
-// Returns the embeddings of the ids times the model's embedding scale, changed by f.disturb if there is one. They have
-// the dtype f.compute and the residual stream's sharding.
+// Looks up the embeddings of the ids, multiplies them by the model's embedding scale, and then applies f.disturb if
+// there is one. The result has the dtype f.compute and the residual stream's sharding.
 Tensor embed(const Forward& f, const Tensor& table_VD, const Tensor& ids_BT);
 
 }  // namespace fettle

@@ -44,7 +44,7 @@ struct LossOptions {
 };
 
 struct CrossEntropy {
-  Tensor losses_BC, correct_BC;  // f32; correct: 1 if the target has the largest logit; both 0 without a target
+  Tensor losses_BC, correct_BC;  // f32; `correct` is 1 if the target has the largest logit; both are 0 without a target
   Tensor slope_BCV;              // derivative of sum(losses * weights) with respect to the logits
 };
 // Returns the cross-entropy of f32 logits. If `weights_BC` is null, all weights are 1. The slope has the dtype

@@ -23,7 +23,8 @@ struct StateSpace {
 StateSpace state_space(const Tensor& x, const Tensor& k, const Tensor& q, const Tensor& decay,
                        const Tensor& segments_BT, int64_t chunk, const Tensor& state = {});
 
-// Adds the parameters of a layer's Mamba2, config.mamba2: in_proj, conv1d, dt_bias, A_log, D, norm, out_proj.
+// Adds the parameters of a layer's Mamba2: in_proj, conv1d, dt_bias, A_log, D, norm and out_proj. config.mamba2 has the
+// sizes.
 void add_mamba2(ParamList& list, const ModelConfig& config);
 // Factors on the results of in_proj (Falcon-H1).
 struct MambaFactors {

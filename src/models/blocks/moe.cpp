@@ -65,8 +65,8 @@ class DeviceDims {
 
  private:
   // Adds a device dim with the logical axis `axis`. `dim` is the size of the array dim to split. If `devices` divides
-  // `dim`, the device dim has this size. If not, it has size 1, and nothing is split: for example, generation has a
-  // batch of one row.
+  // `dim`, the device dim has size `devices`. If not, the device dim has size 1, and nothing is split: for example,
+  // generation has a batch of one row.
   void add(const char* axis, int64_t devices, int64_t dim) {
     const bool divides = dim % devices == 0;
     sizes_.push_back(divides ? devices : 1);
@@ -238,10 +238,10 @@ Routes route(Forward& f, const Layer& layer, const Tensor& x_nD, const Tensor& m
   return {concatenate(experts, -1), of_all};
 }
 
-// Blocks of tokens, which the loop slices. All tokens of a block go to one expert. Dims: the block's number, then 3
-// device dims.
+// Blocks of tokens. All tokens of a block go to one expert. The loop over the blocks slices dim 0 of these arrays,
+// which counts the blocks. Then come 3 device dims.
 struct Blocks {
-  Tensor tokens_Z;   // i32: numbers of the block's tokens; n in places without a token
+  Tensor tokens_Z;   // i32: token numbers of the block; n (the number of tokens) marks an unused place
   Tensor weights_Z;  // f32: routing weights of these tokens
   Tensor expert_1;   // i32: number of the block's expert among the experts of the device
   Tensor used;       // i32 scalar: the largest number of blocks that a device uses
@@ -336,8 +336,8 @@ struct ExpertLinear {
   double scale = 1;  // scale of LoRA
   bool in_first = false;
   Tensor bias;  // one row of `out` elements per expert; null: no bias
-  // Used instead of `weights` for a quantised weight: its parts, with one row per expert, and for each part the dims of
-  // a row.
+  // Used instead of `weights` if the weight is quantised. Each pair is one part of the weight: an array with one row
+  // per expert, and the dims of such a row.
   std::vector<std::pair<Tensor, Dims>> parts;
   std::function<Tensor(const std::vector<Tensor>& parts)> unpack;
 };
@@ -387,7 +387,7 @@ class ExpertLinears {
     ExpertLinear out{d, f_.config.expert_size / t, {}, {}, {}};
     out.in_first = in_first;
     if (!set_parts(out, name)) out.weights = rows(name, in_first ? 1 : 2);
-    // Each device of tp adds its share of the bias.
+    // Each of the t devices of tp adds 1 / t of the bias. The sum over these devices then has the bias once.
     if (layer_.has(module + "_bias"))
       out.bias = rows_of_experts(devices_,
                                  expand(convert(layer_[module + "_bias"], DType::kF32) / static_cast<double>(t), 2), 0);

@@ -62,7 +62,8 @@ class Turns {
     }
   }
 
-  // Splits `x` [M, ...] into the parts of the queries, and appends each piece to Side::values of its part.
+  // Splits `x` [M, ...] into one array for each part of the queries, and appends the array to the Side::values of its
+  // part.
   void add_query_value(const Tensor& x) {
     const Tensors parts = split_parts(x, ring_.parts);
     for (size_t p = 0; p < parts.size(); ++p) queries_[p].values.push_back(parts[p]);
@@ -107,8 +108,8 @@ class Turns {
  private:
   Tensor device() const { return iota({DType::kI32, {ring_.devices}}, 0); }
 
-  // `numbers` [D] are numbers of devices. Returns the index in the row at which part `p` of each of these devices
-  // begins.
+  // `numbers` [D] are device numbers. Returns, for each of these devices, the index in the row at which the device's
+  // part `p` begins.
   Tensor start_of(const Tensor& numbers, int64_t p) const {
     const Tensor chunk = p == 0 ? numbers : constant(static_cast<double>(2 * ring_.devices - 1), DType::kI32) - numbers;
     return chunk * static_cast<double>(moving_[0].dim(3));

@@ -24,8 +24,8 @@ struct RingSplit {
 // Returns whether `split` splits the positions over one axis of several devices, as ring_attention() needs.
 bool is_ring(const RingSplit& split, const MeshAxes& mesh);
 
-// Does the same as the body of attention() without a cache. `inputs` are q, k, v, segments and, if there is one, the
-// window. Each device computes at most `block` queries at a time.
+// Computes what the body of attention() computes without a cache. `inputs` are q, k, v, segments and, if there is one,
+// the window. Each device computes at most `block` queries at a time.
 Tensor ring_attention(const std::vector<Tensor>& inputs, const AttentionOptions& options, const RingSplit& split,
                       int64_t block);
 

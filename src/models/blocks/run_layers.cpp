@@ -18,8 +18,8 @@ struct GroupStack {
   Tensor slices;                 // [repeats, ...]; with a period above 1 [repeats, number of offsets, ...]
 };
 
-// Returns the slices [L, ...] of a group as [repeats, slices of one period, ...], or as they are if the period is 1.
-// Each trip of the group's loop computes one repeat.
+// Reshapes the slices [L, ...] of a group to [repeats, slices of one period, ...]. If the period is 1, returns them
+// unchanged. Each trip of the group's loop computes one repeat.
 Tensor by_trip(const Tensor& slices, const LayerGroup& group) {
   if (group.period == 1) return slices;
   Dims apart = slices.dims();

@@ -13,8 +13,8 @@ namespace fettle {
 Tensor causal_convolution(const Tensor& x_BTC, const Tensor& weight_CW, const Tensor& segments_BT,
                           const Tensor& before = {});
 
-// Does the same in a layer. With a cache, each line is one document, and cache->at("convolution") [B, W - 1, C] has the
-// positions before x. This array is replaced by the last W - 1 real positions (Cache::real).
+// Applies causal_convolution() in a layer. With a cache, each line is one document. The array cache->at("convolution")
+// [B, W - 1, C] then has the positions before x, and is replaced by the last W - 1 real positions (Cache::real).
 Tensor short_convolution(const Forward& f, const Tensor& x_BTC, const Tensor& weight_CW, LayerCache* cache);
 
 // Returns the document numbers of a layer's positions: f.segments, or 1 everywhere during generation.

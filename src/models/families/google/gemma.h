@@ -13,7 +13,8 @@ ModelConfig read_sandwich_gemma_config(const ConfigReader& reader);
 // Returns the window of the layers that have one.
 int64_t gemma_window(const ConfigReader& reader);
 
-// Add and compute a layer with norms before and after attention and MLP, as in Gemma 2 and 3.
+// A layer with norms before and after attention and MLP, as in Gemma 2 and 3. The first function adds its parameters,
+// and the second computes it.
 void add_sandwich_layer(ParamList& list, const ModelConfig& config);
 Tensor sandwich_layer(const Decoder& decoder, const Layer& layer, const Tensor& x_BTD, LayerCache* cache);
 

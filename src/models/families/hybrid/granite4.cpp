@@ -1,5 +1,5 @@
 // Granite 4: Granite 3's factors; layers with Mamba2 or with attention; one MLP for all tokens and, in some sizes,
-// experts beside it. Sizes without Mamba2 have rope, the others have none. Source:
+// experts beside it. Models without Mamba2 have rope; models with Mamba2 have no rope. Source:
 // transformers/models/granitemoehybrid.
 #include <algorithm>
 #include <nlohmann/json.hpp>

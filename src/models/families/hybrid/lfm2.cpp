@@ -1,5 +1,6 @@
 // LFM2: most layers have a short convolution between two gates instead of attention. The MoE form has dense layers
-// first, then experts, whose router has sigmoids and a correction. Sources: transformers/models/lfm2, lfm2_moe.
+// first, then layers with experts. Its router uses sigmoids and a correction of the scores. Sources:
+// transformers/models/lfm2, lfm2_moe.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 

@@ -1,5 +1,6 @@
 // Nemotron-H (Nemotron Nano 2, Nemotron 3): each layer is one of Mamba2, attention without rope, an MLP, or experts.
-// MLPs and experts have no gate; the router has sigmoids and a correction. Source: transformers/models/nemotron_h.
+// MLPs and experts have no gate; the router uses sigmoids and a correction of the scores. Source:
+// transformers/models/nemotron_h.
 #include <map>
 #include <nlohmann/json.hpp>
 

@@ -1,5 +1,6 @@
-// Mistral: Llama with a sliding window. Ministral 3 also scales the queries with the position. Both can be the text
-// part of a checkpoint with images (mistral3). Sources: transformers/models/mistral, ministral3, mistral3.
+// Mistral: Llama with a sliding window. Ministral 3 also multiplies the queries by a factor that grows with the
+// position. Both can be the text part of a checkpoint with images (mistral3). Sources: transformers/models/mistral,
+// ministral3, mistral3.
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"

@@ -1,5 +1,5 @@
-// Defines the pre-norm decoder with learned positions, LayerNorm and one module for q, k and v, which GPT-2 and
-// GPT-BigCode share.
+// Defines the decoder that GPT-2 and GPT-BigCode share: pre-norm, with LayerNorm, learned positions, and one module for
+// q, k and v.
 #pragma once
 
 #include "models/model.h"

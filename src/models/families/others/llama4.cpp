@@ -1,7 +1,7 @@
 // Llama 4: in layers with rope, queries see only the keys of their chunk, and the heads of q and k have norms. Every
-// fourth layer has no rope: its queries see all keys, and are scaled with the position. Some or all layers have
-// experts; the router's weights multiply the experts' inputs. Published checkpoints also have a vision tower. Source:
-// transformers/models/llama4.
+// fourth layer has no rope: its queries see all keys, and are multiplied by a factor that grows with the position. Some
+// or all layers have experts; the router's weights multiply the experts' inputs. Published checkpoints also have a
+// vision tower. Source: transformers/models/llama4.
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>

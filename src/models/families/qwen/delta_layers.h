@@ -14,8 +14,9 @@ ModelConfig read_delta_config(const ConfigReader& reader);
 struct DeltaInputs {
   Tensor qkv, z, b, a;
 };
-// Add and compute a layer: norm, linear or full attention, norm, MLP. The families store the projections of linear
-// attention in different ways, so each family passes the functions that add and compute its projections.
+// The first function adds the parameters of a layer, and the second computes it: norm, linear or full attention, norm,
+// MLP. The families store the projections of linear attention in different ways, so each family passes the functions
+// that add and compute its projections.
 void add_delta_layer(ParamList& list, const ModelConfig& config,
                      void (*add_projections)(ParamList& list, const DeltaNet& net, const SizedAxis& embed));
 Tensor delta_layer(const Decoder& decoder, const Layer& layer, const Tensor& x_BTD, LayerCache* cache,
