@@ -52,8 +52,8 @@ std::string command_of(const LaunchOptions& options, const std::vector<std::stri
   if (options.port != 0) text += fmt::format("export FETTLE_STORE_PORT={} && ", options.port);
   text += "{ " + quoted(fs::read_symlink("/proc/self/exe").string()) + " train";
   for (const std::string& word : options.words) text += " " + quoted(word);
-  // A shell gives its background jobs an empty standard input, so the job that waits for the input's end reads
-  // descriptor 3.
+  // A shell gives background jobs an empty standard input. Descriptor 3 keeps the input of this command, so that a
+  // background job can wait for the end of this input.
   text +=
       " </dev/null 3<&- & run=$!; { cat <&3 >/dev/null; kill -TERM $run; } 2>/dev/null & watch=$!; "
       "wait $run; code=$?; kill $watch 2>/dev/null; exit $code; } 3<&0";

@@ -477,7 +477,7 @@ int run(int argc, char** argv) {
   UploadOptions upload;
   CLI::App* upload_command = app.add_subcommand("upload", "send an adapter or a model to Hugging Face's hub");
   upload_command->add_option("folder", upload.folder, "the output_dir or export_dir to send")->required();
-  upload_command->add_option("name", upload.repository, "ORG/NAME or ORG/NAME@BRANCH; made if it does not exist")
+  upload_command->add_option("name", upload.repository, "ORG/NAME or ORG/NAME@BRANCH; a missing repository is created")
       ->required();
   upload_command->add_flag("--public", upload.is_public, "everyone may see a new repository (otherwise it is private)");
   upload_command->add_option("--message", upload.message, "message of the commit");

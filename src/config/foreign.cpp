@@ -265,7 +265,7 @@ const std::vector<WithoutEffect>& without_effect() {
       {"use_otel_metrics", "trainer_log.jsonl has every figure, and report_to names trackers"},
       {"otel_*"},
       {"total_num_tokens", "the rows are counted when they are read"},
-      {"base_model_ignore_patterns", "only the files that are read are fetched"},
+      {"base_model_ignore_patterns", "Fettle fetches only the files that it reads"},
       {"cls_model_config"},
       {"test_value"},
       {"eta_min", "Axolotl ignores this key too; min_lr_rate sets the last learning rate of a cosine"},
@@ -293,7 +293,7 @@ constexpr std::string_view kLessMemory =
     "to train in less memory, set optim: paged_adamw_8bit, offload_optimizer: true, or finetuning_type: lora";
 
 constexpr std::string_view kOfAccelerate =
-    "the key belongs in a configuration file of accelerate; name that file in accelerate_config";
+    "the key belongs in a configuration file of accelerate; set accelerate_config to that file";
 
 const std::vector<NotAvailable>& not_available() {
   static const std::vector<NotAvailable> rows = {
@@ -304,7 +304,7 @@ const std::vector<NotAvailable>& not_available() {
       {"pref_bco_weight", {"0"}},
       {"ppo_*", {}},
       {"ld_alpha", {}},
-      {"ref_model_*", {}, "merge the adapter into a model folder and name that folder in ref_model"},
+      {"ref_model_*", {}, "merge the adapter into a model folder, and set ref_model to that folder"},
       {"precompute_ref_log_probs", {kFalse}},
       {"precompute_ref_logps", {kFalse}},
       {"sync_ref_model", {kFalse}},
@@ -335,7 +335,7 @@ const std::vector<NotAvailable>& not_available() {
       {"peft", {}},
       {"use_onebitllms", {kFalse}},
       {"tokenizer_config", {}, "put the tokenizer's files into the model folder"},
-      {"pretraining_dataset", {}, "name the texts in dataset, and set stage: pt"},
+      {"pretraining_dataset", {}, "set stage: pt, and set dataset to the texts"},
       {"model_config", {}, "set the fields in the model folder's config.json"},
       {"unfrozen_parameters", {}},
       {"bnb_config_kwargs", {}},
@@ -349,13 +349,13 @@ const std::vector<NotAvailable>& not_available() {
       {"process_reward_model", {kFalse}},
       {"freeze_*", {}},
       {"rl", {}},
-      {"model.lora_attn_modules", {}, "name the layers in lora_target"},
-      {"model.apply_lora_to_mlp", {}, "name the layers in lora_target"},
-      {"model.apply_lora_to_output", {kFalse}, "name the layers in lora_target"},
+      {"model.lora_attn_modules", {}, "set lora_target to the names of the layers"},
+      {"model.apply_lora_to_mlp", {}, "set lora_target to the names of the layers"},
+      {"model.apply_lora_to_output", {kFalse}, "set lora_target to the names of the layers"},
       {"lora_parameters.scale", {}, "set lora_alpha to scale x lora_rank"},
       {"lora_layers", {"-1"}},
       {"num_layers", {"-1"}},
-      {"resume_adapter_file", {}, "name the adapter's folder in adapter_name_or_path"},
+      {"resume_adapter_file", {}, "set adapter_name_or_path to the adapter's folder"},
       {"pissa_*", {kFalse}},
       {"bnb_4bit_quant_storage", {"uint8"}},
       {"bnb_4bit_*", {}},
@@ -373,10 +373,10 @@ const std::vector<NotAvailable>& not_available() {
       {"chat_template_jinja", {}, "put chat_template.jinja into the model folder"},
       {"dataset_text_field", {"text", "content"}},
       {"dataset_config", {}},
-      {"dataset_train_split", {"train"}, "name the split in an entry of `dataset`"},
-      {"dataset_test_split", {"test"}, "name the rows in eval_dataset"},
+      {"dataset_train_split", {"train"}, "set `split` in an entry of `dataset`"},
+      {"dataset_test_split", {"test"}, "set eval_dataset to the rows to evaluate on"},
       {"agent_template", {}, "the model's own chat template renders tools"},
-      {"data", {}, "name the files in dataset and eval_dataset"},
+      {"data", {}, "set dataset and eval_dataset to the files"},
       {"packing_strategy", {"bfd", "wrapped"}},
       {"pretrain_multipack_attn", {"true"}, "packed rows never attend to each other"},
       {"min_sample_len", {"0", "1", "2"}, "remove short rows from the files"},
@@ -413,7 +413,8 @@ const std::vector<NotAvailable>& not_available() {
       {"export_legacy_format", {kFalse}},
       {"export_quantization_*",
        {},
-       "`export` writes no GPTQ; export_quantization writes 8-bit floats, export_gguf: q4_k_m writes 4 bits"},
+       "`export` writes no GPTQ; set export_quantization: w4a16 or export_gguf: q4_k_m to write 4 bits, or "
+       "export_quantization: fp8_dynamic to write 8-bit floats"},
       {"num_beams", {"1"}},
       {"repetition_penalty", {"1"}},
       {"length_penalty", {"1"}},

@@ -40,7 +40,7 @@ std::vector<Key> model_keys() {
        .member = &Recipe::enable_thinking,
        .help =
            "For models that think before a reply. false: prompts end with an empty thought, and thoughts in the rows "
-           "are left out if the template can do so; true: replies without a thought are trained with an empty "
+           "are left out if the template supports this; true: replies without a thought are trained with an empty "
            "thought; auto: the template's default.",
        .values = {"auto", "true", "false"},
        .spellings = {{"", "auto"}}},
@@ -255,8 +255,8 @@ std::vector<Key> output_keys() {
        .member = &Recipe::eval_task,
        .help = "What `eval` measures on eval_dataset: one value for all sets, or one for each set. auto: detected from "
                "the columns; loss: the loss of the trained tokens; choice: whether the right answer to a question is "
-               "the most likely one; letters: the same for the letters A, B, ... (MMLU); generation: replies compared "
-               "with references.",
+               "the most likely one; letters: whether the letter of the right answer (A, B, ...) is the most likely "
+               "letter (MMLU); generation: replies compared with references.",
        .values = {"auto", "loss", "choice", "letters", "generation"}},
       {.name = "eval_base_model",
        .group = Group::kOutput,
@@ -364,8 +364,9 @@ std::vector<Key> export_keys() {
        .group = Group::kExport,
        .member = &Recipe::export_quantization,
        .help = "Store the weights of linear layers in few bits, as compressed-tensors does. fp8_dynamic: 8-bit floats "
-               "with one factor for each row; fp8_block: with one for each block of 128 x 128 values; w4a16: integers "
-               "of 4 bits with one factor for each group of a row's values. If empty, no quantisation.",
+               "with one factor for each row; fp8_block: 8-bit floats with one factor for each block of 128 x 128 "
+               "values; w4a16: integers of 4 bits with one factor for each group of a row's values. If empty, no "
+               "quantisation.",
        .values = {"", "fp8_dynamic", "fp8_block", "w4a16"},
        .spellings = {{"FP8_DYNAMIC", "fp8_dynamic"},
                      {"fp8", "fp8_dynamic"},

@@ -79,9 +79,9 @@ std::vector<Key> preference_keys() {
       {.name = "ref_model",
        .group = Group::kMethod,
        .member = &Recipe::ref_model,
-       .help = "Folder of the reference model of stages dpo and kto and of `sft_loss: asft`; it must have the same "
-               "architecture. If empty, the reference is the model at the start of the run. If the run trains a new "
-               "adapter, this reference needs no extra memory.",
+       .help = "Folder of the reference model for stages dpo and kto and for `sft_loss: asft`. This model must have "
+               "the architecture of the trained model. If empty, the reference is the model at the start of the run. "
+               "If the run trains a new adapter, this reference needs no extra memory.",
        .aliases = {"ref_model_name_or_path"}},
   };
 }

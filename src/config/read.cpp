@@ -73,8 +73,8 @@ class Reader {
   }
 
   // Sets the keys that the settings of DeepSpeed, FSDP or accelerate ask for. Keys that the recipe sets keep their
-  // values. Then prints one warning that lists keys without effect. A key that has a reason in the table is not in this
-  // list: accept() has already printed its own warning.
+  // values. Then prints one warning that lists keys without effect. Keys with a reason in the table are not in this
+  // list, because accept() has already printed a warning about each of them.
   void report() {
     const auto wishes = std::exchange(wishes_, {});
     for (const auto& [key, wish] : wishes) {
@@ -85,7 +85,8 @@ class Reader {
     if (!idle_.empty()) warn("{}: these keys have no effect here: {}", idle_where_, fmt::join(idle_, ", "));
   }
 
-  // Sets the keys that another tool's recipe means. Keys that the recipe does not set get the tool's defaults.
+  // Sets the keys of dialect.meant. Then sets the tool's defaults (dialect.usual) for keys that the recipe does not
+  // set.
   void take_dialect(const Dialect& dialect, const std::string& file) {
     for (const auto& [key, value] : dialect.meant) take(key, {value, file});
     std::vector<std::string> taken;
@@ -279,7 +280,7 @@ class Reader {
     for (const auto& pair : given.node) {
       const std::string inner = describe_key(pair.first), nested = name + "." + inner;
       const GivenValue value{pair.second, same_file(given.where, pair.first)};
-      // Unsloth's sections group keys and have no meaning of their own.
+      // In Unsloth's recipes, a section only groups keys. The name of the section means nothing.
       const bool section = name == "data" || name == "training" || name == "lora" || name == "logging";
       take(section && !is_known(nested) ? inner : nested, value);
     }
@@ -341,8 +342,8 @@ void read_file(Recipe& recipe, const std::filesystem::path& file) {
   reader.report();
 }
 
-// Returns the value of an override as YAML. Keys of type text take it literally, so that a prompt may contain colons
-// and quotes. Only the word null still means the default.
+// Returns the value of an override as YAML. For keys of type text, the value is the literal text, so that a
+// prompt may contain colons and quotes. Only the word null still means the default.
 YAML::Node override_value(const std::string& name, const std::string& text, const std::string& where) {
   const Key* key = find_key(name);
   bool literal = key && std::holds_alternative<std::string Recipe::*>(key->member);

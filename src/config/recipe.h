@@ -210,8 +210,8 @@ struct Recipe {
   // Returns whether the recipe says `mesh: auto`. If so, choose_mesh (plan/mesh_choice.h) chooses among meshes that all
   // take the same number of rows per step: per_device_train_batch_size x devices x gradient_accumulation_steps.
   bool mesh_is_auto() const { return mesh.contains("auto"); }
-  // Returns where the key was set, for messages ("recipe.yaml:12"). If it was not set, returns `file`, or "recipe"
-  // without a file.
+  // Returns where the key was set, for messages ("recipe.yaml:12"). If it was not set, returns `file`; if `file` is
+  // empty, returns "recipe".
   std::string where(const std::string& key) const;
 };
 

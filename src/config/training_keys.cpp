@@ -50,7 +50,8 @@ std::vector<Key> training_keys() {
        .help =
            "Balances experts without a loss, as DeepSeek V3 was trained: each step raises the router's correction of "
            "an expert (e_score_correction_bias) by this rate if the expert got fewer tokens than the mean, and "
-           "lowers it if it got more. 0: the corrections do not change. Needs finetuning_type: full.",
+           "lowers the correction if the expert got more. 0: the corrections do not change. Needs finetuning_type: "
+           "full.",
        .min = 0},
       {.name = "output_router_logits",
        .group = Group::kTraining,
@@ -168,8 +169,8 @@ std::vector<Key> training_keys() {
        .member = &Recipe::use_apollo,
        .help =
            "The same as `optim: apollo_adamw` with the keys below as its arguments: for linear layers, AdamW runs on "
-           "projections of the gradients, and the norms of its steps set the scale of the full gradients. Needs full "
-           "or freeze tuning."},
+           "projections of the gradients, and the norms of AdamW's steps set the scale of the full gradients. Needs "
+           "full or freeze tuning."},
       {.name = "apollo_target",
        .group = Group::kTraining,
        .member = &Recipe::apollo_target,
@@ -207,8 +208,8 @@ std::vector<Key> training_keys() {
       {.name = "apollo_scale_type",
        .group = Group::kTraining,
        .member = &Recipe::apollo_scale_type,
-       .help = "channel: each row has its own factor or, if the columns stay (apollo_proj_type), each column. tensor: "
-               "the whole weight has one factor.",
+       .help = "channel: one factor for each row, or for each column if the columns stay (apollo_proj_type). tensor: "
+               "one factor for the whole weight.",
        .values = {"channel", "tensor"}},
       {.name = "apollo_scale_front",
        .group = Group::kTraining,
@@ -284,9 +285,9 @@ std::vector<Key> training_keys() {
        .member = &Recipe::gradient_checkpointing,
        .help = "Values that the forward pass does not store, so the backward pass computes them again. none: nothing; "
                "attention: the scores of attention; dots: all but the results of matrix products; linear: all but the "
-               "results of linear layers; 25%, 50% or 75%: everything in that share of the layers, and as `linear` in "
-               "the others; full (or true): everything in all layers. auto: the least recomputation with which the "
-               "step fits into memory.",
+               "results of linear layers; 25%, 50% or 75%: everything in that share of the layers, and the values of "
+               "`linear` in the others; full (or true): everything in all layers. auto: the least recomputation with "
+               "which the step fits into memory.",
        .aliases = {"activation_checkpointing", "grad_checkpoint", "enable_activation_checkpointing", "remat_policy"},
        .values = {"auto", "none", "attention", "dots", "linear", "25%", "50%", "75%", "full"},
        .later = {"offload", "offload_disk"},

@@ -51,7 +51,7 @@ bool contains(const std::vector<std::string_view>& words, std::string_view word)
   throw UserError("{}: {}: found {}, wanted {}", given.where, key.name, found, describe_type(key));
 }
 
-// Returns the value for which `text` is an alternative spelling; `text` itself if it is none.
+// If `text` is another spelling of a value (Key::spellings), returns this value. Otherwise returns `text`.
 std::string meant(const Key& key, const std::string& text) {
   if (contains(key.values, text) || contains(key.later, text)) return text;
   auto lookup = [&](std::string_view spelled) -> const std::string_view* {

@@ -71,7 +71,7 @@ struct Counted {
   Batches train;
   std::optional<Batches> eval, eval_command;  // eval_command: only if it differs from `eval`
   std::string eval_problem;  // why there are no evaluation batches; empty when there are some, or when none are needed
-  double use, packed_use;    // shares of positions with tokens: as the recipe sets packing, and with packing
+  double use, packed_use;    // share of the positions that hold tokens: with this recipe, and with `packing: true`
 };
 
 std::string devices_text(const AssumedTarget& target) {

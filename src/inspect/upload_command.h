@@ -13,8 +13,8 @@ struct UploadOptions {
   bool is_public = false;  // whether a new repository is public
 };
 
-// Sends the folder to Hugging Face's hub as one commit. Writes what was sent and the repository's page to `out`. Throws
-// UserError for a name that no repository can have, and the errors of upload_folder.
+// Sends the folder to Hugging Face's hub as one commit. Writes to `out` what was sent and the URL of the repository.
+// Throws UserError for a name that no repository can have, and the errors of upload_folder.
 int run_upload(const UploadOptions& options, std::ostream& out);
 
 }  // namespace fettle

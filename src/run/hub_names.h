@@ -31,7 +31,7 @@ struct ModelFolders {
   const std::string& name_of(const std::string& folder) const;
 };
 
-// Returns the names in the recipe as they are.
+// Returns the names that the recipe gives. Fetches and replaces nothing.
 ModelFolders named_models(const Recipe& recipe);
 
 // If a model or an adapter of `models` is a name on a hub, fetches its missing files and replaces the name by the

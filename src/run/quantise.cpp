@@ -28,7 +28,7 @@ void check(const Run& run, const Quantisation& format, const std::string& where)
   if (!run.merged.empty())
     throw UserError(
         "{}: adapters cannot be merged into weights stored as {}; merge {} into the original weights with `fettle "
-        "export`, and name the result in model_name_or_path",
+        "export`, and set model_name_or_path to the result",
         where, format.name(), run.merged[0]);
   if (run.pissa)
     throw UserError(
@@ -100,11 +100,11 @@ void split_stored_stacks(Run& run, const Recipe& recipe, Purpose purpose, const 
     warn(
         "{}: quantization_config leaves out {}. Because of layers_to_transform, offload_param or target_parameters, "
         "these weights take 16 bits on the device in all layers, although the checkpoint stores the other layers as "
-        "{}; if memory is short, remove the one that is set",
+        "{}; if memory is short, remove whichever of these keys is set",
         file, fmt::join(whole, ", "), format->name());
   if (!divided.empty())
-    info("{}: quantization_config leaves out {}; these layers are in 16 bits, the others stay {}", file,
-         fmt::join(divided, ", "), format->name());
+    info("{}: quantization_config leaves out {}; these layers take 16 bits on the device, the other layers stay {}",
+         file, fmt::join(divided, ", "), format->name());
   run.model.params = std::move(params);
 }
 
@@ -123,8 +123,8 @@ void quantise_frozen(Run& run, const Recipe& recipe, Purpose purpose, const std:
          recipe.where("quantization_bit"), file, groups->format().name());
   if (float8 && !float8->uniform && !recipe.quantization_bit && (run.lora || run.trained.empty()))
     info(
-        "{}: config_groups names single modules or several formats, so Fettle converts all weights in 8-bit floats to "
-        "16 bits on the device",
+        "{}: config_groups names single modules or several formats, so every weight that is stored in 8-bit floats "
+        "takes 16 bits on the device",
         file);
   if (!found && !keeps_mxfp4 && !kept_as) return;
   if (found) check(run, *found, stored ? file : recipe.where("quantization_bit"));

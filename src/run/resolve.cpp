@@ -214,7 +214,7 @@ class Resolving {
     });
     if (recipe_.embedding_lr && !run_.trained.empty() && !embedding)
       throw UserError(
-          "{}: embedding_lr has no effect, because the embedding and the head are not trained; name them in "
+          "{}: embedding_lr has no effect, because the embedding and the head are not trained; add them to "
           "additional_target, or remove the key",
           recipe_.where("embedding_lr"));
   }
@@ -248,7 +248,7 @@ class Resolving {
       refuse("a new adapter with use_dora", "remove one of the two");
   }
 
-  // Refuses a pipeline if its stages would not be equal, and features that are not implemented for pipelines.
+  // Refuses a pipeline whose stages would differ. Also refuses features that are not implemented for pipelines.
   void check_stages() const {
     const int64_t stages = run_.sharding.stages(), layers = run_.model.config.num_hidden_layers;
     if (stages == 1) return;
@@ -268,8 +268,8 @@ class Resolving {
       refuse(fmt::format("the layers of {} are of several kinds, so that stages would differ", type), other_axes);
     if (groups.size() > 1 || groups[0].repeats % stages != 0)
       refuse(
-          "only some layers are trained, or the checkpoint stores some layers in another format, so that stages "
-          "would differ",
+          "stages would differ, because only some layers are trained or the checkpoint stores some layers in another "
+          "format",
           "remove freeze_trainable_layers if it is set, or " + other_axes);
     if (run_.model.config.num_experts > 0)
       refuse(fmt::format("pipelines are not implemented for models with experts, such as {}", type),

@@ -36,7 +36,7 @@ struct UpdateSpec {
   std::optional<double> loraplus_lr_ratio;
   double weight_decay = 0;
   double max_grad_norm = 1;  // 0: no clipping
-  // Parts of names of the linear layers whose gradients APOLLO projects; "all": all of them.
+  // APOLLO projects the gradients of linear layers whose names contain one of these texts; "all": of all linear layers.
   std::vector<std::string> low_rank{"all"};
 };
 
@@ -125,13 +125,13 @@ struct Run {
   bool scales_loss() const { return compute == DType::kF16; }
   bool has_reference() const { return stage->has_reference(keys); }
   const std::optional<LabelSet>& labels() const { return data.labels; }
-  int64_t batch_shards() const;          // devices the batch is split over: dp x fsdp
+  int64_t batch_shards() const;          // number of devices that share a batch: dp x fsdp
   int64_t rows_per_micro_batch() const;  // rows of data in a micro-batch, over all devices
   // Returns whether steps move (change) this frozen parameter. They move only the corrections of routers, and only if
   // `correction_rate` is above 0.
   bool moves(const Param& param) const;
-  // Returns whether checkpoints and results contain this frozen parameter. This is so in a run from random weights, and
-  // for a parameter that steps move, because the base does not have these values.
+  // Returns whether checkpoints and results contain this frozen parameter. They do if the run starts from random
+  // weights or if steps move the parameter, because the base then lacks the parameter's values.
   bool keeps(const Param& param) const { return from_scratch || moves(param); }
   DType reference_dtype() const { return lora && reference_folder.empty() ? trained_dtype : frozen_dtype; }
   int64_t count(const std::vector<Param>& params) const;  // number of elements; with `frozen`, also counts `quantised`
@@ -143,8 +143,9 @@ struct Run {
   // host memory because offload_optimizer is set. Each step copies it to the device in 16 bits. A run that computes in
   // f32, or has offload_param or a reference model, has no master weights.
   bool has_master(const Param& param) const;
-  // Returns whether the parameter's f32 values are in the file of offload_dir. With offload_dir_weights, this is so for
-  // each trained f32 matrix of the layers. Programs then get a 16-bit copy of these values, in the dtype `compute`.
+  // Returns whether the parameter's f32 values are in the file of offload_dir. With offload_dir_weights, the file
+  // has every trained f32 matrix of the layers. Programs then get a 16-bit copy of these values, in the dtype
+  // `compute`.
   bool on_disk(const Param& param) const;
   // Returns whether the parameter is a matrix of the layers that is trained in f32 while the step computes in 16 bits.
   bool trained_above_compute(const Param& param) const;

@@ -26,8 +26,8 @@ struct RunTarget {
 };
 
 // Returns the devices as a run's target. `kernels` has the requested kernels that compute correctly on these devices.
-// `room` is a share of the host's free memory for CPU devices, and the device's limit for others. Throws DeviceError
-// when the devices compute wrong results.
+// For CPU devices, `room` is a share of the host's free memory. For other devices, `room` is the device's limit. Throws
+// DeviceError when the devices compute wrong results.
 RunTarget target_of(const Devices& devices);
 
 // Returns how many bytes each of `devices` CPU devices may take. They share the host's memory: together they may take

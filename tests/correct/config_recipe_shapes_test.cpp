@@ -152,7 +152,7 @@ TEST_F(RecipeShape, SettingsFilesAreReadForWhatTheyAsk) {
     read_recipe(accelerate, {});
     FAIL() << "a configuration of accelerate is not a recipe";
   } catch (const UserError& error) {
-    EXPECT_NE(std::string(error.what()).find("name that file in accelerate_config"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("set accelerate_config to that file"), std::string::npos) << error.what();
   }
 }
 

@@ -207,9 +207,9 @@ class AxolotlReader {
          cosine ? "the cosine falls to 0" : "it belongs to lr_scheduler: cosine");
   }
 
-  // Reads curriculum_sampling, which keeps the order of the rows. Axolotl shuffles several data sets when it merges
-  // them. If it does, curriculum_sampling has no effect, and this function warns. shuffle_merged_datasets: false turns
-  // this shuffling off.
+  // Reads curriculum_sampling, which keeps the order of the rows. Axolotl shuffles several data sets while it
+  // merges them, unless shuffle_merged_datasets is false. If they are shuffled, curriculum_sampling has no effect, and
+  // this function warns.
   void read_order() {
     if (!has("curriculum_sampling")) return;
     handle("curriculum_sampling");
@@ -319,7 +319,7 @@ class AxolotlReader {
     read_unfrozen();
   }
 
-  // Accepts `unfrozen_parameters` if it covers the whole text model, so that only the vision part of an image model is
+  // Accepts `unfrozen_parameters` if it covers the whole text model: only the vision part of an image model is then
   // frozen. Throws for other values.
   void read_unfrozen() {
     const YAML::Node list = at("unfrozen_parameters");

@@ -283,8 +283,8 @@ class Set {
   }
 
   // Throws when roles_to_train, train_on_eos or train_on_eot asks for anything but the assistant's turns with their
-  // end-of-turn tokens. Also throws when message_field_training is neither train nor training. (This key names the
-  // field of a message that says whether the message is trained.)
+  // end-of-turn tokens. Also throws when message_field_training is neither train nor training. (This key is the
+  // name of a field. In each message, the field says whether the message is trained.)
   void check_training() const {
     if (const std::string field = text(set_, "message_field_training");
         !field.empty() && field != "train" && field != "training")

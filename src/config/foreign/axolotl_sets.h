@@ -21,11 +21,12 @@ class AxolotlSets {
   // Returns one data set as an item of the key `dataset`: its name, or an entry of dataset_info.json as JSON. Throws
   // UserError for values that Fettle does not support.
   std::string entry(const YAML::Node& set);
-  // Does the same for an item of pretraining_dataset, whose rows are texts.
+  // Returns an item of pretraining_dataset (its rows are texts) as an item of the key `dataset`. Throws like entry().
   std::string texts(const YAML::Node& set);
 
-  // Returns one pair for each set of conversations so far. The first text is the name of the set's template: its
-  // `chat_template`, else the template that its `type` names, else "". The second text is "FILE:LINE", for messages.
+  // Returns one pair for each set of conversations that entry() has read so far. The first text is the name of the
+  // set's template: its `chat_template`, else the template that its `type` names, else "". The second text is
+  // "FILE:LINE", for messages.
   const std::vector<std::pair<std::string, std::string>>& templates() const { return templates_; }
 
  private:

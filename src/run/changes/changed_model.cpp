@@ -76,7 +76,7 @@ bool adds_rows(const NewTokens& tokens, const std::string& model) {
 // freeze_extra_modules is empty.
 void train_tables(const Recipe& recipe, const Stage& stage, ModelFolders& models, const std::string& at) {
   const bool freezes = recipe.finetuning_type == "freeze" && recipe.freeze_extra_modules.empty();
-  if (freezes) warn("{}: the rows of new tokens are not trained; name the embedding in freeze_extra_modules", at);
+  if (freezes) warn("{}: the rows of new tokens are not trained; add the embedding to freeze_extra_modules", at);
   const bool fresh = models.adapters.empty() || recipe.create_new_adapter;
   if (recipe.finetuning_type != "lora" || recipe.set_at.contains("additional_target") || !fresh) return;
   const std::filesystem::path file = std::filesystem::path(models.model) / "config.json";
