@@ -46,7 +46,8 @@ int64_t number_of(const ordered_json& asked) {
 // Throws UserError if `name` cannot be the path of a new run's folder below the board's folder.
 void check_new_name(const std::string& name) {
   const std::string allowed =
-      "letters, digits, '.', '-', '_', and '/' between folders, and no part may begin with '.', '-' or 'checkpoint-'";
+      "up to 4 parts, with '/' between them; a part has 1 to 100 letters, digits, '.', '-' and '_', and does not begin "
+      "with '.', '-' or 'checkpoint-'";
   size_t begin = 0;
   int parts = 0;
   for (;;) {

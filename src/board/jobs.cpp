@@ -59,7 +59,7 @@ pid_t Jobs::start(const std::vector<std::string>& arguments, int out, int err) {
     const int error = errno;
     close(nothing);
     if (process < 0) throw UserError("cannot start {}: {}", program_.string(), std::strerror(error));
-    setpgid(process, process);  // the child does the same, but perhaps later than the first signal to its group
+    setpgid(process, process);  // the child also calls setpgid, but perhaps only after the first signal to its group
     return process;
   }
   // This is the child. Locks that other threads of the parent hold are never released here, so use only system calls.

@@ -15,9 +15,9 @@ constexpr const char *kLogName = "trainer_log.jsonl", *kResultsName = "all_resul
 constexpr int kDepth = 6;
 constexpr size_t kMostRuns = 5000, kMostEntries = 20000;
 constexpr int64_t kTail = 64 << 10;
-constexpr size_t kMostLogs = 40;  // the last kMostLogs logs that were used stay in memory, whatever their size
+constexpr size_t kMostLogs = 40;  // the kMostLogs most recently used logs stay in memory, whatever their size
 constexpr size_t kMostRows =
-    8'000'000;  // logs used before them stay, too, while all logs in memory have at most kMostRows rows together
+    8'000'000;  // older logs stay only as long as all logs in memory have at most kMostRows rows in total
 
 double now_seconds() {
   return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();

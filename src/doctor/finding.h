@@ -13,7 +13,7 @@ enum class Verdict {
   kGood,
   kNote,     // information; not a fault by itself
   kBad,      // a run would fail, or its results would be wrong
-  kSkipped,  // not run: it does not apply here, or a check that it depends on failed
+  kSkipped,  // not run: the check does not apply here, or it depends on a check that failed
 };
 
 struct Finding {

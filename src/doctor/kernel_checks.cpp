@@ -26,12 +26,12 @@ void check_composites(Findings& findings, const Devices& devices) {
   for (const KernelRow* kernel : kernels) {
     const std::string name = fmt::format("kernel {}", kernel->name());
     if (!kernel->automatic(devices.capability()) && std::find(named.begin(), named.end(), kernel) == named.end()) {
-      findings.add(
-          {name,
-           Verdict::kSkipped,
-           fmt::format("it is off unless the recipe names it; to try it: fettle doctor kernels={}", kernel->name()),
-           "",
-           {{"id", kernel->id}}});
+      findings.add({name,
+                    Verdict::kSkipped,
+                    fmt::format("the kernel is off unless the recipe names it; to try it: fettle doctor kernels={}",
+                                kernel->name()),
+                    "",
+                    {{"id", kernel->id}}});
       continue;
     }
     findings.attempt(name, [&]() -> Finding {

@@ -81,9 +81,9 @@ void check_plugin(Findings& findings, const std::string& plugin) {
     const bool complete = findings.all().back().check != "library";
     return {"libraries",
             complete ? Verdict::kGood : Verdict::kNote,
-            names.empty() ? "it needs no libraries"
-            : complete    ? fmt::format("all {} libraries that it loads are installed", names.size())
-                          : fmt::format("it loads {} libraries; the ones above are missing", names.size()),
+            names.empty() ? "the plugin needs no libraries"
+            : complete    ? fmt::format("all {} libraries that the plugin loads are installed", names.size())
+                          : fmt::format("the plugin loads {} libraries; the ones above are missing", names.size()),
             "",
             {{"names", names}}};
   });

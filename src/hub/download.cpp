@@ -219,7 +219,7 @@ class Downloads {
 
   static bool is_due(const Transfer& transfer) { return !transfer.running && Clock::now() >= transfer.not_before; }
 
-  // Returns true when there is something to do without waiting for bytes.
+  // Returns whether the loop in run() can go on without waiting for bytes.
   bool can_go_on() const {
     if (waiting_.empty() && transfers_.empty()) return true;
     if (freed_ && !waiting_.empty()) return true;
@@ -326,8 +326,8 @@ class Downloads {
           path, host_of(settings_.endpoint), how, transfer.wanted.file.etag.substr(0, 12),
           variables_of(settings_.hub).endpoint);
     }
-    warn("{}: the content that {} sends {}; it is fetched again from the start", path, host_of(settings_.endpoint),
-         how);
+    warn("{}: the content that {} sends {}; the file is fetched again from the start", path,
+         host_of(settings_.endpoint), how);
     transfer.part.start_again();
     transfer.url = transfer.wanted.url;
     transfer.hops = 0;

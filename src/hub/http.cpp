@@ -142,7 +142,7 @@ std::string redirect_target(const std::string& from, const std::string& location
   const CURLUcode set = curl_url_set(address.get(), CURLUPART_URL, location.c_str(), CURLU_NON_SUPPORT_SCHEME);
   const std::string scheme = part_of(address, CURLUPART_SCHEME);
   if (set != CURLUE_OK || (scheme != "https" && scheme != "http") || (before == "https" && scheme != "https"))
-    throw UserError("{} redirects to {}:, wanted {}; the redirect is not followed", host_of(from),
+    throw UserError("{} redirects to {}, wanted {}; the redirect is not followed", host_of(from),
                     set == CURLUE_OK ? scheme : "an unreadable address", before == "https" ? "https" : "http or https");
   return part_of(address, CURLUPART_URL);
 }

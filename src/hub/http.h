@@ -83,14 +83,14 @@ struct HttpBody {
   int patience_seconds = 0;  // the server may be silent for this much longer than settings.stall_seconds
 };
 
-// Returns the reply to a POST. Neither follows redirects nor tries again, and does not react to signals. The request
+// Returns the reply to a POST. Does not follow redirects, does not try again and does not react to signals. The request
 // takes at most settings.connect_seconds + settings.stall_seconds + body.patience_seconds. Throws HttpFailure when no
 // reply came.
 HttpReply http_post(const HubSettings& settings, const std::string& url, const HttpBody& body);
 
 // Returns the reply to a PUT of `count` bytes. read(to, most) writes the next bytes to `to`, at most `most`, and
 // returns their number. If read() returns 0, the request fails. Calls `sent` with the number of bytes sent so far.
-// Neither follows redirects nor tries again. Throws HttpFailure when no reply came. After a signal, throws like
+// Does not follow redirects and does not try again. Throws HttpFailure when no reply came. After a signal, throws like
 // InterruptScope::check.
 HttpReply http_put(const HubSettings& settings, const std::string& url, int64_t count,
                    const std::function<size_t(char* to, size_t most)>& read, const std::function<void(int64_t)>& sent);

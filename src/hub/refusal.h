@@ -5,8 +5,8 @@
 
 namespace fettle {
 
-// Throws HubRefusal for a reply other than 200. Asks the hub for similar names, or for the branches and tags, when the
-// name or the revision does not exist.
+// Throws HubRefusal for a reply other than 200. If the name does not exist, first asks the hub for similar names. If
+// the revision does not exist, first asks for the branches and tags.
 [[noreturn]] void throw_refusal(const HubSettings& settings, const RepoName& repo, const HttpReply& reply);
 
 // Returns what to do on a machine that cannot reach the hub, for example "Run `fettle download ...` where there is a

@@ -88,7 +88,7 @@ bool RepoFolder::has_blob(const HubFile& file) const {
   const int64_t size = size_of(blob(file.etag));
   if (size == file.size) return true;
   if (size < 0) return false;
-  warn("{} has {} bytes, but {} should have {}; it is fetched again", blob(file.etag).string(), size, file.path,
+  warn("{} has {} bytes, but {} should have {}; the file is fetched again", blob(file.etag).string(), size, file.path,
        file.size);
   std::error_code failed;
   fs::remove(blob(file.etag), failed);
@@ -101,8 +101,7 @@ void RepoFolder::link(const std::string& commit, const HubFile& file, bool neede
   fs::create_directories(pointer.parent_path(), failed);
   if (failed) throw_unwritable(hub_, pointer.parent_path(), failed.message());
   fs::remove(pointer, failed);
-  // The number of folders between link and blob varies: file.path may contain slashes, and so may a revision of
-  // ModelScope.
+  // The number of folders between link and blob varies: file.path and a revision of ModelScope may contain slashes.
   fs::create_symlink(blob(file.etag).lexically_relative(pointer.parent_path()), pointer, failed);
   if (!failed || size_of(pointer) == file.size) return;  // another process may have made the link meanwhile
   if (needed_again)

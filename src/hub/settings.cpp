@@ -107,7 +107,7 @@ fs::path hugging_face_home() {
 void check_token(const std::string& token, const std::string& where) {
   const bool plain = std::all_of(token.begin(), token.end(), [](unsigned char c) { return c > ' ' && c < 127; });
   if (!plain || token.size() > 4096)
-    throw UserError("{}: it {}; copy the token again", where,
+    throw UserError("{}: the token {}; copy it again", where,
                     plain ? "is longer than 4096 bytes" : "has a character that access tokens never have");
 }
 

@@ -52,7 +52,7 @@ std::string find_arithmetic_fault(Devices& devices) {
     if (!(off <= kRounding))
       return fmt::format(
           "device {} of {} does not compute: its product of two small matrices differs from the right product by "
-          "{:.0f} % of its norm",
+          "{:.0f} % of the right product's norm",
           i, devices.title(), 100 * off);
   }
   return "";

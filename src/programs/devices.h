@@ -21,8 +21,10 @@ class Rendezvous;
 // The devices to open, and options for compiling.
 struct DeviceRequest {
   std::string plugin;  // cpu, cuda, rocm or a file; empty: the best available one
-  int64_t count = 0;   // devices of all processes together; the CPU plugin makes this many. 0: all, or one CPU device
-  bool tf32 = false;   // f32 products may use TF32
+  // The number of devices of all processes together. The CPU plugin makes this many devices. 0: all devices; with the
+  // CPU plugin, one device for each process.
+  int64_t count = 0;
+  bool tf32 = false;          // f32 products may use TF32
   std::string compile_cache;  // a folder; empty: the default one; "off": no cache
   // Share of a GPU's memory that the program may take; 0: the plugin's choice.
   double memory_utilization = 0;

@@ -21,7 +21,7 @@ struct ProgressView {
   int64_t step = 0, total_steps = 0;
   std::optional<double> epoch, loss, learning_rate, grad_norm;
   std::optional<double> tokens_per_second;
-  std::optional<double> share;                 // share of the peak FLOP/s that is reached, 0..1
+  std::optional<double> share;                 // FLOP/s reached, as a share of the peak FLOP/s, 0..1
   int64_t memory_bytes = 0, memory_limit = 0;  // per device; 0 = not known
   std::optional<double> seconds_left;
 };
@@ -59,7 +59,7 @@ class Progress {
   // tokens_per_second() and share() cover the timed steps since the last call of mark(). Both return nullopt when there
   // are no such steps. share() also returns nullopt when the peak FLOP/s or the step's FLOPs are not known.
   std::optional<double> tokens_per_second() const { return rate(span().tokens, span().seconds); }
-  std::optional<double> share() const;  // share of the peak FLOP/s that is reached, 0..1
+  std::optional<double> share() const;  // FLOP/s reached, as a share of the peak FLOP/s, 0..1
   void mark() { marked_ = all_; }       // starts a new span (after a log record)
 
   double elapsed_seconds() const;                         // since construction

@@ -56,14 +56,16 @@ class DeviceBuffer {
   // Waits until the array's bytes are on the device. Throws DeviceError when the program that computes them failed.
   void wait() const;
 
-  // Waits, then copies the global array to the host. Takes each distinct box from one device. Throws InternalError when
-  // a box is only on devices of other processes.
+  // Waits like wait(), then copies the global array to the host. Takes each distinct box from one device. Throws
+  // InternalError when a box is only on devices of other processes.
   HostArray download() const;
   // Returns whether the device at this position in the layout belongs to this process.
   bool is_local(int position) const { return shards_[static_cast<size_t>(position)] != nullptr; }
-  // Waits, then copies the box at this position in the layout to the host. The device must belong to this process.
+  // Waits like wait(), then copies the box at this position in the layout to the host. The device must belong to this
+  // process.
   HostArray download_shard(int position) const;
-  // Waits, then copies the box at this position to `out`. The box has `bytes` bytes, and `out` has room for them.
+  // Waits like wait(), then copies the box at this position to `out`. The box has `bytes` bytes, and `out` has room for
+  // them.
   void download_shard(int position, std::byte* out, int64_t bytes) const;
 
   // The following members are only for code in src/runtime.

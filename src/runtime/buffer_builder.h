@@ -18,10 +18,10 @@ class Client;
 // The caller writes byte ranges of the array's distinct boxes, in any order. For example, a stacked [L, ...] weight is
 // written layer by layer from mapped files.
 //
-// On the CPU, write() writes straight into the array's memory. Replicas share one block of memory. If such an array is
-// donated to a program, the program writes its result to other memory. On GPUs, at most kStagingLimit bytes of host
-// memory are used. For unknown vendors, host memory holds all boxes until finish() (Vendor::staging, vendors/vendor.h).
-// Several threads may call write() at once for ranges that do not overlap.
+// On the CPU, write() writes straight into the array's memory. Replicas share one block of memory. If an array with
+// replicas is donated to a program, the program writes its result to other memory. On GPUs, at most kStagingLimit bytes
+// of host memory are used. For unknown vendors, host memory holds all boxes until finish() (Vendor::staging,
+// vendors/vendor.h). Several threads may call write() at once for ranges that do not overlap.
 class BufferBuilder {
  public:
   static constexpr int64_t kStagingLimit = int64_t{64} << 20;

@@ -193,7 +193,7 @@ std::optional<Executable> CompileCache::load(const Client& client, const std::st
       fs::last_write_time(path, fs::file_time_type::clock::now(), ignored);  // the time of the last use
       return loaded;
     } catch (const DeviceError& error) {
-      debug("compile cache: {} does not load, so it is compiled again: {}", path.string(), error.what());
+      debug("compile cache: {} does not load, so the program is compiled again: {}", path.string(), error.what());
     }
   }
   return std::nullopt;

@@ -11,8 +11,8 @@
 namespace fettle {
 
 // Returns a text that identifies the devices. The file names of compiled programs and of check results contain the text
-// in hashed form. The text depends on the plugin file's content and version, on the number and kind of devices, and on
-// CPUs also on the instruction sets of the host's CPU.
+// in hashed form. The text depends on the plugin file's content and version, and on the number and kind of devices.
+// For CPU devices, it also depends on the instruction sets of the host's CPU.
 std::string devices_identity(const Client& client);
 
 // Stores each program in a file. The file's name is a hash of devices_identity(), the encoded options, the module text,

@@ -85,7 +85,7 @@ Executable::Executable(std::shared_ptr<const ClientHandle> client, PJRT_LoadedEx
 }
 
 Executable::~Executable() {
-  latest_.reset();  // waits for the latest execution; if its outputs still exist, the last one to be destroyed waits
+  latest_.reset();  // waits for the latest execution, or leaves that to the destructor of its last output
   if (loaded_ == nullptr) return;
   PJRT_ARGS(PJRT_LoadedExecutable_Destroy_Args, args);
   args.executable = loaded_;

@@ -96,7 +96,7 @@ HostBlock::~HostBlock() {
 
 PJRT_Buffer* buffer_from_block(const ClientHandle& client, int ordinal, const std::string& memory_kind,
                                const Shape& shape, std::shared_ptr<HostBlock> block, bool shared) {
-  internal_check(client.is_local(ordinal), "runtime: device {} of {} is not this process's", ordinal,
+  internal_check(client.is_local(ordinal), "runtime: device {} of {} does not belong to this process", ordinal,
                  client.devices.size());
   PJRT_ARGS(PJRT_Client_BufferFromHostBuffer_Args, args);
   args.client = client.client;

@@ -47,9 +47,8 @@ struct ClientHandle {
 };
 
 // One execution of a program. The output buffers share this object. The Executable also shares it until the next run().
-// The destructor waits until the execution has ended, so the client outlives the execution. The destructor also limits
-// the number of queued executions: if the caller destroys the outputs of each execution, run() waits for the previous
-// execution.
+// The destructor waits until the execution has ended, so the client outlives the execution. This wait also limits the
+// number of queued executions: run() releases the previous Launch, and waits if no output buffer shares it any more.
 class Launch {
  public:
   Launch(std::shared_ptr<const ClientHandle> client, std::vector<PJRT_Event*> events)
@@ -95,8 +94,8 @@ LocalParts local_parts(const ClientHandle& client, const Layout& layout);
 
 // Makes the buffers of this process's devices from the filled blocks, one block for each box of local_parts(), and
 // takes ownership of the blocks. On the CPU, a block becomes the memory of its buffer, and replicas share one block.
-// The plugin must not write to shared blocks. If such a buffer is donated to a program, the program writes its result
-// to other memory.
+// The plugin must not write to shared blocks. If a buffer with a shared block is donated to a program, the program
+// writes its result to other memory.
 DeviceBuffer hand_over(const std::shared_ptr<const ClientHandle>& client, const Shape& shape, Layout layout,
                        const std::string& memory_kind, std::vector<std::shared_ptr<HostBlock>> blocks);
 

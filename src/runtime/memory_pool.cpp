@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kUnit = size_t{64} << 10;  // sizes and offsets of blocks are multiples of kUnit
 constexpr size_t kPage = size_t{2} << 20;   // a huge page
 constexpr size_t kWaits =
-    size_t{32} << 20;  // allocating a block of at least this size may wait until another one is freed
+    size_t{32} << 20;  // allocating a block of at least this size may wait until another block is freed
 
 size_t round_up(size_t value, size_t unit) {
   return (value + unit - 1) / unit * unit;

@@ -31,7 +31,7 @@ std::string encode_compile_options(const CompileOptions& options, const std::vec
                  "compile options: {} devices do not fit {} partitions", device_ids.size(), options.num_partitions);
   pjrt_proto::CompileOptions proto;
   pjrt_proto::ExecutableBuildOptions& build = *proto.mutable_executable_build_options();
-  build.set_device_ordinal(-1);  // not set, so that a stored program loads in any process, whatever its devices
+  build.set_device_ordinal(-1);  // not set, so that a stored program loads in a process with any devices
   build.set_num_replicas(1);
   build.set_num_partitions(options.num_partitions);
   build.set_use_spmd_partitioning(options.num_partitions > 1);

@@ -26,10 +26,10 @@ struct Layout {
 
   // Returns the layout in which each of `count` devices stores the whole array.
   static Layout replicated(const Dims& dims, int count);
-  // Returns the layout for a mesh with axes of the sizes `mesh`. The devices are numbered in row-major order. Dim d is
-  // split over the mesh axes axes_of_dim[d], the major axis first, as in a sharding of Shardy. Devices along all other
-  // axes store replicas. Throws InternalError when an axis is named twice or a dim is not divisible by the sizes of its
-  // axes.
+  // Returns the layout for a mesh whose axes have the sizes `mesh`. The devices are numbered in row-major order. Dim d
+  // is split over the mesh axes axes_of_dim[d], the major axis first, as in a sharding of Shardy. Devices along all
+  // other axes store replicas. Throws InternalError when an axis is named twice or a dim is not divisible by the sizes
+  // of its axes.
   static Layout sharded(const Dims& dims, const Dims& mesh, const std::vector<std::vector<int>>& axes_of_dim);
 };
 

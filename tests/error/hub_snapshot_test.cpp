@@ -72,7 +72,7 @@ TEST_F(HubRefusals, WrongToken) {
   EXPECT_THAT(open_error("org/small-model", "hf_secret"),
               AllOf(HasSubstr("does not accept your token"), Not(HasSubstr("hf_secret"))));
   HubSettings settings;
-  EXPECT_THAT(user_error([] { check_token("a\nb", "HF_TOKEN"); }), HasSubstr("HF_TOKEN: it has a character"));
+  EXPECT_THAT(user_error([] { check_token("a\nb", "HF_TOKEN"); }), HasSubstr("HF_TOKEN: the token has a character"));
 }
 
 TEST_F(HubRefusals, NoSuchRevision) {
@@ -140,7 +140,7 @@ TEST_F(HubRefusals, RedirectsToOtherSchemes) {
     EXPECT_THAT(fetch_error(), HasSubstr("wanted http or https; the redirect is not followed")) << target;
   }
   EXPECT_THAT(user_error([] { redirect_target("https://a.org/x", "http://a.org/y"); }),
-              HasSubstr("a.org redirects to http:, wanted https"));
+              HasSubstr("a.org redirects to http, wanted https"));
   EXPECT_EQ(redirect_target("https://a.org/x/y", "/z?q=1"), "https://a.org/z?q=1");
   EXPECT_EQ(redirect_target("http://a.org/x/y", "//b.org/z"), "http://b.org/z");
 }

@@ -127,7 +127,7 @@ UploadReport upload_folder(const HubSettings& settings, const Upload& upload) {
   const InterruptScope interrupts;
   if (settings.hub != Hub::kHuggingFace)
     throw UserError("upload: ModelScope is not supported; unset USE_MODELSCOPE_HUB to send to Hugging Face's hub");
-  if (settings.offline) throw UserError("upload: HF_HUB_OFFLINE forbids it; unset HF_HUB_OFFLINE");
+  if (settings.offline) throw UserError("upload: HF_HUB_OFFLINE forbids uploads; unset HF_HUB_OFFLINE");
   if (settings.token.empty())
     throw UserError("upload: there is no token; set HF_TOKEN to one that may write, or log in with `hf auth login`");
   if (!fs::is_directory(upload.folder))

@@ -35,7 +35,7 @@ struct RunFacts {
   const MemoryTable& memory;
   const Tokenizer& tokenizer;
   const Devices& devices;
-  LocalTime started;  // when the run first started, in an earlier process if it is resumed
+  LocalTime started;  // the run's first start; for a resumed run, this was in an earlier process
   int64_t resumed_step = 0;
 };
 

@@ -20,7 +20,7 @@ std::optional<LogAxis> log_axis(std::string_view name);
 // One line of the log.
 struct LogRow {
   double step = 0;
-  double seconds = 0;  // training time of the run so far, without the pauses before it was resumed
+  double seconds = 0;  // training time of the run so far, without the time between a stop and a resume
   double tokens = 0;
   double epoch = 0;
   double at(LogAxis axis) const;

@@ -19,8 +19,8 @@ struct Launcher {
   const char* address;  // a host, or a list of hosts, whose first entry is used
   const char* port;     // a port that the launcher uses itself; the store uses this port + 2
   const char* job;      // a name or number of the run; without it, two runs may have the same ProcessPlace::job
-  // The number of processes in each pod, as torchrun would start them. If `local_rank` is not set, torchrun is absent:
-  // each pod has one process and `rank` counts pods, but `size` still counts torchrun's processes (read_size).
+  // The number of processes that torchrun would start in each pod. `size` counts these processes even if the pods do
+  // not use torchrun. In that case, `local_rank` is not set, each pod has one process, and read_size() corrects `size`.
   const char* per_pod = "";
 };
 
@@ -65,7 +65,7 @@ int read_number(const Launcher& launcher, const ReadVariable& variable, const ch
 }
 
 // Returns the number of processes. PyTorchJob's WORLD_SIZE counts nprocPerNode processes for each pod, because torchrun
-// would start so many. Without torchrun, each pod has only one process, which uses all devices of the pod. In this
+// would start that many. Without torchrun, each pod has only one process, which uses all devices of the pod. In this
 // case, the function divides WORLD_SIZE by nprocPerNode.
 int read_size(const Launcher& launcher, const ReadVariable& variable) {
   const int size = read_number(launcher, variable, launcher.size, 1, kMostProcesses);

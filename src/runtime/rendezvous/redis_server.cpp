@@ -34,7 +34,7 @@ bool is_ready(const std::string& log) {
   return log.find("Ready to accept connections") != std::string::npos;
 }
 
-// Returns the server's log up to the report that it is ready, or the whole log if the server ends before that.
+// Returns the server's log. Stops reading when the log says that the server is ready, or when the server ends.
 std::string read_log(int log) {
   std::string text;
   char part[4096];

@@ -15,8 +15,8 @@
 
 namespace fettle {
 
-// Each process has one Rendezvous. Thread-safe, with two rules for exchange() and barrier(). All processes must use the
-// same names, and each name the same number of times. In a process, only one thread at a time may use a given name.
+// Each process has one Rendezvous. Thread-safe, with two rules for exchange() and barrier(). All processes must make
+// the same number of calls with each name. In a process, only one thread at a time may use a given name.
 class Rendezvous {
  public:
   using Seconds = std::chrono::duration<double>;

@@ -24,7 +24,7 @@ std::vector<DriverMemory> driver_memory(const std::string& library);
 struct MemoryShare {
   int64_t total = 0;       // memory that the driver reports
   double utilization = 0;  // requested share of `total` (gpu_memory_utilization)
-  int64_t allowance = 0;   // reserve for the driver, libraries and communication, which compilers do not count
+  int64_t allowance = 0;   // memory that compilers do not count: for the driver, libraries and communication
   int64_t others = 0;      // memory in use by other programs
   int64_t limit = 0;       // bytes that this program may use
 

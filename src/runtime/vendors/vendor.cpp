@@ -15,8 +15,8 @@ int64_t sum_of_parts(const MemoryStats& stats) {
 }
 
 // Returns the peak for the GPU plugins. If a program uses pinned host memory, the plugins' own figure is wrong: it
-// counts host memory as device memory. It also counts either the temporaries in device memory or those in host memory,
-// whichever are larger, but not both.
+// counts host memory as device memory. There are temporaries in device memory and in host memory, but the figure has
+// only the larger of these two amounts.
 int64_t reported_or_parts(const MemoryStats& stats) {
   const bool on_host = stats.host_argument + stats.host_output + stats.host_temp > 0;
   return stats.reported_peak > 0 && !on_host ? stats.reported_peak : sum_of_parts(stats);

@@ -29,8 +29,8 @@ std::string short_key(const std::string& key) {
                      XXH3_64bits_withSeed(key.data(), key.size(), 1));
 }
 
-// The value that requests for one key found, and the number of requests that have not ended (`open`). A request may end
-// after its caller has returned.
+// The state of the requests for one key: the value that they found, and the number of requests that are still open. A
+// request may end after its caller has returned.
 struct Answers {
   std::mutex mutex;
   std::condition_variable changed;
@@ -135,8 +135,8 @@ int number_of(const pmix_proc_t& about, const char* key) {
 
 extern "C" fettle::Store* fettle_open_pmix_store(fettle::ProcessPlace& place, std::string& fault) {
   using namespace fettle;
-  // PMIx starts a thread, which inherits this thread's signal mask. A signal that interrupts the PMIx thread would lose
-  // a message to the server.
+  // PMIx starts a thread, which inherits this thread's signal mask. If a signal interrupted the PMIx thread, a
+  // message to the server would be lost. So this thread blocks all signals while PMIx starts.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
