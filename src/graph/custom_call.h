@@ -58,9 +58,9 @@ struct CustomCall {
 
 // Appends the call and returns its results. Throws InternalError when the target or an operand is missing, when the
 // length of `in` or `out` differs from the number of operands or results, or when a dim is not divisible by the mesh
-// axes that split it. Under rematerialisation the results count as matrix products: Remat::kDots and kNone save those
-// that the gradient reads, and Remat::kFull makes the call again. The results of an elementwise call count as values,
-// so kDots makes it again, too.
+// axes that split it. Under rematerialisation, the results count as matrix products: Remat::kDots and kNone save the
+// results that the gradient reads, and Remat::kFull makes the call again. The results of an elementwise call count as
+// values, so kDots also makes an elementwise call again.
 std::vector<Tensor> custom_call(const CustomCall& call, const std::vector<Tensor>& operands);
 
 // Returns the shape of one device's shard. Throws InternalError when a dim is not divisible by its mesh axes.

@@ -3,8 +3,8 @@
 // The table rows are in rows/, one file for each group of ops. All other code reads the table and never switches over
 // ops; only a few functions look for a certain op, such as a parameter, a scan or a custom call. The table also decides
 // which tests are needed. tests/correct/graph_op_table_test.cpp fails if a table row has no forward case (which prints
-// and runs the op) or no bad-shape case. It also fails if a table row states a VJP, FLOPs or operands that are not
-// always needed, but has no case for that.
+// and runs the op) or no bad-shape case. It also fails if a table row has a VJP but no VJP case, or FLOPs but no FLOPs
+// case. It also fails if an op does not always need all its operands, but its table row has no liveness case.
 #pragma once
 
 #include <optional>

@@ -85,9 +85,9 @@ class Printer {
   int64_t next_ = 0;
 };
 
-// Other nodes may read a result of node number `value` as their first operand. Returns whether one of these nodes is
-// printed late. `value` may be the input of a loop's body that stands for a slice of one of the xs. If so, the op that
-// cuts out this slice is printed late, too.
+// Returns whether a node that is printed late reads a result of node number `value` as its first operand. If so, and if
+// `value` is the input of a loop's body that stands for a slice of one of the xs, the op that cuts out this slice is
+// also printed late.
 bool is_read_late(const Block& block, int32_t value);
 
 }  // namespace fettle

@@ -21,16 +21,17 @@ struct ScanOptions {
   int64_t first = 0;  // for xs with more than `trips` slices: the first slice that the loop reads
   // i32 scalar <= trips: the loop visits only the first `limit` slices. The ys of the other slices are zeros.
   Tensor limit;
-  // A mesh axis of size `trips`: its devices run the trips at the same time, trip i at position i of the axis. The
-  // slices of xs and ys are split over the axis. There are no carries, and captured values have no gradient. In the
-  // body, no sharding names the axis. On a mesh without the axis, the trips run one after another.
+  // The name of a mesh axis of size `trips`, or "". The devices along the axis run the trips at the same time: the
+  // device at position i runs trip i. The slices of xs and ys are split over the axis. There are no carries, and
+  // captured values have no gradient. The body's shardings must not name the axis. On a mesh without the axis, the
+  // trips run one after another.
   std::string axis = {};
 };
 
-// Calls `body(index, carries, xs)` once, to build it. The body sees one slice of each of `xs` [trips, ...]. `index` is
-// an i32 scalar: a trip reads slice `index` of the xs and writes slice `index` of the ys. If one of the xs has more
-// than `trips` slices, the trip reads its slice `first` + index instead. Returns the final carries and the ys stacked
-// to [trips, ...].
+// Calls `body(index, carries, xs)` once, to build the loop. The body sees one slice of each of `xs` [trips, ...].
+// `index` is an i32 scalar: a trip reads slice `index` of the xs and writes slice `index` of the ys. If one of the xs
+// has more than `trips` slices, the trip reads slice `first` + `index` of this array instead. Returns the final carries
+// and the ys stacked to [trips, ...].
 using ScanBody =
     std::function<ScanStep(const Tensor& index, const std::vector<Tensor>& carries, const std::vector<Tensor>& xs)>;
 ScanStep scan(int64_t trips, const std::vector<Tensor>& carries, const std::vector<Tensor>& xs, const ScanBody& body,

@@ -18,8 +18,8 @@ namespace fettle {
 inline constexpr const char* kSlicesAttribute = "slices";
 
 // Returns a copy of `block`, which must be pruned. In the copy, calls with `CustomCall::reads_slices` read slices of
-// xs in place, also through reshapes. If anything else reads a slice, that slice stays as it is, because the loop must
-// cut it out in any case. The copy has dead slices and reshapes; prune it again.
+// xs in place, also through reshapes. If anything else reads a slice, the loop must cut out this slice in any case, so
+// no call reads it in place. The copy has dead slices and reshapes; prune it again.
 std::shared_ptr<Block> read_slices_in_place(const Block& block);
 
 }  // namespace fettle

@@ -1,4 +1,4 @@
-// Defines HttpListener: a server of the HTTP library at one address, which ends on a signal.
+// Defines HttpListener: an HTTP server (of the library httplib) at one address. A signal ends the server.
 #pragma once
 
 #include <cstddef>

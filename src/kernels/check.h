@@ -22,7 +22,7 @@ RunTrial run_on(const Devices& devices);
 struct KernelVerdict {
   const KernelRow* kernel;
   bool agrees;
-  std::string trial;  // the trial with the largest distance / bound; or the trial that failed, and its error
+  std::string trial;  // the trial with the largest ratio distance / bound, or the failed trial with its error
   double distance, bound;
   bool failed = false;  // the device reported an error, so there is no result to compare
 };

@@ -15,9 +15,9 @@ struct PlanOptions {
   std::string fit;      // "batch" or "seq": search for the largest value that fits; empty: use the recipe's
 };
 
-// Reads the model's config.json, but no weights. Reads rows of data only to count a classifier's labels, when neither
-// the recipe nor the model states the number. Returns 0. If the step does not fit, prints remedies and returns 3.
-// Writes results to `out`, and progress to stderr.
+// Reads the model's config.json, but no weights. Reads rows of data only if neither the recipe nor the model states the
+// number of a classifier's labels; it then counts the labels. Returns 0. If the step does not fit, prints remedies and
+// returns 3. Writes results to `out`, and progress to stderr.
 int run_plan(const Request& request, const PlanOptions& options, std::ostream& out);
 
 }  // namespace fettle

@@ -106,7 +106,7 @@ bool fits(const MeshCandidate& candidate) {
 
 std::vector<MeshCandidate> mesh_candidates(const Request& request, const Machine& machine) {
   std::vector<MeshCandidate> out;
-  int64_t smallest_held = 0;  // least memory of the meshes that divide the model's sizes but do not fit
+  int64_t smallest_held = 0;  // least bytes per device among the meshes that divide the model's sizes but do not fit
   std::string why_not;        // the last mesh that does not divide the model's sizes, and the error
   const Run asked = request.resolve(machine.run_target(), Purpose::kTraining, one_axis(machine.count()));
   const int64_t devices = machine.count();

@@ -35,9 +35,9 @@ using PeakOf = std::function<int64_t(const RematPolicy& policy)>;
 
 // Compiles up to three candidates. Returns the index of the compiled candidate that fits into `room` and recomputes the
 // least; if none fits, returns the compiled candidate with the lowest peak. To decide which candidates to compile,
-// first estimates each peak as `base` (all other memory) plus the saved bytes. After each compilation, estimates the
-// peaks again, on the line through the last two compiled candidates (peak over saved bytes). Sets the peaks of all
-// candidates.
+// first estimates each peak as `base` (all other memory) plus the saved bytes. After each compilation, draws the line
+// through the last two compiled candidates (x: saved bytes, y: peak) and takes new estimates of the other peaks from
+// this line. Sets the peaks of all candidates.
 size_t least_that_fits(std::vector<RematCandidate>& candidates, int64_t room, int64_t base, const PeakOf& peak_of);
 
 // Chooses the policy for steps of this shape and for the memory of the target. The policy of `asked` does not matter.
@@ -47,8 +47,8 @@ RematChoice choose_remat(const Run& asked, const BatchShape& shape, const PeakOf
 
 // Returns the run with the policy for training on these devices. The first of these rules that applies decides:
 // - the policy in the recipe, if it is not auto;
-// - `written`, the policy of the checkpoint from which the run continues (empty: none), if it fits or the memory limit
-//   is not known; a warning says if it does not fit;
+// - `written`, the policy of the checkpoint from which the run continues (empty: none), if the step fits with it or the
+//   memory limit is not known. If the step does not fit with it, warns and goes on to the next rule;
 // - the policy that choose_remat chooses.
 // Prints the policy if it is not from the recipe.
 Run settle_remat(const Run& asked, const BatchShape& shape, Devices& devices, const std::string& written);

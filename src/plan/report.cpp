@@ -24,13 +24,13 @@ std::string format_kernels(const StepPlan& plan) {
   if (!used.empty()) return fmt::format("kernels: {}\n", fmt::join(used, "; "));
   if (plan.kernels_on_request.empty()) return "";
   return fmt::format(
-      "kernels: none; kernels={} selects kernels that are off by default on such a device (docs/kernels.md)\n",
+      "kernels: none; kernels={} selects kernels that are off by default on these devices (docs/kernels.md)\n",
       fmt::join(plan.kernels_on_request, ","));
 }
 
 std::string format_pipeline(const StepPlan& plan) {
   if (plan.run.sharding.stages() == 1) return "";
-  return fmt::format("pipeline: {} stages, {} micro-batches; {:.1f} % of the time, a stage has no micro-batch\n",
+  return fmt::format("pipeline: {} stages, {} micro-batches; a stage has no micro-batch for {:.1f} % of the time\n",
                      plan.run.sharding.stages(), plan.run.batch.micro_batches, 100 * plan.bubble_share());
 }
 

@@ -37,7 +37,8 @@ StepPlan plan() {
 TEST(PlanPipeline, StagesSendActivations) {
   const StepPlan step = plan();
   EXPECT_EQ(step.bubble_share(), 0.25);  // 1 of 4 ticks is idle
-  EXPECT_THAT(format_plan(step), HasSubstr("pipeline: 2 stages, 3 micro-batches; 25.0 % of the time"));
+  EXPECT_THAT(format_plan(step),
+              HasSubstr("pipeline: 2 stages, 3 micro-batches; a stage has no micro-batch for 25.0 % of the time"));
   const double state = 4.0 * kRows * kLength * kWidth, ticks = kMicroBatches + kStages - 1;
   double moved = 0, others = 0;
   for (const Traffic& row : step.traffic)

@@ -156,7 +156,8 @@ Tensors scatter_vjp(const VjpArgs& a) {
   return grads;
 }
 
-// Adds only to the table's rows that were read, so that a trip of a loop does not touch the whole table.
+// If the scatter starts from zeros, adds its updates directly to `sum`, so that a trip of a loop touches only the rows
+// of `sum` that get updates.
 Tensor scatter_accumulate(const Tensor& sum, const Tensor& result) {
   const Node& node = result.block()->node(result.node());
   if (node.operands.size() > 2) return sum + convert(result, DType::kF32);

@@ -46,8 +46,8 @@ Tensors constraint_vjp(const VjpArgs& a) {
   return {sharding_constraint(ct(a), a.get<Constraint>().partition)};
 }
 
-// Formats place() (graph/ops.h). Operand 0 is x. Operand 1, if there is one, is `squares`. It only gets a gradient, so
-// the text has only x.
+// Formats place() (graph/ops.h). Operand 0 is x. Operand 1, if there is one, is `squares`. The text has only x, because
+// the value of `squares` is never read.
 std::string place_text(NodeText& n, Printer&) {
   return fmt::format(
       "stablehlo.custom_call @annotate_device_placement({}) {{backend_config = \"\", has_side_effect = true, "
@@ -62,7 +62,7 @@ std::vector<Shape> place_shape(Shapes o, const Attributes& a) {
   return {o[0]};
 }
 
-// The gradient goes to the memory in which the operand lies: the one that is not `memory`.
+// Copies the gradient to the operand's memory, which is the memory other than `memory`.
 Tensors place_vjp(const VjpArgs& a) {
   const auto& [memory, partition] = a.get<Placement>();
   const Tensor grad = sharding_constraint(ct(a), partition);

@@ -39,9 +39,9 @@ void attention(const AttentionProblem& problem, void* o, float* log_sum, void* w
 void attention_backward(const AttentionProblem& problem, const void* o, const float* log_sum, const void* d_o, void* dq,
                         void* dk, void* dv, void* workspace, const ParallelFor& parallel);
 
-// Returns the FLOPs of the forward pass's matrix products (a multiplication and an addition count as two). Counts the
-// blocks that the causal mask and the window do not hide; segments are not known in advance. The forward pass has two
-// products, the backward pass five.
+// Returns the FLOPs of the forward pass's matrix products (a multiplication and an addition count as two). Leaves out
+// only the blocks that the causal mask or the window hides, because segments are not known in advance. The forward pass
+// has two products, the backward pass five.
 int64_t attention_flops(const AttentionProblem& problem);
 
 }  // namespace fettle::cpu

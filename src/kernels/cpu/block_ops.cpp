@@ -25,8 +25,8 @@ bool tiles_are_permitted() {
 }
 
 // Returns whether two products of f32 take less time than one product of pairs of bf16. This is true on Intel's cores
-// that have AMX (benchmarks/kernels_202611.md). Cooper Lake multiplies pairs, but has no AMX. It was not measured, so
-// it keeps the pairs.
+// that have AMX (benchmarks/kernels_202611.md). Cooper Lake multiplies pairs, but has no AMX. Cooper Lake was not
+// measured, so products of pairs do not count as slow there.
 bool pairs_are_slow() {
   return __builtin_cpu_is("intel") && !__builtin_cpu_is("cooperlake");
 }

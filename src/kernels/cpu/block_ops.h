@@ -75,9 +75,9 @@ struct BlockOps {
   // `block.scores` has the products of query and key, and `weights` (same layout) has the products of d_o and v, all in
   // f32. On return, `block.scores` has the gradients of the products of query and key, and `weights` has the
   // probabilities. Without pairs, both stay in f32, rounded to bf16 when `round` is true, and `across` is not used.
-  // With pairs, both are packed down: one word has rows r and r + 1 (r even) of a column and replaces the element of
-  // row r; odd rows are left as they were. `across` then gets the gradients again, packed across as
-  // [rows][columns / 2] words.
+  // With pairs, both are packed down: the word for rows r and r + 1 (r even) of a column replaces the element of row r,
+  // and the elements of odd rows do not change. `across` also gets the gradients, packed across as [rows][columns / 2]
+  // words.
   void (*softmax_gradient)(const ScoreBlock& block, const float* log_sum, const float* out_dot, float* weights,
                            Word* across, bool round);
 

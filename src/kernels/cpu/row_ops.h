@@ -50,9 +50,9 @@ struct RowOps {
 
   void (*rotate)(const RotaryRows& rows, int64_t positions, const void* x, void* y);
 
-  // Computes for each row the loss, log(sum of exp(logits)) - logits[target], and the hit: 1 if the target has the
-  // largest logit, else 0. Both are 0 if the row is not trained. The gradient is weight * (softmax - one_hot(target)).
-  // `scratch` has room for `width` elements and one more vector.
+  // For each row, computes losses[row] = log(sum of exp(logits)) - logits[target], and hits[row]: 1 if the target has
+  // the largest logit, else 0. Both are 0 if the row is not trained. The gradient is weight * (softmax -
+  // one_hot(target)). `scratch` has room for `width` elements and one more vector.
   void (*cross_entropy)(const LogitRows& rows, float* losses, float* hits, void* gradient, float* scratch);
 };
 

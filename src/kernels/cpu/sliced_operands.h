@@ -10,7 +10,7 @@
 namespace fettle::cpu {
 
 // A copy of a call's frame in which each stack is replaced by its slice. The copy leaves out the last operand, which
-// states the slice's number, and the attribute that lists the stacks. A call without slices stays as it is. A slice's
+// states the slice's number, and the attribute that lists the stacks. A call without slices is not changed. A slice's
 // number that is out of range is clamped to the nearest slice of the stack, as in dynamic_slice.
 class SlicedFrame {
  public:

@@ -17,8 +17,8 @@ struct Side {
   Tensor number;       // f32: the block's number
 };
 
-// Divides each row into blocks of `block` positions and returns what is known of the blocks. In the result, they lie
-// along dim `dim`: 1 or 2.
+// Divides each row into blocks of `block` positions and describes the blocks. In the result, the blocks lie along dim
+// `dim` (1 or 2).
 Side side(const Tensor& segments_BT, int64_t block, int64_t dim) {
   const int64_t b = segments_BT.dim(0), t = segments_BT.dim(1), n = (t + block - 1) / block, rest = n * block - t;
   constexpr double kPadding = 1 << 30;
@@ -70,8 +70,8 @@ Tensor block_bounds(const Tensor& segments_BT, const Tensor& window, const Block
   const Tensor& number = pairs.of_queries ? k.number : q.number;
   const auto [first, end] = ends(any, number);
   const auto [whole_first, whole_end] = ends(whole, number);
-  // If a segment's number occurs again later in the row, there can be other blocks between the whole blocks. If there
-  // are, no block counts as whole.
+  // A segment's number may occur again later in the row, so other blocks may lie between the whole blocks. If other
+  // blocks lie between them, no block counts as whole.
   const Tensor count = reduce_sum(convert(whole, DType::kF32), {2});
   const Tensor usable = logical_and(compare(count, Direction::kGT, constant(0, DType::kF32)),
                                     compare(count, Direction::kEQ, whole_end - whole_first));

@@ -15,8 +15,9 @@ using Values = TritonIr::Values;
 // Scores are multiplied by this number, so that a weight is exp2 of a score: the devices compute exp2, not exp.
 constexpr double kLog2E = std::numbers::log2e;
 // The score of a masked pair. It is below every other score. It is finite, because all pairs of a query in a block may
-// be masked, and the difference of two infinite scores would be NaN. If all pairs so far are masked, they get the
-// weight 1. The first block with a pair that the query sees then multiplies the sums so far by the correction 0.
+// be masked, and the difference of two infinite scores would be NaN. As long as all pairs of a query are masked, each
+// pair gets the weight 1. The first block with a pair that the query sees multiplies the sums of these weights by the
+// correction 0.
 constexpr double kMasked = -1e30;
 
 std::vector<std::string> pointers(const AttentionShape& s, bool gradient, const std::vector<std::string>& results) {

@@ -31,22 +31,23 @@ struct AttentionShape {
 // The sizes of blocks (powers of two from 16 on) and of the group of threads that computes one instance.
 struct AttentionTiles {
   int64_t queries = 64, keys = 64;
-  int warps = 4, stages = 1;  // stages: blocks that are read ahead, plus one
+  int warps = 4, stages = 1;  // stages: number of blocks that are read ahead, plus 1
 };
 
 // Returns the number of blocks for `length` positions; the last block may be partly empty.
 int64_t blocks_of(int64_t length, int64_t block);
 
-// Each returns a module with the function `name`. Operands and results, in this order:
+// Each function below returns a module with one kernel, the function `name`. The kernel's operands and results, in this
+// order:
 //   q [B, T, N, H], k and v [B, T, K, H], segments i32 [B, T],
 //   bounds i32 [B, blocks, 4] (attention_bounds.h), where `blocks` counts blocks of queries, or blocks of keys in
 //   key_gradient_ir,
 //   window i32 [] if `shape.window` is -1, slopes f32 [N] if `shape.slopes`,
 //   for gradients also d_o [B, T, N, H], log_sum f32 [B, N, T] and dots f32 [B, N, T] (the dot product of o and d_o),
 //   then the results: o and log_sum; dq; dk and dv.
-// log_sum is the logarithm to base 2 of the sum of exp(score) over the keys that a query sees. The program ids x, y and
-// z are the number of the block (blocks of queries are counted from the row's end), the head (for the gradients of
-// keys: the key head) and the row.
+// log_sum is the logarithm to base 2 of the sum of exp(score) over the keys that a query sees. Program id x is the
+// number of the block (blocks of queries are counted from the row's end). Program id y is the head (in key_gradient_ir,
+// the key head). Program id z is the row.
 std::string attention_ir(const std::string& name, const AttentionShape& shape, const AttentionTiles& tiles);
 std::string query_gradient_ir(const std::string& name, const AttentionShape& shape, const AttentionTiles& tiles);
 std::string key_gradient_ir(const std::string& name, const AttentionShape& shape, const AttentionTiles& tiles);

@@ -99,9 +99,8 @@ std::optional<Site> read(const CompositeSite& site, const GpuKernel& kernel) {
   return out;
 }
 
-// Returns the FLOPs over all devices. Counts the blocks that the causal mask and a constant window do not hide.
-// Documents are not known in advance, and neither are windows that are operands. So the blocks that these hide are
-// counted, too.
+// Returns the FLOPs over all devices. Leaves out only the blocks that the causal mask or a constant window hides.
+// Blocks that documents or a window operand hide are counted, because these are not known in advance.
 int64_t flops(const Site& site, Pass pass) {
   const AttentionShape& s = site.shard;
   const AttentionTiles& tiles = site.tiles(pass);
@@ -111,7 +110,7 @@ int64_t flops(const Site& site, Pass pass) {
     const int64_t start = s.window > 0 ? std::max<int64_t>(0, first - s.window + 1) : 0;
     seen += blocks_of(end, tiles.keys) - start / tiles.keys;
   }
-  // The gradients compute the scores again: dq takes three products, dk and dv take four.
+  // The gradients compute the scores again. dq takes three products. dk and dv take four products together.
   const int64_t products = pass == Pass::kForward ? 2 : pass == Pass::kQueryGradient ? 3 : 4;
   return site.devices * s.rows * s.heads * seen * products * 2 * tiles.queries * tiles.keys * s.padded_width();
 }

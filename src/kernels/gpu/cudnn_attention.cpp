@@ -167,8 +167,8 @@ Tensor attention_bias(const Tensor& segments_BT, const Tensor& window, DType dty
     const Shape pairs{DType::kI32, {t, t}};
     seen = logical_and(seen, broadcast_to(compare(iota(pairs, 0) - iota(pairs, 1), Direction::kLT, window), {b, t, t}));
   }
-  // JAX uses the same numbers. cuDNN subtracts such numbers from each other, so their magnitude is not close to the
-  // largest finite number of the dtype.
+  // The bias of a pair that is not seen. JAX uses the same numbers. They are not close to the dtype's lowest finite
+  // number, because cuDNN subtracts two of these biases from each other.
   const double hidden = dtype == DType::kBF16 ? -0x1p41 : -0x1p15;
   return expand(select(seen, constant(0, dtype), constant(hidden, dtype)), 1);
 }

@@ -11,7 +11,7 @@ namespace {
 
 const char* const kI32 = "i32";
 
-// Returns `x` with the dims `dims`: a scalar and dims of size 1 are repeated.
+// Broadcasts `x` to `dims`: repeats a scalar, or the dims of `x` that have size 1.
 TritonValue repeat(const TritonValue& x, const Dims& dims) {
   if (x.type.dims == dims) return x;
   const TritonType type{x.type.element, dims};

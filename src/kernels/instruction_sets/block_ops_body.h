@@ -151,11 +151,11 @@ void panel(int64_t k, const Word* a, int64_t a_row, const Word* b, int64_t b_row
     for (int v = 0; v < kVectors; ++v) store(c + r * c_row + v * kLanes, sum[r][v]);
 }
 
-// The largest numbers of vectors and of rows for which the sums and the vectors of the right operand fit into
-// registers.
+// The size of a panel, in vectors and in rows. It is the largest size at which the sums and the vectors of the right
+// operand fit into registers.
 constexpr int kPanelVectors = kLanes == 16 ? 4 : 2;
 constexpr int kPanelRows = 6;
-constexpr int kTallRows = kLanes == 16 ? 24 : 12;  // largest number of rows with one vector
+constexpr int kTallRows = kLanes == 16 ? 24 : 12;  // rows of a panel that is one vector wide
 
 template <int kVectors, bool kTransposed>
 void columns_product(int64_t m, int64_t k, const Word* a, int64_t a_row, const Word* b, int64_t b_row, float* c,

@@ -81,8 +81,8 @@ std::vector<std::vector<int64_t>> of_mesh(const hlo::MeshGroups& groups) {
     throw DeviceError("the compiled program's mesh has the sizes {} but lists {} devices", to_string(sizes),
                       ids.size());
   // Devices are in one group when their coordinates differ only along the axes that `groups` names. A Part is one of
-  // these axes, or a part of such an axis. If the coordinates of two devices differ by 1 along the Part, the devices
-  // are `inner` places apart in `ids`.
+  // these axes, or a sub-axis of such an axis. If the coordinates of two devices differ by 1 along the Part, the
+  // devices are `inner` places apart in `ids`.
   struct Part {
     int64_t inner, size;
   };

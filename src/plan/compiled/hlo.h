@@ -49,7 +49,7 @@ struct HloInstruction {
   std::string fusion_kind;           // "kLoop", "kCustom", ...
   std::string custom_call_target;
   std::string backend_config;
-  std::map<std::string, std::string> frontend_attributes;  // as in the program's text: "fettle_flops"
+  std::map<std::string, std::string> frontend_attributes;  // from the program's text, such as "fettle_flops"
   // For a collective: the groups of devices (partition numbers) that exchange data, as plain lists. Empty: all devices
   // form one group. A collective-permute has `pairs` (source, target) instead.
   std::vector<std::vector<int64_t>> groups;

@@ -44,7 +44,7 @@ std::string axes_of(const std::vector<int64_t>& members, const MeshAxes& mesh) {
   return (static_cast<int64_t>(members.size()) < spanned ? "part of " : "") + names;
 }
 
-// Returns the smallest number of members on any of the group's hosts.
+// Counts the members on each host that has members. Returns the smallest of these counts.
 int64_t least_on_host(const std::vector<int64_t>& members, int64_t devices_per_host) {
   std::map<int64_t, int64_t> hosts;
   for (int64_t device : members) ++hosts[device / devices_per_host];
@@ -86,7 +86,7 @@ std::optional<Transfer> transfer_of(const HloComputation& computation, const Hlo
   std::vector<int64_t> members;
   if (instruction.groups.empty()) {
     for (int64_t device = 0; device < devices; ++device) members.push_back(device);
-  } else {  // groups have equal sizes; the slowest is the group with the fewest devices on one of its hosts
+  } else {  // groups have equal sizes; the group with the smallest least_on_host is the slowest
     const auto worst =
         std::min_element(instruction.groups.begin(), instruction.groups.end(), [&](const auto& a, const auto& b) {
           return least_on_host(a, devices_per_host) < least_on_host(b, devices_per_host);
